@@ -1,0 +1,1 @@
+"""Whence: causal messaging. A library, a laboratory and an auditor for causal order."""

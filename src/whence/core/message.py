@@ -1,0 +1,48 @@
+"""The nouns: who (NodeId), what (Message, MessageId), and what travels (Packet)."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple, TypeAlias
+
+NodeId: TypeAlias = str
+
+# A packet is a NamedTuple that its protocol defines: plain integers, strings, bytes and tuples of
+# them, so that any host can encode it without knowing what it means.
+Packet: TypeAlias = tuple[Any, ...]
+
+
+class MessageId(NamedTuple):
+    """The `number`-th broadcast (from 1, without holes) of `origin`."""
+
+    origin: NodeId
+    number: int
+
+    def __str__(self) -> str:
+        return f"{self.origin}:{self.number}"
+
+
+class Message(NamedTuple):
+    """What an application broadcasts and what it is given."""
+
+    origin: NodeId
+    number: int
+    payload: bytes
+
+    @property
+    def id(self) -> MessageId:
+        return MessageId(self.origin, self.number)
+
+
+class Waiting(NamedTuple):
+    """A message that is held back: since when, and the ids that it waits for."""
+
+    id: MessageId
+    since_us: int
+    missing: tuple[MessageId, ...]
+
+
+class Sizes(NamedTuple):
+    """What one packet costs on the wire, its frame included."""
+
+    total_bytes: int
+    control_bytes: int  # all that is not payload

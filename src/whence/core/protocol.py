@@ -1,0 +1,81 @@
+"""The contract of a protocol core: it is told what happened and answers with what should be done.
+
+The rules that every core keeps (and `tests/property` holds it to):
+
+1. Deterministic: the same inputs give the same effects, in the same order, always.
+2. A peer can never make a core raise: a bad packet becomes `Discard(reason)`. Our misuse raises.
+3. Every end of a message is an effect: delivered or discarded, with the reason. Nothing vanishes.
+4. `explain` names, for every message that waits, the ids that it waits for and since when.
+5. `check` raises `InvariantError` when the state is not what the algorithm allows.
+6. `save` and `restore` move the whole state through plain data.
+7. `sizes` and `entries` state the cost: bytes on the wire, entries of control information in memory.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any, ClassVar, TypeAlias
+
+from whence.core.effects import Effects
+from whence.core.message import MessageId, NodeId, Packet, Sizes, Waiting
+
+# Plain data: dict with string keys, list, int, str, bytes, bool, None. Any codec can carry it.
+State: TypeAlias = dict[str, Any]
+
+
+class Protocol(ABC):
+    """One node's part of a protocol. `now_us` is the host's clock, in microseconds, never decreasing."""
+
+    name: ClassVar[str]
+    packet_type: ClassVar[type[Packet]]  # the NamedTuple that this protocol sends and receives
+
+    me: NodeId
+    last: int  # number of the newest message that this node broadcast
+
+    @abstractmethod
+    def broadcast(self, payload: bytes, now_us: int) -> Effects:
+        """Broadcast `payload` as message number `last` (after the call) of this node."""
+
+    @abstractmethod
+    def receive(self, peer: NodeId, packet: Packet, now_us: int) -> Effects:
+        """A packet of `packet_type` has arrived over the link from `peer`."""
+
+    @abstractmethod
+    def link_up(self, peer: NodeId, now_us: int) -> Effects:
+        """A reliable link to `peer` exists from now on."""
+
+    @abstractmethod
+    def link_down(self, peer: NodeId, now_us: int) -> Effects:
+        """The link to `peer` is gone for good; what was in flight on it may be lost."""
+
+    def timer(self, key: str, now_us: int) -> Effects:
+        """A timer that this core set has come due."""
+        return []
+
+    @abstractmethod
+    def explain(self) -> list[Waiting]:
+        """Every message that waits, by id, with all that it waits for."""
+
+    @abstractmethod
+    def check(self) -> None:
+        """Raise `InvariantError` if the state breaks an invariant."""
+
+    @abstractmethod
+    def save(self) -> State:
+        """The whole state but what the constructor is given (identity, members, parameters)."""
+
+    @abstractmethod
+    def restore(self, state: State) -> None:
+        """Become the core that `save` described; only on a core that has seen no input."""
+
+    @abstractmethod
+    def message_of(self, packet: Packet) -> MessageId | None:
+        """The message that a packet carries, for the trace; None for pure control packets."""
+
+    @abstractmethod
+    def sizes(self, packet: Packet) -> Sizes:
+        """What the packet costs on the wire."""
+
+    @abstractmethod
+    def entries(self) -> int:
+        """Entries of control information held in memory now (clock entries, held messages, ids)."""

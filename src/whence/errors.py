@@ -1,0 +1,122 @@
+"""One tree of typed errors. Each names the thing, the reason and the fix.
+
+    WhenceError
+      MisuseError        the caller broke a rule of the API
+      PeerError          another node sent what it must not send
+      DataError          a file or description is not what it should be
+      PlatformError      the machine lacks something (Java, an extra, a port, memory)
+      InvariantError     a bug in Whence itself: please report it
+
+A command prints these without a traceback; anything else is a bug of ours.
+"""
+
+from __future__ import annotations
+
+
+class WhenceError(Exception):
+    """Base of every error that Whence raises on purpose."""
+
+    def __init__(self, what: str, reason: str, fix: str) -> None:
+        super().__init__(what, reason, fix)
+        self.what = what
+        self.reason = reason
+        self.fix = fix
+
+    def __str__(self) -> str:
+        return f"{self.what}: {self.reason}. {self.fix}"
+
+
+class MisuseError(WhenceError):
+    """The caller broke a rule of the API."""
+
+
+class UnknownProtocolError(MisuseError):
+    """No protocol of that name is registered."""
+
+
+class ParameterError(MisuseError):
+    """A protocol parameter is unknown or out of range."""
+
+
+class GroupClosedError(MisuseError):
+    """The group was left, or its node has failed."""
+
+
+class PayloadTooLargeError(MisuseError):
+    """A payload is larger than the group's limit."""
+
+
+class PeerError(WhenceError):
+    """Another node sent what it must not send."""
+
+
+class FrameError(PeerError):
+    """A frame cannot be decoded."""
+
+
+class FrameTooLargeError(FrameError):
+    """A frame announces more bytes than the limit."""
+
+
+class VersionError(PeerError):
+    """A peer speaks another version of the wire format."""
+
+
+class HandshakeError(PeerError):
+    """A peer belongs to another group, or claims an identity that it cannot have."""
+
+
+class PeerTooSlowError(PeerError):
+    """A peer did not take its messages in time, and its queue reached the hard limit."""
+
+
+class DataError(WhenceError):
+    """A file or description is not what it should be."""
+
+
+class TraceError(DataError):
+    """A trace is corrupt, truncated, foreign or inconsistent."""
+
+
+class ImportFormatError(DataError):
+    """A foreign log cannot be read in the format that was asked for."""
+
+
+class ScenarioError(DataError):
+    """A scenario is malformed or impossible."""
+
+
+class ConfigError(DataError):
+    """A configuration file is malformed or contradicts itself."""
+
+
+class SchemaError(DataError):
+    """A table lacks a column, or has it with another type."""
+
+
+class PlatformError(WhenceError):
+    """The machine lacks something that the work needs."""
+
+
+class ExtraMissingError(PlatformError):
+    """An optional dependency is not installed."""
+
+
+class JavaMissingError(PlatformError):
+    """No usable Java was found, and Spark needs one."""
+
+
+class InvariantError(WhenceError):
+    """A bug in Whence: an invariant of a protocol does not hold."""
+
+    def __init__(self, what: str, reason: str) -> None:
+        super().__init__(what, reason, "This is a bug in Whence; please report it with the trace")
+
+
+def missing_extra(feature: str, package: str, extra: str) -> ExtraMissingError:
+    """The error for a feature whose optional dependency is not installed."""
+    return ExtraMissingError(
+        feature,
+        f"the package {package!r} is not installed",
+        f"Install it with: pip install 'whence[{extra}]'",
+    )

@@ -1,0 +1,1 @@
+"""The same cores on real sockets."""

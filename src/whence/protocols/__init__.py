@@ -1,0 +1,1 @@
+"""One module per algorithm, named as in its paper; `registry` knows them all."""

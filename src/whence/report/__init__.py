@@ -1,0 +1,1 @@
+"""Tables and plots to one HTML page."""

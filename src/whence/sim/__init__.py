@@ -1,0 +1,1 @@
+"""The deterministic laboratory: the same cores, a simulated world."""

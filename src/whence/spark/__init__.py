@@ -1,0 +1,1 @@
+"""The data pipeline: sweeps, verification and measures on Spark."""

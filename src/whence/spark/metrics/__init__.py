@@ -1,0 +1,1 @@
+"""Measures of a trace, each a pure function from DataFrame to DataFrame."""

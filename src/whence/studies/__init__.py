@@ -1,0 +1,1 @@
+"""One module per study: grid, scenario, measures, figures, expected numbers."""

@@ -1,0 +1,107 @@
+"""The trace's vocabulary: event kinds, columns, manifest. Standard library and msgspec only.
+
+A trace is a folder. Each writer puts its parts (`<writer>-00000.parquet`, ...) and one manifest
+(`<writer>.manifest.json`) there: a simulation is one writer, a live group one writer per node, so
+that merging the traces of several processes means putting their files into one folder.
+
+At rest a Parquet row packs a segment of one node's events into array columns, and carries its own
+table of names: `origin` and `peer` are indices into the same row's `names` (-1 for none). No row
+needs another to be read. docs/trace-format.md has the argument and the numbers.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import Any, Protocol
+
+import msgspec
+
+FORMAT = "whence-trace"
+VERSION = 1
+SEGMENT_EVENTS = 4096  # events of one node per Parquet row, at the most
+
+
+class Kind(IntEnum):
+    """What happened. Numbers are part of the format: never reuse one."""
+
+    BROADCAST = 1
+    SEND = 2
+    RECEIVE = 3
+    DELIVER = 4
+    EXPIRE = 5
+    DISCARD = 6
+    LINK_UP = 7
+    LINK_DOWN = 8
+    CRASH = 9
+    RESTART = 10
+    SAMPLE = 11  # a gauge: `detail` is its name, `number` its value
+    TIMER = 12  # a timer of the core came due: `detail` is its key
+
+
+class Recorder(Protocol):
+    """Where a host writes events. The writer is one; a host that records nothing is given none.
+
+    Events of one node must come in the node's own order: the recorder numbers them (`seq`).
+    """
+
+    def event(
+        self,
+        node: str,
+        time_us: int,
+        kind: Kind,
+        origin: str | None = None,
+        number: int = 0,
+        peer: str | None = None,
+        total_bytes: int = 0,
+        control_bytes: int = 0,
+        detail: str | None = None,
+    ) -> None: ...
+
+
+class Level(IntEnum):
+    """How much a run records."""
+
+    MEASURES = 0  # nothing but broadcast and counters; for kernels that measure themselves
+    DELIVERIES = 1  # what the verifier needs: broadcast, deliver, expire, crash, restart, samples
+    ALL = 2  # every event: needed for packet metrics and for replay
+
+
+VERIFIED_KINDS = (Kind.BROADCAST, Kind.DELIVER, Kind.EXPIRE, Kind.CRASH, Kind.RESTART)
+
+
+class PromisesMade(msgspec.Struct, frozen=True, kw_only=True):
+    """What the protocol promised under this run's circumstances; the verifier demands just that."""
+
+    causal: bool = True
+    fifo: bool = True
+    no_duplicates: bool = True
+    complete: bool = False
+
+
+class Part(msgspec.Struct, frozen=True, kw_only=True):
+    """One Parquet file of a writer."""
+
+    file: str
+    rows: int
+    events: int
+    size_bytes: int
+    sha256: str
+
+
+class Manifest(msgspec.Struct, frozen=True, kw_only=True):
+    """What a writer says about its parts."""
+
+    format: str = FORMAT
+    version: int = VERSION
+    run: str
+    writer: str
+    protocol: str
+    parameters: dict[str, Any]  # everything needed to repeat the run
+    promises: PromisesMade
+    seed: int | None
+    software: str
+    nodes: list[str]  # all members that the writer knows of, sorted; completeness is judged on these
+    level: str
+    events: int
+    trace_hash: str  # sha256 over the events themselves, independent of Parquet (docs/trace-format.md)
+    parts: list[Part]

@@ -1,0 +1,1 @@
+"""The independent witness: rebuilds happened-before from a trace. Imports no protocol."""
