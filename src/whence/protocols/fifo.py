@@ -52,6 +52,24 @@ class Fifo(Flooding):
             effects.append(Send(self.neighbours, FifoPacket(self.my_index, self.last, payload)))
         return effects
 
+    def receive(self, peer: NodeId, packet: Packet, now_us: int) -> Effects:
+        """The common case, the next message of its origin, goes straight through."""
+        origin, number, payload = cast(FifoPacket, packet)
+        delivered = self.delivered
+        if (
+            not 0 <= origin < len(delivered)
+            or number != delivered[origin] + 1
+            or origin == self.my_index
+            or origin in self.held
+            or peer not in self._without
+        ):
+            return super().receive(peer, packet, now_us)
+        without = self._without[peer]
+        effects: Effects = [Send(without, packet)] if self.relay and without else []
+        delivered[origin] = number
+        effects.append(Deliver(Message(self.members[origin], number, payload)))
+        return effects
+
     def _refuse(self, packet: Packet) -> Reason | None:
         origin, number, _ = cast(FifoPacket, packet)
         refused = self._refuse_id(origin, number, self.delivered)
