@@ -1,0 +1,126 @@
+"""Turns flags into findings, ordered by kind, node and `seq`, and spells out the first few of each kind."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import islice
+from typing import Any
+
+import numpy as np
+
+from whence.verify.analysis import Analysis
+from whence.verify.report import KINDS, Counts, Finding
+
+
+def counts(analysis: Analysis) -> Counts:
+    """Exact numbers of findings."""
+    return Counts(
+        causal=int(analysis.late.sum()),
+        fifo=int(analysis.overtaken.sum()),
+        duplicate=int(analysis.repeat.sum()),
+        created=int(analysis.created.sum()),
+        missing=int(analysis.missing.sum()),
+        malformed=len(analysis.placed.malformed) + int(analysis.untimely.sum()),
+    )
+
+
+def missing_by_node(analysis: Analysis) -> dict[str, int]:
+    """Who misses how many messages."""
+    names = analysis.events.names
+    return {names[node]: int(analysis.missing[node]) for node in np.flatnonzero(analysis.missing)}
+
+
+def findings(analysis: Analysis, witness_max: int | None) -> list[Finding]:
+    """At most `witness_max` findings (None: all) of each kind."""
+    spell_out = {
+        "causal": _causal,
+        "fifo": _fifo,
+        "duplicate": _duplicate,
+        "created": _created,
+        "missing": _missing,
+        "malformed": _malformed,
+    }
+    return [finding for kind in KINDS for finding in islice(spell_out[kind](analysis), witness_max)]
+
+
+def _causal(analysis: Analysis) -> Iterator[Finding]:
+    for event in sorted(analysis.overtakings):
+        found = analysis.overtakings[event]
+        yield _finding(
+            analysis,
+            "causal",
+            event,
+            other_event=found.other_event,
+            chain=found.chain,
+            detail="delivered after a message that depends on it",
+        )
+
+
+def _fifo(analysis: Analysis) -> Iterator[Finding]:
+    for event in np.flatnonzero(analysis.overtaken).tolist():
+        found = analysis.search.fifo(event, _node_of(analysis, event))
+        yield _finding(
+            analysis,
+            "fifo",
+            event,
+            other_event=found.other_event,
+            chain=found.chain,
+            detail="delivered after a later message of the same origin",
+        )
+
+
+def _duplicate(analysis: Analysis) -> Iterator[Finding]:
+    placed, offsets = analysis.placed, analysis.events.offsets
+    for event in np.flatnonzero(analysis.repeat).tolist():
+        start = int(offsets[_node_of(analysis, event)])
+        before = placed.delivers[start:event] & (placed.message[start:event] == placed.message[event])
+        seq = int(analysis.events.seq[start + int(np.argmax(before))])
+        yield _finding(analysis, "duplicate", event, detail=f"delivered before, at seq {seq}")
+
+
+def _created(analysis: Analysis) -> Iterator[Finding]:
+    for event in np.flatnonzero(analysis.created).tolist():
+        yield _finding(analysis, "created", event, detail="delivered, but never broadcast by its origin")
+
+
+def _missing(analysis: Analysis) -> Iterator[Finding]:
+    events, placed, messages = analysis.events, analysis.placed, analysis.placed.messages
+    for node in np.flatnonzero(analysis.missing).tolist():
+        ended = np.zeros(placed.message_limit, dtype=bool)
+        here = slice(int(events.offsets[node]), int(events.offsets[node + 1]))
+        ended[placed.message[here][placed.ends[here]]] = True
+        for which in np.flatnonzero(analysis.wanted & ~ended[: messages.total]).tolist():
+            origin = events.names[messages.node[which]]
+            yield Finding(
+                kind="missing",
+                node=events.names[node],
+                message=f"{origin}:{messages.number[which]}",
+                detail=f"neither delivered nor expired; broadcast at seq {events.seq[messages.event[which]]}",
+            )
+
+
+def _malformed(analysis: Analysis) -> Iterator[Finding]:
+    untimely = "delivered before it was broadcast: its broadcast depends on this very delivery"
+    odd = [(event, untimely) for event in np.flatnonzero(analysis.untimely).tolist()]
+    for event, detail in sorted(analysis.placed.malformed + odd):
+        yield _finding(analysis, "malformed", event, detail=detail)
+
+
+def _node_of(analysis: Analysis, event: int) -> int:
+    return int(analysis.events.node_of(event))
+
+
+def _finding(
+    analysis: Analysis, kind: str, event: int, *, detail: str, other_event: int | None = None, **more: Any
+) -> Finding:
+    events, name_of = analysis.events, analysis.search.name_of
+    return Finding(
+        kind=kind,
+        node=events.names[_node_of(analysis, event)],
+        message=name_of(event),
+        seq=int(events.seq[event]),
+        other=None if other_event is None else name_of(other_event),
+        other_seq=None if other_event is None else int(events.seq[other_event]),
+        detail=detail,
+        **more,
+    )

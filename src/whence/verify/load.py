@@ -1,0 +1,175 @@
+"""From packed rows to the verifier's arrays, without a Python step per event.
+
+Rows may come in any order and cut anywhere: events are placed by node and `seq`. Only the kinds that matter
+to the verifier are kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from whence.errors import TraceError
+from whence.trace.columns import batch_problem
+from whence.trace.schema import VERIFIED_KINDS
+
+NEEDED_COLUMNS = ("run", "node", "first_seq", "events", "names", "kind", "origin", "number")
+
+Array = npt.NDArray[Any]
+
+_KEPT = np.zeros(256, dtype=bool)
+_KEPT[list(VERIFIED_KINDS)] = True
+
+
+class Events(NamedTuple):
+    """The events of one run that matter, ordered by (node, seq)."""
+
+    run: str | None
+    names: list[str]  # every name that occurs, sorted: a node's index is its place here
+    is_node: Array  # per name: it is a member, or has events
+    total: int  # events of all kinds
+    offsets: Array  # node i's events are offsets[i] : offsets[i + 1]
+    seq: Array
+    kind: Array
+    origin: Array  # index into names, -1 for none
+    number: Array
+
+    def node_of(self, event: Any) -> Any:
+        """The node of an event, or of each of many."""
+        return np.searchsorted(self.offsets, event, side="right").astype(np.int32) - 1
+
+
+class _Row(NamedTuple):
+    """The kept events of one packed row."""
+
+    node: int
+    first_seq: int
+    events: int
+    seq: Array
+    kind: Array
+    origin: Array
+    number: Array
+
+
+class Loader:
+    """Collects the packed rows of one run."""
+
+    def __init__(self, members: Iterable[str]) -> None:
+        self._ids: dict[str, int] = {}  # name -> provisional index, in order of arrival
+        self._members = {self._id(name) for name in members}
+        self._rows: list[_Row] = []
+        self._runs: set[str] = set()
+
+    def _id(self, name: str) -> int:
+        return self._ids.setdefault(name, len(self._ids))
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """Take the rows of a batch that has at least the NEEDED_COLUMNS."""
+        problem = batch_problem(batch.select(list(NEEDED_COLUMNS)))
+        if problem is not None:
+            raise TraceError("the rows of a run", problem, "See docs/trace-format.md")
+        runs: Any = batch.column("run").unique()
+        self._runs.update(runs.to_pylist())
+        names: Any = batch.column("names")
+        lists: dict[str, Any] = {name: batch.column(name) for name in ("kind", "origin", "number")}
+        sizes = batch.column("events").to_numpy()
+        first_seq = batch.column("first_seq").to_numpy()
+        kind, local, number = (lists[name].flatten().to_numpy() for name in ("kind", "origin", "number"))
+        row_of = np.repeat(np.arange(batch.num_rows, dtype=np.int32), sizes)
+        at: Array = np.arange(len(kind))
+        kept = _KEPT[kind.view(np.uint8)]
+        if not kept.all():
+            kind, local, number, row_of, at = (each[kept] for each in (kind, local, number, row_of, at))
+        starts = np.cumsum(sizes, dtype=np.int64) - sizes
+        seq = _narrow(at + (first_seq - starts)[row_of])
+        name_sizes = names.value_lengths().to_numpy()
+        name_starts = (np.cumsum(name_sizes) - name_sizes).astype(np.int32)
+        table = np.append(self._ids_of(names.flatten()), np.int32(-1))  # the last entry answers index -1
+        origin = table[np.where(local < 0, len(table) - 1, local + name_starts[row_of])]
+        number = _narrow(number)
+        bounds = np.searchsorted(row_of, np.arange(batch.num_rows + 1))
+        nodes: list[Any] = batch.column("node").to_pylist()
+        keys = zip(nodes, first_seq.tolist(), sizes.tolist(), strict=True)
+        for index, (node, first, events) in enumerate(keys):
+            part = slice(bounds[index], bounds[index + 1])
+            row = _Row(self._id(node), first, events, seq[part], kind[part], origin[part], number[part])
+            self._rows.append(row)
+
+    def _ids_of(self, names: pa.Array[Any]) -> Array:
+        """Provisional indices of many names: one dictionary look-up per distinct name."""
+        encoded: Any = names.dictionary_encode()
+        dictionary: list[str] = encoded.dictionary.to_pylist()
+        distinct = np.array([self._id(name) for name in dictionary], dtype=np.int32)
+        indices: Array = encoded.indices.to_numpy()
+        return distinct[indices] if len(indices) else np.empty(0, dtype=np.int32)
+
+    def finish(self) -> Events:
+        """Place all events; a hole or an overlap in a node's `seq` is an error."""
+        if len(self._runs) > 1:
+            found = ", ".join(sorted(self._runs))
+            raise TraceError(
+                "the rows to verify", f"they are of several runs ({found})", "Verify one run at a time"
+            )
+        names = sorted(self._ids)
+        rank = np.empty(len(names) + 1, dtype=np.int32)
+        rank[[self._ids[name] for name in names]] = np.arange(len(names), dtype=np.int32)
+        rank[-1] = -1
+        rows = sorted(self._rows, key=lambda row: (rank[row.node], row.first_seq))
+        self._check_dense(rows)
+        is_node = np.zeros(len(names), dtype=bool)
+        kept = np.zeros(len(names), dtype=np.int64)
+        is_node[[rank[member] for member in self._members]] = True
+        for row in rows:
+            is_node[rank[row.node]] = True
+            kept[rank[row.node]] += len(row.seq)
+        return Events(
+            run=next(iter(self._runs), None),
+            names=names,
+            is_node=is_node,
+            total=sum(row.events for row in rows),
+            offsets=np.concatenate([[0], np.cumsum(kept)]),
+            seq=_joined([row.seq for row in rows]),
+            kind=_joined([row.kind for row in rows]),
+            origin=_translated([row.origin for row in rows], rank),
+            number=_joined([row.number for row in rows]),
+        )
+
+    def _check_dense(self, rows: list[_Row]) -> None:
+        names = list(self._ids)
+        node, expected = -1, 0
+        for row in rows:
+            if row.node != node:
+                node, expected = row.node, 0
+            if row.first_seq != expected:
+                raise TraceError(
+                    f"the events of node {names[row.node]!r}",
+                    f"the row that should begin with seq {expected} begins with {row.first_seq}",
+                    "Give all rows of the run, each of them once",
+                )
+            expected += row.events
+
+
+def _joined(parts: list[Array]) -> Array:
+    return np.concatenate(parts) if parts else np.empty(0, dtype=np.int32)
+
+
+def _translated(parts: list[Array], table: Array) -> Array:
+    """`table[part]` of all parts, joined without a copy in between."""
+    joined = np.empty(sum(map(len, parts)), dtype=table.dtype)
+    start = 0
+    for part in parts:
+        np.take(table, part, out=joined[start : start + len(part)], mode="wrap")  # -1 is the last entry
+        start += len(part)
+    return joined
+
+
+def _narrow(values: Array) -> Array:
+    """As 32-bit integers where they fit: memory traffic is most of what loading costs."""
+    limits = np.iinfo(np.int32)
+    if len(values) and (values.max() > limits.max or values.min() < limits.min):
+        return values
+    return values.astype(np.int32)

@@ -1,0 +1,173 @@
+"""Which messages there are, which event speaks of which message, and which events make no sense.
+
+A message is identified by (origin, number) and begins with the first BROADCAST row at its origin. Its `rank`
+is its place among its origin's broadcasts, from 1: the verifier orders messages by rank, never by number, so
+that it stays exact when numbers have holes (which it reports).
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from whence.trace.schema import Kind
+from whence.verify.kernel import BROADCAST
+from whence.verify.load import Events
+
+Array = npt.NDArray[Any]
+
+CHUNK = 1 << 16
+
+
+class Messages(NamedTuple):
+    """All messages of a run, ordered by (origin, rank)."""
+
+    node: Array  # the origin, as an index into the names
+    number: Array
+    event: Array  # its broadcast
+    rank: Array
+    starts: Array  # the messages of node i are starts[i] : starts[i + 1]
+    column: Array  # the origins that broadcast anything are numbered densely: the columns of a vector
+    column_of_node: Array  # -1 for a node that broadcasts nothing
+
+    @property
+    def total(self) -> int:
+        """How many messages were broadcast."""
+        return len(self.node)
+
+    @property
+    def columns(self) -> int:
+        """How many nodes broadcast anything."""
+        return int(self.column[-1]) + 1 if len(self.column) else 0
+
+
+class Placed(NamedTuple):
+    """Every event with its message."""
+
+    messages: Messages
+    message: Array  # per event; -1 for none; from messages.total on: delivered, but never broadcast
+    message_limit: int  # above every value in `message`
+    action: Array  # BROADCAST, where a message begins; the rest is for the caller to fill in
+    delivers: Array  # per event: a delivery that names a message
+    ends: Array  # per event: such a delivery, or an expiry of a message that was broadcast
+    malformed: list[tuple[int, str]]  # (event, what is wrong with it), by event
+
+
+def place(events: Events) -> Placed:
+    """Build the table of messages and look up every event's message."""
+    malformed: list[tuple[int, str]] = []
+    messages = _broadcasts(events, malformed)
+    total = len(events.kind)
+    action = np.zeros(total, dtype=np.int8)
+    action[messages.event] = BROADCAST
+    message = np.full(total, -1, dtype=np.int32)
+    message[messages.event] = np.arange(messages.total, dtype=np.int32)
+    delivers = events.kind == Kind.DELIVER
+    ends = delivers | (events.kind == Kind.EXPIRE)
+    unsure = _guess(messages, events, ends, message)
+    limit = messages.total
+    if len(unsure):
+        limit = _look_closer(messages, events, unsure, delivers, ends, message, malformed)
+    malformed.sort()
+    return Placed(messages, message, limit, action, delivers, ends, malformed)
+
+
+def _broadcasts(events: Events, malformed: list[tuple[int, str]]) -> Messages:
+    """The table of messages; what is wrong with BROADCAST rows goes to `malformed`."""
+    at = np.flatnonzero(events.kind == Kind.BROADCAST)
+    node = events.node_of(at)
+    foreign = events.origin[at] != node
+    if foreign.any():
+        malformed += [(int(event), "a node broadcasts a message of another origin") for event in at[foreign]]
+        at, node = at[~foreign], node[~foreign]
+    again = _repeated(node, events.number[at])
+    if again.any():
+        malformed += [(int(event), "the same message is broadcast a second time") for event in at[again]]
+        at, node = at[~again], node[~again]
+    number = events.number[at].astype(np.int64)
+    starts = np.searchsorted(node, np.arange(len(events.names) + 1)).astype(np.int32)
+    rank = np.arange(1, len(at) + 1, dtype=np.int32) - starts[node]
+    expected = np.where(rank == 1, 0, np.roll(number, 1)) + 1
+    for event in np.flatnonzero(number != expected):
+        malformed.append((int(at[event]), f"this node's next broadcast should have number {expected[event]}"))
+    broadcasting = np.diff(starts) > 0
+    column_of_node = np.where(broadcasting, np.cumsum(broadcasting) - 1, -1).astype(np.int32)
+    return Messages(
+        node=node,
+        number=number,
+        event=at,
+        rank=rank,
+        starts=starts,
+        column=column_of_node[node],
+        column_of_node=column_of_node,
+    )
+
+
+def _guess(messages: Messages, events: Events, ends: Array, message: Array) -> Array:
+    """Fill in the message of deliveries and expiries where numbers are dense; returns the events left over.
+
+    In chunks that stay in the processor's cache: temporary arrays over all events would cost more than the
+    work itself.
+    """
+    if messages.total == 0:
+        return np.flatnonzero(ends)
+    before = messages.starts - 1
+    unsure: list[Array] = []
+    for low in range(0, len(ends), CHUNK):
+        part = slice(low, low + CHUNK)
+        origin, number = events.origin[part], events.number[part]
+        guess = np.minimum(np.maximum(number, 1), messages.total).astype(np.int32)
+        guess += before[origin]
+        np.minimum(guess, messages.total - 1, out=guess)
+        right = (messages.number[guess] == number) & (messages.node[guess] == origin)
+        np.copyto(message[part], guess, where=right & ends[part])
+        unsure.append(low + np.flatnonzero(ends[part] & ~right))
+    return np.concatenate(unsure) if unsure else np.empty(0, dtype=np.int64)
+
+
+def _look_closer(
+    messages: Messages, events: Events, at: Array, delivers: Array, ends: Array, message: Array,
+    malformed: list[tuple[int, str]],
+) -> int:  # fmt: skip
+    """Place the events `at`, whose number was no help; returns the limit of message indices."""
+    nameless = events.origin[at] < 0
+    malformed += [(int(event), "it names no message") for event in at[nameless]]
+    delivers[at[nameless]] = ends[at[nameless]] = False
+    at = at[~nameless]
+    found = _search(messages, events.origin[at], events.number[at])
+    expired = at[(found < 0) & ~delivers[at]]
+    malformed += [(int(event), "it expires a message that was never broadcast") for event in expired]
+    ends[expired] = False
+    created = (found < 0) & delivers[at]
+    ids = np.stack([events.origin[at[created]].astype(np.int64), events.number[at[created]]])
+    distinct, which = np.unique(ids, axis=1, return_inverse=True)
+    found[created] = messages.total + which.reshape(-1)
+    message[at] = found
+    return messages.total + int(distinct.shape[1])
+
+
+def _repeated(node: Array, number: Array) -> Array:
+    """Which (node, number) pairs were there before."""
+    again = np.zeros(len(node), dtype=bool)
+    ascending = (np.diff(number) > 0) | (np.diff(node) != 0)
+    if not ascending.all():  # otherwise there are none: the usual case
+        order = np.lexsort((np.arange(len(node)), number, node))
+        same = (np.diff(node[order]) == 0) & (np.diff(number[order]) == 0)
+        again[order[1:][same]] = True
+    return again
+
+
+def _search(messages: Messages, origin: Array, number: Array) -> Array:
+    """The index of each (origin, number) among the messages, by binary search; -1 where there is none."""
+    if messages.total == 0:
+        return np.full(len(origin), -1, dtype=np.int32)
+    distinct = np.unique(messages.number)
+    keys = messages.node.astype(np.int64) * len(distinct) + np.searchsorted(distinct, messages.number)
+    order = np.argsort(keys, kind="stable")
+    place_of_number = np.minimum(np.searchsorted(distinct, number), len(distinct) - 1)
+    wanted = origin.astype(np.int64) * len(distinct) + place_of_number
+    at = order[np.minimum(np.searchsorted(keys, wanted, sorter=order), len(keys) - 1)]
+    hit = (keys[at] == wanted) & (distinct[place_of_number] == number)
+    return np.where(hit, at, -1).astype(np.int32)

@@ -1,0 +1,140 @@
+"""The verifier against a brute-force oracle, on random traces with planted faults."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from itertools import pairwise
+
+import pyarrow as pa
+import pytest
+
+from support.traces import Id, Oracle, Run, random_run, record, verify
+from whence.trace.schema import Kind, PromisesMade
+from whence.verify import analysis, kernel
+from whence.verify.report import Finding, RunReport
+from whence.verify.run import verify_table
+
+TRACES = 5_000
+
+
+def name(which: Id) -> str:
+    # An event without an origin is shown with the name "?".
+    return f"{'?' if which[0] is None else which[0]}:{which[1]}"
+
+
+def assert_agrees(report: RunReport, oracle: Oracle) -> None:
+    found: dict[str, list[tuple[object, ...]]] = {}
+    for finding in report.findings:
+        extra = (finding.other,) if finding.kind in ("causal", "fifo") else ()
+        found.setdefault(finding.kind, []).append((finding.node, finding.message, finding.seq, *extra))
+    expected = {
+        "causal": [(node, name(m), seq, name(other)) for node, m, seq, other in oracle.causal],
+        "fifo": [(node, name(m), seq, name(other)) for node, m, seq, other in oracle.fifo],
+        "duplicate": [(node, name(m), seq) for node, m, seq in oracle.duplicate],
+        "created": [(node, name(m), seq) for node, m, seq in oracle.created],
+        "missing": [(node, name(m), None) for node, m in oracle.missing],
+        "malformed": [(node, name(m), seq) for node, m, seq in oracle.malformed],
+    }
+    for kind, wanted in expected.items():
+        assert Counter(found.get(kind, [])) == Counter(wanted), kind
+        assert getattr(report.counts, kind) == len(wanted), kind
+    assert report.missing_by_node == dict(Counter(node for node, _ in oracle.missing))
+    assert report.ok == (not any(expected.values()))
+
+
+def assert_chain(finding: Finding, run: Run, oracle: Oracle) -> None:
+    """Every step is a row of the run, each leads to the next, and no chain has fewer messages."""
+    verbs = {"broadcast": Kind.BROADCAST, "deliver": Kind.DELIVER}
+    chain = finding.chain
+    for step in chain:
+        kind, origin, number = run[step.node][step.seq]
+        assert (kind, f"{origin}:{number}") == (verbs[step.event], step.message)
+    for before, after in pairwise(chain):
+        if before.node == after.node:
+            assert before.seq < after.seq
+        else:
+            assert (before.event, after.event) == ("broadcast", "deliver")
+            assert before.message == after.message
+    assert (chain[0].event, chain[0].message) == ("broadcast", finding.message)
+    assert (chain[-1].event, chain[-1].message) == ("broadcast", finding.other)
+    ids = {name(which): which for which in oracle.begins}
+    hops = sum(step.event == "broadcast" for step in chain) - 1
+    assert hops == oracle.distance(ids[finding.message], ids[finding.other])
+    rows = run[finding.node]
+    assert finding.other_seq < finding.seq
+    for seq, message in ((finding.other_seq, finding.other), (finding.seq, finding.message)):
+        assert rows[seq][0] is Kind.DELIVER
+        assert name(rows[seq][1:]) == message
+
+
+def test_the_verifier_agrees_with_brute_force_on_5000_random_traces() -> None:
+    rng = random.Random(20_240_611)
+    seen: Counter[str] = Counter()
+    for _ in range(TRACES):
+        run, members = random_run(rng)
+        report = verify(run, members)
+        oracle = Oracle(run, members)
+        assert_agrees(report, oracle)
+        for finding in report.findings:
+            if finding.kind in ("causal", "fifo"):
+                assert_chain(finding, run, oracle)
+        seen.update({finding.kind for finding in report.findings})
+        seen["ok"] += report.ok
+        seen["untimely"] += any("depends on this very delivery" in f.detail for f in report.findings)
+        seen["indirect"] += any(len(f.chain) > 3 for f in report.findings)
+    # The generator really makes what it should.
+    for kind in (
+        "causal",
+        "fifo",
+        "duplicate",
+        "created",
+        "missing",
+        "malformed",
+        "ok",
+        "untimely",
+        "indirect",
+    ):
+        assert seen[kind] >= 100, (kind, seen)
+
+
+@pytest.mark.parametrize("past_bytes", [1, 64, 1 << 30])
+def test_compiled_kernels_and_column_blocks_give_the_same_report(
+    monkeypatch: pytest.MonkeyPatch, past_bytes: int
+) -> None:
+    pytest.importorskip("numba")
+    rng = random.Random(7)
+    runs = [random_run(rng) for _ in range(200)]
+    for witness_max in (None, 1):
+        monkeypatch.setattr(analysis, "PAST_BYTES", 1 << 30)
+        monkeypatch.setattr(analysis, "choose_kernels", lambda events: kernel.plain())
+        plain = [verify(run, members, witness_max=witness_max) for run, members in runs]
+        monkeypatch.setattr(analysis, "PAST_BYTES", past_bytes)
+        monkeypatch.setattr(analysis, "choose_kernels", lambda events: kernel.compiled())
+        assert [verify(run, members, witness_max=witness_max) for run, members in runs] == plain
+
+
+def test_order_and_cut_of_the_rows_do_not_matter() -> None:
+    rng = random.Random(11)
+    for _ in range(300):
+        run, members = random_run(rng)
+        whole = verify(run, members)
+        table = record(run).table("r", segment_events=rng.randint(1, 4))
+        order = list(range(table.num_rows))
+        rng.shuffle(order)
+        shuffled = table.take(pa.array(order, pa.int64()))
+        if table.num_rows > 1:  # and as several batches
+            shuffled = pa.concat_tables([shuffled.slice(0, 1), shuffled.slice(1)])
+        assert verify_table(shuffled, PromisesMade(complete=True), members, None, run="r") == whole
+
+
+def test_a_limit_on_witnesses_cuts_the_findings_and_not_the_counts() -> None:
+    rng = random.Random(13)
+    for _ in range(300):
+        run, members = random_run(rng)
+        whole, limited = verify(run, members), verify(run, members, witness_max=2)
+        assert limited.counts == whole.counts
+        by_kind: dict[str, list[Finding]] = {}
+        for finding in whole.findings:
+            by_kind.setdefault(finding.kind, []).append(finding)
+        assert limited.findings == [each for found in by_kind.values() for each in found[:2]]
