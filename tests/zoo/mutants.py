@@ -7,7 +7,6 @@ pseudo-code, or in an obvious optimisation), and says which findings must give i
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import cast
 
 from whence.core.clocks import Delta
 from whence.core.effects import Deliver, Effects, Reason, Send
@@ -109,11 +108,19 @@ class DeltaAfterIncrement(SlowPathVector):
 class FullBufferForgets(SlowPathVector):
     """A buffer of three that drops the oldest held message in silence."""
 
+    forgotten: frozenset[tuple[int, int]] = frozenset()
+
+    def _refuse(self, packet: Packet) -> Reason | None:
+        if (packet[0], packet[1]) in self.forgotten:  # or it would be flooded again for ever
+            return Reason.DUPLICATE
+        return super()._refuse(packet)
+
     def _accept(self, packet: Packet, now_us: int, effects: Effects) -> None:
         super()._accept(packet, now_us, effects)
         if len(self.held) > 3:
             victim = next(iter(self.held))
             del self.held[victim]
+            self.forgotten |= {victim}
             for obstacle in list(self.waiters):
                 self.waiters[obstacle] = [key for key in self.waiters[obstacle] if key != victim]
 
@@ -156,9 +163,12 @@ class NoDuplicateGuard(Fifo):
 class NoDuplicateGuardWhileHeld(SlowPathVector):
     """The guard looks at what was delivered, not at what is held: a held message is queued twice."""
 
-    def _refuse(self, packet: Packet) -> Reason | None:
-        origin, number, after, _ = cast(VectorPacket, packet)
-        return self._refuse_id(origin, number, self.clock.counts) or self._refuse_delta(after)
+    def receive(self, peer: NodeId, packet: Packet, now_us: int) -> Effects:
+        if (packet[0], packet[1]) not in self.held:
+            return super().receive(peer, packet, now_us)
+        effects: Effects = []
+        self._accept(packet, now_us, effects)
+        return effects
 
     def _release(self, origin: int, number: int, effects: Effects) -> None:
         for key in self.waiters.pop((origin, number), []):

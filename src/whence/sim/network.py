@@ -1,0 +1,285 @@
+"""The network: when each packet arrives, decided when it is sent.
+
+A packet waits in its sender's queue (`service_us` each, one after the other), takes its turn on the
+link (`bandwidth_bytes_per_s`), then travels for a drawn delay. An attempt fails if it is lost by
+chance, if the sender is down when it leaves, if the receiver is down when it arrives, or if a
+partition stands between the two at any moment of its way. On a link with `retransmit_us` a failed
+packet leaves again at the next multiple of that time at which the obstacle is gone, until it
+arrives; elsewhere it is lost. Retransmissions and duplicates are the network's own: they take no
+turn in the queue and no bandwidth.
+
+Draws are keyed by (purpose, sender, receiver) and indexed by the packet's number on the link.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from heapq import heappush
+from typing import Any, TypeAlias
+
+from whence.core.message import NodeId
+from whence.core.rng import chance, purpose, stream
+from whence.errors import InvariantError
+from whence.overlay import graphs
+from whence.overlay.graphs import Graph
+from whence.sim.distributions import Distribution, Draw, sampler
+from whence.sim.faults import NEVER_US, FaultPlan, Slowness, Windows
+from whence.sim.model import Full, Grid, Link, Override, Random, Ring, Scenario, node_names
+from whence.sim.selection import scenario_error, select
+
+# (time_us, priority, node, source, counter, data): no two share the first five, so ties break on
+# identifiers and never on the order of insertion.
+Entry: TypeAlias = tuple[int, int, int, int, int, Any]
+Parcel: TypeAlias = tuple[Any, ...]  # what travels: the network does not look inside
+Outlet: TypeAlias = Callable[[tuple[NodeId, ...], Parcel, int, int], None]
+
+RECEIVE = 2  # the priority of an arrival among things of the same time; see engine.py
+
+_DELAY = purpose("link delay")
+_LOSS = purpose("link loss")
+_DUPLICATE = purpose("link duplicate")
+_AGAIN = purpose("link further attempts")
+_TOPOLOGY = purpose("topology")
+
+
+class Traffic:
+    """What the network did with the packets that it was given."""
+
+    __slots__ = ("duplicated", "lost")
+
+    def __init__(self) -> None:
+        self.lost = 0  # copies that will never arrive
+        self.duplicated = 0  # extra copies made
+
+
+def make_graph(scenario: Scenario) -> Graph:
+    """Who is linked to whom."""
+    match scenario.topology:
+        case Full():
+            return graphs.full(scenario.nodes)
+        case Ring():
+            return graphs.ring(scenario.nodes)
+        case Grid(columns=columns):
+            return graphs.grid(scenario.nodes, columns)
+        case Random(degree=degree):
+            return graphs.random_regular(scenario.nodes, degree, stream(scenario.seed, _TOPOLOGY))
+
+
+def link_specs(scenario: Scenario, graph: Graph) -> dict[tuple[int, int], Link]:
+    """The links that an override changes, with what holds on them; a later override wins."""
+    specs: dict[tuple[int, int], Link] = {}
+    names = node_names(scenario.nodes)
+    for at, override in enumerate(scenario.overrides):
+        where = f"overrides[{at}]"
+        sources = select(override.from_nodes, names, f"{where}.from_nodes", scenario.seed)
+        targets = select(override.to_nodes, names, f"{where}.to_nodes", scenario.seed)
+        wanted = {(one, other) for one in sources for other in set(targets) & set(graph[one])}
+        if override.both_ways:
+            wanted |= {(other, one) for one, other in wanted}
+        if not wanted:
+            raise scenario_error(where, "no link of the topology matches it", "Name nodes that are linked")
+        for pair in sorted(wanted):
+            specs[pair] = _overridden(specs.get(pair, scenario.link), override)
+    return specs
+
+
+def _overridden(link: Link, override: Override) -> Link:
+    values = {name: getattr(link, name) for name in link.__struct_fields__}
+    for name in values:
+        value = getattr(override, name)
+        if value is not None:
+            values[name] = value
+    return Link(**values)
+
+
+def make_outlets(
+    scenario: Scenario, graph: Graph, plan: FaultPlan, heap: list[Entry], traffic: Traffic
+) -> list[Outlet]:
+    """For each node the function that takes its packets and puts their arrivals on the heap."""
+    names = node_names(scenario.nodes)
+    specs = link_specs(scenario, graph)
+    draws: dict[Distribution, Draw] = {}  # links share one function per distribution
+    separable = bool(plan.splits)
+    down = [plan.down(node) for node in range(scenario.nodes)] if plan.outages else None
+    outlets: list[Outlet] = []
+    for source, neighbours in enumerate(graph):
+        links = []
+        for target in neighbours:
+            spec = specs.get((source, target), scenario.link)
+            draw = draws.setdefault(spec.delay, sampler(spec.delay))
+            link = _Link(spec, draw, scenario.seed, source, target)
+            if separable:
+                link.separated = plan.separated(source, target)
+            if down is not None:
+                link.down = down[target]
+            link.slow = plan.slow.get(target)
+            links.append(link)
+        own_down = down[source] if down is not None else Windows()
+        own_slow = plan.slow.get(source)
+        if own_down or own_slow or not all(link.is_plain() for link in links):
+            sender = _Sender(heap, traffic, source, own_down, own_slow)
+            outlets.append(sender.outlet(_by_name(names, source, links)))
+        else:
+            outlets.append(_plain_outlet(heap, source, _by_name(names, source, links)))
+    return outlets
+
+
+class _Links(dict[NodeId, "_Link"]):
+    """The links of one node by the name of the other end."""
+
+    def __init__(self, name: NodeId) -> None:
+        super().__init__()
+        self.name = name
+
+    def __missing__(self, peer: NodeId) -> _Link:
+        raise InvariantError(f"protocol core of {self.name}", f"it sends to {peer!r}, which is no neighbour")
+
+
+def _by_name(names: list[NodeId], source: int, links: list[_Link]) -> _Links:
+    found = _Links(names[source])
+    for link in links:
+        found[names[link.target]] = link
+    return found
+
+
+class _Link:
+    """One direction of one link."""
+
+    __slots__ = (
+        "count", "down", "draw", "duplicate_key", "free_us", "key", "last_us", "loss_key", "separated",
+        "slow", "spec", "target",
+    )  # fmt: skip
+
+    def __init__(self, spec: Link, draw: Draw, seed: int, source: int, target: int) -> None:
+        self.spec = spec
+        self.draw = draw
+        self.target = target
+        self.key = stream(seed, _DELAY, source, target)
+        self.loss_key = stream(seed, _LOSS, source, target) if spec.loss else 0
+        self.duplicate_key = stream(seed, _DUPLICATE, source, target) if spec.duplicate else 0
+        self.count = 0  # packets sent on it
+        self.free_us = 0  # when the bandwidth is free again
+        self.last_us = 0  # the latest arrival, for FIFO
+        self.separated: Windows | None = None
+        self.down: Windows | None = None  # of the receiver
+        self.slow: list[Slowness] | None = None  # of the receiver
+
+    def draw_attempt(self, count: int, copy: int, attempt: int) -> tuple[int, bool]:
+        """The delay of one attempt to bring packet `count`, and whether chance loses it."""
+        loss = self.spec.loss
+        if copy == 0 and attempt == 0:
+            return self.draw(self.key, count), bool(loss) and chance(self.loss_key, count, loss)
+        key = stream(self.key, _AGAIN, count, copy)
+        return self.draw(key, 2 * attempt), chance(key, 2 * attempt + 1, loss)
+
+    def is_plain(self) -> bool:
+        """Whether a delay is all that can happen to a packet."""
+        spec = self.spec
+        troubled = spec.loss or spec.duplicate or spec.fifo or spec.service_us or spec.bandwidth_bytes_per_s
+        return not (troubled or self.separated or self.down or self.slow)
+
+
+def _plain_outlet(heap: list[Entry], source: int, links: _Links) -> Outlet:
+    """The short way, taken where a delay is all that can happen; equal to `_Sender` there (tested)."""
+
+    def send(to: tuple[NodeId, ...], parcel: Parcel, now_us: int, total_bytes: int) -> None:
+        for peer in to:
+            link = links[peer]
+            count = link.count
+            link.count = count + 1
+            entry = (now_us + link.draw(link.key, count), RECEIVE, link.target, source, 2 * count, parcel)
+            heappush(heap, entry)
+
+    return send
+
+
+class _Sender:
+    """A node's side of the network, with everything that a scenario can ask for."""
+
+    def __init__(
+        self, heap: list[Entry], traffic: Traffic, source: int, down: Windows, slow: list[Slowness] | None
+    ) -> None:
+        self.heap = heap
+        self.traffic = traffic
+        self.source = source
+        self.down = down
+        self.slow = slow
+        self.free_us = 0  # when the sending queue is empty
+
+    def outlet(self, links: _Links) -> Outlet:
+        """The function that the engine calls."""
+
+        def send(to: tuple[NodeId, ...], parcel: Parcel, now_us: int, total_bytes: int) -> None:
+            for peer in to:
+                self._send(links[peer], parcel, now_us, total_bytes)
+
+        return send
+
+    def _send(self, link: _Link, parcel: Parcel, now_us: int, total_bytes: int) -> None:
+        spec = link.spec
+        count = link.count
+        link.count = count + 1
+        depart_us = self._departure(link, now_us, total_bytes)
+        copies = 1
+        if spec.duplicate and chance(link.duplicate_key, count, spec.duplicate):
+            copies = 2
+            self.traffic.duplicated += 1
+        for copy in range(copies):
+            arrive_us = self._arrival(link, depart_us, count, copy)
+            if arrive_us is None:
+                self.traffic.lost += 1
+                continue
+            if spec.fifo:
+                arrive_us = max(arrive_us, link.last_us)
+                link.last_us = arrive_us
+            heappush(self.heap, (arrive_us, RECEIVE, link.target, self.source, 2 * count + copy, parcel))
+
+    def _departure(self, link: _Link, now_us: int, total_bytes: int) -> int:
+        """When the packet leaves: after those before it in the node's queue and on the link."""
+        spec = link.spec
+        depart_us = now_us
+        if spec.service_us:
+            service_us = spec.service_us
+            for slowness in self.slow or ():
+                if slowness.start_us <= now_us < slowness.stop_us:
+                    service_us = int(service_us * slowness.factor + 0.5)
+            depart_us = max(depart_us, self.free_us) + service_us
+            self.free_us = depart_us
+        if spec.bandwidth_bytes_per_s:
+            taken_us = -(-total_bytes * 1_000_000 // spec.bandwidth_bytes_per_s)  # rounded up
+            depart_us = max(depart_us, link.free_us) + taken_us
+            link.free_us = depart_us
+        return depart_us
+
+    def _arrival(self, link: _Link, depart_us: int, count: int, copy: int) -> int | None:
+        """When one copy arrives; None if it never does."""
+        retransmit_us = link.spec.retransmit_us
+        attempt = 0
+        while True:
+            delay_us, is_lost = link.draw_attempt(count, copy, attempt)
+            delay_us = _slowed(delay_us, depart_us, self.slow)
+            arrive_us = depart_us + _slowed(delay_us, depart_us + delay_us, link.slow)
+            clear_us = self._obstacle(link, depart_us, arrive_us)
+            if clear_us is None and not is_lost:
+                return arrive_us
+            if retransmit_us is None or clear_us == NEVER_US:
+                return None
+            wait_us = 1 if clear_us is None else max(clear_us - depart_us, 1)
+            depart_us += -(-wait_us // retransmit_us) * retransmit_us
+            attempt += 1
+
+    def _obstacle(self, link: _Link, depart_us: int, arrive_us: int) -> int | None:
+        """When the thing that stops this attempt ends; None if nothing does."""
+        clear_us = self.down.end_of(depart_us, depart_us)
+        if link.separated:
+            clear_us = clear_us or link.separated.end_of(depart_us, arrive_us)
+        if link.down:
+            clear_us = clear_us or link.down.end_of(arrive_us, arrive_us)
+        return clear_us
+
+
+def _slowed(delay_us: int, at_us: int, slow: list[Slowness] | None) -> int:
+    for slowness in slow or ():
+        if slowness.start_us <= at_us < slowness.stop_us:
+            delay_us = int(delay_us * slowness.factor + 0.5) + slowness.extra_us
+    return delay_us

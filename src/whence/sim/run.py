@@ -1,0 +1,208 @@
+"""One call from a scenario to a result, or to a trace.
+
+result = simulate(scenario)                      # counters only
+manifest = simulate_to(scenario, Path("out"))    # and a trace that can be verified and replayed
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from whence.core.message import NodeId
+from whence.core.protocol import Protocol as Core
+from whence.protocols import registry
+from whence.sim.engine import Engine, Make, Progress
+from whence.sim.faults import NEVER_US
+from whence.sim.model import Full, Scenario, node_names
+from whence.sim.network import link_specs
+from whence.sim.scenario import checked, run_id, to_dict
+from whence.trace.schema import Level, Manifest, PromisesMade, Recorder
+
+WRITER = "sim"  # the name of the simulator among a trace's writers
+
+
+class Held(msgspec.Struct, frozen=True, kw_only=True):
+    """A message that a node still held back at the end, and what it waited for ("origin:number")."""
+
+    message: str
+    since_us: int
+    missing: list[str]
+
+
+class RunResult(msgspec.Struct, frozen=True, kw_only=True):
+    """What a run did, in numbers."""
+
+    run: str
+    name: str
+    protocol: str
+    nodes: int
+    seed: int
+    promises: PromisesMade
+    drained: bool  # it ended because nothing was left to happen (timers apart)
+    final_us: int
+    steps: int  # inputs given to cores, and samples
+    broadcasts: int
+    skipped_broadcasts: int  # due while the sender was down
+    deliveries: int
+    undelivered: int  # broadcasts x nodes - deliveries
+    packets: int  # packets given to links, one per receiver
+    lost_packets: int
+    duplicated_packets: int
+    in_flight: int  # packets that had not arrived at the end
+    discards: dict[str, int]  # by reason
+    waiting: dict[NodeId, list[Held]]  # nodes that hold nothing are left out
+
+
+def simulate(
+    scenario: Scenario,
+    recorder: Recorder | None = None,
+    *,
+    level: Level | None = None,
+    make: Make | None = None,
+    check: bool = False,
+    progress: Progress | None = None,
+) -> RunResult:
+    """Run a scenario.
+
+    `level` replaces the scenario's own; `make(me, members)` makes other cores than the registry's
+    (the bug zoo does); `check` asks every core for its invariants after every step; `progress` is
+    told the simulated time now and then.
+    """
+    scenario = checked(scenario)
+    level = scenario.record.as_level() if level is None else level
+    engine = Engine(scenario, make or _registered(scenario), recorder, level=level, check=check)
+    engine.run(progress)
+    return _result(engine)
+
+
+def simulate_to(
+    scenario: Scenario,
+    folder: Path,
+    level: Level | None = None,
+    *,
+    make: Make | None = None,
+    check: bool = False,
+    overwrite: bool = False,
+    progress: Progress | None = None,
+) -> Manifest:
+    """Run a scenario and write its trace into `folder`."""
+    return record_to(scenario, folder, level, make=make, check=check, overwrite=overwrite, progress=progress)[
+        1
+    ]
+
+
+def record_to(
+    scenario: Scenario,
+    folder: Path,
+    level: Level | None = None,
+    *,
+    make: Make | None = None,
+    check: bool = False,
+    overwrite: bool = False,
+    progress: Progress | None = None,
+) -> tuple[RunResult, Manifest]:
+    """As `simulate_to`, with the counters beside the manifest."""
+    from whence.trace.writer import TraceWriter
+
+    scenario = checked(scenario)
+    level = scenario.record.as_level() if level is None else level
+    writer = TraceWriter(
+        folder,
+        run=run_id(scenario),
+        writer=WRITER,
+        protocol=scenario.protocol,
+        parameters=to_dict(scenario),
+        # Whether the run drains is known at its end; a run that is killed has promised nothing.
+        promises=_promises(scenario, complete=False),
+        seed=scenario.seed,
+        nodes=node_names(scenario.nodes),
+        level=level,
+        overwrite=overwrite,
+    )
+    with writer:
+        result = simulate(scenario, writer, level=level, make=make, check=check, progress=progress)
+    manifest = msgspec.structs.replace(writer.close(), promises=result.promises)
+    temporary = writer.manifest_path.with_suffix(".tmp")
+    temporary.write_bytes(msgspec.json.format(msgspec.json.encode(manifest), indent=2))
+    temporary.replace(writer.manifest_path)
+    return result, manifest
+
+
+def _registered(scenario: Scenario) -> Make:
+    def make(me: NodeId, members: Sequence[NodeId]) -> Core:
+        return registry.make(scenario.protocol, me, members, scenario.params)
+
+    return make
+
+
+def _result(engine: Engine) -> RunResult:
+    scenario = engine.scenario
+    deliveries = sum(driver.delivered for driver in engine.drivers)
+    discards: dict[str, int] = {}
+    for driver in engine.drivers:
+        for reason, count in driver.discarded.items():
+            discards[str(reason)] = discards.get(str(reason), 0) + count
+    return RunResult(
+        run=run_id(scenario),
+        name=scenario.name,
+        protocol=scenario.protocol,
+        nodes=scenario.nodes,
+        seed=scenario.seed,
+        promises=_promises(scenario, complete=engine.drained and loses_nothing(engine)),
+        drained=engine.drained,
+        final_us=engine.time_us,
+        steps=engine.steps,
+        broadcasts=engine.broadcasts,
+        skipped_broadcasts=engine.skipped_broadcasts,
+        deliveries=deliveries,
+        undelivered=engine.broadcasts * scenario.nodes - deliveries,
+        packets=engine.packets,
+        lost_packets=engine.traffic.lost,
+        duplicated_packets=engine.traffic.duplicated,
+        in_flight=engine.in_flight,
+        discards=dict(sorted(discards.items())),
+        waiting={
+            name: [
+                Held(message=str(each.id), since_us=each.since_us, missing=[str(id_) for id_ in each.missing])
+                for each in waiting
+            ]
+            for name, waiting in engine.waiting().items()
+        },
+    )
+
+
+# Promises
+
+
+def _promises(scenario: Scenario, *, complete: bool) -> PromisesMade:
+    """What the protocol promises, as far as this run's circumstances allow it."""
+    promised = registry.lookup(scenario.protocol).promises
+    return PromisesMade(
+        causal=promised.causal,
+        fifo=promised.fifo,
+        no_duplicates=promised.no_duplicates,
+        complete=promised.complete and complete,
+    )
+
+
+def loses_nothing(engine: Engine) -> bool:
+    """Whether the run's world is one in which everybody must get everything, once it has drained.
+
+    That is so if every node that crashes comes back, every partition heals, and every packet that a
+    core sends arrives at last: each link either retransmits, or neither loses by chance nor stands
+    in the way of a partition or a crash. Flooding may survive more than that, but it is not
+    promised. A protocol that does not relay reaches only the neighbours of the origin.
+    """
+    scenario, plan = engine.scenario, engine.plan
+    if any(outage.restart_us == NEVER_US for outage in plan.outages):
+        return False
+    if any(split.stop_us == NEVER_US for split in plan.splits):
+        return False
+    if scenario.params.get("relay") is False and not isinstance(scenario.topology, Full):
+        return False
+    troubled = bool(plan.outages or plan.splits)
+    links = [scenario.link, *link_specs(scenario, engine.graph).values()]
+    return all(link.retransmit_us is not None or not (link.loss or troubled) for link in links)

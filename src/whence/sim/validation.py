@@ -1,0 +1,165 @@
+"""Impossible scenarios: each check names the field, the reason and the fix.
+
+Types and ranges of single fields are declared in `model.py` and checked when a file is decoded;
+here is what takes more than one field to see.
+"""
+
+from __future__ import annotations
+
+from math import isfinite
+from typing import Any
+
+from msgspec import Struct
+
+from whence.overlay.graphs import regular_problem
+from whence.protocols import registry
+from whence.sim import distributions
+from whence.sim.distributions import Distribution, Tagged
+from whence.sim.faults import plan_faults
+from whence.sim.model import Burst, Full, Grid, Periodic, Random, Replies, Scenario, Workload, node_names
+from whence.sim.network import link_specs, make_graph
+from whence.sim.selection import scenario_error, select
+
+LOSS_MAX = 0.99  # above, a retransmitting link tries hundreds of times per packet
+LINKS_MAX = 4_000_000
+REPLIES_MAX = 100_000  # expected replies to one message
+_OVERRIDABLE = ("delay", "loss", "duplicate", "fifo", "service_us", "bandwidth_bytes_per_s", "retransmit_us")
+
+
+def validate(scenario: Scenario) -> None:
+    """Raise a ScenarioError (or the protocol's own error) if the scenario cannot be run as it says."""
+    _check_numbers(scenario, "")
+    _check_protocol(scenario)
+    _check_topology(scenario)
+    _check_links(scenario)
+    _check_workloads(scenario)
+    plan_faults(scenario)
+
+
+def _check_numbers(value: object, path: str) -> None:
+    """Every number finite and every distribution drawable, wherever it stands."""
+    if isinstance(value, float) and not isfinite(value):
+        raise scenario_error(path, f"{value} is not a number to compute with", "Use a finite number")
+    if isinstance(value, list):
+        for at, element in enumerate(value):
+            _check_numbers(element, f"{path}[{at}]")
+    if isinstance(value, Struct):
+        if isinstance(value, Distribution):
+            trouble = distributions.problem(value)
+            if trouble is not None:
+                raise scenario_error(f"{path}.{trouble[0]}", trouble[1], "Exchange or change the two")
+        for name in value.__struct_fields__:
+            _check_numbers(getattr(value, name), f"{path}.{name}" if path else name)
+
+
+def _check_protocol(scenario: Scenario) -> None:
+    registry.lookup(scenario.protocol)
+    names = node_names(scenario.nodes)
+    registry.make(scenario.protocol, names[0], names, scenario.params)  # refuses unknown parameters
+
+
+def _check_topology(scenario: Scenario) -> None:
+    nodes = scenario.nodes
+    match scenario.topology:
+        case Full() if nodes * (nodes - 1) > LINKS_MAX:
+            raise scenario_error(
+                "topology", f"a full mesh of {nodes} nodes has {nodes * (nodes - 1)} links", "Use random"
+            )
+        case Random(degree=degree):
+            trouble = regular_problem(nodes, degree)
+            if trouble is not None:
+                raise scenario_error(
+                    "topology.degree", trouble, "Use an even degree from 2 to nodes - 1, or more nodes"
+                )
+            if nodes * degree > LINKS_MAX:
+                raise scenario_error(
+                    "topology.degree", f"it makes {nodes * degree} links", "Use a smaller one"
+                )
+        case Grid(columns=int(columns)) if columns > nodes:
+            raise scenario_error(
+                "topology.columns", f"{nodes} nodes do not fill one row of {columns}", f"Use at most {nodes}"
+            )
+
+
+# Links
+
+
+def _check_links(scenario: Scenario) -> None:
+    _check_loss(scenario.link.loss, "link.loss")
+    for at, override in enumerate(scenario.overrides):
+        where = f"overrides[{at}]"
+        if all(getattr(override, name) is None for name in _OVERRIDABLE):
+            raise scenario_error(where, "it changes nothing", f"Set one of: {', '.join(_OVERRIDABLE)}")
+        if override.loss is not None:
+            _check_loss(override.loss, f"{where}.loss")
+    if scenario.overrides:
+        link_specs(scenario, make_graph(scenario))  # refuses an override that no link matches
+
+
+def _check_loss(loss: float, where: str) -> None:
+    if loss > LOSS_MAX:
+        raise scenario_error(
+            where, f"with {loss} next to nothing arrives", f"Use at most {LOSS_MAX}, or a partition fault"
+        )
+
+
+# Workloads
+
+
+def _check_workloads(scenario: Scenario) -> None:
+    if all(isinstance(workload, Replies) for workload in scenario.workloads):
+        reason = "nobody broadcasts anything to reply to" if scenario.workloads else "nobody broadcasts"
+        raise scenario_error("workloads", reason, "Add one, e.g. kind = 'poisson'")
+    names = node_names(scenario.nodes)
+    for at, workload in enumerate(scenario.workloads):
+        where = f"workloads[{at}]"
+        senders = select(workload.senders, names, f"{where}.senders", scenario.seed)
+        _check_times(workload, where, scenario.stop.duration_us)
+        match workload:
+            case Periodic(jitter_us=jitter, interval_us=interval) if jitter > interval:
+                raise scenario_error(
+                    f"{where}.jitter_us", f"{jitter} is above the interval of {interval}", "Use less"
+                )
+            case Burst(size=size, gap_us=gap, interval_us=interval) if (size - 1) * gap > interval:
+                raise scenario_error(
+                    f"{where}.size", "a burst would outlast the interval", "Use a smaller size or gap_us"
+                )
+            case Replies():
+                _check_replies(workload, len(senders), where)
+
+
+def _check_times(workload: Workload, where: str, duration_us: int) -> None:
+    if workload.start_us >= duration_us:
+        raise scenario_error(
+            f"{where}.start_us",
+            f"{workload.start_us} is not before the end of the run at {duration_us}",
+            "Start earlier, or lengthen stop.duration_us",
+        )
+    if workload.stop_us is not None and workload.stop_us <= workload.start_us:
+        raise scenario_error(
+            f"{where}.stop_us", f"{workload.stop_us} is not after start_us", "Stop later, or start earlier"
+        )
+
+
+def _check_replies(workload: Replies, senders: int, where: str) -> None:
+    """Replies to replies grow geometrically: refuse what no machine could finish."""
+    if workload.probability == 0.0:
+        raise scenario_error(f"{where}.probability", "nobody ever replies", "Use more than 0")
+    if workload.count is not None:
+        return
+    growth = senders * workload.probability
+    expected, level = 0.0, 1.0
+    for _ in range(workload.depth):
+        level *= growth
+        expected += level
+        if expected > REPLIES_MAX:
+            raise scenario_error(
+                f"{where}.depth",
+                f"one message would cause more than {REPLIES_MAX} replies",
+                "Use a smaller depth or probability, fewer senders, or set count",
+            )
+
+
+def kinds(union: Any) -> dict[str, type[Tagged]]:
+    """The `kind` words of a tagged union, with their classes."""
+    return {each.__struct_config__.tag: each for each in union.__args__}

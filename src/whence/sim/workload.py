@@ -1,0 +1,141 @@
+"""Workloads: when each sender broadcasts, and who replies to what."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import count as counting
+from typing import NamedTuple
+
+from whence.core.rng import below, chance, purpose, stream
+from whence.sim.distributions import Draw, Exponential, sampler
+from whence.sim.model import Burst, Periodic, Poisson, Replies, Scenario, Window, Workload, node_names
+from whence.sim.selection import select
+
+_TIMES = purpose("workload times")
+_REPLY = purpose("workload reply")
+
+
+class Source(NamedTuple):
+    """One sender's part of one workload (replies are not among them: others cause them)."""
+
+    workload: int
+    node: int
+    payload: bytes
+    times_us: Iterator[int]
+
+
+def sources(scenario: Scenario) -> list[Source]:
+    """Everything that broadcasts by itself."""
+    names = node_names(scenario.nodes)
+    found = []
+    for at, workload in enumerate(scenario.workloads):
+        if isinstance(workload, Replies):
+            continue
+        payload = bytes(workload.payload_bytes)
+        for node in select(workload.senders, names, f"workloads[{at}].senders", scenario.seed):
+            key = stream(scenario.seed, _TIMES, at, node)
+            end_us = _end_us(workload, scenario)
+            times_us = (time_us for time_us in broadcast_times(workload, key, end_us))
+            found.append(Source(at, node, payload, times_us))
+    return found
+
+
+def _end_us(workload: Workload, scenario: Scenario) -> int:
+    duration_us = scenario.stop.duration_us
+    return duration_us if workload.stop_us is None else min(workload.stop_us, duration_us)
+
+
+def broadcast_times(workload: Workload, key: int, end_us: int) -> Iterator[int]:
+    """When one sender broadcasts: ascending, all before `end_us`."""
+    match workload:
+        case Periodic():
+            times_us = _periodic(workload, key)
+        case Poisson():
+            times_us = _poisson(workload, key)
+        case Window(start_us=start, stop_us=stop, count=count):
+            times_us = iter(sorted(start + below(key, index, stop - start) for index in range(count)))
+        case Burst():
+            times_us = _bursts(workload)
+        case Replies():
+            return
+    for time_us in times_us:
+        if time_us >= end_us:
+            return
+        yield time_us
+
+
+def _numbers(count: int | None) -> Iterator[int]:
+    return iter(counting() if count is None else range(count))
+
+
+def _periodic(workload: Periodic, key: int) -> Iterator[int]:
+    for index in _numbers(workload.count):
+        time_us = workload.start_us + index * workload.interval_us
+        yield time_us + (below(key, index, workload.jitter_us + 1) if workload.jitter_us else 0)
+
+
+def _poisson(workload: Poisson, key: int) -> Iterator[int]:
+    draw = sampler(Exponential(mean_us=workload.interval_us))
+    time_us = workload.start_us
+    for index in _numbers(workload.count):
+        time_us += draw(key, index)
+        yield time_us
+
+
+def _bursts(workload: Burst) -> Iterator[int]:
+    for index in _numbers(workload.count):
+        start_us = workload.start_us + index * workload.interval_us
+        for place in range(workload.size):
+            yield start_us + place * workload.gap_us
+
+
+class Reply(NamedTuple):
+    """A reply that is to be broadcast."""
+
+    time_us: int
+    workload: int
+    payload: bytes
+    depth: int
+
+
+class Responder:
+    """One replies workload: decides, for each delivery, whether the deliverer answers."""
+
+    def __init__(self, at: int, workload: Replies, scenario: Scenario) -> None:
+        names = node_names(scenario.nodes)
+        chosen = select(workload.senders, names, f"workloads[{at}].senders", scenario.seed)
+        self.senders = set(chosen)
+        self.at = at
+        self.workload = workload
+        self.seed = scenario.seed
+        self.end_us = _end_us(workload, scenario)
+        self.payload = bytes(workload.payload_bytes)
+        self.made: dict[int, int] = dict.fromkeys(chosen, 0)
+        self._draw: Draw = sampler(workload.delay)
+
+    def reply(self, node: int, origin: int, number: int, depth: int, time_us: int) -> Reply | None:
+        """The reply of `node` to message `number` of `origin`, itself a reply of `depth`; or None."""
+        workload = self.workload
+        if node == origin or node not in self.senders or depth >= workload.depth:
+            return None
+        if not workload.start_us <= time_us < self.end_us:
+            return None
+        if workload.count is not None and self.made[node] >= workload.count:
+            return None
+        key = stream(self.seed, _REPLY, self.at, node, origin, number)
+        if not chance(key, 0, workload.probability):
+            return None
+        when_us = time_us + self._draw(key, 1)
+        if when_us >= self.end_us:
+            return None
+        self.made[node] += 1
+        return Reply(when_us, self.at, self.payload, depth + 1)
+
+
+def responders(scenario: Scenario) -> list[Responder]:
+    """The replies workloads."""
+    return [
+        Responder(at, workload, scenario)
+        for at, workload in enumerate(scenario.workloads)
+        if isinstance(workload, Replies)
+    ]
