@@ -14,6 +14,7 @@ from whence.trace.schema import Kind
 
 try:
     import numpy as np
+    import numpy.typing as npt
     import pyarrow as pa
 except ImportError as error:
     raise missing_extra("reading or writing a trace", "pyarrow", "trace") from error
@@ -47,6 +48,7 @@ KEY_COLUMNS = ("run", "node", "segment", "first_seq", "events", "names")
 # The integer list columns, in the order of the schema and of the hash.
 INTEGER_COLUMNS = ("time_us", "kind", "origin", "number", "peer", "total_bytes", "control_bytes")
 LIST_COLUMNS = (*INTEGER_COLUMNS, "detail")
+_DTYPES = {name: np.dtype(str(PACKED_SCHEMA.field(name).type.value_type)) for name in INTEGER_COLUMNS}
 
 
 class Segment(NamedTuple):
@@ -87,27 +89,72 @@ def packed_batch(run: str, numbers: Sequence[int], segments: Sequence[Segment]) 
     """The packed rows of `segments`; `numbers[i]` is the `segment` number of row i."""
     lengths = [segment.events for segment in segments]
     columns: list[pa.Array[Any]] = [
-        pa.array([run] * len(segments), pa.string()),
-        pa.array([segment.node for segment in segments], pa.string()),
-        pa.array(numbers, pa.int32()),
-        pa.array([segment.first_seq for segment in segments], pa.int64()),
-        pa.array(lengths, pa.int32()),
-        pa.array([segment.names for segment in segments], pa.list_(pa.string())),
+        _text_array([run] * len(segments)),
+        _text_array([segment.node for segment in segments]),
+        _integer_array(np.array(numbers, dtype=np.int32)),
+        _integer_array(np.array([segment.first_seq for segment in segments], dtype=np.int64)),
+        _integer_array(np.array(lengths, dtype=np.int32)),
+        pa.ListArray.from_arrays(
+            _offsets([len(segment.names) for segment in segments]),
+            _text_array([name for segment in segments for name in segment.names]),
+        ),
     ]
-    offsets = pa.array(_running_sum(lengths), pa.int32())
+    offsets = _offsets(lengths)
     for at, name in enumerate(INTEGER_COLUMNS):
-        kind = PACKED_SCHEMA.field(name).type.value_type
-        joined = b"".join(segment.integers[at] for segment in segments)
-        values = pa.array(np.frombuffer(joined, dtype="<i8"))
-        try:
-            columns.append(pa.ListArray.from_arrays(offsets, values.cast(kind)))
-        except pa.ArrowInvalid as error:
-            raise TraceError(f"column {name!r}", str(error), f"Its values must fit {kind}") from error
+        joined = np.frombuffer(b"".join(segment.integers[at] for segment in segments), dtype="<i8")
+        limits = np.iinfo(_DTYPES[name])
+        if len(joined) and not limits.min <= joined.min() <= joined.max() <= limits.max:
+            raise TraceError(
+                f"column {name!r}",
+                f"the run recorded {int(joined.min())} to {int(joined.max())}",
+                f"Values must be from {limits.min} to {limits.max}",
+            )
+        columns.append(pa.ListArray.from_arrays(offsets, _integer_array(joined.astype(_DTYPES[name]))))
     details: list[str | None] = []
     for segment in segments:
         details += segment.details
-    columns.append(pa.ListArray.from_arrays(offsets, pa.array(details, pa.string())))
+    columns.append(pa.ListArray.from_arrays(offsets, _text_array(details)))
     return pa.RecordBatch.from_arrays(columns, schema=PACKED_SCHEMA)
+
+
+# Arrays are made from buffers, and `numbers_of` reads them through DLPack: `pa.array` and `to_numpy` would
+# import pandas wherever it is installed, which takes longer than to write or verify a small trace.
+
+
+def _buffer(values: Any) -> pa.Buffer:
+    return pa.py_buffer(values)
+
+
+def _integer_array(values: npt.NDArray[Any]) -> pa.Array[Any]:
+    kind = getattr(pa, values.dtype.name)()
+    return pa.Array.from_buffers(kind, len(values), [None, _buffer(values)])
+
+
+def _offsets(lengths: Sequence[int]) -> Any:
+    return _integer_array(np.cumsum([0, *lengths], dtype=np.int32))
+
+
+def _text_array(texts: Sequence[str | None]) -> pa.Array[Any]:
+    nulls = texts.count(None)
+    if nulls == len(texts):
+        return pa.nulls(len(texts), pa.string())
+    encoded = [b"" if text is None else text.encode() for text in texts]
+    valid = None
+    if nulls:
+        valid = _buffer(np.packbits([text is not None for text in texts], bitorder="little"))
+    ends = np.cumsum([0, *map(len, encoded)], dtype=np.int32)
+    return pa.Array.from_buffers(pa.string(), len(texts), [valid, _buffer(ends), _buffer(b"".join(encoded))])
+
+
+def numbers_of(column: pa.Array[Any]) -> npt.NDArray[Any]:
+    """A column of integers without nulls as numpy sees it, without a copy."""
+    values: npt.NDArray[Any] = np.from_dlpack(column)
+    return values
+
+
+def lengths_of(column: Any) -> npt.NDArray[Any]:
+    """The lengths of a column's lists."""
+    return np.diff(numbers_of(column.offsets))
 
 
 def update_hash(digest: _Hash, segment: Segment) -> None:
@@ -127,14 +174,6 @@ def _texts_bytes(texts: Sequence[str | None]) -> bytes:
     encoded = [None if text is None else text.encode() for text in texts]
     lengths = [-1 if text is None else len(text) for text in encoded]
     return struct.pack(f"<{len(texts) + 1}q", len(texts), *lengths) + b"".join(filter(None, encoded))
-
-
-def _running_sum(lengths: Sequence[int]) -> list[int]:
-    total, sums = 0, [0]
-    for length in lengths:
-        total += length
-        sums.append(total)
-    return sums
 
 
 def schema_problem(found: pa.Schema) -> str | None:
@@ -158,19 +197,19 @@ def batch_problem(batch: pa.RecordBatch) -> str | None:
         if name in INTEGER_COLUMNS and column.flatten().null_count:
             return f"column {name!r} has a null inside a list"
     if "kind" in columns:
-        kinds = columns["kind"].flatten().to_numpy()
+        kinds = numbers_of(columns["kind"].flatten())
         if len(kinds) and not min(Kind) <= kinds.min() <= kinds.max() <= max(Kind):
             return f"column 'kind' has a value outside of {min(Kind)} to {max(Kind)}"
     if "events" in columns:
-        lengths = columns["events"].to_numpy()
+        lengths = numbers_of(columns["events"])
         for name in columns.keys() & set(LIST_COLUMNS):
-            if not (columns[name].value_lengths().to_numpy() == lengths).all():
+            if not (lengths_of(columns[name]) == lengths).all():
                 return f"a list in column {name!r} does not have the length that 'events' says"
     if "names" in columns:
-        sizes = columns["names"].value_lengths().to_numpy()
+        sizes = lengths_of(columns["names"])
         for name in columns.keys() & {"origin", "peer"}:
-            values = columns[name].flatten().to_numpy()
-            limits = sizes.repeat(columns[name].value_lengths().to_numpy())
+            values = numbers_of(columns[name].flatten())
+            limits = sizes.repeat(lengths_of(columns[name]))
             if ((values < -1) | (values >= limits)).any():
                 return f"column {name!r} has an index outside of the row's names"
     return None

@@ -112,14 +112,15 @@ class Trace:
 
         wanted = None if columns is None else list(columns)
         for path in self.part_files(run):
-            parquet = _open_parquet(path)
             try:
-                for batch in parquet.iter_batches(batch_size=BATCH_ROWS, columns=wanted):
-                    problem = packed.batch_problem(batch)
-                    if problem is not None:
-                        raise _damaged(path, problem)
-                    yield batch
-            except (OSError, pa.ArrowException) as error:
+                with _open_parquet(path) as parquet:
+                    for batch in parquet.iter_batches(batch_size=BATCH_ROWS, columns=wanted):
+                        batch.validate(full=True)
+                        problem = packed.batch_problem(batch)
+                        if problem is not None:
+                            raise _damaged(path, problem)
+                        yield batch
+            except (OSError, ValueError, pa.ArrowException) as error:
                 raise _damaged(path, f"it cannot be decoded ({error})") from error
 
     def events(self, run: str | None = None) -> Iterator[Event]:
@@ -284,14 +285,16 @@ def _check_part(
         with path.open("rb") as file:
             if hashlib.file_digest(file, "sha256").hexdigest() != part.sha256:
                 raise _damaged(path, "its contents do not match the SHA-256 in the manifest")
-    parquet = _open_parquet(path)
-    problem = packed.schema_problem(parquet.schema_arrow)
-    if problem is not None:
-        raise TraceError(str(path), f"it is not a trace file: {problem}", "See docs/trace-format.md")
     try:
-        keys = parquet.read(columns=["run", "node", "first_seq", "events"]).to_pydict()
-    except (OSError, pa.ArrowException) as error:
+        with _open_parquet(path) as parquet:
+            problem = packed.schema_problem(parquet.schema_arrow)
+            if problem is not None:
+                raise TraceError(str(path), f"it is not a trace file: {problem}", "See docs/trace-format.md")
+            keys = parquet.read(columns=["run", "node", "first_seq", "events"]).to_pydict()
+    except (OSError, ValueError, pa.ArrowException) as error:
         raise _damaged(path, f"it cannot be decoded ({error})") from error
+    if any(None in values for values in keys.values()):
+        raise _damaged(path, "it has a null in run, node, first_seq or events")
     if len(keys["run"]) != part.rows or sum(keys["events"]) != part.events:
         raise _damaged(
             path, f"it does not hold the {part.rows} rows and {part.events} events of its manifest"
@@ -310,7 +313,7 @@ def _open_parquet(path: Path) -> pq.ParquetFile:
 
     try:
         return pq.ParquetFile(path)
-    except (OSError, pa.ArrowException) as error:
+    except (OSError, ValueError, pa.ArrowException) as error:  # ValueError: names that are not UTF-8
         raise _damaged(path, f"it is not a readable Parquet file ({error})") from error
 
 

@@ -122,10 +122,16 @@ class TraceWriter:
         self._write_group()
         self._finish_part()
 
-    def close(self) -> Manifest:
-        """Flush and end the trace; calling it again only returns the manifest."""
+    def close(self, *, promises: PromisesMade | None = None) -> Manifest:
+        """Flush and end the trace; calling it again only returns the manifest.
+
+        `promises` replaces those that the writer was made with, for a host that knows only at the end of
+        the run what its protocol could promise.
+        """
         if not self._closed:
             self.flush()
+            if promises is not None:
+                self._manifest = msgspec.structs.replace(self._manifest, promises=promises)
             self._write_manifest()  # a run without events has one too
             self._closed = True
             self._buffers.clear()  # so that a late `event` does not find its buffer

@@ -207,5 +207,9 @@ def compiled() -> Kernels | None:
         return loop
 
     overload(merge)(merge_compiled)
-    compile_: Callable[..., Any] = njit(cache=True)
-    return Kernels(*map(compile_, plain()))
+    kept: Callable[..., Any] = njit(cache=True)
+    fresh: Callable[..., Any] = njit()
+    try:
+        return Kernels(*map(kept, plain()))
+    except RuntimeError:  # numba finds no folder that it may write to: compile anew in every process
+        return Kernels(*map(fresh, plain()))

@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from whence.errors import TraceError
-from whence.trace.columns import batch_problem
+from whence.trace.columns import batch_problem, lengths_of, numbers_of
 from whence.trace.schema import VERIFIED_KINDS
 
 NEEDED_COLUMNS = ("run", "node", "first_seq", "events", "names", "kind", "origin", "number")
@@ -76,9 +76,9 @@ class Loader:
         self._runs.update(runs.to_pylist())
         names: Any = batch.column("names")
         lists: dict[str, Any] = {name: batch.column(name) for name in ("kind", "origin", "number")}
-        sizes = batch.column("events").to_numpy()
-        first_seq = batch.column("first_seq").to_numpy()
-        kind, local, number = (lists[name].flatten().to_numpy() for name in ("kind", "origin", "number"))
+        sizes = numbers_of(batch.column("events"))
+        first_seq = numbers_of(batch.column("first_seq"))
+        kind, local, number = (numbers_of(lists[name].flatten()) for name in ("kind", "origin", "number"))
         row_of = np.repeat(np.arange(batch.num_rows, dtype=np.int32), sizes)
         at: Array = np.arange(len(kind))
         kept = _KEPT[kind.view(np.uint8)]
@@ -86,7 +86,7 @@ class Loader:
             kind, local, number, row_of, at = (each[kept] for each in (kind, local, number, row_of, at))
         starts = np.cumsum(sizes, dtype=np.int64) - sizes
         seq = _narrow(at + (first_seq - starts)[row_of])
-        name_sizes = names.value_lengths().to_numpy()
+        name_sizes = lengths_of(names)
         name_starts = (np.cumsum(name_sizes) - name_sizes).astype(np.int32)
         table = np.append(self._ids_of(names.flatten()), np.int32(-1))  # the last entry answers index -1
         origin = table[np.where(local < 0, len(table) - 1, local + name_starts[row_of])]
@@ -104,7 +104,7 @@ class Loader:
         encoded: Any = names.dictionary_encode()
         dictionary: list[str] = encoded.dictionary.to_pylist()
         distinct = np.array([self._id(name) for name in dictionary], dtype=np.int32)
-        indices: Array = encoded.indices.to_numpy()
+        indices = numbers_of(encoded.indices)
         return distinct[indices] if len(indices) else np.empty(0, dtype=np.int32)
 
     def finish(self) -> Events:

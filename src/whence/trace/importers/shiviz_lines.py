@@ -132,14 +132,22 @@ def _sections(lines: list[str], header: int, split: re.Pattern[str]) -> list[_Se
 
 def _layout(name: str, sections: list[_Section]) -> str:
     """Where the clocks stand: told by the first line with text, and by whether any line is just a clock."""
-    first = next((line for section in sections for line in section.lines if line.strip()), "")
-    if _CLOCK_LINE.match(first):
+    lines = [line for section in sections for line in section.lines if line.strip()]
+    if lines and _is_clock(lines[0]):
         return "clock first"
-    if any(_CLOCK_LINE.match(line) for section in sections for line in section.lines):
+    if any(_is_clock(line) for line in lines):
         return "clock last"
-    if any(_CLOCK_INSIDE.match(line) for section in sections for line in section.lines):
+    if any(_CLOCK_INSIDE.match(line) for line in lines):
         return "one line"
     raise ImportFormatError(name, "no line in it has a vector clock", _FIX)
+
+
+def _is_clock(line: str) -> bool:
+    """Whether a line is "host {clock}" and nothing else."""
+    try:
+        return _clock_line("", 0, line, text_may_begin=False) is not None
+    except ImportFormatError:
+        return False
 
 
 def _clock(name: str, line: int, host: str, text: str) -> dict[str, int]:
@@ -154,13 +162,31 @@ def _clock(name: str, line: int, host: str, text: str) -> dict[str, int]:
     return clock
 
 
+def _clock_line(name: str, line: int, text: str, text_may_begin: bool) -> tuple[str, dict[str, int]] | None:
+    """The host and clock of a line that is one; None for a line of text.
+
+    A line that looks like a clock but is a wrong one is an error, except where a text has to begin: an
+    event's text may well be `Received {"key": "x"}`.
+    """
+    found = _CLOCK_LINE.match(text)
+    if found is None:
+        return None
+    try:
+        return found["host"], _clock(name, line, found["host"], found["clock"])
+    except ImportFormatError:
+        if text_may_begin:
+            return None
+        raise
+
+
 def _clock_first(name: str, section: _Section) -> list[LogEvent]:
     events: list[LogEvent] = []
+    after_clock = False
     for number, line in enumerate(section.lines, section.first_line):
-        found = _CLOCK_LINE.match(line)
-        if found:
-            clock = _clock(name, number, found["host"], found["clock"])
-            events.append(LogEvent(found["host"], clock, "", number))
+        found = _clock_line(name, number, line, after_clock)
+        after_clock = found is not None
+        if found is not None:
+            events.append(LogEvent(*found, "", number))
         elif line.strip():
             if not events:
                 raise _error(name, number, "its text stands before any clock")
@@ -173,10 +199,9 @@ def _clock_last(name: str, section: _Section) -> list[LogEvent]:
     events: list[LogEvent] = []
     waiting: list[str] = []
     for number, line in enumerate(section.lines, section.first_line):
-        found = _CLOCK_LINE.match(line)
-        if found:
-            clock = _clock(name, number, found["host"], found["clock"])
-            events.append(LogEvent(found["host"], clock, "\n".join(waiting), number))
+        found = _clock_line(name, number, line, not waiting)
+        if found is not None:
+            events.append(LogEvent(*found, "\n".join(waiting), number))
             waiting = []
         elif line.strip():
             waiting.append(line)

@@ -1,0 +1,158 @@
+"""`whence trace`: look into traces; import and export foreign logs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from whence.errors import MisuseError
+
+app = typer.Typer(no_args_is_help=True, help="Look into traces; import and export foreign logs.")
+
+_Folder = Annotated[Path, typer.Argument(help="A trace folder, a sweep's folder, or one manifest.")]
+_Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
+_Format = Annotated[str, typer.Option("--format", help="The foreign format: shiviz (also GoVector).")]
+
+
+@app.command()
+def info(folder: _Folder, as_json: _Json = False) -> None:
+    """Say what a trace holds: its writers, runs, nodes, events."""
+    from whence.cli import console
+    from whence.trace.reader import open_trace
+
+    trace = open_trace(folder, hashes=False)
+    if as_json:
+        console.print_json(trace.manifests)
+        return
+    columns = ["run", "writer", "protocol", "nodes", "level", "events", "parts", "MB", "trace hash"]
+    rows = [
+        (
+            each.run, each.writer, each.protocol, len(each.nodes), each.level, each.events, len(each.parts),
+            round(sum(part.size_bytes for part in each.parts) / 1e6, 3), each.trace_hash[:16],
+        )
+        for each in trace.manifests
+    ]  # fmt: skip
+    console.out.print(console.table(str(folder), columns, rows))
+    for leftover in trace.leftovers:
+        console.out.print(f"not part of the trace: {leftover} (unfinished)", markup=False)
+
+
+@app.command()
+def check(folder: _Folder, as_json: _Json = False) -> None:
+    """Read every event of a trace and hold it against its manifests; exit 2 if anything is wrong."""
+    from whence.cli import console
+    from whence.trace.check import check_trace
+
+    hashes = check_trace(folder)
+    if as_json:
+        console.print_json(hashes)
+        return
+    for each in hashes:
+        console.out.print(
+            f"ok: {each.run} {each.writer}: {each.events} events, {each.trace_hash}", markup=False
+        )
+
+
+@app.command()
+def events(
+    folder: _Folder,
+    run: Annotated[str | None, typer.Option(help="This run only.")] = None,
+    node: Annotated[str | None, typer.Option(help="This node only.")] = None,
+    limit: Annotated[int, typer.Option(min=0, help="How many to print; 0 for all.")] = 50,
+    as_json: _Json = False,
+) -> None:
+    """Print events, one per line, in stored order (with --json as a list of objects)."""
+    from itertools import islice
+
+    from whence.cli import console
+    from whence.trace.reader import open_trace
+
+    found = open_trace(folder).events(run)
+    chosen = islice((event for event in found if node is None or event.node == node), limit or None)
+    if as_json:
+        console.print_json([{**event._asdict(), "kind": event.kind.name.lower()} for event in chosen])
+        return
+    columns = ["run", "node", "seq", "time_us", "kind", "message", "peer", "bytes", "control", "detail"]
+    rows = [
+        (
+            event.run, event.node, event.seq, event.time_us, event.kind.name.lower(),
+            str(event.number) if event.origin is None else f"{event.origin}:{event.number}", event.peer or "",
+            event.total_bytes, event.control_bytes, event.detail or "",
+        )
+        for event in chosen
+    ]  # fmt: skip
+    console.out.print(console.table(str(folder), columns, rows))
+
+
+@app.command("import")
+def import_(
+    log: Annotated[Path, typer.Argument(help="The log to read.")],
+    out: Annotated[Path, typer.Argument(help="The folder to write the trace to.")],
+    format_: _Format = "shiviz",
+    pattern: Annotated[
+        str | None, typer.Option(help="As for ShiViz, with the groups host, clock and event.")
+    ] = None,
+    delimiter: Annotated[
+        str | None, typer.Option(help="Pattern of the lines between executions, as for ShiViz.")
+    ] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a trace that is there.")] = False,
+    as_json: _Json = False,
+) -> None:
+    """Turn a foreign log into a trace."""
+    from whence.cli import console
+    from whence.trace.importers.shiviz import import_log
+
+    _require_shiviz(format_)
+    report = import_log(log, out, pattern=pattern, delimiter=delimiter, overwrite=overwrite)
+    if as_json:
+        console.print_json(report)
+        return
+    rows = [(each.run, each.hosts, each.events, each.folder) for each in report.runs]
+    console.out.print(
+        console.table(f"Imported {log} ({report.layout})", ["run", "hosts", "events", "trace"], rows)
+    )
+    if report.unparsed_lines:
+        left_out, first = len(report.unparsed_lines), ", ".join(map(str, report.unparsed_lines[:10]))
+        console.err.print(
+            f"note: the pattern left out {left_out} of {report.lines} lines, the first: {first}", markup=False
+        )
+
+
+@app.command()
+def export(
+    trace: _Folder,
+    out: Annotated[Path, typer.Argument(help="The file to write.")],
+    format_: _Format = "shiviz",
+    run: Annotated[str | None, typer.Option(help="This run only.")] = None,
+    first: Annotated[int, typer.Option(min=0, help="Begin with this message, in order of broadcast.")] = 0,
+    messages: Annotated[
+        int | None, typer.Option(min=1, help="Write only that many messages' events.")
+    ] = None,
+    packets: Annotated[bool, typer.Option("--packets", help="Write send and receive events too.")] = False,
+    as_json: _Json = False,
+) -> None:
+    """Write a trace as a foreign log."""
+    from whence.cli import console
+    from whence.trace.exporters.shiviz import Window
+    from whence.trace.exporters.shiviz import export as export_shiviz
+    from whence.trace.reader import open_trace
+
+    _require_shiviz(format_)
+    opened = open_trace(trace)
+    window = None
+    if first or messages is not None:
+        window = Window(first, messages if messages is not None else opened.event_count)
+    report = export_shiviz(opened, out, run=run, window=window, packets=packets)
+    if as_json:
+        console.print_json(report)
+    else:
+        console.out.print(f"{report.events} events of {report.runs} run(s) -> {report.file}", markup=False)
+
+
+def _require_shiviz(format_: str) -> None:
+    if format_ not in ("shiviz", "govector"):
+        raise MisuseError(
+            f"format {format_!r}", "there is none of that name", "Choose from: shiviz, govector"
+        )

@@ -1,0 +1,156 @@
+"""`whence verify`: judge a trace, and say why."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from whence.errors import MisuseError
+
+if TYPE_CHECKING:
+    from whence.trace.reader import Trace
+    from whence.verify.report import Finding, RunReport
+
+SPARK_EVENTS = 50_000_000  # several runs of more events together go to Spark, where there is one
+TABLE_RUNS = 40  # with more runs only those that are not in order are listed
+SHOWN = 3  # findings of each kind that are printed unless --witnesses says otherwise
+
+
+def command(
+    trace: Annotated[Path, typer.Argument(help="A trace folder, a sweep's folder, or one manifest.")],
+    run: Annotated[str | None, typer.Option(help="Judge this run only.")] = None,
+    witnesses: Annotated[
+        int | None,
+        typer.Option(min=0, help="Findings of each kind to spell out.", show_default="3; 10 in JSON"),
+    ] = None,
+    complete: Annotated[
+        bool | None,
+        typer.Option(
+            "--complete/--no-complete",
+            help="Demand that every survivor delivers every message, or do not, whatever was promised.",
+        ),
+    ] = None,
+    spark: Annotated[
+        bool | None,
+        typer.Option(
+            "--spark/--no-spark", help="Use Spark; by default for several runs of 50 M events or more."
+        ),
+    ] = None,
+    master: Annotated[str | None, typer.Option(help="Spark master, e.g. spark://host:7077.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+) -> None:
+    """Judge a trace from its broadcasts and deliveries alone; exit 0 if all promises are kept, 1 if not."""
+    from whence.cli import console
+    from whence.trace.reader import open_trace
+    from whence.verify.report import WITNESS_MAX
+
+    if master is not None and spark is False:
+        raise MisuseError("--master", "it is given together with --no-spark", "Leave out one of the two")
+    opened = open_trace(trace)
+    for leftover in opened.leftovers:
+        console.err.print(f"note: {leftover} was not finished by its writer and is not judged", markup=False)
+    witness_max = witnesses if witnesses is not None else WITNESS_MAX if as_json else SHOWN
+    if spark or master is not None or (spark is None and _worth_spark(opened, run)):
+        reports = _by_spark(opened, run, master, witness_max, complete)
+    else:
+        reports = _in_process(opened, run, witness_max, complete)
+    if as_json:
+        console.print_json(reports)
+    else:
+        show(reports)
+    if not all(report.ok for report in reports):
+        raise typer.Exit(1)
+
+
+def _worth_spark(trace: Trace, run: str | None) -> bool:
+    """Spark judges whole runs side by side: it helps where there are several large ones."""
+    from importlib.util import find_spec
+
+    several = run is None and len(trace.runs) > 1
+    return several and trace.event_count >= SPARK_EVENTS and find_spec("pyspark") is not None
+
+
+def _by_spark(
+    trace: Trace, run: str | None, master: str | None, witness_max: int, complete: bool | None
+) -> list[RunReport]:
+    from whence.spark.session import get_session
+    from whence.spark.verify import verify_folder
+
+    session = get_session("whence verify", master=master)
+    runs = None if run is None else [run]
+    return verify_folder(session, trace, runs=runs, witness_max=witness_max, complete=complete)
+
+
+def _in_process(trace: Trace, run: str | None, witness_max: int, complete: bool | None) -> list[RunReport]:
+    from whence.cli import console
+    from whence.verify.run import verify_trace
+
+    runs = trace.runs if run is None else [run]
+    if len(runs) < TABLE_RUNS:
+        return verify_trace(trace, run=run, witness_max=witness_max, complete=complete)
+    reports: list[RunReport] = []
+    with console.progress("runs judged", total=len(runs)) as bar:
+        for each in runs:
+            reports += verify_trace(trace, run=each, witness_max=witness_max, complete=complete)
+            bar.advance()
+    return reports
+
+
+def show(reports: list[RunReport]) -> None:
+    """Print the reports for a reader: a table, the findings that break a promise, the verdict."""
+    from whence.cli import console
+
+    listed = reports if len(reports) <= TABLE_RUNS else [report for report in reports if not report.ok]
+    columns = ["run", "protocol", "nodes", "broadcasts", "deliveries", "found", "verdict"]
+    rows = [
+        (
+            report.run,
+            report.protocol,
+            report.nodes,
+            report.broadcasts,
+            report.deliveries,
+            _found(report),
+            "ok" if report.ok else "BROKEN",
+        )
+        for report in listed[:TABLE_RUNS]
+    ]
+    if rows:
+        tolerated = any("(" in str(row[5]) for row in rows)
+        caption = "(in brackets): not excluded by the protocol's promises" if tolerated else None
+        console.out.print(console.table("Verdicts", columns, rows, caption=caption))
+    broken = [report for report in reports if not report.ok]
+    for report in broken[:TABLE_RUNS]:
+        for finding in report.findings:
+            if finding.kind in report.broken:
+                _show_finding(report, finding)
+    kept = len(reports) - len(broken)
+    verdict = "ok" if not broken else "BROKEN"
+    console.out.print(f"{verdict}: {kept} of {len(reports)} run(s) keep what was promised", markup=False)
+
+
+def _found(report: RunReport) -> str:
+    """The findings by kind; in brackets those that the promises tolerate."""
+    from whence.verify.report import KINDS
+
+    counts = {kind: getattr(report.counts, kind) for kind in KINDS}
+    words = [
+        f"{kind} {count}" if kind in report.broken else f"({kind} {count})"
+        for kind, count in counts.items()
+        if count
+    ]
+    return ", ".join(words) or "nothing"
+
+
+def _show_finding(report: RunReport, finding: Finding) -> None:
+    from whence.cli import console
+
+    where = f"{report.run}: " if report.run else ""
+    at = "" if finding.seq is None else f" at seq {finding.seq}"
+    lines = [f"{where}{finding.kind}: node {finding.node}, message {finding.message}{at}: {finding.detail}"]
+    if finding.other is not None:
+        lines.append(f"    {finding.node} delivers {finding.other} (seq {finding.other_seq}), and only then")
+        lines.append(f"    {finding.node} delivers {finding.message} (seq {finding.seq}); yet")
+    lines += [f"      {step}" for step in finding.chain]
+    console.out.print("\n".join(lines), markup=False, soft_wrap=True)

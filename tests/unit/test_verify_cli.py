@@ -1,0 +1,172 @@
+"""`whence verify` and `whence trace`: exit codes, words for people, JSON for machines."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from support.traces import Run, parse
+from whence.cli.main import main
+from whence.trace.schema import Level, PromisesMade
+from whence.trace.writer import TraceWriter
+
+GOOD = parse(a="b:a1 d:a1 d:b1", b="d:a1 b:b1 d:b1")
+BAD = parse(a="b:a1 d:a1 d:b1", b="d:a1 b:b1 d:b1", c="d:b1 d:a1")
+SHORT = parse(a="b:a1 d:a1", b="s:a1")
+
+
+def write(folder: Path, run: Run, name: str = "r", level: Level = Level.ALL) -> Path:
+    with TraceWriter(
+        folder, run=name, writer="w", protocol="p", parameters={}, promises=PromisesMade(), seed=None,
+        nodes=list(run), level=level,
+    ) as writer:  # fmt: skip
+        for node, rows in run.items():
+            for time_us, (kind, origin, number) in enumerate(rows):
+                writer.event(node, time_us, kind, origin, number)
+    return folder
+
+
+def whence(*words: object) -> int:
+    with pytest.raises(SystemExit) as ended:
+        main([str(word) for word in words])
+    assert isinstance(ended.value.code, int)
+    return ended.value.code
+
+
+def test_a_good_trace_exits_0(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert whence("verify", write(tmp_path, GOOD)) == 0
+    assert "ok: 1 of 1" in capsys.readouterr().out
+
+
+def test_a_bad_trace_exits_1_and_shows_why(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert whence("verify", write(tmp_path, BAD)) == 1
+    out = capsys.readouterr().out
+    for words in (
+        "BROKEN: 0 of 1",
+        "causal: node c, message a:1 at seq 1",
+        "c delivers b:1 (seq 0), and only then",
+        "b delivers a:1 (seq 0)",
+    ):
+        assert words in out
+
+
+def test_an_unreadable_trace_exits_2_in_two_lines(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert whence("verify", tmp_path) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.startswith("error: ")
+    assert "\nfix: " in captured.err
+    assert "Traceback" not in captured.err
+
+
+def test_json_is_one_document(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert whence("verify", write(tmp_path, BAD), "--json") == 1
+    (report,) = json.loads(capsys.readouterr().out)
+    assert report["counts"]["causal"] == 1
+    assert report["findings"][0]["chain"][0] == {
+        "event": "broadcast",
+        "message": "a:1",
+        "node": "a",
+        "seq": 0,
+    }
+
+
+def test_completeness_can_be_demanded_and_dropped(tmp_path: Path) -> None:
+    folder = write(tmp_path, SHORT)
+    assert whence("verify", folder) == 0
+    assert whence("verify", folder, "--complete") == 1
+    assert whence("verify", folder, "--no-complete") == 0
+
+
+def test_witnesses_limits_what_is_spelled_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = write(tmp_path, parse(a="b:a1 d:a1 d:a1 d:a1 d:a1"))
+    assert whence("verify", folder, "--witnesses", 2) == 1
+    out = capsys.readouterr().out
+    assert out.count("delivered before, at seq 1") == 2
+    assert "duplicate 3" in out
+
+
+def test_one_run_of_many(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write(tmp_path / "run=good", GOOD, "good")
+    write(tmp_path / "run=bad", BAD, "bad")
+    assert whence("verify", tmp_path) == 1
+    assert "BROKEN: 1 of 2" in capsys.readouterr().out
+    assert whence("verify", tmp_path, "--run", "good") == 0
+    assert whence("verify", tmp_path, "--run", "none") == 2
+    assert "bad, good" in capsys.readouterr().err
+
+
+def test_many_runs_show_only_those_that_broke(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for number in range(41):
+        write(tmp_path / f"run=g{number}", GOOD, f"g{number}")
+    write(tmp_path / "run=bad", BAD, "bad")
+    assert whence("verify", tmp_path) == 1
+    out = capsys.readouterr().out
+    assert "BROKEN: 41 of 42" in out
+    assert "g17" not in out
+
+
+def test_measures_alone_cannot_be_verified(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert whence("verify", write(tmp_path, GOOD, level=Level.MEASURES)) == 2
+    assert "measures" in capsys.readouterr().err
+
+
+def test_a_small_trace_needs_neither_numba_nor_spark_nor_pandas(tmp_path: Path) -> None:
+    program = (
+        "import sys\nfrom whence.cli.main import main\n"
+        "try:\n    main(['verify', sys.argv[1]])\nexcept SystemExit:\n    pass\n"
+        "print([name for name in ('numba', 'pyspark', 'pandas') if name in sys.modules])"
+    )
+    folder = write(tmp_path, GOOD)
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(folder)], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_info_check_and_events(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = write(tmp_path, GOOD)
+    assert whence("trace", "info", folder) == 0
+    assert "deliver" not in capsys.readouterr().out
+    assert whence("trace", "info", folder, "--json") == 0
+    (manifest,) = json.loads(capsys.readouterr().out)
+    assert manifest["events"] == 6
+    assert whence("trace", "check", folder) == 0
+    assert f"6 events, {manifest['trace_hash']}" in " ".join(capsys.readouterr().out.split())
+    assert whence("trace", "events", folder, "--json", "--node", "b", "--limit", 2) == 0
+    events = json.loads(capsys.readouterr().out)
+    assert [(event["seq"], event["kind"], event["origin"]) for event in events] == [
+        (0, "deliver", "a"),
+        (1, "broadcast", "b"),
+    ]
+    assert whence("trace", "events", folder) == 0
+    assert "broadcast" in capsys.readouterr().out
+
+
+def test_export_and_import(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = write(tmp_path / "t", GOOD)
+    log = tmp_path / "out.log"
+    assert whence("trace", "export", folder, log, "--messages", 1) == 0
+    assert "b:1" not in log.read_text()
+    assert whence("trace", "export", folder, log) == 0
+    assert whence("trace", "import", log, tmp_path / "back") == 0
+    assert whence("verify", tmp_path / "back") == 0
+    capsys.readouterr()
+    assert whence("trace", "import", log, tmp_path / "back") == 2  # not overwritten unasked
+    assert whence("trace", "import", log, tmp_path / "back", "--overwrite", "--json") == 0
+    assert json.loads(capsys.readouterr().out)["runs"][0]["events"] == 6
+    assert whence("trace", "import", log, tmp_path / "x", "--format", "csv") == 2
+    assert "csv" in capsys.readouterr().err
+
+
+def test_import_says_which_lines_a_pattern_left_out(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "x.log").write_text('noise\na {"a":1} hi\n')
+    pattern = r"(?<host>\w+) (?<clock>{.*}) (?<event>.*)"
+    assert whence("trace", "import", tmp_path / "x.log", tmp_path / "t", "--pattern", pattern) == 0
+    assert "left out 1 of 2 lines, the first: 1" in capsys.readouterr().err
