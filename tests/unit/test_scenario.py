@@ -8,9 +8,11 @@ from typing import Any, get_args
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from support.simulating import random_scenario
-from whence.errors import ParameterError, ScenarioError, UnknownProtocolError
+from whence.errors import ParameterError, ScenarioError, UnknownProtocolError, WhenceError
 from whence.sim import model
 from whence.sim.distributions import Constant, Distribution
 from whence.sim.model import Full, Link, Periodic, Scenario, Stop, node_names
@@ -294,6 +296,40 @@ def test_a_scenario_built_in_python_is_checked_before_it_runs() -> None:
     )
     with pytest.raises(ScenarioError, match="loss"):
         checked(wrong)
+
+
+WHOLE = to_dict(from_dict(SMALL)) | {
+    "overrides": [{"from_nodes": "n0", "loss": 0.5}],
+    "faults": [{"kind": "crash", "nodes": "n1", "at_us": 5}, {"kind": "skew", "nodes": 2, "offset_us": 5}],
+}
+
+
+def paths(value: Any, before: tuple[str, ...] = ()) -> list[tuple[str, ...]]:
+    """Where something stands in plain data."""
+    inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    return [before, *(path for key, element in inner for path in paths(element, (*before, str(key))))]
+
+
+anything = st.recursive(
+    st.none() | st.booleans() | st.integers(-3, 2_000) | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=5,
+)
+
+
+@given(st.sampled_from(paths(WHOLE)[1:]), anything)
+def test_no_value_anywhere_is_more_than_a_typed_error(path: tuple[str, ...], value: Any) -> None:
+    data = deepcopy(WHOLE)
+    target: Any = data
+    for key in path[:-1]:
+        target = target[int(key)] if isinstance(target, list) else target[key]
+    target[int(path[-1]) if isinstance(target, list) else path[-1]] = value
+    try:
+        scenario = from_dict(data)
+    except WhenceError:
+        return
+    assert from_dict(to_dict(scenario)) == scenario
+    run_id(scenario)
 
 
 # Documentation

@@ -73,7 +73,7 @@ _SQRT_HALF = 0.7071067811865476
 
 
 def log(value: float) -> float:
-    """Natural logarithm of a positive number, the same bits on every machine (error < 4e-16 relative)."""
+    """Natural logarithm of a positive number, the same bits on every machine (relative error < 1e-15)."""
     mantissa, exponent = frexp(value)
     if mantissa < _SQRT_HALF:
         mantissa *= 2.0

@@ -43,6 +43,9 @@ def _check_numbers(value: object, path: str) -> None:
     if isinstance(value, list):
         for at, element in enumerate(value):
             _check_numbers(element, f"{path}[{at}]")
+    if isinstance(value, dict):
+        for key, element in value.items():
+            _check_numbers(element, f"{path}.{key}")
     if isinstance(value, Struct):
         if isinstance(value, Distribution):
             trouble = distributions.problem(value)

@@ -34,8 +34,7 @@ def sources(scenario: Scenario) -> list[Source]:
         payload = bytes(workload.payload_bytes)
         for node in select(workload.senders, names, f"workloads[{at}].senders", scenario.seed):
             key = stream(scenario.seed, _TIMES, at, node)
-            end_us = _end_us(workload, scenario)
-            times_us = (time_us for time_us in broadcast_times(workload, key, end_us))
+            times_us = broadcast_times(workload, key, _end_us(workload, scenario))
             found.append(Source(at, node, payload, times_us))
     return found
 
