@@ -1,1 +1,70 @@
-"""Whence: causal messaging. A library, a laboratory and an auditor for causal order."""
+"""Whence: causal messaging. A library, a laboratory and an auditor for causal order.
+
+    async with whence.join("room", node="alice", peers=peers) as group:
+        await group.broadcast(b"hello")
+        async for message in group:
+            print(message.origin, message.payload)
+
+Everything here is loaded when it is first used, so that importing the package costs next to nothing.
+"""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False  # type checkers take it for True; typing's own would cost more than all of this module
+if TYPE_CHECKING:
+    from typing import Any
+
+    from whence.core.message import Message, MessageId, Waiting
+    from whence.errors import WhenceError
+    from whence.live.group import Group, join
+    from whence.live.journal import GroupEvent
+    from whence.live.limits import Limits
+    from whence.live.stats import LinkStats, Stats
+
+    __version__: str
+
+__all__ = [
+    "Group",
+    "GroupEvent",
+    "Limits",
+    "LinkStats",
+    "Message",
+    "MessageId",
+    "Stats",
+    "Waiting",
+    "WhenceError",
+    "__version__",
+    "join",
+]
+
+_HOME = {
+    "Group": "whence.live.group",
+    "GroupEvent": "whence.live.journal",
+    "Limits": "whence.live.limits",
+    "LinkStats": "whence.live.stats",
+    "Message": "whence.core.message",
+    "MessageId": "whence.core.message",
+    "Stats": "whence.live.stats",
+    "Waiting": "whence.core.message",
+    "WhenceError": "whence.errors",
+    "join": "whence.live.group",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        from importlib.metadata import version
+
+        value: Any = version("whence")
+    elif name in _HOME:
+        from importlib import import_module
+
+        value = getattr(import_module(_HOME[name]), name)
+    else:
+        raise AttributeError(f"module 'whence' has no attribute {name!r}")
+    globals()[name] = value  # the next time Python finds it without asking
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

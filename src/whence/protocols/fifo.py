@@ -64,8 +64,9 @@ class Fifo(Flooding):
             or peer not in self._without
         ):
             return super().receive(peer, packet, now_us)
-        without = self._without[peer]
-        effects: Effects = [Send(without, packet)] if self.relay and without else []
+        effects: Effects = []
+        if self.relay:
+            self._pass_on(peer, packet, effects)
         delivered[origin] = number
         effects.append(Deliver(Message(self.members[origin], number, payload)))
         return effects

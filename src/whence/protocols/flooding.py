@@ -40,7 +40,8 @@ class Flooding(Protocol):
         self.relay = relay
         self.last = 0
         self.neighbours: tuple[NodeId, ...] = ()
-        self._without: dict[NodeId, tuple[NodeId, ...]] = {}
+        # For each neighbour all the others, made when first needed: a full mesh has n^2 of them.
+        self._without: dict[NodeId, tuple[NodeId, ...] | None] = {}
 
     # Links
 
@@ -56,24 +57,29 @@ class Flooding(Protocol):
 
     def _set_neighbours(self, peers: set[NodeId]) -> None:
         self.neighbours = tuple(sorted(peers))
-        self._without = {
-            peer: tuple(other for other in self.neighbours if other != peer) for peer in self.neighbours
-        }
+        self._without = dict.fromkeys(self.neighbours)
 
     # Packets
 
     def receive(self, peer: NodeId, packet: Packet, now_us: int) -> Effects:
-        without = self._without.get(peer)
-        if without is None:
+        if peer not in self._without:
             return [Discard(None, peer, Reason.NOT_A_NEIGHBOUR)]
         refused = self._refuse(packet)
         if refused is not None:
             return [Discard(self._named(packet), peer, refused)]
         effects: Effects = []
-        if self.relay and without:
-            effects.append(Send(without, packet))
+        if self.relay:
+            self._pass_on(peer, packet, effects)
         self._accept(packet, now_us, effects)
         return effects
+
+    def _pass_on(self, peer: NodeId, packet: Packet, effects: Effects) -> None:
+        """Flood: send a first copy to every neighbour but the one that it came from."""
+        others = self._without[peer]
+        if others is None:
+            others = self._without[peer] = tuple(other for other in self.neighbours if other != peer)
+        if others:
+            effects.append(Send(others, packet))
 
     @abstractmethod
     def _refuse(self, packet: Packet) -> Reason | None:

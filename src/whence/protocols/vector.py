@@ -85,8 +85,9 @@ class Vector(Flooding):
             or (after and not self._met(after))
         ):
             return super().receive(peer, packet, now_us)
-        without = self._without[peer]
-        effects: Effects = [Send(without, packet)] if self.relay and without else []
+        effects: Effects = []
+        if self.relay:
+            self._pass_on(peer, packet, effects)
         counts[origin] = self.clock.changed[origin] = number
         effects.append(Deliver(Message(self.members[origin], number, payload)))
         if self.waiters:
