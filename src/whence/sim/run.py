@@ -124,10 +124,7 @@ def record_to(
     )
     with writer:
         result = simulate(scenario, writer, level=level, make=make, check=check, progress=progress)
-    manifest = msgspec.structs.replace(writer.close(), promises=result.promises)
-    temporary = writer.manifest_path.with_suffix(".tmp")
-    temporary.write_bytes(msgspec.json.format(msgspec.json.encode(manifest), indent=2))
-    temporary.replace(writer.manifest_path)
+        manifest = writer.close(promises=result.promises)
     return result, manifest
 
 
