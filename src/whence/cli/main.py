@@ -1,0 +1,186 @@
+"""The command `whence`: one table of commands, each imported only when it is called.
+
+A command module `whence.cli.<name>` defines `command`, a plain function with typer's annotations, or
+`app`, a `typer.Typer` with sub-commands. It lets `WhenceError` pass; this module turns it into two
+lines and exit code 2. Exit codes: 0 done; 1 the answer is no; 2 the user can mend it; 70 a bug of
+ours; 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from importlib import import_module
+from typing import Annotated, Any, NamedTuple, NoReturn
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+
+from whence.errors import WhenceError, missing_extra
+
+EXIT_MISUSE = 2
+EXIT_BUG = 70  # EX_SOFTWARE of sysexits.h
+
+# Which extra brings a package that a command could not import.
+EXTRAS = {"pyarrow": "trace", "numpy": "trace", "numba": "lab", "matplotlib": "lab", "jinja2": "lab"}
+EXTRAS |= {"pyspark": "spark", "pandas": "spark"}
+
+RUN, JUDGE, STUDY = "Run", "Judge", "Study"
+
+
+class Entry(NamedTuple):
+    """One line of `whence --help`."""
+
+    name: str
+    panel: str
+    help: str
+
+
+# The help line is here and not in the command's module, so that --help need not import it.
+COMMANDS = (
+    Entry("node", RUN, "Run a live node of a group from a configuration file."),
+    Entry("simulate", RUN, "Simulate a scenario and write its trace."),
+    Entry("replay", RUN, "Run a recorded trace through the protocol again and compare every effect."),
+    Entry("sweep", RUN, "Simulate a grid of scenarios on Spark, one run per task; resumable."),
+    Entry("verify", JUDGE, "Judge a trace: causal order, duplicates, inventions, FIFO, completeness."),
+    Entry("metrics", JUDGE, "Measure traces on Spark: latency, held time, packets, bytes, buffers."),
+    Entry("trace", JUDGE, "Look into traces; import and export foreign logs."),
+    Entry("study", STUDY, "Run a study: a grid, its measures, published numbers, one report page."),
+    Entry("protocols", STUDY, "List the protocols: environment, promises, parameters."),
+    Entry("version", STUDY, "Say which Whence, Python and libraries these are."),
+)
+
+
+class LazyGroup(TyperGroup):
+    """A group whose commands are stand-ins with a help line until one of them is called."""
+
+    def __init__(self, **attrs: Any) -> None:
+        super().__init__(**attrs)
+        for entry in COMMANDS:
+            stand_in = TyperCommand(name=entry.name, help=entry.help, rich_help_panel=entry.panel)
+            self.add_command(stand_in)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Called when a command is about to run (or be completed): now import it."""
+        for entry in COMMANDS:
+            if args and entry.name == args[0]:
+                self.commands[entry.name] = load(entry)
+        return super().resolve_command(ctx, args)
+
+
+def load(entry: Entry) -> Any:
+    """Import `whence.cli.<name>` and make its typer command."""
+    module = import_module(f"whence.cli.{entry.name}")
+    sub_app = getattr(module, "app", None)
+    if sub_app is not None:
+        group = typer.main.get_group(sub_app)
+        group.name = entry.name
+        group.help = group.help or entry.help
+        return group
+    single = typer.Typer(add_completion=False, rich_markup_mode="rich")
+    single.command(entry.name, help=module.command.__doc__ or entry.help)(module.command)
+    return typer.main.get_command(single)
+
+
+app = typer.Typer(
+    cls=LazyGroup,
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        from whence.studies.environment import version
+
+        typer.echo(f"whence {version()}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    verbose: Annotated[
+        bool, typer.Option("--verbose", "-v", help="Show tracebacks (also: WHENCE_DEBUG=1).")
+    ] = False,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version.")
+    ] = False,
+) -> None:
+    """Whence: causal messaging. A library, a laboratory and an auditor for causal order."""
+    if verbose:
+        os.environ["WHENCE_DEBUG"] = "1"  # Spark's Python workers inherit it
+
+
+def debugging() -> bool:
+    """Whether the user asked for tracebacks."""
+    return os.environ.get("WHENCE_DEBUG", "") not in ("", "0")
+
+
+def _say(word: str, text: str, colour: str) -> None:
+    sys.stderr.write(typer.style(f"{word}:", fg=colour, bold=True) if _coloured() else f"{word}:")
+    sys.stderr.write(f" {text}\n")
+
+
+def _coloured() -> bool:
+    return sys.stderr.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
+def _fail(problem: WhenceError) -> NoReturn:
+    if debugging():
+        traceback.print_exception(problem)
+    _say("error", f"{problem.what}: {problem.reason}", "red")
+    _say("fix", problem.fix, "green")
+    sys.exit(EXIT_MISUSE)
+
+
+def _fail_os(problem: OSError) -> NoReturn:
+    """A missing file or a full disk is the machine's matter, not a bug: no traceback."""
+    if debugging():
+        traceback.print_exception(problem)
+    _say("error", f"{problem.filename}: {problem.strerror or problem}", "red")
+    _say("fix", "Check that the path exists, may be read and written, and that the disk has room", "green")
+    sys.exit(EXIT_MISUSE)
+
+
+def _fail_bug(problem: Exception) -> NoReturn:
+    traceback.print_exception(problem)
+    _say("error", f"{type(problem).__name__}: {problem}", "red")
+    _say("fix", "This is a bug in Whence; please report it with the lines above", "green")
+    sys.exit(EXIT_BUG)
+
+
+def main(args: list[str] | None = None) -> NoReturn:
+    """Run one command line and exit."""
+    try:
+        typer.main.get_command(app).main(args=args, prog_name="whence")
+    except WhenceError as problem:
+        _fail(problem)
+    except ModuleNotFoundError as problem:
+        package = (problem.name or "").partition(".")[0]
+        if package not in EXTRAS:
+            _fail_bug(problem)
+        _fail(missing_extra("this command", package, EXTRAS[package]))
+    except BrokenPipeError:
+        _leave_pipe()
+    except OSError as problem:
+        if problem.filename is None:
+            _fail_bug(problem)
+        _fail_os(problem)
+    except Exception as problem:  # noqa: BLE001 the outermost frame: whatever is left is a bug of ours
+        _fail_bug(problem)
+    except SystemExit:
+        try:
+            sys.stdout.flush()
+        except BrokenPipeError:  # the reader (head, less) left before the last buffer went out
+            _leave_pipe()
+        raise
+    sys.exit(0)
+
+
+def _leave_pipe() -> NoReturn:
+    """Leave quietly when the reader is gone; Python would complain again when it flushes at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    sys.exit(1)

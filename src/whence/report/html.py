@@ -1,0 +1,168 @@
+"""A study's result as one HTML page that needs nothing else: no network, no files beside it.
+
+The page is a pure function of the result and a date. Everything in it is escaped by the template;
+the only raw markup is the SVG that `plots` and `spacetime` make, which escape their own text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from whence.report import parameters, plots, spacetime
+from whence.report.format import MISSING, cell, number, plural, seconds, with_interval
+from whence.studies.base import Figure, Table
+from whence.studies.estimate import Estimate
+from whence.studies.expect import Expectation, Verdict
+from whence.studies.results import Row, StudyResult
+from whence.verify.report import KINDS
+
+
+class Tile(NamedTuple):
+    """One number at the top of the page."""
+
+    value: str
+    label: str
+    tone: str = ""
+
+
+class Section(NamedTuple):
+    """A figure (already SVG) with the tables that belong to it."""
+
+    name: str
+    title: str
+    caption: str
+    svg: str
+    tables: list[Table]
+
+
+def write(result: StudyResult, path: Path, *, date: str, links: Mapping[str, str] | None = None) -> Path:
+    """Write the page; `links` are relative names of files beside it, each with what it is."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(render(result, date=date, links=links), encoding="utf-8")
+    return path
+
+
+def render(result: StudyResult, *, date: str, links: Mapping[str, str] | None = None) -> str:
+    """The whole page as text."""
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    environment = Environment(
+        loader=PackageLoader("whence.report"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters.update(cell=cell, number=number, seconds=seconds)
+    environment.filters["interval"] = lambda value: with_interval(value.mean, value.half)
+    environment.tests["estimate"] = lambda value: isinstance(value, Estimate)
+    environment.tests["numeric"] = _numeric
+    rows = result.results.rows
+    common, varying = parameters.split([row.parameters for row in rows])
+    return environment.get_template("study.html").render(
+        result=result,
+        date=date,
+        links=dict(links or {}),
+        tiles=tiles(result),
+        sections=sections(result.figures, result.tables),
+        expectations=[_expectation(one) for one in result.expectations],
+        groups=groups(result),
+        runs=[(row, *verdict(row), parameters.assignments(varying[at])) for at, row in enumerate(rows)],
+        kinds=KINDS,
+        counts=counts,
+        common=parameters.assignments(common),
+        witness_svg=spacetime.svg(result.witness) if result.witness else "",
+    )
+
+
+def _numeric(value: object) -> bool:
+    return isinstance(value, int | float | Estimate) and not isinstance(value, bool)
+
+
+def tiles(result: StudyResult) -> list[Tile]:
+    """How much was done, and how it ended."""
+    rows = result.results.rows
+    good = sum(one.verdict is Verdict.REPRODUCED for one in result.expectations)
+    kept = sum(row.ok for row in rows)
+    deliveries = sum(int(row.verdict["deliveries"]) for row in rows)
+    return [
+        Tile(f"{good} of {len(result.expectations)}", "expectations reproduced", _tone(result.holds)),
+        Tile(f"{kept} of {len(rows)}", "runs keep every promise", _tone(kept == len(rows))),
+        Tile(number(len(rows) + len(result.failures)), "simulated runs"),
+        Tile(number(deliveries), "deliveries judged"),
+        Tile(seconds(sum(result.seconds.values())), "from start to report"),
+    ]
+
+
+def _tone(good: bool) -> str:
+    return "good" if good else "bad"
+
+
+def sections(figures: Sequence[Figure], tables: Sequence[Table]) -> list[Section]:
+    """A table stands beside the figure of the same name; the others follow alone."""
+    made = []
+    for figure in figures:
+        beside = [table for table in tables if table.name == figure.name]
+        made.append(Section(figure.name, figure.title, figure.caption, plots.svg(figure), beside))
+    drawn = {figure.name for figure in figures}
+    made += [Section(table.name, table.title, "", "", [table]) for table in tables if table.name not in drawn]
+    return made
+
+
+def _expectation(one: Expectation) -> dict[str, Any]:
+    difference = one.difference
+    return {
+        "name": one.name,
+        "expected": f"{one.relation.value} {number(one.expected)} {one.unit}".rstrip(),
+        "measured": number(one.measured),
+        "difference": MISSING if difference is None else ("+" if difference > 0 else "") + number(difference),
+        "tolerance": str(one.tolerance),
+        "source": one.source,
+        "verdict": one.verdict.value if one.demanded else f"{one.verdict.value} (not demanded)",
+        "tone": "good" if one.verdict is Verdict.REPRODUCED else "bad" if one.demanded else "warn",
+    }
+
+
+def counts(row: Row) -> dict[str, int]:
+    """The verifier's exact counts of one run, every kind named."""
+    found = row.verdict["counts"]
+    return {kind: int(found.get(kind, 0)) for kind in KINDS}
+
+
+def verdict(row: Row) -> tuple[str, str]:
+    """The verdict on one run in words, and its tone: what was not promised is no fault."""
+    found = {kind: count for kind, count in counts(row).items() if count}
+    if not row.ok:
+        return "broken", "bad"
+    if found:
+        return "not promised", "warn"
+    return "ok", "good"
+
+
+def groups(result: StudyResult) -> list[dict[str, Any]]:
+    """The verdicts summed over the repetitions of each point."""
+    made: dict[tuple[Any, ...], dict[str, Any]] = {}
+    for row in result.results.rows:
+        labels = {name: at for name, at in row.labels.items() if name != result.results.repetition}
+        group = made.setdefault(
+            tuple(labels.items()),
+            {
+                "labels": labels,
+                "runs": 0,
+                "kept": 0,
+                "counts": dict.fromkeys(KINDS, 0),
+                "tones": set(),
+            },
+        )
+        group["runs"] += 1
+        group["kept"] += row.ok
+        group["tones"].add(verdict(row))
+        for kind, count in counts(row).items():
+            group["counts"][kind] += count
+    order = (("broken", "bad"), ("not promised", "warn"), ("ok", "good"))
+    for group in made.values():
+        group["verdict"], group["tone"] = next(one for one in order if one in group["tones"])
+        group["kept_text"] = f"{group['kept']} of {plural(group['runs'], 'run')}"
+    return list(made.values())

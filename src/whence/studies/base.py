@@ -1,0 +1,136 @@
+"""What a study is: a grid of scenarios, and what to make of the runs. Plain data in, plain data out.
+
+A study says what to run (`grid`), what to compute from one run (`derive`), and what to show and to
+demand of all (`tables`, `figures`, `expectations`, `findings`). It draws nothing and writes nothing:
+`studies/run.py` carries it out, `report/` draws it. docs/studies.md shows how to write one.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, TypeAlias
+
+from whence.studies.estimate import Estimate
+from whence.studies.expect import Expectation
+
+if TYPE_CHECKING:
+    from whence.sim.scenario import Scenario
+    from whence.studies.results import Results, Row
+
+Label: TypeAlias = str | int | float
+Cell: TypeAlias = str | int | float | bool | Estimate | None
+
+
+@dataclass(frozen=True)
+class Point:
+    """One run of a grid: its coordinates and the scenario that they stand for."""
+
+    labels: Mapping[str, Label]
+    scenario: Scenario
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows under named columns. `note` says how to read it."""
+
+    name: str  # an identifier: letters, digits, hyphens
+    title: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[Cell, ...], ...]
+    note: str = ""
+
+    def __post_init__(self) -> None:
+        for row in self.rows:
+            if len(row) != len(self.columns):
+                raise ValueError(f"table {self.name!r}: {len(row)} cells under {len(self.columns)} columns")
+
+
+@dataclass(frozen=True)
+class Series:
+    """One line of a panel: estimates over x, in the order of x."""
+
+    label: str
+    x: tuple[float | str, ...]  # strings make the axis one of categories
+    y: tuple[Estimate, ...]
+
+    def __post_init__(self) -> None:
+        if len(self.x) != len(self.y):
+            raise ValueError(f"series {self.label!r}: {len(self.x)} x for {len(self.y)} y")
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One pair of axes. Equal labels in several panels get the same colour."""
+
+    title: str
+    x_label: str
+    y_label: str
+    series: tuple[Series, ...]
+    x_log2: bool = False
+    y_log: bool = False
+
+
+@dataclass(frozen=True)
+class Figure:
+    """Panels side by side under one caption."""
+
+    name: str
+    title: str
+    caption: str
+    panels: tuple[Panel, ...]
+
+
+class Study(ABC):
+    """One study. Subclass it, register it in `studies/registry.py`."""
+
+    name: ClassVar[str]
+    title: ClassVar[str]
+    paper: ClassVar[str]  # what it reproduces, as one cites it
+    summary: ClassVar[str]  # what it shows, in a sentence or two
+    scales: ClassVar[Mapping[str, str]]  # name of a scale -> what it runs; the first is the default
+    repetition: ClassVar[str] = "seed"  # the label that numbers repetitions of one point
+
+    @abstractmethod
+    def grid(self, scale: str) -> list[Point]:
+        """Every run of that scale, each with labels of its own."""
+
+    def derive(self, row: Row) -> Mapping[str, float | None]:
+        """Measures of one run that follow from what Spark and the verifier measured."""
+        return {}
+
+    @abstractmethod
+    def tables(self, results: Results) -> list[Table]:
+        """The tables of the report."""
+
+    @abstractmethod
+    def figures(self, results: Results) -> list[Figure]:
+        """The figures of the report."""
+
+    @abstractmethod
+    def expectations(self, results: Results) -> list[Expectation]:
+        """Numbers that must come out, with what came out."""
+
+    def headline(self, results: Results) -> Table | None:
+        """The one small table that a reader in a hurry should see."""
+        return None
+
+    def findings(self, results: Results) -> list[str]:
+        """What the runs showed, in sentences that hold the measured numbers."""
+        return []
+
+
+def check_grid(study: Study, points: Sequence[Point]) -> None:
+    """A grid must have runs, the same labels on all, and no coordinates twice: our own misuse."""
+    if not points:
+        raise ValueError(f"study {study.name!r} has an empty grid")
+    names = set(points[0].labels)
+    seen = set()
+    for point in points:
+        if set(point.labels) != names or study.repetition not in names:
+            raise ValueError(f"study {study.name!r}: labels {sorted(point.labels)} are not {sorted(names)}")
+        place = tuple(sorted(point.labels.items()))
+        if place in seen:
+            raise ValueError(f"study {study.name!r}: {dict(point.labels)} is there twice")
+        seen.add(place)

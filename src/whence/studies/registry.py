@@ -1,0 +1,60 @@
+"""Every study by name. A study is imported when it is asked for; to add one, add a line."""
+
+from __future__ import annotations
+
+import difflib
+from importlib import import_module
+from typing import NamedTuple
+
+from whence.errors import MisuseError
+from whence.studies.base import Study
+
+
+class Entry(NamedTuple):
+    """Where a study is, and its line in `whence study --help`."""
+
+    where: str  # module:class
+    help: str
+
+
+STUDIES = {
+    "demo": Entry("whence.studies.demo:Demo", "FIFO against vector clocks: what order costs, what it saves."),
+}
+
+
+class UnknownStudyError(MisuseError):
+    """There is no study, or no scale of it, of that name."""
+
+
+def names() -> list[str]:
+    """All names, in the order in which a reader should meet them."""
+    return list(STUDIES)
+
+
+def lookup(name: str) -> Study:
+    """The study of that name."""
+    entry = STUDIES.get(name)
+    if entry is None:
+        raise UnknownStudyError(f"study {name!r}", "there is none of that name", _choose(name, names()))
+    module, _, attribute = entry.where.partition(":")
+    made: Study = getattr(import_module(module), attribute)()
+    return made
+
+
+def check_scale(study: Study, scale: str | None) -> str:
+    """The scale to run: the study's first when none is named."""
+    if scale is None:
+        return next(iter(study.scales))
+    if scale not in study.scales:
+        raise UnknownStudyError(
+            f"scale {scale!r} of study {study.name!r}",
+            "there is none of that name",
+            _choose(scale, list(study.scales)),
+        )
+    return scale
+
+
+def _choose(given: str, known: list[str]) -> str:
+    near = difflib.get_close_matches(given, known, n=1)
+    hint = f"Did you mean {near[0]!r}? " if near else ""
+    return f"{hint}Choose from: {', '.join(known)}"

@@ -1,0 +1,76 @@
+"""A study's result for machines: one JSON document, and the runs as CSV."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from whence.studies.results import StudyResult
+
+RESULTS_FILE = "results.json"
+RUNS_FILE = "runs.csv"
+LINKS = {RESULTS_FILE: "everything on this page, with every run's parameters", RUNS_FILE: "one line per run"}
+
+
+def as_document(result: StudyResult) -> dict[str, Any]:
+    """The whole result as plain data."""
+    return {
+        "study": result.name,
+        "title": result.title,
+        "paper": result.paper,
+        "scale": result.scale,
+        "holds": result.holds,
+        "command": result.command,
+        "environment": dict(result.environment),
+        "seconds": dict(result.seconds),
+        "findings": list(result.findings),
+        "expectations": [
+            {
+                "name": one.name,
+                "relation": one.relation.value,
+                "expected": one.expected,
+                "measured": one.measured,
+                "difference": one.difference,
+                "tolerance": {"absolute": one.tolerance.absolute, "relative": one.tolerance.relative},
+                "unit": one.unit,
+                "source": one.source,
+                "demanded": one.demanded,
+                "verdict": one.verdict.value,
+            }
+            for one in result.expectations
+        ],
+        "headline": msgspec.to_builtins(result.headline),
+        "tables": msgspec.to_builtins(result.tables),
+        "failures": msgspec.to_builtins(result.failures),
+        "witness": msgspec.to_builtins(result.witness),
+        "runs": [
+            {
+                "run": row.run,
+                "labels": dict(row.labels),
+                "parameters": dict(row.parameters),
+                "measures": dict(row.measures),
+                "verdict": dict(row.verdict),
+            }
+            for row in result.results.rows
+        ],
+    }
+
+
+def save(result: StudyResult, folder: Path) -> list[Path]:
+    """Write `results.json` and `runs.csv` into `folder`; equal results give equal files."""
+    folder.mkdir(parents=True, exist_ok=True)
+    document, runs = folder / RESULTS_FILE, folder / RUNS_FILE
+    document.write_bytes(msgspec.json.format(msgspec.json.encode(as_document(result)), indent=1) + b"\n")
+    rows = result.results.rows
+    labels = list(rows[0].labels) if rows else []
+    measures = sorted({name for row in rows for name in row.measures})
+    with runs.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow(["run", *labels, "ok", *measures])
+        for row in rows:
+            values = [row.measures.get(name) for name in measures]
+            writer.writerow([row.run, *row.labels.values(), row.ok, *values])
+    return [document, runs]

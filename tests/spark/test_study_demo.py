@@ -1,0 +1,157 @@
+"""A study from its grid to its page, on Spark: the demonstration at its smallest scale."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from html import unescape
+from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import pytest
+
+from whence.cli import main as cli
+from whence.report import html
+from whence.sim.run import simulate
+from whence.sim.scenario import from_dict
+from whence.studies import save
+from whence.studies.base import Point
+from whence.studies.demo import Demo
+from whence.studies.expect import Expectation
+from whence.studies.results import Results, StudyResult
+from whence.studies.run import TRACES, AllRunsFailedError, run_study
+from whence.verify.run import verify_trace
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("study")
+
+
+@pytest.fixture(scope="module")
+def result(spark: SparkSession, folder: Path) -> StudyResult:
+    return run_study(spark, Demo(), "tiny", folder)
+
+
+def test_the_demonstration_holds(result: StudyResult) -> None:
+    assert [one.name for one in result.expectations if one.failed] == []
+    assert len(result.expectations) == 13
+    assert result.failures == ()
+    assert len(result.results.rows) == 16
+    assert result.results.total("causal", protocol="fifo") > 0
+    assert list(result.seconds) == ["simulate", "verify", "measure"]
+
+
+def test_measures_are_those_of_the_simulator_and_verdicts_those_of_the_verifier(
+    result: StudyResult, folder: Path
+) -> None:
+    for row in result.results.rows[::3]:
+        direct = simulate(from_dict(row.parameters))
+        assert direct.run == row.run
+        assert row.measures["broadcasts"] == direct.broadcasts
+        assert row.measures["deliveries"] == direct.deliveries
+        assert row.measures["packets"] == direct.packets
+        (report,) = verify_trace(folder / TRACES / f"run={row.run}")
+        assert row.verdict == msgspec.to_builtins(report)
+        assert row.measures["causal"] == report.counts.causal
+
+
+def test_the_page_and_the_files_hold_every_run(result: StudyResult, tmp_path: Path) -> None:
+    save.save(result, tmp_path)
+    page = html.write(result, tmp_path / "report.html", date="today", links=save.LINKS).read_text()
+    read = json.loads((tmp_path / save.RESULTS_FILE).read_text())
+    with (tmp_path / save.RUNS_FILE).open(newline="") as file:
+        runs = [line["run"] for line in csv.DictReader(file)]
+    assert runs == [row["run"] for row in read["runs"]] == [row.run for row in result.results.rows]
+    for run in runs:
+        assert run in page
+    assert result.witness is not None
+    assert result.witness.sentences[1].split(" delivered")[0] in page
+    assert from_dict(read["runs"][0]["parameters"]).seed == read["runs"][0]["labels"]["seed"]
+
+
+class Steps:
+    """A watch that keeps what it is told."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple[str, int | None, int | None]] = []
+
+    @contextmanager
+    def __call__(self, phase: str, total: int | None) -> Iterator[Any]:
+        yield SimpleNamespace(update=lambda done: self.told.append((phase, total, done)))
+
+
+class OneBad(Demo):
+    """Two good runs and one that no simulator can do; the folder holds more runs than these."""
+
+    def grid(self, scale: str) -> list[Point]:
+        points = [point for point in super().grid(scale) if point.labels["seed"] == 1][:2]
+        bad = msgspec.structs.replace(points[0].scenario, params={"relay": "perhaps"})
+        return [*points, Point({**points[0].labels, "seed": 2}, bad)]
+
+
+def test_a_run_that_fails_is_reported_and_the_others_count(
+    spark: SparkSession, result: StudyResult, folder: Path
+) -> None:
+    watch = Steps()
+    partial = run_study(spark, OneBad(), "tiny", folder, watch=watch)
+    assert [row.run for row in partial.results.rows] == [
+        result.results.rows[0].run,
+        result.results.rows[2].run,
+    ]
+    (failure,) = partial.failures
+    assert failure.labels["seed"] == 2
+    assert "perhaps" in failure.error
+    assert not partial.holds
+    assert partial.expectations[0].difference == -1
+    assert watch.told[-1] == ("simulate", 3, 3)
+    # What was finished before was not run again: its numbers are the very same.
+    assert partial.results.rows[0] == result.results.rows[0]
+    assert failure.error.splitlines()[-1] in unescape(html.render(partial, date="today"))
+
+
+class AllBad(OneBad):
+    def grid(self, scale: str) -> list[Point]:
+        return super().grid(scale)[2:]
+
+
+def test_a_study_without_a_finished_run_is_an_error(spark: SparkSession, tmp_path: Path) -> None:
+    with pytest.raises(AllRunsFailedError, match="perhaps"):
+        run_study(spark, AllBad(), "tiny", tmp_path)
+
+
+@pytest.mark.usefixtures("result")
+def test_the_command(
+    spark: SparkSession, folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once as a machine calls it, and once for people with an expectation that cannot hold: exit code 1."""
+    arguments = ["study", "demo", "--scale", "tiny", "--out", str(folder)]
+    with pytest.raises(SystemExit) as ended:
+        cli.main([*arguments, "--json"])
+    shown = capsys.readouterr()
+    assert ended.value.code == 0
+    read = json.loads(shown.out)
+    assert read["holds"] is True
+    assert Path(read["report"]) == (folder / "report.html").resolve()
+    assert "simulate 16/16 done" in shown.err
+
+    def impossible(_: Demo, results: Results) -> list[Expectation]:
+        return [Expectation("seeds", 3, len(results.values("seed")), "a test")]
+
+    monkeypatch.setattr(Demo, "expectations", impossible)
+    with pytest.raises(SystemExit) as ended:
+        cli.main(arguments)
+    shown = capsys.readouterr()
+    assert ended.value.code == 1
+    assert "2 expectations, 1 of them differ" in shown.out
+    assert str(folder / "report.html") in shown.out.replace("\n", "")
+    assert "differs" in (folder / "report.html").read_text()

@@ -1,0 +1,143 @@
+"""A study's result with invented numbers, for tests of the report."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from whence.studies.base import Figure, Panel, Table
+from whence.studies.cuts import lines
+from whence.studies.expect import Expectation, Relation, Tolerance
+from whence.studies.results import Failure, Results, Row, StudyResult
+from whence.studies.witness import Mark, Witness
+
+KINDS = ("causal", "duplicate", "created", "fifo", "missing", "malformed")
+
+
+def made_up_row(protocol: str, nodes: int, network: str, seed: int, **changes: Any) -> Row:
+    """One run: a larger group and a wilder network cost more, and fifo breaks causal order there."""
+    wild = {"constant": 0.0, "exponential": 1.0, "pareto": 2.0}[network]
+    broken = int(wild * nodes * (3 + seed)) if protocol == "fifo" else 0
+    counts = dict.fromkeys(KINDS, 0) | {"causal": broken} | changes.get("counts", {})
+    return Row(
+        run=f"{protocol[0]}{nodes:02d}{network[:3]}{seed}",
+        labels={"protocol": protocol, "nodes": nodes, "network": network, "seed": seed},
+        parameters={
+            "protocol": protocol,
+            "seed": seed,
+            "topology": {"kind": "random-regular", "nodes": nodes, "degree": 4},
+            "network": {"delay": {"kind": network, "mean_us": 50_000}},
+            "params": {},
+        },
+        measures={
+            "latency_ms": 40 + nodes + 10 * wild + (5 * wild if protocol == "vector" else 0) + seed,
+            "violations": broken / 10,
+            "bytes": 9 if protocol == "fifo" else 9 + nodes / 4 + seed / 10,
+            "none": None,
+        },
+        verdict={"ok": changes.get("ok", True), "deliveries": 100 * nodes, "counts": counts, "findings": []},
+    )
+
+
+def made_up_results(
+    sizes: Iterable[int] = (4, 8, 16, 32), networks: Iterable[str] = ("constant", "exponential", "pareto")
+) -> Results:
+    """Two protocols over the grid, three seeds each."""
+    rows = [
+        made_up_row(protocol, nodes, network, seed)
+        for network in networks
+        for nodes in sizes
+        for protocol in ("fifo", "vector")
+        for seed in (1, 2, 3)
+    ]
+    return Results(tuple(rows))
+
+
+WITNESS = Witness(
+    run="f08exp1",
+    labels={"protocol": "fifo", "nodes": 8},
+    node="n3",
+    first="n0:2",
+    second="n5:1",
+    marks=(
+        Mark("n0", 1_000, "n0:2", "broadcast"),
+        Mark("n5", 21_500, "n0:2", "deliver"),
+        Mark("n5", 22_000, "n5:1", "broadcast"),
+        Mark("n3", 60_250, "n5:1", "deliver"),
+        Mark("n3", 91_000, "n0:2", "deliver"),
+    ),
+    sentences=("n5 delivered n0:2 before it broadcast n5:1.", "n3 delivered n5:1 first."),
+)
+
+
+def made_up_result(**changes: Any) -> StudyResult:
+    """A whole result; `changes` replace its fields."""
+    results = changes.pop("results", made_up_results())
+
+    figures = tuple(
+        Figure(
+            name,
+            title,
+            "Made up. Bars: 95 % intervals.",
+            (
+                Panel(
+                    "exponential delays",
+                    "nodes",
+                    title,
+                    lines(results, measure, "nodes", "protocol", network="exponential"),
+                    x_log2=True,
+                ),
+                Panel(
+                    "32 nodes",
+                    "network",
+                    title,
+                    lines(results, measure, "network", "protocol", nodes=32),
+                ),
+            ),
+        )
+        for name, title, measure in (
+            ("order", "violations per 1,000 deliveries", "violations"),
+            ("latency", "delivery latency, ms", "latency_ms"),
+        )
+    )
+    table = Table(
+        "order",
+        "Violations per 1,000 deliveries",
+        ("network", "protocol", "4 nodes", "8 nodes", "16 nodes", "32 nodes"),
+        tuple(
+            (
+                net,
+                p,
+                *(results.estimate("violations", protocol=p, network=net, nodes=n) for n in (4, 8, 16, 32)),
+            )
+            for net in ("constant", "exponential", "pareto")
+            for p in ("fifo", "vector")
+        ),
+        "Made up.",
+    )
+    expectations = (
+        Expectation("packets per broadcast, 8 nodes", 25, 25.0, "n d - (n - 1)", unit="packets"),
+        Expectation("fifo violations", 1, 312, "it must be caught", relation=Relation.AT_LEAST),
+        Expectation("latency", 50, 61.25, "paper, table 3", Tolerance(relative=0.1), unit="ms"),
+        Expectation("not known", 50, None, "paper, figure 2", demanded=False),
+    )
+    fields: dict[str, Any] = {
+        "name": "made-up",
+        "title": "What causal order costs, and what it saves",
+        "paper": "nobody, 2024",
+        "summary": "FIFO against vector clocks, in invented numbers.",
+        "scale": "demo",
+        "scale_text": "4 sizes, 3 networks, 3 seeds",
+        "results": results,
+        "failures": (Failure("bad", {"protocol": "fifo", "nodes": 4}, "Traceback: <boom> & more"),),
+        "headline": Table("glance", "At a glance", ("protocol", "best"), (("fifo", 1), ("vector", 2))),
+        "tables": (table,),
+        "figures": figures,
+        "expectations": expectations,
+        "findings": ("FIFO broke causality 1,234 times.", "Vector never did."),
+        "witness": WITNESS,
+        "command": "whence study demo --scale demo",
+        "environment": {"whence": "0.1.0", "python": "3.11", "commit": None},
+        "seconds": {"sweep": 12.5, "verify": 3.25},
+    }
+    return StudyResult(**{**fields, **changes})
