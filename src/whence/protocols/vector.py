@@ -83,6 +83,7 @@ class Vector(Flooding):
             or origin == self.my_index
             or peer not in self._without
             or (after and not self._met(after))
+            or (origin, number) in self.held  # a forged copy may name another past than the held one
         ):
             return super().receive(peer, packet, now_us)
         effects: Effects = []

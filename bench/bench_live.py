@@ -1,0 +1,221 @@
+"""Live causal against live FIFO on the same transport: CPU per delivery, deliveries per second.
+
+    python bench/bench_live.py [--quick] [--rounds N]
+
+A group of forked processes on loopback, 64-byte payloads, every process reads all that it is delivered.
+Rounds alternate (fifo, vector, fifo, vector ...), so that a change in the machine's load meets both;
+the figure is the median of the paired ratios. CPU is the processes' own, user and system, from the moment
+when everybody is connected until everything is delivered and acknowledged; deliveries per second count until the
+last delivery. A round in which a delivery is missing fails.
+
+Two loads: `stream`, everybody broadcasts as fast as the back-pressure lets it; `woven`, a node broadcasts
+one message for every message that it delivers from each member, so that nearly every message depends on a
+new message of every other node: the worst case for a delta clock.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import random
+import socket
+import statistics
+import sys
+import time
+from dataclasses import asdict, dataclass
+
+import whence
+
+PAYLOAD = bytes(range(64))
+WINDOW = 32  # messages of each node that are on their way in the woven load
+
+
+@dataclass(frozen=True)
+class Row:
+    """One configuration, measured for both protocols."""
+
+    load: str
+    nodes: int
+    relay: bool
+    messages: int  # per node
+
+
+@dataclass(frozen=True)
+class Figures:
+    """One round of one protocol."""
+
+    cpu_us_per_delivery: float
+    deliveries_per_s: float
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports that were free a moment ago, below the range of outgoing connections."""
+    ports: list[int] = []
+    while len(ports) < count:
+        port = random.SystemRandom().randrange(10_000, 32_000)
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+        if port not in ports:
+            ports.append(port)
+    return ports
+
+
+async def stream(group: whence.Group, row: Row) -> int:
+    async def produce() -> None:
+        for _ in range(row.messages):
+            await group.broadcast(PAYLOAD)
+
+    producer = asyncio.create_task(produce())
+    delivered, expected = 0, row.nodes * row.messages
+    async for _ in group:
+        delivered += 1
+        if delivered == expected:
+            break
+    await producer
+    return delivered
+
+
+async def woven(group: whence.Group, row: Row) -> int:
+    sent = min(WINDOW, row.messages)
+    for _ in range(sent):
+        await group.broadcast(PAYLOAD)
+    delivered, expected = 0, row.nodes * row.messages
+    async for _ in group:
+        delivered += 1
+        if delivered % row.nodes == 0 and sent < row.messages:
+            sent += 1
+            await group.broadcast(PAYLOAD)
+        if delivered == expected:
+            break
+    return delivered
+
+
+async def together(ready: int, go: int) -> None:
+    """Wait until every member is here."""
+    os.write(ready, b"r")
+    await asyncio.to_thread(os.read, go, 1)
+
+
+async def member(
+    name: str, peers: dict[str, str], protocol: str, row: Row, ready: int, go: int
+) -> dict[str, float]:
+    async with whence.join("bench", node=name, peers=peers, protocol=protocol, relay=row.relay) as group:
+        await group.wait_connected(30)
+        await together(ready, go)
+        began_s, began_cpu_s = time.monotonic(), time.process_time()
+        delivered = await (stream if row.load == "stream" else woven)(group, row)
+        ended_s = time.monotonic()
+        await together(ready, go)
+        # Copies that were relayed may still be under way, and belong to the cost.
+        while any(link.unacknowledged_messages for link in group.stats().links.values()):
+            await asyncio.sleep(0.01)
+        await together(ready, go)
+        ended_cpu_s = time.process_time()
+        stats = group.stats()
+        assert delivered == stats.deliveries == row.nodes * row.messages, (delivered, stats)
+        assert stats.broadcasts == row.messages
+    return {
+        "began_s": began_s,
+        "ended_s": ended_s,
+        "cpu_s": ended_cpu_s - began_cpu_s,
+        "delivered": delivered,
+    }
+
+
+def run_round(protocol: str, row: Row) -> Figures:
+    names = [f"n{index}" for index in range(row.nodes)]
+    peers = {name: f"127.0.0.1:{port}" for name, port in zip(names, free_ports(row.nodes), strict=True)}
+    ready_read, ready_write = os.pipe()
+    go_read, go_write = os.pipe()
+    children: list[tuple[int, int]] = []
+    sys.stdout.flush()
+    for name in names:
+        result_read, result_write = os.pipe()
+        pid = os.fork()
+        if pid == 0:
+            code = 1
+            try:
+                figures = asyncio.run(member(name, peers, protocol, row, ready_write, go_read))
+                os.write(result_write, json.dumps(figures).encode())
+                code = 0
+            finally:
+                os._exit(code)
+        os.close(result_write)
+        children.append((pid, result_read))
+    for _ in range(3):  # the three times that the members meet
+        for _ in names:
+            os.read(ready_read, 1)
+        os.write(go_write, b"g" * row.nodes)
+    results = [json.loads(os.read(result, 4096) or b"null") for _, result in children]
+    for pid, result in children:
+        os.close(result)
+        if os.waitpid(pid, 0)[1] != 0:
+            raise SystemExit(f"{protocol} {row}: a member failed, so the round does not count")
+    for each in (ready_read, ready_write, go_read, go_write):
+        os.close(each)
+    deliveries = sum(result["delivered"] for result in results)
+    if deliveries != row.nodes * row.nodes * row.messages:
+        raise SystemExit(f"{protocol} {row}: {deliveries} deliveries, so the round does not count")
+    wall_s = max(result["ended_s"] for result in results) - min(result["began_s"] for result in results)
+    cpu_s = sum(result["cpu_s"] for result in results)
+    return Figures(cpu_s / deliveries * 1e6, deliveries / wall_s)
+
+
+def measure(row: Row, rounds: int) -> dict[str, object]:
+    pairs: list[tuple[Figures, Figures]] = []
+    for _ in range(rounds):
+        pairs.append((run_round("fifo", row), run_round("vector", row)))
+    return {
+        **asdict(row),
+        "rounds": rounds,
+        "fifo_cpu_us": round(statistics.median(fifo.cpu_us_per_delivery for fifo, _ in pairs), 2),
+        "vector_cpu_us": round(statistics.median(vector.cpu_us_per_delivery for _, vector in pairs), 2),
+        "fifo_per_s": round(statistics.median(fifo.deliveries_per_s for fifo, _ in pairs)),
+        "vector_per_s": round(statistics.median(vector.deliveries_per_s for _, vector in pairs)),
+        "cpu_ratio": round(
+            statistics.median(
+                vector.cpu_us_per_delivery / fifo.cpu_us_per_delivery for fifo, vector in pairs
+            ),
+            3,
+        ),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
+    parser.add_argument("--quick", action="store_true", help="small groups and few rounds")
+    parser.add_argument("--rounds", type=int, default=None)
+    options = parser.parse_args()
+    if options.quick:
+        rows = [Row("stream", 4, False, 3_000), Row("woven", 4, False, 2_000)]
+        rounds = options.rounds or 3
+    else:
+        rows = [
+            Row("stream", 8, False, 12_000),
+            Row("woven", 8, False, 6_000),
+            Row("stream", 8, True, 1_500),
+        ]
+        rounds = options.rounds or 7
+    heads = ("fifo us", "vector us", "ratio", "fifo/s", "vector/s")
+    print(f"{'load':8}{'nodes':>6}{'relay':>7}" + "".join(f"{head:>11}" for head in heads))
+    table = []
+    for row in rows:
+        line = measure(row, rounds)
+        table.append(line)
+        values = [
+            line[key] for key in ("fifo_cpu_us", "vector_cpu_us", "cpu_ratio", "fifo_per_s", "vector_per_s")
+        ]
+        print(
+            f"{row.load:8}{row.nodes:>6}{row.relay!s:>7}" + "".join(f"{value:>11,}" for value in values),
+            flush=True,
+        )
+    print(json.dumps({"bench": "live", "cpu_ratio": table[0]["cpu_ratio"], "rows": table}))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,166 @@
+"""`whence node`: one live node from a configuration file; lines in, deliveries out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from whence.core.message import Message
+    from whence.live.config import NodeConfig
+    from whence.live.group import Group
+
+READ_BYTES = 65536
+
+
+def command(
+    config: Annotated[Path, typer.Option("--config", "-c", help="The node's TOML file.", metavar="FILE")],
+    node: Annotated[
+        str | None, typer.Option(help="Be this member, whatever the file says: one file for all.")
+    ] = None,
+    trace: Annotated[Path | None, typer.Option(help="Write the node's trace into this folder.")] = None,
+    until_eof: Annotated[
+        bool,
+        typer.Option("--until-eof", help="Leave when standard input ends (a terminal's end always does)."),
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per delivery.")] = False,
+) -> None:
+    """Run a live node: each line of standard input is broadcast, each delivery is printed.
+
+    SIGINT (Ctrl-C) and SIGTERM leave the group in order: what was sent is acknowledged first, the others
+    are told, the trace is closed. When standard input ends the node stays and goes on printing, so that
+    it can run as a service; on a terminal, or with --until-eof, it leaves.
+    """
+    import asyncio
+    import logging
+    import sys
+
+    from whence.live.config import load_config
+
+    settings = load_config(config, node)
+    logging.basicConfig(level=logging.WARNING, format="whence: %(message)s", stream=sys.stderr)
+    ends = until_eof or sys.stdin is None or sys.stdin.isatty()
+    asyncio.run(_run(settings, trace, ends, as_json))
+
+
+async def _run(config: NodeConfig, trace: Path | None, ends_with_input: bool, as_json: bool) -> None:
+    import asyncio
+    import signal
+    import sys
+
+    from whence.live.group import join
+
+    loop = asyncio.get_running_loop()
+    stop = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop.set)
+    joining = join(
+        config.group,
+        node=config.node,
+        peers=config.peers,
+        listen=config.listen,
+        protocol=config.protocol,
+        trace=trace,
+        limits=config.limits,
+        **config.params,
+    )
+    async with joining as group:
+        print(f"{group.node} takes part in {group.name!r}", file=sys.stderr, flush=True)  # noqa: T201 - stderr
+        printing = loop.create_task(_print(group, as_json))
+        reading = loop.create_task(_read_lines(group))
+        stopping = loop.create_task(stop.wait())
+        waiting: set[asyncio.Task[Any]] = {printing, stopping, reading}
+        while waiting:
+            done, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+            if stopping in done or printing in done or (reading in done and ends_with_input):
+                break
+        await group.leave()
+        await printing  # what was delivered is printed, and a failure of the node is shown
+        for task in (reading, stopping):
+            task.cancel()
+
+
+async def _print(group: Group, as_json: bool) -> None:
+    import sys
+
+    out = sys.stdout
+    async for message in group:
+        out.write(_as_json(message) if as_json else _as_line(message))
+        if not group.unread:  # one system call for a whole batch
+            out.flush()
+
+
+def _as_line(message: Message) -> str:
+    return f"{message.origin}:{message.number} {message.payload.decode(errors='replace')}\n"
+
+
+def _as_json(message: Message) -> str:
+    import base64
+    import json
+
+    document: dict[str, object] = {"origin": message.origin, "number": message.number}
+    try:
+        document["text"] = message.payload.decode()
+    except UnicodeDecodeError:
+        document["base64"] = base64.b64encode(message.payload).decode()
+    return json.dumps(document, ensure_ascii=False) + "\n"
+
+
+async def _read_lines(group: Group) -> None:
+    """Broadcast every line of standard input, until it ends.
+
+    A thread reads, because a file or a terminal cannot be polled as a socket can. It is a daemon and
+    reads the descriptor itself: a thread that is stuck in Python's own stdin would keep us from exiting.
+    """
+    import asyncio
+    import threading
+
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[None] = loop.create_future()
+    thread = threading.Thread(target=_feed, args=(group, loop, done), daemon=True, name="stdin")
+    thread.start()
+    await done
+
+
+def _feed(group: Group, loop: asyncio.AbstractEventLoop, done: asyncio.Future[None]) -> None:
+    import asyncio
+    import os
+
+    from whence.errors import GroupClosedError, PayloadTooLargeError
+    from whence.live.journal import log
+
+    def broadcast(line: bytes) -> None:
+        try:  # waiting for the result is the back-pressure
+            asyncio.run_coroutine_threadsafe(group.broadcast(line), loop).result()
+        except PayloadTooLargeError as error:
+            log.warning("a line was not sent: %s", error)
+
+    rest = b""
+    try:
+        while data := os.read(0, READ_BYTES):
+            *lines, rest = (rest + data).split(b"\n")
+            for line in lines:
+                broadcast(line)
+        if rest:
+            broadcast(rest)
+    except OSError as error:
+        log.warning("standard input cannot be read (%s)", error)
+    except (GroupClosedError, asyncio.CancelledError):
+        return
+    finally:
+        _tell(loop, done)
+
+
+def _tell(loop: asyncio.AbstractEventLoop, done: asyncio.Future[None]) -> None:
+    import contextlib
+
+    def finish() -> None:
+        if not done.done():
+            done.set_result(None)
+
+    with contextlib.suppress(RuntimeError):  # the loop has ended meanwhile, and nobody waits
+        loop.call_soon_threadsafe(finish)

@@ -1,0 +1,251 @@
+"""The live host of one core: gives it inputs, carries out its effects in order, writes the trace.
+
+Everything here runs on the event loop's thread, and no effect calls back into the application, so
+the core is never entered twice. Sockets are not known here: frames go to the links' queues, messages
+to the inbox, and `wake` tells the node that there is something to write.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Mapping
+
+from whence.core.effects import CancelTimer, Deliver, Discard, Effect, Effects, Send, SetTimer
+from whence.core.message import Message, MessageId, NodeId, Packet
+from whence.core.protocol import Protocol
+from whence.live.links import Link
+from whence.live.wire import data_frame
+from whence.trace.schema import Kind, Recorder
+
+
+class Clock:
+    """Microseconds of wall-clock time, anchored once, so that they never go back."""
+
+    def __init__(self) -> None:
+        self._offset_ns = time.time_ns() - time.monotonic_ns()
+
+    def now_us(self) -> int:
+        """The time now."""
+        return (time.monotonic_ns() + self._offset_ns) // 1000
+
+    def loop_s(self, at_us: int, loop: asyncio.AbstractEventLoop) -> float:
+        """The event loop's time at `at_us`."""
+        return loop.time() + (at_us - self.now_us()) / 1e6
+
+
+class Host:
+    """One core with its queues."""
+
+    def __init__(
+        self,
+        core: Protocol,
+        links: Mapping[NodeId, Link],
+        wake: Callable[[], None],
+    ) -> None:
+        self.core = core
+        self.recorder: Recorder | None = None  # set before the first input, or never
+        self.inbox: deque[Message] = deque()  # delivered, not yet taken by the application
+        self.unread_bytes = 0
+        self.deliveries = 0
+        self.held = 0  # messages accepted and neither delivered nor discarded
+        self.discards: Counter[str] = Counter()
+        self.largest_frame_bytes = 1
+        self._links = links
+        self._wake = wake
+        self._clock = Clock()
+        self._timers: dict[str, asyncio.TimerHandle] = {}
+        self._sends_control = False  # this protocol has packets that carry no message
+
+    # Inputs
+
+    def broadcast(self, payload: bytes) -> tuple[MessageId, int]:
+        """Broadcast; answers the message's id and the bytes queued for each peer."""
+        core = self.core
+        now_us = self._clock.now_us()
+        effects = core.broadcast(payload, now_us)
+        recorder = self.recorder
+        if recorder is not None:
+            recorder.event(core.me, now_us, Kind.BROADCAST, core.me, core.last, None, len(payload))
+            self._record(effects, now_us)
+        self.held += 1
+        frame_bytes = 0
+        for effect in effects:
+            if type(effect) is Send:
+                frame_bytes += self._send(effect)
+            elif type(effect) is Deliver:
+                self._deliver(effect.message)
+            else:
+                self._ends(effect)
+        return MessageId(core.me, core.last), frame_bytes
+
+    def receive(self, peer: NodeId, packets: list[Packet]) -> None:
+        """Packets have arrived over the link from `peer`, in this order."""
+        now_us = self._clock.now_us()
+        self.held += len(packets)
+        if self.recorder is None:
+            self._receive_fast(peer, packets, now_us)
+        else:
+            self._receive_recorded(peer, packets, now_us)
+
+    def _receive_fast(self, peer: NodeId, packets: list[Packet], now_us: int) -> None:
+        receive, inbox = self.core.receive, self.inbox
+        before, unread_bytes = len(inbox), self.unread_bytes
+        add, sends_control = inbox.append, self._sends_control
+        for packet in packets:
+            unsure = True
+            for effect in receive(peer, packet, now_us):
+                # Inline, because this line runs once per delivery of the whole group.
+                if type(effect) is Deliver:
+                    message = effect[0]
+                    add(message)
+                    unread_bytes += len(message[2])
+                    unsure = sends_control
+                elif type(effect) is Send:
+                    self._send(effect)
+                elif self._ends(effect):
+                    unsure = False
+            if unsure:
+                self._discount(packet)
+        delivered = len(inbox) - before
+        self.unread_bytes = unread_bytes
+        self.deliveries += delivered
+        self.held -= delivered
+
+    def _receive_recorded(self, peer: NodeId, packets: list[Packet], now_us: int) -> None:
+        core, recorder = self.core, self.recorder
+        assert recorder is not None
+        for packet in packets:
+            effects = core.receive(peer, packet, now_us)
+            origin, number = core.message_of(packet) or (None, 0)
+            recorder.event(core.me, now_us, Kind.RECEIVE, origin, number, peer, *core.sizes(packet))
+            self._record(effects, now_us)
+            self._carry_out(effects)
+            if origin is None and not any(type(effect) is Discard for effect in effects):
+                self.held -= 1
+
+    def link_up(self, peer: NodeId) -> None:
+        """A reliable link to `peer` exists from now on."""
+        now_us = self._clock.now_us()
+        self._input(self.core.link_up(peer, now_us), now_us, Kind.LINK_UP, peer=peer)
+
+    def link_down(self, peer: NodeId) -> None:
+        """The link to `peer` is gone for good."""
+        now_us = self._clock.now_us()
+        self._input(self.core.link_down(peer, now_us), now_us, Kind.LINK_DOWN, peer=peer)
+
+    def _timer(self, key: str, at_us: int) -> None:
+        now_us = self._clock.now_us()
+        if now_us < at_us:  # the loop's clock is coarser than ours, and a core must not be called early
+            self._set_timer(key, at_us)
+            return
+        self._timers.pop(key, None)
+        self._input(self.core.timer(key, now_us), now_us, Kind.TIMER, detail=key)
+        self._wake()
+
+    def _input(
+        self, effects: Effects, now_us: int, kind: Kind, peer: NodeId | None = None, detail: str | None = None
+    ) -> None:
+        if self.recorder is not None:
+            self.recorder.event(self.core.me, now_us, kind, peer=peer, detail=detail)
+            self._record(effects, now_us)
+        self._carry_out(effects)
+
+    def sample(self) -> None:
+        """Record how much the core holds, if there is a trace."""
+        recorder, core = self.recorder, self.core
+        if recorder is not None:
+            now_us = self._clock.now_us()
+            recorder.event(core.me, now_us, Kind.SAMPLE, None, core.entries(), detail="entries")
+            recorder.event(core.me, now_us, Kind.SAMPLE, None, self.held, detail="held")
+
+    def close(self) -> None:
+        """No timer of the core comes due any more."""
+        for handle in self._timers.values():
+            handle.cancel()
+        self._timers.clear()
+
+    # Effects
+
+    def _carry_out(self, effects: Effects) -> None:
+        for effect in effects:
+            if type(effect) is Deliver:
+                self._deliver(effect.message)
+            elif type(effect) is Send:
+                self._send(effect)
+            else:
+                self._ends(effect)
+
+    def _deliver(self, message: Message) -> None:
+        self.inbox.append(message)
+        self.unread_bytes += len(message.payload)
+        self.deliveries += 1
+        self.held -= 1
+
+    def _send(self, effect: Send) -> int:
+        frame = data_frame(effect.packet)
+        links = self._links
+        for peer in effect.to:
+            links[peer].out.pending.append(frame)
+        frame_bytes = len(frame)
+        if frame_bytes > self.largest_frame_bytes:  # noqa: PLR1730 - max() would double the cost of this line
+            self.largest_frame_bytes = frame_bytes
+        return frame_bytes
+
+    def _ends(self, effect: Effect) -> bool:
+        """Carry out one of the rarer effects; True if it is the end of a packet."""
+        if isinstance(effect, Discard):
+            self.discards[effect.reason.value] += 1
+            self.held -= 1
+            return True
+        if isinstance(effect, SetTimer):
+            self._cancel(effect.key)
+            self._set_timer(effect.key, effect.at_us)
+        elif isinstance(effect, CancelTimer):
+            self._cancel(effect.key)
+        return False
+
+    def _set_timer(self, key: str, at_us: int) -> None:
+        loop = asyncio.get_running_loop()
+        self._timers[key] = loop.call_at(self._clock.loop_s(at_us, loop), self._timer, key, at_us)
+
+    def _cancel(self, key: str) -> None:
+        handle = self._timers.pop(key, None)
+        if handle is not None:
+            handle.cancel()
+
+    def _discount(self, packet: Packet) -> None:
+        """A packet that carries no message was counted as held.
+
+        `explain` would be exact, but costs as much as the core holds; to ask what every packet carries
+        would cost a tenth of a delivery. So ask about those that delivered nothing, and about all once
+        the protocol has shown that it sends such packets.
+        """
+        if self.core.message_of(packet) is None:
+            self._sends_control = True
+            self.held -= 1
+
+    def _record(self, effects: Effects, now_us: int) -> None:
+        """The rows of an input's effects, in order (the input's own row is written already)."""
+        core, recorder = self.core, self.recorder
+        assert recorder is not None
+        event, me = recorder.event, core.me
+        for effect in effects:
+            if isinstance(effect, Deliver):
+                origin, number, payload = effect.message
+                event(me, now_us, Kind.DELIVER, origin, number, None, len(payload))
+            elif isinstance(effect, Send):
+                id_ = core.message_of(effect.packet)
+                total_bytes, control_bytes = core.sizes(effect.packet)
+                for peer in effect.to:
+                    event(
+                        me, now_us, Kind.SEND, id_ and id_.origin, id_.number if id_ else 0, peer,
+                        total_bytes, control_bytes,
+                    )  # fmt: skip
+            elif isinstance(effect, Discard):
+                id_ = effect.id
+                event(
+                    me, now_us, Kind.DISCARD, id_ and id_.origin, id_.number if id_ else 0, effect.peer,
+                    detail=effect.reason.value,
+                )  # fmt: skip

@@ -1,0 +1,240 @@
+"""One reliable FIFO link, without any I/O: what is unacknowledged, what was received, who the peer is.
+
+A link outlives its TCP connections. Both ends count the DATA frames of the session; after a
+reconnection each says in its HELLO how many it has, the other drops those and writes the rest again.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from enum import Enum
+from itertools import chain
+from typing import Protocol
+
+from whence.core.message import NodeId
+from whence.errors import FrameError, HandshakeError, PeerError
+from whence.live.addresses import Address
+from whence.live.wire import ack_frame
+
+# An acknowledgement travels with data, or alone once this much has arrived, or when its delay is over.
+ACK_FRAMES = 128
+ACK_BYTES = 64 * 1024
+
+
+class LinkOut:
+    """Frames for one peer that it has not acknowledged, oldest first.
+
+    `pending` is what the present connection has not been given; whoever queues a frame appends to
+    it directly, because a call per receiver would cost more than the appending. Frames are written
+    and acknowledged in batches, so the bookkeeping costs per batch, not per frame.
+    """
+
+    __slots__ = (
+        "_first", "_measured", "_pending_bytes", "_written", "_written_bytes",
+        "acknowledged", "pending", "taken",
+    )  # fmt: skip
+
+    def __init__(self) -> None:
+        self.pending: list[bytes] = []
+        self.taken = 0  # frames of the session before pending[0]
+        self.acknowledged = 0
+        self._written: deque[tuple[list[bytes], int]] = deque()  # batches with their bytes
+        self._written_bytes = 0
+        self._first = 0  # frames of the session before _written[0]
+        self._measured = 0  # frames of `pending` that `_pending_bytes` counts
+        self._pending_bytes = 0
+
+    @property
+    def total(self) -> int:
+        """Frames queued since the session began."""
+        return self.taken + len(self.pending)
+
+    @property
+    def unacknowledged(self) -> int:
+        """Frames that the peer has not acknowledged."""
+        return self.taken + len(self.pending) - self.acknowledged
+
+    def unacknowledged_bytes(self) -> int:
+        """Their bytes; a batch counts until all of it is acknowledged."""
+        if self._measured < len(self.pending):
+            self._pending_bytes += sum(map(len, self.pending[self._measured :]))
+            self._measured = len(self.pending)
+        return self._written_bytes + self._pending_bytes
+
+    def take(self, max_frames: int) -> bytes:
+        """The next pending frames, joined for one write."""
+        pending = self.pending
+        if len(pending) <= max_frames:
+            batch, self.pending = pending, []
+        else:
+            batch, self.pending = pending[:max_frames], pending[max_frames:]
+        data = b"".join(batch)
+        self._pending_bytes = self._measured = 0
+        self._written.append((batch, len(data)))
+        self._written_bytes += len(data)
+        self.taken += len(batch)
+        return data
+
+    def acknowledge(self, received: int) -> None:
+        """The peer has received the session's first `received` frames."""
+        if not self.acknowledged <= received <= self.taken:
+            raise FrameError(
+                "ACK frame",
+                f"it acknowledges {received} frames, where {self.acknowledged} to {self.taken} are possible",
+                "Check that the peer runs this release",
+            )
+        self.acknowledged = received
+        written = self._written
+        while written and self._first + len(written[0][0]) <= received:
+            batch, batch_bytes = written.popleft()
+            self._first += len(batch)
+            self._written_bytes -= batch_bytes
+
+    def resume(self, received: int) -> None:
+        """A new connection: the peer has `received` frames, all others are pending again."""
+        if not self.acknowledged <= received <= self.taken:
+            raise HandshakeError(
+                "HELLO frame",
+                f"the peer says that it received {received} frames of this session, "
+                f"where {self.acknowledged} to {self.taken} are possible",
+                "Restart the group: one of the two has lost its state",
+            )
+        written = list(chain.from_iterable(batch for batch, _ in self._written))
+        self._forget_written(received, written[received - self._first :] + self.pending)
+
+    def clear(self) -> int:
+        """The peer is gone: forget everything; answers how many frames it will never get."""
+        lost = self.unacknowledged
+        self._forget_written(self.total, [])
+        return lost
+
+    def _forget_written(self, count: int, pending: list[bytes]) -> None:
+        self.pending = pending
+        self.taken = self.acknowledged = self._first = count
+        self._written.clear()
+        self._written_bytes = self._pending_bytes = self._measured = 0
+
+
+class LinkIn:
+    """What has arrived from one peer, and how much of that the peer has been told."""
+
+    __slots__ = ("received", "told", "untold_bytes")
+
+    def __init__(self) -> None:
+        self.received = 0  # DATA frames of the session
+        self.told = 0  # how many of them we have acknowledged
+        self.untold_bytes = 0
+
+    def take(self, frames: int, data_bytes: int) -> None:
+        """`frames` more DATA frames have arrived and been accepted."""
+        self.received += frames
+        self.untold_bytes += data_bytes
+
+    def ack_is_due(self) -> bool:
+        """An acknowledgement should leave even if nothing travels with it."""
+        return self.received - self.told >= ACK_FRAMES or self.untold_bytes >= ACK_BYTES
+
+    def ack(self) -> bytes:
+        """The frame that acknowledges all that was received."""
+        self.told = self.received
+        self.untold_bytes = 0
+        return ack_frame(self.received)
+
+
+class LinkState(Enum):
+    """Whether the peer still belongs to the group, as far as this node knows."""
+
+    ALIVE = "alive"  # connected or not: it may come (back)
+    LEFT = "left"  # it said good-bye
+    GIVEN_UP = "given up"  # too slow, out of reach for too long, or it has lost its state
+
+
+class Channel(Protocol):
+    """What a link needs of a connection."""
+
+    writable: bool
+
+    def write(self, data: bytes) -> None:
+        """Hand over bytes; may clear `writable`."""
+
+    def close(self, last_words: bytes = b"") -> None:
+        """Write `last_words`, then close."""
+
+    def abort(self) -> None:
+        """Close at once."""
+
+
+class Link:
+    """Everything this node knows about one peer."""
+
+    def __init__(self, peer: NodeId, address: Address, dials: bool) -> None:
+        self.peer = peer
+        self.address = address
+        self.dials = dials  # this node makes the connection; otherwise it waits for the peer's
+        self.out = LinkOut()
+        self.incoming = LinkIn()
+        self.state = LinkState.ALIVE
+        self.alive = True  # the peer may still take part: its queue counts
+        self.peer_session = 0  # 0: never met
+        self.channel: Channel | None = None
+        self.connections = 0
+        self.heard_s = 0.0  # loop time of the last bytes from the peer
+        self.wrote_s = 0.0
+        self.lost_s = 0.0  # loop time since when there is no connection
+        self.last_error: PeerError | OSError | None = None
+        self.faults = 0  # in a row, without a DATA frame accepted in between
+        self.refuse_until_s = 0.0
+        self._fault_at = -1
+
+    def end(self, state: LinkState) -> None:
+        """The peer takes no part any more."""
+        self.state = state
+        self.alive = False
+
+    def attach(self, channel: Channel, session: int, received: int) -> None:
+        """A connection has passed its handshake: resume on it."""
+        self.out.resume(received)
+        self.incoming.told = self.incoming.received  # our HELLO says so
+        self.incoming.untold_bytes = 0
+        self.peer_session = session
+        self.channel = channel
+        self.connections += 1
+
+    def flush(self, max_frames: int, *, may_ack: bool, ack_now: bool) -> int:
+        """Write what is pending, and an acknowledgement if one is due; answers the bytes written.
+
+        One write carries both. `may_ack` is False while the application has too much to read.
+        """
+        channel, out, incoming = self.channel, self.out, self.incoming
+        if channel is None or not channel.writable:
+            return 0
+        ack = b""
+        if (
+            may_ack
+            and incoming.received > incoming.told
+            and (ack_now or out.pending or incoming.ack_is_due())
+        ):
+            ack = incoming.ack()
+        written = 0
+        while out.pending and channel.writable:
+            data = out.take(max_frames)
+            if ack:
+                data, ack = ack + data, b""
+            channel.write(data)
+            written += len(data)
+        if ack:
+            channel.write(ack)
+            written += len(ack)
+        return written
+
+    def fault(self, now_s: float, first_s: float, max_s: float) -> None:
+        """The peer broke the format: refuse it for a while, longer each time it gets no further.
+
+        A frame damaged on its way is sent again and accepted at once; a peer that always sends the
+        same nonsense would otherwise reconnect for ever at full speed.
+        """
+        received = self.incoming.received
+        self.faults = self.faults + 1 if received == self._fault_at else 0
+        self._fault_at = received
+        if self.faults:
+            self.refuse_until_s = now_s + min(max_s, first_s * 2.0 ** min(self.faults, 30))

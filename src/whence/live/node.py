@@ -1,0 +1,350 @@
+"""A node on real sockets: listens, dials, writes once per turn of the loop, and leaves in order.
+
+The core and its effects are the host's business (host.py), bounds and waiting are flow.py's, the
+life of the links is peering.py's. Here is what ties them to the event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import secrets
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from whence.core.message import MessageId, NodeId, Packet
+from whence.errors import GroupClosedError, PeerError, PeerTooSlowError, PlatformError, WhenceError
+from whence.live.addresses import Address
+from whence.live.connection import Connection
+from whence.live.dialler import keep_dialling
+from whence.live.flow import Flow
+from whence.live.handshake import Identity, canonical_parameters
+from whence.live.host import Host
+from whence.live.journal import Journal, log
+from whence.live.limits import Limits
+from whence.live.links import Link
+from whence.live.peering import Peering
+from whence.live.wire import PING_FRAME
+from whence.protocols import registry
+from whence.trace.schema import Recorder
+
+BATCH_BYTES = 256 * 1024  # one write: about as much as the transport takes before it asks to wait
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Everything that a node is told, checked."""
+
+    group: str
+    node: NodeId
+    addresses: Mapping[NodeId, Address]  # all members
+    listen: Address
+    protocol: str
+    params: Mapping[str, Any] = field(default_factory=dict)
+    limits: Limits = field(default_factory=Limits)
+
+
+class Node:
+    """One member of the group. Create it inside the event loop, `start` it, `leave`."""
+
+    def __init__(self, settings: Settings) -> None:
+        members = tuple(sorted(settings.addresses))
+        info = registry.lookup(settings.protocol)
+        self.settings = settings
+        self.limits = limits = settings.limits
+        self.packet_type: type[Packet] = info.packet_type
+        self.max_frame_bytes = limits.max_frame_bytes(len(members))
+        self.links = {
+            peer: Link(peer, settings.addresses[peer], dials=settings.node < peer)
+            for peer in members
+            if peer != settings.node
+        }
+        self.identity = Identity(
+            group=settings.group,
+            protocol=settings.protocol,
+            parameters=canonical_parameters({**info.parameters, **settings.params}),
+            members=members,
+            max_payload_bytes=limits.max_payload_bytes,
+            node=settings.node,
+            session=secrets.randbits(62) + 1,  # never 0, which means "never met"
+        )
+        core = registry.make(settings.protocol, settings.node, members, settings.params)
+        self.journal = Journal(settings.node)
+        self.host = Host(core, self.links, self.wake)
+        self.peering = Peering(self.identity, self.links, limits, self.journal, self._link_gone, self.fail)
+        self._link_list = tuple(self.links.values())
+        self.flow = Flow(self.host, self._link_list, limits, self.journal, self.wake)
+        self.bytes_sent = self.bytes_received = 0
+        self.leaving = self.failed = False
+        self._hard_messages = limits.hard_messages(len(members))
+        self._hard_bytes = limits.hard_bytes(len(members))
+        self._loop = asyncio.get_running_loop()
+        self._readers: list[asyncio.Future[None]] = []
+        self._tasks: list[asyncio.Task[None]] = []
+        self._server: asyncio.Server | None = None
+        self._flush_scheduled = False
+        self._ack_timer: asyncio.TimerHandle | None = None
+
+    # Life
+
+    async def listen(self) -> None:
+        """Bind the address; nobody is answered yet."""
+        host, port = self.settings.listen
+        backlog = max(128, 2 * len(self.links))
+        try:
+            self._server = await self._loop.create_server(
+                lambda: Connection(self, None), host, port, backlog=backlog, start_serving=False
+            )
+        except OSError as error:
+            raise _cannot_listen(self.settings.listen, error) from error
+
+    async def start(self, recorder: Recorder | None = None) -> None:
+        """Bring the links up, begin to answer and to dial."""
+        self.host.recorder = recorder
+        now_s = self._loop.time()
+        for link in self._link_list:
+            link.lost_s = now_s
+            self.host.link_up(link.peer)
+        self.flow.refresh()
+        if self._server is not None:
+            await self._server.start_serving()
+        create_task = self._loop.create_task
+        self._tasks = [create_task(keep_dialling(self, link)) for link in self._link_list if link.dials]
+        self._tasks.append(create_task(self._keep_house()))
+
+    async def leave(self) -> None:
+        """Wait until all that was sent is acknowledged, say good-bye, close. Takes a bounded time."""
+        if self.leaving:
+            return
+        self.leaving = True
+        name = f"group {self.settings.group!r}"
+        self._close_to_users(GroupClosedError(name, "it was left", "Join again to take part"))
+        try:
+            if not self.failed:
+                await self._part()
+        finally:
+            await self._shut()
+
+    async def _part(self) -> None:
+        deadline_s = self._loop.time() + self.limits.leave_timeout_s
+        # Only what is queued now: while others broadcast, a node that relays never has an empty queue.
+        totals = [(link, link.out.total) for link in self._link_list if link.alive]
+        await self._until(
+            lambda: all(link.out.acknowledged >= total or not link.alive for link, total in totals),
+            deadline_s,
+        )
+        self.peering.parting = True
+        met = [link for link in self._link_list if link.alive and link.peer_session]
+        for link in met:
+            self.peering.say_goodbye(link)
+        # Nothing of ours is under way any more: it is enough that a peer had the time to connect again.
+        deadline_s = min(deadline_s, self._loop.time() + 2 * self.limits.backoff_max_s)
+        await self._until(lambda: not any(link.alive for link in met), deadline_s)
+        for link, total in totals:
+            missing = total - link.out.acknowledged
+            if missing > 0:
+                self.peering.lost_frames += missing
+                detail = f"{missing} messages for it were not acknowledged before this node left"
+                self.journal.note("lost", link.peer, detail, logging.WARNING)
+
+    async def _until(self, condition: Callable[[], bool], deadline_s: float | None) -> None:
+        changed = self.peering.changed
+        while not condition():
+            changed.clear()
+            try:
+                async with asyncio.timeout_at(deadline_s):
+                    await changed.wait()
+            except TimeoutError:
+                return
+
+    async def wait_connected(self, timeout_s: float | None) -> list[Link]:
+        """Until every living peer is connected; answers those that are not when time is up."""
+        deadline_s = None if timeout_s is None else self._loop.time() + timeout_s
+        missing: list[Link] = []
+
+        def connected() -> bool:
+            missing[:] = [link for link in self._link_list if link.alive and link.channel is None]
+            return not missing or self.flow.closed is not None
+
+        await self._until(connected, deadline_s)
+        return missing
+
+    async def _shut(self) -> None:
+        self.host.close()
+        if self._ack_timer is not None:
+            self._ack_timer.cancel()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._server is not None:
+            self._server.close()
+        for link in self._link_list:
+            if link.channel is not None:
+                link.channel.close()
+                link.channel = None
+        self.peering.abort_strangers()
+        await asyncio.sleep(0)  # the transports close in the next turn of the loop
+
+    def fail(self, error: Exception) -> None:
+        """This node cannot go on: everybody who uses the group is told why."""
+        if self.failed:
+            return
+        self.failed = True
+        reason = f"the node has failed ({error})"
+        self.journal.note("failed", None, reason, logging.ERROR)
+        fix = error.fix if isinstance(error, WhenceError) else "Please report this with its log"
+        self._close_to_users(GroupClosedError(f"group {self.settings.group!r}", reason, fix))
+
+    def _close_to_users(self, why: WhenceError) -> None:
+        if self.flow.closed is None:
+            self.flow.closed = why
+        self.flow.refresh()
+        self.peering.changed.set()
+        self._wake_readers()
+
+    # Messages
+
+    def broadcast(self, payload: bytes) -> MessageId:
+        """Broadcast now; the caller has waited for room."""
+        id_, frame_bytes = self.host.broadcast(payload)
+        flow = self.flow
+        flow.room -= 1
+        flow.room_bytes -= frame_bytes
+        if flow.room_bytes <= 0:
+            flow.room = 0
+        if not self._flush_scheduled:
+            self.wake()
+        if self._readers:
+            self._wake_readers()
+        return id_
+
+    def receive(self, link: Link, packets: list[Packet], data_bytes: int) -> None:
+        """DATA frames have arrived."""
+        if self.peering.parting or self.failed:
+            return  # not acknowledged: nobody will believe that they were delivered here
+        link.incoming.take(len(packets), data_bytes)
+        try:
+            self.host.receive(link.peer, packets)
+        except Exception as error:  # noqa: BLE001 - a bug in a core must end the group, not one connection
+            log.exception("%s: the protocol core has failed", self.settings.node)
+            self.fail(error)
+        if self._readers and self.host.inbox:
+            self._wake_readers()
+        if not self._flush_scheduled:
+            self.wake()
+
+    def acknowledged(self) -> None:
+        """A peer has acknowledged something."""
+        if self.flow.waiting:
+            self.flow.refresh()
+        self.peering.changed.set()
+
+    def arrival(self) -> asyncio.Future[None]:
+        """Done when something may be in the inbox, or the group is closed."""
+        future = self._loop.create_future()
+        self._readers.append(future)
+        return future
+
+    def _wake_readers(self) -> None:
+        readers, self._readers = self._readers, []
+        for reader in readers:
+            if not reader.done():
+                reader.set_result(None)
+
+    def _link_gone(self, link: Link) -> None:
+        if not self.failed:
+            self.host.link_down(link.peer)
+        self.flow.refresh()
+        self.wake()
+
+    # One turn of the loop
+
+    def wake(self) -> None:
+        """Write in this turn of the loop."""
+        if not self._flush_scheduled:
+            self._flush_scheduled = True
+            self._loop.call_soon(self._flush)
+
+    def _flush(self, ack_now: bool = False) -> None:
+        """One joined write per peer; then see who may go on and who is too slow."""
+        self._flush_scheduled = False
+        flow = self.flow
+        may_ack, ack_now = flow.may_ack, ack_now or flow.release
+        flow.release = False
+        max_frames = max(1, BATCH_BYTES // self.host.largest_frame_bytes)
+        now_s = self._loop.time()
+        ack_later = False
+        for link in self._link_list:
+            incoming = link.incoming
+            if link.out.pending or incoming.received > incoming.told:
+                written = link.flush(max_frames, may_ack=may_ack, ack_now=ack_now)
+                if written:
+                    self.bytes_sent += written
+                    link.wrote_s = now_s
+                ack_later = ack_later or incoming.received > incoming.told
+        if ack_later and may_ack and self._ack_timer is None:
+            self._ack_timer = self._loop.call_later(self.limits.ack_delay_s, self._ack_all)
+        flow.refresh()
+        if -flow.free > self._hard_messages or -flow.free_bytes > self._hard_bytes:
+            self._give_up_slow_peers()
+
+    def _ack_all(self) -> None:
+        self._ack_timer = None
+        self._flush(ack_now=True)
+
+    def _give_up_slow_peers(self) -> None:
+        for link in self._link_list:
+            messages, queue_bytes = link.out.unacknowledged, link.out.unacknowledged_bytes()
+            over = messages > self._hard_messages or queue_bytes > self._hard_bytes
+            if link.alive and over:
+                error = PeerTooSlowError(
+                    f"node {link.peer!r}",
+                    f"{messages} messages ({queue_bytes} bytes) are unacknowledged, above the hard limit",
+                    "Make it read faster, or raise queue_messages, queue_bytes or hard_factor",
+                )
+                self.peering.give_up(link, error)
+
+    async def _keep_house(self) -> None:
+        """Heartbeats, dead connections, peers out of reach."""
+        limits = self.limits
+        period_s = limits.heartbeat_s / 2
+        due_s = self._loop.time() + period_s
+        while True:
+            await asyncio.sleep(period_s)
+            now_s = self._loop.time()
+            late = now_s - due_s > period_s
+            due_s = now_s + period_s
+            if late:
+                continue  # we were asleep ourselves: what has arrived meanwhile is not read yet
+            for link in self._link_list:
+                self._look_after(link, now_s)
+            self.host.sample()
+
+    def _look_after(self, link: Link, now_s: float) -> None:
+        limits, channel = self.limits, link.channel
+        if channel is None:
+            out_of_reach_s = now_s - link.lost_s
+            if link.alive and limits.give_up_s is not None and out_of_reach_s > limits.give_up_s:
+                error = PeerError(
+                    f"node {link.peer!r}",
+                    f"it was out of reach for {out_of_reach_s:.1f} s",
+                    "Check the node and the network, or raise give_up_s",
+                )
+                self.peering.give_up(link, error)
+        elif now_s - link.heard_s > limits.silence_s:
+            self.peering.silent(link)
+        elif now_s - link.wrote_s >= limits.heartbeat_s and channel.writable:
+            channel.write(PING_FRAME)
+            link.wrote_s = now_s
+
+
+def _cannot_listen(address: Address, error: OSError) -> PlatformError:
+    what = f"port {address.port} on {address.host}"
+    if error.errno == errno.EADDRINUSE:
+        return PlatformError(
+            what, "it is in use", "Stop the program that uses it, or give this node another port in `peers`"
+        )
+    reason = error.strerror or str(error)
+    return PlatformError(what, f"it cannot be listened on ({reason})", "Check the address of this node")

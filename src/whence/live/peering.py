@@ -1,0 +1,209 @@
+"""The life of the links: who is let in, what becomes of a fault, who left and who is given up."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+
+from whence.core.message import NodeId
+from whence.errors import HandshakeError, PeerError, WhenceError
+from whence.live.connection import Connection
+from whence.live.handshake import (
+    GoneError,
+    Identity,
+    RefusedForNowError,
+    RestartedError,
+    check_session,
+    error_code,
+    refused,
+)
+from whence.live.journal import Journal
+from whence.live.limits import Limits
+from whence.live.links import Link, LinkState
+from whence.live.wire import BYE_FRAME, Hello, Refusal, error_frame
+
+
+class Peering:
+    """Decides about connections and links. `on_gone` and `on_fail` tell the node what follows."""
+
+    def __init__(
+        self,
+        identity: Identity,
+        links: Mapping[NodeId, Link],
+        limits: Limits,
+        journal: Journal,
+        on_gone: Callable[[Link], None],
+        on_fail: Callable[[WhenceError], None],
+    ) -> None:
+        self.identity = identity
+        self.parting = False  # all is flushed, and every peer is told good-bye
+        self.changed = asyncio.Event()  # a link was made, lost or acknowledged: whoever waits looks again
+        self.lost_frames = 0
+        self._links = links
+        self._limits = limits
+        self._journal = journal
+        self._on_gone = on_gone
+        self._on_fail = on_fail
+        self._strangers: set[Connection] = set()  # accepted, but they have not passed their handshake
+        self._strangers_max = 2 * len(links) + 32
+
+    # Strangers
+
+    def admit(self, connection: Connection) -> bool:
+        """Whether one more unknown connection may be held."""
+        if len(self._strangers) >= self._strangers_max:
+            self._journal.fault(
+                "refused",
+                connection.source,
+                HandshakeError("connection", "too many connections have not said HELLO", "Wait"),
+            )
+            return False
+        self._strangers.add(connection)
+        return True
+
+    def settled(self, connection: Connection) -> None:
+        """A connection has passed its handshake, or ended."""
+        self._strangers.discard(connection)
+
+    def abort_strangers(self) -> None:
+        """Close what never became a link."""
+        for connection in list(self._strangers):
+            connection.abort()
+
+    # Handshake
+
+    def greeted(self, connection: Connection, dialled: Link | None, hello: Hello) -> Link | None:
+        """Judge a HELLO. Answers the link that the connection now serves, or None if it was closed."""
+        if dialled is None:
+            connection.source = f"{hello.node} at {connection.source.removeprefix('stranger at ')}"
+        try:
+            return self._judge(connection, dialled, hello)
+        except PeerError as error:
+            if hello.node in self._links:
+                self._links[hello.node].last_error = error
+            raise
+
+    def _judge(self, connection: Connection, dialled: Link | None, hello: Hello) -> Link | None:
+        self.identity.check(hello)
+        link = self._links[hello.node]
+        if dialled is not link and (dialled is not None or link.dials):
+            raise HandshakeError(
+                f"node {hello.node!r}",
+                "it is not the node that was dialled" if dialled else "it must wait to be dialled",
+                "Check the addresses of the peers",
+            )
+        if link.state is LinkState.LEFT and hello.session == link.peer_session:
+            connection.reply(link)
+            connection.close(BYE_FRAME)  # our answer to its good-bye was lost
+            return None
+        if asyncio.get_running_loop().time() < link.refuse_until_s:
+            raise RefusedForNowError(
+                f"node {link.peer!r}", "it has sent what cannot be decoded, again and again", "Wait"
+            )
+        try:
+            check_session(link, hello, self.identity.session)
+        except RestartedError as error:
+            if hello.peer_session not in (0, self.identity.session):
+                connection.reply(link)  # the peer must learn our session to know what happened
+                connection.close()
+                self._on_fail(error)
+                return None
+            if link.alive and link.channel is None:  # the process that we knew is gone for good
+                self.give_up(link, error)
+            raise
+        self._attach(connection, link, hello, reply=dialled is None)
+        return link
+
+    def _attach(self, connection: Connection, link: Link, hello: Hello, *, reply: bool) -> None:
+        if link.channel is not None:  # the peer has noticed before us that the old one is dead
+            self._drop(link, "it was replaced by a newer connection")
+        link.attach(connection, hello.session, hello.received)
+        if reply:
+            connection.reply(link)
+        link.heard_s = link.wrote_s = asyncio.get_running_loop().time()
+        self._journal.recovered(link.peer)
+        self._journal.note("connected", link.peer, f"connected to {link.peer}", logging.DEBUG)
+        if self.parting:
+            self.say_goodbye(link)
+        self.changed.set()
+
+    def refused_by_peer(self, link: Link | None, source: str, refusal: Refusal) -> None:
+        """A peer sent an ERROR frame, and will close the connection."""
+        error = refused(source, refusal)
+        self._journal.fault("refused", source, error)
+        if link is None:
+            return
+        link.last_error = error
+        self._lose_connection(link)
+        if isinstance(error, RestartedError):
+            self._on_fail(error)
+        elif isinstance(error, GoneError) and link.alive:
+            self.give_up(link, error)
+
+    # Faults and ends
+
+    def fault(self, connection: Connection, link: Link | None, established: bool, error: PeerError) -> None:
+        """A peer broke the rules: count it, tell it, close. Nothing accepted is lost: the link resumes."""
+        self._journal.fault("fault", connection.source, error)
+        connection.close(error_frame(error_code(error), error))
+        if link is None:
+            return
+        link.last_error = error
+        if established:
+            now_s = asyncio.get_running_loop().time()
+            link.fault(now_s, self._limits.backoff_first_s, self._limits.backoff_max_s)
+            self._lose_connection(link)
+
+    def disconnected(self, link: Link) -> None:
+        """The connection of a link has ended by itself."""
+        self._journal.note("disconnected", link.peer, f"lost the connection to {link.peer}", logging.DEBUG)
+        self._lose_connection(link)
+
+    def silent(self, link: Link) -> None:
+        """Nothing has been heard for too long: the connection is dead, whatever the kernel thinks."""
+        self._drop(link, f"nothing was heard for {self._limits.silence_s:g} s")
+
+    def _drop(self, link: Link, why: str) -> None:
+        self._journal.note("disconnected", link.peer, f"closed the connection to {link.peer}: {why}")
+        if link.channel is not None:
+            link.channel.abort()
+        self._lose_connection(link)
+
+    def _lose_connection(self, link: Link) -> None:
+        if link.channel is not None:
+            link.channel = None
+            link.lost_s = asyncio.get_running_loop().time()
+        self.changed.set()
+
+    def say_goodbye(self, link: Link) -> None:
+        """Tell the peer that nothing follows any more; it answers in kind."""
+        if link.channel is not None:
+            link.flush(1 << 30, may_ack=True, ack_now=True)
+            link.channel.write(BYE_FRAME)
+
+    def peer_leaves(self, link: Link, connection: Connection) -> None:
+        """The peer has said good-bye, or answered ours."""
+        connection.close(b"" if self.parting else BYE_FRAME)
+        self._lose_connection(link)
+        self._end(link, LinkState.LEFT, "it left the group", logging.INFO)
+
+    def give_up(self, link: Link, error: PeerError) -> None:
+        """The peer is out of the group as far as this node is concerned; never silently."""
+        self._journal.fault("given up", link.peer, error)
+        if link.channel is not None:
+            gone = GoneError(error.what, error.reason, error.fix)
+            link.channel.close(error_frame(error_code(gone), gone))
+        self._lose_connection(link)
+        link.last_error = error
+        self._end(link, LinkState.GIVEN_UP, f"given up: {error}", logging.WARNING)
+
+    def _end(self, link: Link, state: LinkState, why: str, level: int) -> None:
+        link.end(state)
+        lost = link.out.clear() if not self.parting else 0
+        self.lost_frames += lost
+        rest = f"; {lost} messages for it were not acknowledged" if lost else ""
+        self._journal.note(state.value, link.peer, why + rest, level)
+        if not self.parting:
+            self._on_gone(link)
+        self.changed.set()

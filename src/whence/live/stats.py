@@ -1,0 +1,77 @@
+"""Counters of one node, as `Group.stats` answers them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+if TYPE_CHECKING:
+    from whence.live.links import Link
+    from whence.live.node import Node
+
+
+class LinkStats(msgspec.Struct, frozen=True, kw_only=True):
+    """One peer."""
+
+    state: str  # "connected", "disconnected", "left" or "given up"
+    connections: int
+    unacknowledged_messages: int
+    unacknowledged_bytes: int
+    packets_sent: int
+    packets_received: int
+    last_error: str | None
+
+
+class Stats(msgspec.Struct, frozen=True, kw_only=True):
+    """Counters of one node since it joined."""
+
+    broadcasts: int
+    deliveries: int
+    packets_sent: int  # each receiver counts, resent ones do not
+    packets_received: int
+    bytes_sent: int  # as written, with acknowledgements and resent frames
+    bytes_received: int
+    discards: dict[str, int]  # by reason
+    reconnects: int
+    peer_errors: dict[str, int]  # by type of error
+    unread_messages: int  # delivered, but not taken by the application
+    unread_bytes: int
+    held_messages: int  # received, but waiting for what precedes them
+    lost_frames: int  # queued for peers that left or were given up
+    links: dict[str, LinkStats]
+
+
+def gather(node: Node) -> Stats:
+    """What `node` has counted so far."""
+    host = node.host
+    links = {peer: _of_link(link) for peer, link in node.links.items()}
+    return Stats(
+        broadcasts=host.core.last,
+        deliveries=host.deliveries,
+        packets_sent=sum(link.packets_sent for link in links.values()),
+        packets_received=sum(link.packets_received for link in links.values()),
+        bytes_sent=node.bytes_sent,
+        bytes_received=node.bytes_received,
+        discards=dict(host.discards),
+        reconnects=sum(max(0, link.connections - 1) for link in links.values()),
+        peer_errors=dict(node.journal.peer_errors),
+        unread_messages=len(host.inbox),
+        unread_bytes=host.unread_bytes,
+        held_messages=host.held,
+        lost_frames=node.peering.lost_frames,
+        links=links,
+    )
+
+
+def _of_link(link: Link) -> LinkStats:
+    connected = "connected" if link.channel is not None else "disconnected"
+    return LinkStats(
+        state=connected if link.alive else link.state.value,
+        connections=link.connections,
+        unacknowledged_messages=link.out.unacknowledged,
+        unacknowledged_bytes=link.out.unacknowledged_bytes(),
+        packets_sent=link.out.total,
+        packets_received=link.incoming.received,
+        last_error=str(link.last_error) if link.last_error else None,
+    )

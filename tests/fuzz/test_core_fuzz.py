@@ -1,0 +1,115 @@
+"""A peer can never make a core raise: whatever decodes as a packet is delivered, held or discarded."""
+
+from __future__ import annotations
+
+import random
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from whence.core.effects import Deliver, Discard, Send
+from whence.core.message import Packet
+from whence.core.protocol import Protocol
+from whence.protocols import registry
+
+MEMBERS = ["a", "b", "c", "d"]
+EDGES = [
+    0,
+    1,
+    2,
+    3,
+    4,
+    5,
+    127,
+    128,
+    255,
+    256,
+    65535,
+    65536,
+    999_999,
+    1_000_001,
+    2**31,
+    2**32,
+    2**62,
+    2**63,
+    2**64 - 1,
+]
+EDGES += [-1, -2, -(2**31), -(2**63)]
+
+integers = st.sampled_from(EDGES) | st.integers(0, 6) | st.integers(-(2**63), 2**64 - 1)
+lists = st.lists(integers, max_size=9) | st.lists(st.integers(0, 5), max_size=9)
+
+
+def fresh(protocol: str, relay: bool) -> Protocol:
+    core = registry.make(protocol, "b", MEMBERS, {"relay": relay})
+    for peer in ("a", "c"):
+        core.link_up(peer, 0)
+    return core
+
+
+def decode(protocol: str, fields: list[object]) -> Packet | None:
+    """What the live node would make of such a body; None if the wire refuses it."""
+    decoder = msgspec.msgpack.Decoder(registry.lookup(protocol).packet_type)
+    try:
+        return decoder.decode(msgspec.msgpack.encode(fields))
+    except msgspec.DecodeError:
+        return None
+
+
+def give(core: Protocol, peer: str, packet: Packet, now_us: int) -> None:
+    core.message_of(packet)
+    core.sizes(packet)
+    for effect in core.receive(peer, packet, now_us):
+        if isinstance(effect, Deliver):
+            assert effect.message.origin in MEMBERS
+            assert effect.message.number >= 1
+        elif isinstance(effect, Send):
+            assert set(effect.to) <= {"a", "c"} - {peer}
+        else:
+            assert isinstance(effect, Discard)
+            assert effect.peer == peer
+
+
+@pytest.mark.parametrize("protocol", registry.names())
+@settings(max_examples=150, deadline=None)
+@given(data=st.data())
+def test_any_sequence_of_packets_is_survived(protocol: str, data: st.DataObject) -> None:
+    core = fresh(protocol, data.draw(st.booleans()))
+    fields = registry.lookup(protocol).packet_type.__annotations__
+    for now_us in range(data.draw(st.integers(1, 12))):
+        drawn: list[object] = [
+            data.draw({"after": lists, "payload": st.binary(max_size=5)}.get(name, integers), label=name)
+            for name in fields
+        ]
+        packet = decode(protocol, drawn)
+        if packet is not None:
+            give(core, data.draw(st.sampled_from(["a", "c", "d", "stranger"])), packet, now_us)
+            core.check()
+    core.explain()
+    core.entries()
+
+
+@pytest.mark.parametrize("protocol", registry.names())
+def test_thousands_of_nearly_right_packets(protocol: str) -> None:
+    """Small numbers meet the real state far more often than arbitrary ones."""
+    names = list(registry.lookup(protocol).packet_type.__annotations__)
+    delivered = 0
+    for seed in range(250):
+        draw = random.Random(f"{protocol}/{seed}")
+        core = fresh(protocol, seed % 2 == 0)
+        for now_us in range(120):
+            near: dict[str, object] = {
+                "origin": draw.randrange(-1, 5),
+                "number": draw.choice([1, 1, 2, 3, 4, 5, draw.choice(EDGES)]),
+                "after": sorted(draw.randrange(5) for _ in range(draw.randrange(5))),
+                "payload": b"x",
+            }
+            packet = decode(protocol, [near[name] for name in names])
+            if packet is not None:
+                give(core, draw.choice(["a", "c"]), packet, now_us)
+                core.check()
+            if draw.random() < 0.05:
+                delivered += len(core.broadcast(b"own", now_us))
+    assert delivered

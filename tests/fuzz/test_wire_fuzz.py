@@ -1,0 +1,89 @@
+"""Whatever bytes arrive, the frame reader answers with frames or a typed error, and nothing else."""
+
+from __future__ import annotations
+
+import random
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from whence.core.message import Packet
+from whence.errors import PeerError
+from whence.live.wire import HEADER, FrameReader, FrameType, Hello, Refusal, hello_frame
+from whence.protocols import registry
+
+HELLO = Hello(
+    magic="whence", version=1, group="room", protocol="vector", parameters={}, members=["a", "b"],
+    max_payload_bytes=1000, node="a", to="b", session=1, peer_session=0, received=0,
+)  # fmt: skip
+TYPES = [registry.lookup(name).packet_type for name in registry.names()]
+LIMIT = 4096
+
+
+def read_everything(packet_type: type[Packet], data: bytes, cuts: list[int]) -> None:
+    """Feed `data` in pieces; any exception but those of the contract fails the test."""
+    reader = FrameReader(packet_type, LIMIT)
+    assert reader.greeting(hello_frame(HELLO)) == HELLO
+    at = 0
+    for cut in [*cuts, len(data)]:
+        had_error = reader.error
+        for packet in reader.feed(data[at : at + cut]):
+            assert type(packet) is packet_type
+            assert had_error is None
+        at += cut
+    assert reader.error is None or isinstance(reader.error, PeerError)
+
+
+def greet(data: bytes) -> None:
+    try:
+        answer = FrameReader(TYPES[0], LIMIT).greeting(data)
+    except PeerError:
+        return
+    assert answer is None or isinstance(answer, Hello | Refusal)
+
+
+msgpack_values = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.floats() | st.binary() | st.text(),
+    lambda children: st.lists(children) | st.dictionaries(st.text(), children),
+    max_leaves=12,
+)
+frames = st.builds(
+    lambda kind, body: HEADER.pack(len(body) + 1, kind) + body,
+    st.sampled_from([*FrameType, 0, 7, 255]),
+    msgpack_values.map(msgspec.msgpack.encode) | st.binary(max_size=60),
+)
+
+
+@settings(max_examples=400, deadline=None)
+@given(
+    st.sampled_from(TYPES),
+    st.lists(frames, max_size=6).map(b"".join) | st.binary(max_size=300),
+    st.lists(st.integers(0, 20)),
+)
+def test_any_frames_give_packets_or_a_typed_error(
+    packet_type: type[Packet], data: bytes, cuts: list[int]
+) -> None:
+    read_everything(packet_type, data, cuts)
+
+
+@settings(max_examples=300, deadline=None)
+@given(frames | st.binary(max_size=200))
+def test_any_greeting_gives_a_hello_or_a_typed_error(data: bytes) -> None:
+    greet(data)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_random_and_damaged_bytes_in_thousands(seed: int) -> None:
+    draw = random.Random(seed)
+    whole = hello_frame(HELLO)
+    for _ in range(4000):
+        damaged = bytearray(whole)
+        for _ in range(draw.randrange(1, 4)):
+            damaged[draw.randrange(len(damaged))] = draw.randrange(256)
+        greet(bytes(damaged[: draw.randrange(len(damaged) + 1)]))
+        body = draw.randbytes(draw.randrange(40))
+        kind = draw.choice([2, 2, 2, 3, draw.randrange(256)])
+        data = HEADER.pack(len(body) + 1, kind) + body + draw.randbytes(draw.randrange(10))
+        read_everything(draw.choice(TYPES), data, [draw.randrange(8) for _ in range(5)])

@@ -1,0 +1,227 @@
+"""Who is let in: nodes that disagree refuse each other, name what differs, and the group goes on."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import AsyncExitStack
+from typing import Any
+
+import msgspec
+import pytest
+
+import whence
+from support.living import eventually, live_group, loopback, quick_limits, send_raw, take
+from whence.errors import GroupClosedError, HandshakeError, VersionError
+from whence.live.wire import (
+    HEADER,
+    FrameReader,
+    FrameType,
+    Hello,
+    Refusal,
+    hello_frame,
+)
+from whence.protocols.vector import VectorPacket
+
+DIFFERENT: dict[str, tuple[dict[str, Any], str]] = {
+    "group": ({"name": "another"}, "the group ('another' at 'ODD', 'room' at 'bob')"),
+    "protocol": ({"protocol": "fifo"}, "the protocol ('fifo' at 'ODD', 'vector' at 'bob')"),
+    "parameter": ({"relay": False}, "parameter 'relay' (false at 'ODD', true at 'bob')"),
+    "payload limit": (
+        {"limits": quick_limits(max_payload_bytes=7)},
+        "max_payload_bytes (7 at 'ODD', 1048576 at 'bob')",
+    ),
+    "members": ({"more": "dave"}, "the members ('dave' only at 'ODD')"),
+    "fewer members": ({"less": "carol"}, "the members ('carol' only at 'bob')"),
+}
+
+
+@pytest.mark.parametrize("what", DIFFERENT)
+@pytest.mark.parametrize("odd", ["aaron", "zoe"])  # one that dials, one that is dialled
+def test_nodes_that_disagree_refuse_each_other_and_name_what_differs(what: str, odd: str) -> None:
+    async def main() -> None:
+        names = ["bob", "carol", odd]
+        peers = loopback([*names, "dave"])
+        dave = peers.pop("dave")
+        options: dict[str, Any] = {"name": "room", "limits": quick_limits(leave_timeout_s=0.05)}
+        changes, words = DIFFERENT[what]
+        changes = {**options, **changes}
+        theirs = dict(peers)
+        if "more" in changes:
+            theirs[changes.pop("more")] = dave
+        if "less" in changes:
+            del theirs[changes.pop("less")]
+        async with AsyncExitStack() as stack:
+            bob = await stack.enter_async_context(whence.join(node="bob", peers=peers, **options))
+            carol = await stack.enter_async_context(whence.join(node="carol", peers=peers, **options))
+            other = await stack.enter_async_context(whence.join(node=odd, peers=theirs, **changes))
+            await eventually(lambda: bob.stats().peer_errors.get("HandshakeError", 0) > 0)
+            await eventually(lambda: other.stats().peer_errors.get("HandshakeError", 0) > 0)
+            with pytest.raises(HandshakeError, match="not connected after"):
+                await other.wait_connected(0.05)
+            errors = [str(event.error) for group in (bob, other) for event in group.events if event.error]
+            wanted = _alternatives(words.replace("ODD", odd))
+            assert any(each in error for error in errors for each in wanted), errors
+            assert bob.stats().links[odd].state == "disconnected"
+            await bob.broadcast(b"we go on")
+            assert (await take(carol, 1))[0].payload == b"we go on"
+            assert other.stats().deliveries == 0
+
+    asyncio.run(main())
+
+
+def _alternatives(words: str) -> list[str]:
+    """The listener's words: whoever of the two listens names the other first."""
+    what, _, values = words.rpartition(" (")
+    turned = ", ".join(reversed(values.removesuffix(")").split(", ")))
+    return [words, f"{what} ({turned})"]
+
+
+def a_hello(group: whence.Group, **changes: Any) -> Hello:
+    """What "aaron" would say to `group`'s node."""
+    identity = group._node.identity
+    right = Hello(
+        magic="whence", version=1, group=identity.group, protocol=identity.protocol,
+        parameters=dict(identity.parameters), members=list(identity.members),
+        max_payload_bytes=identity.max_payload_bytes, node="aaron", to=identity.node, session=5,
+        peer_session=0, received=0,
+    )  # fmt: skip
+    return msgspec.structs.replace(right, **changes)
+
+
+def refusal_in(answer: bytes) -> Refusal:
+    reader = FrameReader(VectorPacket, 10_000)
+    first = reader.greeting(answer)
+    if isinstance(first, Refusal):
+        return first
+    reader.feed(b"")
+    [refusal] = [item for item in reader.control if isinstance(item, Refusal)]
+    return refusal
+
+
+REFUSED: dict[str, tuple[dict[str, Any], str, str]] = {
+    "to somebody else": ({"to": "carol"}, "handshake", "this is 'bob'"),
+    "from ourselves": ({"node": "bob"}, "handshake", "cannot be a peer"),
+    "from a stranger": ({"node": "mallory"}, "handshake", "cannot be a peer"),
+    "who must be dialled": ({"node": "carol"}, "handshake", "must wait to be dialled"),
+    "without a session": ({"session": 0}, "handshake", "cannot be a peer"),
+    "received what was not sent": ({"received": 3}, "handshake", "where 0 to 0 are possible"),
+}
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_an_impossible_hello_is_refused_with_its_reason(what: str) -> None:
+    changes, code, words = REFUSED[what]
+
+    async def main() -> None:
+        peers = loopback(["aaron", "bob", "carol"])
+        async with live_group("bob", "carol", peers=peers, connected=False) as [bob, carol]:
+            await eventually(lambda: bob.stats().links["carol"].state == "connected")
+            answer = await send_raw(peers["bob"], hello_frame(a_hello(bob, **changes)))
+            refusal = refusal_in(answer)
+            assert refusal.code == code
+            assert words in refusal.reason
+            assert bob.stats().peer_errors["HandshakeError"] == 1
+            await bob.broadcast(b"on")
+            assert (await take(carol, 1))[0].payload == b"on"
+            await_less = quick_limits(leave_timeout_s=0.1)
+            for group in (bob, carol):
+                group._node.limits = await_less  # aaron never comes
+
+    asyncio.run(main())
+
+
+def test_another_version_is_refused_by_type() -> None:
+    async def main() -> None:
+        peers = loopback(["aaron", "bob"])
+        async with live_group("bob", peers=peers, connected=False) as [bob]:
+            body = msgspec.msgpack.encode(["whence", 2, {"all": "new"}])
+            answer = await send_raw(peers["bob"], HEADER.pack(len(body) + 1, FrameType.HELLO) + body)
+            refusal = refusal_in(answer)
+            assert refusal.code == "version"
+            assert "the peer speaks version 2, this node version 1" in refusal.reason
+            assert bob.stats().peer_errors == {"VersionError": 1}
+            assert isinstance(bob.events[-1].error, VersionError)
+
+    asyncio.run(main())
+
+
+def test_the_dialler_understands_a_refusal_of_its_version() -> None:
+    async def main() -> None:
+        peers = loopback(["alice", "bob"])
+        host, _, port = peers["bob"].rpartition(":")
+
+        async def future_bob(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await reader.read(1000)
+            body = msgspec.msgpack.encode(["whence", 3])
+            writer.write(HEADER.pack(len(body) + 1, FrameType.HELLO) + body)
+            await writer.drain()
+            writer.close()
+
+        server = await asyncio.start_server(future_bob, host, int(port))
+        async with live_group("alice", peers=peers, connected=False) as [alice]:
+            with pytest.raises(VersionError, match="the peer speaks version 3"):
+                await alice.wait_connected(0.3)
+        server.close()
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("restarted", ["alice", "bob"])  # the one that dials, the one that is dialled
+def test_a_node_that_restarts_without_its_state_is_refused_and_told_so(restarted: str) -> None:
+    async def main() -> None:
+        peers = loopback(["alice", "bob", "carol"])
+        async with live_group("carol", peers=peers, connected=False) as [carol]:
+            other = "bob" if restarted == "alice" else "alice"
+            async with live_group(other, peers=peers, connected=False) as [stays]:
+                async with live_group(restarted, peers=peers, connected=False) as [first]:
+                    for group in (first, stays, carol):
+                        await group.wait_connected(10)
+                    await first.broadcast(b"before")
+                    await take(stays, 1)
+                    await take(carol, 1)
+                    crash(first)
+                async with live_group(restarted, peers=peers, connected=False) as [second]:
+                    with pytest.raises(GroupClosedError, match="restarted without its state"):
+                        async with asyncio.timeout(10):
+                            await second.receive()
+                    with pytest.raises(GroupClosedError):
+                        await second.broadcast(b"from nowhere")
+                    for group in (stays, carol):
+                        await eventually(
+                            lambda group=group: group.stats().links[restarted].state == "given up"
+                        )
+                        assert group.stats().peer_errors["RestartedError"] >= 1
+                # The others are not held up by the one that is gone.
+                await stays.broadcast(b"after")
+                assert (await take(carol, 1))[0].payload == b"after"
+
+    asyncio.run(main())
+
+
+def crash(group: whence.Group) -> None:
+    """As if the process had died: no good-bye, connections reset, nothing answers any more."""
+    node = group._node
+    node.failed = node.leaving = True
+    for task in node._tasks:
+        task.cancel()
+    assert node._server is not None
+    node._server.close()
+    for link in node.links.values():
+        if link.channel is not None:
+            link.channel.abort()
+            link.channel = None
+
+
+def test_a_second_process_of_the_same_name_is_refused_and_the_first_stays() -> None:
+    async def main() -> None:
+        peers = loopback(["alice", "bob"])
+        async with live_group("alice", "bob", peers=peers) as [alice, bob]:
+            elsewhere = {**peers, **loopback(["alice"])}
+            async with live_group("alice", peers=elsewhere, connected=False) as [impostor]:
+                with pytest.raises(GroupClosedError, match="another process"):
+                    await asyncio.wait_for(impostor.receive(), 10)
+            await alice.broadcast(b"still me")
+            assert (await take(bob, 1))[0].payload == b"still me"
+            assert bob.stats().links["alice"].state == "connected"
+
+    asyncio.run(main())

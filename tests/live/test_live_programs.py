@@ -1,0 +1,202 @@
+"""The programs around the library: `whence node` and the chat example, as processes."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import sys
+from asyncio.subprocess import PIPE, Process
+from pathlib import Path
+
+import pytest
+
+from support.living import free_ports
+from whence.errors import ConfigError, ParameterError
+from whence.live.config import load_config
+from whence.sim.replay import replay
+from whence.verify.run import verify_trace
+
+ROOT = Path(__file__).parents[2]
+CHAT = ROOT / "examples" / "chat.py"
+EXAMPLE = ROOT / "examples" / "node.toml"
+
+
+def config_file(folder: Path, names: list[str]) -> Path:
+    peers = "\n".join(
+        f'{name} = "127.0.0.1:{port}"' for name, port in zip(names, free_ports(len(names)), strict=True)
+    )
+    path = folder / "node.toml"
+    path.write_text(
+        f'group = "room"\nprotocol = "vector"\n[peers]\n{peers}\n[limits]\nleave_timeout_s = 20.0\n'
+    )
+    return path
+
+
+async def whence_node(*arguments: object) -> Process:
+    return await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-c",
+        "from whence.cli.main import main; main()",
+        "node",
+        *map(str, arguments),
+        stdin=PIPE,
+        stdout=PIPE,
+        stderr=PIPE,
+    )
+
+
+async def line_of(process: Process) -> str:
+    assert process.stdout is not None
+    return (await asyncio.wait_for(process.stdout.readline(), 30)).decode().rstrip("\n")
+
+
+async def end(process: Process) -> tuple[str, str]:
+    output, errors = await asyncio.wait_for(process.communicate(), 30)
+    return output.decode(), (errors or b"").decode()
+
+
+def test_nodes_as_processes_talk_leave_on_sigterm_and_their_traces_verify(tmp_path: Path) -> None:
+    async def main() -> None:
+        config = config_file(tmp_path, ["alice", "bob"])
+        trace = tmp_path / "trace"
+        alice = await whence_node("--config", config, "--node", "alice", "--trace", trace)
+        bob = await whence_node("--config", config, "--node", "bob", "--trace", trace, "--json")
+        assert alice.stdin is not None
+        assert bob.stdin is not None
+        alice.stdin.write(b"hello\nnot the end")
+        alice.stdin.close()  # ends its input; it stays, and the last line counts
+        assert [await line_of(alice), await line_of(alice)] == ["alice:1 hello", "alice:2 not the end"]
+        assert json.loads(await line_of(bob)) == {"origin": "alice", "number": 1, "text": "hello"}
+        assert json.loads(await line_of(bob)) == {"origin": "alice", "number": 2, "text": "not the end"}
+        bob.stdin.write(b"\xff\xfe\n")
+        await bob.stdin.drain()
+        assert json.loads(await line_of(bob)) == {"origin": "bob", "number": 1, "base64": "//4="}
+        assert await line_of(alice) == "bob:1 \N{REPLACEMENT CHARACTER}\N{REPLACEMENT CHARACTER}"
+        alice.send_signal(signal.SIGTERM)
+        await end(alice)
+        bob.send_signal(signal.SIGINT)
+        _, errors = await end(bob)
+        assert (alice.returncode, bob.returncode) == (0, 0), errors
+        [report] = verify_trace(trace, complete=True)
+        assert report.ok
+        assert (report.broadcasts, report.deliveries) == (3, 6)
+        assert replay(trace).ok
+
+    asyncio.run(main())
+
+
+def test_until_eof_leaves_when_the_input_ends(tmp_path: Path) -> None:
+    async def main() -> None:
+        config = config_file(tmp_path, ["alice", "bob"])
+        bob = await whence_node("--config", config, "--node", "bob")
+        alice = await whence_node("--config", config, "--node", "alice", "--until-eof")
+        assert alice.stdin is not None
+        alice.stdin.write(b"".join(b"%d\n" % number for number in range(500)))
+        alice.stdin.close()
+        output, errors = await end(alice)
+        assert alice.returncode == 0, errors
+        assert output.splitlines() == [f"alice:{number + 1} {number}" for number in range(500)]
+        assert [await line_of(bob) for _ in range(500)] == output.splitlines()
+        bob.send_signal(signal.SIGTERM)
+        await end(bob)
+        assert bob.returncode == 0
+
+    asyncio.run(main())
+
+
+WRONG_FILES = {
+    "unknown field": ('group = "g"\npears = {}\n[peers]\na = "h:1"\n', "unknown field `pears`"),
+    "missing field": ('group = "g"\n', "missing required field `peers`"),
+    "wrong type": ('group = "g"\n[peers]\na = 1\n', "Expected `str`, got `int` (at peers[...])"),
+    "unknown limit": (
+        'group = "g"\n[peers]\na = "h:1"\n[limits]\nque = 1\n',
+        "unknown field `que` (at limits)",
+    ),
+    "not TOML": ("group = \n", "it is not TOML"),
+    "no node": ('group = "g"\n[peers]\na = "h:1"\n', "which node this is"),
+}
+
+
+@pytest.mark.parametrize("what", WRONG_FILES)
+def test_a_wrong_configuration_names_file_and_field(tmp_path: Path, what: str) -> None:
+    text, words = WRONG_FILES[what]
+    path = tmp_path / "node.toml"
+    path.write_text(text)
+    with pytest.raises(ConfigError) as caught:
+        load_config(path)
+    assert words in caught.value.reason
+    assert str(path) in caught.value.what
+
+
+def test_a_parameter_cannot_be_mistaken_for_a_keyword_of_join(tmp_path: Path) -> None:
+    path = tmp_path / "node.toml"
+    path.write_text('group = "g"\nnode = "a"\n[peers]\na = "h:1"\n[params]\nlisten = "everywhere"\n')
+    with pytest.raises(ParameterError, match="'listen' of protocol 'vector'"):
+        load_config(path)
+
+
+def test_mistakes_end_with_two_lines_and_exit_code_2(tmp_path: Path) -> None:
+    async def main() -> None:
+        node = await whence_node("--config", tmp_path / "missing.toml")
+        output, errors = await end(node)
+        assert node.returncode == 2
+        assert output == ""
+        assert [line.split(":")[0] for line in errors.splitlines()] == ["error", "fix"]
+        assert "Traceback" not in errors
+
+    asyncio.run(main())
+
+
+def test_the_example_configuration_is_right() -> None:
+    config = load_config(EXAMPLE)
+    assert (config.group, config.node, sorted(config.peers)) == ("room", "alice", ["alice", "bob", "carol"])
+    assert load_config(EXAMPLE, "carol").node == "carol"
+
+
+def test_the_chat_demonstration_is_causal_at_everybody() -> None:
+    async def main() -> None:
+        demo = await asyncio.create_subprocess_exec(
+            sys.executable, str(CHAT), "--demo", stdout=PIPE, stderr=PIPE
+        )
+        output, errors = await end(demo)
+        assert demo.returncode == 0, errors
+        conversation = [
+            "alice: Shall we meet at eight?",
+            "bob: Could we make it nine?",
+            "carol: Nine is fine.",
+            "alice: Nine, then!",
+        ]
+        expected = [
+            line for who in ("alice", "bob", "carol") for line in (f"--- what {who} saw", *conversation)
+        ]
+        assert output.splitlines() == expected
+
+    asyncio.run(main())
+
+
+def test_people_can_chat(tmp_path: Path) -> None:
+    async def main() -> None:
+        ports = [f"{name}={port}" for name, port in zip(["alice", "bob"], free_ports(2), strict=True)]
+
+        async def person(name: str) -> Process:
+            return await asyncio.create_subprocess_exec(
+                sys.executable, str(CHAT), name, "--ports", *ports, stdin=PIPE, stdout=PIPE
+            )
+
+        alice, bob = await person("alice"), await person("bob")
+        assert alice.stdin is not None
+        assert bob.stdin is not None
+        assert "You are bob" in await line_of(bob)
+        alice.stdin.write(b"hi bob\n")
+        assert await line_of(bob) == "alice: hi bob"
+        bob.stdin.write(b"hi alice\n")
+        await line_of(alice)
+        assert await line_of(alice) == "bob: hi alice"
+        alice.stdin.close()
+        await end(alice)
+        bob.stdin.close()
+        await end(bob)
+        assert (alice.returncode, bob.returncode) == (0, 0)
+
+    asyncio.run(main())

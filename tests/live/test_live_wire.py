@@ -1,0 +1,227 @@
+"""The wire format: frames, limits, typed errors, and the sizes that cores state."""
+
+from __future__ import annotations
+
+import random
+import re
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from whence.core.message import Packet
+from whence.core.sizes import FRAME_BYTES
+from whence.errors import FrameError, FrameTooLargeError, PeerError, VersionError
+from whence.live.handshake import error_code, refused
+from whence.live.wire import (
+    BYE_FRAME,
+    GREETING_MAX_BYTES,
+    HEADER,
+    PING_FRAME,
+    Ack,
+    Bye,
+    FrameReader,
+    FrameType,
+    Hello,
+    Refusal,
+    ack_frame,
+    data_frame,
+    error_frame,
+    hello_frame,
+)
+from whence.protocols import registry
+from whence.protocols.fifo import FifoPacket
+from whence.protocols.vector import VectorPacket
+
+DOCUMENT = Path(__file__).parents[2] / "docs" / "wire-format.md"
+
+HELLO = Hello(
+    magic="whence", version=1, group="room", protocol="vector", parameters={"relay": "true"},
+    members=["alice", "bob"], max_payload_bytes=1048576, node="alice", to="bob", session=258,
+    peer_session=0, received=0,
+)  # fmt: skip
+
+
+def reader(max_frame_bytes: int = 1000, packet_type: type[Packet] = VectorPacket) -> FrameReader:
+    made = FrameReader(packet_type, max_frame_bytes)
+    assert made.greeting(hello_frame(HELLO)) == HELLO
+    return made
+
+
+def random_packet(draw: random.Random, packet_type: type[Packet]) -> Packet:
+    def integer() -> int:
+        return draw.randrange(2 ** draw.randrange(1, 63))
+
+    values: dict[str, Any] = {
+        "origin": integer(),
+        "number": integer(),
+        "after": tuple(
+            integer() for _ in range(draw.choice([0, 2, 8, 15, 16, 40, 70_000][: draw.randrange(2, 8)]))
+        ),
+        "payload": draw.randbytes(draw.choice([0, 1, 64, 255, 256, 65_535, 65_536][: draw.randrange(1, 8)])),
+    }
+    return packet_type(**{name: values[name] for name in packet_type._fields})
+
+
+@pytest.mark.parametrize("protocol", registry.names())
+def test_stated_sizes_are_the_bytes_on_the_wire(protocol: str) -> None:
+    draw = random.Random(protocol)
+    core = registry.make(protocol, "a", ["a", "b"])
+    for _ in range(1000):
+        packet = random_packet(draw, core.packet_type)
+        total_bytes, control_bytes = core.sizes(packet)
+        assert len(data_frame(packet)) == total_bytes
+        assert total_bytes - control_bytes == len(packet[-1])
+    assert HEADER.size == FRAME_BYTES
+
+
+@pytest.mark.parametrize("protocol", registry.names())
+def test_packets_come_back_as_they_were_sent_however_they_are_cut(protocol: str) -> None:
+    draw = random.Random(protocol)
+    core = registry.make(protocol, "a", ["a", "b"])
+    packets = [random_packet(draw, core.packet_type) for _ in range(200)]
+    data = b"".join(map(data_frame, packets))
+    made = reader(10_000_000, core.packet_type)
+    got: list[Packet] = []
+    at = 0
+    while at < len(data):
+        step = draw.choice([1, 3, 100, 5_000, 100_000])
+        got += made.feed(data[at : at + step])
+        at += step
+    assert made.error is None
+    assert got == packets
+    assert all(type(packet) is core.packet_type for packet in got)
+
+
+def test_control_frames_are_told_apart() -> None:
+    made = reader()
+    refusal = FrameError("frame", "it is wrong", "mend it")
+    data = (
+        ack_frame(70_000)
+        + PING_FRAME
+        + data_frame(VectorPacket(0, 1, (), b"x"))
+        + error_frame("frame", refusal)
+    )
+    assert made.feed(data + BYE_FRAME) == [VectorPacket(0, 1, (), b"x")]
+    assert made.control == [Ack(70_000), Refusal("frame", "it is wrong", "mend it"), Bye()]
+
+
+def body(value: Any) -> bytes:
+    return msgspec.msgpack.encode(value)
+
+
+def frame(kind: int, content: bytes) -> bytes:
+    return HEADER.pack(len(content) + 1, kind) + content
+
+
+BAD_FRAMES = {
+    "length 0": (b"\0\0\0\0\2", FrameError),
+    "too long": (HEADER.pack(2000, 2), FrameTooLargeError),
+    "negative as signed": (b"\xff\xff\xff\xff\x02", FrameTooLargeError),
+    "unknown type": (frame(99, b"x"), FrameError),
+    "HELLO again": (hello_frame(HELLO), FrameError),
+    "empty DATA": (frame(2, b""), FrameError),
+    "not MessagePack": (frame(2, b"\xc1"), FrameError),
+    "truncated MessagePack": (frame(2, b"\x94\x00\x01\x90\xc4\xff"), FrameError),
+    "trailing bytes": (frame(2, body([0, 1, [], b""]) + b"\0"), FrameError),
+    "too few fields": (frame(2, body([0, 1, []])), FrameError),
+    "too many fields": (frame(2, body([0, 1, [], b"", 5])), FrameError),
+    "text for bytes": (frame(2, body([0, 1, [], "text"])), FrameError),
+    "text for number": (frame(2, body(["0", 1, [], b""])), FrameError),
+    "nested": (frame(2, b"\x91" * 900), FrameError),
+    "ACK with text": (frame(3, body("many")), FrameError),
+    "ACK negative": (frame(3, body(-1)), FrameError),
+    "PING with body": (frame(4, b"x"), FrameError),
+    "BYE with body": (frame(5, b"x"), FrameError),
+    "ERROR of numbers": (frame(6, body([1, 2, 3])), FrameError),
+}
+
+
+@pytest.mark.parametrize("name", BAD_FRAMES)
+def test_a_bad_frame_is_a_typed_error_and_what_came_before_is_kept(name: str) -> None:
+    data, kind = BAD_FRAMES[name]
+    made = reader()
+    good = VectorPacket(1, 2, (0, 1), b"kept")
+    assert made.feed(data_frame(good) + data) == [good]
+    assert type(made.error) is kind
+    assert made.feed(data_frame(good)) == []  # nothing is read behind an error
+
+
+BAD_GREETINGS = {
+    "DATA first": (data_frame(VectorPacket(0, 1, (), b"")), FrameError),
+    "HTTP": (b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", FrameError),
+    "TLS": (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc", FrameError),
+    "too long": (HEADER.pack(GREETING_MAX_BYTES + 1, FrameType.HELLO), FrameTooLargeError),
+    "other magic": (frame(1, body(["hwence", 1])), FrameError),
+    "not an array": (frame(1, body({"magic": "whence"})), FrameError),
+    "other version": (frame(1, body(["whence", 2, "whatever follows"])), VersionError),
+    "too short": (frame(1, body(["whence", 1, "room"])), FrameError),
+    "endless name": (frame(1, body([*msgspec.to_builtins(HELLO)[:2], "x" * 256])), FrameError),
+    "number for name": (frame(1, body(["whence", 1, 5])), FrameError),
+    "nested": (frame(1, b"\x91" * 5000), FrameError),
+}
+
+
+@pytest.mark.parametrize("name", BAD_GREETINGS)
+def test_a_bad_greeting_is_a_typed_error(name: str) -> None:
+    data, kind = BAD_GREETINGS[name]
+    with pytest.raises(PeerError) as caught:
+        FrameReader(VectorPacket, 1000).greeting(data)
+    assert type(caught.value) is kind
+
+
+def test_a_greeting_may_come_byte_by_byte_and_what_follows_waits() -> None:
+    made = FrameReader(FifoPacket, 1000)
+    data = hello_frame(HELLO) + data_frame(FifoPacket(0, 1, b"first"))
+    hello_bytes = len(hello_frame(HELLO))
+    for at in range(hello_bytes - 1):
+        assert made.greeting(data[at : at + 1]) is None
+    assert made.greeting(data[hello_bytes - 1 :]) == HELLO
+    assert made.feed(b"") == [FifoPacket(0, 1, b"first")]
+
+
+def test_a_slow_long_frame_costs_no_quadratic_copying() -> None:
+    made = reader(10_000_000)
+    packet = VectorPacket(0, 1, (), bytes(3_000_000))
+    data = data_frame(packet)
+    for at in range(0, len(data) - 1, 30):  # 100,000 pieces: copying 3 MB for each would take minutes
+        assert made.feed(data[at : min(at + 30, len(data) - 1)]) == []
+    assert made.feed(data[-1:]) == [packet]
+
+
+def test_an_error_frame_keeps_its_type_on_the_other_side() -> None:
+    for kind in (FrameError, FrameTooLargeError, VersionError):
+        error = kind("frame", "evil \x1b[31m text", "mend it")
+        made = reader()
+        made.feed(error_frame(error_code(error), error))
+        [refusal] = made.control
+        assert isinstance(refusal, Refusal)
+        there = refused("bob", refusal)
+        assert type(there) is kind
+        assert there.reason == "evil ?[31m text"  # a peer cannot paint our terminal
+
+
+def documented() -> list[tuple[str, bytes]]:
+    """The examples of the document: a heading line and a block of hexadecimal bytes each."""
+    text = DOCUMENT.read_text(encoding="utf-8")
+    found = re.findall(r"Example: ([^\n]+)\n\n```hex\n(.*?)```", text, re.DOTALL)
+    return [
+        (title, bytes.fromhex(re.sub(r"#[^\n]*", "", block).replace("\n", " "))) for title, block in found
+    ]
+
+
+def test_the_documents_examples_are_what_is_written() -> None:
+    written = {
+        "HELLO": hello_frame(HELLO),
+        "DATA of `fifo`": data_frame(FifoPacket(1, 300, b"hi")),
+        "DATA of `vector`": data_frame(VectorPacket(0, 7, (1, 300), b"hi")),
+        "ACK": ack_frame(300),
+        "PING": PING_FRAME,
+        "BYE": BYE_FRAME,
+        "ERROR": error_frame("frame", FrameError("frame", "its type 99 is not allowed here", "Upgrade")),
+    }
+    examples = documented()
+    assert [title for title, _ in examples] == list(written)
+    for title, data in examples:
+        assert data == written[title], title

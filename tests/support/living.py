@@ -1,0 +1,309 @@
+"""Live groups for tests: free ports, a proxy that can cut, stall and damage, and members as processes.
+
+python tests/support/living.py <json>      one member of a group in its own process (see `Member`)
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import socket
+import struct
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import whence
+from whence.core.message import Message
+
+QUICK = {"backoff_first_s": 0.01, "backoff_max_s": 0.2, "ack_delay_s": 0.005, "leave_timeout_s": 20.0}
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports that were free a moment ago.
+
+    Below the range from which the kernel takes the ports of outgoing connections: between our asking
+    and the member's listening a proxy would otherwise be given one of them now and then.
+    """
+    ports: list[int] = []
+    while len(ports) < count:
+        port = random.SystemRandom().randrange(10_000, 32_000)
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+        if port not in ports:
+            ports.append(port)
+    return ports
+
+
+def loopback(names: Iterable[str]) -> dict[str, str]:
+    """An address for each name."""
+    names = list(names)
+    return {name: f"127.0.0.1:{port}" for name, port in zip(names, free_ports(len(names)), strict=True)}
+
+
+def quick_limits(**changes: Any) -> whence.Limits:
+    """Limits that suit a test: short back-off, patient leaving."""
+    return whence.Limits(**{**QUICK, **changes})
+
+
+@asynccontextmanager
+async def live_group(
+    *names: str, peers: dict[str, str] | None = None, connected: bool = True, **options: Any
+) -> AsyncIterator[list[whence.Group]]:
+    """Several members in this process, on one event loop."""
+    peers = peers or loopback(names)
+    options.setdefault("limits", quick_limits())
+    async with AsyncExitStack() as stack:
+        groups = [
+            await stack.enter_async_context(whence.join("room", node=name, peers=peers, **options))
+            for name in names
+        ]
+        if connected:
+            for group in groups:
+                await group.wait_connected(10)
+        yield groups
+        # Side by side, because each waits for the others to take what it sent.
+        await asyncio.gather(*(group.leave() for group in groups))
+
+
+async def take(group: whence.Group, count: int, timeout_s: float = 20.0) -> list[Message]:
+    """The next `count` messages."""
+    async with asyncio.timeout(timeout_s):
+        return [await group.receive() for _ in range(count)]
+
+
+async def eventually(condition: Callable[[], bool], timeout_s: float = 20.0) -> None:
+    """Wait until a condition holds; fail if it never does."""
+    async with asyncio.timeout(timeout_s):
+        while not condition():  # noqa: ASYNC110 - a test looks from outside; there is no event to wait for
+            await asyncio.sleep(0.01)
+
+
+async def send_raw(address: str, data: bytes, timeout_s: float = 10.0) -> bytes:
+    """Connect, send bytes, and answer all that comes back until the other side closes."""
+    host, _, port = address.rpartition(":")
+    reader, writer = await asyncio.open_connection(host, int(port))
+    answer = bytearray()
+    try:
+        async with asyncio.timeout(timeout_s):
+            writer.write(data)
+            while piece := await reader.read(65536):
+                answer += piece
+    except ConnectionError:
+        pass  # a reset is an answer too
+    finally:
+        writer.transport.abort()
+    return bytes(answer)
+
+
+class Proxy:
+    """Forwards TCP connections to `port`; can cut them, hold them, and damage what passes."""
+
+    def __init__(self, port: int) -> None:
+        self.target_port = port
+        self.port = 0
+        self.cuts = 0
+        self.held = asyncio.Event()  # clear: nothing passes, and nobody is told
+        self.held.set()
+        self.damage: Callable[[bytes], bytes] | None = None
+        self.open = True  # False: new connections are refused
+        self._writers: set[asyncio.StreamWriter] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._server: asyncio.Server | None = None
+
+    async def start(self, port: int = 0) -> None:
+        self._server = await asyncio.start_server(self._accept, "127.0.0.1", port)
+        self.port = self._server.sockets[0].getsockname()[1]
+
+    async def stop(self) -> None:
+        if self._server is not None:
+            self._server.close()
+        self.cut()
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def cut(self, *, reset: bool = True) -> None:
+        """Close every connection; what is under way is lost. A reset loses the most."""
+        for writer in list(self._writers):
+            self.cuts += 1
+            sock = writer.get_extra_info("socket")
+            if reset and sock is not None and sock.fileno() >= 0:
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            writer.transport.abort()
+        self._writers.clear()
+
+    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if not self.open:
+            writer.transport.abort()
+            return
+        try:
+            there_reader, there_writer = await asyncio.open_connection("127.0.0.1", self.target_port)
+        except OSError:
+            writer.transport.abort()
+            return
+        self._writers |= {writer, there_writer}
+        for source, sink in ((reader, there_writer), (there_reader, writer)):
+            task = asyncio.create_task(self._pump(source, sink))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    async def _pump(self, source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
+        try:
+            while data := await source.read(65536):
+                await self.held.wait()
+                sink.write(data if self.damage is None else self.damage(data))
+                await sink.drain()
+        except OSError:
+            pass  # cut, by us or by an end
+        finally:
+            sink.close()
+            self._writers.discard(sink)
+
+
+class Mesh:
+    """A proxy before every connection of a group: the smaller name dials, so one per pair."""
+
+    def __init__(self, names: Iterable[str]) -> None:
+        self.names = sorted(names)
+        self.real = loopback(self.names)
+        self.proxies = {
+            (one, other): Proxy(int(self.real[other].rpartition(":")[2]))
+            for one in self.names
+            for other in self.names
+            if one < other
+        }
+
+    async def __aenter__(self) -> Mesh:
+        for proxy in self.proxies.values():
+            await proxy.start()
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        for proxy in self.proxies.values():
+            await proxy.stop()
+
+    def peers_of(self, name: str) -> dict[str, str]:
+        """The addresses to give to one member."""
+        return {
+            other: f"127.0.0.1:{self.proxies[name, other].port}" if name < other else self.real[other]
+            for other in self.names
+        }
+
+    @property
+    def cuts(self) -> int:
+        return sum(proxy.cuts for proxy in self.proxies.values())
+
+    async def cut_at_random(self, every_s: float, seed: int) -> None:
+        """Cut some pair again and again, until cancelled."""
+        draw = random.Random(seed)
+        while True:
+            await asyncio.sleep(every_s * draw.uniform(0.5, 1.5))
+            self.proxies[draw.choice(sorted(self.proxies))].cut(reset=draw.random() < 0.5)
+
+
+@dataclass
+class Member:
+    """What a member process does: broadcast `quota` messages, a share of them as replies; read `expected`."""
+
+    node: str
+    peers: dict[str, str]
+    quota: int
+    expected: int
+    protocol: str = "vector"
+    params: dict[str, Any] = field(default_factory=dict)
+    trace: str | None = None
+    reply_share: float = 0.5
+    pause_s: float = 0.0
+    seed: int = 0
+    limits: dict[str, Any] = field(default_factory=dict)
+
+
+async def run_member(member: Member) -> dict[str, Any]:
+    """Take part until everything is delivered; answers what happened."""
+    draw = random.Random(f"{member.seed}/{member.node}")
+    left = member.quota
+    joining = whence.join(
+        "room",
+        node=member.node,
+        peers=member.peers,
+        protocol=member.protocol,
+        trace=member.trace,
+        limits=quick_limits(**member.limits),
+        **member.params,
+    )
+    async with joining as group:
+
+        async def produce() -> None:
+            nonlocal left
+            while left > member.quota * member.reply_share:
+                left -= 1
+                await group.broadcast(f"{member.node} says {left}".encode())
+                if member.pause_s:
+                    await asyncio.sleep(draw.uniform(0, 2 * member.pause_s))
+
+        producer = asyncio.create_task(produce())
+        delivered = 0
+        async for message in group:
+            delivered += 1
+            if left and (producer.done() or (message.origin != member.node and draw.random() < 0.2)):
+                left -= 1
+                await group.broadcast(f"re {message.id}".encode())
+            if delivered == member.expected:
+                break
+        await producer
+        stats = group.stats()
+    return {
+        "delivered": delivered,
+        "reconnects": stats.reconnects,
+        "peer_errors": stats.peer_errors,
+        "lost_frames": group.stats().lost_frames,
+        "discards": stats.discards,
+    }
+
+
+async def run_processes(members: list[Member]) -> list[dict[str, Any]]:
+    """Run each member in an OS process of its own; answers their results."""
+
+    async def one(member: Member) -> dict[str, Any]:
+        process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            __file__,
+            json.dumps(asdict(member)),
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+        )
+        try:
+            output, errors = await process.communicate()
+        finally:
+            if process.returncode is None:
+                process.kill()
+                await process.wait()
+        assert process.returncode == 0, f"{member.node}: {errors.decode()[-3000:]}"
+        result: dict[str, Any] = json.loads(output)
+        return result
+
+    waiting: list[Awaitable[dict[str, Any]]] = [one(member) for member in members]
+    return list(await asyncio.gather(*waiting))
+
+
+def main() -> None:
+    """One member; its result is one JSON line."""
+    import faulthandler
+    import signal
+
+    faulthandler.register(signal.SIGUSR1)
+    member = Member(**json.loads(sys.argv[1]))
+    print(json.dumps(asyncio.run(run_member(member))))
+
+
+if __name__ == "__main__":
+    sys.path.insert(0, str(Path(__file__).parents[1]))
+    main()
