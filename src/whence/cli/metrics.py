@@ -1,0 +1,81 @@
+"""`whence metrics`: measure the runs of a trace folder on Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from whence.trace.reader import Trace
+
+# What the terminal shows of a SUMMARY row: heading, unit. --json has all of it.
+_COLUMNS = {
+    "broadcasts": ("messages", 1),
+    "packets_per_broadcast": ("packets", 1),
+    "control_bytes_per_packet": ("control", 1),
+    "delivery_mean_us": ("delivery", 1_000),
+    "delivery_p99_us": ("p99", 1_000),
+    "held_mean_us": ("held", 1_000),
+    "held_share": ("share", 1),
+    "held_peak_max": ("peak", 1),
+}
+_CAPTION = """\
+packets per message; control bytes per packet; delivery: ms from broadcast to remote delivery, mean and 99th
+percentile; held: ms from first reception to delivery, mean; share: of deliveries that had to wait; peak: most
+messages held by one node. More figures with --json. A dash: the run did not record what the figure needs."""
+
+
+def command(
+    folder: Annotated[Path, typer.Argument(help="A trace folder, or the out folder of a sweep or study.")],
+    master: Annotated[
+        str | None, typer.Option(help="Spark master (spark://..., sc://...); default: this machine.")
+    ] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON document with every figure.")
+    ] = False,
+) -> None:
+    """Measure every run: latency, held time, packets, bytes, buffer peaks.
+
+    A dash (null in JSON) means that the run did not record what the figure needs.
+    """
+    from whence.cli import console
+    from whence.trace.reader import open_trace
+
+    trace = open_trace(folder)
+    with console.progress("measuring"):
+        from whence.spark.metrics.summary import summary
+        from whence.spark.session import get_session
+        from whence.spark.tables import flatten, read_segments
+
+        session = get_session(f"whence metrics {folder.name}", master=master)
+        rows = summary(flatten(read_segments(session, trace))).collect()
+    figures = sorted((row.asDict() for row in rows), key=lambda row: str(row["run"]))
+    if as_json:
+        console.print_json({"folder": folder.resolve(), "runs": [_described(trace, row) for row in figures]})
+    else:
+        _show(trace, figures)
+
+
+def _described(trace: Trace, row: Mapping[str, Any]) -> dict[str, Any]:
+    """A SUMMARY row with what the manifest says of the run."""
+    manifest = trace.of_run(row["run"])[0]
+    about = {"protocol": manifest.protocol, "nodes": len(trace.nodes(row["run"])), "seed": manifest.seed}
+    return {"run": row["run"]} | about | dict(row)
+
+
+def _show(trace: Trace, figures: Sequence[Mapping[str, Any]]) -> None:
+    from whence.cli import console
+
+    rows = []
+    for row in figures:
+        about = _described(trace, row)
+        shown = [
+            None if row[name] is None else row[name] / unit if unit > 1 else row[name]
+            for name, (_, unit) in _COLUMNS.items()
+        ]
+        rows.append([row["run"], about["protocol"], about["nodes"], *shown])
+    headings = ["run", "protocol", "nodes", *(heading for heading, _ in _COLUMNS.values())]
+    console.out.print(console.table(None, headings, rows, caption=_CAPTION))

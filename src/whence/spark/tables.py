@@ -1,0 +1,230 @@
+"""Every table of the pipeline: its columns, declared once, and the two ways to get the first of them.
+
+A stage is a function from tables to tables. It calls `require` on what it is given, so that a wrong table
+fails at the door with the column's name and not inside Spark. Null in a measure means that the run did not
+record what the measure needs, never zero.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from whence.errors import SchemaError, missing_extra
+from whence.trace.reader import Trace, open_trace
+
+try:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import functions as F
+    from pyspark.sql.types import (
+        ArrayType,
+        BooleanType,
+        ByteType,
+        DataType,
+        DoubleType,
+        IntegerType,
+        LongType,
+        StringType,
+        StructField,
+        StructType,
+    )
+except ImportError as error:
+    raise missing_extra("the Spark pipeline", "pyspark", "spark") from error
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column
+
+_TYPES: dict[str, DataType] = {
+    "string": StringType(),
+    "boolean": BooleanType(),
+    "tinyint": ByteType(),
+    "int": IntegerType(),
+    "bigint": LongType(),
+    "double": DoubleType(),
+}
+_TYPES |= {f"array<{name}>": ArrayType(kind) for name, kind in list(_TYPES.items())}
+
+
+def _table(columns: dict[str, str]) -> StructType:
+    return StructType([StructField(name, _TYPES[kind]) for name, kind in columns.items()])
+
+
+_EVENT = {
+    "time_us": "bigint",
+    "kind": "tinyint",
+    "origin": "int",
+    "number": "bigint",
+    "peer": "int",
+    "total_bytes": "int",
+    "control_bytes": "int",
+    "detail": "string",
+}
+
+# A trace at rest: one row is a segment of one node's events (docs/trace-format.md).
+SEGMENTS = _table(
+    {
+        "run": "string",
+        "node": "string",
+        "segment": "int",
+        "first_seq": "bigint",
+        "events": "int",
+        "names": "array<string>",
+    }
+    | {name: f"array<{kind}>" for name, kind in _EVENT.items()}
+)
+# The flat view: one row is one event, with names instead of indices.
+EVENTS = _table(
+    {"run": "string", "node": "string", "seq": "bigint"} | _EVENT | {"origin": "string", "peer": "string"}
+)
+# What the manifests say of each run, as far as the verifier must know it.
+MANIFESTS = _table(
+    {"run": "string", "protocol": "string", "promises_json": "string", "nodes": "array<string>"}
+)
+# One run of a sweep.
+STATUS = _table(
+    {
+        "run": "string",
+        "status": "string",
+        "seconds": "double",
+        "events": "bigint",
+        "folder": "string",
+        "parameters_json": "string",
+        "error": "string",
+    }
+)
+# One message at one node other than its origin.
+LATENCY = _table(
+    {
+        "run": "string",
+        "node": "string",
+        "origin": "string",
+        "number": "bigint",
+        "broadcast_us": "bigint",
+        "received_us": "bigint",
+        "delivered_us": "bigint",
+        "reception_us": "bigint",
+        "delivery_us": "bigint",
+        "held_us": "bigint",
+    }
+)
+_TRAFFIC = {
+    "run": "string",
+    "broadcasts": "bigint",
+    "deliveries": "bigint",
+    "packets": "bigint",
+    "total_bytes": "bigint",
+    "control_bytes": "bigint",
+    "payload_bytes": "bigint",
+    "discards": "bigint",
+    "packets_per_broadcast": "double",
+    "control_bytes_per_packet": "double",
+}
+TRAFFIC = _table(_TRAFFIC)
+BUFFERS = _table({"run": "string", "node": "string", "held_peak": "bigint", "entries_peak": "bigint"})
+LATENCY_MEASURES = ("reception", "delivery", "held")
+SUMMARY = _table(
+    _TRAFFIC
+    | {
+        f"{measure}_{statistic}_us": "bigint" if statistic == "max" else "double"
+        for measure in LATENCY_MEASURES
+        for statistic in ("mean", "p50", "p99", "max")
+    }
+    | {"held_share": "double", "held_peak_max": "bigint", "entries_peak_max": "bigint"}
+)
+# One run judged by the verifier. `report_json` is the whole RunReport; if the rows are no trace, it is null
+# and `error` says why.
+VERDICTS = _table({"run": "string", "ok": "boolean", "report_json": "string", "error": "string"})
+# What a report spells out, one finding a row; `chain` is its witness (docs/verification.md).
+STEP = _table({"event": "string", "message": "string", "node": "string", "seq": "bigint"})
+FINDINGS = StructType(
+    [
+        *_table(dict.fromkeys(("run", "kind", "node", "message"), "string")),
+        StructField("seq", LongType()),
+        StructField("other", StringType()),
+        StructField("other_seq", LongType()),
+        StructField("chain", ArrayType(STEP)),
+        StructField("detail", StringType()),
+    ]
+)
+
+
+def require(table: DataFrame, schema: StructType, table_name: str) -> None:
+    """Raise `SchemaError` unless `table` has all columns of `schema` with these types; more are welcome."""
+    found = {field.name: field.dataType.simpleString() for field in table.schema.fields}
+    for field in schema.fields:
+        wanted = field.dataType.simpleString()
+        if field.name not in found:
+            reason = f"it is missing (expected {wanted}; got the columns {', '.join(found) or 'none'})"
+        elif found[field.name] != wanted:
+            reason = f"expected {wanted}, got {found[field.name]}"
+        else:
+            continue
+        raise SchemaError(
+            f"table {table_name!r}, column {field.name!r}",
+            reason,
+            "See the tables in docs/spark.md",
+        )
+
+
+def columns_of(schema: StructType) -> list[Column]:
+    """The columns of a declared table, in its order and cast to its types: how a stage ends."""
+    return [F.col(field.name).cast(field.dataType).alias(field.name) for field in schema.fields]
+
+
+def read_segments(
+    spark: SparkSession, trace: Trace | Path | str, runs: Collection[str] | None = None
+) -> DataFrame:
+    """The packed rows of a trace folder, or of a sweep's folder: of all its runs, or of those named.
+
+    The manifests, sizes and hashes are checked first, here on the driver: Spark would read a truncated or
+    foreign set of files without a word.
+    """
+    opened = trace if isinstance(trace, Trace) else open_trace(trace)
+    # The files are named one by one, without partition discovery and globbing: the column `run` is in
+    # them, a run id that looks like a number stays a string, and unfinished files stay out.
+    wanted = opened.runs if runs is None else sorted(set(runs))
+    files = [f"file://{path.resolve()}" for run in wanted for path in opened.part_files(run)]
+    if not files:
+        return spark.createDataFrame([], SEGMENTS)
+    reader = spark.read.schema(SEGMENTS).option("recursiveFileLookup", "true")
+    return reader.option("__globPaths__", "false").parquet(*files)
+
+
+def read_manifests(
+    spark: SparkSession, trace: Trace | Path | str, runs: Collection[str] | None = None
+) -> DataFrame:
+    """One MANIFESTS row for each run of a trace, or for those named."""
+    import msgspec
+
+    opened = trace if isinstance(trace, Trace) else open_trace(trace, hashes=False)
+    rows = [
+        (
+            run,
+            opened.of_run(run)[0].protocol,
+            msgspec.json.encode(opened.promises(run)).decode(),
+            opened.nodes(run),
+        )
+        for run in (opened.runs if runs is None else sorted(set(runs)))
+    ]
+    return spark.createDataFrame(rows, MANIFESTS)
+
+
+def flatten(segments: DataFrame) -> DataFrame:
+    """The EVENTS view of packed SEGMENTS: one row per event, names resolved."""
+    require(segments, SEGMENTS, "segments")
+    event = F.posexplode(F.arrays_zip(*(F.col(name) for name in _EVENT))).alias("position", "event")
+    exploded = segments.select("run", "node", "first_seq", "names", event)
+    return exploded.select(
+        "run",
+        "node",
+        (F.col("first_seq") + F.col("position")).alias("seq"),
+        "event.time_us",
+        "event.kind",
+        F.get("names", F.col("event.origin")).alias("origin"),  # index -1 is outside: null
+        "event.number",
+        F.get("names", F.col("event.peer")).alias("peer"),
+        "event.total_bytes",
+        "event.control_bytes",
+        "event.detail",
+    )

@@ -1,0 +1,33 @@
+"""Fixtures that several kinds of test share."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+# pytest-xdist tells its workers that they are 80 columns wide; our tables take a pipe's width.
+os.environ.pop("COLUMNS", None)
+
+# Start fast rather than run fast: tests are many small jobs.
+SPARK_CONF = {
+    "spark.sql.shuffle.partitions": "2",
+    "spark.sql.adaptive.enabled": "false",
+    "spark.driver.memory": "1g",
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+}
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    """The one Spark session of all tests: a process can have but one, and starting it takes seconds."""
+    from whence.spark.session import get_session
+
+    session = get_session("whence tests", conf=SPARK_CONF)
+    yield session
+    session.stop()
