@@ -5,8 +5,8 @@
 A group of forked processes on loopback, 64-byte payloads, every process reads all that it is delivered.
 Rounds alternate (fifo, vector, fifo, vector ...), so that a change in the machine's load meets both;
 the figure is the median of the paired ratios. CPU is the processes' own, user and system, from the moment
-when everybody is connected until everything is delivered and acknowledged; deliveries per second count until the
-last delivery. A round in which a delivery is missing fails.
+when everybody is connected until everything is delivered and acknowledged; deliveries per second count
+until the last delivery. A round in which a delivery is missing fails.
 
 Two loads: `stream`, everybody broadcasts as fast as the back-pressure lets it; `woven`, a node broadcasts
 one message for every message that it delivers from each member, so that nearly every message depends on a
@@ -18,13 +18,15 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import os
+import multiprocessing
 import random
 import socket
 import statistics
-import sys
 import time
 from dataclasses import asdict, dataclass
+from multiprocessing.queues import SimpleQueue
+from multiprocessing.synchronize import Barrier
+from typing import Any
 
 import whence
 
@@ -95,26 +97,23 @@ async def woven(group: whence.Group, row: Row) -> int:
     return delivered
 
 
-async def together(ready: int, go: int) -> None:
-    """Wait until every member is here."""
-    os.write(ready, b"r")
-    await asyncio.to_thread(os.read, go, 1)
-
-
 async def member(
-    name: str, peers: dict[str, str], protocol: str, row: Row, ready: int, go: int
+    name: str, peers: dict[str, str], protocol: str, row: Row, barrier: Barrier
 ) -> dict[str, float]:
+    async def together() -> None:
+        await asyncio.to_thread(barrier.wait, 120)
+
     async with whence.join("bench", node=name, peers=peers, protocol=protocol, relay=row.relay) as group:
-        await group.wait_connected(30)
-        await together(ready, go)
+        await group.wait_connected(60)
+        await together()
         began_s, began_cpu_s = time.monotonic(), time.process_time()
         delivered = await (stream if row.load == "stream" else woven)(group, row)
         ended_s = time.monotonic()
-        await together(ready, go)
+        await together()
         # Copies that were relayed may still be under way, and belong to the cost.
-        while any(link.unacknowledged_messages for link in group.stats().links.values()):
-            await asyncio.sleep(0.01)
-        await together(ready, go)
+        while any(link.unacknowledged_messages for link in group.stats().links.values()):  # noqa: ASYNC110
+            await asyncio.sleep(0.01)  # a look from outside, for which there is no event
+        await together()
         ended_cpu_s = time.process_time()
         stats = group.stats()
         assert delivered == stats.deliveries == row.nodes * row.messages, (delivered, stats)
@@ -127,37 +126,30 @@ async def member(
     }
 
 
+def run_member(results: SimpleQueue, barrier: Barrier, *arguments: Any) -> None:
+    """The life of a forked process."""
+    try:
+        results.put(asyncio.run(member(*arguments, barrier)))
+    except BaseException:
+        barrier.abort()  # so that the others do not wait
+        raise
+
+
 def run_round(protocol: str, row: Row) -> Figures:
     names = [f"n{index}" for index in range(row.nodes)]
     peers = {name: f"127.0.0.1:{port}" for name, port in zip(names, free_ports(row.nodes), strict=True)}
-    ready_read, ready_write = os.pipe()
-    go_read, go_write = os.pipe()
-    children: list[tuple[int, int]] = []
-    sys.stdout.flush()
-    for name in names:
-        result_read, result_write = os.pipe()
-        pid = os.fork()
-        if pid == 0:
-            code = 1
-            try:
-                figures = asyncio.run(member(name, peers, protocol, row, ready_write, go_read))
-                os.write(result_write, json.dumps(figures).encode())
-                code = 0
-            finally:
-                os._exit(code)
-        os.close(result_write)
-        children.append((pid, result_read))
-    for _ in range(3):  # the three times that the members meet
-        for _ in names:
-            os.read(ready_read, 1)
-        os.write(go_write, b"g" * row.nodes)
-    results = [json.loads(os.read(result, 4096) or b"null") for _, result in children]
-    for pid, result in children:
-        os.close(result)
-        if os.waitpid(pid, 0)[1] != 0:
-            raise SystemExit(f"{protocol} {row}: a member failed, so the round does not count")
-    for each in (ready_read, ready_write, go_read, go_write):
-        os.close(each)
+    fork = multiprocessing.get_context("fork")
+    barrier, queue = fork.Barrier(row.nodes), fork.SimpleQueue()
+    processes = [
+        fork.Process(target=run_member, args=(queue, barrier, name, peers, protocol, row)) for name in names
+    ]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join()
+    if any(process.exitcode for process in processes):
+        raise SystemExit(f"{protocol} {row}: a member failed, so the round does not count")
+    results = [queue.get() for _ in names]
     deliveries = sum(result["delivered"] for result in results)
     if deliveries != row.nodes * row.nodes * row.messages:
         raise SystemExit(f"{protocol} {row}: {deliveries} deliveries, so the round does not count")

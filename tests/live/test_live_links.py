@@ -123,6 +123,23 @@ def test_every_frame_arrives_once_and_in_order_whatever_is_cut(script: list[tupl
     assert ends.left.out.unacknowledged_bytes() == 0
 
 
+@pytest.mark.parametrize("batches", [[1, 1, 1], [3, 2], [2, 4, 1], [7]])
+def test_however_batches_are_cut_the_rest_is_exactly_what_was_not_received(batches: list[int]) -> None:
+    frames = [b"frame %d" % number for number in range(sum(batches) + 2)]
+    for acknowledged in range(sum(batches) + 1):
+        for received in range(acknowledged, sum(batches) + 1):
+            out = LinkOut()
+            out.pending += frames
+            for size in batches:
+                out.take(size)
+            out.acknowledge(acknowledged)
+            assert out.unacknowledged == len(frames) - acknowledged
+            assert out.unacknowledged_bytes() >= sum(map(len, frames[acknowledged:]))
+            out.resume(received)
+            assert out.pending == frames[received:]
+            assert out.unacknowledged_bytes() == sum(map(len, frames[received:]))
+
+
 def test_nothing_is_written_while_the_channel_is_full() -> None:
     one = link()
     pipe = Pipe()

@@ -35,6 +35,13 @@ def test_reports_are_equal(
         assert all(r.counts.causal == 0 for r in expected if r.protocol == "vector")
 
 
+def test_some_runs_of_a_folder(spark: SparkSession, folder: Path) -> None:
+    wanted = open_trace(folder).runs[1:3]
+    assert verify_folder(spark, folder, runs=wanted) == [r for r in verify_trace(folder) if r.run in wanted]
+    with pytest.raises(TraceError, match="holds no run 'nothing'"):
+        verify_folder(spark, folder, runs=["nothing"])
+
+
 def test_verdicts_do_not_depend_on_partitions(spark: SparkSession, folder: Path) -> None:
     segments, manifests = tables.read_segments(spark, folder), tables.read_manifests(spark, folder)
     whole = verify(segments.coalesce(1), manifests)

@@ -67,7 +67,7 @@ async def live_group(
         ]
         if connected:
             for group in groups:
-                await group.wait_connected(10)
+                await group.wait_connected(30)
         yield groups
         # Side by side, because each waits for the others to take what it sent.
         await asyncio.gather(*(group.leave() for group in groups))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
@@ -153,6 +154,7 @@ class Group:
         self._host = node.host
         self._inbox = node.host.inbox
         self._trace = trace
+        self._leaving: asyncio.Task[None] | None = None
         self._max_payload_bytes = node.limits.max_payload_bytes
 
     @property
@@ -245,6 +247,12 @@ class Group:
 
     async def leave(self) -> None:
         """Wait (a bounded time) until what was broadcast is acknowledged, say good-bye, and close."""
+        if self._leaving is None:
+            self._leaving = asyncio.get_running_loop().create_task(self._leave())
+        # Whoever else calls this waits for the same leaving, and may be cancelled without disturbing it.
+        await asyncio.shield(self._leaving)
+
+    async def _leave(self) -> None:
         try:
             await self._node.leave()
         finally:

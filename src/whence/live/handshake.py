@@ -135,8 +135,6 @@ def _some(names: list[str]) -> str:
 
 def check_session(link: Link, hello: Hello, session: int) -> None:
     """Refuse a peer whose past contradicts ours: sequence numbers belong to one pair of sessions."""
-    if link.state is LinkState.GIVEN_UP:
-        raise GoneError(f"node {link.peer!r}", "this node has given it up", "Restart the group")
     if link.peer_session not in (0, hello.session):
         if link.channel is not None:
             happened = "another process takes part under this name"
@@ -147,6 +145,8 @@ def check_session(link: Link, hello: Hello, session: int) -> None:
         raise RestartedError(
             f"node {link.peer!r}", happened, "Restart the group, or add the node under a new name"
         )
+    if link.state is LinkState.GIVEN_UP:
+        raise GoneError(f"node {link.peer!r}", "this node has given it up", "Restart the group")
     if hello.peer_session not in (0, session):
         raise RestartedError(
             f"this node, as {link.peer!r} knows it",

@@ -12,7 +12,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Mapping
 
-from whence.core.effects import CancelTimer, Deliver, Discard, Effect, Effects, Send, SetTimer
+from whence.core.effects import CancelTimer, Deliver, Discard, Effect, Effects, Reason, Send, SetTimer
 from whence.core.message import Message, MessageId, NodeId, Packet
 from whence.core.protocol import Protocol
 from whence.live.links import Link
@@ -43,6 +43,7 @@ class Host:
         core: Protocol,
         links: Mapping[NodeId, Link],
         wake: Callable[[], None],
+        fail: Callable[[Exception], None],
     ) -> None:
         self.core = core
         self.recorder: Recorder | None = None  # set before the first input, or never
@@ -50,10 +51,11 @@ class Host:
         self.unread_bytes = 0
         self.deliveries = 0
         self.held = 0  # messages accepted and neither delivered nor discarded
-        self.discards: Counter[str] = Counter()
+        self.discards: Counter[Reason] = Counter()
         self.largest_frame_bytes = 1
         self._links = links
         self._wake = wake
+        self._fail = fail
         self._clock = Clock()
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._sends_control = False  # this protocol has packets that carry no message
@@ -70,15 +72,7 @@ class Host:
             recorder.event(core.me, now_us, Kind.BROADCAST, core.me, core.last, None, len(payload))
             self._record(effects, now_us)
         self.held += 1
-        frame_bytes = 0
-        for effect in effects:
-            if type(effect) is Send:
-                frame_bytes += self._send(effect)
-            elif type(effect) is Deliver:
-                self._deliver(effect.message)
-            else:
-                self._ends(effect)
-        return MessageId(core.me, core.last), frame_bytes
+        return MessageId(core.me, core.last), self._carry_out(effects)
 
     def receive(self, peer: NodeId, packets: list[Packet]) -> None:
         """Packets have arrived over the link from `peer`, in this order."""
@@ -93,6 +87,7 @@ class Host:
         receive, inbox = self.core.receive, self.inbox
         before, unread_bytes = len(inbox), self.unread_bytes
         add, sends_control = inbox.append, self._sends_control
+        discarded: list[Reason] = []
         for packet in packets:
             unsure = True
             for effect in receive(peer, packet, now_us):
@@ -102,16 +97,20 @@ class Host:
                     add(message)
                     unread_bytes += len(message[2])
                     unsure = sends_control
+                elif type(effect) is Discard:  # where messages are relayed, most packets are copies
+                    discarded.append(effect[2])
+                    unsure = False
                 elif type(effect) is Send:
                     self._send(effect)
-                elif self._ends(effect):
-                    unsure = False
+                else:
+                    self._set_or_cancel(effect)
             if unsure:
                 self._discount(packet)
         delivered = len(inbox) - before
         self.unread_bytes = unread_bytes
         self.deliveries += delivered
-        self.held -= delivered
+        self.held -= delivered + len(discarded)
+        self.discards.update(discarded)
 
     def _receive_recorded(self, peer: NodeId, packets: list[Packet], now_us: int) -> None:
         core, recorder = self.core, self.recorder
@@ -141,7 +140,10 @@ class Host:
             self._set_timer(key, at_us)
             return
         self._timers.pop(key, None)
-        self._input(self.core.timer(key, now_us), now_us, Kind.TIMER, detail=key)
+        try:
+            self._input(self.core.timer(key, now_us), now_us, Kind.TIMER, detail=key)
+        except Exception as error:  # noqa: BLE001 - nobody above us but the event loop, which would go on
+            self._fail(error)
         self._wake()
 
     def _input(
@@ -168,20 +170,23 @@ class Host:
 
     # Effects
 
-    def _carry_out(self, effects: Effects) -> None:
+    def _carry_out(self, effects: Effects) -> int:
+        """Carry out effects in order; answers the bytes queued for each receiver."""
+        frame_bytes = 0
         for effect in effects:
             if type(effect) is Deliver:
-                self._deliver(effect.message)
+                self.inbox.append(effect.message)
+                self.unread_bytes += len(effect.message.payload)
+                self.deliveries += 1
+                self.held -= 1
             elif type(effect) is Send:
-                self._send(effect)
+                frame_bytes += self._send(effect)
+            elif type(effect) is Discard:
+                self.discards[effect.reason] += 1
+                self.held -= 1
             else:
-                self._ends(effect)
-
-    def _deliver(self, message: Message) -> None:
-        self.inbox.append(message)
-        self.unread_bytes += len(message.payload)
-        self.deliveries += 1
-        self.held -= 1
+                self._set_or_cancel(effect)
+        return frame_bytes
 
     def _send(self, effect: Send) -> int:
         frame = data_frame(effect.packet)
@@ -193,18 +198,12 @@ class Host:
             self.largest_frame_bytes = frame_bytes
         return frame_bytes
 
-    def _ends(self, effect: Effect) -> bool:
-        """Carry out one of the rarer effects; True if it is the end of a packet."""
-        if isinstance(effect, Discard):
-            self.discards[effect.reason.value] += 1
-            self.held -= 1
-            return True
+    def _set_or_cancel(self, effect: Effect) -> None:
         if isinstance(effect, SetTimer):
             self._cancel(effect.key)
             self._set_timer(effect.key, effect.at_us)
         elif isinstance(effect, CancelTimer):
             self._cancel(effect.key)
-        return False
 
     def _set_timer(self, key: str, at_us: int) -> None:
         loop = asyncio.get_running_loop()

@@ -52,5 +52,5 @@ class Journal:
 
     def recovered(self, source: str) -> None:
         """The link works again: the next problem is news."""
-        for key in [key for key in self._logged if key[0].partition(" at ")[0] == source]:
+        for key in [key for key in self._logged if key[0] == source or key[0].startswith(f"{source!r} at ")]:
             del self._logged[key]

@@ -15,18 +15,25 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from whence.core.message import MessageId, NodeId, Packet
-from whence.errors import GroupClosedError, PeerError, PeerTooSlowError, PlatformError, WhenceError
+from whence.errors import (
+    GroupClosedError,
+    InvariantError,
+    MisuseError,
+    PeerTooSlowError,
+    PlatformError,
+    WhenceError,
+)
 from whence.live.addresses import Address
 from whence.live.connection import Connection
 from whence.live.dialler import keep_dialling
 from whence.live.flow import Flow
 from whence.live.handshake import Identity, canonical_parameters
 from whence.live.host import Host
+from whence.live.housekeeping import keep_house
 from whence.live.journal import Journal, log
 from whence.live.limits import Limits
 from whence.live.links import Link
 from whence.live.peering import Peering
-from whence.live.wire import PING_FRAME
 from whence.protocols import registry
 from whence.trace.schema import Recorder
 
@@ -72,7 +79,7 @@ class Node:
         )
         core = registry.make(settings.protocol, settings.node, members, settings.params)
         self.journal = Journal(settings.node)
-        self.host = Host(core, self.links, self.wake)
+        self.host = Host(core, self.links, self.wake, self.fail)
         self.peering = Peering(self.identity, self.links, limits, self.journal, self._link_gone, self.fail)
         self._link_list = tuple(self.links.values())
         self.flow = Flow(self.host, self._link_list, limits, self.journal, self.wake)
@@ -110,9 +117,11 @@ class Node:
         self.flow.refresh()
         if self._server is not None:
             await self._server.start_serving()
-        create_task = self._loop.create_task
-        self._tasks = [create_task(keep_dialling(self, link)) for link in self._link_list if link.dials]
-        self._tasks.append(create_task(self._keep_house()))
+        self.wake()  # a core may have something to say to a new link
+        work = [keep_dialling(self, link) for link in self._link_list if link.dials]
+        self._tasks = [self._loop.create_task(each) for each in (*work, keep_house(self))]
+        for task in self._tasks:
+            task.add_done_callback(self._task_ended)
 
     async def leave(self) -> None:
         """Wait until all that was sent is acknowledged, say good-bye, close. Takes a bounded time."""
@@ -187,14 +196,23 @@ class Node:
         self.peering.abort_strangers()
         await asyncio.sleep(0)  # the transports close in the next turn of the loop
 
-    def fail(self, error: Exception) -> None:
+    def _task_ended(self, task: asyncio.Task[None]) -> None:
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            self.fail(error)
+
+    def fail(self, error: BaseException) -> None:
         """This node cannot go on: everybody who uses the group is told why."""
         if self.failed:
             return
         self.failed = True
         reason = f"the node has failed ({error})"
         self.journal.note("failed", None, reason, logging.ERROR)
-        fix = error.fix if isinstance(error, WhenceError) else "Please report this with its log"
+        if isinstance(error, WhenceError) and not isinstance(error, InvariantError):
+            fix = error.fix  # a full disk, a peer that refuses us: no bug, so no traceback
+        else:
+            fix = "This is a bug in Whence; please report it with the log"
+            log.error("%s: where it failed:", self.settings.node, exc_info=error)
         self._close_to_users(GroupClosedError(f"group {self.settings.group!r}", reason, fix))
 
     def _close_to_users(self, why: WhenceError) -> None:
@@ -208,7 +226,13 @@ class Node:
 
     def broadcast(self, payload: bytes) -> MessageId:
         """Broadcast now; the caller has waited for room."""
-        id_, frame_bytes = self.host.broadcast(payload)
+        try:
+            id_, frame_bytes = self.host.broadcast(payload)
+        except MisuseError:
+            raise  # the caller's mistake, and nothing has happened
+        except Exception as error:  # the core has moved, but its effects were not carried out
+            self.fail(error)
+            raise
         flow = self.flow
         flow.room -= 1
         flow.room_bytes -= frame_bytes
@@ -227,8 +251,7 @@ class Node:
         link.incoming.take(len(packets), data_bytes)
         try:
             self.host.receive(link.peer, packets)
-        except Exception as error:  # noqa: BLE001 - a bug in a core must end the group, not one connection
-            log.exception("%s: the protocol core has failed", self.settings.node)
+        except Exception as error:  # noqa: BLE001 - it must end the group, and not just one connection
             self.fail(error)
         if self._readers and self.host.inbox:
             self._wake_readers()
@@ -255,7 +278,10 @@ class Node:
 
     def _link_gone(self, link: Link) -> None:
         if not self.failed:
-            self.host.link_down(link.peer)
+            try:
+                self.host.link_down(link.peer)
+            except Exception as error:  # noqa: BLE001 - as in `receive`
+                self.fail(error)
         self.flow.refresh()
         self.wake()
 
@@ -305,39 +331,6 @@ class Node:
                     "Make it read faster, or raise queue_messages, queue_bytes or hard_factor",
                 )
                 self.peering.give_up(link, error)
-
-    async def _keep_house(self) -> None:
-        """Heartbeats, dead connections, peers out of reach."""
-        limits = self.limits
-        period_s = limits.heartbeat_s / 2
-        due_s = self._loop.time() + period_s
-        while True:
-            await asyncio.sleep(period_s)
-            now_s = self._loop.time()
-            late = now_s - due_s > period_s
-            due_s = now_s + period_s
-            if late:
-                continue  # we were asleep ourselves: what has arrived meanwhile is not read yet
-            for link in self._link_list:
-                self._look_after(link, now_s)
-            self.host.sample()
-
-    def _look_after(self, link: Link, now_s: float) -> None:
-        limits, channel = self.limits, link.channel
-        if channel is None:
-            out_of_reach_s = now_s - link.lost_s
-            if link.alive and limits.give_up_s is not None and out_of_reach_s > limits.give_up_s:
-                error = PeerError(
-                    f"node {link.peer!r}",
-                    f"it was out of reach for {out_of_reach_s:.1f} s",
-                    "Check the node and the network, or raise give_up_s",
-                )
-                self.peering.give_up(link, error)
-        elif now_s - link.heard_s > limits.silence_s:
-            self.peering.silent(link)
-        elif now_s - link.wrote_s >= limits.heartbeat_s and channel.writable:
-            channel.write(PING_FRAME)
-            link.wrote_s = now_s
 
 
 def _cannot_listen(address: Address, error: OSError) -> PlatformError:

@@ -76,7 +76,7 @@ class Peering:
     def greeted(self, connection: Connection, dialled: Link | None, hello: Hello) -> Link | None:
         """Judge a HELLO. Answers the link that the connection now serves, or None if it was closed."""
         if dialled is None:
-            connection.source = f"{hello.node} at {connection.source.removeprefix('stranger at ')}"
+            connection.source = f"{hello.node!r} at {connection.source.removeprefix('stranger at ')}"
         try:
             return self._judge(connection, dialled, hello)
         except PeerError as error:
@@ -122,6 +122,7 @@ class Peering:
         if reply:
             connection.reply(link)
         link.heard_s = link.wrote_s = asyncio.get_running_loop().time()
+        link.last_error = None
         self._journal.recovered(link.peer)
         self._journal.note("connected", link.peer, f"connected to {link.peer}", logging.DEBUG)
         if self.parting:

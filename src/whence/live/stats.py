@@ -53,7 +53,7 @@ def gather(node: Node) -> Stats:
         packets_received=sum(link.packets_received for link in links.values()),
         bytes_sent=node.bytes_sent,
         bytes_received=node.bytes_received,
-        discards=dict(host.discards),
+        discards={reason.value: count for reason, count in host.discards.items()},
         reconnects=sum(max(0, link.connections - 1) for link in links.values()),
         peer_errors=dict(node.journal.peer_errors),
         unread_messages=len(host.inbox),

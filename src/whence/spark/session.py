@@ -38,8 +38,6 @@ EXECUTOR_SECONDS_MAX = 60.0  # for the first worker of a cluster to offer an exe
 _DEFAULTS = {
     "spark.ui.enabled": "false",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
-    # A row of a trace packs up to 4096 events: fewer rows per Arrow batch than Spark's 10,000.
-    "spark.sql.execution.arrow.maxRecordsPerBatch": "2000",
     "spark.sql.session.timeZone": "UTC",
 }
 

@@ -10,7 +10,7 @@ between two inputs. A crash does not end the holding: a node comes back with its
 
 from __future__ import annotations
 
-from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import DataFrame, Window, WindowSpec
 from pyspark.sql import functions as F
 
 from whence.spark.tables import BUFFERS, EVENTS, columns_of, require
@@ -45,44 +45,53 @@ def buffer_peaks(events: DataFrame) -> DataFrame:
     )
     recorded = (F.col("receptions") > 0) | (F.col("remote") == 0)
     return (
-        nodes.join(_held_peaks(_stays(events)), ["run", "node"], "left")
+        nodes.join(_held_peaks(_stays(_steps(events))), ["run", "node"], "left")
         .withColumn("held_peak", F.when(recorded, F.coalesce("peak", F.lit(0))))
         .select(columns_of(BUFFERS))
     )
 
 
-def _stays(events: DataFrame) -> DataFrame:
-    """For each message that was held at a node: the step it came in, and the step it left (null: never).
-
-    A step is named by the `seq` of its input. A refused packet shows as its RECEIVE with a DISCARD right
-    behind it, of the same name or of none (it came over a link that is none, say). Any other DISCARD ends a
-    message that was held.
-    """
-    kind, origin, number = (F.col(name) for name in ("kind", "origin", "number"))
-    in_order = Window.partitionBy("run", "node").orderBy("seq")
-    so_far = in_order.rowsBetween(Window.unboundedPreceding, Window.currentRow)
-    this = F.struct("kind", "origin", "number")
-    rows = (
-        events.where(kind.isin(*INPUTS, *ENDS))  # not the many SEND rows
-        .withColumn("step", F.max(F.when(kind.isin(*INPUTS), F.col("seq"))).over(so_far))
-        .withColumn("before", F.lag(this).over(in_order))
-        .withColumn("behind", F.lead(this).over(in_order))
-        .where(origin.isNotNull())
+def _steps(events: DataFrame) -> DataFrame:
+    """What happened to which message in which step (named by the `seq` of its input)."""
+    kind = F.col("kind")
+    so_far = _up_to_now("seq")
+    given = F.when(kind.isin(*INPUTS), F.struct("seq", "kind", "origin", "number"))
+    # A packet can be discarded without its name (it came over a link that is none): then the name is
+    # that of the packet which the step began with.
+    nameless = (kind == Kind.DISCARD) & F.col("origin").isNull() & (F.col("input.kind") == Kind.RECEIVE)
+    return (
+        events.where(kind.isin(*INPUTS, *ENDS))
+        .withColumn("input", F.last(given, ignorenulls=True).over(so_far))
+        .select(
+            "run",
+            "node",
+            "kind",
+            F.col("input.seq").alias("step"),
+            F.when(nameless, F.col("input.origin")).otherwise(F.col("origin")).alias("origin"),
+            F.when(nameless, F.col("input.number")).otherwise(F.col("number")).alias("number"),
+        )
+        .where(kind.isin(Kind.RECEIVE, *ENDS) & F.col("origin").isNotNull())
     )
 
-    def same(row: str) -> Column:
-        return (F.col(f"{row}.origin") == origin) & (F.col(f"{row}.number") == number)
 
-    refusal = F.col("behind.origin").isNull() | same("behind")
-    refused = F.coalesce((F.col("behind.kind") == Kind.DISCARD) & refusal, F.lit(False))
-    refuses = F.coalesce((F.col("before.kind") == Kind.RECEIVE) & same("before"), F.lit(False))
-    taken = (kind == Kind.RECEIVE) & ~refused
-    gone = kind.isin(Kind.DELIVER, Kind.EXPIRE) | ((kind == Kind.DISCARD) & ~refuses)
-    stays = rows.groupBy("run", "node", "origin", "number").agg(
-        F.min(F.when(taken, F.col("step"))).alias("entered"), F.min(F.when(gone, F.col("step"))).alias("left")
+def _stays(steps: DataFrame) -> DataFrame:
+    """For each message that was held at a node: the step it came in, and the step it left (null: never)."""
+    message = ["run", "node", "origin", "number"]
+    kind, step = F.col("kind"), F.col("step")
+    per_step = steps.groupBy(*message, "step").agg(
+        F.bool_or(kind == Kind.RECEIVE).alias("received"),
+        F.bool_or(kind == Kind.DISCARD).alias("discarded"),
+        F.bool_or(kind.isin(Kind.DELIVER, Kind.EXPIRE)).alias("ended"),
     )
-    held = F.col("left").isNull() | (F.col("left") > F.col("entered"))
-    return stays.where(F.col("entered").isNotNull() & held)
+    taken = F.col("received") & ~F.col("discarded")
+    # A discard in the step of its own reception ends a copy; in any other step it ends the held message.
+    gone = F.col("ended") | (F.col("discarded") & ~F.col("received"))
+    stays = per_step.groupBy(*message).agg(
+        F.min(F.when(taken, step)).alias("entered"), F.min(F.when(gone, step)).alias("left")
+    )
+    return stays.where(F.col("left").isNull() | (F.col("left") > F.col("entered"))).where(
+        F.col("entered").isNotNull()
+    )
 
 
 def _held_peaks(stays: DataFrame) -> DataFrame:
@@ -93,8 +102,7 @@ def _held_peaks(stays: DataFrame) -> DataFrame:
             F.struct(F.col("left").alias("step"), F.lit(-1).alias("by")),
         )
     ).alias("change")
-    in_order = Window.partitionBy("run", "node").orderBy("step")
-    so_far = in_order.rowsBetween(Window.unboundedPreceding, Window.currentRow)
+    so_far = _up_to_now("step")
     return (
         stays.select("run", "node", change)
         .select("run", "node", "change.step", "change.by")
@@ -105,3 +113,8 @@ def _held_peaks(stays: DataFrame) -> DataFrame:
         .groupBy("run", "node")
         .agg(F.max("held").alias("peak"))
     )
+
+
+def _up_to_now(order: str) -> WindowSpec:
+    by_node = Window.partitionBy("run", "node").orderBy(order)
+    return by_node.rowsBetween(Window.unboundedPreceding, Window.currentRow)

@@ -1,0 +1,152 @@
+"""When a node itself fails: its users are told why, nobody hangs, and the others go on."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import whence
+from support.living import eventually, live_group, take
+from whence.core.effects import CancelTimer, Deliver, Discard, Reason, Send, SetTimer
+from whence.core.message import Message, MessageId, NodeId, Packet
+from whence.errors import GroupClosedError, InvariantError, TraceError
+from whence.live.host import Host
+from whence.protocols.fifo import Fifo, FifoPacket
+
+
+def test_a_bug_in_a_core_ends_the_group_and_not_the_others(caplog: pytest.LogCaptureFixture) -> None:
+    async def main() -> None:
+        async with live_group("alice", "bob", "carol") as [alice, bob, carol]:
+
+            def broken(peer: NodeId, packet: Packet, now_us: int) -> Any:
+                raise InvariantError("vector at bob", "two and two are five")
+
+            bob._node.host.core.receive = broken
+            waiting = asyncio.create_task(bob.receive())
+            await asyncio.sleep(0)
+            await alice.broadcast(b"provoke")
+            with pytest.raises(GroupClosedError, match="two and two are five"):
+                await asyncio.wait_for(waiting, 10)
+            with pytest.raises(GroupClosedError):
+                await bob.broadcast(b"x")
+            with pytest.raises(GroupClosedError):
+                async for _ in bob:
+                    pass
+            assert (await take(carol, 1))[0].payload == b"provoke"
+            for group in (alice, carol):  # what bob refused to take must not hold the others up at the end
+                group._node.limits = whence.Limits(leave_timeout_s=0.2)
+
+    with caplog.at_level("ERROR", logger="whence.live"):
+        asyncio.run(main())
+    assert any(record.exc_info for record in caplog.records)  # a bug is shown with its traceback
+
+
+def test_a_trace_that_cannot_be_written_ends_the_group_without_a_traceback(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def main() -> None:
+        async with live_group("alice", trace=tmp_path) as [alice]:
+            await alice.broadcast(b"fine")
+            recorder = alice._node.host.recorder
+            assert recorder is not None
+
+            def full(*values: object, **named: object) -> None:
+                raise TraceError(str(tmp_path), "the trace cannot be written (No space left)", "Make room")
+
+            recorder.event = full
+            with pytest.raises(TraceError, match="No space left"):
+                await alice.broadcast(b"not recorded, so not sent")
+            assert (await take(alice, 1))[0].payload == b"fine"
+            with pytest.raises(GroupClosedError, match="No space left"):
+                await alice.receive()
+
+    with caplog.at_level("ERROR", logger="whence.live"):
+        asyncio.run(main())
+    assert caplog.records
+    assert not any(record.exc_info for record in caplog.records)
+
+
+def test_leaving_twice_at_once_is_one_leaving(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with live_group("alice", "bob", trace=tmp_path) as [alice, bob]:
+            for _ in range(500):
+                await alice.broadcast(b"x")
+            impatient = asyncio.create_task(alice.leave())
+            await asyncio.sleep(0)
+            impatient.cancel()  # whoever gives up waiting does not break it off
+            await asyncio.gather(alice.leave(), alice.leave())
+            assert len(await take(bob, 500)) == 500
+            assert bob.stats().links["alice"].state == "left"
+
+    asyncio.run(main())
+
+
+class Ticking(Fifo):
+    """A core that uses what the baselines do not: timers, and packets without a message."""
+
+    def __init__(self) -> None:
+        super().__init__("a", ["a", "b"])
+        self.ticks: list[tuple[str, int]] = []
+        self.due_us: dict[str, int] = {}
+
+    def broadcast(self, payload: bytes, now_us: int) -> Any:
+        if payload == b"cancel":
+            return [CancelTimer("late")]
+        self.due_us = {"soon": now_us + 20_000, "late": now_us + 60_000}
+        return [SetTimer("soon", now_us + 10), *(SetTimer(key, at) for key, at in self.due_us.items())]
+
+    def timer(self, key: str, now_us: int) -> Any:
+        self.ticks.append((key, now_us))
+        return [Send(("b",), FifoPacket(0, 1, b"tick"))]
+
+    def receive(self, peer: NodeId, packet: Packet, now_us: int) -> Any:
+        if packet[1] == 0:  # control: it releases what is held
+            return [Deliver(Message("b", 1, b"held"))] if packet[2] == b"release" else []
+        if packet[1] > 5:
+            return [Discard(None, peer, Reason.MALFORMED)]
+        return [] if packet[2] == b"hold" else [Deliver(Message("b", packet[1], packet[2]))]
+
+    def message_of(self, packet: Packet) -> MessageId | None:
+        return MessageId("b", packet[1]) if 0 < packet[1] <= 5 else None
+
+
+def test_timers_come_due_once_not_early_and_can_be_replaced_and_cancelled() -> None:
+    async def main() -> None:
+        async with live_group("a", "b") as [a, b]:
+            core = Ticking()
+            woken: list[int] = []
+            host = Host(core, a._node.links, lambda: woken.append(1), a._node.fail)
+            host.broadcast(b"start")
+            await eventually(lambda: bool(core.ticks))
+            [(key, at_us)] = core.ticks
+            assert key == "soon"
+            assert at_us >= core.due_us["soon"]  # the first setting, 10 us later, was replaced
+            assert woken
+            host.broadcast(b"cancel")
+            await asyncio.sleep(0.1)
+            assert len(core.ticks) == 1
+            host.broadcast(b"again")
+            host.close()
+            await asyncio.sleep(0.05)
+            assert len(core.ticks) == 1
+            await b.leave()
+
+    asyncio.run(main())
+
+
+def test_what_is_held_is_counted_without_asking_the_core() -> None:
+    def packets(*values: tuple[int, bytes]) -> list[Packet]:
+        return [FifoPacket(1, number, payload) for number, payload in values]
+
+    host = Host(Ticking(), {}, lambda: None, lambda error: None)
+    host.receive("b", packets((1, b"hold"), (2, b"now")))
+    assert (host.held, host.deliveries) == (1, 1)
+    host.receive("b", packets((0, b"control"), (9, b"bad"), (0, b"control")))
+    assert (host.held, dict(host.discards)) == (1, {Reason.MALFORMED: 1})
+    host.receive("b", packets((0, b"release")))
+    assert (host.held, host.deliveries) == (0, 2)
+    host.receive("b", packets((9, b"bad"), (3, b"now")))
+    assert host.held == 0
