@@ -78,8 +78,8 @@ def _launch_variables(*, embedded: bool, loopback: bool) -> dict[str, str]:
     if loopback:
         variables["SPARK_LOCAL_IP"] = os.environ.get("SPARK_LOCAL_IP", "127.0.0.1")
     if embedded:
-        # Most embedded jobs are short: the quick compiler alone saves some 10 CPU-seconds of every start
-        # and costs a third of the speed of SQL in the long run (docs/spark.md).
+        # Most embedded jobs are short: the quick compiler alone saves some 10 CPU-seconds of the start and
+        # first query, and makes long SQL work slower (docs/spark.md has the figures).
         options += " -XX:TieredStopAtLevel=1"
         variables["SPARK_DRIVER_MEMORY"] = os.environ.get("SPARK_DRIVER_MEMORY", f"{_memory_mib()}m")
     variables["SPARK_SUBMIT_OPTS"] = f"{options} {os.environ.get('SPARK_SUBMIT_OPTS', '')}".strip()
