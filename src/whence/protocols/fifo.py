@@ -21,7 +21,7 @@ from whence.core.effects import Deliver, Effects, Reason, Send
 from whence.core.message import Message, MessageId, NodeId, Packet, Sizes, Waiting
 from whence.core.protocol import State
 from whence.core.sizes import FRAME_BYTES, array_header_bytes, binary_header_bytes, uint_bytes
-from whence.protocols.flooding import Flooding, check_payload
+from whence.protocols.flooding import Flooding, Gaps, check_payload
 
 
 class FifoPacket(NamedTuple):
@@ -96,19 +96,14 @@ class Fifo(Flooding):
         self.held.pop(origin, None)
 
     def explain(self) -> list[Waiting]:
-        return [
-            Waiting(
-                MessageId(self.members[origin], number),
-                self.held[origin][number][1],
-                tuple(
-                    MessageId(self.members[origin], gap)
-                    for gap in range(self.delivered[origin] + 1, number)
-                    if gap not in self.held[origin]
-                ),
-            )
-            for origin in sorted(self.held)
-            for number in sorted(self.held[origin])
-        ]
+        waiting = []
+        gaps = Gaps(self.delivered)
+        for origin in sorted(self.held):
+            for number in sorted(self.held[origin]):
+                ids = tuple(MessageId(self.members[origin], gap) for _, gap in gaps.before(origin, number))
+                id_ = MessageId(self.members[origin], number)
+                waiting.append(Waiting(id_, self.held[origin][number][1], ids))
+        return waiting
 
     def check(self) -> None:
         self._require(self.delivered[self.my_index] == self.last, "own messages are delivered at once")

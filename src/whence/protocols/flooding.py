@@ -124,3 +124,18 @@ def check_payload(payload: bytes) -> None:
         raise MisuseError(
             "payload", f"it is {type(payload).__name__}, not bytes", "Encode it, as in text.encode()"
         )
+
+
+class Gaps:
+    """What is missing before each held message, asked in ascending order: linear in what is held."""
+
+    def __init__(self, delivered: list[int]) -> None:
+        self._seen = list(delivered)  # of each origin, the newest number that is delivered or was asked about
+        self._missing: dict[int, list[tuple[int, int]]] = {}
+
+    def before(self, origin: int, number: int) -> list[tuple[int, int]]:
+        """The numbers of `origin` below `number` that are neither delivered nor held."""
+        missing = self._missing.setdefault(origin, [])
+        missing += [(origin, gap) for gap in range(self._seen[origin] + 1, number)]
+        self._seen[origin] = number
+        return list(missing)

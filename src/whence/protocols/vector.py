@@ -32,7 +32,7 @@ from whence.core.effects import Deliver, Effects, Reason, Send
 from whence.core.message import Message, MessageId, NodeId, Packet, Sizes, Waiting
 from whence.core.protocol import State
 from whence.core.sizes import FRAME_BYTES, array_header_bytes, binary_header_bytes, uint_bytes
-from whence.protocols.flooding import WINDOW_MAX, Flooding, check_payload
+from whence.protocols.flooding import WINDOW_MAX, Flooding, Gaps, check_payload
 
 
 class VectorPacket(NamedTuple):
@@ -187,13 +187,10 @@ class Vector(Flooding):
 
     def explain(self) -> list[Waiting]:
         waiting = []
+        gaps = Gaps(self.clock.counts)
         for origin, number in sorted(self.held):
             packet, since_us = self.held[origin, number]
-            missing = [
-                (origin, gap)
-                for gap in range(self.clock.counts[origin] + 1, number)
-                if (origin, gap) not in self.held
-            ]
+            missing = gaps.before(origin, number)
             missing += [pair for pair in self.clock.missing(packet.after) if pair not in self.held]
             if not missing:  # all that it waits for is here and waits itself: name the obstacle
                 obstacle = self._obstacle(packet)
