@@ -16,7 +16,7 @@ NAMES = [f"n{index}" for index in range(8)]
 
 
 async def exchange(
-    trace: Path, messages: int, cut_every_s: float, seed: int, **params: Any
+    trace: Path, messages: int, cut_every_s: float, seed: int, protocol: str, **params: Any
 ) -> tuple[int, list[dict[str, Any]]]:
     async with Mesh(NAMES) as mesh:
         members = [
@@ -25,6 +25,7 @@ async def exchange(
                 peers=mesh.peers_of(name),
                 quota=messages // len(NAMES),
                 expected=messages,
+                protocol=protocol,
                 params=params,
                 trace=str(trace),
                 pause_s=10 / messages,  # so that there is time to cut something
@@ -40,16 +41,24 @@ async def exchange(
 
 
 @pytest.mark.parametrize(
-    ("messages", "relay"), [(10_000, False), (800, True)], ids=["10000 messages", "relayed"]
+    ("messages", "protocol", "params"),
+    [
+        (10_000, "vector", {"relay": False}),
+        (800, "vector", {"relay": True}),
+        (2_000, "vcube", {}),
+    ],
+    ids=["10000 messages", "relayed", "vcube"],
 )
 def test_eight_processes_stay_causal_while_connections_are_cut(
-    tmp_path: Path, messages: int, relay: bool
+    tmp_path: Path, messages: int, protocol: str, params: dict[str, Any]
 ) -> None:
-    cuts, results = asyncio.run(exchange(tmp_path, messages, 0.005, seed=7, relay=relay))
+    cuts, results = asyncio.run(exchange(tmp_path, messages, 0.005, 7, protocol, **params))
     assert cuts > 10
     assert sum(result["reconnects"] for result in results) > 10
     assert [result["delivered"] for result in results] == [messages] * len(NAMES)
-    if not relay:  # what a relay still has for somebody who has everything and left is no loss
+    if params == {
+        "relay": False
+    }:  # what a relay still has for somebody who has everything and left is no loss
         assert not any(result["lost_frames"] for result in results)
 
     [report] = verify_trace(tmp_path, complete=True)

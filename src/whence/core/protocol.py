@@ -72,6 +72,10 @@ class Protocol(ABC):
     def message_of(self, packet: Packet) -> MessageId | None:
         """The message that a packet carries, for the trace; None for pure control packets."""
 
+    def further_messages_of(self, packet: Packet) -> tuple[MessageId, ...]:
+        """The messages that a packet carries besides that of `message_of`: the trace keeps them as detail."""
+        return ()
+
     @abstractmethod
     def sizes(self, packet: Packet) -> Sizes:
         """What the packet costs on the wire."""

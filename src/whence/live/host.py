@@ -59,6 +59,8 @@ class Host:
         self._clock = Clock()
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._sends_control = False  # this protocol has packets that carry no message
+        # Asked once, because a call per packet would cost as much as half a delivery.
+        self._packs = type(core).further_messages_of is not Protocol.further_messages_of
 
     # Inputs
 
@@ -78,6 +80,8 @@ class Host:
         """Packets have arrived over the link from `peer`, in this order."""
         now_us = self._clock.now_us()
         self.held += len(packets)
+        if self._packs:
+            self.held += sum(len(self.core.further_messages_of(packet)) for packet in packets)
         if self.recorder is None:
             self._receive_fast(peer, packets, now_us)
         else:
@@ -118,7 +122,11 @@ class Host:
         for packet in packets:
             effects = core.receive(peer, packet, now_us)
             origin, number = core.message_of(packet) or (None, 0)
-            recorder.event(core.me, now_us, Kind.RECEIVE, origin, number, peer, *core.sizes(packet))
+            total_bytes, control_bytes = core.sizes(packet)
+            recorder.event(
+                core.me, now_us, Kind.RECEIVE, origin, number, peer,
+                total_bytes, control_bytes, self._further(packet),
+            )  # fmt: skip
             self._record(effects, now_us)
             self._carry_out(effects)
             if origin is None and not any(type(effect) is Discard for effect in effects):
@@ -225,6 +233,10 @@ class Host:
             self._sends_control = True
             self.held -= 1
 
+    def _further(self, packet: Packet) -> str | None:
+        """The ids of the messages that a packet carries besides its first, as the trace keeps them."""
+        return " ".join(map(str, self.core.further_messages_of(packet))) or None
+
     def _record(self, effects: Effects, now_us: int) -> None:
         """The rows of an input's effects, in order (the input's own row is written already)."""
         core, recorder = self.core, self.recorder
@@ -237,10 +249,11 @@ class Host:
             elif isinstance(effect, Send):
                 id_ = core.message_of(effect.packet)
                 total_bytes, control_bytes = core.sizes(effect.packet)
+                further = self._further(effect.packet)
                 for peer in effect.to:
                     event(
                         me, now_us, Kind.SEND, id_ and id_.origin, id_.number if id_ else 0, peer,
-                        total_bytes, control_bytes,
+                        total_bytes, control_bytes, further,
                     )  # fmt: skip
             elif isinstance(effect, Discard):
                 id_ = effect.id

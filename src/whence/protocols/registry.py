@@ -12,6 +12,7 @@ from whence.core.message import NodeId, Packet
 from whence.core.protocol import Protocol
 from whence.errors import ParameterError, UnknownProtocolError
 from whence.protocols.fifo import Fifo
+from whence.protocols.vcube import VCube
 from whence.protocols.vector import Vector
 
 
@@ -35,6 +36,7 @@ class ProtocolInfo:
     promises: Promises
     environment: str  # the world it is made for, in a few words
     summary: str
+    any_topology: bool = True  # False: it needs the links of a full mesh or of a hypercube
 
     @property
     def parameters(self) -> dict[str, Any]:
@@ -106,5 +108,16 @@ register(
         promises=Promises(causal=True, fifo=True, no_duplicates=True, complete=True),
         environment="a known group of moderate size; baseline",
         summary="vector-clock causal broadcast with delta compression",
+    )
+)
+register(
+    ProtocolInfo(
+        name="vcube",
+        make=VCube,
+        packet_type=VCube.packet_type,
+        promises=Promises(causal=True, fifo=True, no_duplicates=True, complete=True),
+        environment="a known group where any two nodes can talk; hundreds of broadcasting nodes",
+        summary="causal broadcast over one hypercube tree per source, related messages in one packet",
+        any_topology=False,
     )
 )

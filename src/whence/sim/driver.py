@@ -30,6 +30,7 @@ class About(NamedTuple):
     number: int
     total_bytes: int
     control_bytes: int
+    detail: str | None  # the ids of further messages in the packet
 
 
 class Host(Protocol):
@@ -99,8 +100,10 @@ class Driver:
         core = self.core
         if self._all:
             # A flooded packet arrives many times, and its sizes are the costliest part of a recorded step.
-            origin, number, total_bytes, control_bytes = about or self._about(packet)
-            self._event(self.name, time_us, _RECEIVE, origin, number, peer, total_bytes, control_bytes)
+            origin, number, total_bytes, control_bytes, detail = about or self._about(packet)
+            self._event(
+                self.name, time_us, _RECEIVE, origin, number, peer, total_bytes, control_bytes, detail
+            )
         clock = self._clock
         self._carry_out(
             core.receive(peer, packet, time_us if clock is None else clock.local(time_us)), time_us
@@ -188,14 +191,15 @@ class Driver:
         about = self._about(packet) if self._all or self._sized else None
         if self._all and about is not None:
             event, name = self._event, self.name
-            origin, number, total_bytes, control_bytes = about
+            origin, number, total_bytes, control_bytes, detail = about
             for peer in to:
-                event(name, time_us, _SEND, origin, number, peer, total_bytes, control_bytes)
+                event(name, time_us, _SEND, origin, number, peer, total_bytes, control_bytes, detail)
         self._host.send(self.index, to, packet, time_us, about)
 
     def _about(self, packet: Packet) -> About:
         origin, number = self.core.message_of(packet) or (None, 0)
-        return About(origin, number, *self.core.sizes(packet))
+        further = self.core.further_messages_of(packet)
+        return About(origin, number, *self.core.sizes(packet), " ".join(map(str, further)) or None)
 
 
 def _no_event(*_values: object) -> None:

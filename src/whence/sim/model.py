@@ -54,7 +54,13 @@ class Random(Tagged, frozen=True, kw_only=True, tag="random"):
     degree: Annotated[int, Meta(ge=1)]
 
 
-Topology: TypeAlias = Full | Ring | Grid | Random
+class Hypercube(Tagged, frozen=True, kw_only=True, tag="hypercube"):
+    """VCube's links: each node to the first of each of its clusters; all to node 0 if `rooted`."""
+
+    rooted: bool = False
+
+
+Topology: TypeAlias = Full | Ring | Grid | Random | Hypercube
 
 
 # Links
@@ -69,6 +75,7 @@ class Link(_Section, frozen=True, kw_only=True):
     fifo: bool = False  # a packet never arrives before one that was sent earlier on the same link
     service_us: Micros = 0  # time in the sender's queue, one packet after the other
     bandwidth_bytes_per_s: Count | None = None  # per link and direction
+    process_us: Micros = 0  # the receiver spends this on each packet; packets do not wait for each other
     retransmit_us: PositiveMicros | None = None  # a lost packet is sent again after this, until it arrives
 
 
@@ -84,6 +91,7 @@ class Override(_Section, frozen=True, kw_only=True):
     fifo: bool | None = None
     service_us: Micros | None = None
     bandwidth_bytes_per_s: Count | None = None
+    process_us: Micros | None = None
     retransmit_us: PositiveMicros | None = None
 
 

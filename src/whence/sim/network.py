@@ -1,8 +1,9 @@
 """The network: when each packet arrives, decided when it is sent.
 
 A packet waits in its sender's queue (`service_us` each, one after the other), takes its turn on the
-link (`bandwidth_bytes_per_s`), then travels for a drawn delay. An attempt fails if it is lost by
-chance, if the sender is down when it leaves, if the receiver is down when it arrives, or if a
+link (`bandwidth_bytes_per_s`), travels for a drawn delay, and is processed for `process_us`. An
+attempt fails if it is lost by chance, if the sender is down when it leaves, if the receiver is down
+when it arrives, or if a
 partition stands between the two at any moment of its way. On a link with `retransmit_us` a failed
 packet leaves again at the next multiple of that time at which the obstacle is gone, until it
 arrives; elsewhere it is lost. Retransmissions and duplicates are the network's own: they take no
@@ -20,11 +21,11 @@ from typing import Any, TypeAlias
 from whence.core.message import NodeId
 from whence.core.rng import chance, purpose, stream
 from whence.errors import InvariantError
-from whence.overlay import graphs
+from whence.overlay import graphs, hypercube
 from whence.overlay.graphs import Graph
 from whence.sim.distributions import Distribution, Draw, sampler
 from whence.sim.faults import NEVER_US, FaultPlan, Slowness, Windows
-from whence.sim.model import Full, Grid, Link, Override, Random, Ring, Scenario, node_names
+from whence.sim.model import Full, Grid, Hypercube, Link, Override, Random, Ring, Scenario, node_names
 from whence.sim.selection import scenario_error, select
 
 # (time_us, priority, node, source, counter, data): no two share the first five, so ties break on
@@ -61,6 +62,8 @@ def make_graph(scenario: Scenario) -> Graph:
             return graphs.ring(scenario.nodes)
         case Grid(columns=columns):
             return graphs.grid(scenario.nodes, columns)
+        case Hypercube(rooted=rooted):
+            return hypercube.complete(scenario.nodes).links(root=0 if rooted else None)
         case Random(degree=degree):
             return graphs.random_regular(scenario.nodes, degree, stream(scenario.seed, _TOPOLOGY))
 
@@ -176,7 +179,7 @@ class _Link:
         """Whether a delay is all that can happen to a packet."""
         spec = self.spec
         troubled = spec.loss or spec.duplicate or spec.fifo or spec.service_us or spec.bandwidth_bytes_per_s
-        return not (troubled or self.separated or self.down or self.slow)
+        return not (troubled or spec.process_us or self.separated or self.down or self.slow)
 
 
 def _plain_outlet(heap: list[Entry], source: int, links: _Links) -> Outlet:
@@ -258,7 +261,7 @@ class _Sender:
         while True:
             delay_us, is_lost = link.draw_attempt(count, copy, attempt)
             delay_us = _slowed(delay_us, depart_us, self.slow)
-            arrive_us = depart_us + _slowed(delay_us, depart_us + delay_us, link.slow)
+            arrive_us = depart_us + _slowed(delay_us, depart_us + delay_us, link.slow) + link.spec.process_us
             clear_us = self._obstacle(link, depart_us, arrive_us)
             if clear_us is None and not is_lost:
                 return arrive_us

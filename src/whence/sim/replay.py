@@ -41,7 +41,9 @@ EFFECTS = frozenset({Kind.SEND, Kind.DELIVER, Kind.EXPIRE, Kind.DISCARD})
 
 # One event as it is compared: kind, origin, number, peer, total_bytes, control_bytes, detail.
 Compared: TypeAlias = tuple[Kind, str | None, int, str | None, int, int, str | None]
-Parcels: TypeAlias = tuple[NodeId, NodeId, str | None, int, int, int]  # from, to, message, sizes
+Parcels: TypeAlias = tuple[
+    NodeId, NodeId, str | None, int, int, int, str | None
+]  # from, to, and what About has
 
 
 class Mismatch(msgspec.Struct, frozen=True, kw_only=True):
@@ -315,7 +317,7 @@ class _Replay:
 
 
 def _parcels(sender: NodeId, receiver: NodeId, row: Event) -> Parcels:
-    return sender, receiver, row.origin, row.number, row.total_bytes, row.control_bytes
+    return sender, receiver, row.origin, row.number, row.total_bytes, row.control_bytes, row.detail
 
 
 def _compared(row: Event) -> Compared:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -20,6 +21,9 @@ from whence.sim.model import Full, Scenario, node_names
 from whence.sim.network import link_specs
 from whence.sim.scenario import checked, run_id, to_dict
 from whence.trace.schema import Level, Manifest, PromisesMade, Recorder
+
+if TYPE_CHECKING:
+    from whence.trace.writer import TraceWriter
 
 WRITER = "sim"  # the name of the simulator among a trace's writers
 
@@ -105,27 +109,31 @@ def record_to(
     progress: Progress | None = None,
 ) -> tuple[RunResult, Manifest]:
     """As `simulate_to`, with the counters beside the manifest."""
-    from whence.trace.writer import TraceWriter
-
     scenario = checked(scenario)
     level = scenario.record.as_level() if level is None else level
-    writer = TraceWriter(
+    with open_writer(scenario, folder, level, overwrite=overwrite) as writer:
+        result = simulate(scenario, writer, level=level, make=make, check=check, progress=progress)
+        manifest = writer.close(promises=result.promises)
+    return result, manifest
+
+
+def open_writer(scenario: Scenario, folder: Path, level: Level, *, overwrite: bool = False) -> TraceWriter:
+    """A writer for the trace of a run of `scenario`; whoever ran it closes it with what it promised."""
+    from whence.trace.writer import TraceWriter
+
+    return TraceWriter(
         folder,
         run=run_id(scenario),
         writer=WRITER,
         protocol=scenario.protocol,
         parameters=to_dict(scenario),
         # Whether the run drains is known at its end; a run that is killed has promised nothing.
-        promises=_promises(scenario, complete=False),
+        promises=promises_made(scenario, complete=False),
         seed=scenario.seed,
         nodes=node_names(scenario.nodes),
         level=level,
         overwrite=overwrite,
     )
-    with writer:
-        result = simulate(scenario, writer, level=level, make=make, check=check, progress=progress)
-        manifest = writer.close(promises=result.promises)
-    return result, manifest
 
 
 def _registered(scenario: Scenario) -> Make:
@@ -148,7 +156,7 @@ def _result(engine: Engine) -> RunResult:
         protocol=scenario.protocol,
         nodes=scenario.nodes,
         seed=scenario.seed,
-        promises=_promises(scenario, complete=engine.drained and loses_nothing(engine)),
+        promises=promises_made(scenario, complete=engine.drained and loses_nothing(engine)),
         drained=engine.drained,
         final_us=engine.time_us,
         steps=engine.steps,
@@ -174,7 +182,7 @@ def _result(engine: Engine) -> RunResult:
 # Promises
 
 
-def _promises(scenario: Scenario, *, complete: bool) -> PromisesMade:
+def promises_made(scenario: Scenario, *, complete: bool) -> PromisesMade:
     """What the protocol promises, as far as this run's circumstances allow it."""
     promised = registry.lookup(scenario.protocol).promises
     return PromisesMade(

@@ -16,14 +16,34 @@ from whence.protocols import registry
 from whence.sim import distributions
 from whence.sim.distributions import Distribution, Tagged
 from whence.sim.faults import plan_faults
-from whence.sim.model import Burst, Full, Grid, Periodic, Random, Replies, Scenario, Workload, node_names
+from whence.sim.model import (
+    Burst,
+    Full,
+    Grid,
+    Hypercube,
+    Periodic,
+    Random,
+    Replies,
+    Scenario,
+    Workload,
+    node_names,
+)
 from whence.sim.network import link_specs, make_graph
 from whence.sim.selection import scenario_error, select
 
 LOSS_MAX = 0.99  # above, a retransmitting link tries hundreds of times per packet
 LINKS_MAX = 4_000_000
 REPLIES_MAX = 100_000  # expected replies to one message
-_OVERRIDABLE = ("delay", "loss", "duplicate", "fifo", "service_us", "bandwidth_bytes_per_s", "retransmit_us")
+_OVERRIDABLE = (
+    "delay",
+    "loss",
+    "duplicate",
+    "fifo",
+    "service_us",
+    "bandwidth_bytes_per_s",
+    "process_us",
+    "retransmit_us",
+)
 
 
 def validate(scenario: Scenario) -> None:
@@ -63,6 +83,8 @@ def _check_protocol(scenario: Scenario) -> None:
 
 def _check_topology(scenario: Scenario) -> None:
     nodes = scenario.nodes
+    if not registry.lookup(scenario.protocol).any_topology:
+        _check_tree_links(scenario)
     match scenario.topology:
         case Full() if nodes * (nodes - 1) > LINKS_MAX:
             raise scenario_error(
@@ -82,6 +104,19 @@ def _check_topology(scenario: Scenario) -> None:
             raise scenario_error(
                 "topology.columns", f"{nodes} nodes do not fill one row of {columns}", f"Use at most {nodes}"
             )
+
+
+def _check_tree_links(scenario: Scenario) -> None:
+    """The trees of a protocol go over links that a ring, a grid or a random graph does not have."""
+    topology = scenario.topology
+    if not isinstance(topology, Full | Hypercube):
+        raise scenario_error(
+            "topology", f"protocol {scenario.protocol!r} needs its trees' links", "Use full or hypercube"
+        )
+    if isinstance(topology, Hypercube) and not topology.rooted and scenario.params.get("tree") == "single":
+        raise scenario_error(
+            "topology.rooted", "the single tree needs links to its root", "Use rooted = true"
+        )
 
 
 # Links

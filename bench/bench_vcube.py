@@ -1,0 +1,127 @@
+"""VCube: the kernel beside the core, and how both grow (paper 000's model, all nodes broadcast, aggregation).
+
+Each point is a process of its own, so that its peak of memory is its own; rates are packets per second of
+CPU time. Compiling is not counted (the first run on a machine takes some 15 s for it). The core would
+take some twenty minutes for 4,096 nodes: it stops at 1,024, with --quick at 128.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import resource
+import subprocess
+import sys
+import time
+
+from whence.sim.distributions import Normal
+from whence.sim.model import Hypercube, Link, Scenario, Stop, Window
+
+KERNEL_NODES = [64, 128, 256, 512, 1024, 2048, 4096]
+CORE_NODES = [64, 128, 256, 512, 1024]
+QUICK_KERNEL_NODES = [64, 128, 256, 512, 1024]
+QUICK_CORE_NODES = [64, 128]
+SHORT_S = 0.3  # a run that is shorter is repeated with other seeds
+
+
+def scenario(nodes: int, seed: int) -> Scenario:
+    return Scenario(
+        nodes=nodes,
+        protocol="vcube",
+        seed=seed,
+        params={"size_model": "paper"},
+        topology=Hypercube(),
+        link=Link(delay=Normal(mean_us=100_000, deviation_us=25_000), service_us=1_000, process_us=1_000),
+        workloads=[Window(count=1, stop_us=500_000, payload_bytes=50)],
+        stop=Stop(duration_us=500_000),
+    )
+
+
+def peak_mb() -> float:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+def one_point(path: str, nodes: int) -> dict[str, float]:
+    """Run one point in this process; the memory before it (interpreter, numba) is reported apart."""
+    if path == "kernel":
+        from whence.kernels.vcube import run
+
+        def packets_of(seed: int) -> int:
+            return run(scenario(nodes, seed)).measures.packets
+
+        run(scenario(2, 1))  # compile, or load what is compiled
+    else:
+        from whence.sim.run import simulate
+
+        def packets_of(seed: int) -> int:
+            return simulate(scenario(nodes, seed)).packets
+
+    before_mb = peak_mb()
+    packets = seed = 0
+    begin_s = time.process_time()
+    while (taken_s := time.process_time() - begin_s) < SHORT_S:
+        seed += 1
+        packets += packets_of(seed)
+    return {
+        "packets": packets / seed,
+        "seconds": taken_s / seed,
+        "rate": packets / taken_s,
+        "before_mb": before_mb,
+        "peak_mb": peak_mb(),
+    }
+
+
+def measure(path: str, nodes: int) -> dict[str, float]:
+    command = [sys.executable, __file__, "--point", path, str(nodes)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    point: dict[str, float] = json.loads(done.stdout)
+    return point
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--point", nargs=2, metavar=("PATH", "NODES"))
+    options = parser.parse_args()
+    if options.point:
+        print(json.dumps(one_point(options.point[0], int(options.point[1]))))
+        return
+    core_nodes = QUICK_CORE_NODES if options.quick else CORE_NODES
+    measure("kernel", 2)  # whatever must be compiled is compiled here
+    print(f"{'nodes':>6} {'packets':>10} | {'kernel s':>9} {'packets/s':>10} {'peak MB':>8} | ", end="")
+    print(f"{'core s':>8} {'packets/s':>10} {'peak MB':>8} | {'kernel : core':>13}")
+    results = {}
+    for nodes in QUICK_KERNEL_NODES if options.quick else KERNEL_NODES:
+        kernel = measure("kernel", nodes)
+        core = measure("core", nodes) if nodes in core_nodes else None
+        results[nodes] = {"kernel": kernel} | ({"core": core} if core else {})
+        print(
+            f"{nodes:>6} {kernel['packets']:>10.0f} | {kernel['seconds']:>9.3f} {kernel['rate']:>10.0f}",
+            end="",
+        )
+        print(f" {kernel['peak_mb']:>8.0f} | ", end="")
+        if core:
+            print(f"{core['seconds']:>8.2f} {core['rate']:>10.0f} {core['peak_mb']:>8.0f} | ", end="")
+            print(f"{kernel['rate'] / core['rate']:>12.1f}x")
+        else:
+            print(f"{'-':>8} {'-':>10} {'-':>8} | {'-':>13}")
+    ratios = {
+        nodes: round(each["kernel"]["rate"] / each["core"]["rate"], 1)
+        for nodes, each in results.items()
+        if "core" in each
+    }
+    summary = {
+        "bench": "vcube",
+        "kernel_to_core": ratios,
+        "kernel_packets_per_s": {nodes: round(each["kernel"]["rate"]) for nodes, each in results.items()},
+        "kernel_seconds": {nodes: round(each["kernel"]["seconds"], 3) for nodes, each in results.items()},
+        "kernel_peak_mb": {nodes: round(each["kernel"]["peak_mb"]) for nodes, each in results.items()},
+        "core_packets_per_s": {
+            nodes: round(each["core"]["rate"]) for nodes, each in results.items() if "core" in each
+        },
+    }
+    print(json.dumps(summary))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,56 @@
+"""How kernels are compiled: numba without `fastmath`, so that floats keep their bits.
+
+Only the function that Python calls is cached on disk. Numba decides by a function's own file whether what it
+finds there is still right; for a function made of others, from other files, that would run yesterday's rules
+after an update. So the key of what is cached has the text of all kernels in it, and what it is made of is
+never cached by itself.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any, TypeVar, cast
+
+import numba
+import numpy.typing as npt
+
+Array = npt.NDArray[Any]
+F = TypeVar("F", bound=Callable[..., Any])
+
+# Functions that make no array need not count references to those they are given: counting would be most of
+# the work of a kernel that looks into twenty arrays in each step (VCube's is 7 times as fast without).
+_BARE = {"_nrt": False}
+_njit: Any = numba.njit  # its stubs do not know all of its options
+
+
+def bare(function: F) -> F:
+    """A function for kernels."""
+    return cast(F, _njit(**_BARE)(function))
+
+
+def inlined(function: F) -> F:
+    """As `bare`, and made part of its caller: to pass twenty arrays can cost more than the work itself."""
+    return cast(F, _njit(**_BARE, forceinline=True)(function))
+
+
+def cached(function: F) -> F:
+    """As `bare`, for a function that Python calls: compiled on its first call, or by an earlier process.
+
+    It must have `fingerprint()` in its closure, which numba takes for a part of the cache's key.
+    """
+    return cast(F, _njit(cache=True, **_BARE)(function))
+
+
+@cache
+def fingerprint() -> int:
+    """A number that changes with the text of any kernel, or of what they take constants from."""
+    package = Path(__file__).parents[1]
+    files = [*(package / "kernels").glob("*.py"), package / "core" / "sizes.py", package / "core" / "rng.py"]
+    files += [package / "protocols" / "vcube_wire.py", package / "trace" / "schema.py"]
+    digest = hashlib.sha256()
+    for file in sorted(files):
+        digest.update(file.read_bytes())
+    return int.from_bytes(digest.digest()[:7], "big") | 1

@@ -1,0 +1,240 @@
+"""The kernel gives what the core gives: every packet, every time, every delivery, every measure."""
+
+from __future__ import annotations
+
+import struct
+from collections import Counter
+
+import msgspec
+import numpy as np
+import pytest
+
+from support.vcube_runs import Rows, random_scenario, run_core
+from whence.core import rng
+from whence.errors import MisuseError
+from whence.kernels import dispatch, vcube, vcube_arrays, vcube_engine, vcube_tables
+from whence.kernels import rng as kernel_rng
+from whence.kernels.compile import fingerprint
+from whence.protocols import registry
+from whence.protocols.vcube import VCube
+from whence.sim.distributions import Constant, Exponential, Normal, Uniform, sampler
+from whence.sim.hashing import HashingRecorder
+from whence.sim.model import (
+    Crash,
+    Full,
+    Hypercube,
+    Link,
+    Override,
+    Random,
+    Record,
+    Replies,
+    Scenario,
+    Stop,
+    Window,
+)
+from whence.sim.run import simulate
+from whence.trace.schema import Level
+
+
+def compare(scenario: Scenario, *, check: bool = False) -> int:
+    """Hold one run of the kernel to the core's; answers how many packets there were."""
+    result, rows, measures = run_core(scenario, check=check)
+    outcome = vcube.run(scenario, level=Level.ALL, trail=True)
+    told = Rows()
+    vcube.record(outcome, told)
+    assert told.rows == rows
+    assert outcome.measures == measures
+    assert (outcome.steps, outcome.deliveries, outcome.drained) == (result.steps, result.deliveries, True)
+    assert result.undelivered == 0
+    assert outcome.trail is not None
+    came = outcome.trail.received_us >= 0
+    assert int((outcome.trail.received_us - outcome.trail.broadcast_us)[came].sum()) == measures.reception_us
+    assert int(came.sum()) == measures.receptions
+    return result.packets
+
+
+@pytest.mark.parametrize("part", range(10))
+def test_a_thousand_random_configurations(part):
+    packets = sum(compare(random_scenario(seed)) for seed in range(part * 100, part * 100 + 100))
+    assert packets > 10_000
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("part", range(10))
+def test_ten_thousand_more(part):
+    for seed in range(10_000 + part * 1000, 11_000 + part * 1000):
+        compare(random_scenario(seed), check=seed % 10 == 0)
+
+
+def paper(nodes: int, **params: object) -> Scenario:
+    """The paper's model (R0)."""
+    return Scenario(
+        nodes=nodes,
+        protocol="vcube",
+        params={"size_model": "paper", **params},
+        topology=Hypercube(rooted=True),
+        link=Link(delay=Normal(mean_us=100_000, deviation_us=25_000), service_us=1_000, process_us=1_000),
+        workloads=[Window(count=1, stop_us=500_000, payload_bytes=50)],
+        stop=Stop(duration_us=500_000),
+    )
+
+
+@pytest.mark.parametrize("nodes", [64, 100, 128])
+def test_the_papers_model(nodes):
+    compare(paper(nodes))
+    assert compare(paper(nodes, aggregate=False)) == nodes * (nodes - 1)
+    assert compare(paper(nodes, aggregate=False, tree="single")) == nodes * (nodes - 1) + nodes - 1
+
+
+def test_whatever_must_grow_grows(monkeypatch):
+    scenario = paper(64)
+    expected = vcube.run(scenario, level=Level.ALL)
+    monkeypatch.setattr(vcube_tables, "ROOM_MIN", 4)
+    grown: set[int] = set()
+    grow = vcube_arrays.grown
+    monkeypatch.setattr(vcube_arrays, "grown", lambda state, what: (grown.add(what), grow(state, what))[1])
+    outcome = vcube.run(scenario, level=Level.ALL)
+    assert grown == {
+        vcube_arrays.MORE_PACKETS,
+        vcube_arrays.MORE_CELLS,
+        vcube_arrays.MORE_PENDING,
+        vcube_arrays.MORE_DEPENDENCIES,
+        vcube_arrays.MORE_EVENTS,
+    }
+    assert outcome.measures == expected.measures
+    assert np.array_equal(outcome.events.rows, expected.events.rows)
+
+
+@pytest.mark.parametrize("span_us", [1, 1_000, 10**12])
+def test_a_bad_guess_of_the_run_time_changes_nothing_but_the_speed(monkeypatch, span_us):
+    scenario = paper(32)
+    expected = vcube.run(scenario, level=Level.ALL)
+    monkeypatch.setattr(vcube_tables, "guess_span_us", lambda *_: span_us)
+    outcome = vcube.run(scenario, level=Level.ALL)
+    assert np.array_equal(outcome.events.rows, expected.events.rows)
+
+
+def test_the_random_configurations_reach_every_branch():
+    seen: Counter[str] = Counter()
+    for seed in range(200):
+        scenario = random_scenario(seed)
+        measures = vcube.run(scenario).measures
+        split = vcube.run(without_mtu(scenario)).measures.packets < measures.packets
+        seen["aggregated"] += measures.aggregated_packets > 0
+        seen["split at the MTU"] += split
+        seen["several messages per node"] += measures.messages > scenario.nodes
+        seen["not a power of two"] += scenario.nodes.bit_count() > 1
+        seen["delayed"] += measures.delayed > 0
+        seen["queued"] += measures.queued_us > 0
+        seen[str(scenario.params["tree"])] += 1
+    assert min(seen.values()) >= 10, seen
+    assert len(seen) == 8
+
+
+def without_mtu(scenario: Scenario) -> Scenario:
+    return msgspec.structs.replace(scenario, params={**scenario.params, "mtu_bytes": 0})
+
+
+def test_the_trace_has_the_same_hash():
+    scenario = paper(24)
+    for level in (Level.MEASURES, Level.DELIVERIES, Level.ALL):
+        hashes = []
+        for run in (simulate, dispatch.simulate):
+            recorder = HashingRecorder()
+            run(scenario, recorder, level=level)
+            hashes.append(recorder.hexdigest())
+        assert hashes[0] == hashes[1]
+
+
+def test_what_is_cached_on_disk_is_named_by_the_text_of_all_kernels():
+    (cell,) = vcube_engine.advance.py_func.__closure__  # numba takes it for a part of the key
+    assert cell.cell_contents == fingerprint() > 0
+
+
+# Draws
+
+
+@pytest.mark.parametrize(
+    "distribution",
+    [
+        Constant(value_us=7),
+        Uniform(low_us=5, high_us=5),
+        Uniform(low_us=3, high_us=4_000_000_000),
+        Normal(mean_us=100_000, deviation_us=25_000),
+        Normal(mean_us=1_000, deviation_us=25_000),  # half of the draws are drawn again
+    ],
+)
+def test_delays_have_the_same_bits(distribution):
+    key = rng.stream(11, rng.purpose("link delay"), 3, 5)
+    draw, code = sampler(distribution), kernel_rng.delay_code(distribution)
+    assert code is not None
+    for index in range(25_000):
+        assert draw(key, index) == kernel_rng.draw(*code, np.uint64(key), index)
+
+
+def test_normal_quantiles_have_the_same_bits():
+    key = rng.stream(12, rng.purpose("quantiles"))
+    edges = [0.0, 2.0**-53, 1e-300, 1e-12, 0.075, 0.5, 0.925, 1.0 - 2.0**-53]
+    for probability in [*(rng.uniform(key, index) for index in range(100_000)), *edges]:
+        ours, theirs = kernel_rng.normal_quantile(probability), rng.normal_quantile(probability)
+        assert struct.pack("d", ours) == struct.pack("d", theirs)
+
+
+# Dispatch
+
+
+def test_dispatch_says_that_the_kernel_ran():
+    scenario = paper(16)
+    result, path = dispatch.simulate(scenario)
+    assert str(path) == "kernel: inside the kernel's tested envelope"
+    assert result == simulate(scenario)
+
+
+def changed(**changes: object) -> Scenario:
+    return msgspec.structs.replace(paper(4), **{"topology": Full()} | changes)
+
+
+@pytest.mark.parametrize(
+    ("scenario", "reason"),
+    [
+        (changed(protocol="vector", params={}), "no kernel for protocol 'vector'"),
+        (changed(link=Link(loss=0.1, retransmit_us=10)), "lose"),
+        (changed(link=Link(duplicate=0.1)), "duplicate"),
+        (changed(link=Link(fifo=True)), "FIFO"),
+        (changed(link=Link(bandwidth_bytes_per_s=1_000)), "bandwidth"),
+        (changed(faults=[Crash(nodes="n1", at_us=1, restart_us=2)]), "faults"),
+        (
+            changed(workloads=[Window(count=1, stop_us=9), Replies(probability=0.5)]),
+            "reply",
+        ),
+        (changed(stop=Stop(duration_us=500_000, drain=False)), "cut off"),
+    ],
+)
+def test_dispatch_says_why_the_core_ran(scenario, reason):
+    result, path = dispatch.simulate(scenario)
+    assert not path.kernel
+    assert reason in path.reason
+    assert result == simulate(scenario)
+
+
+def test_another_core_under_the_same_name_is_not_the_kernels(monkeypatch):
+    class Other(VCube):
+        pass
+
+    info = registry.lookup("vcube")
+    monkeypatch.setitem(registry._REGISTRY, "vcube", registry.ProtocolInfo(**vars(info) | {"make": Other}))
+    path = dispatch.choose(paper(4))
+    assert not path.kernel
+    assert "Other" in path.reason
+
+
+def test_the_kernel_refuses_what_it_cannot_run():
+    assert "topology" in str(vcube.refusal(changed(topology=Random(degree=3))))
+    assert "nodes" in str(vcube.refusal(changed(nodes=100_000, topology=Hypercube())))
+    assert "sampled" in str(vcube.refusal(changed(record=Record(sample_every_us=5))))
+    assert "differ" in str(vcube.refusal(changed(overrides=[Override(loss=0.5)])))
+    assert "delay" in str(vcube.refusal(changed(link=Link(delay=Exponential(mean_us=5)))))
+    with pytest.raises(MisuseError, match="FIFO"):
+        vcube.run(changed(link=Link(fifo=True)))
+    with pytest.raises(MisuseError, match="no events"):
+        vcube.record(vcube.run(paper(2)), Rows())

@@ -1,0 +1,92 @@
+"""VCube under any order of events: exactly once, in causal order, whatever the size of the group.
+
+The judge is an oracle of sets (`VCubeNet.problems`), which shares nothing with the core.
+"""
+
+from __future__ import annotations
+
+import random
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import settings
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from support.vcube_net import CoreNet, drive
+
+PARAMS = [
+    {},
+    {"aggregate": False},
+    {"tree": "single"},
+    {"tree": "single", "aggregate": False},
+    {"mtu_bytes": 60},
+    {"mtu_bytes": 0, "size_model": "paper"},
+]
+
+
+class VCubeMachine(RuleBasedStateMachine):
+    """Broadcasts, arrivals in any order, copies and restarts."""
+
+    @initialize(count=st.integers(min_value=1, max_value=9), params=st.sampled_from(PARAMS))
+    def start(self, count: int, params: dict[str, object]) -> None:
+        self.net = CoreNet(count, **params)
+
+    @rule(node=st.integers(min_value=0, max_value=8))
+    def broadcast(self, node: int) -> None:
+        self.net.broadcast(node % self.net.count)
+
+    @rule(pick=st.integers(min_value=0), keep=st.booleans())
+    @precondition(lambda self: self.net.flying)
+    def arrive(self, pick: int, keep: bool) -> None:
+        self.net.arrive(pick % len(self.net.flying), keep=keep)
+
+    @rule(node=st.integers(min_value=0, max_value=8))
+    def restart(self, node: int) -> None:
+        self.net.restart(node % self.net.count)
+
+    @invariant()
+    def nothing_is_wrong(self) -> None:
+        if not hasattr(self, "net"):
+            return
+        assert self.net.problems() <= {"missing"}
+        self.net.check()
+        for node, core in enumerate(self.net.cores):
+            for waiting in core.explain():
+                delivered = set(self.net.delivered[node])
+                ids = {f"{core.index[id_.origin]}:{id_.number}" for id_ in waiting.missing}
+                assert ids
+                assert not ids & delivered
+
+    def teardown(self) -> None:
+        if not hasattr(self, "net"):
+            return
+        self.net.settle()
+        assert self.net.problems() == set()
+        assert not any(core.pending for core in self.net.cores), "nothing waits when all is quiet"
+
+
+def test_machine():
+    case = VCubeMachine.TestCase
+    case.settings = settings(max_examples=300, stateful_step_count=40, deadline=None)
+    case("runTest").runTest()
+
+
+def one_run(seed: int) -> int:
+    draw = random.Random(seed)
+    net = CoreNet(draw.choice([1, 2, 3, 4, 5, 6, 7, 8, 9, 11, 13, 16, 17]), **draw.choice(PARAMS))
+    drive(net, seed, replies=draw.random() < 0.5, copies=draw.random() < 0.5)
+    assert net.problems() == set(), seed
+    net.check()
+    assert not any(core.pending for core in net.cores)
+    return sum(len(fly) for fly in net.delivered)
+
+
+@pytest.mark.parametrize("part", range(4))
+def test_a_thousand_random_runs(part):
+    assert sum(one_run(seed) for seed in range(part * 250, part * 250 + 250)) > 10_000
+
+
+@pytest.mark.slow
+def test_ten_thousand_more():
+    for seed in range(1_000, 11_000):
+        one_run(seed)
