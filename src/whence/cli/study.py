@@ -16,6 +16,7 @@ from whence.studies import registry
 
 if TYPE_CHECKING:
     from whence.studies.base import Cell, Table
+    from whence.studies.expect import Expectation
     from whence.studies.results import StudyResult
 
 EXIT_DIFFERS = 1
@@ -142,19 +143,24 @@ def _numeric(table: Table, at: int) -> bool:
     return not all(isinstance(row[at], str) for row in table.rows)
 
 
+def _style(one: Expectation) -> str:
+    from whence.studies.expect import Verdict
+
+    return "green" if one.verdict is Verdict.REPRODUCED else "bold red" if one.demanded else "yellow"
+
+
 def _show(result: StudyResult, page: Path, seconds: float) -> None:
     from rich.text import Text
 
     from whence.cli import console
     from whence.report.format import number
-    from whence.studies.expect import Verdict
 
     rows = [
         [
             one.name,
             f"{one.relation.value} {number(one.expected)} {one.unit}".rstrip(),
             number(one.measured),
-            Text(one.verdict.value, style="green" if one.verdict is Verdict.REPRODUCED else "bold red"),
+            Text(one.words, style=_style(one)),
         ]
         for one in result.expectations
     ]

@@ -59,6 +59,8 @@ def render(result: StudyResult, *, date: str, links: Mapping[str, str] | None = 
     environment.filters["interval"] = lambda value: with_interval(value.mean, value.half)
     environment.tests["estimate"] = lambda value: isinstance(value, Estimate)
     environment.tests["numeric"] = _numeric
+    environment.tests["of_numbers"] = _of_numbers
+    environment.tests["of_words"] = _of_words
     rows = result.results.rows
     common, varying = parameters.split([row.parameters for row in rows])
     return environment.get_template("study.html").render(
@@ -70,6 +72,7 @@ def render(result: StudyResult, *, date: str, links: Mapping[str, str] | None = 
         expectations=[_expectation(one) for one in result.expectations],
         groups=groups(result),
         runs=[(row, *verdict(row), parameters.assignments(varying[at])) for at, row in enumerate(rows)],
+        unseen=sum(not row.judged for row in rows),
         kinds=KINDS,
         counts=counts,
         common=parameters.assignments(common),
@@ -81,15 +84,29 @@ def _numeric(value: object) -> bool:
     return isinstance(value, int | float | Estimate) and not isinstance(value, bool)
 
 
+def _of_numbers(at: int, table: Table) -> bool:
+    """Whether a column (not the first, which names the row) holds numbers, some of which may be absent."""
+    return at > 0 and not any(isinstance(row[at], str | bool) for row in table.rows)
+
+
+def _of_words(table: Table) -> bool:
+    return not any(_of_numbers(at, table) for at in range(len(table.columns)))
+
+
 def tiles(result: StudyResult) -> list[Tile]:
     """How much was done, and how it ended."""
     rows = result.results.rows
     good = sum(one.verdict is Verdict.REPRODUCED for one in result.expectations)
-    kept = sum(row.ok for row in rows)
-    deliveries = sum(int(row.verdict["deliveries"]) for row in rows)
+    judged = [row for row in rows if row.judged]
+    kept = sum(row.ok for row in judged)
+    deliveries = sum(int(row.verdict["deliveries"]) for row in judged)
     return [
         Tile(f"{good} of {len(result.expectations)}", "expectations reproduced", _tone(result.holds)),
-        Tile(f"{kept} of {len(rows)}", "runs keep every promise", _tone(kept == len(rows))),
+        Tile(
+            f"{kept} of {len(judged)}",
+            "runs keep every promise" if len(judged) == len(rows) else "traced runs keep every promise",
+            _tone(kept == len(judged)),
+        ),
         Tile(number(len(rows) + len(result.failures)), "simulated runs"),
         Tile(number(deliveries), "deliveries judged"),
         Tile(seconds(sum(result.seconds.values())), "from start to report"),
@@ -120,19 +137,21 @@ def _expectation(one: Expectation) -> dict[str, Any]:
         "difference": MISSING if difference is None else ("+" if difference > 0 else "") + number(difference),
         "tolerance": str(one.tolerance),
         "source": one.source,
-        "verdict": one.verdict.value if one.demanded else f"{one.verdict.value} (not demanded)",
+        "verdict": one.words,
         "tone": "good" if one.verdict is Verdict.REPRODUCED else "bad" if one.demanded else "warn",
     }
 
 
 def counts(row: Row) -> dict[str, int]:
     """The verifier's exact counts of one run, every kind named."""
-    found = row.verdict["counts"]
+    found = row.verdict.get("counts", {})
     return {kind: int(found.get(kind, 0)) for kind in KINDS}
 
 
 def verdict(row: Row) -> tuple[str, str]:
     """The verdict on one run in words, and its tone: what was not promised is no fault."""
+    if not row.judged:
+        return "no trace", "none"
     found = {kind: count for kind, count in counts(row).items() if count}
     if not row.ok:
         return "broken", "bad"
@@ -142,9 +161,9 @@ def verdict(row: Row) -> tuple[str, str]:
 
 
 def groups(result: StudyResult) -> list[dict[str, Any]]:
-    """The verdicts summed over the repetitions of each point."""
+    """The verdicts summed over the repetitions of each point, as far as they have been judged."""
     made: dict[tuple[Any, ...], dict[str, Any]] = {}
-    for row in result.results.rows:
+    for row in (row for row in result.results.rows if row.judged):
         labels = {name: at for name, at in row.labels.items() if name != result.results.repetition}
         group = made.setdefault(
             tuple(labels.items()),

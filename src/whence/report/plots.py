@@ -27,6 +27,7 @@ _MARKERS = ("o", "s", "^", "D", "v", "P")
 _DASHES: tuple[Any, ...] = ("-", (0, (5, 2)), (0, (1.5, 1.5)), (0, (7, 2, 1.5, 2)), (0, (3, 1)), "-")
 
 _PANEL_INCHES = (5.1, 3.0)
+_PANEL_PIXELS = 600  # at the most, on a page
 _SETTINGS: Any = {
     "svg.fonttype": "none",  # text stays text: it can be selected, searched and read aloud
     "text.parse_math": False,  # a dollar sign is a dollar sign
@@ -63,8 +64,9 @@ def svg(figure: Figure) -> str:
         if len(labels) > 1:
             lines = {line.get_label(): line for axes in all_axes for line in axes.containers}
             handles = [lines[label] for label in labels]
+            columns = min(SERIES_MAX, 3 * len(figure.panels))  # more would be wider than the drawing
             canvas.legend(
-                handles, labels, loc="outside upper center", ncols=SERIES_MAX, handlelength=3.5, frameon=False
+                handles, labels, loc="outside upper center", ncols=columns, handlelength=3.5, frameon=False
             )
         text = io.StringIO()
         unnamed = dict.fromkeys(("Date", "Creator", "Format", "Type"))
@@ -93,7 +95,7 @@ def _draw(axes: Axes, panel: Panel, labels: list[str]) -> None:
             label=series.label,
             color=_SERIES[role],
             marker=_MARKERS[role],
-            linestyle=_DASHES[role],
+            linestyle=_DASHES[role] if series.joined else "none",
             markersize=5,
             linewidth=1.8,
             elinewidth=1.1,
@@ -105,9 +107,12 @@ def _draw(axes: Axes, panel: Panel, labels: list[str]) -> None:
     if panel.x_log2:
         _log2_axis(axes, panel)
     if panel.y_log:
-        axes.set_yscale("log")
+        _log_y_axis(axes, panel)
     else:
-        axes.set_ylim(bottom=0)
+        if all(one.mean >= 0 for series in panel.series for one in series.y):
+            axes.set_ylim(bottom=0)
+        else:
+            axes.axhline(0, color=_SOFT, linewidth=0.8)
         axes.ticklabel_format(axis="y", style="plain", useOffset=False)
     axes.set(title=panel.title, xlabel=panel.x_label, ylabel=panel.y_label)
     axes.grid(visible=True, axis="y")
@@ -129,6 +134,20 @@ def _log2_axis(axes: Axes, panel: Panel) -> None:
     axes.minorticks_off()
 
 
+def _log_y_axis(axes: Axes, panel: Panel) -> None:
+    """Plain numbers at 1, 2, 5, 10 ...: matplotlib's own labels are formulas."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+    axes.set_yscale("log")
+    positive = [one.mean for series in panel.series for one in series.y if one.mean > 0]
+    if positive:  # an interval that reaches down to zero must not set the scale
+        axes.set_ylim(bottom=min(positive) / 2)
+    low, high = axes.get_ylim()
+    axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if high < 1000 * low else (1,)))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: number(value)))
+    axes.yaxis.set_minor_formatter(NullFormatter())
+
+
 def _inline(text: str, figure: Figure) -> str:
     """Matplotlib's file as an element of a page: roles for colours, the page's font, ids of its own."""
     text = text[text.index("<svg") :]
@@ -140,7 +159,10 @@ def _inline(text: str, figure: Figure) -> str:
     text = re.sub(r' xmlns(:xlink)?="[^"]*"', "", text).replace("xlink:href", "href")
     # Without a size of its own the drawing takes the width of its column, and its shape from viewBox.
     text = re.sub(r' (width|height)="[\d.]+pt"', "", text, count=2)
-    return text.replace("<svg", f'<svg role="img" aria-label="{escape(alternative(figure))}"', 1).strip()
+    # One panel alone would be drawn twice as large as one of two.
+    width = f"max-width: {_PANEL_PIXELS * len(figure.panels)}px"
+    described = f'<svg style="{width}" role="img" aria-label="{escape(alternative(figure))}"'
+    return text.replace("<svg", described, 1).strip()
 
 
 def alternative(figure: Figure) -> str:

@@ -10,10 +10,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import inf
 
+from whence.kernels import dispatch
 from whence.sim import model
 from whence.sim.scenario import Scenario
 
 STEPS_PER_SECOND = 30_000.0
+KERNEL_STEPS_PER_SECOND = 500_000.0
+KERNEL_RUN_SECONDS = 0.02  # to set it up, and to write a trace folder
 TASK_SECONDS_MAX = 2.0  # of estimated work for runs that share a task
 TASK_SECONDS_MIN = 0.2
 TASKS_PER_CORE = 4  # enough to even out wrong estimates
@@ -30,7 +33,10 @@ def estimate_seconds(scenario: Scenario) -> float:
             fan_out = load.probability * _count(load.senders, scenario.nodes)
             answers = sum(first * fan_out**depth for depth in range(1, min(load.depth, 8) + 1))
             total += min(answers, (load.count or inf) * _count(load.senders, scenario.nodes))
-    return (total * (1 + _packets(scenario))) / STEPS_PER_SECOND
+    steps = total * (1 + _packets(scenario))
+    if dispatch.choose(scenario).kernel:
+        return KERNEL_RUN_SECONDS + steps / KERNEL_STEPS_PER_SECOND
+    return steps / STEPS_PER_SECOND
 
 
 def _broadcasts(load: model.Workload, scenario: Scenario) -> float:
@@ -47,7 +53,7 @@ def _broadcasts(load: model.Workload, scenario: Scenario) -> float:
 def _packets(scenario: Scenario) -> float:
     """Packets per broadcast: one over each direction of each link, if everybody passes it on."""
     nodes, topology = scenario.nodes, scenario.topology
-    if scenario.params.get("relay") is False:
+    if scenario.params.get("relay") is False or scenario.protocol == "vcube":  # over a tree, at the most
         return nodes
     if isinstance(topology, model.Full):
         return nodes * nodes

@@ -1,6 +1,6 @@
 """One run of a sweep on disk: claimed, simulated, and then either finished or failed.
 
-    OUT/run=<id>/          a finished run: its trace and status.json
+    OUT/run=<id>/          a finished run: its trace, measures.json if a kernel ran it, and status.json
     OUT/_failed/<id>.json  what went wrong, of a run that failed
     OUT/_running/<id>.<k>/ attempt k at a run, so far
 
@@ -20,7 +20,7 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from whence.sim.run import simulate_to
+from whence.kernels.recording import simulate_to
 from whence.sim.scenario import Scenario, from_dict
 from whence.trace.schema import Level, Manifest
 
@@ -28,7 +28,7 @@ STATUS_FILE = "status.json"
 RUNNING, FAILED = "_running", "_failed"
 ATTEMPTS_MAX = 2  # a run that has killed its worker twice is not given a third
 
-# Simulates a scenario, at a level or at its own, and writes the trace: `simulate_to`, or a test's own.
+# Simulates a scenario, at a level or at its own, and writes the trace: `simulate_to`, or a study's own.
 Runner: TypeAlias = Callable[[Scenario, Path, Level | None], Manifest]
 
 

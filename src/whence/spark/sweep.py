@@ -58,7 +58,8 @@ def sweep(
     """Run every scenario that is not finished in `out_folder`; the statuses in the order given.
 
     Equal scenarios are one run. `level` overrides what the scenarios themselves say about recording; a
-    finished run that recorded less is done again. `runner` replaces the simulator (for tests).
+    finished run that recorded less is done again. `runner` replaces the simulator, for a study that
+    measures more, or for a test; the workers must be able to import it.
     """
     out = Path(out_folder).resolve()
     wanted: dict[str, Scenario] = {run_id(scenario): scenario for scenario in scenarios}

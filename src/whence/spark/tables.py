@@ -7,16 +7,18 @@ record what the measure needs, never zero.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from whence.errors import SchemaError, missing_extra
 from whence.trace.reader import Trace, open_trace
+from whence.trace.schema import Kind
 
 try:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql import functions as F
+    from pyspark.sql.pandas.types import to_arrow_schema
     from pyspark.sql.types import (
         ArrayType,
         BooleanType,
@@ -34,6 +36,8 @@ except ImportError as error:
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
+
+    from whence.trace.measures import Value
 
 _TYPES: dict[str, DataType] = {
     "string": StringType(),
@@ -93,6 +97,22 @@ STATUS = _table(
         "error": "string",
     }
 )
+# What kernels counted while they ran: a number, or one place of a list or a histogram.
+MEASURED = _table({"run": "string", "measure": "string", "place": "bigint", "value": "bigint"})
+# What one node packed into its packets.
+PACKING = _table(
+    {
+        "run": "string",
+        "node": "string",
+        "packets": "bigint",
+        "copies": "bigint",
+        "aggregated_packets": "bigint",
+        "aggregated_copies": "bigint",
+        "messages_max": "bigint",
+    }
+)
+# What one message depends on.
+DEPENDENCIES = _table({"run": "string", "origin": "string", "number": "bigint", "dependencies": "bigint"})
 # One message at one node other than its origin.
 LATENCY = _table(
     {
@@ -210,6 +230,42 @@ def read_manifests(
     return spark.createDataFrame(rows, MANIFESTS)
 
 
+def read_measured(spark: SparkSession, folder: Path | str, runs: Collection[str] | None = None) -> DataFrame:
+    """MEASURED: the `measures.json` of a sweep's runs, of all or of those named, in rows.
+
+    The files are read on the workers, which share the sweep's storage. A run that no kernel ran has no row.
+    """
+    import pyarrow as pa
+
+    from whence.trace.measures import read_measures
+
+    out = Path(folder).resolve()
+    names = sorted({path.name.removeprefix("run=") for path in out.glob("run=*")} if runs is None else runs)
+
+    def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            found = (read_measures(out / f"run={run}") for run in batch.column(0).to_pylist())
+            rows = [
+                {"run": one.run, "measure": name, "place": place, "value": value}
+                for one in found
+                if one is not None
+                for name, values in one.measures.items()
+                for place, value in _places(values)
+            ]
+            yield pa.RecordBatch.from_pylist(rows, schema=to_arrow_schema(MEASURED))
+
+    return spark.createDataFrame([(name,) for name in names], "run string").mapInArrow(read, MEASURED)
+
+
+def _places(values: Value) -> Iterator[tuple[int | None, int]]:
+    if isinstance(values, int):
+        yield None, values
+    elif isinstance(values, list):
+        yield from enumerate(values)
+    else:
+        yield from ((int(place), value) for place, value in values.items())
+
+
 def flatten(segments: DataFrame) -> DataFrame:
     """The EVENTS view of packed SEGMENTS: one row per event, names resolved."""
     require(segments, SEGMENTS, "segments")
@@ -227,4 +283,27 @@ def flatten(segments: DataFrame) -> DataFrame:
         "event.total_bytes",
         "event.control_bytes",
         "event.detail",
+    )
+
+
+def carried(events: DataFrame) -> DataFrame:
+    """EVENTS in which each message that a packet carries has a row of its own.
+
+    A packet with several messages is one SEND and one RECEIVE row: the first message in `origin` and
+    `number`, the ids of the others in `detail`, separated by blanks (docs/trace-format.md).
+    """
+    first = F.struct("origin", "number")
+    others = F.transform(
+        F.split("detail", " "),
+        lambda id_: F.struct(
+            # A node's name may have a colon in it, a number has none.
+            F.regexp_replace(id_, ":[0-9]+$", "").alias("origin"),
+            F.substring_index(id_, ":", -1).cast("bigint").alias("number"),
+        ),
+    )
+    several = F.col("kind").isin(Kind.SEND, Kind.RECEIVE) & F.col("detail").isNotNull()
+    messages = F.when(several, F.concat(F.array(first), others)).otherwise(F.array(first))
+    rest = [name for name in events.columns if name not in ("origin", "number")]
+    return events.select(*rest, F.explode(messages).alias("message")).select(
+        *(f"message.{name}" if name in ("origin", "number") else name for name in events.columns)
     )

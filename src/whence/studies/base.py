@@ -8,7 +8,7 @@ demand of all (`tables`, `figures`, `expectations`, `findings`). It draws nothin
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, TypeAlias
 
@@ -17,6 +17,7 @@ from whence.studies.expect import Expectation
 
 if TYPE_CHECKING:
     from whence.sim.scenario import Scenario
+    from whence.spark.runs import Runner
     from whence.studies.results import Results, Row
 
 Label: TypeAlias = str | int | float
@@ -54,6 +55,7 @@ class Series:
     label: str
     x: tuple[float | str, ...]  # strings make the axis one of categories
     y: tuple[Estimate, ...]
+    joined: bool = True  # False: single points, between which nothing is known
 
     def __post_init__(self) -> None:
         if len(self.x) != len(self.y):
@@ -96,8 +98,19 @@ class Study(ABC):
     def grid(self, scale: str) -> list[Point]:
         """Every run of that scale, each with labels of its own."""
 
+    def preparation(self) -> Callable[[], None] | None:
+        """What must be done once on this machine before the first run, as compiling a kernel."""
+        return None
+
+    def runner(self) -> Runner | None:
+        """What simulates a run instead of the sweep's own way, for a study that measures more.
+
+        Workers import it: it must be a function of a module, not of a class or another function.
+        """
+        return None
+
     def derive(self, row: Row) -> Mapping[str, float | None]:
-        """Measures of one run that follow from what Spark and the verifier measured."""
+        """Measures of one run that follow from what Spark, the verifier and a kernel measured."""
         return {}
 
     @abstractmethod

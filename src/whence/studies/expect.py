@@ -82,6 +82,12 @@ class Expectation:
         return Verdict.REPRODUCED if holds else Verdict.DIFFERS
 
     @property
+    def words(self) -> str:
+        """The verdict as a page says it: what is not demanded and differs was not reproduced."""
+        is_given_up = not self.demanded and self.verdict is Verdict.DIFFERS
+        return "not reproduced" if is_given_up else self.verdict.value
+
+    @property
     def failed(self) -> bool:
         """Demanded, and not so."""
         return self.demanded and self.verdict is Verdict.DIFFERS

@@ -19,6 +19,10 @@ class Entry(NamedTuple):
 
 STUDIES = {
     "demo": Entry("whence.studies.demo:Demo", "FIFO against vector clocks: what order costs, what it saves."),
+    "vcube": Entry(
+        "whence.studies.vcube:VCubeStudy",
+        "Paper 000, VCube: aggregation on a hypercube, every table and figure.",
+    ),
 }
 
 

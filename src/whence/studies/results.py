@@ -20,12 +20,18 @@ class Row:
     labels: Mapping[str, Label]
     parameters: Mapping[str, Any]  # the scenario: everything needed to repeat the run
     measures: Mapping[str, float | None]
-    verdict: Mapping[str, Any]  # the verifier's RunReport as plain data
+    verdict: Mapping[str, Any]  # the verifier's RunReport as plain data; empty if the run kept no trace
+    counted: Mapping[str, Any] = field(default_factory=dict)  # by a kernel: its measures.json
+
+    @property
+    def judged(self) -> bool:
+        """Whether the verifier has seen the run."""
+        return bool(self.verdict)
 
     @property
     def ok(self) -> bool:
-        """Whether nothing that the protocol promises is broken."""
-        return bool(self.verdict["ok"])
+        """Whether the verifier has seen the run, and nothing that the protocol promises is broken."""
+        return bool(self.verdict and self.verdict["ok"])
 
     def measure(self, name: str) -> float:
         """A measure that must be there."""

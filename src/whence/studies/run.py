@@ -4,6 +4,8 @@
     save.save(result, folder); report.html.write(result, folder / "report.html", ...)
 
 The traces stay in `<folder>/traces/run=<id>`: a study that was interrupted goes on where it stopped.
+A run that records measures only is known by what its kernel counted (`whence.trace.measures`); the verifier
+judges all others.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
@@ -97,8 +100,12 @@ def run_study(
     check_grid(study, points)
     traces = folder / TRACES
     phases = _Phases(watch)
+    prepare = study.preparation()
+    if prepare is not None:
+        with phases.phase("prepare"):
+            prepare()
     with phases.phase("simulate", len(points)) as bar:
-        ended = _sweep(spark, points, traces, bar)
+        ended = _sweep(spark, study, points, traces, bar)
     failures = tuple(
         Failure(status.run, point.labels, status.error or "no reason was given")
         for status, point in ended
@@ -111,12 +118,16 @@ def run_study(
             failures[0].error.strip().splitlines()[-1],
             "Mend the first run, then repeat",
         )
+    counted = _counted(traces, done)
     with phases.phase("verify"):
-        trace = _open(traces, list(done))
-        verdicts = _verify(spark, trace)
+        traced = _open(traces, done)
+        verdicts = _verify(spark, traced)
     with phases.phase("measure"):
-        measures = _measure(spark, trace)
-    rows = [_row(study, run, point, measures[run], verdicts[run]) for run, point in done.items()]
+        measures = _measure(spark, _unmeasured(traced, counted))
+    rows = [
+        _row(study, run, point, measures.get(run, {}), verdicts.get(run, {}), counted.get(run, {}))
+        for run, point in done.items()
+    ]
     results = Results(tuple(rows), study.repetition)
     found = witness.pick(results.rows)
     told = witness.tell(*found, traces / f"run={found[0].run}") if found else None
@@ -142,31 +153,76 @@ def run_study(
 
 
 def _sweep(
-    spark: SparkSession, points: Sequence[Point], traces: Path, bar: Bar
+    spark: SparkSession, study: Study, points: Sequence[Point], traces: Path, bar: Bar
 ) -> list[tuple[RunStatus, Point]]:
     """How each point ended, in the order of the grid."""
     from whence.sim.scenario import run_id
     from whence.spark.sweep import sweep
 
     scenarios = [point.scenario for point in points]
-    statuses = sweep(spark, scenarios, traces, progress=lambda done, total: bar.update(done))
+    statuses = sweep(
+        spark,
+        scenarios,
+        traces,
+        progress=lambda done, total: bar.update(done),
+        runner=study.runner(),
+    )
     by_run = {status.run: status for status in statuses}
     return [(by_run[run_id(point.scenario)], point) for point in points]
 
 
-def _open(traces: Path, runs: Sequence[str]) -> Trace:
-    """The traces of these runs; the folder may hold others, of another scale or an older grid."""
-    from whence.trace.reader import Trace, open_trace
+def _counted(traces: Path, done: Mapping[str, Point]) -> dict[str, Mapping[str, Any]]:
+    """What kernels counted in these runs; a run without a trace must have it."""
+    from whence.trace.measures import read_measures
+    from whence.trace.schema import Level
 
-    wanted = set(runs)
-    found = open_trace(traces)
-    return Trace(found.path, [source for source in found.sources if source.manifest.run in wanted], [])
+    found: dict[str, Mapping[str, Any]] = {}
+    for run, point in done.items():
+        own = read_measures(traces / f"run={run}")
+        if own is not None:
+            found[run] = own.measures
+        elif point.scenario.record.as_level() is Level.MEASURES:
+            raise DataError(
+                f"run {run} in {traces}",
+                "it recorded measures only, and there are none: no kernel ran it, or they were removed",
+                "Install the kernels' needs (pip install 'whence[lab]'), remove the run's folder, and repeat",
+            )
+    return found
+
+
+def _open(traces: Path, done: Mapping[str, Point]) -> Trace:
+    """The traces that these runs left; the folder may hold others, of another scale or an older grid.
+
+    A run that recorded measures only has nothing to be judged by.
+    """
+    from whence.trace.reader import Trace, open_trace
+    from whence.trace.schema import Level
+
+    wanted = [run for run, point in done.items() if point.scenario.record.as_level() > Level.MEASURES]
+    opened = (open_trace(traces / f"run={run}") for run in sorted(wanted))
+    return Trace(traces, [source for trace in opened for source in trace.sources], [])
+
+
+def _unmeasured(traced: Trace, counted: Mapping[str, Any]) -> Trace:
+    """The traces to measure: all that hold every event, and of the others those that no kernel measured."""
+    from whence.trace.reader import Trace
+    from whence.trace.schema import Level
+
+    every_event = Level.ALL.name.lower()
+    sources = [
+        source
+        for source in traced.sources
+        if source.manifest.level == every_event or source.manifest.run not in counted
+    ]
+    return Trace(traced.path, sources, [])
 
 
 def _verify(spark: SparkSession, trace: Trace) -> dict[str, Mapping[str, Any]]:
     """The verifier's report on each run, as plain data."""
     from whence.spark.verify import verify_folder
 
+    if not trace.runs:
+        return {}
     return {report.run: msgspec.to_builtins(report) for report in verify_folder(spark, trace)}
 
 
@@ -175,6 +231,8 @@ def _measure(spark: SparkSession, trace: Trace) -> dict[str, Mapping[str, float 
     from whence.spark.metrics.summary import summary
     from whence.spark.tables import flatten, read_segments
 
+    if not trace.runs:
+        return {}
     lines = (line.asDict() for line in summary(flatten(read_segments(spark, trace))).collect())
     return {line.pop("run"): line for line in lines}
 
@@ -185,13 +243,14 @@ def _row(
     point: Point,
     measures: Mapping[str, float | None],
     verdict: Mapping[str, Any],
+    counted: Mapping[str, Any],
 ) -> Row:
     """A run with all its measures: Spark's, the verifier's counts, and what the study derives."""
     from whence.sim.scenario import to_dict
 
-    plain = Row(run, point.labels, to_dict(point.scenario), {**measures, **verdict["counts"]}, verdict)
-    derived = study.derive(plain)
-    return Row(run, plain.labels, plain.parameters, {**plain.measures, **derived}, verdict)
+    known = {**measures, **verdict.get("counts", {})}
+    plain = Row(run, point.labels, to_dict(point.scenario), known, verdict, counted)
+    return replace(plain, measures={**known, **study.derive(plain)})
 
 
 def _finished(points: Sequence[Point], failures: Sequence[Failure]) -> Expectation:

@@ -72,5 +72,6 @@ def save(result: StudyResult, folder: Path) -> list[Path]:
         writer.writerow(["run", *labels, "ok", *measures])
         for row in rows:
             values = [row.measures.get(name) for name in measures]
-            writer.writerow([row.run, *row.labels.values(), row.ok, *values])
+            ok = row.ok if row.judged else None  # empty: nobody looked
+            writer.writerow([row.run, *row.labels.values(), ok, *values])
     return [document, runs]

@@ -41,7 +41,7 @@ def pick(rows: Iterable[Row]) -> tuple[Row, Mapping[str, Any]] | None:
     found = [
         (row, finding)
         for row in rows
-        for finding in row.verdict["findings"]
+        for finding in row.verdict.get("findings", ())
         if finding["kind"] == "causal" and finding["chain"] and finding["seq"] is not None
     ]
     return min(found, key=lambda pair: len(pair[1]["chain"]), default=None)

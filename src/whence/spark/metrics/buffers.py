@@ -13,7 +13,7 @@ from __future__ import annotations
 from pyspark.sql import DataFrame, Window, WindowSpec
 from pyspark.sql import functions as F
 
-from whence.spark.tables import BUFFERS, EVENTS, columns_of, require
+from whence.spark.tables import BUFFERS, EVENTS, carried, columns_of, require
 from whence.trace.schema import Kind
 
 INPUTS = (
@@ -59,9 +59,11 @@ def _steps(events: DataFrame) -> DataFrame:
     # A packet can be discarded without its name (it came over a link that is none): then the name is
     # that of the packet which the step began with.
     nameless = (kind == Kind.DISCARD) & F.col("origin").isNull() & (F.col("input.kind") == Kind.RECEIVE)
+    in_steps = events.where(kind.isin(*INPUTS, *ENDS)).withColumn(
+        "input", F.last(given, ignorenulls=True).over(so_far)
+    )
     return (
-        events.where(kind.isin(*INPUTS, *ENDS))
-        .withColumn("input", F.last(given, ignorenulls=True).over(so_far))
+        carried(in_steps)
         .select(
             "run",
             "node",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from whence.spark.tables import EVENTS, LATENCY, columns_of, require
+from whence.spark.tables import EVENTS, LATENCY, carried, columns_of, require
 from whence.trace.schema import Kind
 
 
@@ -28,11 +28,8 @@ def latencies(events: DataFrame) -> DataFrame:
         .agg(F.min("time_us").alias("broadcast_us"))
     )
     arrived = (
-        events.where(
-            kind.isin(Kind.RECEIVE, Kind.DELIVER)
-            & F.col("origin").isNotNull()
-            & (F.col("node") != F.col("origin"))
-        )
+        carried(events.where(kind.isin(Kind.RECEIVE, Kind.DELIVER)))
+        .where(F.col("origin").isNotNull() & (F.col("node") != F.col("origin")))
         .groupBy("node", *key)
         .agg(
             F.min(F.when(kind == Kind.RECEIVE, F.col("time_us"))).alias("received_us"),

@@ -1,0 +1,108 @@
+"""The VCube study from its grid to its page, on Spark, at its smallest scale."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from whence.cli import main as cli
+from whence.errors import DataError
+from whence.kernels import vcube
+from whence.sim.scenario import from_dict
+from whence.studies.expect import Verdict
+from whence.studies.results import StudyResult
+from whence.studies.run import TRACES, run_study
+from whence.studies.vcube import VCubeStudy
+from whence.trace.measures import read_measures
+from whence.verify.run import verify_trace
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("vcube")
+
+
+@pytest.fixture(scope="module")
+def result(spark: SparkSession, folder: Path) -> StudyResult:
+    return run_study(spark, VCubeStudy(), "tiny", folder)
+
+
+def test_the_study_holds_at_the_smallest_scale(result: StudyResult) -> None:
+    assert result.failures == ()
+    assert len(result.results.rows) == len(VCubeStudy().grid("tiny"))
+    assert list(result.seconds) == ["prepare", "simulate", "verify", "measure"]
+    named = {one.name: one for one in result.expectations}
+    for nodes in (8, 16, 32):
+        packets = named[f"Table 1: packets without aggregation, {nodes} nodes, every run"]
+        assert packets.measured == nodes * (nodes - 1)
+    assert named["what the verifier found in all of them"].measured == 0
+    assert named["deliveries missing from any run"].measured == 0
+    assert [one.name for one in result.expectations if one.failed] == []
+
+
+def test_the_verifier_judges_every_run_with_a_trace_and_no_other(result: StudyResult, folder: Path) -> None:
+    judged = [row for row in result.results.rows if row.judged]
+    # The first run of each mode: R0 at 8, 16 (every event) and 32 (deliveries; with 5 bytes), R1 at 8 and 16
+    assert len(judged) == 2 * 3 + 4 + 2 * 3
+    for row in judged[::4]:
+        (report,) = verify_trace(folder / TRACES / f"run={row.run}")
+        assert report.ok
+        assert row.verdict["deliveries"] == report.deliveries == int(row.labels["nodes"]) ** 2
+    named = {one.name: one for one in result.expectations}
+    kept = named["runs with a trace that keep every promise"]
+    assert (kept.expected, kept.verdict) == (len(judged), Verdict.REPRODUCED)
+    same = named["numbers in which 12 full traces, measured by Spark, differ from the kernel's counts"]
+    assert same.measured == 0
+
+
+def test_measures_are_those_of_the_kernel(result: StudyResult, folder: Path) -> None:
+    for row in result.results.rows[::5]:
+        direct = vcube.run(from_dict(row.parameters)).measures
+        assert row.measures["packets"] == direct.packets
+        assert row.measures["aggregated_messages"] == direct.aggregated_messages
+        assert row.measures["delivery_ut"] == direct.delivery_us / direct.deliveries / 1000
+        found = read_measures(folder / TRACES / f"run={row.run}")
+        assert found is not None
+        assert row.counted == found.measures
+
+
+@pytest.mark.usefixtures("result")
+def test_the_command_goes_on_where_it_stopped(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = {path: path.stat().st_mtime_ns for path in folder.glob(f"{TRACES}/run=*/measures.json")}
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["study", "vcube", "--scale", "tiny", "--out", str(folder), "--json"])
+    read = json.loads(capsys.readouterr().out)
+    assert ended.value.code == 0
+    assert read["holds"] is True
+    assert len(read["runs"]) == len(before) == len(VCubeStudy().grid("tiny"))
+    assert {path: path.stat().st_mtime_ns for path in before} == before, "a finished run was run again"
+    page = (folder / "report.html").read_text()
+    for words in ("Table 1: packets", "Figure 11", "no trace", "How the paper is read"):
+        assert words in page
+    with (folder / "runs.csv").open(newline="") as file:
+        oks = [line["ok"] for line in csv.DictReader(file)]
+    assert oks.count("True") == 16
+    assert oks.count("") == len(oks) - 16
+
+
+def test_a_run_whose_measures_are_gone_is_an_error(
+    spark: SparkSession, result: StudyResult, folder: Path
+) -> None:
+    lost = next(row for row in result.results.rows if not row.judged)
+    place = folder / TRACES / f"run={lost.run}" / "measures.json"
+    kept = place.read_bytes()
+    place.unlink()
+    try:
+        with pytest.raises(DataError, match=f"run {lost.run}.*there are none"):
+            run_study(spark, VCubeStudy(), "tiny", folder)
+    finally:
+        place.write_bytes(kept)
