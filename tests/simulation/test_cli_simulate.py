@@ -55,11 +55,10 @@ def test_json_is_one_document_and_the_trace_is_kept(
     assert whence("simulate", SLOW_LINK, "--out", str(out), "--overwrite", "--json") == 0
 
 
-def test_verify_judges_what_was_promised(capsys: pytest.CaptureFixture[str]) -> None:
-    assert whence("simulate", SLOW_LINK, "--verify", "--json") == 0
+def test_verify_demands_causal_order(capsys: pytest.CaptureFixture[str]) -> None:
+    assert whence("simulate", SLOW_LINK, "--verify", "--json") == 1
     fifo = document(capsys)["verdict"]
     assert fifo["counts"]["causal"] == 10
-    assert not fifo["promises"]["causal"]
     assert whence("simulate", SLOW_LINK, "--verify", "--json", "--set", "protocol=vector") == 0
     vector = document(capsys)["verdict"]
     assert vector["counts"]["causal"] == 0
@@ -150,3 +149,14 @@ def test_a_long_run_shows_progress_on_stderr(capsys: pytest.CaptureFixture[str])
     captured = capsys.readouterr()
     assert "simulated ms" in captured.err
     json.loads(captured.out)
+
+
+def test_fifo_is_caught_unless_only_its_own_promises_are_demanded(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = str(tmp_path / "slow")
+    assert whence("simulate", SLOW_LINK, "--out", out) == 0
+    assert whence("verify", out) == 1
+    assert "BROKEN" in capsys.readouterr().out
+    assert whence("verify", out, "--as-promised") == 0
+    assert "(causal 10)" in capsys.readouterr().out

@@ -27,7 +27,7 @@ def command(
         ),
     ] = None,
     verify: Annotated[
-        bool, typer.Option("--verify", help="Judge the trace afterwards; exit 1 if it fails.")
+        bool, typer.Option("--verify", help="Judge the trace afterwards; exit 1 if it is not causal.")
     ] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a trace that is there.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
@@ -87,7 +87,7 @@ def _run(
         return result, manifest, []
     from whence.verify.run import verify_trace
 
-    return result, manifest, list(verify_trace(folder))
+    return result, manifest, list(verify_trace(folder, causal=True))
 
 
 def _show(result: RunResult, manifest: Manifest | None, out: Path | None, reports: list[Any]) -> None:

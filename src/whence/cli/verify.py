@@ -32,6 +32,12 @@ def command(
             help="Demand that every survivor delivers every message, or do not, whatever was promised.",
         ),
     ] = None,
+    as_promised: Annotated[
+        bool,
+        typer.Option(
+            "--as-promised", help="Do not demand causal order of a protocol that never promised it (fifo)."
+        ),
+    ] = False,
     spark: Annotated[
         bool | None,
         typer.Option(
@@ -41,7 +47,7 @@ def command(
     master: Annotated[str | None, typer.Option(help="Spark master, e.g. spark://host:7077.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> None:
-    """Judge a trace from its broadcasts and deliveries alone; exit 0 if all promises are kept, 1 if not."""
+    """Judge a trace from its broadcasts and deliveries alone; exit 0: causal and as promised, 1: not."""
     from whence.cli import console
     from whence.trace.reader import open_trace
     from whence.verify.report import WITNESS_MAX
@@ -52,10 +58,11 @@ def command(
     for leftover in opened.leftovers:
         console.err.print(f"note: {leftover} was not finished by its writer and is not judged", markup=False)
     witness_max = witnesses if witnesses is not None else WITNESS_MAX if as_json else SHOWN
+    causal = None if as_promised else True
     if spark or master is not None or (spark is None and _worth_spark(opened, run)):
-        reports = _by_spark(opened, run, master, witness_max, complete)
+        reports = _by_spark(opened, run, master, witness_max, complete, causal)
     else:
-        reports = _in_process(opened, run, witness_max, complete)
+        reports = _in_process(opened, run, witness_max, complete, causal)
     if as_json:
         console.print_json(reports)
     else:
@@ -73,27 +80,36 @@ def _worth_spark(trace: Trace, run: str | None) -> bool:
 
 
 def _by_spark(
-    trace: Trace, run: str | None, master: str | None, witness_max: int, complete: bool | None
+    trace: Trace,
+    run: str | None,
+    master: str | None,
+    witness_max: int,
+    complete: bool | None,
+    causal: bool | None,
 ) -> list[RunReport]:
     from whence.spark.session import get_session
     from whence.spark.verify import verify_folder
 
     session = get_session("whence verify", master=master)
     runs = None if run is None else [run]
-    return verify_folder(session, trace, runs=runs, witness_max=witness_max, complete=complete)
+    return verify_folder(session, trace, runs=runs, witness_max=witness_max, complete=complete, causal=causal)
 
 
-def _in_process(trace: Trace, run: str | None, witness_max: int, complete: bool | None) -> list[RunReport]:
+def _in_process(
+    trace: Trace, run: str | None, witness_max: int, complete: bool | None, causal: bool | None
+) -> list[RunReport]:
     from whence.cli import console
     from whence.verify.run import verify_trace
 
     runs = trace.runs if run is None else [run]
     if len(runs) < TABLE_RUNS:
-        return verify_trace(trace, run=run, witness_max=witness_max, complete=complete)
+        return verify_trace(trace, run=run, witness_max=witness_max, complete=complete, causal=causal)
     reports: list[RunReport] = []
     with console.progress("runs judged", total=len(runs)) as bar:
         for each in runs:
-            reports += verify_trace(trace, run=each, witness_max=witness_max, complete=complete)
+            reports += verify_trace(
+                trace, run=each, witness_max=witness_max, complete=complete, causal=causal
+            )
             bar.advance()
     return reports
 
@@ -118,7 +134,7 @@ def show(reports: list[RunReport]) -> None:
     ]
     if rows:
         tolerated = any("(" in str(row[5]) for row in rows)
-        caption = "(in brackets): not excluded by the protocol's promises" if tolerated else None
+        caption = "(in brackets): not demanded of this protocol" if tolerated else None
         console.out.print(console.table("Verdicts", columns, rows, caption=caption))
     broken = [report for report in reports if not report.ok]
     for report in broken[:TABLE_RUNS]:
@@ -127,7 +143,7 @@ def show(reports: list[RunReport]) -> None:
                 _show_finding(report, finding)
     kept = len(reports) - len(broken)
     verdict = "ok" if not broken else "BROKEN"
-    console.out.print(f"{verdict}: {kept} of {len(reports)} run(s) keep what was promised", markup=False)
+    console.out.print(f"{verdict}: {kept} of {len(reports)} run(s) keep what is demanded", markup=False)
 
 
 def _found(report: RunReport) -> str:

@@ -42,16 +42,17 @@ def verify(
     *,
     witness_max: int | None = WITNESS_MAX,
     complete: bool | None = None,
+    causal: bool | None = None,
 ) -> DataFrame:
     """VERDICTS: one row for each run that has a manifest or rows.
 
-    `witness_max` and `complete` are those of `whence.verify.run.verify_trace`.
+    `witness_max`, `complete` and `causal` are those of `whence.verify.run.verify_trace`.
     """
     require(segments, SEGMENTS, "segments")
     require(manifests, MANIFESTS, "manifests")
 
     def judge(rows: pa.Table, about: pa.Table) -> pa.Table:
-        return _verdict(rows, about, witness_max, complete)
+        return _verdict(rows, about, witness_max, complete, causal)
 
     # Only what the verifier reads is shuffled: a quarter of a full trace.
     rows = segments.select(*NEEDED_COLUMNS).groupBy("run")
@@ -65,6 +66,7 @@ def verify_folder(
     runs: Collection[str] | None = None,
     witness_max: int | None = WITNESS_MAX,
     complete: bool | None = None,
+    causal: bool | None = None,
 ) -> list[RunReport]:
     """Verify a trace folder, or a sweep's folder: `verify_trace`'s reports, sorted by run.
 
@@ -78,6 +80,7 @@ def verify_folder(
         read_manifests(spark, trace, runs),
         witness_max=witness_max,
         complete=complete,
+        causal=causal,
     )
     rows = sorted(verdicts.collect(), key=lambda row: str(row.run))
     for row in rows:
@@ -100,7 +103,9 @@ def findings(verdicts: DataFrame) -> DataFrame:
     )
 
 
-def _verdict(rows: pa.Table, about: pa.Table, witness_max: int | None, complete: bool | None) -> pa.Table:
+def _verdict(
+    rows: pa.Table, about: pa.Table, witness_max: int | None, complete: bool | None, causal: bool | None
+) -> pa.Table:
     """Judge one run; bad data becomes an `error`, so that one bad run does not end the job for all."""
     verdict: dict[str, Any]
     described = about.to_pylist()
@@ -109,7 +114,7 @@ def _verdict(rows: pa.Table, about: pa.Table, witness_max: int | None, complete:
         verdict = {"run": run, "ok": False, "error": "the run has rows but no manifest"}
     else:
         run, protocol, promises_json, nodes = (described[0][name] for name in MANIFESTS.names)
-        promises = promised(msgspec.json.decode(promises_json, type=PromisesMade), complete)
+        promises = promised(msgspec.json.decode(promises_json, type=PromisesMade), complete, causal)
         try:
             report = verify_table(rows, promises, nodes, witness_max, run=run, protocol=protocol)
         except TraceError as error:

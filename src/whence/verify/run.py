@@ -26,10 +26,11 @@ def verify_trace(
     run: str | None = None,
     witness_max: int | None = WITNESS_MAX,
     complete: bool | None = None,
+    causal: bool | None = None,
 ) -> list[RunReport]:
     """Verify every run of a trace (or one), in this process.
 
-    `complete` overrides the promise that every survivor delivers every message.
+    `complete` overrides the promise that every survivor delivers every message, `causal` that of order.
     """
     from whence.verify.analysis import COMPILED_EVENTS
     from whence.verify.kernel import compiled
@@ -45,7 +46,7 @@ def verify_trace(
         loader = Loader(opened.nodes(each))
         for batch in opened.batches(NEEDED_COLUMNS, run=each):
             loader.add(batch)
-        promises = promised(manifest.promises, complete)
+        promises = promised(manifest.promises, complete, causal)
         reports.append(_report(loader.finish(), each, manifest.protocol, promises, witness_max))
     return reports
 
@@ -88,9 +89,12 @@ def verify_events(
     return verify_table(memory.table(run), promises, nodes, witness_max, run=run, protocol=protocol)
 
 
-def promised(promises: PromisesMade, complete: bool | None) -> PromisesMade:
-    """The promises to demand when the user may have overridden completeness."""
-    return promises if complete is None else msgspec.structs.replace(promises, complete=complete)
+def promised(promises: PromisesMade, complete: bool | None, causal: bool | None) -> PromisesMade:
+    """The promises to demand when the user may have overridden some of them."""
+    given = {"complete": complete, "causal": causal}
+    return msgspec.structs.replace(
+        promises, **{name: value for name, value in given.items() if value is not None}
+    )
 
 
 def require_verifiable(trace: Trace, run: str) -> None:
