@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable
 from functools import cache
-from pathlib import Path
+from importlib.resources import files
 from typing import Any, TypeVar, cast
 
 import numba
@@ -47,10 +47,12 @@ def cached(function: F) -> F:
 @cache
 def fingerprint() -> int:
     """A number that changes with the text of any kernel, or of what they take constants from."""
-    package = Path(__file__).parents[1]
-    files = [*(package / "kernels").glob("*.py"), package / "core" / "sizes.py", package / "core" / "rng.py"]
-    files += [package / "protocols" / "vcube_wire.py", package / "trace" / "schema.py"]
+    package = files("whence")  # not a path: a cluster's executors import the package from a zip
+    kernels = [each for each in (package / "kernels").iterdir() if each.name.endswith(".py")]
+    others = ("core/sizes.py", "core/rng.py", "protocols/vcube_wire.py", "trace/schema.py")
     digest = hashlib.sha256()
-    for file in sorted(files):
+    for file in sorted(kernels, key=lambda each: each.name):
         digest.update(file.read_bytes())
+    for name in others:
+        digest.update(package.joinpath(*name.split("/")).read_bytes())
     return int.from_bytes(digest.digest()[:7], "big") | 1
