@@ -14,7 +14,7 @@ TYPE_CHECKING = False  # type checkers take it for True; typing's own would cost
 if TYPE_CHECKING:
     from typing import Any
 
-    from whence.core.message import Message, MessageId, Waiting
+    from whence.core.message import Expired, Message, MessageId, Waiting
     from whence.errors import WhenceError
     from whence.live.group import Group, join
     from whence.live.journal import GroupEvent
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     __version__: str
 
 __all__ = [
+    "Expired",
     "Group",
     "GroupEvent",
     "Limits",
@@ -38,6 +39,7 @@ __all__ = [
 ]
 
 _HOME = {
+    "Expired": "whence.core.message",
     "Group": "whence.live.group",
     "GroupEvent": "whence.live.journal",
     "Limits": "whence.live.limits",

@@ -112,6 +112,7 @@ def _show(result: RunResult, manifest: Manifest | None, out: Path | None, report
         ),
         ("still in flight, still held", f"{result.in_flight:,}, {held:,}"),
         *((f"discarded: {reason}", f"{count:,}") for reason, count in result.discards.items()),
+        *((f"undelivered: {reason}", f"{count:,}") for reason, count in result.expiries.items()),
     ]
     if manifest is not None and out is not None:
         rows += [

@@ -22,6 +22,7 @@ class Reason(StrEnum):
     IMPOSSIBLE = "impossible dependency"
     TOO_FAR_AHEAD = "too far ahead"
     NOT_A_NEIGHBOUR = "not a neighbour"
+    EXPIRED = "expired"
 
 
 class Send(NamedTuple):
@@ -58,5 +59,15 @@ class Discard(NamedTuple):
     reason: Reason
 
 
-Effect: TypeAlias = Send | Deliver | SetTimer | CancelTimer | Discard
+class Expire(NamedTuple):
+    """A message that has reached this node ends here undelivered: its time was over before its turn came.
+
+    At most once per message, and never for one that was delivered. A further copy of it is a `Discard`.
+    """
+
+    id: MessageId
+    reason: Reason
+
+
+Effect: TypeAlias = Send | Deliver | SetTimer | CancelTimer | Discard | Expire
 Effects: TypeAlias = list[Effect]

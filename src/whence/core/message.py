@@ -33,6 +33,19 @@ class Message(NamedTuple):
         return MessageId(self.origin, self.number)
 
 
+class Expired(NamedTuple):
+    """What an application that asks for outcomes is given in place of a message whose time was over."""
+
+    origin: NodeId
+    number: int
+    payload: bytes  # empty: the message is worthless
+    reason: str
+
+    @property
+    def id(self) -> MessageId:
+        return MessageId(self.origin, self.number)
+
+
 class Waiting(NamedTuple):
     """A message that is held back: since when, and the ids that it waits for."""
 

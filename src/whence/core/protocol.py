@@ -4,7 +4,7 @@ The rules that every core keeps (and `tests/property` holds it to):
 
 1. Deterministic: the same inputs give the same effects, in the same order, always.
 2. A peer can never make a core raise: a bad packet becomes `Discard(reason)`. Our misuse raises.
-3. Every end of a message is an effect: delivered or discarded, with the reason. Nothing vanishes.
+3. Every end of a message is an effect: delivered, expired or discarded, with the reason. Nothing vanishes.
 4. `explain` names, for every message that waits, the ids that it waits for and since when.
 5. `check` raises `InvariantError` when the state is not what the algorithm allows.
 6. `save` and `restore` move the whole state through plain data.
@@ -18,6 +18,7 @@ from typing import Any, ClassVar, TypeAlias
 
 from whence.core.effects import Effects
 from whence.core.message import MessageId, NodeId, Packet, Sizes, Waiting
+from whence.errors import ParameterError
 
 # Plain data: dict with string keys, list, int, str, bytes, bool, None. Any codec can carry it.
 State: TypeAlias = dict[str, Any]
@@ -31,10 +32,19 @@ class Protocol(ABC):
 
     me: NodeId
     last: int  # number of the newest message that this node broadcast
+    last_lifetime_us: int | None = None  # of that message; None: it is good for ever
 
     @abstractmethod
     def broadcast(self, payload: bytes, now_us: int) -> Effects:
         """Broadcast `payload` as message number `last` (after the call) of this node."""
+
+    def broadcast_within(self, payload: bytes, lifetime_us: int, now_us: int) -> Effects:
+        """As `broadcast`, of a message that is worthless `lifetime_us` from now."""
+        raise ParameterError(
+            f"lifetime of a message under protocol {self.name!r}",
+            "this protocol delivers everything, however late",
+            "Leave it out, or choose a protocol with lifetimes: barrier, odca or tdca",
+        )
 
     @abstractmethod
     def receive(self, peer: NodeId, packet: Packet, now_us: int) -> Effects:

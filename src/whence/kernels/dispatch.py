@@ -96,5 +96,6 @@ def _result(scenario: Scenario, outcome: Outcome) -> RunResult:
         duplicated_packets=0,
         in_flight=0,
         discards={},
+        expiries={},
         waiting={},
     )

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from whence.core.message import Message, MessageId, Waiting
+from whence.core.message import Expired, Message, MessageId, Waiting
 from whence.errors import (
     GroupClosedError,
     MisuseError,
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from whence.trace.writer import TraceWriter
 
 _NAME_MAX = 255
+_DEADLINE_MAX_S = 10**9
 
 
 def join(
@@ -172,11 +173,14 @@ class Group:
         """Every configured member, sorted, this node included."""
         return self._node.identity.members
 
-    async def broadcast(self, payload: bytes) -> MessageId:
+    async def broadcast(self, payload: bytes, *, deadline: float | None = None) -> MessageId:
         """Send `payload` to every member, this node included; answers the message's id.
 
-        Returns as soon as the message is on its way, and waits only for back-pressure: while a
-        member has too much unacknowledged, or too much is unread here.
+        `deadline` is in seconds from now, for protocols with lifetimes: who cannot deliver the message
+        in causal order by then does not deliver it at all.
+
+        Returns as soon as the message is on its way, and waits only for back-pressure: while a member
+        has too much unacknowledged, or too much is unread here.
         """
         if isinstance(payload, bytes) and len(payload) > self._max_payload_bytes:
             raise PayloadTooLargeError(
@@ -186,13 +190,29 @@ class Group:
             )
         if self._flow.room <= 0:
             await self._flow.wait()
-        return self._node.broadcast(payload)
+        return self._node.broadcast(payload, None if deadline is None else _lifetime_us(deadline))
 
     def __aiter__(self) -> Self:
         self._flow.reads()
         return self
 
     async def __anext__(self) -> Message:
+        while True:
+            outcome = await self._next()
+            if isinstance(outcome, Message):
+                return outcome
+
+    async def outcomes(self) -> AsyncIterator[Message | Expired]:
+        """Every message, and from now on also an `Expired` for each that came or waited too long here."""
+        self._flow.reads()
+        self._host.tells_outcomes = True
+        while True:
+            try:
+                yield await self._next()
+            except StopAsyncIteration:
+                return
+
+    async def _next(self) -> Message | Expired:
         inbox = self._inbox
         while not inbox:
             if self._flow.closed is not None:
@@ -258,6 +278,20 @@ class Group:
         finally:
             if self._trace is not None:
                 self._trace.close()
+
+
+def _lifetime_us(deadline: object) -> int:
+    if (
+        isinstance(deadline, bool)
+        or not isinstance(deadline, int | float)
+        or not 0 < deadline <= _DEADLINE_MAX_S
+    ):
+        raise ParameterError(
+            "deadline",
+            f"{deadline!r} is not a number of seconds above 0 and up to {_DEADLINE_MAX_S:,}",
+            "Say in how many seconds from now the message is worthless",
+        )
+    return max(1, round(deadline * 1_000_000))
 
 
 def _again(closed: WhenceError | None) -> GroupClosedError:

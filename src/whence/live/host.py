@@ -12,8 +12,8 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Mapping
 
-from whence.core.effects import CancelTimer, Deliver, Discard, Effect, Effects, Reason, Send, SetTimer
-from whence.core.message import Message, MessageId, NodeId, Packet
+from whence.core.effects import CancelTimer, Deliver, Discard, Effect, Effects, Expire, Reason, Send, SetTimer
+from whence.core.message import Expired, Message, MessageId, NodeId, Packet
 from whence.core.protocol import Protocol
 from whence.live.links import Link
 from whence.live.wire import data_frame
@@ -47,31 +47,41 @@ class Host:
     ) -> None:
         self.core = core
         self.recorder: Recorder | None = None  # set before the first input, or never
-        self.inbox: deque[Message] = deque()  # delivered, not yet taken by the application
+        # What the application has not yet taken: delivered, and expired if it asks for outcomes.
+        self.inbox: deque[Message | Expired] = deque()
+        self.tells_outcomes = False
         self.unread_bytes = 0
         self.deliveries = 0
         self.held = 0  # messages accepted and neither delivered nor discarded
         self.discards: Counter[Reason] = Counter()
+        self.expiries: Counter[Reason] = Counter()
         self.largest_frame_bytes = 1
         self._links = links
         self._wake = wake
         self._fail = fail
         self._clock = Clock()
         self._timers: dict[str, asyncio.TimerHandle] = {}
+        self._told = 0  # expiries that were put into the inbox: they are not deliveries
         self._sends_control = False  # this protocol has packets that carry no message
         # Asked once, because a call per packet would cost as much as half a delivery.
         self._packs = type(core).further_messages_of is not Protocol.further_messages_of
 
     # Inputs
 
-    def broadcast(self, payload: bytes) -> tuple[MessageId, int]:
+    def broadcast(self, payload: bytes, lifetime_us: int | None = None) -> tuple[MessageId, int]:
         """Broadcast; answers the message's id and the bytes queued for each peer."""
         core = self.core
         now_us = self._clock.now_us()
-        effects = core.broadcast(payload, now_us)
+        if lifetime_us is None:
+            effects = core.broadcast(payload, now_us)
+        else:
+            effects = core.broadcast_within(payload, lifetime_us, now_us)
         recorder = self.recorder
         if recorder is not None:
-            recorder.event(core.me, now_us, Kind.BROADCAST, core.me, core.last, None, len(payload))
+            lifetime = None if core.last_lifetime_us is None else str(core.last_lifetime_us)
+            recorder.event(
+                core.me, now_us, Kind.BROADCAST, core.me, core.last, None, len(payload), detail=lifetime
+            )
             self._record(effects, now_us)
         self.held += 1
         return MessageId(core.me, core.last), self._carry_out(effects)
@@ -89,7 +99,7 @@ class Host:
 
     def _receive_fast(self, peer: NodeId, packets: list[Packet], now_us: int) -> None:
         receive, inbox = self.core.receive, self.inbox
-        before, unread_bytes = len(inbox), self.unread_bytes
+        before, unread_bytes = len(inbox) - self._told, self.unread_bytes
         add, sends_control = inbox.append, self._sends_control
         discarded: list[Reason] = []
         for packet in packets:
@@ -107,10 +117,10 @@ class Host:
                 elif type(effect) is Send:
                     self._send(effect)
                 else:
-                    self._set_or_cancel(effect)
+                    self._further_effect(effect)
             if unsure:
                 self._discount(packet)
-        delivered = len(inbox) - before
+        delivered = len(inbox) - self._told - before
         self.unread_bytes = unread_bytes
         self.deliveries += delivered
         self.held -= delivered + len(discarded)
@@ -193,7 +203,7 @@ class Host:
                 self.discards[effect.reason] += 1
                 self.held -= 1
             else:
-                self._set_or_cancel(effect)
+                self._further_effect(effect)
         return frame_bytes
 
     def _send(self, effect: Send) -> int:
@@ -206,12 +216,19 @@ class Host:
             self.largest_frame_bytes = frame_bytes
         return frame_bytes
 
-    def _set_or_cancel(self, effect: Effect) -> None:
+    def _further_effect(self, effect: Effect) -> None:
+        """The effects that are rare enough for a call."""
         if isinstance(effect, SetTimer):
             self._cancel(effect.key)
             self._set_timer(effect.key, effect.at_us)
         elif isinstance(effect, CancelTimer):
             self._cancel(effect.key)
+        elif isinstance(effect, Expire):
+            self.held -= 1
+            self.expiries[effect.reason] += 1
+            if self.tells_outcomes:
+                self.inbox.append(Expired(*effect.id, b"", effect.reason.value))
+                self._told += 1
 
     def _set_timer(self, key: str, at_us: int) -> None:
         loop = asyncio.get_running_loop()
@@ -255,6 +272,8 @@ class Host:
                         me, now_us, Kind.SEND, id_ and id_.origin, id_.number if id_ else 0, peer,
                         total_bytes, control_bytes, further,
                     )  # fmt: skip
+            elif isinstance(effect, Expire):
+                event(me, now_us, Kind.EXPIRE, *effect.id, detail=effect.reason.value)
             elif isinstance(effect, Discard):
                 id_ = effect.id
                 event(

@@ -224,10 +224,10 @@ class Node:
 
     # Messages
 
-    def broadcast(self, payload: bytes) -> MessageId:
+    def broadcast(self, payload: bytes, lifetime_us: int | None = None) -> MessageId:
         """Broadcast now; the caller has waited for room."""
         try:
-            id_, frame_bytes = self.host.broadcast(payload)
+            id_, frame_bytes = self.host.broadcast(payload, lifetime_us)
         except MisuseError:
             raise  # the caller's mistake, and nothing has happened
         except Exception as error:  # the core has moved, but its effects were not carried out

@@ -33,6 +33,7 @@ class Stats(msgspec.Struct, frozen=True, kw_only=True):
     bytes_sent: int  # as written, with acknowledgements and resent frames
     bytes_received: int
     discards: dict[str, int]  # by reason
+    expiries: dict[str, int]  # messages that came or waited too long, by reason
     reconnects: int
     peer_errors: dict[str, int]  # by type of error
     unread_messages: int  # delivered, but not taken by the application
@@ -54,6 +55,7 @@ def gather(node: Node) -> Stats:
         bytes_sent=node.bytes_sent,
         bytes_received=node.bytes_received,
         discards={reason.value: count for reason, count in host.discards.items()},
+        expiries={reason.value: count for reason, count in host.expiries.items()},
         reconnects=sum(max(0, link.connections - 1) for link in links.values()),
         peer_errors=dict(node.journal.peer_errors),
         unread_messages=len(host.inbox),

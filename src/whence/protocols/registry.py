@@ -36,6 +36,7 @@ class ProtocolInfo:
     promises: Promises
     environment: str  # the world it is made for, in a few words
     summary: str
+    lifetimes: bool = False  # a message may have a lifetime (`broadcast_within`)
     any_topology: bool = True  # False: it needs the links of a full mesh or of a hypercube
 
     @property

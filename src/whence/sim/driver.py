@@ -12,7 +12,7 @@ from typing import NamedTuple, Protocol
 
 import msgspec
 
-from whence.core.effects import Deliver, Discard, Effects, Send, SetTimer
+from whence.core.effects import CancelTimer, Deliver, Discard, Effects, Expire, Send, SetTimer
 from whence.core.message import Message, NodeId, Packet
 from whence.core.protocol import Protocol as Core
 from whence.sim.faults import Clock
@@ -56,7 +56,7 @@ class Driver:
 
     __slots__ = (
         "_all", "_any", "_clock", "_deliveries", "_event", "_host", "_saved", "_sized", "check", "core",
-        "delivered", "discarded", "index", "name",
+        "delivered", "discarded", "expired", "index", "name",
     )  # fmt: skip
 
     def __init__(
@@ -77,6 +77,7 @@ class Driver:
         self.check = check  # the core's invariants, after every step
         self.delivered = 0
         self.discarded: dict[str, int] = {}
+        self.expired: dict[str, int] = {}
         self._host = host
         self._clock = clock
         self._sized = sized  # the host needs to know packets' sizes even where no row does
@@ -88,11 +89,18 @@ class Driver:
 
     # Inputs
 
-    def broadcast(self, payload: bytes, time_us: int) -> None:
-        """The application broadcasts `payload`."""
-        effects = self.core.broadcast(payload, self._now(time_us))
+    def broadcast(self, payload: bytes, time_us: int, lifetime_us: int | None = None) -> None:
+        """The application broadcasts `payload`, which may have a lifetime."""
+        core, now_us = self.core, self._now(time_us)
+        if lifetime_us is None:
+            effects = core.broadcast(payload, now_us)
+        else:
+            effects = core.broadcast_within(payload, lifetime_us, now_us)
         if self._any:
-            self._event(self.name, time_us, _BROADCAST, self.name, self.core.last, None, len(payload))
+            self._event(
+                self.name, time_us, _BROADCAST, self.name, core.last, None, len(payload), 0,
+                None if core.last_lifetime_us is None else str(core.last_lifetime_us),
+            )  # fmt: skip
         self._carry_out(effects, time_us)
 
     def receive(self, peer: NodeId, packet: Packet, time_us: int, about: About | None = None) -> None:
@@ -181,10 +189,19 @@ class Driver:
                 clock = self._clock
                 due_us = effect.at_us if clock is None else clock.true(effect.at_us)
                 self._host.set_timer(self.index, effect.key, max(due_us, time_us))
-            else:
+            elif isinstance(effect, CancelTimer):
                 self._host.cancel_timer(self.index, effect.key)
+            else:
+                self._expire(effect, time_us)
         if self.check:
             self.core.check()
+
+    def _expire(self, effect: Expire, time_us: int) -> None:
+        reason: str = effect.reason
+        self.expired[reason] = self.expired.get(reason, 0) + 1
+        if self._deliveries:
+            origin, number = effect.id
+            self._event(self.name, time_us, Kind.EXPIRE, origin, number, None, 0, 0, str(reason))
 
     def _send(self, effect: Send, time_us: int) -> None:
         to, packet = effect

@@ -157,7 +157,7 @@ class Engine:
             self.skipped_broadcasts += 1  # the application is down with its node
         else:
             self.broadcasts += 1
-            self.drivers[source.node].broadcast(source.payload, time_us)
+            self.drivers[source.node].broadcast(source.payload, time_us, source.lifetimes.of(number))
         self._schedule(source, number + 1)
 
     def _broadcast_reply(self, node: int, reply: Reply, time_us: int) -> None:
@@ -167,7 +167,7 @@ class Engine:
         self.broadcasts += 1
         driver = self.drivers[node]
         self._depths[node, driver.core.last + 1] = reply.depth
-        driver.broadcast(reply.payload, time_us)
+        driver.broadcast(reply.payload, time_us, reply.lifetime_us)
 
     def _fire(self, node: int, number: int, key: str, time_us: int) -> None:
         if self._timers.get((node, key)) != number:

@@ -95,7 +95,7 @@ class Override(_Section, frozen=True, kw_only=True):
     retransmit_us: PositiveMicros | None = None
 
 
-# Workloads
+# Workloads. `lifetime` is drawn for each message; None leaves it to the protocol.
 
 
 class Periodic(Tagged, frozen=True, kw_only=True, tag="periodic"):
@@ -104,6 +104,7 @@ class Periodic(Tagged, frozen=True, kw_only=True, tag="periodic"):
     interval_us: PositiveMicros
     senders: Nodes = "all"
     payload_bytes: PayloadBytes = 64
+    lifetime: Distribution | None = None
     count: Count | None = None  # broadcasts per sender
     start_us: Micros = 0
     stop_us: Micros | None = None
@@ -116,6 +117,7 @@ class Poisson(Tagged, frozen=True, kw_only=True, tag="poisson"):
     interval_us: PositiveMicros
     senders: Nodes = "all"
     payload_bytes: PayloadBytes = 64
+    lifetime: Distribution | None = None
     count: Count | None = None
     start_us: Micros = 0
     stop_us: Micros | None = None
@@ -128,6 +130,7 @@ class Window(Tagged, frozen=True, kw_only=True, tag="window"):
     stop_us: PositiveMicros
     senders: Nodes = "all"
     payload_bytes: PayloadBytes = 64
+    lifetime: Distribution | None = None
     start_us: Micros = 0
 
 
@@ -138,6 +141,7 @@ class Burst(Tagged, frozen=True, kw_only=True, tag="burst"):
     interval_us: PositiveMicros
     senders: Nodes = "all"
     payload_bytes: PayloadBytes = 64
+    lifetime: Distribution | None = None
     gap_us: Micros = 0
     count: Count | None = None  # bursts per sender
     start_us: Micros = 0
@@ -152,6 +156,7 @@ class Replies(Tagged, frozen=True, kw_only=True, tag="replies"):
     depth: Annotated[int, Meta(ge=1, le=1_000)] = 1  # a reply to a reply to ... at the most
     senders: Nodes = "all"
     payload_bytes: PayloadBytes = 64
+    lifetime: Distribution | None = None
     count: Count | None = None  # replies per sender
     start_us: Micros = 0
     stop_us: Micros | None = None

@@ -242,7 +242,8 @@ class _Replay:
         if kind is Kind.RECEIVE:
             driver.receive(peer, packet, time_us)
         elif kind is Kind.BROADCAST:
-            driver.broadcast(bytes(row.total_bytes), time_us)
+            lifetime_us = None if row.detail is None else int(row.detail)
+            driver.broadcast(bytes(row.total_bytes), time_us, lifetime_us)
         elif kind is Kind.LINK_UP:
             driver.link_up(peer, time_us)
         elif kind is Kind.LINK_DOWN:

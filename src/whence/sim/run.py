@@ -6,7 +6,7 @@ manifest = simulate_to(scenario, Path("out"))    # and a trace that can be verif
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -57,6 +57,7 @@ class RunResult(msgspec.Struct, frozen=True, kw_only=True):
     duplicated_packets: int
     in_flight: int  # packets that had not arrived at the end
     discards: dict[str, int]  # by reason
+    expiries: dict[str, int]  # messages that came or waited too long, by reason
     waiting: dict[NodeId, list[Held]]  # nodes that hold nothing are left out
 
 
@@ -146,10 +147,6 @@ def _registered(scenario: Scenario) -> Make:
 def _result(engine: Engine) -> RunResult:
     scenario = engine.scenario
     deliveries = sum(driver.delivered for driver in engine.drivers)
-    discards: dict[str, int] = {}
-    for driver in engine.drivers:
-        for reason, count in driver.discarded.items():
-            discards[str(reason)] = discards.get(str(reason), 0) + count
     return RunResult(
         run=run_id(scenario),
         name=scenario.name,
@@ -168,7 +165,8 @@ def _result(engine: Engine) -> RunResult:
         lost_packets=engine.traffic.lost,
         duplicated_packets=engine.traffic.duplicated,
         in_flight=engine.in_flight,
-        discards=dict(sorted(discards.items())),
+        discards=_total(driver.discarded for driver in engine.drivers),
+        expiries=_total(driver.expired for driver in engine.drivers),
         waiting={
             name: [
                 Held(message=str(each.id), since_us=each.since_us, missing=[str(id_) for id_ in each.missing])
@@ -177,6 +175,15 @@ def _result(engine: Engine) -> RunResult:
             for name, waiting in engine.waiting().items()
         },
     )
+
+
+def _total(counts: Iterable[dict[str, int]]) -> dict[str, int]:
+    """The counts of all nodes, by reason."""
+    total: dict[str, int] = {}
+    for each in counts:
+        for reason, count in each.items():
+            total[str(reason)] = total.get(str(reason), 0) + count
+    return dict(sorted(total.items()))
 
 
 # Promises

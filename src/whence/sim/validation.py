@@ -153,6 +153,10 @@ def _check_workloads(scenario: Scenario) -> None:
         where = f"workloads[{at}]"
         senders = select(workload.senders, names, f"{where}.senders", scenario.seed)
         _check_times(workload, where, scenario.stop.duration_us)
+        if workload.lifetime is not None and not registry.lookup(scenario.protocol).lifetimes:
+            raise scenario_error(
+                f"{where}.lifetime", f"protocol {scenario.protocol!r} knows no lifetimes", "Leave it out"
+            )
         match workload:
             case Periodic(jitter_us=jitter, interval_us=interval) if jitter > interval:
                 raise scenario_error(

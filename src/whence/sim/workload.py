@@ -13,6 +13,21 @@ from whence.sim.selection import select
 
 _TIMES = purpose("workload times")
 _REPLY = purpose("workload reply")
+_LIFETIME = purpose("workload lifetime")
+
+
+class Lifetimes:
+    """How long the messages of one sender in one workload are good; a draw is a function of their number."""
+
+    __slots__ = ("_draw", "_key")
+
+    def __init__(self, workload: Workload, key: int) -> None:
+        self._draw: Draw | None = None if workload.lifetime is None else sampler(workload.lifetime)
+        self._key = key
+
+    def of(self, number: int) -> int | None:
+        """The lifetime of the sender's broadcast of that number, from 0; None if it has none of its own."""
+        return None if self._draw is None else max(1, self._draw(self._key, number))
 
 
 class Source(NamedTuple):
@@ -22,6 +37,7 @@ class Source(NamedTuple):
     node: int
     payload: bytes
     times_us: Iterator[int]
+    lifetimes: Lifetimes
 
 
 def sources(scenario: Scenario) -> list[Source]:
@@ -35,7 +51,8 @@ def sources(scenario: Scenario) -> list[Source]:
         for node in select(workload.senders, names, f"workloads[{at}].senders", scenario.seed):
             key = stream(scenario.seed, _TIMES, at, node)
             times_us = broadcast_times(workload, key, _end_us(workload, scenario))
-            found.append(Source(at, node, payload, times_us))
+            lifetimes = Lifetimes(workload, stream(scenario.seed, _LIFETIME, at, node))
+            found.append(Source(at, node, payload, times_us, lifetimes))
     return found
 
 
@@ -95,6 +112,7 @@ class Reply(NamedTuple):
     workload: int
     payload: bytes
     depth: int
+    lifetime_us: int | None
 
 
 class Responder:
@@ -111,6 +129,9 @@ class Responder:
         self.payload = bytes(workload.payload_bytes)
         self.made: dict[int, int] = dict.fromkeys(chosen, 0)
         self._draw: Draw = sampler(workload.delay)
+        self._lifetimes = {
+            node: Lifetimes(workload, stream(scenario.seed, _LIFETIME, at, node)) for node in chosen
+        }
 
     def reply(self, node: int, origin: int, number: int, depth: int, time_us: int) -> Reply | None:
         """The reply of `node` to message `number` of `origin`, itself a reply of `depth`; or None."""
@@ -127,8 +148,9 @@ class Responder:
         when_us = time_us + self._draw(key, 1)
         if when_us >= self.end_us:
             return None
+        lifetime_us = self._lifetimes[node].of(self.made[node])
         self.made[node] += 1
-        return Reply(when_us, self.at, self.payload, depth + 1)
+        return Reply(when_us, self.at, self.payload, depth + 1, lifetime_us)
 
 
 def responders(scenario: Scenario) -> list[Responder]:
