@@ -24,6 +24,7 @@ class Promises:
     fifo: bool
     no_duplicates: bool
     complete: bool  # every surviving node delivers everything, if links are reliable and faults heal
+    timely: bool = False  # nothing is delivered after its lifetime, as far as the nodes' clocks agree
 
 
 @dataclass(frozen=True)
