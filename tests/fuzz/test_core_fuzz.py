@@ -9,10 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from whence.core.effects import Deliver, Discard, Send
+from whence.core.effects import CancelTimer, Deliver, Discard, Expire, Send, SetTimer
 from whence.core.message import Packet
 from whence.core.protocol import Protocol
 from whence.protocols import registry
+from whence.protocols.deadline_wire import DeadlineMessage, DeadlinePacket
 from whence.protocols.vcube_wire import VCubeMessage
 
 MEMBERS = ["a", "b", "c", "d"]
@@ -44,7 +45,9 @@ lists = st.lists(integers, max_size=9) | st.lists(st.integers(0, 5), max_size=9)
 
 
 def fresh(protocol: str, relay: bool) -> Protocol:
-    params = {"relay": relay} if "relay" in registry.lookup(protocol).parameters else {"aggregate": relay}
+    known = registry.lookup(protocol).parameters
+    choice = {"relay": relay, "aggregate": relay, "deadlines": relay, "pull": "exact" if relay else "window"}
+    params = {name: value for name, value in choice.items() if name in known}
     core = registry.make(protocol, "b", MEMBERS, params)
     for peer in ("a", "c"):
         core.link_up(peer, 0)
@@ -63,17 +66,44 @@ def decode(protocol: str, fields: list[object]) -> Packet | None:
 def fields(protocol: str) -> tuple[list[str], bool]:
     """The fields of a message, and whether a packet is a list of messages."""
     names = list(registry.lookup(protocol).packet_type.__annotations__)
-    return (list(VCubeMessage.__annotations__), True) if names == ["messages"] else (names, False)
+    if "messages" not in names:
+        return names, False
+    return list((VCubeMessage if names == ["messages"] else DeadlineMessage).__annotations__), True
+
+
+def around(protocol: str, messages: list[object], rest: list[object]) -> list[object]:
+    """The fields of a packet of several messages; `rest` has what a solicitation may say besides."""
+    if registry.lookup(protocol).packet_type is DeadlinePacket:
+        return [rest[0], messages, *rest[1:]]
+    return [messages]
 
 
 def nearly_right(draw: random.Random, names: list[str]) -> list[object]:
+    number = draw.choice([1, 1, 2, 3, 4, 5, draw.choice(EDGES)])
     near: dict[str, object] = {
         "origin": draw.randrange(-1, 5),
-        "number": draw.choice([1, 1, 2, 3, 4, 5, draw.choice(EDGES)]),
+        "number": number,
         "after": sorted(draw.randrange(5) for _ in range(draw.randrange(5))),
         "payload": b"x",
     }
+    if "stamp" in names:  # a vector over all members, in which the own entry is the number before
+        after = [draw.choice([0, 0, 1, 1, 2, draw.choice(EDGES)]) for _ in MEMBERS]
+        if near["origin"] in range(4):
+            after[draw.randrange(-1, 5) % 4 if draw.random() < 0.05 else near["origin"]] = max(number, 1) - 1
+        near |= {
+            "after": after,
+            "stamp": draw.choice([number, draw.randrange(200), draw.choice(EDGES)]),
+            "deadline_us": draw.choice([draw.randrange(200), draw.randrange(200), draw.choice(EDGES)]),
+            "left": draw.choice([[], [], [draw.randrange(100) for _ in MEMBERS], [draw.choice(EDGES)] * 4]),
+        }
     return [near[name] for name in names]
+
+
+def nearly_right_rest(draw: random.Random) -> list[object]:
+    def vector() -> list[int]:
+        return [draw.randrange(6) for _ in MEMBERS] if draw.random() < 0.7 else []
+
+    return [draw.choice([0, 0, 0, 1, 2, 3]), vector(), vector(), draw.choice([[], [0, 1], [1, 2, 9], [7, 7]])]
 
 
 def give(core: Protocol, peer: str, packet: Packet, now_us: int) -> None:
@@ -85,9 +115,11 @@ def give(core: Protocol, peer: str, packet: Packet, now_us: int) -> None:
             assert effect.message.number >= 1
         elif isinstance(effect, Send):
             assert set(effect.to) <= {"a", "c"} - ({peer} if hasattr(core, "relay") else set())
-        else:
-            assert isinstance(effect, Discard)
+        elif isinstance(effect, Discard):
             assert effect.peer == peer
+        else:  # only where messages have lifetimes
+            assert isinstance(effect, SetTimer | CancelTimer | Expire)
+            assert registry.lookup(core.name).lifetimes
 
 
 @pytest.mark.parametrize("protocol", registry.names())
@@ -96,10 +128,15 @@ def give(core: Protocol, peer: str, packet: Packet, now_us: int) -> None:
 def test_any_sequence_of_packets_is_survived(protocol: str, data: st.DataObject) -> None:
     core = fresh(protocol, data.draw(st.booleans()))
     names, several = fields(protocol)
-    message = st.tuples(*({"after": lists, "payload": st.binary(max_size=5)}.get(n, integers) for n in names))
+    strategies = {"after": lists, "left": lists, "payload": st.binary(max_size=5)}
+    message = st.tuples(*(strategies.get(name, integers) for name in names))
     for now_us in range(data.draw(st.integers(1, 12))):
-        drawn = data.draw(st.tuples(st.lists(message, max_size=4)) if several else message)
-        packet = decode(protocol, list(drawn))
+        if several:
+            rest = data.draw(st.tuples(st.integers(0, 3), lists, lists, lists))
+            drawn = around(protocol, data.draw(st.lists(message, max_size=4)), list(rest))
+        else:
+            drawn = list(data.draw(message))
+        packet = decode(protocol, drawn)
         if packet is not None:
             give(core, data.draw(st.sampled_from(["a", "c", "d", "stranger"])), packet, now_us)
             core.check()
@@ -117,7 +154,8 @@ def test_thousands_of_nearly_right_packets(protocol: str) -> None:
         core = fresh(protocol, seed % 2 == 0)
         for now_us in range(120):
             messages = [nearly_right(draw, names) for _ in range(draw.randrange(1, 4) if several else 1)]
-            packet = decode(protocol, [messages] if several else messages[0])
+            several_fields = around(protocol, messages, nearly_right_rest(draw))
+            packet = decode(protocol, several_fields if several else messages[0])
             if packet is not None:
                 give(core, draw.choice(["a", "c"]), packet, now_us)
                 core.check()

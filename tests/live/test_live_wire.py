@@ -31,6 +31,7 @@ from whence.live.wire import (
     hello_frame,
 )
 from whence.protocols import registry
+from whence.protocols.deadline_wire import DeadlineMessage, DeadlinePacket
 from whence.protocols.fifo import FifoPacket
 from whence.protocols.vcube_wire import VCubeMessage, VCubePacket
 from whence.protocols.vector import VectorPacket
@@ -57,9 +58,18 @@ def random_packet(draw: random.Random, packet_type: type[Packet]) -> Packet:
     def integer() -> int:
         return draw.randrange(2 ** draw.randrange(1, 63))
 
+    def integers() -> tuple[int, ...]:
+        return tuple(integer() for _ in range(draw.choice([0, 2, 15, 16, 40])))
+
+    if packet_type is DeadlinePacket:
+        messages = tuple(random_packet(draw, DeadlineMessage) for _ in range(draw.choice([0, 1, 2, 15, 16])))
+        return DeadlinePacket(draw.randrange(3), messages, integers(), integers(), integers())
     values: dict[str, Any] = {
         "origin": integer(),
         "number": integer(),
+        "stamp": integer(),
+        "deadline_us": integer(),
+        "left": integers(),
         "after": tuple(
             integer() for _ in range(draw.choice([0, 2, 8, 15, 16, 40, 70_000][: draw.randrange(2, 8)]))
         ),
@@ -72,11 +82,11 @@ def random_packet(draw: random.Random, packet_type: type[Packet]) -> Packet:
 def test_stated_sizes_are_the_bytes_on_the_wire(protocol: str) -> None:
     draw = random.Random(protocol)
     core = registry.make(protocol, "a", ["a", "b"])
-    for _ in range(100 if core.packet_type is VCubePacket else 1000):
+    for _ in range(1000 if "messages" not in core.packet_type._fields else 100):
         packet = random_packet(draw, core.packet_type)
         total_bytes, control_bytes = core.sizes(packet)
         assert len(data_frame(packet)) == total_bytes
-        messages = packet[0] if isinstance(packet, VCubePacket) else [packet]
+        messages = getattr(packet, "messages", [packet])
         assert total_bytes - control_bytes == sum(len(message[-1]) for message in messages)
     assert HEADER.size == FRAME_BYTES
 
@@ -85,7 +95,7 @@ def test_stated_sizes_are_the_bytes_on_the_wire(protocol: str) -> None:
 def test_packets_come_back_as_they_were_sent_however_they_are_cut(protocol: str) -> None:
     draw = random.Random(protocol)
     core = registry.make(protocol, "a", ["a", "b"])
-    count = 20 if core.packet_type is VCubePacket else 200
+    count = 20 if "messages" in core.packet_type._fields else 200
     packets = [random_packet(draw, core.packet_type) for _ in range(count)]
     data = b"".join(map(data_frame, packets))
     made = reader(10_000_000, core.packet_type)

@@ -9,7 +9,7 @@ from itertools import pairwise
 import pyarrow as pa
 import pytest
 
-from support.traces import Id, Oracle, Run, random_run, record, verify
+from support.traces import Id, Oracle, Run, random_run, random_timing, record, verify
 from whence.trace.schema import Kind, PromisesMade
 from whence.verify import analysis, kernel
 from whence.verify.report import Finding, RunReport
@@ -26,12 +26,15 @@ def name(which: Id) -> str:
 def assert_agrees(report: RunReport, oracle: Oracle) -> None:
     found: dict[str, list[tuple[object, ...]]] = {}
     for finding in report.findings:
-        extra = (finding.other,) if finding.kind in ("causal", "fifo") else ()
+        extra: tuple[object, ...] = (finding.other,) if finding.kind in ("causal", "fifo") else ()
+        if finding.kind == "late":
+            extra = (finding.broadcast_us, finding.delivered_us)
         found.setdefault(finding.kind, []).append((finding.node, finding.message, finding.seq, *extra))
     expected = {
         "causal": [(node, name(m), seq, name(other)) for node, m, seq, other in oracle.causal],
         "fifo": [(node, name(m), seq, name(other)) for node, m, seq, other in oracle.fifo],
         "duplicate": [(node, name(m), seq) for node, m, seq in oracle.duplicate],
+        "late": [(node, name(m), seq, sent, got) for node, m, seq, sent, got in oracle.late],
         "created": [(node, name(m), seq) for node, m, seq in oracle.created],
         "missing": [(node, name(m), None) for node, m in oracle.missing],
         "malformed": [(node, name(m), seq) for node, m, seq in oracle.malformed],
@@ -73,24 +76,36 @@ def test_the_verifier_agrees_with_brute_force_on_5000_random_traces() -> None:
     seen: Counter[str] = Counter()
     for _ in range(TRACES):
         run, members = random_run(rng)
-        report = verify(run, members)
-        oracle = Oracle(run, members)
+        # Of some runs the promises do not speak of time: then no time matters.
+        timing, slack_us = random_timing(run, rng), rng.choice([0, 0, 1, 30])
+        timely = rng.random() < 0.7
+        promises = PromisesMade(complete=True, timely=timely, clock_slack_us=slack_us)
+        report = verify(run, members, promises=promises, timing=timing)
+        oracle = Oracle(run, members, timing if timely else None, slack_us)
         assert_agrees(report, oracle)
         for finding in report.findings:
             if finding.kind in ("causal", "fifo"):
                 assert_chain(finding, run, oracle)
+            elif finding.kind == "late":
+                assert [(step.event, step.message) for step in finding.chain] == [
+                    ("broadcast", finding.message), ("deliver", finding.message),
+                ]  # fmt: skip
+                assert (finding.chain[1].node, finding.chain[1].seq) == (finding.node, finding.seq)
         seen.update({finding.kind for finding in report.findings})
         seen["ok"] += report.ok
         seen["untimely"] += any("depends on this very delivery" in f.detail for f in report.findings)
+        seen["contradicts"] += any("had ended here before" in f.detail for f in report.findings)
         seen["indirect"] += any(len(f.chain) > 3 for f in report.findings)
     # The generator really makes what it should.
     for kind in (
         "causal",
         "fifo",
         "duplicate",
+        "late",
         "created",
         "missing",
         "malformed",
+        "contradicts",
         "ok",
         "untimely",
         "indirect",
@@ -104,28 +119,33 @@ def test_compiled_kernels_and_column_blocks_give_the_same_report(
 ) -> None:
     pytest.importorskip("numba")
     rng = random.Random(7)
-    runs = [random_run(rng) for _ in range(200)]
+    timely = PromisesMade(complete=True, timely=True)
+    runs = [
+        (run, members, {"timing": random_timing(run, rng), "promises": timely})
+        for run, members in (random_run(rng) for _ in range(200))
+    ]
     for witness_max in (None, 1):
         monkeypatch.setattr(analysis, "PAST_BYTES", 1 << 30)
         monkeypatch.setattr(analysis, "choose_kernels", lambda events: kernel.plain())
-        plain = [verify(run, members, witness_max=witness_max) for run, members in runs]
+        plain = [verify(run, members, witness_max=witness_max, **more) for run, members, more in runs]
         monkeypatch.setattr(analysis, "PAST_BYTES", past_bytes)
         monkeypatch.setattr(analysis, "choose_kernels", lambda events: kernel.compiled())
-        assert [verify(run, members, witness_max=witness_max) for run, members in runs] == plain
+        assert [verify(run, members, witness_max=witness_max, **more) for run, members, more in runs] == plain
 
 
 def test_order_and_cut_of_the_rows_do_not_matter() -> None:
     rng = random.Random(11)
     for _ in range(300):
         run, members = random_run(rng)
-        whole = verify(run, members)
-        table = record(run).table("r", segment_events=rng.randint(1, 4))
+        timing, timely = random_timing(run, rng), PromisesMade(complete=True, timely=True)
+        whole = verify(run, members, timing=timing, promises=timely)
+        table = record(run, timing).table("r", segment_events=rng.randint(1, 4))
         order = list(range(table.num_rows))
         rng.shuffle(order)
         shuffled = table.take(pa.array(order, pa.int64()))
         if table.num_rows > 1:  # and as several batches
             shuffled = pa.concat_tables([shuffled.slice(0, 1), shuffled.slice(1)])
-        assert verify_table(shuffled, PromisesMade(complete=True), members, None, run="r") == whole
+        assert verify_table(shuffled, timely, members, None, run="r") == whole
 
 
 def test_a_limit_on_witnesses_cuts_the_findings_and_not_the_counts() -> None:

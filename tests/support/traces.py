@@ -1,6 +1,6 @@
 """Small traces for tests: a notation, a random generator with planted faults, and a brute-force oracle.
 
-A run is a dict: node -> list of rows, a row is (kind, origin, number).
+A run is a dict: node -> list of rows, a row is (kind, origin, number). Times and lifetimes come beside it.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from whence.verify.run import verify_table
 Row = tuple[Kind, str | None, int]
 Run = dict[str, list[Row]]
 Id = tuple[str | None, int]
+Timing = dict[tuple[str, int], tuple[int, str | None]]  # (node, seq) -> time_us, detail
 
 _LETTERS = {"b": Kind.BROADCAST, "d": Kind.DELIVER, "x": Kind.EXPIRE, "s": Kind.SEND}
 _WORDS = {"crash": Kind.CRASH, "restart": Kind.RESTART}
@@ -36,19 +37,21 @@ def parse(**nodes: str) -> Run:
     return run
 
 
-def record(run: Run) -> MemoryTrace:
-    """The run as a recorder holds it."""
+def record(run: Run, timing: Timing | None = None) -> MemoryTrace:
+    """The run as a recorder holds it; without a timing an event's time is its `seq`."""
     memory = MemoryTrace()
     for node, rows in run.items():
         for seq, (kind, origin, number) in enumerate(rows):
-            memory.event(node, seq, kind, origin, number)
+            time_us, detail = (timing or {}).get((node, seq), (seq, None))
+            memory.event(node, time_us, kind, origin, number, detail=detail)
     return memory
 
 
 def verify(run: Run, members: list[str] | None = None, **options: Any) -> RunReport:
     """Verify in memory; all members are those that have rows, unless more are given."""
     promises = options.pop("promises", PromisesMade(complete=True))
-    table = record(run).table("r", options.pop("segment_events", 4096))
+    timing = options.pop("timing", None)
+    table = record(run, timing).table("r", options.pop("segment_events", 4096))
     return verify_table(table, promises, members or list(run), options.pop("witness_max", None), run="r")
 
 
@@ -60,8 +63,9 @@ def verify(run: Run, members: list[str] | None = None, **options: Any) -> RunRep
 class Oracle:
     """What is wrong in a run, by brute force. Findings are sets of (node, message, seq)."""
 
-    def __init__(self, run: Run, members: list[str]) -> None:
+    def __init__(self, run: Run, members: list[str], timing: Timing | None = None, slack_us: int = 0) -> None:
         self.run = run
+        self.timing = timing
         self.members = sorted({*members, *run})
         self.malformed: list[tuple[str, Id, int]] = []
         self.begins: dict[Id, tuple[str, int]] = {}  # message -> (node, seq) of its broadcast
@@ -76,6 +80,8 @@ class Oracle:
             lambda late, other: late[0] == other[0] and self.begins[late] < self.begins[other]
         )
         self.missing = self._find_missing()
+        self.late: list[tuple[str, Id, int, int, int]] = []  # with the two times
+        self._find_late(slack_us)
 
     def _find_broadcasts(self) -> None:
         for node, rows in self.run.items():
@@ -94,12 +100,19 @@ class Oracle:
     def _find_deliveries(self) -> None:
         for node, rows in self.run.items():
             delivered: set[Id] = set()
+            ended: set[Id] = set()
             for seq, (kind, origin, number) in enumerate(rows):
                 which, known = (origin, number), (origin, number) in self.begins
-                if kind is Kind.EXPIRE and not known:
+                if kind is Kind.EXPIRE and (not known or which in ended):
                     self.malformed.append((node, which, seq))
+                if kind is Kind.EXPIRE and known:
+                    ended.add(which)
                 if kind is not Kind.DELIVER:
                     continue
+                if which in ended and which not in delivered:
+                    self.malformed.append((node, which, seq))
+                if origin is not None:
+                    ended.add(which)
                 if origin is None:
                     self.malformed.append((node, which, seq))
                 elif which in delivered:
@@ -159,6 +172,23 @@ class Oracle:
             if others:
                 found.append((node, which, seq, others[0]))
         return found
+
+    def _find_late(self, slack_us: int) -> None:
+        if self.timing is None:
+            return
+        for which, begun in self.begins.items():
+            text = self.timing[begun][1]
+            if text is None:
+                continue
+            if not text or set(text) - set("0123456789"):
+                self.malformed.append((begun[0], which, begun[1]))
+                continue
+            for node, rows in self.run.items():
+                delivered = [seq for seq, row in enumerate(rows) if row == (Kind.DELIVER, *which)]
+                if delivered:
+                    sent_us, got_us = self.timing[begun][0], self.timing[node, delivered[0]][0]
+                    if got_us - sent_us > int(text) + slack_us:
+                        self.late.append((node, which, delivered[0], sent_us, got_us))
 
     def _find_missing(self) -> list[tuple[str, Id]]:
         def survives(node: str) -> bool:
@@ -226,6 +256,20 @@ def random_run(rng: random.Random) -> tuple[Run, list[str]]:
     return run, members
 
 
+def random_timing(run: Run, rng: random.Random) -> Timing:
+    """Times that grow along each node's rows, and lifetimes of about as long as a delivery takes."""
+    timing: Timing = {}
+    for node, rows in run.items():
+        time_us = rng.randrange(100)
+        for seq, (kind, _, _) in enumerate(rows):
+            time_us += rng.choice([0, 1, 5, 20])
+            lifetime = rng.choice([None, "0", "5", "60", "200", "9223372036854775807"])
+            if rng.random() < 0.01:
+                lifetime = rng.choice(["", "soon", "-1", "1.5", "\u0661"])
+            timing[node, seq] = (time_us, lifetime if kind is Kind.BROADCAST else rng.choice([None, "7"]))
+    return timing
+
+
 def _some_rows(run: Run, rng: random.Random) -> list[Row]:
     return run[rng.choice(sorted(run))] or [(Kind.SEND, None, 0)]
 
@@ -289,6 +333,14 @@ def _expire(run: Run, rng: random.Random) -> None:
         rows[at] = (Kind.EXPIRE, *rows[at][1:])
 
 
+def _end_again(run: Run, rng: random.Random) -> None:
+    """A message that is delivered here expires here as well, before or after."""
+    rows = _some_rows(run, rng)
+    delivered = [row for row in rows if row[0] is Kind.DELIVER]
+    if delivered:
+        rows.insert(rng.randint(0, len(rows)), (Kind.EXPIRE, *rng.choice(delivered)[1:]))
+
+
 def _crash(run: Run, rng: random.Random) -> None:
     rows = _some_rows(run, rng)
     del rows[rng.randint(0, len(rows)) :]
@@ -302,6 +354,6 @@ def _restart(run: Run, rng: random.Random) -> None:
 
 
 FAULTS = [
-    _swap, _swap_neighbours, _drop, _repeat, _move, _shuffle, _create, _forge, _renumber, _expire, _crash,
-    _restart,
+    _swap, _swap_neighbours, _drop, _repeat, _move, _shuffle, _create, _forge, _renumber, _expire, _end_again,
+    _crash, _restart,
 ]  # fmt: skip

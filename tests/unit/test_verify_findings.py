@@ -233,3 +233,86 @@ def test_events_of_the_flat_view_give_the_same_report() -> None:
 def test_a_report_survives_json() -> None:
     report = verify(parse(a="b:a1 d:a1 b:a2 d:a2 d:a2", b="d:a2 d:a1 d:z1"))
     assert msgspec.json.decode(msgspec.json.encode(report), type=RunReport) == report
+
+
+# Lifetimes
+
+TIMELY = PromisesMade(complete=True, timely=True)
+
+
+def test_a_delivery_after_the_lifetime_is_late_with_its_two_times() -> None:
+    run = parse(a="b:a1 d:a1", b="d:a1", c="d:a1")
+    timing = {("a", 0): (100, "500"), ("a", 1): (100, None), ("b", 0): (600, None), ("c", 0): (601, None)}
+    report = verify(run, promises=TIMELY, timing=timing)
+    assert report.counts == Counts(late=1)  # b's is just in time
+    assert report.broken == ["late"]
+    (finding,) = report.findings
+    assert (finding.node, finding.message, finding.seq) == ("c", "a:1", 0)
+    assert (finding.broadcast_us, finding.delivered_us) == (100, 601)
+    assert finding.detail == "delivered 501 us after its broadcast, with a lifetime of 500 us"
+    assert [str(step) for step in finding.chain] == ["a broadcasts a:1 (seq 0)", "c delivers a:1 (seq 0)"]
+    assert verify(run, promises=msgspec.structs.replace(TIMELY, clock_slack_us=1), timing=timing).ok
+    unpromised = verify(run, timing=timing)
+    assert unpromised.ok
+    assert unpromised.counts == Counts()  # times are not even looked at
+
+
+def test_without_a_lifetime_nothing_is_late() -> None:
+    timing = {("a", 0): (0, None), ("a", 1): (0, None), ("b", 0): (10**15, None)}
+    assert verify(parse(a="b:a1 d:a1", b="d:a1"), promises=TIMELY, timing=timing).ok
+
+
+def test_a_table_without_times_cannot_be_judged_for_lateness() -> None:
+    table = record(parse(a="b:a1 d:a1")).table("r").drop_columns(["time_us"])
+    assert verify_table(table, PromisesMade(), ["a"]).ok
+    with pytest.raises(TraceError, match="'time_us' is missing"):
+        verify_table(table, TIMELY, ["a"])
+
+
+def test_an_expired_message_is_accounted_for() -> None:
+    assert verify(parse(a="b:a1 d:a1", b="x:a1")).ok
+    report = verify(parse(a="b:a1 d:a1", b="x:a1", c=""))
+    assert report.counts == Counts(missing=1)  # c has nothing to say about it
+    assert report.missing_by_node == {"c": 1}
+
+
+def test_an_expired_predecessor_blocks_nothing() -> None:
+    """c gives a1 up and delivers b1, which depends on it; but not a1 afterwards."""
+    assert verify(parse(a="b:a1 d:a1 d:b1", b="d:a1 b:b1 d:b1", c="x:a1 d:b1")).ok
+    report = verify(parse(a="b:a1 d:a1 d:b1", b="d:a1 b:b1 d:b1", c="x:a1 d:b1 d:a1"))
+    assert report.counts == Counts(causal=1, malformed=1)
+
+
+@pytest.mark.parametrize(
+    ("rows", "expected", "detail"),
+    [
+        ("x:a1 d:a1", Counts(malformed=1), "delivered, although it had ended here before, at seq 0"),
+        ("d:a1 x:a1", Counts(malformed=1), "expired, although it had ended here before, at seq 0"),
+        ("x:a1 x:a1", Counts(malformed=1), "expired, although it had ended here before, at seq 0"),
+        ("x:a1 d:a1 d:a1", Counts(malformed=1, duplicate=1), "delivered before, at seq 1"),
+    ],
+)
+def test_a_message_ends_once(rows: str, expected: Counts, detail: str) -> None:
+    report = verify(parse(a="b:a1 d:a1", b=rows))
+    assert report.counts == expected
+    assert report.findings[0].detail == detail
+    assert not verify(parse(a="b:a1 d:a1", b=rows), promises=PromisesMade(no_duplicates=False)).ok
+
+
+def test_a_delivery_after_the_expiry_still_has_followers() -> None:
+    """b delivers a1 after giving it up; what it broadcasts then depends on a1 all the same."""
+    run = parse(a="b:a1 d:a1 d:b1", b="x:a1 d:a1 b:b1 d:b1", c="d:b1 d:a1")
+    assert verify(run).counts == Counts(causal=1, malformed=1)
+
+
+@pytest.mark.parametrize("text", ["", "soon", "-1", "1.5", "9223372036854775808", "1" * 500])
+def test_a_lifetime_must_be_a_number(text: str) -> None:
+    timing = {("a", 0): (0, text), ("a", 1): (9, None)}
+    report = verify(parse(a="b:a1 d:a1"), promises=TIMELY, timing=timing)
+    assert report.counts == Counts(malformed=1)
+    assert "lifetime" in report.findings[0].detail
+
+
+def test_a_manifest_without_the_promise_of_time_still_reads() -> None:
+    old = b'{"causal": true, "fifo": true, "no_duplicates": true, "complete": true}'
+    assert msgspec.json.decode(old, type=PromisesMade) == PromisesMade(complete=True)

@@ -168,5 +168,7 @@ def _show_finding(report: RunReport, finding: Finding) -> None:
     if finding.other is not None:
         lines.append(f"    {finding.node} delivers {finding.other} (seq {finding.other_seq}), and only then")
         lines.append(f"    {finding.node} delivers {finding.message} (seq {finding.seq}); yet")
-    lines += [f"      {step}" for step in finding.chain]
+    times = (finding.broadcast_us, finding.delivered_us)  # of the two steps of a late delivery
+    when = [f" at {each} us" for each in times if each is not None] or [""] * len(finding.chain)
+    lines += [f"      {step}{at_us}" for step, at_us in zip(finding.chain, when, strict=True)]
     console.out.print("\n".join(lines), markup=False, soft_wrap=True)

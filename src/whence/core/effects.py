@@ -22,7 +22,9 @@ class Reason(StrEnum):
     IMPOSSIBLE = "impossible dependency"
     TOO_FAR_AHEAD = "too far ahead"
     NOT_A_NEIGHBOUR = "not a neighbour"
-    EXPIRED = "expired"
+    EXPIRED = "expired"  # its deadline had passed before its turn came
+    OVERTAKEN = "overtaken"  # something that follows it had to be delivered first
+    NO_ROOM = "no room"  # the buffer is full of messages with more time left
 
 
 class Send(NamedTuple):

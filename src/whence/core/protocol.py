@@ -86,6 +86,10 @@ class Protocol(ABC):
         """The messages that a packet carries besides that of `message_of`: the trace keeps them as detail."""
         return ()
 
+    def is_control(self, packet: Packet) -> bool:
+        """Whether a packet takes the control path of a network that has one (solicitations, replies)."""
+        return False
+
     @abstractmethod
     def sizes(self, packet: Packet) -> Sizes:
         """What the packet costs on the wire."""

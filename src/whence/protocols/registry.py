@@ -11,6 +11,8 @@ from typing import Any
 from whence.core.message import NodeId, Packet
 from whence.core.protocol import Protocol
 from whence.errors import ParameterError, UnknownProtocolError
+from whence.protocols.deadline import Tdca
+from whence.protocols.deadline_pull import Odca
 from whence.protocols.fifo import Fifo
 from whence.protocols.vcube import VCube
 from whence.protocols.vector import Vector
@@ -24,6 +26,7 @@ class Promises:
     fifo: bool
     no_duplicates: bool
     complete: bool  # every surviving node delivers everything, if links are reliable and faults heal
+    timely: bool = False  # nothing is delivered after its lifetime, as far as the nodes' clocks agree
 
 
 @dataclass(frozen=True)
@@ -37,6 +40,7 @@ class ProtocolInfo:
     environment: str  # the world it is made for, in a few words
     summary: str
     lifetimes: bool = False  # a message may have a lifetime (`broadcast_within`)
+    datagrams: bool = False  # made for links that lose, duplicate and reorder
     any_topology: bool = True  # False: it needs the links of a full mesh or of a hypercube
 
     @property
@@ -120,5 +124,29 @@ register(
         environment="a known group where any two nodes can talk; hundreds of broadcasting nodes",
         summary="causal broadcast over one hypercube tree per source, related messages in one packet",
         any_topology=False,
+    )
+)
+register(
+    ProtocolInfo(
+        name="tdca",
+        make=Tdca,
+        packet_type=Tdca.packet_type,
+        promises=Promises(causal=True, fifo=True, no_duplicates=True, complete=False, timely=True),
+        environment="a known group over links that lose packets, for messages that are worthless when late",
+        summary="causal order before each message's deadline, without repair",
+        lifetimes=True,
+        datagrams=True,
+    )
+)
+register(
+    ProtocolInfo(
+        name="odca",
+        make=Odca,
+        packet_type=Odca.packet_type,
+        promises=Promises(causal=True, fifo=True, no_duplicates=True, complete=False, timely=True),
+        environment="a known group over links that lose packets, for messages that are worthless when late",
+        summary="causal order before each message's deadline; members ask each other for what is missing",
+        lifetimes=True,
+        datagrams=True,
     )
 )

@@ -16,7 +16,7 @@ from whence.core.message import NodeId
 from whence.core.protocol import Protocol as Core
 from whence.protocols import registry
 from whence.sim.engine import Engine, Make, Progress
-from whence.sim.faults import NEVER_US
+from whence.sim.faults import NEVER_US, plan_faults
 from whence.sim.model import Full, Scenario, node_names
 from whence.sim.network import link_specs
 from whence.sim.scenario import checked, run_id, to_dict
@@ -153,7 +153,9 @@ def _result(engine: Engine) -> RunResult:
         protocol=scenario.protocol,
         nodes=scenario.nodes,
         seed=scenario.seed,
-        promises=promises_made(scenario, complete=engine.drained and loses_nothing(engine)),
+        promises=promises_made(
+            scenario, complete=engine.drained and loses_nothing(engine), final_us=engine.time_us
+        ),
         drained=engine.drained,
         final_us=engine.time_us,
         steps=engine.steps,
@@ -189,15 +191,33 @@ def _total(counts: Iterable[dict[str, int]]) -> dict[str, int]:
 # Promises
 
 
-def promises_made(scenario: Scenario, *, complete: bool) -> PromisesMade:
-    """What the protocol promises, as far as this run's circumstances allow it."""
+def promises_made(scenario: Scenario, *, complete: bool, final_us: int | None = None) -> PromisesMade:
+    """What the protocol promises, as far as this run's circumstances allow it; `final_us`: when it ended."""
     promised = registry.lookup(scenario.protocol).promises
+    end_us = scenario.stop.duration_us + scenario.stop.drain_max_us if final_us is None else final_us
     return PromisesMade(
         causal=promised.causal,
         fifo=promised.fifo,
         no_duplicates=promised.no_duplicates,
         complete=promised.complete and complete,
+        timely=promised.timely,
+        clock_slack_us=clock_slack_us(scenario, end_us) if promised.timely else 0,
     )
+
+
+def clock_slack_us(scenario: Scenario, end_us: int) -> int:
+    """How far apart any two clocks of the run can be, at any two times until it ends."""
+    clocks = plan_faults(scenario).clocks
+    if not clocks:
+        return 0
+    off_us = [
+        clock.offset_us + at_us * clock.drift_ppm // 1_000_000
+        for clock in clocks.values()
+        for at_us in (0, end_us)
+    ]
+    if len(clocks) < scenario.nodes or min(off_us) < 0:
+        off_us.append(0)  # a clock without skew, or one that stands at 0 until it is right
+    return max(off_us) - min(off_us) + 1  # clocks show whole microseconds
 
 
 def loses_nothing(engine: Engine) -> bool:

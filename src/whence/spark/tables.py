@@ -164,6 +164,8 @@ FINDINGS = StructType(
         StructField("other", StringType()),
         StructField("other_seq", LongType()),
         StructField("chain", ArrayType(STEP)),
+        StructField("broadcast_us", LongType()),
+        StructField("delivered_us", LongType()),
         StructField("detail", StringType()),
     ]
 )

@@ -31,7 +31,7 @@ from whence.spark.tables import (
 )
 from whence.trace.reader import Trace, open_trace
 from whence.trace.schema import PromisesMade
-from whence.verify.load import NEEDED_COLUMNS
+from whence.verify.load import columns_needed
 from whence.verify.report import WITNESS_MAX, RunReport
 from whence.verify.run import promised, require_verifiable, verify_table
 
@@ -43,10 +43,12 @@ def verify(
     witness_max: int | None = WITNESS_MAX,
     complete: bool | None = None,
     causal: bool | None = None,
+    timed: bool = True,
 ) -> DataFrame:
     """VERDICTS: one row for each run that has a manifest or rows.
 
-    `witness_max`, `complete` and `causal` are those of `whence.verify.run.verify_trace`.
+    `witness_max`, `complete` and `causal` are those of `whence.verify.run.verify_trace`. `timed=False`
+    leaves the events' times behind, where no run promises to be timely: that is a third of the bytes.
     """
     require(segments, SEGMENTS, "segments")
     require(manifests, MANIFESTS, "manifests")
@@ -54,8 +56,8 @@ def verify(
     def judge(rows: pa.Table, about: pa.Table) -> pa.Table:
         return _verdict(rows, about, witness_max, complete, causal)
 
-    # Only what the verifier reads is shuffled: a quarter of a full trace.
-    rows = segments.select(*NEEDED_COLUMNS).groupBy("run")
+    # Only what the verifier reads is shuffled: without times a quarter of a full trace.
+    rows = segments.select(*columns_needed(timed)).groupBy("run")
     return rows.cogroup(manifests.groupBy("run")).applyInArrow(judge, VERDICTS)
 
 
@@ -73,7 +75,8 @@ def verify_folder(
     `runs` limits it to those named: a sweep's folder may hold runs of other grids too.
     """
     trace = folder if isinstance(folder, Trace) else open_trace(folder)
-    for run in trace.runs if runs is None else runs:
+    wanted = trace.runs if runs is None else runs
+    for run in wanted:
         require_verifiable(trace, run)
     verdicts = verify(
         read_segments(spark, trace, runs),
@@ -81,6 +84,7 @@ def verify_folder(
         witness_max=witness_max,
         complete=complete,
         causal=causal,
+        timed=any(trace.promises(run).timely for run in wanted),
     )
     rows = sorted(verdicts.collect(), key=lambda row: str(row.run))
     for row in rows:

@@ -91,9 +91,9 @@ def packed_batch(run: str, numbers: Sequence[int], segments: Sequence[Segment]) 
     columns: list[pa.Array[Any]] = [
         _text_array([run] * len(segments)),
         _text_array([segment.node for segment in segments]),
-        _integer_array(np.array(numbers, dtype=np.int32)),
-        _integer_array(np.array([segment.first_seq for segment in segments], dtype=np.int64)),
-        _integer_array(np.array(lengths, dtype=np.int32)),
+        integer_array(np.array(numbers, dtype=np.int32)),
+        integer_array(np.array([segment.first_seq for segment in segments], dtype=np.int64)),
+        integer_array(np.array(lengths, dtype=np.int32)),
         pa.ListArray.from_arrays(
             _offsets([len(segment.names) for segment in segments]),
             _text_array([name for segment in segments for name in segment.names]),
@@ -109,7 +109,7 @@ def packed_batch(run: str, numbers: Sequence[int], segments: Sequence[Segment]) 
                 f"the run recorded {int(joined.min())} to {int(joined.max())}",
                 f"Values must be from {limits.min} to {limits.max}",
             )
-        columns.append(pa.ListArray.from_arrays(offsets, _integer_array(joined.astype(_DTYPES[name]))))
+        columns.append(pa.ListArray.from_arrays(offsets, integer_array(joined.astype(_DTYPES[name]))))
     details: list[str | None] = []
     for segment in segments:
         details += segment.details
@@ -125,13 +125,14 @@ def _buffer(values: Any) -> pa.Buffer:
     return pa.py_buffer(values)
 
 
-def _integer_array(values: npt.NDArray[Any]) -> pa.Array[Any]:
+def integer_array(values: npt.NDArray[Any]) -> pa.Array[Any]:
+    """Numbers as Arrow sees them, without a copy."""
     kind = getattr(pa, values.dtype.name)()
     return pa.Array.from_buffers(kind, len(values), [None, _buffer(values)])
 
 
 def _offsets(lengths: Sequence[int]) -> Any:
-    return _integer_array(np.cumsum([0, *lengths], dtype=np.int32))
+    return integer_array(np.cumsum([0, *lengths], dtype=np.int32))
 
 
 def _text_array(texts: Sequence[str | None]) -> pa.Array[Any]:

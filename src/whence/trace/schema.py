@@ -76,6 +76,8 @@ class PromisesMade(msgspec.Struct, frozen=True, kw_only=True):
     fifo: bool = True
     no_duplicates: bool = True
     complete: bool = False
+    timely: bool = False  # nothing is delivered after its lifetime
+    clock_slack_us: int = 0  # how far the clocks of this run may be apart: `timely` is judged with it
 
 
 class Part(msgspec.Struct, frozen=True, kw_only=True):

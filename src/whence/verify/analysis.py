@@ -31,37 +31,41 @@ class Analysis(NamedTuple):
     events: Events
     placed: Placed
     search: Search
-    late: Array
+    disordered: Array
     overtaken: Array
     repeat: Array
     created: Array
     untimely: Array
+    again: Array
+    overdue: Array
     missing: Array  # per node: how many wanted messages it neither delivered nor expired
     wanted: Array  # per message: every surviving node must deliver it
-    overtakings: dict[int, Overtaken]  # the first late deliveries, explained
+    overtakings: dict[int, Overtaken]  # the first deliveries out of order, explained
 
 
-def analyse(events: Events, witness_max: int | None) -> Analysis:
-    """Verify one run; `witness_max` late deliveries (None: all) are explained."""
+def analyse(events: Events, witness_max: int | None, clock_slack_us: int = 0) -> Analysis:
+    """Verify one run; `witness_max` deliveries out of order (None: all) are explained."""
     kernels = choose_kernels(len(events.kind))
     placed = place(events)
     created = placed.delivers & (placed.message >= placed.messages.total)
     wanted, survives = _wanted(events, placed)
-    repeat, ended = _mark_repeats(kernels, events, placed, wanted)
+    repeat, again, ended = _mark_repeats(kernels, events, placed, wanted)
     first = placed.delivers & ~created & ~repeat
     placed.action[first] = DELIVERY
     runs = _schedule(kernels, events.offsets, placed)
     search = Search(events, placed.messages, placed.message, placed.action)
-    late, overtakings = _find_late(kernels, events, placed, runs, search, witness_max)
+    disordered, overtakings = _find_disordered(kernels, events, placed, runs, search, witness_max)
     return Analysis(
         events=events,
         placed=placed,
         search=search,
-        late=late,
+        disordered=disordered,
         overtaken=_find_overtaken(kernels, events, placed),
         repeat=repeat,
         created=created & ~repeat,
         untimely=placed.action == UNTIMELY,
+        again=again,
+        overdue=_find_overdue(events, placed, first, clock_slack_us),
         missing=np.where(survives, int(wanted.sum()) - ended, 0),
         wanted=wanted,
         overtakings=overtakings,
@@ -94,17 +98,20 @@ def _wanted(events: Events, placed: Placed) -> tuple[Array, Array]:
     return wanted | reached[: placed.messages.total], survives
 
 
-def _mark_repeats(kernels: Kernels, events: Events, placed: Placed, wanted: Array) -> tuple[Array, Array]:
+def _mark_repeats(
+    kernels: Kernels, events: Events, placed: Placed, wanted: Array
+) -> tuple[Array, Array, Array]:
     limit = placed.message_limit
     padded = np.zeros(limit, dtype=bool)
     padded[: len(wanted)] = wanted
     repeat = np.zeros(len(events.kind), dtype=bool)
+    again = np.zeros(len(events.kind), dtype=bool)
     ended = np.zeros(len(events.names), dtype=np.int64)
     stamps = np.full((2, limit), -1, dtype=np.int32)
     kernels.mark_repeats(
-        events.offsets, placed.delivers, placed.ends, placed.message, padded, stamps, repeat, ended
+        events.offsets, placed.delivers, placed.ends, placed.message, padded, stamps, repeat, again, ended
     )
-    return repeat, ended
+    return repeat, again, ended
 
 
 def _schedule(kernels: Kernels, offsets: Array, placed: Placed) -> Array:
@@ -131,7 +138,7 @@ def _schedule(kernels: Kernels, offsets: Array, placed: Placed) -> Array:
         top = 1
 
 
-def _find_late(
+def _find_disordered(
     kernels: Kernels,
     events: Events,
     placed: Placed,
@@ -139,9 +146,9 @@ def _find_late(
     search: Search,
     witness_max: int | None,
 ) -> tuple[Array, dict[int, Overtaken]]:
-    """Flag late deliveries, one block of columns after the other, and explain the first of each block."""
+    """Flag deliveries out of order, one block of columns after the other, and explain the first of each block."""
     messages = placed.messages
-    late = np.zeros(len(events.kind), dtype=bool)
+    disordered = np.zeros(len(events.kind), dtype=bool)
     overtakings: dict[int, Overtaken] = {}
     dtype = np.int16 if int(messages.rank.max(initial=0)) < np.iinfo(np.int16).max else np.int32
     row_bytes = max(1, messages.total * np.dtype(dtype).itemsize)
@@ -152,17 +159,17 @@ def _find_late(
         past = np.zeros((messages.total, high - low), dtype=dtype)
         known = np.zeros((len(events.names), high - low), dtype=dtype)
         own_past = np.zeros(len(events.names), dtype=dtype)
-        kernels.find_late(
+        kernels.find_disordered(
             runs, placed.action, placed.message, messages.column, rank, messages.column_of_node, low, high,
-            past, known, own_past, late,
+            past, known, own_past, disordered,
         )  # fmt: skip
-        flagged = np.flatnonzero(late)
+        flagged = np.flatnonzero(disordered)
         column = messages.column[placed.message[flagged]]
         for event in flagged[(column >= low) & (column < high)][:witness_max].tolist():
             node = int(events.node_of(event))
             seen = past[:, messages.column[placed.message[event]] - low]
             overtakings[event] = search.causal(event, node, seen)
-    return late, overtakings
+    return disordered, overtakings
 
 
 def _find_overtaken(kernels: Kernels, events: Events, placed: Placed) -> Array:
@@ -173,3 +180,17 @@ def _find_overtaken(kernels: Kernels, events: Events, placed: Placed) -> Array:
         events.offsets, placed.action, placed.message, messages.column, messages.rank, highest, overtaken
     )
     return overtaken
+
+
+def _find_overdue(events: Events, placed: Placed, first: Array, clock_slack_us: int) -> Array:
+    """Flag first deliveries after the message's lifetime; none if the times were not loaded."""
+    overdue = np.zeros(len(events.kind), dtype=bool)
+    if events.timing is None:
+        return overdue
+    time_us, lifetime_us = events.timing
+    at = np.flatnonzero(first)
+    begun = placed.messages.event[placed.message[at]]
+    age_us = time_us[at] - time_us[begun]
+    # The slack is taken off the age: a lifetime may be as long as a 64-bit integer allows.
+    overdue[at] = (lifetime_us[begun] >= 0) & (age_us - clock_slack_us > lifetime_us[begun])
+    return overdue

@@ -15,12 +15,13 @@ from whence.verify.report import KINDS, Counts, Finding
 def counts(analysis: Analysis) -> Counts:
     """Exact numbers of findings."""
     return Counts(
-        causal=int(analysis.late.sum()),
+        causal=int(analysis.disordered.sum()),
         fifo=int(analysis.overtaken.sum()),
         duplicate=int(analysis.repeat.sum()),
+        late=int(analysis.overdue.sum()),
         created=int(analysis.created.sum()),
         missing=int(analysis.missing.sum()),
-        malformed=len(analysis.placed.malformed) + int(analysis.untimely.sum()),
+        malformed=len(analysis.placed.malformed) + int(analysis.untimely.sum()) + int(analysis.again.sum()),
     )
 
 
@@ -36,6 +37,7 @@ def findings(analysis: Analysis, witness_max: int | None) -> list[Finding]:
         "causal": _causal,
         "fifo": _fifo,
         "duplicate": _duplicate,
+        "late": _late,
         "created": _created,
         "missing": _missing,
         "malformed": _malformed,
@@ -70,12 +72,28 @@ def _fifo(analysis: Analysis) -> Iterator[Finding]:
 
 
 def _duplicate(analysis: Analysis) -> Iterator[Finding]:
-    placed, offsets = analysis.placed, analysis.events.offsets
     for event in np.flatnonzero(analysis.repeat).tolist():
-        start = int(offsets[_node_of(analysis, event)])
-        before = placed.delivers[start:event] & (placed.message[start:event] == placed.message[event])
-        seq = int(analysis.events.seq[start + int(np.argmax(before))])
+        seq = _seq_before(analysis, event, analysis.placed.delivers)
         yield _finding(analysis, "duplicate", event, detail=f"delivered before, at seq {seq}")
+
+
+def _late(analysis: Analysis) -> Iterator[Finding]:
+    events, placed = analysis.events, analysis.placed
+    if events.timing is None:
+        return
+    time_us, lifetime_us = events.timing
+    for event in np.flatnonzero(analysis.overdue).tolist():
+        begun = int(placed.messages.event[placed.message[event]])
+        age_us, good_us = int(time_us[event] - time_us[begun]), int(lifetime_us[begun])
+        yield _finding(
+            analysis,
+            "late",
+            event,
+            chain=[analysis.search.step(begun), analysis.search.step(event)],
+            broadcast_us=int(time_us[begun]),
+            delivered_us=int(time_us[event]),
+            detail=f"delivered {age_us} us after its broadcast, with a lifetime of {good_us} us",
+        )
 
 
 def _created(analysis: Analysis) -> Iterator[Finding]:
@@ -102,8 +120,19 @@ def _missing(analysis: Analysis) -> Iterator[Finding]:
 def _malformed(analysis: Analysis) -> Iterator[Finding]:
     untimely = "delivered before it was broadcast: its broadcast depends on this very delivery"
     odd = [(event, untimely) for event in np.flatnonzero(analysis.untimely).tolist()]
+    for event in np.flatnonzero(analysis.again).tolist():
+        seq = _seq_before(analysis, event, analysis.placed.ends)
+        what = "delivered" if analysis.placed.delivers[event] else "expired"
+        odd.append((event, f"{what}, although it had ended here before, at seq {seq}"))
     for event, detail in sorted(analysis.placed.malformed + odd):
         yield _finding(analysis, "malformed", event, detail=detail)
+
+
+def _seq_before(analysis: Analysis, event: int, which: Any) -> int:
+    """The `seq` of the node's first event among `which` that speaks of the same message."""
+    message, start = analysis.placed.message, int(analysis.events.offsets[_node_of(analysis, event)])
+    before = which[start:event] & (message[start:event] == message[event])
+    return int(analysis.events.seq[start + int(np.argmax(before))])
 
 
 def _node_of(analysis: Analysis, event: int) -> int:

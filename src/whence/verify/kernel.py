@@ -27,11 +27,12 @@ UNTIMELY = 3  # such a delivery, but its broadcast comes causally after it: impo
 
 def mark_repeats(
     offsets: Array, delivers: Array, ends: Array, message: Array, wanted: Array, stamps: Array, repeat: Array,
-    ended: Array,
+    again: Array, ended: Array,
 ) -> None:  # fmt: skip
     """Find second deliveries, and count the wanted messages that came to an end at each node.
 
-    `delivers[e]`: a delivery; `ends[e]`: a delivery or an expiry. `stamps` has two rows over messages, all
+    `delivers[e]`: a delivery; `ends[e]`: a delivery or an expiry; `again[e]` becomes: a second end that is
+    no second delivery, so that the node contradicts itself. `stamps` has two rows over messages, all
     -1: the last node that delivered the message, and the last one at which it ended. (Nodes come one after
     the other, so one stamp per message does what a table of nodes times messages would.)
     """
@@ -43,7 +44,11 @@ def mark_repeats(
             if delivers[event]:
                 if stamps[0, which] == node:
                     repeat[event] = True
+                elif stamps[1, which] == node:
+                    again[event] = True
                 stamps[0, which] = node
+            elif stamps[1, which] == node:
+                again[event] = True
             if stamps[1, which] != node and wanted[which]:
                 ended[node] += 1
             stamps[1, which] = node
@@ -122,9 +127,9 @@ def merge(row: Array, before: Array) -> None:
     np.maximum(row, before, out=row)
 
 
-def find_late(
+def find_disordered(
     runs: Array, action: Array, message: Array, message_column: Array, message_rank: Array, own_column: Array,
-    low: int, high: int, past: Array, known: Array, own_past: Array, late: Array,
+    low: int, high: int, past: Array, known: Array, own_past: Array, disordered: Array,
 ) -> None:  # fmt: skip
     """Flag every delivery of a message that is in the past of one delivered earlier at the same node.
 
@@ -150,7 +155,7 @@ def find_late(
                 before = past[which]
                 if 0 <= column < width:
                     if (own_past[node] if column == own else row[column]) >= message_rank[which]:
-                        late[event] = True
+                        disordered[event] = True
                     elif row[column] < message_rank[which]:
                         row[column] = message_rank[which]
                 if 0 <= own < width and before[own] > own_past[node]:
@@ -181,13 +186,13 @@ class Kernels(NamedTuple):
     mark_repeats: Callable[..., None]
     advance: Callable[..., int]
     break_circle: Callable[..., int]
-    find_late: Callable[..., None]
+    find_disordered: Callable[..., None]
     find_overtaken: Callable[..., None]
 
 
 def plain() -> Kernels:
     """The loops as they stand: no start-up cost."""
-    return Kernels(mark_repeats, advance, break_circle, find_late, find_overtaken)
+    return Kernels(mark_repeats, advance, break_circle, find_disordered, find_overtaken)
 
 
 @cache

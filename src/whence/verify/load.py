@@ -14,15 +14,28 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from whence.errors import TraceError
-from whence.trace.columns import batch_problem, lengths_of, numbers_of
-from whence.trace.schema import VERIFIED_KINDS
+from whence.trace.columns import batch_problem, integer_array, lengths_of, numbers_of
+from whence.trace.schema import VERIFIED_KINDS, Kind
 
 NEEDED_COLUMNS = ("run", "node", "first_seq", "events", "names", "kind", "origin", "number")
+TIMING_COLUMNS = ("time_us", "detail")  # needed as well where a run promises to be timely
+
+# Lifetimes that are no number of microseconds.
+FOR_EVER = -1
+UNREADABLE = -2
+_LIFETIME_MAX = 2**63 - 1
 
 Array = npt.NDArray[Any]
 
 _KEPT = np.zeros(256, dtype=bool)
 _KEPT[list(VERIFIED_KINDS)] = True
+
+
+class Timing(NamedTuple):
+    """When events happened, and how long messages are good."""
+
+    time_us: Array
+    lifetime_us: Array  # at a broadcast: of its message, or FOR_EVER, or UNREADABLE; FOR_EVER elsewhere
 
 
 class Events(NamedTuple):
@@ -37,6 +50,7 @@ class Events(NamedTuple):
     kind: Array
     origin: Array  # index into names, -1 for none
     number: Array
+    timing: Timing | None = None  # loaded only where timeliness is judged
 
     def node_of(self, event: Any) -> Any:
         """The node of an event, or of each of many."""
@@ -53,12 +67,15 @@ class _Row(NamedTuple):
     kind: Array
     origin: Array
     number: Array
+    timing: Timing | None
 
 
 class Loader:
-    """Collects the packed rows of one run."""
+    """Collects the packed rows of one run; `timed`: with times and lifetimes."""
 
-    def __init__(self, members: Iterable[str]) -> None:
+    def __init__(self, members: Iterable[str], *, timed: bool = False) -> None:
+        self._columns = columns_needed(timed)
+        self._timed = timed
         self._ids: dict[str, int] = {}  # name -> provisional index, in order of arrival
         self._members = {self._id(name) for name in members}
         self._rows: list[_Row] = []
@@ -68,8 +85,10 @@ class Loader:
         return self._ids.setdefault(name, len(self._ids))
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Take the rows of a batch that has at least the NEEDED_COLUMNS."""
-        problem = batch_problem(batch.select(list(NEEDED_COLUMNS)))
+        """Take the rows of a batch that has at least the columns needed."""
+        absent = sorted(set(self._columns) - set(batch.schema.names))
+        problem = f"column {absent[0]!r} is missing" if absent else None
+        problem = problem or batch_problem(batch.select(list(self._columns)))
         if problem is not None:
             raise TraceError("the rows of a run", problem, "See docs/trace-format.md")
         runs: Any = batch.column("run").unique()
@@ -81,9 +100,11 @@ class Loader:
         kind, local, number = (numbers_of(lists[name].flatten()) for name in ("kind", "origin", "number"))
         row_of = np.repeat(np.arange(batch.num_rows, dtype=np.int32), sizes)
         at: Array = np.arange(len(kind))
+        timing = _timing(batch, kind) if self._timed else None
         kept = _KEPT[kind.view(np.uint8)]
         if not kept.all():
             kind, local, number, row_of, at = (each[kept] for each in (kind, local, number, row_of, at))
+            timing = timing and Timing(*(each[kept] for each in timing))
         starts = np.cumsum(sizes, dtype=np.int64) - sizes
         seq = _narrow(at + (first_seq - starts)[row_of])
         name_sizes = lengths_of(names)
@@ -96,7 +117,10 @@ class Loader:
         keys = zip(nodes, first_seq.tolist(), sizes.tolist(), strict=True)
         for index, (node, first, events) in enumerate(keys):
             part = slice(bounds[index], bounds[index + 1])
-            row = _Row(self._id(node), first, events, seq[part], kind[part], origin[part], number[part])
+            times = timing and Timing(*(each[part] for each in timing))
+            row = _Row(
+                self._id(node), first, events, seq[part], kind[part], origin[part], number[part], times
+            )
             self._rows.append(row)
 
     def _ids_of(self, names: pa.Array[Any]) -> Array:
@@ -136,6 +160,7 @@ class Loader:
             kind=_joined([row.kind for row in rows]),
             origin=_translated([row.origin for row in rows], rank),
             number=_joined([row.number for row in rows]),
+            timing=_joined_timing(rows) if self._timed else None,
         )
 
     def _check_dense(self, rows: list[_Row]) -> None:
@@ -151,6 +176,38 @@ class Loader:
                     "Give all rows of the run, each of them once",
                 )
             expected += row.events
+
+
+def columns_needed(timed: bool) -> tuple[str, ...]:
+    """What a table must have to be verified; `timed`: with the judgement of lifetimes."""
+    return (*NEEDED_COLUMNS, *TIMING_COLUMNS) if timed else NEEDED_COLUMNS
+
+
+def _timing(batch: pa.RecordBatch, kind: Array) -> Timing:
+    """The times of all events, and the lifetimes that the broadcasts among them state."""
+    time_us: Any = batch.column("time_us")
+    details: Any = batch.column("detail")
+    broadcasts = np.flatnonzero(kind == Kind.BROADCAST)
+    lifetime_us = np.full(len(kind), FOR_EVER, dtype=np.int64)
+    stated: list[str | None] = details.flatten().take(integer_array(broadcasts)).to_pylist()
+    lifetime_us[broadcasts] = [_lifetime_us(text) for text in stated]
+    return Timing(numbers_of(time_us.flatten()), lifetime_us)
+
+
+def _lifetime_us(text: str | None) -> int:
+    if text is None:
+        return FOR_EVER
+    if not (text.isascii() and text.isdigit() and len(text) < 20) or int(text) > _LIFETIME_MAX:
+        return UNREADABLE
+    return int(text)
+
+
+def _joined_timing(rows: list[_Row]) -> Timing:
+    timings = [row.timing for row in rows if row.timing is not None]
+    return Timing(
+        time_us=_joined([each.time_us for each in timings]),
+        lifetime_us=_joined([each.lifetime_us for each in timings]),
+    )
 
 
 def _joined(parts: list[Array]) -> Array:

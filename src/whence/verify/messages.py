@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from whence.trace.schema import Kind
 from whence.verify.kernel import BROADCAST
-from whence.verify.load import Events
+from whence.verify.load import UNREADABLE, Events
 
 Array = npt.NDArray[Any]
 
@@ -70,6 +70,9 @@ def place(events: Events) -> Placed:
     limit = messages.total
     if len(unsure):
         limit = _look_closer(messages, events, unsure, delivers, ends, message, malformed)
+    if events.timing is not None:
+        unreadable = messages.event[events.timing.lifetime_us[messages.event] == UNREADABLE]
+        malformed += [(int(event), "its lifetime is no number of microseconds") for event in unreadable]
     malformed.sort()
     return Placed(messages, message, limit, action, delivers, ends, malformed)
 

@@ -9,7 +9,7 @@ from whence.trace.schema import PromisesMade
 WITNESS_MAX = 10  # findings of one kind that a report spells out; the counts are always exact
 
 # The kinds of finding, in the order of a report.
-KINDS = ("causal", "fifo", "duplicate", "created", "missing", "malformed")
+KINDS = ("causal", "fifo", "duplicate", "late", "created", "missing", "malformed")
 
 
 class Step(msgspec.Struct, frozen=True):
@@ -34,7 +34,9 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     seq: int | None = None  # the event at `node` that is wrong; None for a message that is missing
     other: str | None = None  # causal, fifo: the message that overtook this one
     other_seq: int | None = None
-    chain: list[Step] = []  # causal: the events that make `message` precede `other`
+    chain: list[Step] = []  # causal: what makes `message` precede `other`; late: broadcast and delivery
+    broadcast_us: int | None = None  # late: the times of the two
+    delivered_us: int | None = None
     detail: str
 
 
@@ -44,6 +46,7 @@ class Counts(msgspec.Struct, frozen=True, kw_only=True):
     causal: int = 0
     fifo: int = 0
     duplicate: int = 0
+    late: int = 0
     created: int = 0
     missing: int = 0
     malformed: int = 0
@@ -78,6 +81,7 @@ def demanded_kinds(promises: PromisesMade) -> set[str]:
         "causal": promises.causal,
         "fifo": promises.fifo,
         "duplicate": promises.no_duplicates,
+        "late": promises.timely,
         "missing": promises.complete,
         "created": True,
         "malformed": True,

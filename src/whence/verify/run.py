@@ -34,7 +34,7 @@ def verify_trace(
     """
     from whence.verify.analysis import COMPILED_EVENTS
     from whence.verify.kernel import compiled
-    from whence.verify.load import NEEDED_COLUMNS, Loader
+    from whence.verify.load import Loader, columns_needed
 
     opened = trace if isinstance(trace, Trace) else open_trace(trace)
     if opened.event_count >= COMPILED_EVENTS:
@@ -43,10 +43,10 @@ def verify_trace(
     for each in opened.runs if run is None else [run]:
         manifest = opened.of_run(each)[0]
         require_verifiable(opened, each)
-        loader = Loader(opened.nodes(each))
-        for batch in opened.batches(NEEDED_COLUMNS, run=each):
-            loader.add(batch)
         promises = promised(manifest.promises, complete, causal)
+        loader = Loader(opened.nodes(each), timed=promises.timely)
+        for batch in opened.batches(columns_needed(promises.timely), run=each):
+            loader.add(batch)
         reports.append(_report(loader.finish(), each, manifest.protocol, promises, witness_max))
     return reports
 
@@ -67,7 +67,7 @@ def verify_table(
     """
     from whence.verify.load import Loader
 
-    loader = Loader(nodes)
+    loader = Loader(nodes, timed=promises.timely)
     for batch in table.to_batches():
         loader.add(batch)
     return _report(loader.finish(), run, protocol, promises, witness_max)
@@ -115,7 +115,7 @@ def _report(
     from whence.verify import findings
     from whence.verify.analysis import analyse
 
-    analysis = analyse(events, witness_max)
+    analysis = analyse(events, witness_max, promises.clock_slack_us)
     counts = findings.counts(analysis)
     return RunReport(
         run=run if run is not None else events.run or "",

@@ -62,7 +62,7 @@ class Search:
         later = (messages.node[which] == messages.node[late]) & (messages.rank[which] > messages.rank[late])
         other_event = int(delivered[np.argmax(later)])
         other = int(self._message[other_event])
-        return Overtaken(other_event, [self._step(int(messages.event[each])) for each in (late, other)])
+        return Overtaken(other_event, [self.step(int(messages.event[each])) for each in (late, other)])
 
     def _deliveries_before(self, node: int, event: int) -> Array:
         start = int(self._events.offsets[node])
@@ -103,15 +103,16 @@ class Search:
 
     def _steps(self, target: int, followed_by: dict[int, tuple[int, int]]) -> list[Step]:
         message = target
-        steps = [self._step(int(self._messages.event[message]))]
+        steps = [self.step(int(self._messages.event[message]))]
         while message in followed_by:
             event, message = followed_by[message]
             if self._action[event] == DELIVERY:
-                steps.append(self._step(event))
-            steps.append(self._step(int(self._messages.event[message])))
+                steps.append(self.step(event))
+            steps.append(self.step(int(self._messages.event[message])))
         return steps
 
-    def _step(self, event: int) -> Step:
+    def step(self, event: int) -> Step:
+        """An event as a step of a chain."""
         node = int(self._events.node_of(event))
         return Step(
             event="broadcast" if self._action[event] == BROADCAST else "deliver",
