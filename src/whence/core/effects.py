@@ -22,6 +22,7 @@ class Reason(StrEnum):
     IMPOSSIBLE = "impossible dependency"
     TOO_FAR_AHEAD = "too far ahead"
     NOT_A_NEIGHBOUR = "not a neighbour"
+    MISROUTED = "misrouted"
     EXPIRED = "expired"
 
 

@@ -11,7 +11,9 @@ from typing import Any
 from whence.core.message import NodeId, Packet
 from whence.core.protocol import Protocol
 from whence.errors import ParameterError, UnknownProtocolError
+from whence.protocols.domains import Domains
 from whence.protocols.fifo import Fifo
+from whence.protocols.matrix import Matrix
 from whence.protocols.vcube import VCube
 from whence.protocols.vector import Vector
 
@@ -38,6 +40,7 @@ class ProtocolInfo:
     summary: str
     lifetimes: bool = False  # a message may have a lifetime (`broadcast_within`)
     any_topology: bool = True  # False: it needs the links of a full mesh or of a hypercube
+    point_to_point: bool = False  # its input is `send(to, ...)`, not `broadcast`; it needs a full mesh
 
     @property
     def parameters(self) -> dict[str, Any]:
@@ -120,5 +123,29 @@ register(
         environment="a known group where any two nodes can talk; hundreds of broadcasting nodes",
         summary="causal broadcast over one hypercube tree per source, related messages in one packet",
         any_topology=False,
+    )
+)
+register(
+    ProtocolInfo(
+        name="matrix",
+        make=Matrix,
+        packet_type=Matrix.packet_type,
+        promises=Promises(causal=True, fifo=True, no_duplicates=True, complete=True),
+        environment="a few servers that send each other point-to-point messages",
+        summary="causal point-to-point messages by matrix clocks, sent whole or as updates",
+        any_topology=False,
+        point_to_point=True,
+    )
+)
+register(
+    ProtocolInfo(
+        name="domains",
+        make=Domains,
+        packet_type=Domains.packet_type,
+        promises=Promises(causal=True, fifo=True, no_duplicates=True, complete=True),
+        environment="many servers in acyclic domains, linked by routers; message-oriented middleware",
+        summary="causal point-to-point messages across domains, a matrix clock per domain",
+        any_topology=False,
+        point_to_point=True,
     )
 )
