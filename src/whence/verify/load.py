@@ -15,9 +15,9 @@ import pyarrow as pa
 
 from whence.errors import TraceError
 from whence.trace.columns import batch_problem, lengths_of, numbers_of
-from whence.trace.schema import VERIFIED_KINDS
+from whence.trace.schema import VERIFIED_KINDS, Kind
 
-NEEDED_COLUMNS = ("run", "node", "first_seq", "events", "names", "kind", "origin", "number")
+NEEDED_COLUMNS = ("run", "node", "first_seq", "events", "names", "kind", "origin", "number", "peer")
 
 Array = npt.NDArray[Any]
 
@@ -37,6 +37,7 @@ class Events(NamedTuple):
     kind: Array
     origin: Array  # index into names, -1 for none
     number: Array
+    to: Array  # of a broadcast: the one node that it is for, -1 for everybody; empty where all are for everybody
 
     def node_of(self, event: Any) -> Any:
         """The node of an event, or of each of many."""
@@ -53,6 +54,7 @@ class _Row(NamedTuple):
     kind: Array
     origin: Array
     number: Array
+    to: Array | None  # None: no message of this row has a destination
 
 
 class Loader:
@@ -91,13 +93,27 @@ class Loader:
         table = np.append(self._ids_of(names.flatten()), np.int32(-1))  # the last entry answers index -1
         origin = table[np.where(local < 0, len(table) - 1, local + name_starts[row_of])]
         number = _narrow(number)
+        to = self._destinations(batch, kind, at, table, name_starts[row_of])
         bounds = np.searchsorted(row_of, np.arange(batch.num_rows + 1))
         nodes: list[Any] = batch.column("node").to_pylist()
         keys = zip(nodes, first_seq.tolist(), sizes.tolist(), strict=True)
         for index, (node, first, events) in enumerate(keys):
             part = slice(bounds[index], bounds[index + 1])
-            row = _Row(self._id(node), first, events, seq[part], kind[part], origin[part], number[part])
+            row = _Row(
+                self._id(node), first, events, seq[part], kind[part], origin[part], number[part],
+                None if to is None else to[part],
+            )  # fmt: skip
             self._rows.append(row)
+
+    @staticmethod
+    def _destinations(batch: pa.RecordBatch, kind: Array, at: Array, table: Array, starts: Array) -> Array | None:
+        """The destination of each kept event that begins a point-to-point message; None if there is none."""
+        peers: Any = batch.column("peer")
+        peer = numbers_of(peers.flatten())[at]
+        addressed = (kind == Kind.BROADCAST) & (peer >= 0)
+        if not addressed.any():
+            return None
+        return table[np.where(addressed, peer + starts, len(table) - 1)]
 
     def _ids_of(self, names: pa.Array[Any]) -> Array:
         """Provisional indices of many names: one dictionary look-up per distinct name."""
@@ -136,6 +152,7 @@ class Loader:
             kind=_joined([row.kind for row in rows]),
             origin=_translated([row.origin for row in rows], rank),
             number=_joined([row.number for row in rows]),
+            to=_translated(_filled(rows), rank),
         )
 
     def _check_dense(self, rows: list[_Row]) -> None:
@@ -151,6 +168,13 @@ class Loader:
                     "Give all rows of the run, each of them once",
                 )
             expected += row.events
+
+
+def _filled(rows: list[_Row]) -> list[Array]:
+    """The destinations of all rows, -1 where a row has none; nothing at all where no row has any."""
+    if all(row.to is None for row in rows):
+        return []
+    return [np.full(len(row.seq), -1, dtype=np.int32) if row.to is None else row.to for row in rows]
 
 
 def _joined(parts: list[Array]) -> Array:
