@@ -90,6 +90,10 @@ class ConfigError(DataError):
     """A configuration file is malformed or contradicts itself."""
 
 
+class DomainGraphError(DataError):
+    """A description of domains is malformed, disconnected or cyclic."""
+
+
 class SchemaError(DataError):
     """A table lacks a column, or has it with another type."""
 

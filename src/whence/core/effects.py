@@ -25,6 +25,7 @@ class Reason(StrEnum):
     EXPIRED = "expired"  # its deadline had passed before its turn came
     OVERTAKEN = "overtaken"  # something that follows it had to be delivered first
     NO_ROOM = "no room"  # the buffer is full of messages with more time left
+    MISROUTED = "misrouted"
 
 
 class Send(NamedTuple):

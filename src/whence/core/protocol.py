@@ -18,7 +18,7 @@ from typing import Any, ClassVar, TypeAlias
 
 from whence.core.effects import Effects
 from whence.core.message import MessageId, NodeId, Packet, Sizes, Waiting
-from whence.errors import ParameterError
+from whence.errors import MisuseError, ParameterError
 
 # Plain data: dict with string keys, list, int, str, bytes, bool, None. Any codec can carry it.
 State: TypeAlias = dict[str, Any]
@@ -31,7 +31,7 @@ class Protocol(ABC):
     packet_type: ClassVar[type[Packet]]  # the NamedTuple that this protocol sends and receives
 
     me: NodeId
-    last: int  # number of the newest message that this node broadcast
+    last: int  # number of the newest message that this node broadcast or sent
     last_lifetime_us: int | None = None  # of that message; None: it is good for ever
 
     @abstractmethod
@@ -44,6 +44,14 @@ class Protocol(ABC):
             f"lifetime of a message under protocol {self.name!r}",
             "this protocol delivers everything, however late",
             "Leave it out, or choose a protocol with lifetimes: barrier, odca or tdca",
+        )
+
+    def send(self, to: NodeId, payload: bytes, now_us: int) -> Effects:
+        """Send `payload` to one node, as message number `last` (after the call): point-to-point protocols only."""
+        raise MisuseError(
+            f"send to {to!r} under protocol {self.name!r}",
+            "its messages go to everybody",
+            "Use broadcast, or choose a point-to-point protocol: matrix or domains",
         )
 
     @abstractmethod

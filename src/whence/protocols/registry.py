@@ -13,7 +13,9 @@ from whence.core.protocol import Protocol
 from whence.errors import ParameterError, UnknownProtocolError
 from whence.protocols.deadline import Tdca
 from whence.protocols.deadline_pull import Odca
+from whence.protocols.domains import Domains
 from whence.protocols.fifo import Fifo
+from whence.protocols.matrix import Matrix
 from whence.protocols.vcube import VCube
 from whence.protocols.vector import Vector
 
@@ -42,6 +44,7 @@ class ProtocolInfo:
     lifetimes: bool = False  # a message may have a lifetime (`broadcast_within`)
     datagrams: bool = False  # made for links that lose, duplicate and reorder
     any_topology: bool = True  # False: it needs the links of a full mesh or of a hypercube
+    point_to_point: bool = False  # its input is `send(to, ...)`, not `broadcast`; it needs a full mesh
 
     @property
     def parameters(self) -> dict[str, Any]:
@@ -140,6 +143,18 @@ register(
 )
 register(
     ProtocolInfo(
+        name="matrix",
+        make=Matrix,
+        packet_type=Matrix.packet_type,
+        promises=Promises(causal=True, fifo=True, no_duplicates=True, complete=True),
+        environment="a few servers that send each other point-to-point messages",
+        summary="causal point-to-point messages by matrix clocks, sent whole or as updates",
+        any_topology=False,
+        point_to_point=True,
+    )
+)
+register(
+    ProtocolInfo(
         name="odca",
         make=Odca,
         packet_type=Odca.packet_type,
@@ -148,5 +163,17 @@ register(
         summary="causal order before each message's deadline; members ask each other for what is missing",
         lifetimes=True,
         datagrams=True,
+    )
+)
+register(
+    ProtocolInfo(
+        name="domains",
+        make=Domains,
+        packet_type=Domains.packet_type,
+        promises=Promises(causal=True, fifo=True, no_duplicates=True, complete=True),
+        environment="many servers in acyclic domains, linked by routers; message-oriented middleware",
+        summary="causal point-to-point messages across domains, a matrix clock per domain",
+        any_topology=False,
+        point_to_point=True,
     )
 )

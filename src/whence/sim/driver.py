@@ -103,6 +103,14 @@ class Driver:
             )  # fmt: skip
         self._carry_out(effects, time_us)
 
+    def send(self, to: NodeId, payload: bytes, time_us: int) -> None:
+        """The application sends `payload` to one node."""
+        core = self.core
+        effects = core.send(to, payload, self._now(time_us))
+        if self._any:
+            self._event(self.name, time_us, _BROADCAST, self.name, core.last, to, len(payload))
+        self._carry_out(effects, time_us)
+
     def receive(self, peer: NodeId, packet: Packet, time_us: int, about: About | None = None) -> None:
         """A packet arrives over the link from `peer`; `about` is what its sender's driver said of it."""
         core = self.core

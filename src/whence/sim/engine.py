@@ -156,18 +156,23 @@ class Engine:
         if source.node in self._up_again_us:
             self.skipped_broadcasts += 1  # the application is down with its node
         else:
-            self.broadcasts += 1
-            self.drivers[source.node].broadcast(source.payload, time_us, source.lifetimes.of(number))
+            self._give(source.node, source.to(number), source.payload, time_us, source.lifetimes.of(number))
         self._schedule(source, number + 1)
 
     def _broadcast_reply(self, node: int, reply: Reply, time_us: int) -> None:
         if node in self._up_again_us:
             self.skipped_broadcasts += 1
             return
+        self._depths[node, self.drivers[node].core.last + 1] = reply.depth
+        self._give(node, reply.to, reply.payload, time_us, reply.lifetime_us)
+
+    def _give(self, node: int, to: int | None, payload: bytes, time_us: int, lifetime_us: int | None) -> None:
+        """The application of a node broadcasts, or sends to one other."""
         self.broadcasts += 1
-        driver = self.drivers[node]
-        self._depths[node, driver.core.last + 1] = reply.depth
-        driver.broadcast(reply.payload, time_us, reply.lifetime_us)
+        if to is None:
+            self.drivers[node].broadcast(payload, time_us, lifetime_us)
+        else:
+            self.drivers[node].send(self.names[to], payload, time_us)
 
     def _fire(self, node: int, number: int, key: str, time_us: int) -> None:
         if self._timers.get((node, key)) != number:

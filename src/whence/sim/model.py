@@ -95,7 +95,9 @@ class Override(_Section, frozen=True, kw_only=True):
     retransmit_us: PositiveMicros | None = None
 
 
-# Workloads. `lifetime` is drawn for each message; None leaves it to the protocol.
+# Workloads. `lifetime` is drawn for each message; None leaves it to the protocol. `to` is for point-to-point
+# protocols: each message goes to one of these nodes (None: of all) other than its sender, drawn from the seed;
+# to = "origin" sends replies back.
 
 
 class Periodic(Tagged, frozen=True, kw_only=True, tag="periodic"):
@@ -105,6 +107,7 @@ class Periodic(Tagged, frozen=True, kw_only=True, tag="periodic"):
     senders: Nodes = "all"
     payload_bytes: PayloadBytes = 64
     lifetime: Distribution | None = None
+    to: Nodes | None = None
     count: Count | None = None  # broadcasts per sender
     start_us: Micros = 0
     stop_us: Micros | None = None
@@ -118,6 +121,7 @@ class Poisson(Tagged, frozen=True, kw_only=True, tag="poisson"):
     senders: Nodes = "all"
     payload_bytes: PayloadBytes = 64
     lifetime: Distribution | None = None
+    to: Nodes | None = None
     count: Count | None = None
     start_us: Micros = 0
     stop_us: Micros | None = None
@@ -131,6 +135,7 @@ class Window(Tagged, frozen=True, kw_only=True, tag="window"):
     senders: Nodes = "all"
     payload_bytes: PayloadBytes = 64
     lifetime: Distribution | None = None
+    to: Nodes | None = None
     start_us: Micros = 0
 
 
@@ -142,6 +147,7 @@ class Burst(Tagged, frozen=True, kw_only=True, tag="burst"):
     senders: Nodes = "all"
     payload_bytes: PayloadBytes = 64
     lifetime: Distribution | None = None
+    to: Nodes | None = None
     gap_us: Micros = 0
     count: Count | None = None  # bursts per sender
     start_us: Micros = 0
@@ -157,6 +163,7 @@ class Replies(Tagged, frozen=True, kw_only=True, tag="replies"):
     senders: Nodes = "all"
     payload_bytes: PayloadBytes = 64
     lifetime: Distribution | None = None
+    to: Nodes | None = None
     count: Count | None = None  # replies per sender
     start_us: Micros = 0
     stop_us: Micros | None = None

@@ -241,6 +241,8 @@ class _Replay:
         kind, time_us, peer = row.kind, row.time_us, row.peer or ""
         if kind is Kind.RECEIVE:
             driver.receive(peer, packet, time_us)
+        elif kind is Kind.BROADCAST and row.peer is not None:
+            driver.send(peer, bytes(row.total_bytes), time_us)
         elif kind is Kind.BROADCAST:
             lifetime_us = None if row.detail is None else int(row.detail)
             driver.broadcast(bytes(row.total_bytes), time_us, lifetime_us)

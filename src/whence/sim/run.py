@@ -51,7 +51,7 @@ class RunResult(msgspec.Struct, frozen=True, kw_only=True):
     broadcasts: int
     skipped_broadcasts: int  # due while the sender was down
     deliveries: int
-    undelivered: int  # broadcasts x nodes - deliveries
+    undelivered: int  # broadcasts x nodes - deliveries; of point-to-point protocols broadcasts - deliveries
     packets: int  # packets given to links, one per receiver
     lost_packets: int
     duplicated_packets: int
@@ -147,6 +147,7 @@ def _registered(scenario: Scenario) -> Make:
 def _result(engine: Engine) -> RunResult:
     scenario = engine.scenario
     deliveries = sum(driver.delivered for driver in engine.drivers)
+    receivers = 1 if registry.lookup(scenario.protocol).point_to_point else scenario.nodes
     return RunResult(
         run=run_id(scenario),
         name=scenario.name,
@@ -162,7 +163,7 @@ def _result(engine: Engine) -> RunResult:
         broadcasts=engine.broadcasts,
         skipped_broadcasts=engine.skipped_broadcasts,
         deliveries=deliveries,
-        undelivered=engine.broadcasts * scenario.nodes - deliveries,
+        undelivered=engine.broadcasts * receivers - deliveries,
         packets=engine.packets,
         lost_packets=engine.traffic.lost,
         duplicated_packets=engine.traffic.duplicated,

@@ -30,6 +30,7 @@ from whence.sim.model import (
 )
 from whence.sim.network import link_specs, make_graph
 from whence.sim.selection import scenario_error, select
+from whence.sim.workload import ORIGIN
 
 LOSS_MAX = 0.99  # above, a retransmitting link tries hundreds of times per packet
 LINKS_MAX = 4_000_000
@@ -109,6 +110,12 @@ def _check_topology(scenario: Scenario) -> None:
 def _check_tree_links(scenario: Scenario) -> None:
     """The trees of a protocol go over links that a ring, a grid or a random graph does not have."""
     topology = scenario.topology
+    if registry.lookup(scenario.protocol).point_to_point:
+        if not isinstance(topology, Full):
+            raise scenario_error(
+                "topology", f"protocol {scenario.protocol!r} routes messages itself", "Use full"
+            )
+        return
     if not isinstance(topology, Full | Hypercube):
         raise scenario_error(
             "topology", f"protocol {scenario.protocol!r} needs its trees' links", "Use full or hypercube"
@@ -153,6 +160,7 @@ def _check_workloads(scenario: Scenario) -> None:
         where = f"workloads[{at}]"
         senders = select(workload.senders, names, f"{where}.senders", scenario.seed)
         _check_times(workload, where, scenario.stop.duration_us)
+        _check_destinations(scenario, workload, at, senders)
         if workload.lifetime is not None and not registry.lookup(scenario.protocol).lifetimes:
             raise scenario_error(
                 f"{where}.lifetime", f"protocol {scenario.protocol!r} knows no lifetimes", "Leave it out"
@@ -168,6 +176,25 @@ def _check_workloads(scenario: Scenario) -> None:
                 )
             case Replies():
                 _check_replies(workload, len(senders), where)
+
+
+def _check_destinations(scenario: Scenario, workload: Workload, at: int, senders: list[int]) -> None:
+    """`to` names nodes, and leaves every sender somebody to send to."""
+    where = f"workloads[{at}].to"
+    if not registry.lookup(scenario.protocol).point_to_point:
+        if workload.to is not None:
+            raise scenario_error(
+                where, f"the messages of protocol {scenario.protocol!r} go to everybody", "Leave it out"
+            )
+        return
+    if workload.to == ORIGIN:
+        if not isinstance(workload, Replies):
+            raise scenario_error(where, "only a reply has somebody to go back to", "Name the nodes")
+        return
+    names = node_names(scenario.nodes)
+    chosen = select("all" if workload.to is None else workload.to, names, where, scenario.seed)
+    if any(set(chosen) <= {sender} for sender in senders):
+        raise scenario_error(where, "a sender would have nobody to send to", "Name more nodes")
 
 
 def _check_times(workload: Workload, where: str, duration_us: int) -> None:

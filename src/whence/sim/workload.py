@@ -7,6 +7,7 @@ from itertools import count as counting
 from typing import NamedTuple
 
 from whence.core.rng import below, chance, purpose, stream
+from whence.protocols import registry
 from whence.sim.distributions import Draw, Exponential, sampler
 from whence.sim.model import Burst, Periodic, Poisson, Replies, Scenario, Window, Workload, node_names
 from whence.sim.selection import select
@@ -14,6 +15,9 @@ from whence.sim.selection import select
 _TIMES = purpose("workload times")
 _REPLY = purpose("workload reply")
 _LIFETIME = purpose("workload lifetime")
+_TO = purpose("workload destination")
+
+ORIGIN = "origin"  # as the destination of a reply: whom it answers
 
 
 class Lifetimes:
@@ -30,6 +34,25 @@ class Lifetimes:
         return None if self._draw is None else max(1, self._draw(self._key, number))
 
 
+class Destinations:
+    """Whom the messages of one sender in one workload go to, one node each: the draws of point-to-point protocols."""
+
+    __slots__ = ("_key", "_nodes", "_to_origin")
+
+    def __init__(self, at: int, node: int, scenario: Scenario) -> None:
+        to, names = scenario.workloads[at].to, node_names(scenario.nodes)
+        self._to_origin = to == ORIGIN
+        chosen = select("all" if to in (None, ORIGIN) else to, names, f"workloads[{at}].to", scenario.seed)
+        self._nodes = [other for other in chosen if other != node]
+        self._key = stream(scenario.seed, _TO, at, node)
+
+    def of(self, *entities: int) -> int:
+        """The destination of a broadcast by its number, or of a reply by what it answers (origin, number)."""
+        if self._to_origin:
+            return entities[0]
+        return self._nodes[below(stream(self._key, _TO, *entities), 0, len(self._nodes))]
+
+
 class Source(NamedTuple):
     """One sender's part of one workload (replies are not among them: others cause them)."""
 
@@ -38,11 +61,17 @@ class Source(NamedTuple):
     payload: bytes
     times_us: Iterator[int]
     lifetimes: Lifetimes
+    destinations: Destinations | None = None  # None: a message goes to everybody
+
+    def to(self, number: int) -> int | None:
+        """The one destination of the sender's message of that number, from 0; None for everybody."""
+        return None if self.destinations is None else self.destinations.of(number)
 
 
 def sources(scenario: Scenario) -> list[Source]:
     """Everything that broadcasts by itself."""
     names = node_names(scenario.nodes)
+    is_unicast = registry.lookup(scenario.protocol).point_to_point
     found = []
     for at, workload in enumerate(scenario.workloads):
         if isinstance(workload, Replies):
@@ -52,7 +81,8 @@ def sources(scenario: Scenario) -> list[Source]:
             key = stream(scenario.seed, _TIMES, at, node)
             times_us = broadcast_times(workload, key, _end_us(workload, scenario))
             lifetimes = Lifetimes(workload, stream(scenario.seed, _LIFETIME, at, node))
-            found.append(Source(at, node, payload, times_us, lifetimes))
+            destinations = Destinations(at, node, scenario) if is_unicast else None
+            found.append(Source(at, node, payload, times_us, lifetimes, destinations))
     return found
 
 
@@ -113,6 +143,7 @@ class Reply(NamedTuple):
     payload: bytes
     depth: int
     lifetime_us: int | None
+    to: int | None  # None: everybody
 
 
 class Responder:
@@ -132,6 +163,11 @@ class Responder:
         self._lifetimes = {
             node: Lifetimes(workload, stream(scenario.seed, _LIFETIME, at, node)) for node in chosen
         }
+        self._destinations = (
+            {node: Destinations(at, node, scenario) for node in chosen}
+            if registry.lookup(scenario.protocol).point_to_point
+            else {}
+        )
 
     def reply(self, node: int, origin: int, number: int, depth: int, time_us: int) -> Reply | None:
         """The reply of `node` to message `number` of `origin`, itself a reply of `depth`; or None."""
@@ -150,7 +186,8 @@ class Responder:
             return None
         lifetime_us = self._lifetimes[node].of(self.made[node])
         self.made[node] += 1
-        return Reply(when_us, self.at, self.payload, depth + 1, lifetime_us)
+        to = self._destinations[node].of(origin, number) if self._destinations else None
+        return Reply(when_us, self.at, self.payload, depth + 1, lifetime_us, to)
 
 
 def responders(scenario: Scenario) -> list[Responder]:

@@ -16,7 +16,7 @@ from whence.trace.schema import Kind
 from whence.verify import kernel
 from whence.verify.kernel import DELIVERY, UNTIMELY, Kernels
 from whence.verify.load import Events
-from whence.verify.messages import Placed, place
+from whence.verify.messages import Messages, Placed, place
 from whence.verify.witness import Overtaken, Search
 
 Array = npt.NDArray[Any]
@@ -39,7 +39,7 @@ class Analysis(NamedTuple):
     again: Array
     overdue: Array
     missing: Array  # per node: how many wanted messages it neither delivered nor expired
-    wanted: Array  # per message: every surviving node must deliver it
+    wanted: Array  # per message: every surviving node that it is for must deliver it
     overtakings: dict[int, Overtaken]  # the first deliveries out of order, explained
 
 
@@ -66,7 +66,7 @@ def analyse(events: Events, witness_max: int | None, clock_slack_us: int = 0) ->
         untimely=placed.action == UNTIMELY,
         again=again,
         overdue=_find_overdue(events, placed, first, clock_slack_us),
-        missing=np.where(survives, int(wanted.sum()) - ended, 0),
+        missing=np.where(survives, _wanted_at(placed.messages, wanted, len(survives)) - ended, 0),
         wanted=wanted,
         overtakings=overtakings,
     )
@@ -96,6 +96,12 @@ def _wanted(events: Events, placed: Placed) -> tuple[Array, Array]:
     reached = np.zeros(placed.message_limit, dtype=bool)
     reached[placed.message[delivered]] = True
     return wanted | reached[: placed.messages.total], survives
+
+
+def _wanted_at(messages: Messages, wanted: Array, nodes: int) -> Array:
+    """How many messages must come to an end at each node: those for everybody, and those for it alone."""
+    to = messages.to[wanted]
+    return np.bincount(to[to >= 0], minlength=nodes) + int((to < 0).sum())
 
 
 def _mark_repeats(

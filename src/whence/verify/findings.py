@@ -107,7 +107,8 @@ def _missing(analysis: Analysis) -> Iterator[Finding]:
         ended = np.zeros(placed.message_limit, dtype=bool)
         here = slice(int(events.offsets[node]), int(events.offsets[node + 1]))
         ended[placed.message[here][placed.ends[here]]] = True
-        for which in np.flatnonzero(analysis.wanted & ~ended[: messages.total]).tolist():
+        is_for = (messages.to < 0) | (messages.to == node)
+        for which in np.flatnonzero(analysis.wanted & is_for & ~ended[: messages.total]).tolist():
             origin = events.names[messages.node[which]]
             yield Finding(
                 kind="missing",

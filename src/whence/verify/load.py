@@ -17,7 +17,7 @@ from whence.errors import TraceError
 from whence.trace.columns import batch_problem, integer_array, lengths_of, numbers_of
 from whence.trace.schema import VERIFIED_KINDS, Kind
 
-NEEDED_COLUMNS = ("run", "node", "first_seq", "events", "names", "kind", "origin", "number")
+NEEDED_COLUMNS = ("run", "node", "first_seq", "events", "names", "kind", "origin", "number", "peer")
 TIMING_COLUMNS = ("time_us", "detail")  # needed as well where a run promises to be timely
 
 # Lifetimes that are no number of microseconds.
@@ -50,6 +50,7 @@ class Events(NamedTuple):
     kind: Array
     origin: Array  # index into names, -1 for none
     number: Array
+    to: Array  # of a broadcast: the one node that it is for, -1 for everybody; empty where all are for everybody
     timing: Timing | None = None  # loaded only where timeliness is judged
 
     def node_of(self, event: Any) -> Any:
@@ -67,6 +68,7 @@ class _Row(NamedTuple):
     kind: Array
     origin: Array
     number: Array
+    to: Array | None  # None: no message of this row has a destination
     timing: Timing | None
 
 
@@ -112,16 +114,30 @@ class Loader:
         table = np.append(self._ids_of(names.flatten()), np.int32(-1))  # the last entry answers index -1
         origin = table[np.where(local < 0, len(table) - 1, local + name_starts[row_of])]
         number = _narrow(number)
+        to = self._destinations(batch, kind, at, table, name_starts[row_of])
         bounds = np.searchsorted(row_of, np.arange(batch.num_rows + 1))
         nodes: list[Any] = batch.column("node").to_pylist()
         keys = zip(nodes, first_seq.tolist(), sizes.tolist(), strict=True)
         for index, (node, first, events) in enumerate(keys):
             part = slice(bounds[index], bounds[index + 1])
-            times = timing and Timing(*(each[part] for each in timing))
             row = _Row(
-                self._id(node), first, events, seq[part], kind[part], origin[part], number[part], times
-            )
+                self._id(node), first, events, seq[part], kind[part], origin[part], number[part],
+                None if to is None else to[part],
+                timing and Timing(*(each[part] for each in timing)),
+            )  # fmt: skip
             self._rows.append(row)
+
+    @staticmethod
+    def _destinations(
+        batch: pa.RecordBatch, kind: Array, at: Array, table: Array, starts: Array
+    ) -> Array | None:
+        """The destination of each kept event that begins a point-to-point message; None if there is none."""
+        peers: Any = batch.column("peer")
+        peer = numbers_of(peers.flatten())[at]
+        addressed = (kind == Kind.BROADCAST) & (peer >= 0)
+        if not addressed.any():
+            return None
+        return table[np.where(addressed, peer + starts, len(table) - 1)]
 
     def _ids_of(self, names: pa.Array[Any]) -> Array:
         """Provisional indices of many names: one dictionary look-up per distinct name."""
@@ -161,6 +177,7 @@ class Loader:
             origin=_translated([row.origin for row in rows], rank),
             number=_joined([row.number for row in rows]),
             timing=_joined_timing(rows) if self._timed else None,
+            to=_translated(_filled(rows), rank),
         )
 
     def _check_dense(self, rows: list[_Row]) -> None:
@@ -208,6 +225,13 @@ def _joined_timing(rows: list[_Row]) -> Timing:
         time_us=_joined([each.time_us for each in timings]),
         lifetime_us=_joined([each.lifetime_us for each in timings]),
     )
+
+
+def _filled(rows: list[_Row]) -> list[Array]:
+    """The destinations of all rows, -1 where a row has none; nothing at all where no row has any."""
+    if all(row.to is None for row in rows):
+        return []
+    return [np.full(len(row.seq), -1, dtype=np.int32) if row.to is None else row.to for row in rows]
 
 
 def _joined(parts: list[Array]) -> Array:

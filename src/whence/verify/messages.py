@@ -31,6 +31,7 @@ class Messages(NamedTuple):
     starts: Array  # the messages of node i are starts[i] : starts[i + 1]
     column: Array  # the origins that broadcast anything are numbered densely: the columns of a vector
     column_of_node: Array  # -1 for a node that broadcasts nothing
+    to: Array  # the one node that it is for, -1 for everybody
 
     @property
     def total(self) -> int:
@@ -73,6 +74,8 @@ def place(events: Events) -> Placed:
     if events.timing is not None:
         unreadable = messages.event[events.timing.lifetime_us[messages.event] == UNREADABLE]
         malformed += [(int(event), "its lifetime is no number of microseconds") for event in unreadable]
+    if len(events.to):
+        _set_aside_misplaced(messages, events, message, delivers, ends, malformed)
     malformed.sort()
     return Placed(messages, message, limit, action, delivers, ends, malformed)
 
@@ -105,6 +108,7 @@ def _broadcasts(events: Events, malformed: list[tuple[int, str]]) -> Messages:
         starts=starts,
         column=column_of_node[node],
         column_of_node=column_of_node,
+        to=events.to[at] if len(events.to) else np.full(len(at), -1, dtype=np.int32),
     )
 
 
@@ -149,6 +153,20 @@ def _look_closer(
     found[created] = messages.total + which.reshape(-1)
     message[at] = found
     return messages.total + int(distinct.shape[1])
+
+
+def _set_aside_misplaced(
+    messages: Messages, events: Events, message: Array, delivers: Array, ends: Array,
+    malformed: list[tuple[int, str]],
+) -> None:  # fmt: skip
+    """A message with a destination ends there and nowhere else; what it does elsewhere counts for nothing."""
+    for which in np.flatnonzero((messages.to >= 0) & ~events.is_node[messages.to]):
+        malformed.append((int(messages.event[which]), "it is sent to a node that is not there"))
+    at = np.flatnonzero(ends & (message >= 0) & (message < messages.total))
+    to = messages.to[message[at]]
+    wrong = at[(to >= 0) & (to != events.node_of(at))]
+    malformed += [(int(event), "it ends at a node that it was not sent to") for event in wrong]
+    delivers[wrong] = ends[wrong] = False
 
 
 def _repeated(node: Array, number: Array) -> Array:

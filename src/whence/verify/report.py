@@ -13,16 +13,15 @@ KINDS = ("causal", "fifo", "duplicate", "late", "created", "missing", "malformed
 
 
 class Step(msgspec.Struct, frozen=True):
-    """One event of a chain. The next one is later at the same node, or delivers what this one broadcast."""
+    """One event of a chain. The next one is later at the same node, or delivers what this one began."""
 
-    event: str  # "broadcast" or "deliver"
+    event: str  # "broadcast", "send" (to one node) or "deliver"
     message: str
     node: str
     seq: int
 
     def __str__(self) -> str:
-        verb = "broadcasts" if self.event == "broadcast" else "delivers"
-        return f"{self.node} {verb} {self.message} (seq {self.seq})"
+        return f"{self.node} {self.event}s {self.message} (seq {self.seq})"
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):

@@ -114,8 +114,11 @@ class Search:
     def step(self, event: int) -> Step:
         """An event as a step of a chain."""
         node = int(self._events.node_of(event))
+        verb = "deliver"
+        if self._action[event] == BROADCAST:
+            verb = "broadcast" if self._messages.to[self._message[event]] < 0 else "send"
         return Step(
-            event="broadcast" if self._action[event] == BROADCAST else "deliver",
+            event=verb,
             message=self.name_of(event),
             node=self._events.names[node],
             seq=int(self._events.seq[event]),

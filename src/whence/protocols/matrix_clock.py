@@ -1,0 +1,255 @@
+"""Matrix clocks of one domain, and the two ways to send them: whole, or as Updates (paper 004, appendix A).
+
+    paper                       here
+    n servers, S_i              size, me
+    Mat[k, l].value             value[k * size + l]: messages from k to l that this server knows of
+    stamp                       the count of (i, j), and the rest of the stamp
+    State, Node[j].state        state, sent_state[j]
+    Mat[k, l].state, .node      changed_at[...], changed_by[...]
+
+For l = me, `value[k, me]` is the number of messages from k that have been delivered here. The delivery test is
+not in our copy of the appendix; it is that of matrix clocks (Raynal, Schiper and Toueg 1991): a message from i
+may be delivered at j when its count of (i, j) is mine + 1 and its counts of (k, j), k /= i, are not above mine.
+
+Three things in the printed Updates algorithm do not work, and are mended here (tests/paper/test_004_flaws.py puts
+each of them back): `Node[j].state` is set before the set is computed, which leaves it empty; `Mat[i, j].node = j`
+excludes the entry (i, j), which the receiver needs most (here it travels as `count`, always); `State` starts at 0,
+so that what was learned before the first send is never passed on. Deltas need FIFO order for each pair of servers:
+the count gives it.
+
+`work` counts the entries of a matrix that are looked at or written: what the paper calls the cost of a clock.
+"""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+from whence.core.effects import Reason
+from whence.core.protocol import State
+
+Stamp: TypeAlias = tuple[int, ...]
+
+# A count further ahead than this can only be a mistake or an attack: the message would be held for ever.
+WINDOW_MAX = 1_000_000
+PAPER_ENTRY_BYTES = 4  # what the paper's account spends on an entry, on the wire and on disk
+
+
+class FullClock:
+    """The whole matrix in every stamp: its size^2 entries, row by row."""
+
+    name = "full"
+
+    def __init__(self, size: int, me: int) -> None:
+        self.size = size
+        self.me = me
+        self.value = [0] * (size * size)
+        self.work = 0
+        self.changes = 0  # steps after which a server that crashes must find this clock as it is now
+
+    def delivered(self, source: int) -> int:
+        """How many messages of `source` have been delivered here."""
+        return self.value[source * self.size + self.me]
+
+    def next_stamp(self, to: int) -> tuple[int, Stamp]:
+        """Count a message to `to`, and return its count and the rest of its stamp."""
+        entry = self.me * self.size + to
+        self.value[entry] += 1
+        self.changes += 1
+        return self.value[entry], self._stamp(to, entry)
+
+    def _stamp(self, to: int, entry: int) -> Stamp:
+        self.work += len(self.value)
+        return tuple(self.value)
+
+    def problem(self, source: int, count: int, stamp: Stamp) -> Reason | None:
+        """Why no right server sends this stamp now; None if one may."""
+        size, me, value = self.size, self.me, self.value
+        if len(stamp) != size * size or stamp[source * size + me] != count or min(stamp) < 0:
+            return Reason.MALFORMED
+        for to in range(size):
+            if stamp[me * size + to] > value[me * size + to]:
+                return Reason.IMPOSSIBLE  # it knows of messages that this server has not sent
+        ahead = max(said - known for said, known in zip(stamp, value, strict=True))
+        return Reason.TOO_FAR_AHEAD if ahead > WINDOW_MAX else None
+
+    def obstacle(self, source: int, count: int, stamp: Stamp) -> tuple[int, int] | None:
+        """The first (k, c) that the message waits for: the c-th message from k; None if it may be delivered."""
+        if count > self.delivered(source) + 1:
+            return source, count - 1
+        size, me, value = self.size, self.me, self.value
+        self.work += size
+        for k in range(size):
+            if k != source and stamp[k * size + me] > value[k * size + me]:
+                return k, stamp[k * size + me]
+        return None
+
+    def merge(self, source: int, count: int, stamp: Stamp) -> None:
+        """The message is delivered: know what its sender knew."""
+        self.work += len(stamp)
+        self.changes += 1
+        self.value = [max(known, said) for known, said in zip(self.value, stamp, strict=True)]
+
+    @staticmethod
+    def stamp_entries(stamp: Stamp) -> int:
+        """Entries of the matrix that a stamp carries, its count included."""
+        return len(stamp)
+
+    @property
+    def image_bytes(self) -> int:
+        """What the persistent image of this clock takes in the paper's account (section 3)."""
+        return PAPER_ENTRY_BYTES * len(self.value)
+
+    def memory_entries(self) -> int:
+        """Entries of control information."""
+        return len(self.value)
+
+    def save(self) -> State:
+        return {"value": list(self.value), "work": self.work, "changes": self.changes}
+
+    def restore(self, state: State) -> None:
+        self.value = list(state["value"])
+        self.work, self.changes = state["work"], state["changes"]
+
+
+class UpdatesClock(FullClock):
+    """Only what changed since the last message to the same server; the set is found by scanning the matrix.
+
+    A stamp is flat triples (k, l, count), ascending in (k, l), without the entry (i, j) that `count` tells.
+    """
+
+    name = "updates-scan"
+
+    def __init__(self, size: int, me: int) -> None:
+        super().__init__(size, me)
+        self.state = 1  # not 0: what is learned before the first send must be newer than "never sent"
+        self.changed_at = [0] * (size * size)
+        self.changed_by = [me] * (size * size)
+        self.sent_state = [0] * size
+
+    def _stamp(self, to: int, entry: int) -> Stamp:
+        self._change(entry, self.me)
+        flat: list[int] = []
+        for index in self._updates(to, entry):
+            flat += (*divmod(index, self.size), self.value[index])
+        self.sent_state[to] = self.state
+        self.state += 1
+        return tuple(flat)
+
+    def _change(self, entry: int, by: int) -> None:
+        self.changed_at[entry] = self.state
+        self.changed_by[entry] = by
+
+    def _updates(self, to: int, own: int) -> list[int]:
+        """The entries to send to `to`, ascending: newer than the last message there, and not learned from there."""
+        since = self.sent_state[to]
+        changed_at, changed_by = self.changed_at, self.changed_by
+        self.work += len(changed_at)
+        return [
+            entry
+            for entry in range(len(changed_at))
+            if changed_at[entry] > since and changed_by[entry] != to and entry != own
+        ]
+
+    def problem(self, source: int, count: int, stamp: Stamp) -> Reason | None:
+        size, me, value = self.size, self.me, self.value
+        if len(stamp) % 3:
+            return Reason.MALFORMED
+        if count > self.delivered(source) + WINDOW_MAX:
+            return Reason.TOO_FAR_AHEAD
+        previous, own = -1, source * size + me
+        for at in range(0, len(stamp), 3):
+            k, to, said = stamp[at : at + 3]
+            entry = k * size + to
+            if not (0 <= k < size and 0 <= to < size and previous < entry and said > 0 and entry != own):
+                return Reason.MALFORMED
+            if k == me and said > value[entry]:
+                return Reason.IMPOSSIBLE
+            if said > value[entry] + WINDOW_MAX:
+                return Reason.TOO_FAR_AHEAD
+            previous = entry
+        return None
+
+    def obstacle(self, source: int, count: int, stamp: Stamp) -> tuple[int, int] | None:
+        if count > self.delivered(source) + 1:
+            return source, count - 1
+        size, me, value = self.size, self.me, self.value
+        self.work += 1 + len(stamp) // 3
+        for at in range(0, len(stamp), 3):
+            # What the sender's earlier messages to this server required has been met: they were delivered.
+            if stamp[at + 1] == me and stamp[at + 2] > value[stamp[at] * size + me]:
+                return stamp[at], stamp[at + 2]
+        return None
+
+    def merge(self, source: int, count: int, stamp: Stamp) -> None:
+        self.work += 1 + len(stamp) // 3
+        self.changes += 1
+        self._raise(source * self.size + self.me, count, source)
+        for at in range(0, len(stamp), 3):
+            self._raise(stamp[at] * self.size + stamp[at + 1], stamp[at + 2], source)
+
+    def _raise(self, entry: int, said: int, source: int) -> None:
+        if said > self.value[entry]:
+            self.value[entry] = said
+            self._change(entry, source)
+
+    @staticmethod
+    def stamp_entries(stamp: Stamp) -> int:
+        return 1 + len(stamp) // 3
+
+    def memory_entries(self) -> int:
+        return 3 * len(self.value) + self.size
+
+    def save(self) -> State:
+        more = {
+            "state": self.state,
+            "changed_at": list(self.changed_at),
+            "changed_by": list(self.changed_by),
+            "sent_state": list(self.sent_state),
+        }
+        return super().save() | more
+
+    def restore(self, state: State) -> None:
+        super().restore(state)
+        self.state = state["state"]
+        self.changed_at = list(state["changed_at"])
+        self.changed_by = list(state["changed_by"])
+        self.sent_state = list(state["sent_state"])
+
+
+class ListedClock(UpdatesClock):
+    """Updates with a list of entries in the order of their last change: finding the set costs the set."""
+
+    name = "updates"
+
+    def __init__(self, size: int, me: int) -> None:
+        super().__init__(size, me)
+        self.recent: dict[int, None] = {}  # entries that ever changed, the last one changed last
+
+    def _change(self, entry: int, by: int) -> None:
+        super()._change(entry, by)
+        self.recent.pop(entry, None)
+        self.recent[entry] = None
+
+    def _updates(self, to: int, own: int) -> list[int]:
+        since = self.sent_state[to]
+        found = []
+        for entry in reversed(self.recent):
+            self.work += 1
+            if self.changed_at[entry] <= since:
+                break  # so is everything that changed before it
+            if self.changed_by[entry] != to and entry != own:
+                found.append(entry)
+        return sorted(found)
+
+    def memory_entries(self) -> int:
+        return super().memory_entries() + len(self.recent)
+
+    def save(self) -> State:
+        return super().save() | {"recent": list(self.recent)}
+
+    def restore(self, state: State) -> None:
+        super().restore(state)
+        self.recent = dict.fromkeys(state["recent"])
+
+
+CLOCKS: dict[str, type[FullClock]] = {clock.name: clock for clock in (FullClock, UpdatesClock, ListedClock)}
