@@ -8,6 +8,7 @@ from typing import Any
 
 from whence.core.effects import Deliver, Effects, Send
 from whence.core.message import NodeId, Packet
+from whence.kernels.vcube_arrays import BYTES_MAX
 from whence.kernels.vcube_measures import Measures, trimmed
 from whence.protocols.vcube import VCube
 from whence.protocols.vcube_wire import paper_message_bytes
@@ -124,7 +125,7 @@ class Watch:
         self.sums["copies"] += len(messages)
         self.sums["packet_bytes"] += size
         self.by_messages[len(messages)] += 1
-        self.by_bytes[size] += 1
+        self.by_bytes[min(size, BYTES_MAX)] += 1  # the measure's last place takes all that is larger
         self.messages_max[me] = max(self.messages_max[me], len(messages))
         if len(messages) > 1:
             self.sums["aggregated_packets"] += 1
