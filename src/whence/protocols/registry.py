@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import inspect
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from whence.core.message import NodeId, Packet
@@ -13,6 +13,7 @@ from whence.core.protocol import Protocol
 from whence.errors import ParameterError, UnknownProtocolError
 from whence.protocols.fifo import Fifo
 from whence.protocols.vcube import VCube
+from whence.protocols.vcube_variants import vcube
 from whence.protocols.vector import Vector
 
 
@@ -37,6 +38,12 @@ class ProtocolInfo:
     environment: str  # the world it is made for, in a few words
     summary: str
     any_topology: bool = True  # False: it needs the links of a full mesh or of a hypercube
+    live: Mapping[str, Any] = field(default_factory=dict)  # what a live node sets unless it is told otherwise
+    local: frozenset[str] = frozenset()  # parameters on which the members need not agree
+
+    def shared(self, params: Mapping[str, Any]) -> dict[str, Any]:
+        """The parameters on which all members must agree."""
+        return {name: value for name, value in params.items() if name not in self.local}
 
     @property
     def parameters(self) -> dict[str, Any]:
@@ -113,11 +120,13 @@ register(
 register(
     ProtocolInfo(
         name="vcube",
-        make=VCube,
+        make=vcube,
         packet_type=VCube.packet_type,
         promises=Promises(causal=True, fifo=True, no_duplicates=True, complete=True),
         environment="a known group where any two nodes can talk; hundreds of broadcasting nodes",
         summary="causal broadcast over one hypercube tree per source, related messages in one packet",
         any_topology=False,
+        live={"detect": True},
+        local=frozenset({"joins"}),
     )
 )
