@@ -13,6 +13,7 @@ import pytest
 
 from support.living import eventually, live_group, loopback, take
 from support.vcube_process import Member, Settings
+from whence.sim.replay import replay
 from whence.verify.run import verify_trace
 
 NAMES = [f"n{index}" for index in range(8)]
@@ -21,9 +22,12 @@ LATER_LIFE = 1 << 40  # the numbers of a life that did not begin with the group 
 
 @asynccontextmanager
 async def members(
-    names: list[str], victims: tuple[str, ...] = (), **options: Any
+    names: list[str],
+    peers: dict[str, str] | None = None,
+    victims: tuple[str, ...] = (),
+    **options: Any,
 ) -> AsyncIterator[dict[str, Member]]:
-    peers = loopback(names)
+    peers = peers or loopback(names)
     started = {
         name: await Member.start(Settings(name, peers, is_victim=name in victims, **options))
         for name in names
@@ -111,6 +115,33 @@ async def kill_and_come_back() -> None:
 @pytest.mark.timeout(120)
 def test_a_killed_process_comes_back_in_a_new_life() -> None:
     asyncio.run(kill_and_come_back())
+
+
+async def join_late_and_leave(trace: Path) -> list[dict[str, Any]]:
+    """Seven of eight are there; the eighth has never been, and joins while all are talking. One leaves."""
+    peers = loopback(NAMES)
+    async with members(NAMES[:7], peers, trace=str(trace)) as group:
+        await until(group, lambda found: all(len(each["delivered"]) == 7 for each in found))
+        group["n7"] = await Member.start(Settings("n7", peers, trace=str(trace), joins=True))
+        await until(group, lambda found: all(newest(each).get("n7", 0) > LATER_LIFE for each in found))
+        await group.pop("n3").end()
+        await until(group, lambda found: all(each["present"] == [0, 1, 2, 4, 5, 6, 7] for each in found))
+        for member in group.values():
+            member.say("quiet")
+        found = await until(group, is_calm)
+        assert not any(each["error"] or each["held"] for each in found), found
+        return found
+
+
+@pytest.mark.timeout(120)
+def test_a_process_joins_late_and_one_leaves(tmp_path: Path) -> None:
+    *founders, joiner = asyncio.run(join_late_and_leave(tmp_path))
+    assert len({str(each["delivered"]) for each in founders}) == 1, founders
+    assert newest(joiner) == newest(founders[0])
+    [report] = verify_trace(tmp_path)
+    assert report.ok, report
+    replayed = replay(tmp_path)
+    assert replayed.ok, replayed.mismatches[:3]
 
 
 async def suspended() -> None:

@@ -155,7 +155,8 @@ class Host:
             self._record(effects, now_us)
             self._carry_out(effects)
             # A packet without a message may be the end of others; its own end is a Discard without an id.
-            if origin is None and not any(type(effect) is Discard and effect.id is None for effect in effects):
+            refused = any(type(effect) is Discard and effect.id is None for effect in effects)
+            if origin is None and not refused:
                 self.held -= 1
 
     def link_up(self, peer: NodeId) -> None:

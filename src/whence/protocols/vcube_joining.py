@@ -38,8 +38,7 @@ class Joiner(MemberState):
     def _lose_patience(self, now_us: int) -> None:
         """Those who let us in may be gone, or in a part of the group that has stopped."""
         if self.phase is Phase.ADMITTED:
-            is_alone = len(self.roster.present) == 1
-            if is_alone or now_us - self.admitted_us >= self.start_timeout_us:
+            if self._is_alone or now_us - self.admitted_us >= self.start_timeout_us:
                 self._forget()
 
     def _begin(self, control: Control, effects: Effects) -> None:

@@ -225,6 +225,10 @@ class MemberState(VCube):
         self.store.drop_all(member)
 
     @property
+    def _is_alone(self) -> bool:
+        return len(self.roster.present) == 1
+
+    @property
     def is_stopped(self) -> bool:
         """Whether this node is out of the group for good."""
         return self.phase is Phase.STOPPED

@@ -83,7 +83,8 @@ class Engine:
             )
             for index, name in enumerate(self.names)
         ]
-        self._receive = [driver.receive for driver in self.drivers]  # asked for once: the innermost loop
+        # Looked up once, for the innermost loop.
+        self._receive: list[Callable[..., None]] = [driver.receive for driver in self.drivers]
 
     # The run
 
