@@ -97,5 +97,5 @@ class MembersMachine(RuleBasedStateMachine):
 
 def test_members_machine() -> None:
     case = MembersMachine.TestCase
-    case.settings = settings(max_examples=300, stateful_step_count=40, deadline=None)
+    case.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
     case("runTest").runTest()

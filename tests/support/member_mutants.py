@@ -103,14 +103,13 @@ class AdmitsAtOnce(VCubeMembers):
             super()._hear_knock(sender, life, effects)
 
 
-class MixesViews(VCubeMembers):
-    """Samples of an earlier view are added to those of the present one."""
+class DoesNotWaitForAll(VCubeMembers):
+    """The tally is concluded without those who have not sent their samples yet."""
 
-    def _new_trees(self) -> None:
-        ups = dict(self.tally.ups)
-        super()._new_trees()
-        length = len(self._sample())
-        self.tally.ups = {kid: sample for kid, sample in ups.items() if len(sample) == length}
+    def _add_up(self, effects: Effects) -> None:
+        for kid in self.roster.kids:
+            self.tally.ups.setdefault(kid, self._sample())
+        super()._add_up(effects)
 
 
 class TakesFromGhosts(VCubeMembers):
@@ -157,5 +156,5 @@ class LeavesAtOnce(VCubeMembers):
 MUTANTS = [
     NoRepair, ForgetsWhatItDelivered, FalseSuspectContinues, SuspectIsNotTold, NumbersFromOne,
     BeginsWithWhatItsContactDelivered, NeverGivesUp, GivesUpAtOnce, OrphansOnlyOfOneOrigin, AdmitsAtOnce,
-    MixesViews, TakesFromGhosts, LivesLookAlike, PartsMerge, LeavesAtOnce,
+    DoesNotWaitForAll, TakesFromGhosts, LivesLookAlike, PartsMerge, LeavesAtOnce,
 ]  # fmt: skip

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from support.member_world import INTERVAL_US, TIMEOUT_US, Make, World, chatter, quiet
+from support.member_world import INTERVAL_US, TIMEOUT_US, Make, World, chatter, settle
 from whence.protocols.vcube_members import VCubeMembers
 
 STOP_US = 500_000  # nothing bad happens, and nobody broadcasts, after this
@@ -14,13 +14,13 @@ LATEST_US = 400_000  # no packet takes longer
 def storm(seed: int, make: Make = VCubeMembers, *, check: bool = False) -> World:
     """Run the world of a seed to its end."""
     draw = random.Random(f"storm/{seed}")
-    size = draw.choice([2, 3, 4, 4, 5, 5, 6, 7, 8])
+    size = draw.choice([2, 3, 4, 4, 5, 5, 6, 7, 8, 11])
     world = World(size, seed, make, check=check, aggregate=draw.random() < 0.8)
     chatter(world, world.names, draw.choice([15_000, 40_000, 100_000]), STOP_US)
     _weather(world, draw)
     _accidents(world, draw)
     world.run(STOP_US + LATEST_US)
-    quiet(world, rounds=50)
+    settle(world)
     return world
 
 

@@ -283,15 +283,26 @@ class World:
         """What those had delivered who left in order: they waited for all who were in their view."""
         core = survivor.core
         left = [process for process in self.processes if process.end == Reason.LEFT]
-        owed = [
-            leaver.owed for leaver in left if leaver.core.roster.stamps[core.my_index] == 2 * core.life
-        ]
+        owed = [leaver.owed for leaver in left if leaver.core.roster.stamps[core.my_index] == 2 * core.life]
         return set().union(*owed)
 
 
 def quiet(world: World, *, rounds: int = 40) -> None:
     """Let the tests run for a while without anything else."""
     world.run(world.now_us + rounds * INTERVAL_US)
+
+
+def settle(world: World) -> None:
+    """Let the tests run until all agree, or for as long as it can take.
+
+    When all but one crash together, the last finds them out one after the other: each search of a
+    cluster goes on when the one before has failed.
+    """
+    for _ in range(5 + 2 * len(world.names)):
+        quiet(world, rounds=10)
+        if not world.disagreements():
+            break
+    quiet(world, rounds=5)  # and it stays so
 
 
 def chatter(world: World, names: Sequence[NodeId], every_us: int, stop_us: int) -> None:

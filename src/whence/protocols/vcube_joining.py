@@ -37,9 +37,9 @@ class Joiner(MemberState):
 
     def _lose_patience(self, now_us: int) -> None:
         """Those who let us in may be gone, or in a part of the group that has stopped."""
-        if self.phase is Phase.ADMITTED:
-            if self._is_alone or now_us - self.admitted_us >= self.start_timeout_us:
-                self._forget()
+        is_late = now_us - self.admitted_us >= self.start_timeout_us
+        if self.phase is Phase.ADMITTED and (self._is_alone or is_late):
+            self._forget()
 
     def _begin(self, control: Control, effects: Effects) -> None:
         """Start at the cut. No message of this life needs to name it: everybody has delivered it."""
