@@ -16,12 +16,13 @@ from whence.core.effects import Reason
 from whence.protocols.vcube_members import VCubeMembers
 from whence.sim.replay import replay
 from whence.sim.run import record_to
-from whence.sim.scenario import from_dict
+from whence.sim.scenario import from_dict, load
 from whence.trace.reader import open_trace
 from whence.trace.schema import Kind
 from whence.verify.run import verify_trace
 
 FAST_SEEDS, SLOW_SEEDS = 100, 1000
+EXAMPLE = Path(__file__).parents[2] / "examples" / "scenarios" / "vcube-crash.toml"
 
 
 def weather_all(seeds: range) -> dict[str, int]:
@@ -142,6 +143,14 @@ def scenario(seed: int) -> dict[str, Any]:
         ],
         "stop": {"duration_us": 1_800_000, "drain": False},
     }
+
+
+def test_the_example_ends_with_agreement(tmp_path: Path) -> None:
+    result, _ = record_to(load(EXAMPLE), tmp_path)
+    assert result.waiting == {}
+    [report] = verify_trace(tmp_path, complete=True)
+    assert report.ok, report.findings
+    assert report.deliveries > 5_000
 
 
 @pytest.mark.parametrize("seed", range(3))
