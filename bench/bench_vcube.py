@@ -6,6 +6,9 @@ take some twenty minutes for 4,096 nodes: it stops at 1,024, with --quick at 128
 
 Then the whole study, as its user runs it: `whence study vcube --scale paper` (with --quick: demo), from the
 start of Spark to the report, in seconds of wall-clock time.
+
+Then what it costs to detect crashes (`detect = true`, every parameter at its default): the tests of a group
+in which nothing happens, and the CPU time of a delivery beside that of the plain core under the same load.
 """
 
 from __future__ import annotations
@@ -19,13 +22,18 @@ import tempfile
 import time
 from pathlib import Path
 
-from whence.sim.distributions import Normal
-from whence.sim.model import Hypercube, Link, Scenario, Stop, Window
+from whence.sim.distributions import Normal, Uniform
+from whence.sim.model import Full, Hypercube, Link, Poisson, Scenario, Stop, Window
+from whence.sim.run import simulate
+from whence.trace.schema import Kind
 
 KERNEL_NODES = [64, 128, 256, 512, 1024, 2048, 4096]
 CORE_NODES = [64, 128, 256, 512, 1024]
 QUICK_KERNEL_NODES = [64, 128, 256, 512, 1024]
 QUICK_CORE_NODES = [64, 128]
+IDLE_NODES = [8, 64, 256]
+IDLE_S = 10
+LOADED_NODES = 16
 SHORT_S = 0.3  # a run that is shorter is repeated with other seeds
 
 
@@ -56,7 +64,6 @@ def one_point(path: str, nodes: int) -> dict[str, float]:
 
         run(scenario(2, 1))  # compile, or load what is compiled
     else:
-        from whence.sim.run import simulate
 
         def packets_of(seed: int) -> int:
             return simulate(scenario(nodes, seed)).packets
@@ -93,6 +100,66 @@ def study(scale: str) -> dict[str, float]:
         wall_s = time.monotonic() - begin_s
         runs = len((out / "runs.csv").read_text().splitlines()) - 1
     return {"runs": runs, "wall_s": round(wall_s, 1)}
+
+
+class Meter:
+    """A recorder that only counts what is sent."""
+
+    def __init__(self) -> None:
+        self.packets = self.total_bytes = 0
+
+    def event(self, node: str, time_us: int, kind: Kind, *values: object) -> None:
+        if kind is Kind.SEND:
+            self.packets += 1
+            self.total_bytes += int(values[3])  # origin, number, peer, total_bytes, ...
+
+
+def group(nodes: int, seed: int, seconds: int, load: Poisson, detect: bool) -> Scenario:
+    """A full mesh."""
+    return Scenario(
+        nodes=nodes,
+        protocol="vcube",
+        seed=seed,
+        params={"detect": detect},
+        topology=Full(),
+        link=Link(delay=Uniform(low_us=300, high_us=3_000)),
+        workloads=[load],
+        stop=Stop(duration_us=seconds * 1_000_000, drain=False),
+    )
+
+
+def tests_when_idle(nodes: int) -> dict[str, float]:
+    """Packets and bytes that each node sends per second when (but for one message) nothing happens."""
+    meter = Meter()
+    one_message = Poisson(interval_us=1_000, senders=["n0".ljust(1 + len(str(nodes - 1)), "0")], count=1)
+    simulate(group(nodes, 1, IDLE_S, one_message, detect=True), meter)
+    each = nodes * IDLE_S
+    return {"packets": meter.packets / each, "bytes": meter.total_bytes / each}
+
+
+def delivery_us(detect: bool, seed: int) -> float:
+    """CPU time of one delivery, the simulator's share included."""
+    begin_s = time.process_time()
+    load = Poisson(interval_us=20_000, payload_bytes=50)
+    result = simulate(group(LOADED_NODES, seed, 5, load, detect))
+    return (time.process_time() - begin_s) * 1e6 / result.deliveries
+
+
+def print_detection(quick: bool) -> dict[str, object]:
+    """The table of what detection costs."""
+    print(f"\n{'nodes':>6} {'tests and answers per node and s':>33} {'bytes per node and s':>21}")
+    idle = {nodes: tests_when_idle(nodes) for nodes in (IDLE_NODES[:2] if quick else IDLE_NODES)}
+    for nodes, each in idle.items():
+        print(f"{nodes:>6} {each['packets']:>33.1f} {each['bytes']:>21.0f}")
+    seeds = range(1, 3 if quick else 6)  # turn by turn, so that both see the same machine
+    pairs = [(delivery_us(True, seed), delivery_us(False, seed)) for seed in seeds]
+    ratio = sum(with_ for with_, _ in pairs) / sum(without for _, without in pairs)
+    print(f"a delivery in a busy group of {LOADED_NODES}: {ratio:.2f} times the CPU time of the plain core")
+    return {
+        "tests_per_node_s": {nodes: round(each["packets"], 1) for nodes, each in idle.items()},
+        "test_bytes_per_node_s": {nodes: round(each["bytes"]) for nodes, each in idle.items()},
+        "delivery_detect_to_plain": round(ratio, 2),
+    }
 
 
 def main() -> None:
@@ -132,6 +199,7 @@ def main() -> None:
     }
     summary = {
         "bench": "vcube",
+        **print_detection(options.quick),
         "kernel_to_core": ratios,
         "kernel_packets_per_s": {nodes: round(each["kernel"]["rate"]) for nodes, each in results.items()},
         "kernel_seconds": {nodes: round(each["kernel"]["seconds"], 3) for nodes, each in results.items()},

@@ -26,6 +26,10 @@ class Reason(StrEnum):
     OVERTAKEN = "overtaken"  # something that follows it had to be delivered first
     NO_ROOM = "no room"  # the buffer is full of messages with more time left
     MISROUTED = "misrouted"
+    ORPHAN = "its past is lost"  # it follows a message that nobody who is left has
+    GONE = "declared faulty"  # the sender, or this node itself, is out of the group
+    NOT_JOINED = "not joined yet"
+    LEFT = "left the group"
 
 
 class Send(NamedTuple):
@@ -72,5 +76,22 @@ class Expire(NamedTuple):
     reason: Reason
 
 
-Effect: TypeAlias = Send | Deliver | SetTimer | CancelTimer | Discard | Expire
+class CountOn(NamedTuple):
+    """Whether the group counts on `peer` from now on.
+
+    If not, what waits for it and has not left is void, and nothing waits for it any more; the link
+    itself stays, because a peer that lives must be told.
+    """
+
+    peer: NodeId
+    counts: bool
+
+
+class Stop(NamedTuple):
+    """This node is out of the group: the last effect. Give the core no more inputs, tell the application."""
+
+    reason: Reason
+
+
+Effect: TypeAlias = Send | Deliver | SetTimer | CancelTimer | Discard | Expire | CountOn | Stop
 Effects: TypeAlias = list[Effect]

@@ -23,16 +23,26 @@ from whence.errors import MisuseError, ParameterError
 # Plain data: dict with string keys, list, int, str, bytes, bool, None. Any codec can carry it.
 State: TypeAlias = dict[str, Any]
 
+LEAVE = "leave"
+
 
 class Protocol(ABC):
     """One node's part of a protocol. `now_us` is the host's clock, in microseconds, never decreasing."""
 
     name: ClassVar[str]
     packet_type: ClassVar[type[Packet]]  # the NamedTuple that this protocol sends and receives
+    # Members come and go: a peer may come back in a new life, over a new link, and the timer LEAVE asks
+    # the core to leave (a timer, so that the trace has it and a replay does the same).
+    renews: ClassVar[bool] = False
 
     me: NodeId
     last: int  # number of the newest message that this node broadcast or sent
     last_lifetime_us: int | None = None  # of that message; None: it is good for ever
+
+    @property
+    def ready(self) -> bool:
+        """Whether this node may broadcast now; it may not before it has joined, or after it has left."""
+        return True
 
     @abstractmethod
     def broadcast(self, payload: bytes, now_us: int) -> Effects:

@@ -14,11 +14,14 @@ if TYPE_CHECKING:
 
 
 async def keep_dialling(node: Node, link: Link) -> None:
-    """Connect to the peer of `link` again and again, until it is gone for good."""
+    """Connect to the peer of `link` again and again, until it is gone for good.
+
+    A peer that may come back never is; and one that was wrongly declared faulty must be told.
+    """
     loop = asyncio.get_running_loop()
     limits = node.limits
     attempts = 0
-    while link.alive:
+    while link.alive or link.renews:
         began_s, before = loop.time(), _progress(link)
         try:
             async with asyncio.timeout(limits.connect_timeout_s):

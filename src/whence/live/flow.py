@@ -101,6 +101,8 @@ class Flow:
         return 2 * waiting <= limits.unread_messages and 2 * host.unread_bytes <= limits.unread_bytes
 
     def _may_go(self, *, reading: bool) -> bool:
+        if not self._host.core.ready:
+            return False
         if not self.full:
             return not self._congested
         limits = self._limits
@@ -184,6 +186,8 @@ class Flow:
     def _why_waiting(self) -> str:
         host = self._host
         after = f"broadcast has been waiting for {self._limits.warn_after_s:g} s"
+        if not host.core.ready:
+            return f"{after}: this node has not been let into the group yet"
         slow = [
             f"{link.peer} ({'connected' if link.channel else 'not connected'}, "
             f"{link.out.unacknowledged} messages unacknowledged)"

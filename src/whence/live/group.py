@@ -65,6 +65,7 @@ def join(
         )
     limits = limits or Limits()
     limits.check()
+    params = {**registry.lookup(protocol).live, **params}
     registry.make(protocol, node, addresses, params)  # refuse an unknown protocol or parameter here and now
     settings = Settings(
         group=name,

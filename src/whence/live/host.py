@@ -12,9 +12,21 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Mapping
 
-from whence.core.effects import CancelTimer, Deliver, Discard, Effect, Effects, Expire, Reason, Send, SetTimer
+from whence.core.effects import (
+    CancelTimer,
+    CountOn,
+    Deliver,
+    Discard,
+    Effect,
+    Effects,
+    Expire,
+    Reason,
+    Send,
+    SetTimer,
+    Stop,
+)
 from whence.core.message import Expired, Message, MessageId, NodeId, Packet
-from whence.core.protocol import Protocol
+from whence.core.protocol import LEAVE, Protocol
 from whence.live.links import Link
 from whence.live.wire import data_frame
 from whence.trace.schema import Kind, Recorder
@@ -44,14 +56,16 @@ class Host:
         links: Mapping[NodeId, Link],
         wake: Callable[[], None],
         fail: Callable[[Exception], None],
+        count_on: Callable[[NodeId, bool], None] = lambda peer, counts: None,
+        on_stop: Callable[[Reason], None] = lambda reason: None,
     ) -> None:
         self.core = core
-        self.recorder: Recorder | None = None  # set before the first input, or never
+        self.recorder: Recorder | None = None
         # What the application has not yet taken: delivered, and expired if it asks for outcomes.
         self.inbox: deque[Message | Expired] = deque()
         self.tells_outcomes = False
         self.unread_bytes = 0
-        self.deliveries = 0
+        self.broadcasts = self.deliveries = 0
         self.held = 0  # messages accepted and neither delivered nor discarded
         self.discards: Counter[Reason] = Counter()
         self.expiries: Counter[Reason] = Counter()
@@ -59,12 +73,21 @@ class Host:
         self._links = links
         self._wake = wake
         self._fail = fail
+        self._count_on = count_on
+        self._on_stop = on_stop
+        self.stopped = False  # the core is out of the group, and is given nothing more
         self._clock = Clock()
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._told = 0  # expiries that were put into the inbox: they are not deliveries
         self._sends_control = False  # this protocol has packets that carry no message
         # Asked once, because a call per packet would cost as much as half a delivery.
         self._packs = type(core).further_messages_of is not Protocol.further_messages_of
+
+    def start(self, recorder: Recorder | None) -> None:
+        """Before the first input. Who is not in the group yet begins a later life of its node."""
+        self.recorder = recorder
+        if recorder is not None and not self.core.ready:
+            recorder.event(self.core.me, self._clock.now_us(), Kind.RESTART)
 
     # Inputs
 
@@ -83,11 +106,14 @@ class Host:
                 core.me, now_us, Kind.BROADCAST, core.me, core.last, None, len(payload), detail=lifetime
             )
             self._record(effects, now_us)
+        self.broadcasts += 1
         self.held += 1
         return MessageId(core.me, core.last), self._carry_out(effects)
 
     def receive(self, peer: NodeId, packets: list[Packet]) -> None:
         """Packets have arrived over the link from `peer`, in this order."""
+        if self.stopped:
+            return
         now_us = self._clock.now_us()
         self.held += len(packets)
         if self._packs:
@@ -113,11 +139,11 @@ class Host:
                     unsure = sends_control
                 elif type(effect) is Discard:  # where messages are relayed, most packets are copies
                     discarded.append(effect[2])
-                    unsure = False
+                    unsure = sends_control and effect[0] is not None
                 elif type(effect) is Send:
                     self._send(effect)
                 else:
-                    self._further_effect(effect)
+                    self._carry_out_rare(effect)
             if unsure:
                 self._discount(packet)
         delivered = len(inbox) - self._told - before
@@ -139,18 +165,27 @@ class Host:
             )  # fmt: skip
             self._record(effects, now_us)
             self._carry_out(effects)
-            if origin is None and not any(type(effect) is Discard for effect in effects):
+            # A packet without a message may be the end of others; its own end is a Discard without an id.
+            refused = any(type(effect) is Discard and effect.id is None for effect in effects)
+            if origin is None and not refused:
                 self.held -= 1
 
     def link_up(self, peer: NodeId) -> None:
         """A reliable link to `peer` exists from now on."""
-        now_us = self._clock.now_us()
-        self._input(self.core.link_up(peer, now_us), now_us, Kind.LINK_UP, peer=peer)
+        if not self.stopped:
+            now_us = self._clock.now_us()
+            self._input(self.core.link_up(peer, now_us), now_us, Kind.LINK_UP, peer=peer)
 
     def link_down(self, peer: NodeId) -> None:
         """The link to `peer` is gone for good."""
+        if not self.stopped:
+            now_us = self._clock.now_us()
+            self._input(self.core.link_down(peer, now_us), now_us, Kind.LINK_DOWN, peer=peer)
+
+    def leave(self) -> None:
+        """Ask the core to leave; it stops when it is done."""
         now_us = self._clock.now_us()
-        self._input(self.core.link_down(peer, now_us), now_us, Kind.LINK_DOWN, peer=peer)
+        self._input(self.core.timer(LEAVE, now_us), now_us, Kind.TIMER, detail=LEAVE)
 
     def _timer(self, key: str, at_us: int) -> None:
         now_us = self._clock.now_us()
@@ -203,7 +238,7 @@ class Host:
                 self.discards[effect.reason] += 1
                 self.held -= 1
             else:
-                self._further_effect(effect)
+                self._carry_out_rare(effect)
         return frame_bytes
 
     def _send(self, effect: Send) -> int:
@@ -216,7 +251,7 @@ class Host:
             self.largest_frame_bytes = frame_bytes
         return frame_bytes
 
-    def _further_effect(self, effect: Effect) -> None:
+    def _carry_out_rare(self, effect: Effect) -> None:
         """The effects that are rare enough for a call."""
         if isinstance(effect, SetTimer):
             self._cancel(effect.key)
@@ -229,6 +264,11 @@ class Host:
             if self.tells_outcomes:
                 self.inbox.append(Expired(*effect.id, b"", effect.reason.value))
                 self._told += 1
+        elif isinstance(effect, CountOn):
+            self._count_on(effect.peer, effect.counts)
+        elif isinstance(effect, Stop):
+            self.stopped = True
+            self._on_stop(effect.reason)
 
     def _set_timer(self, key: str, at_us: int) -> None:
         loop = asyncio.get_running_loop()

@@ -108,6 +108,13 @@ class LinkOut:
         self._forget_written(self.total, [])
         return lost
 
+    def drop_pending(self) -> int:
+        """Forget what no connection has been given: it has no number yet. Answers how many frames."""
+        lost = len(self.pending)
+        self.pending = []
+        self._pending_bytes = self._measured = 0
+        return lost
+
     def _forget_written(self, count: int, pending: list[bytes]) -> None:
         self.pending = pending
         self.taken = self.acknowledged = self._first = count
@@ -147,6 +154,7 @@ class LinkState(Enum):
     ALIVE = "alive"  # connected or not: it may come (back)
     LEFT = "left"  # it said good-bye
     GIVEN_UP = "given up"  # too slow, out of reach for too long, or it has lost its state
+    OUT = "out of the group"  # so says the protocol; if it lives, it is told over this link
 
 
 class Channel(Protocol):
@@ -167,8 +175,9 @@ class Channel(Protocol):
 class Link:
     """Everything this node knows about one peer."""
 
-    def __init__(self, peer: NodeId, address: Address, dials: bool) -> None:
+    def __init__(self, peer: NodeId, address: Address, dials: bool, renews: bool = False) -> None:
         self.peer = peer
+        self.renews = renews  # the peer may come back as a new process, without its state
         self.address = address
         self.dials = dials  # this node makes the connection; otherwise it waits for the peer's
         self.out = LinkOut()
@@ -190,6 +199,20 @@ class Link:
         """The peer takes no part any more."""
         self.state = state
         self.alive = False
+
+    def count_on(self, counts: bool) -> int:
+        """The protocol goes on with the peer or without it; answers how many frames are void for that."""
+        if self.state not in (LinkState.ALIVE, LinkState.OUT):
+            return 0
+        self.state, self.alive = LinkState.ALIVE if counts else LinkState.OUT, counts
+        return 0 if counts else self.out.drop_pending()
+
+    def renew(self) -> None:
+        """The peer has come back as a new process: nothing that was said before counts."""
+        self.out, self.incoming = LinkOut(), LinkIn()
+        self.state, self.alive = LinkState.ALIVE, True
+        self.peer_session = self.faults = 0
+        self.refuse_until_s, self._fault_at = 0.0, -1
 
     def attach(self, channel: Channel, session: int, received: int) -> None:
         """A connection has passed its handshake: resume on it."""

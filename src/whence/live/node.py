@@ -14,11 +14,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from whence.core.effects import Reason
 from whence.core.message import MessageId, NodeId, Packet
 from whence.errors import (
     GroupClosedError,
     InvariantError,
     MisuseError,
+    PeerError,
     PeerTooSlowError,
     PlatformError,
     WhenceError,
@@ -61,26 +63,28 @@ class Node:
         info = registry.lookup(settings.protocol)
         self.settings = settings
         self.limits = limits = settings.limits
-        self.packet_type: type[Packet] = info.packet_type
+        core = registry.make(settings.protocol, settings.node, members, settings.params)
+        self.packet_type: type[Packet] = core.packet_type
         self.max_frame_bytes = limits.max_frame_bytes(len(members))
         self.links = {
-            peer: Link(peer, settings.addresses[peer], dials=settings.node < peer)
+            peer: Link(peer, settings.addresses[peer], dials=settings.node < peer, renews=core.renews)
             for peer in members
             if peer != settings.node
         }
         self.identity = Identity(
             group=settings.group,
             protocol=settings.protocol,
-            parameters=canonical_parameters({**info.parameters, **settings.params}),
+            parameters=canonical_parameters(info.shared({**info.parameters, **settings.params})),
             members=members,
             max_payload_bytes=limits.max_payload_bytes,
             node=settings.node,
             session=secrets.randbits(62) + 1,  # never 0, which means "never met"
         )
-        core = registry.make(settings.protocol, settings.node, members, settings.params)
         self.journal = Journal(settings.node)
-        self.host = Host(core, self.links, self.wake, self.fail)
-        self.peering = Peering(self.identity, self.links, limits, self.journal, self._link_gone, self.fail)
+        self.host = Host(core, self.links, self.wake, self.fail, self._count_on, self._stopped)
+        self.peering = Peering(
+            self.identity, self.links, limits, self.journal, self._link_gone, self._link_renewed, self.fail
+        )
         self._link_list = tuple(self.links.values())
         self.flow = Flow(self.host, self._link_list, limits, self.journal, self.wake)
         self.bytes_sent = self.bytes_received = 0
@@ -109,7 +113,7 @@ class Node:
 
     async def start(self, recorder: Recorder | None = None) -> None:
         """Bring the links up, begin to answer and to dial."""
-        self.host.recorder = recorder
+        self.host.start(recorder)
         now_s = self._loop.time()
         for link in self._link_list:
             link.lost_s = now_s
@@ -138,6 +142,10 @@ class Node:
 
     async def _part(self) -> None:
         deadline_s = self._loop.time() + self.limits.leave_timeout_s
+        if self.host.core.renews:
+            self.host.leave()
+            self.wake()
+            await self._until(lambda: self.host.stopped, deadline_s)
         # Only what is queued now: while others broadcast, a node that relays never has an empty queue.
         totals = [(link, link.out.total) for link in self._link_list if link.alive]
         await self._until(
@@ -285,6 +293,26 @@ class Node:
         self.flow.refresh()
         self.wake()
 
+    # Members that come and go
+
+    def _link_renewed(self, link: Link) -> None:
+        """The peer is another process than the one we knew."""
+        self._link_gone(link)
+        link.renew()
+        if not self.failed:
+            self.host.link_up(link.peer)
+
+    def _count_on(self, peer: NodeId, counts: bool) -> None:
+        link = self.links[peer]
+        if link.alive != counts:
+            self.peering.count_on(link, counts)
+
+    def _stopped(self, reason: Reason) -> None:
+        if reason is not Reason.LEFT:
+            fix = "Start it again with joins = true; see docs/vcube.md"
+            self.fail(PeerError(f"node {self.settings.node!r}", reason.value, fix))
+        self.peering.changed.set()
+
     # One turn of the loop
 
     def wake(self) -> None:
@@ -310,6 +338,8 @@ class Node:
                     self.bytes_sent += written
                     link.wrote_s = now_s
                 ack_later = ack_later or incoming.received > incoming.told
+                if not link.alive and link.out.unacknowledged > self._hard_messages:
+                    self._give_up_slow(link)  # it is out of the group, and yet it makes us talk
         if ack_later and may_ack and self._ack_timer is None:
             self._ack_timer = self._loop.call_later(self.limits.ack_delay_s, self._ack_all)
         flow.refresh()
@@ -325,12 +355,16 @@ class Node:
             messages, queue_bytes = link.out.unacknowledged, link.out.unacknowledged_bytes()
             over = messages > self._hard_messages or queue_bytes > self._hard_bytes
             if link.alive and over:
-                error = PeerTooSlowError(
-                    f"node {link.peer!r}",
-                    f"{messages} messages ({queue_bytes} bytes) are unacknowledged, above the hard limit",
-                    "Make it read faster, or raise queue_messages, queue_bytes or hard_factor",
-                )
-                self.peering.give_up(link, error)
+                self._give_up_slow(link)
+
+    def _give_up_slow(self, link: Link) -> None:
+        messages, queue_bytes = link.out.unacknowledged, link.out.unacknowledged_bytes()
+        error = PeerTooSlowError(
+            f"node {link.peer!r}",
+            f"{messages} messages ({queue_bytes} bytes) are unacknowledged, above the hard limit",
+            "Make it read faster, or raise queue_messages, queue_bytes or hard_factor",
+        )
+        self.peering.give_up(link, error)
 
 
 def _cannot_listen(address: Address, error: OSError) -> PlatformError:

@@ -25,7 +25,7 @@ from whence.live.wire import BYE_FRAME, Hello, Refusal, error_frame
 
 
 class Peering:
-    """Decides about connections and links. `on_gone` and `on_fail` tell the node what follows."""
+    """Decides about connections and links; the callbacks tell the node what follows."""
 
     def __init__(
         self,
@@ -34,6 +34,7 @@ class Peering:
         limits: Limits,
         journal: Journal,
         on_gone: Callable[[Link], None],
+        on_renewed: Callable[[Link], None],
         on_fail: Callable[[WhenceError], None],
     ) -> None:
         self.identity = identity
@@ -44,6 +45,7 @@ class Peering:
         self._limits = limits
         self._journal = journal
         self._on_gone = on_gone
+        self._on_renewed = on_renewed
         self._on_fail = on_fail
         self._strangers: set[Connection] = set()  # accepted, but they have not passed their handshake
         self._strangers_max = 2 * len(links) + 32
@@ -101,14 +103,20 @@ class Peering:
             raise RefusedForNowError(
                 f"node {link.peer!r}", "it has sent what cannot be decoded, again and again", "Wait"
             )
+        if link.renews and link.channel is None and link.peer_session not in (0, hello.session):
+            self._journal.note("renewed", link.peer, f"{link.peer} has come back", logging.INFO)
+            self._on_renewed(link)
         try:
             check_session(link, hello, self.identity.session)
         except RestartedError as error:
             if hello.peer_session not in (0, self.identity.session):
                 connection.reply(link)  # the peer must learn our session to know what happened
                 connection.close()
-                self._on_fail(error)
+                if not link.renews:
+                    self._on_fail(error)
                 return None
+            if link.renews:  # the connection of its earlier process is not known to be dead yet
+                raise RefusedForNowError(error.what, error.reason, "Wait") from None
             if link.alive and link.channel is None:  # the process that we knew is gone for good
                 self.give_up(link, error)
             raise
@@ -137,7 +145,7 @@ class Peering:
             return
         link.last_error = error
         self._lose_connection(link)
-        if isinstance(error, RestartedError):
+        if isinstance(error, RestartedError) or (isinstance(error, GoneError) and link.renews):
             self._on_fail(error)
         elif isinstance(error, GoneError) and link.alive:
             self.give_up(link, error)
@@ -198,6 +206,14 @@ class Peering:
         self._lose_connection(link)
         link.last_error = error
         self._end(link, LinkState.GIVEN_UP, f"given up: {error}", logging.WARNING)
+
+    def count_on(self, link: Link, counts: bool) -> None:
+        """The protocol goes on with the peer, or without it."""
+        lost = link.count_on(counts)
+        self.lost_frames += lost
+        what = "in" if counts else "out of"
+        self._journal.note("member", link.peer, f"{link.peer} is {what} the group; {lost} messages are void")
+        self.changed.set()
 
     def _end(self, link: Link, state: LinkState, why: str, level: int) -> None:
         link.end(state)

@@ -48,7 +48,7 @@ def gather(node: Node) -> Stats:
     host = node.host
     links = {peer: _of_link(link) for peer, link in node.links.items()}
     return Stats(
-        broadcasts=host.core.last,
+        broadcasts=host.broadcasts,
         deliveries=host.deliveries,
         packets_sent=sum(link.packets_sent for link in links.values()),
         packets_received=sum(link.packets_received for link in links.values()),

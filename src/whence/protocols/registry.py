@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import inspect
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from whence.core.message import NodeId, Packet
@@ -17,6 +17,7 @@ from whence.protocols.domains import Domains
 from whence.protocols.fifo import Fifo
 from whence.protocols.matrix import Matrix
 from whence.protocols.vcube import VCube
+from whence.protocols.vcube_variants import vcube
 from whence.protocols.vector import Vector
 
 
@@ -45,6 +46,12 @@ class ProtocolInfo:
     datagrams: bool = False  # made for links that lose, duplicate and reorder
     any_topology: bool = True  # False: it needs the links of a full mesh or of a hypercube
     point_to_point: bool = False  # its input is `send(to, ...)`, not `broadcast`; it needs a full mesh
+    live: Mapping[str, Any] = field(default_factory=dict)  # what a live node sets unless it is told otherwise
+    local: frozenset[str] = frozenset()  # parameters on which the members need not agree
+
+    def shared(self, params: Mapping[str, Any]) -> dict[str, Any]:
+        """The parameters on which all members must agree."""
+        return {name: value for name, value in params.items() if name not in self.local}
 
     @property
     def parameters(self) -> dict[str, Any]:
@@ -121,12 +128,14 @@ register(
 register(
     ProtocolInfo(
         name="vcube",
-        make=VCube,
+        make=vcube,
         packet_type=VCube.packet_type,
         promises=Promises(causal=True, fifo=True, no_duplicates=True, complete=True),
         environment="a known group where any two nodes can talk; hundreds of broadcasting nodes",
         summary="causal broadcast over one hypercube tree per source, related messages in one packet",
         any_topology=False,
+        live={"detect": True},
+        local=frozenset({"joins"}),
     )
 )
 register(

@@ -12,7 +12,7 @@ from typing import NamedTuple, Protocol
 
 import msgspec
 
-from whence.core.effects import CancelTimer, Deliver, Discard, Effects, Expire, Send, SetTimer
+from whence.core.effects import CancelTimer, Deliver, Discard, Effects, Expire, Send, SetTimer, Stop
 from whence.core.message import Message, NodeId, Packet
 from whence.core.protocol import Protocol as Core
 from whence.sim.faults import Clock
@@ -49,6 +49,9 @@ class Host(Protocol):
 
     def cancel_timer(self, node: int, key: str) -> None:
         """Forget the timer, if there is one."""
+
+    def stop(self, node: int, time_us: int) -> None:
+        """The node takes no part any more."""
 
 
 class Driver:
@@ -199,8 +202,11 @@ class Driver:
                 self._host.set_timer(self.index, effect.key, max(due_us, time_us))
             elif isinstance(effect, CancelTimer):
                 self._host.cancel_timer(self.index, effect.key)
-            else:
+            elif isinstance(effect, Stop):
+                self._host.stop(self.index, time_us)
+            elif isinstance(effect, Expire):
                 self._expire(effect, time_us)
+            # CountOn: nothing waits for a simulated link.
         if self.check:
             self.core.check()
 

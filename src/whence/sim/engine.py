@@ -83,6 +83,8 @@ class Engine:
             )
             for index, name in enumerate(self.names)
         ]
+        # Looked up once, for the innermost loop.
+        self._receive: list[Callable[..., None]] = [driver.receive for driver in self.drivers]
 
     # The run
 
@@ -94,9 +96,17 @@ class Engine:
         while self._run_steps(end_us):
             if progress is not None:
                 progress(self.time_us)
-        self.in_flight = sum(entry[1] == RECEIVE for entry in self._heap)
-        # Timers may be left: a protocol that sends something now and then is never without one.
-        self.drained = not any(entry[1] not in (TIMER, SAMPLE) for entry in self._heap)
+        self.in_flight = sum(map(self._has_message, self._heap))
+        # Timers may be left, and packets without a message: a protocol that sends something now and
+        # then is never without them.
+        ongoing = (TIMER, SAMPLE, RECEIVE)
+        self.drained = not self.in_flight and all(entry[1] in ongoing for entry in self._heap)
+
+    def _has_message(self, entry: Entry) -> bool:
+        """Whether an entry is a message on its way to a node that may deliver it."""
+        if entry[1] != RECEIVE or self._receive[entry[2]] is _nobody:
+            return False
+        return self.drivers[entry[2]].core.message_of(entry[5][0]) is not None
 
     def waiting(self) -> dict[NodeId, list[Waiting]]:
         """What each node holds back, and what it waits for; nodes that hold nothing are left out."""
@@ -125,7 +135,7 @@ class Engine:
     def _run_steps(self, end_us: int) -> bool:
         """Run PROGRESS_STEPS steps; False when there is nothing more to do before `end_us`."""
         heap, names = self._heap, self.names
-        receive = [driver.receive for driver in self.drivers]
+        receive = self._receive
         last_us, step = self.time_us, 0
         while step < PROGRESS_STEPS and heap and heap[0][0] < end_us:
             step += 1
@@ -142,6 +152,8 @@ class Engine:
                 self._fire(node, source, data, time_us)
             elif priority == SAMPLE:
                 self._sample(time_us)
+            elif self._up_again_us.get(node) == NEVER_US:
+                continue  # it has stopped itself since the outage was planned
             elif priority == CRASH:
                 self._up_again_us[node] = data
                 self.drivers[node].crash(time_us)
@@ -153,17 +165,18 @@ class Engine:
         return step == PROGRESS_STEPS
 
     def _broadcast(self, source: Source, number: int, time_us: int) -> None:
-        if source.node in self._up_again_us:
+        if source.node in self._up_again_us or not self.drivers[source.node].core.ready:
             self.skipped_broadcasts += 1  # the application is down with its node
         else:
             self._give(source.node, source.to(number), source.payload, time_us, source.lifetimes.of(number))
         self._schedule(source, number + 1)
 
     def _broadcast_reply(self, node: int, reply: Reply, time_us: int) -> None:
-        if node in self._up_again_us:
+        driver = self.drivers[node]
+        if node in self._up_again_us or not driver.core.ready:
             self.skipped_broadcasts += 1
             return
-        self._depths[node, self.drivers[node].core.last + 1] = reply.depth
+        self._depths[node, driver.core.last + 1] = reply.depth
         self._give(node, reply.to, reply.payload, time_us, reply.lifetime_us)
 
     def _give(self, node: int, to: int | None, payload: bytes, time_us: int, lifetime_us: int | None) -> None:
@@ -218,6 +231,16 @@ class Engine:
         self._timers[node, key] = self._timers_set
         heappush(self._heap, (at_us, TIMER, node, self._timers_set, 0, key))
 
+    def stop(self, node: int, time_us: int) -> None:
+        """The node is down from now on, as if it had crashed; what is under way to it is lost."""
+        self._up_again_us[node] = NEVER_US
+        self._receive[node] = _nobody
+        self.drivers[node].crash(time_us)
+
     def cancel_timer(self, node: int, key: str) -> None:
         """Forget a timer; its entry on the heap finds out when it comes due."""
         self._timers.pop((node, key), None)
+
+
+def _nobody(*_values: object) -> None:
+    """Takes what arrives at a node that has stopped itself."""

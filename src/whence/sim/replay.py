@@ -115,6 +115,7 @@ class _Replay:
     def __init__(self, trace: Trace, run: str, manifest: Manifest, make: Make | None) -> None:
         self.run_id = run
         self.manifest = manifest
+        self.own = {each.writer: each for each in trace.of_run(run)}
         self.members = trace.nodes(run)
         self.is_closed_world = manifest.writer == WRITER
         self.make = make or self._registered
@@ -141,7 +142,8 @@ class _Replay:
         self.ready = deque(self.members)
 
     def _registered(self, me: NodeId, members: Sequence[NodeId]) -> Core:
-        parameters = self.manifest.parameters
+        # A live node writes its own manifest, and may have been given something that others were not.
+        parameters = self.own.get(me, self.manifest).parameters
         protocol = parameters.get("protocol", self.manifest.protocol)
         return registry.make(protocol, me, members, parameters.get("params", {}))
 
@@ -317,6 +319,9 @@ class _Replay:
 
     def cancel_timer(self, node: int, key: str) -> None:
         """The trace says which timers came due."""
+
+    def stop(self, node: int, time_us: int) -> None:
+        """The trace says when a node went down."""
 
 
 def _parcels(sender: NodeId, receiver: NodeId, row: Event) -> Parcels:

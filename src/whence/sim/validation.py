@@ -120,6 +120,10 @@ def _check_tree_links(scenario: Scenario) -> None:
         raise scenario_error(
             "topology", f"protocol {scenario.protocol!r} needs its trees' links", "Use full or hypercube"
         )
+    if scenario.params.get("detect") and not isinstance(topology, Full):
+        raise scenario_error(
+            "topology", "when nodes crash, any two others may have to talk", "Use full, or detect = false"
+        )
     if isinstance(topology, Hypercube) and not topology.rooted and scenario.params.get("tree") == "single":
         raise scenario_error(
             "topology.rooted", "the single tree needs links to its root", "Use rooted = true"

@@ -97,7 +97,11 @@ def _broadcasts(events: Events, malformed: list[tuple[int, str]]) -> Messages:
     rank = np.arange(1, len(at) + 1, dtype=np.int32) - starts[node]
     expected = np.where(rank == 1, 0, np.roll(number, 1)) + 1
     for event in np.flatnonzero(number != expected):
-        malformed.append((int(at[event]), f"this node's next broadcast should have number {expected[event]}"))
+        first = events.offsets[node[event]] if rank[event] == 1 else at[event - 1]
+        is_restarted = (events.kind[first : at[event]] == Kind.RESTART).any()
+        if number[event] < expected[event] or not is_restarted:
+            why = f"this node's next broadcast should have number {expected[event]}"
+            malformed.append((int(at[event]), why))
     broadcasting = np.diff(starts) > 0
     column_of_node = np.where(broadcasting, np.cumsum(broadcasting) - 1, -1).astype(np.int32)
     return Messages(

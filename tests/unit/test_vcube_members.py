@@ -1,0 +1,473 @@
+"""The parts of VCube for changing groups, and its rules on examples small enough to follow by hand."""
+
+from __future__ import annotations
+
+import random
+from itertools import pairwise
+from typing import Any
+
+import msgspec
+import pytest
+
+from support.member_world import INTERVAL_US, TIMEOUT_US, World, quiet
+from whence.core.effects import CountOn, Deliver, Discard, Effects, Reason, Send, SetTimer, Stop
+from whence.core.message import MessageId
+from whence.core.protocol import LEAVE
+from whence.errors import MisuseError, ParameterError
+from whence.live.wire import data_frame
+from whence.overlay.hypercube import cluster_nodes
+from whence.protocols import registry
+from whence.protocols.vcube import VCube
+from whence.protocols.vcube_control import LIFE_BITS, Control, Kind, MemberPacket, is_malformed
+from whence.protocols.vcube_member_state import TEST, Phase
+from whence.protocols.vcube_members import VCubeMembers
+from whence.protocols.vcube_repair import Store, Tally
+from whence.protocols.vcube_roster import Roster
+from whence.protocols.vcube_wire import VCubeMessage
+
+# The view
+
+
+def rosters(size: int, gone: set[int]) -> dict[int, Roster]:
+    stamps = [int(member in gone) for member in range(size)]
+    found = {member: Roster(size, member) for member in range(size) if member not in gone}
+    for roster in found.values():
+        roster.merge(tuple(stamps))
+    return found
+
+
+def some_views() -> list[tuple[int, set[int]]]:
+    draw = random.Random(1)
+    sizes = [1, 2, 3, 4, 5, 7, 8, 12, 16]
+    return [(size, set(draw.sample(range(size), draw.randrange(size)))) for size in sizes for _ in range(6)]
+
+
+@pytest.mark.parametrize(("size", "gone"), some_views())
+def test_testers_are_the_first_fault_free_nodes_of_the_clusters(size: int, gone: set[int]) -> None:
+    found = rosters(size, gone)
+    for tested, roster in found.items():
+        testers = set()
+        for s in range(1, (size - 1).bit_length() + 1):
+            there = [node for node in cluster_nodes(tested, s) if node < size and node not in gone]
+            testers |= set(there[:1])
+        assert {other for other in found if tested in found[other].testees} == testers
+        assert set(roster.partners) == {*testers, *roster.testees}, "tests go both ways"
+
+
+@pytest.mark.parametrize(("size", "gone"), some_views())
+def test_the_tree_of_the_tally_reaches_everybody_over_links_that_are_tested(
+    size: int, gone: set[int]
+) -> None:
+    found = rosters(size, gone)
+    roots = [member for member, roster in found.items() if roster.parent is None]
+    assert roots == [min(found)]
+    reached = list(roots)
+    for member in reached:
+        for kid in found[member].kids:
+            assert found[kid].parent == member
+            assert member in found[kid].testees, "the child's test carries its sample"
+            reached.append(kid)
+    assert sorted(reached) == sorted(found)
+
+
+def test_merging_views_takes_the_newer_of_each_counter() -> None:
+    roster = Roster(3, 0)
+    assert roster.merge((0, 1, 0)) == [(1, 0)]
+    assert roster.merge((0, 0, 0)) == []
+    assert roster.merge((0, 8, 1)) == [(1, 1), (2, 0)]
+    assert (roster.present, roster.gone) == ((0, 1), (2,))
+    assert (roster.life(1), roster.base(1)) == (4, 4 << LIFE_BITS)
+
+
+def test_sealed_views_that_do_not_follow_each_other_are_a_split() -> None:
+    roster = Roster(4, 0)
+    roster.sealed = (0, 0, 1, 1)
+    assert not roster.has_split((0, 0, 0, 1))
+    assert not roster.has_split((0, 1, 1, 1))
+    assert roster.has_split((1, 1, 0, 0))
+    assert not roster.yields_to((1, 1, 0, 0), (1, 1, 0, 0)), "of equals the one with the first member goes on"
+    assert roster.yields_to((1, 0, 0, 0), (1, 0, 1, 2)), "the larger goes on"
+
+
+# Repair and tally
+
+
+def message(origin: int, number: int, after: tuple[int, ...] = ()) -> VCubeMessage:
+    return VCubeMessage(origin, number, after, b"")
+
+
+def test_what_may_be_on_its_way_is_not_given() -> None:
+    store = Store(3)
+    store.keep(message(0, 1))
+    assert store.lacking(2, (0, 0, 0), ()) == ()
+    store.tick()
+    assert store.lacking(2, (0, 0, 0), ()) == ()
+    store.tick()
+    assert store.lacking(2, (0, 0, 0), ()) == (message(0, 1),)
+    assert store.lacking(2, (0, 0, 0), ()) == (), "once is enough in one view"
+    assert store.lacking(1, (1, 0, 0), ()) == ()
+    assert store.lacking(1, (0, 0, 0), (0, 1)) == (), "it has it beyond a hole"
+
+
+def test_after_a_change_of_the_view_all_that_lacks_is_given_at_once_in_order_of_arrival() -> None:
+    store = Store(3)
+    for number in (3, 1, 2):
+        store.keep(message(0, number))
+    store.new_view()
+    assert [each.number for each in store.lacking(2, (1, 0, 0), ())] == [3, 2]
+    store.new_view()
+    assert [each.number for each in store.lacking(2, (0, 0, 0), (0, 3))] == [1, 2]
+
+
+def test_what_is_stable_is_forgotten() -> None:
+    store = Store(2)
+    for number in (1, 2, 3):
+        store.keep(message(1, number))
+    store.prune((0, 2))
+    assert list(store.kept[1]) == [3]
+    store.keep(message(1, 5 << LIFE_BITS | 1))  # another life: far away, and found without counting up to it
+    store.new_view()
+    assert [each.number for each in store.lacking(0, (0, 2), ())] == [3, 5 << LIFE_BITS | 1]
+    store.prune((0, 6 << LIFE_BITS))
+    assert not len(store)
+
+
+def test_a_tally_is_complete_only_with_all_children() -> None:
+    tally = Tally()
+    assert tally.sum((5, 7), (), 1) == (5, 7)
+    tally.ups[1] = (3, 9)
+    assert tally.sum((5, 7), (1, 2), 1) == ()
+    tally.ups[2] = (4, 8)
+    assert tally.sum((5, 7), (1, 2), 1) == (3, 9), "the first is the least, the second the most"
+
+
+# Packets
+
+
+def some_packets() -> list[MemberPacket]:
+    control = Control(Kind.ASK, (0, 5, 2 << 40), (0, 1, 0), (1, 300), (7, 0, 1 << 50), (0, 9), (), (1,) * 20)
+    return [
+        MemberPacket(
+            0, (VCubeMessage(1, 70_000, (0, 3), b"payload"), VCubeMessage(2, 1, (), b"x" * 300)), None
+        ),
+        MemberPacket(1 << 40, (), control),
+        MemberPacket(9, (), Control(Kind.JOIN, (), (), (), (), (), (), ())),
+    ]
+
+
+@pytest.mark.parametrize("packet", some_packets())
+def test_stated_sizes_are_the_bytes_on_the_wire(packet: MemberPacket) -> None:
+    core = VCubeMembers("a", "abc")
+    frame = data_frame(packet)
+    assert core.sizes(packet).total_bytes == len(frame)
+    assert core.sizes(packet).control_bytes == len(frame) - sum(len(each.payload) for each in packet.messages)
+    assert msgspec.msgpack.decode(frame[5:], type=MemberPacket) == packet
+
+
+def test_malformed_packets_end_at_the_door() -> None:
+    good = Control(Kind.ASK, (0, 0, 0), (0, 0, 0), (), (0, 0, 0), (), (), ())
+    assert not is_malformed(MemberPacket(0, (), good), 3)
+    changes: list[dict[str, Any]] = [
+        {"kind": 6}, {"kind": -1}, {"stamps": (0, 0)}, {"stamps": (0, 0, -1)}, {"stamps": (0, 0, 1 << 60)},
+        {"sealed": ()}, {"caps": (1,)}, {"caps": (3, 1)}, {"caps": (-1, 1)}, {"caps": (0, -1)},
+        {"received": (1,)}, {"received": (0, 0, 1 << 63)}, {"early": (0, 1, 2)}, {"up": (-1,)},
+        {"down": (1 << 63,)}, {"kind": Kind.JOIN}, {"kind": Kind.WELCOME, "received": ()},
+    ]  # fmt: skip
+    core = VCubeMembers("a", "abc")
+    core.link_up("b", 0)
+    for change in changes:
+        packet = MemberPacket(0, (), good._replace(**change))
+        assert core.receive("b", packet, 1) == [Discard(None, "b", Reason.MALFORMED)], change
+    for packet in (
+        MemberPacket(0, (), None),
+        MemberPacket(-1, (), good),
+        MemberPacket(0, (message(1, 1),), good),
+    ):
+        assert core.receive("b", packet, 1) == [Discard(None, "b", Reason.MALFORMED)], packet
+    assert core.receive("zoe", MemberPacket(0, (), good), 1)[0] == Discard(
+        None, "zoe", Reason.NOT_A_NEIGHBOUR
+    )
+
+
+def test_no_control_makes_a_core_raise() -> None:
+    """Whatever a peer claims: at the worst this node stops."""
+    draw = random.Random(3)
+    stopped = 0
+    for seed in range(150):
+        core = VCubeMembers("b", "abcd", joins=seed % 4 == 0)
+        for peer in "acd":
+            core.link_up(peer, 0)
+        for now_us in range(0, 40 * INTERVAL_US, INTERVAL_US // 3):
+            kind = Kind(draw.randrange(6))
+            size = 0 if kind is Kind.JOIN else 4
+
+            def vector(size: int, *choices: int) -> tuple[int, ...]:
+                return tuple(draw.choice(choices) for _ in range(size))
+
+            control = Control(
+                kind, vector(size, 0, 0, 0, 1, 2), vector(size, 0, 0, 0, 1),
+                (draw.randrange(4), draw.randrange(4)) * draw.randrange(2),
+                vector(4 if kind is Kind.WELCOME else 4 * draw.randrange(2), 0, 1, 2, 5 << LIFE_BITS),
+                (draw.randrange(4), draw.randrange(4)) * draw.randrange(2),
+                vector(draw.choice([0, 8, 10, 12]), 0, 1, 2), vector(draw.choice([0, 8, 10, 12]), 0, 1, 2),
+            )  # fmt: skip
+            messages = (
+                message(draw.randrange(5), draw.randrange(6), (draw.randrange(4), 1) * draw.randrange(2)),
+            )
+            is_control = draw.random() < 0.6
+            packet = MemberPacket(
+                draw.choice([0, 0, 1]), *(((), control) if is_control else (messages, None))
+            )
+            core.message_of(packet)
+            core.receive(draw.choice("acd"), packet, now_us)
+            core.check()
+            core.timer(TEST, now_us)
+            core.check()
+            if core.ready and draw.random() < 0.1:
+                core.broadcast(b"", now_us)
+        stopped += core.is_stopped
+    assert 0 < stopped < 150
+
+
+# Parameters
+
+
+@pytest.mark.parametrize(
+    "params",
+    [
+        {"detect": 1}, {"joins": True}, {"detect": True, "joins": "yes"}, {"detect": True, "tree": "single"},
+        {"detect": True, "test_interval_us": 0}, {"detect": True, "test_timeout_us": "1"},
+        {"detect": True, "start_timeout_us": True},
+    ],
+)  # fmt: skip
+def test_wrong_parameters_are_refused_by_name(params: dict[str, Any]) -> None:
+    with pytest.raises(ParameterError) as error:
+        registry.make("vcube", "a", "abc", params)
+    assert error.value.what.split("'")[0] in params or error.value.what in params
+
+
+def test_the_registered_protocol_detects_only_when_told_so() -> None:
+    assert type(registry.make("vcube", "a", "abc")) is VCube
+    assert type(registry.make("vcube", "a", "abc", {"detect": True})) is VCubeMembers
+
+
+# The rules, in small worlds
+
+
+def others_of(world: World, name: str) -> list[VCubeMembers]:
+    return [process.core for process in world.live() if process.name != name]
+
+
+def test_a_crash_is_noticed_and_passed_on() -> None:
+    world = World(5, 1)
+    world.run(2 * INTERVAL_US)
+    world.crash("n3")
+    world.run(2 * INTERVAL_US + TIMEOUT_US + 3 * INTERVAL_US)
+    assert {core.roster.present for core in others_of(world, "n3")} == {(0, 1, 2, 4)}
+
+
+def test_a_founder_that_has_not_started_yet_is_waited_for() -> None:
+    world = World(3, 1, start_timeout_us=10 * TIMEOUT_US)
+    world.crash("n1")
+    world.run(5 * TIMEOUT_US)
+    assert {core.roster.present for core in others_of(world, "n1")} == {(0, 1, 2)}
+    world.run(12 * TIMEOUT_US)
+    assert {core.roster.present for core in others_of(world, "n1")} == {(0, 2)}
+
+
+def test_a_node_that_slept_itself_accuses_nobody() -> None:
+    core = VCubeMembers("a", "ab", test_interval_us=10, test_timeout_us=30, start_timeout_us=30)
+    assert core.link_up("b", 0) == [SetTimer(TEST, 10)]
+    core.timer(TEST, 10)
+    assert core.awaiting == {1: 10}
+    core.timer(TEST, 1_000)
+    assert core.roster.present == (0, 1)
+    assert core.awaiting == {1: 1_000}
+    for now_us in (1_010, 1_020, 1_030):
+        effects = core.timer(TEST, now_us)
+    assert core.roster.present == (0,)
+    assert CountOn("b", False) in effects
+
+
+def test_a_false_suspect_is_told_and_stops() -> None:
+    world = World(3, 1)
+    world.run(2 * INTERVAL_US)
+    core = world.current["n0"].core
+    effects: Effects = []
+    core._learn(core.roster.without([2]), effects)
+    world._carry_out(world.current["n0"], effects)
+    quiet(world, rounds=2)
+    suspect = world.current["n2"]
+    assert (suspect.up, suspect.end) == (False, Reason.GONE)
+    assert suspect.core.timer(TEST, world.now_us) == []
+    with pytest.raises(MisuseError, match="stopped"):
+        suspect.core.broadcast(b"", world.now_us)
+    world.broadcast("n1")
+    quiet(world)
+    assert world.disagreements() == []
+
+
+def test_what_a_crashed_node_gave_to_one_reaches_all() -> None:
+    world = World(4, 1)
+    world.run(INTERVAL_US)
+    world.current["n0"].crash_after = 0
+    world.broadcast("n0")
+    packet = MemberPacket(0, (message(0, 1),), None)
+    world._carry_out(world.current["n2"], world.current["n2"].core.receive("n0", packet, world.now_us))
+    quiet(world)
+    assert [process.ids for process in world.live()] == [[(0, 1)]] * 3
+    assert world.disagreements() == []
+
+
+def test_an_orphan_is_explained_until_it_is_discarded() -> None:
+    world = World(4, 1)
+    world.run(INTERVAL_US)
+    world.pasts |= {(0, 1): [0] * 4, (0, 2): [0] * 4}
+    core = world.current["n2"].core
+    effects = core.receive("n0", MemberPacket(0, (message(0, 2),), None), world.now_us)
+    follower = message(3, 1, (0, 2))
+    effects += core.receive("n3", MemberPacket(0, (follower,), None), world.now_us)
+    assert not any(isinstance(effect, Deliver) for effect in effects)
+    for name in ("n0", "n3"):
+        world.crash(name)
+    waiting = core.explain()
+    assert [(each.id, each.missing) for each in waiting] == [
+        (MessageId("n0", 2), (MessageId("n0", 1),)),
+        (MessageId("n3", 1), (MessageId("n0", 2),)),
+    ]
+    quiet(world, rounds=60)
+    assert core.explain() == []
+    assert world.discards[Reason.ORPHAN] >= 2
+    assert core.caps == {0: 0, 3: 0}
+    assert world.disagreements() == []
+
+
+def test_two_halves_of_a_split_group_do_not_both_go_on() -> None:
+    world = World(5, 1)
+    world.run(2 * INTERVAL_US)
+    half = {"n0", "n3"}
+    heal_us = 4 * TIMEOUT_US
+
+    def delay_us(sender: str, to: str, _: bool) -> int:
+        is_cut = (sender in half) != (to in half) and world.now_us < heal_us
+        return (heal_us - world.now_us if is_cut else 0) + world.draw.randrange(500, 3_000)
+
+    world.delay_us = delay_us
+    for name in world.names:
+        world.at(TIMEOUT_US, world.broadcast, name)
+        world.at(3 * TIMEOUT_US, world.broadcast, name)
+    world.run(heal_us)
+    assert len(world.live()) == 5, "as long as they cannot talk, each goes on"
+    quiet(world)
+    assert sorted(process.name for process in world.live()) == ["n1", "n2", "n4"]
+    assert world.disagreements() == []
+    assert world.verdict().ok
+
+
+def test_a_packet_of_a_life_that_is_over_is_not_taken() -> None:
+    world = World(3, 1)
+    world.run(2 * INTERVAL_US)
+    old = world.current["n1"]
+    world.crash("n1")
+    world.run(2 * TIMEOUT_US)
+    world.join("n1")
+    quiet(world)
+    assert world.current["n1"].core.ready
+    core = world.current["n0"].core
+    effects = core.receive("n1", MemberPacket(0, (message(1, 1),), None), world.now_us)
+    assert effects == [Discard(MessageId("n1", 1), "n1", Reason.GONE)]
+    asked = Control(Kind.ASK, old.core.roster.stamps, (0, 0, 0), (), (0, 0, 0), (), (), ())
+    effects = core.receive("n1", MemberPacket(0, (), asked), world.now_us)
+    assert [effect.packet.control.kind for effect in effects if isinstance(effect, Send)] == [Kind.NEWS]
+
+
+def test_a_joiner_begins_at_what_all_have_and_numbers_after_its_earlier_life() -> None:
+    world = World(4, 1)
+    for number in range(5):
+        world.at(10_000 * number + 1, world.broadcast, "n2")
+    quiet(world)
+    world.crash("n2")
+    quiet(world)
+    world.join("n2")
+    world.broadcast("n0")
+    with pytest.raises(MisuseError, match="out"):
+        world.current["n2"].core.broadcast(b"", world.now_us)
+    quiet(world)
+    joiner = world.current["n2"]
+    assert joiner.core.phase is Phase.IN
+    assert joiner.cut[2] == joiner.core.life << LIFE_BITS
+    assert joiner.ids in ([], [(0, 1)])
+    world.broadcast("n2")
+    quiet(world)
+    assert {process.ids[-1] for process in world.live()} == {(2, joiner.cut[2] + 1)}
+    assert world.disagreements() == []
+    assert world.verdict().ok
+
+
+def test_a_joiner_survives_the_crash_of_whoever_let_it_in() -> None:
+    caught = 0
+    for seed in range(12):
+        world = World(5, seed)
+        world.run(2 * INTERVAL_US)
+        world.crash("n4")
+        world.run(2 * TIMEOUT_US)
+        world.join("n4")
+        for _ in range(600):  # until one member has let it in, and nobody else knows
+            knowing = [core for core in others_of(world, "n4") if core.roster.is_present(4)]
+            if knowing:
+                break
+            world.run(world.now_us + 500)
+        if len(knowing) == 1:
+            caught += 1
+            world.crash(knowing[0].me)
+        world.broadcast("n0")
+        world.broadcast("n1")
+        quiet(world, rounds=80)
+        assert world.current["n4"].core.ready
+        assert world.disagreements() == []
+    assert caught > 3
+
+
+def test_a_leaver_waits_until_the_others_have_what_it_has() -> None:
+    world = World(4, 1)
+    world.run(INTERVAL_US)
+    world.broadcast("n1")
+    world.leave("n1")
+    leaver = world.current["n1"]
+    assert not leaver.core.ready
+    assert leaver.up
+    quiet(world)
+    assert leaver.end == Reason.LEFT
+    assert [process.ids for process in world.live()] == [[(1, 1)]] * 3
+    assert {core.roster.present for core in others_of(world, "n1")} == {(0, 2, 3)}
+    assert world.disagreements() == []
+
+
+def test_the_last_one_may_leave_at_once() -> None:
+    core = VCubeMembers("a", "a")
+    assert Stop(Reason.LEFT) in core.timer(LEAVE, 5)
+    assert core.is_stopped
+
+
+def test_memory_returns_to_the_floor() -> None:
+    world = World(6, 1)
+    quiet(world)
+    floor = [process.core.entries() for process in world.live()]
+    for number in range(200):
+        world.at(world.now_us + 500 * number, world.broadcast, world.names[number % 6])
+    world.run(world.now_us + 60_000)
+    assert min(process.core.entries() for process in world.live()) > 2 * max(floor)
+    quiet(world)
+    cores = [process.core for process in world.live()]
+    # What the next message will say of its past is not kept for anybody: five others have broadcast.
+    assert [core.entries() - len(core.clock.changed) for core in cores] == floor
+
+
+def test_without_faults_hardly_anything_is_sent_twice() -> None:
+    world = World(8, 1, test_interval_us=100_000, test_timeout_us=500_000)
+    for number in range(400):
+        world.at(1_000 * number, world.broadcast, world.names[number % 8])
+    world.run(2_000_000)
+    assert world.discards.get(Reason.DUPLICATE, 0) == 0
+    assert len(world.processes[0].ids) == 400
+    assert all(earlier != later for earlier, later in pairwise(world.processes[0].ids))
