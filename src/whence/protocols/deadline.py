@@ -41,15 +41,8 @@ from typing import ClassVar, cast
 
 from whence.core.effects import CancelTimer, Deliver, Discard, Effects, Expire, Reason, Send, SetTimer
 from whence.core.message import Message, MessageId, NodeId, Packet
-from whence.errors import MisuseError
-from whence.protocols.deadline_state import (
-    BUFFER_BYTES,
-    HOLES_MAX,
-    LIFETIME_MAX_US,
-    DeadlineState,
-    Entry,
-    Options,
-)
+from whence.protocols.deadline_base import check_lifetime
+from whence.protocols.deadline_state import BUFFER_BYTES, HOLES_MAX, DeadlineState, Entry, Options
 from whence.protocols.deadline_wire import (
     MESSAGE,
     REPLY,
@@ -201,7 +194,9 @@ class Tdca(DeadlineState):
     def _force(self, entry: Entry, now_us: int, effects: Effects) -> None:
         """The time of a message has come: what it follows is delivered, if it is here, and then itself."""
         after = entry.message.after
-        chosen = [key for _, *key in self.order if key[1] <= after[key[0]]]
+        chosen: list[list[int]] = []
+        if not self._is_late(entry.message, now_us):  # else the host slept, and there is nothing to hurry for
+            chosen = [key for _, *key in self.order if key[1] <= after[key[0]]]
         for origin, number in (*chosen, entry.message[:2]):
             held = self.queue.get((origin, number))
             if held is None:  # stale by now
@@ -346,11 +341,3 @@ class Tdca(DeadlineState):
 
     def _retry(self, member: int, number: int, now_us: int) -> None:
         """A message that was asked for has not come."""
-
-
-def check_lifetime(lifetime_us: object) -> None:
-    """Refuse a lifetime that is none."""
-    if isinstance(lifetime_us, bool) or not isinstance(lifetime_us, int):
-        raise MisuseError("lifetime", f"{lifetime_us!r} is not a number of microseconds", "Use an integer")
-    if not 1 <= lifetime_us <= LIFETIME_MAX_US:
-        raise MisuseError("lifetime", f"{lifetime_us} us is not between 1 us and one hour", "Use one that is")
