@@ -297,6 +297,8 @@ class Node:
     def _flush(self, ack_now: bool = False) -> None:
         """One joined write per peer; then see who may go on and who is too slow."""
         self._flush_scheduled = False
+        if self._readers and self.host.inbox:  # a timer or the end of a link may deliver, too
+            self._wake_readers()
         flow = self.flow
         may_ack, ack_now = flow.may_ack, ack_now or flow.release
         flow.release = False

@@ -246,13 +246,13 @@ class Endpoint(asyncio.DatagramProtocol):
     async def keep_calling(self) -> None:
         """Greet the peers that have not been heard, less and less often, but for ever."""
         limits = self.node.limits
-        growing_s = limits.backoff_first_s
+        growing_s, max_s = limits.backoff_first_s, min(limits.backoff_max_s, limits.heartbeat_s)
         while True:
             silent = [(link, port) for link, port in self._ports.values() if link.alive and not link.channel]
             for link, port in silent:
                 port.write(hello_frame(self.node.identity.hello(link)))
             await asyncio.sleep(growing_s if silent else limits.heartbeat_s)
-            growing_s = min(2 * growing_s, limits.heartbeat_s) if silent else limits.backoff_first_s
+            growing_s = min(2 * growing_s, max_s) if silent else limits.backoff_first_s
 
     def close(self) -> None:
         """Close the socket."""
