@@ -24,7 +24,7 @@ from whence.live.datagrams import (
     refuse_stranger,
     unpack_header,
 )
-from whence.live.handshake import RestartedError, check_session, error_code
+from whence.live.handshake import check_session, error_code
 from whence.live.linkfaults import FaultyRoute
 from whence.live.links import LinkState
 from whence.live.tcp import cannot_listen
@@ -279,12 +279,8 @@ class Endpoint(asyncio.DatagramProtocol):
             if not self.node.peering.parting and any(isinstance(each, Bye) for each in control):
                 port.write(BYE_FRAME)  # our answer to its good-bye was lost
             return
-        try:
-            check_session(link, header.session)
-        except RestartedError as error:
-            if link.alive and link.channel is None:  # the process that we knew is gone for good
-                self.node.peering.give_up(link, error)
-            raise
+        # No peer is given up for this: an old datagram may come at any time, and no queue waits for anybody.
+        check_session(link, header.session)
         if header.peer_session not in (0, self.header.session):
             # It speaks to a process that had our name: let it hear of us, and decide.
             self._greet(link, port)
