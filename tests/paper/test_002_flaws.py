@@ -149,6 +149,10 @@ class Unchecked(Odca):
         self._arm(effects)
         return effects
 
+    def _keep(self, message: DeadlineMessage) -> None:
+        if message.number not in self.store[message.origin]:
+            super()._keep(message)
+
 
 @pytest.mark.parametrize(("make", "copies"), [(Odca, 1), (Unchecked, 2)])
 def test_flaw_4_a_reply_with_what_is_delivered_is_a_duplicate(make, copies):

@@ -122,8 +122,8 @@ class Odca(Tdca):
         if self.again:
             self._send_questions(effects)
 
-    def _advance(self, member: int) -> None:
-        super()._advance(member)
+    def _advance(self, member: int, newest: int = 0) -> None:
+        super()._advance(member, newest)
         asked = self.asked[member]
         if asked:
             frontier = self.frontier[member]

@@ -73,6 +73,9 @@ class DeadlineState(DeadlineBase):
         self.ends_us = [0] * size  # the deadline of message V[i] of member i; 0: not known
         self.queue: dict[Key, Entry] = {}  # Q
         self.order: list[tuple[int, int, int]] = []  # Q by (stamp, origin, number)
+        # Each waiting message stands under one member that holds it back: nothing else can free it.
+        self.held_by: list[list[Key]] = [[] for _ in range(size)]
+        self.moved: list[int] = []  # members whose frontier has moved since the queue was looked at
         self.store: list[dict[int, DeadlineMessage]] = [{} for _ in range(size)]  # number -> own or delivered
         self.stored: list[tuple[int, int, int]] = []  # heap of (deadline_us, origin, number)
         self.used_bytes = 0  # payloads in queue and store
@@ -86,6 +89,7 @@ class DeadlineState(DeadlineBase):
         message = entry.message
         self.queue[message.origin, message.number] = entry
         insort(self.order, (message.stamp, message.origin, message.number))
+        self.held_by[entry.blocker].append(message[:2])
         self.used_bytes += len(message.payload)
 
     def _dequeue(self, entry: Entry) -> None:
@@ -126,19 +130,24 @@ class DeadlineState(DeadlineBase):
     # What a peer may not send
 
     def _refuse(self, message: DeadlineMessage, now_us: int) -> Reason | None:
-        origin, number, stamp, deadline_us, after, left, _ = message
+        origin, _, stamp, deadline_us, after, left, _ = message
         if not 0 <= origin < len(self.members):
             return Reason.UNKNOWN_ORIGIN
         if not self._is_well_formed(message):
             return Reason.MALFORMED
         if origin == self.my_index:
-            return Reason.DUPLICATE if number <= self.last else Reason.FORGED
+            return Reason.FORGED
         if after[self.my_index] > self.last:
             return Reason.IMPOSSIBLE  # it follows a message that we never broadcast
         limit_us = max(now_us, 0) + AHEAD_MAX_US
         if stamp > limit_us or deadline_us > limit_us or (left and max(left) > AHEAD_MAX_US):
             return Reason.TOO_FAR_AHEAD
         return None
+
+    def _is_old_copy(self, origin: int, number: int) -> bool:
+        """Whether it is a further copy of what has come to its end here."""
+        known = 0 <= origin < len(self.accepted) and 0 < number <= self.accepted[origin]
+        return known and number not in self.holes[origin]
 
     def _is_well_formed(self, message: DeadlineMessage) -> bool:
         origin, number, stamp, _, after, left, _ = message
@@ -185,6 +194,9 @@ class DeadlineState(DeadlineBase):
             self._require(entry.message.stamp == stamp, f"{(origin, number)} stands at its stamp")
             self._require(number > self.accepted[origin], f"{(origin, number)} is not stale")
             self._require(not self._ready(entry), f"{(origin, number)} waits for something")
+            held = self.held_by[entry.blocker].count((origin, number))
+            self._require(held == 1, f"{(origin, number)} stands under what holds it back")
+        self._require(not self.moved, "the queue has been looked at")
         in_store = sorted(message[:2] for held in self.store for message in held.values())
         self._require(in_store == sorted(key[1:] for key in self.stored), "the store is indexed by deadline")
         used_bytes = sum(len(entry.message.payload) for entry in self.queue.values())
@@ -224,7 +236,9 @@ class DeadlineState(DeadlineBase):
         self.holes = [set(numbers) for numbers in state["holes"]]
         self.ends_us = list(state["ends"])
         for *plain, since_us in state["queue"]:
-            self._enqueue(Entry(read_message(plain), since_us))
+            entry = Entry(read_message(plain), since_us)
+            self._ready(entry)  # finds what holds it back
+            self._enqueue(entry)
         for plain in state["store"]:
             message = read_message(plain)
             self.store[message.origin][message.number] = message
