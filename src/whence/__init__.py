@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from whence.live.group import Group, join
     from whence.live.journal import GroupEvent
     from whence.live.limits import Limits
+    from whence.live.linkfaults import LinkFaults
     from whence.live.stats import LinkStats, Stats
 
     __version__: str
@@ -28,6 +29,7 @@ __all__ = [
     "Group",
     "GroupEvent",
     "Limits",
+    "LinkFaults",
     "LinkStats",
     "Message",
     "MessageId",
@@ -43,6 +45,7 @@ _HOME = {
     "Group": "whence.live.group",
     "GroupEvent": "whence.live.journal",
     "Limits": "whence.live.limits",
+    "LinkFaults": "whence.live.linkfaults",
     "LinkStats": "whence.live.stats",
     "Message": "whence.core.message",
     "MessageId": "whence.core.message",

@@ -204,8 +204,7 @@ def crash(group: whence.Group) -> None:
     node.failed = node.leaving = True
     for task in node._tasks:
         task.cancel()
-    assert node._server is not None
-    node._server.close()
+    node.transport.close()
     for link in node.links.values():
         if link.channel is not None:
             link.channel.abort()

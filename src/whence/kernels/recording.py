@@ -73,7 +73,7 @@ def record_broadcasts(scenario: Scenario, recorder: Recorder) -> None:
     """The broadcasts of a scenario without faults and replies, in the order in which the engine has them."""
     names = node_names(scenario.nodes)
     planned = sorted(
-        (time_us, source.node, source.workload, index, len(source.payload))
+        (time_us, source.node, source.workload, index, len(source.payloads.of(index)))
         for source in sources(scenario)
         for index, time_us in enumerate(source.times_us)
     )

@@ -95,7 +95,8 @@ def refusal(scenario: Scenario) -> str | None:
     reasons = (
         (bool(scenario.faults), "there are faults"),
         (bool(scenario.overrides), "some links differ from the others"),
-        (bool(link.loss or link.duplicate), "links lose or duplicate packets"),
+        (bool(link.loss or link.hop_loss or link.duplicate), "links lose or duplicate packets"),
+        (link.hop_delay_us > 0, "the delay depends on the way"),
         (link.fifo, "links are FIFO"),
         (link.bandwidth_bytes_per_s is not None, "links have a bandwidth"),
         (delay_code(link.delay) is None, "the delay is neither constant nor uniform nor normal"),

@@ -48,7 +48,7 @@ def make_state(scenario: Scenario, parameters: dict[str, Any], record: int, trai
 def _broadcasts(scenario: Scenario) -> tuple[Array, Array]:
     """Every broadcast in the engine's order (time, message), and the messages by (origin, number)."""
     found = [
-        (time_us, source.node, source.workload, number, len(source.payload))
+        (time_us, source.node, source.workload, number, len(source.payloads.of(number)))
         for source in sources(scenario)
         for number, time_us in enumerate(source.times_us)
     ]

@@ -10,6 +10,7 @@ import msgspec
 
 from whence.errors import ConfigError
 from whence.live.limits import Limits
+from whence.live.linkfaults import LinkFaults
 from whence.protocols import registry
 
 
@@ -23,6 +24,8 @@ class NodeConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     protocol: str = "vector"
     params: dict[str, Any] = {}
     limits: Limits = Limits()
+    transport: str | None = None  # None: that for which the protocol is made
+    faults: LinkFaults | None = None
 
 
 def load_config(path: Path, node: str | None = None) -> NodeConfig:

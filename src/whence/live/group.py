@@ -19,8 +19,10 @@ from whence.errors import (
     missing_extra,
 )
 from whence.live.addresses import parse_address
+from whence.live.datagrams import payload_room_bytes
 from whence.live.journal import GroupEvent
 from whence.live.limits import Limits
+from whence.live.linkfaults import LinkFaults
 from whence.live.links import Link
 from whence.live.node import Node, Settings
 from whence.live.stats import Stats, gather
@@ -42,6 +44,8 @@ def join(
     protocol: str = "vector",
     trace: str | Path | None = None,
     limits: Limits | None = None,
+    transport: str | None = None,
+    faults: LinkFaults | None = None,
     **params: Any,
 ) -> Joining:
     """Join the group `name` as `node`: `async with join(...) as group`.
@@ -49,7 +53,9 @@ def join(
     `peers` names every member, this one included, with the address ("host:port") at which it
     listens; all members must be given the same names, protocol and parameters. `listen` binds
     another address than the one that the peers use. `trace` is a folder for the node's trace.
-    Further keywords are the protocol's parameters.
+    `transport` is "tcp" or "udp"; by default that for which the protocol is made. `faults` makes a
+    node lose, double and reorder the datagrams that it sends: a testing aid. Further keywords are the
+    protocol's parameters.
     """
     _check_name("group", name)
     if not isinstance(peers, Mapping) or node not in peers:
@@ -67,6 +73,7 @@ def join(
     limits.check()
     params = {**registry.lookup(protocol).live, **params}
     registry.make(protocol, node, addresses, params)  # refuse an unknown protocol or parameter here and now
+    transport = _choose_transport(transport, protocol, faults, len(addresses))
     settings = Settings(
         group=name,
         node=node,
@@ -75,8 +82,37 @@ def join(
         protocol=protocol,
         params=params,
         limits=limits,
+        transport=transport,
+        faults=faults,
     )
     return Joining(settings, None if trace is None else Path(trace))
+
+
+def _choose_transport(wanted: object, protocol: str, faults: LinkFaults | None, members: int) -> str:
+    """The transport to use: the one that was asked for, if the protocol can live with it."""
+    made_for_datagrams = registry.lookup(protocol).datagrams
+    if wanted is None:
+        wanted = "udp" if made_for_datagrams else "tcp"
+    if wanted == "udp" and not made_for_datagrams:
+        others = [name for name in registry.names() if registry.lookup(name).datagrams]
+        raise ParameterError(
+            "transport 'udp'",
+            f"protocol {protocol!r} needs links that lose nothing",
+            f"Use 'tcp', or a protocol made for datagrams: {', '.join(others)}",
+        )
+    if wanted not in ("tcp", "udp"):
+        raise ParameterError(f"transport {wanted!r}", "there is none of that name", "Use 'tcp' or 'udp'")
+    if faults is not None:
+        if wanted != "udp":
+            raise ParameterError("faults", "only datagrams can be lost on purpose", "Use transport='udp'")
+        faults.check()
+    if wanted == "udp" and payload_room_bytes(members) <= 0:
+        raise ParameterError(
+            "transport 'udp'",
+            f"what a message says of {members} members does not fit into one datagram",
+            "Use 'tcp'",
+        )
+    return str(wanted)
 
 
 def _check_name(what: str, name: object) -> None:
@@ -130,6 +166,8 @@ def _open_trace(settings: Settings, folder: Path) -> TraceWriter:
         no_duplicates=info.promises.no_duplicates,
         # A live node may leave or be stopped at any time, and then it misses what follows.
         complete=False,
+        timely=info.promises.timely,
+        clock_slack_us=round(settings.limits.clock_slack_s * 1e6) if info.promises.timely else 0,
     )
     try:
         return TraceWriter(
@@ -137,7 +175,12 @@ def _open_trace(settings: Settings, folder: Path) -> TraceWriter:
             run=settings.group,
             writer=settings.node,
             protocol=settings.protocol,
-            parameters={"protocol": settings.protocol, "params": dict(settings.params), "host": "live"},
+            parameters={
+                "protocol": settings.protocol,
+                "params": dict(settings.params),
+                "host": "live",
+                "transport": settings.transport,
+            },
             promises=promises,
             seed=None,
             nodes=settings.addresses,
@@ -157,7 +200,7 @@ class Group:
         self._inbox = node.host.inbox
         self._trace = trace
         self._leaving: asyncio.Task[None] | None = None
-        self._max_payload_bytes = node.limits.max_payload_bytes
+        self._max_payload_bytes = node.identity.max_payload_bytes
 
     @property
     def name(self) -> str:
@@ -184,14 +227,19 @@ class Group:
         has too much unacknowledged, or too much is unread here.
         """
         if isinstance(payload, bytes) and len(payload) > self._max_payload_bytes:
-            raise PayloadTooLargeError(
-                "payload",
-                f"it has {len(payload)} bytes, more than the group's limit of {self._max_payload_bytes}",
-                "Split it, or raise max_payload_bytes at every member",
-            )
+            raise self._too_large(len(payload))
         if self._flow.room <= 0:
             await self._flow.wait()
         return self._node.broadcast(payload, None if deadline is None else _lifetime_us(deadline))
+
+    def _too_large(self, size_bytes: int) -> PayloadTooLargeError:
+        limit_bytes = self._max_payload_bytes
+        if limit_bytes < self._node.limits.max_payload_bytes:
+            whose, fix = f"the {limit_bytes} that fit into one datagram", "Split it, or use transport='tcp'"
+        else:
+            whose = f"the group's limit of {limit_bytes}"
+            fix = "Split it, or raise max_payload_bytes at every member"
+        return PayloadTooLargeError("payload", f"it has {size_bytes} bytes, more than {whose}", fix)
 
     def __aiter__(self) -> Self:
         self._flow.reads()

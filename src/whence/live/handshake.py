@@ -133,9 +133,9 @@ def _some(names: list[str]) -> str:
     return shown if len(names) <= 5 else f"{shown} and {len(names) - 5} more"
 
 
-def check_session(link: Link, hello: Hello, session: int) -> None:
-    """Refuse a peer whose past contradicts ours: sequence numbers belong to one pair of sessions."""
-    if link.peer_session not in (0, hello.session):
+def check_session(link: Link, peer_session: int) -> None:
+    """Refuse a peer that is not the one we know, or that is given up: numbers belong to one session."""
+    if link.peer_session not in (0, peer_session):
         if link.channel is not None:
             happened = "another process takes part under this name"
         elif link.state is LinkState.LEFT:
@@ -147,7 +147,11 @@ def check_session(link: Link, hello: Hello, session: int) -> None:
         )
     if link.state is LinkState.GIVEN_UP:
         raise GoneError(f"node {link.peer!r}", "this node has given it up", "Restart the group")
-    if hello.peer_session not in (0, session):
+
+
+def check_known_session(link: Link, known: int, session: int) -> None:
+    """Refuse to go on where the peer has `known` another incarnation of this node than `session`."""
+    if known not in (0, session):
         raise RestartedError(
             f"this node, as {link.peer!r} knows it",
             "it restarted without its state, and its numbering would begin again",

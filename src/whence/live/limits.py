@@ -14,7 +14,8 @@ _HARD_FACTOR = 8
 class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What one node allows. The defaults suit a group of tens of nodes on a local network.
 
-    `max_payload_bytes` must be the same at every member; the rest is each node's own business.
+    `max_payload_bytes` must be the same at every member, and `clock_slack_s` at those that keep a trace
+    together; the rest is each node's own business.
     """
 
     max_payload_bytes: int = 1024 * 1024
@@ -24,6 +25,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     queue_messages: int = 4096
     queue_bytes: int = 8 * 1024 * 1024
     hard_factor: int = _HARD_FACTOR
+
+    datagram_bytes: int = 1400  # packets share a datagram up to this size; a larger one travels alone
 
     # Receiving: acknowledgements are withheld while the application has this much left to read.
     unread_messages: int = 16384
@@ -38,6 +41,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     ack_delay_s: float = 0.02  # an acknowledgement waits this long for company
     leave_timeout_s: float = 5.0  # how long `leave` waits for its last messages to be acknowledged
     warn_after_s: float = 5.0  # a broadcast that waits for longer says why, once
+    clock_slack_s: float = 0.005  # the members' clocks agree so well: for the verifier, if a trace is kept
     give_up_s: float | None = None  # a peer out of reach for this long is given up; None: never
 
     def check(self) -> None:
@@ -51,6 +55,10 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             if not number or value <= 0 or (whole and not isinstance(value, int)):
                 kind = "a positive whole number" if whole else "a positive number of seconds"
                 raise ParameterError(f"limit {name!r}", f"{value!r} is not {kind}", "Change or remove it")
+        if not 256 <= self.datagram_bytes <= 65_507:
+            raise ParameterError(
+                "limit 'datagram_bytes'", f"{self.datagram_bytes} is not from 256 to 65507", "Use 1400"
+            )
         if self.silence_s <= self.heartbeat_s:
             raise ParameterError(
                 "limit 'silence_s'",

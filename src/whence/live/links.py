@@ -1,7 +1,8 @@
-"""One reliable FIFO link, without any I/O: what is unacknowledged, what was received, who the peer is.
+"""One link, without any I/O: what is unacknowledged, what was received, who the peer is.
 
-A link outlives its TCP connections. Both ends count the DATA frames of the session; after a
-reconnection each says in its HELLO how many it has, the other drops those and writes the rest again.
+This is the reliable FIFO link over TCP; `datagrams.py` has the other one. A link outlives its TCP
+connections. Both ends count the DATA frames of the session; after a reconnection each says in its HELLO
+how many it has, the other drops those and writes the rest again.
 """
 
 from __future__ import annotations
@@ -115,6 +116,16 @@ class LinkOut:
         self._pending_bytes = self._measured = 0
         return lost
 
+    def drain(self) -> list[bytes]:
+        """All that is pending, for a link that keeps nothing."""
+        frames = self.pending
+        self.clear()
+        return frames
+
+    def drop_oldest(self, count: int) -> None:
+        """Forget the oldest pending frames of such a link."""
+        self._forget_written(self.taken + count, self.pending[count:])
+
     def _forget_written(self, count: int, pending: list[bytes]) -> None:
         self.pending = pending
         self.taken = self.acknowledged = self._first = count
@@ -160,7 +171,9 @@ class LinkState(Enum):
 class Channel(Protocol):
     """What a link needs of a connection."""
 
-    writable: bool
+    @property
+    def writable(self) -> bool:
+        """More can be written now."""
 
     def write(self, data: bytes) -> None:
         """Hand over bytes; may clear `writable`."""

@@ -1,13 +1,12 @@
-"""A node on real sockets: listens, dials, writes once per turn of the loop, and leaves in order.
+"""A node on real sockets: takes part, writes once per turn of the loop, and leaves in order.
 
-The core and its effects are the host's business (host.py), bounds and waiting are flow.py's, the
-life of the links is peering.py's. Here is what ties them to the event loop.
+Sockets are the transport's business (tcp.py, udp.py), the core and its effects the host's (host.py), bounds
+and waiting are flow.py's, the life of the links is peering.py's. Here is what ties them to the event loop.
 """
 
 from __future__ import annotations
 
 import asyncio
-import errno
 import logging
 import secrets
 from collections.abc import Callable, Mapping
@@ -22,20 +21,21 @@ from whence.errors import (
     MisuseError,
     PeerError,
     PeerTooSlowError,
-    PlatformError,
     WhenceError,
 )
 from whence.live.addresses import Address
-from whence.live.connection import Connection
-from whence.live.dialler import keep_dialling
+from whence.live.datagrams import payload_room_bytes
 from whence.live.flow import Flow
 from whence.live.handshake import Identity, canonical_parameters
 from whence.live.host import Host
 from whence.live.housekeeping import keep_house
 from whence.live.journal import Journal, log
 from whence.live.limits import Limits
+from whence.live.linkfaults import LinkFaults
 from whence.live.links import Link
 from whence.live.peering import Peering
+from whence.live.tcp import TcpTransport
+from whence.live.udp import UdpTransport
 from whence.protocols import registry
 from whence.trace.schema import Recorder
 
@@ -53,6 +53,15 @@ class Settings:
     protocol: str
     params: Mapping[str, Any] = field(default_factory=dict)
     limits: Limits = field(default_factory=Limits)
+    transport: str = "tcp"
+    faults: LinkFaults | None = None  # on purpose, of datagrams only
+
+    @property
+    def max_payload_bytes(self) -> int:
+        """The group's limit: a message must fit into one datagram, where there are datagrams."""
+        room_bytes = payload_room_bytes(len(self.addresses))
+        limit_bytes = self.limits.max_payload_bytes
+        return min(limit_bytes, room_bytes) if self.transport == "udp" else limit_bytes
 
 
 class Node:
@@ -66,8 +75,12 @@ class Node:
         core = registry.make(settings.protocol, settings.node, members, settings.params)
         self.packet_type: type[Packet] = core.packet_type
         self.max_frame_bytes = limits.max_frame_bytes(len(members))
-        self.links = {
-            peer: Link(peer, settings.addresses[peer], dials=settings.node < peer, renews=core.renews)
+        udp = settings.transport == "udp"
+        self.transport: TcpTransport | UdpTransport = (
+            UdpTransport(self) if udp else TcpTransport(self, renews=core.renews)
+        )
+        self.links: dict[NodeId, Link] = {
+            peer: self.transport.make_link(peer, settings.addresses[peer])
             for peer in members
             if peer != settings.node
         }
@@ -76,7 +89,7 @@ class Node:
             protocol=settings.protocol,
             parameters=canonical_parameters(info.shared({**info.parameters, **settings.params})),
             members=members,
-            max_payload_bytes=limits.max_payload_bytes,
+            max_payload_bytes=settings.max_payload_bytes,
             node=settings.node,
             session=secrets.randbits(62) + 1,  # never 0, which means "never met"
         )
@@ -94,7 +107,6 @@ class Node:
         self._loop = asyncio.get_running_loop()
         self._readers: list[asyncio.Future[None]] = []
         self._tasks: list[asyncio.Task[None]] = []
-        self._server: asyncio.Server | None = None
         self._flush_scheduled = False
         self._ack_timer: asyncio.TimerHandle | None = None
 
@@ -102,27 +114,18 @@ class Node:
 
     async def listen(self) -> None:
         """Bind the address; nobody is answered yet."""
-        host, port = self.settings.listen
-        backlog = max(128, 2 * len(self.links))
-        try:
-            self._server = await self._loop.create_server(
-                lambda: Connection(self, None), host, port, backlog=backlog, start_serving=False
-            )
-        except OSError as error:
-            raise _cannot_listen(self.settings.listen, error) from error
+        await self.transport.listen()
 
     async def start(self, recorder: Recorder | None = None) -> None:
-        """Bring the links up, begin to answer and to dial."""
+        """Bring the links up, begin to answer and to call."""
         self.host.start(recorder)
         now_s = self._loop.time()
         for link in self._link_list:
             link.lost_s = now_s
             self.host.link_up(link.peer)
         self.flow.refresh()
-        if self._server is not None:
-            await self._server.start_serving()
+        work = await self.transport.start()
         self.wake()  # a core may have something to say to a new link
-        work = [keep_dialling(self, link) for link in self._link_list if link.dials]
         self._tasks = [self._loop.create_task(each) for each in (*work, keep_house(self))]
         for task in self._tasks:
             task.add_done_callback(self._task_ended)
@@ -154,11 +157,13 @@ class Node:
         )
         self.peering.parting = True
         met = [link for link in self._link_list if link.alive and link.peer_session]
-        for link in met:
-            self.peering.say_goodbye(link)
         # Nothing of ours is under way any more: it is enough that a peer had the time to connect again.
         deadline_s = min(deadline_s, self._loop.time() + 2 * self.limits.backoff_max_s)
-        await self._until(lambda: not any(link.alive for link in met), deadline_s)
+        for until_s in self.transport.goodbye_times(deadline_s):
+            for link in met:
+                if link.alive:
+                    self.peering.say_goodbye(link)
+            await self._until(lambda: not any(link.alive for link in met), until_s)
         for link, total in totals:
             missing = total - link.out.acknowledged
             if missing > 0:
@@ -195,13 +200,11 @@ class Node:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        if self._server is not None:
-            self._server.close()
+        self.transport.close()
         for link in self._link_list:
             if link.channel is not None:
                 link.channel.close()
                 link.channel = None
-        self.peering.abort_strangers()
         await asyncio.sleep(0)  # the transports close in the next turn of the loop
 
     def _task_ended(self, task: asyncio.Task[None]) -> None:
@@ -324,6 +327,8 @@ class Node:
     def _flush(self, ack_now: bool = False) -> None:
         """One joined write per peer; then see who may go on and who is too slow."""
         self._flush_scheduled = False
+        if self._readers and self.host.inbox:  # a timer or the end of a link may deliver, too
+            self._wake_readers()
         flow = self.flow
         may_ack, ack_now = flow.may_ack, ack_now or flow.release
         flow.release = False
@@ -365,13 +370,3 @@ class Node:
             "Make it read faster, or raise queue_messages, queue_bytes or hard_factor",
         )
         self.peering.give_up(link, error)
-
-
-def _cannot_listen(address: Address, error: OSError) -> PlatformError:
-    what = f"port {address.port} on {address.host}"
-    if error.errno == errno.EADDRINUSE:
-        return PlatformError(
-            what, "it is in use", "Stop the program that uses it, or give this node another port in `peers`"
-        )
-    reason = error.strerror or str(error)
-    return PlatformError(what, f"it cannot be listened on ({reason})", "Check the address of this node")

@@ -14,13 +14,14 @@ from whence.live.handshake import (
     Identity,
     RefusedForNowError,
     RestartedError,
+    check_known_session,
     check_session,
     error_code,
     refused,
 )
 from whence.live.journal import Journal
 from whence.live.limits import Limits
-from whence.live.links import Link, LinkState
+from whence.live.links import Channel, Link, LinkState
 from whence.live.wire import BYE_FRAME, Hello, Refusal, error_frame
 
 
@@ -107,7 +108,8 @@ class Peering:
             self._journal.note("renewed", link.peer, f"{link.peer} has come back", logging.INFO)
             self._on_renewed(link)
         try:
-            check_session(link, hello, self.identity.session)
+            check_session(link, hello.session)
+            check_known_session(link, hello.peer_session, self.identity.session)
         except RestartedError as error:
             if hello.peer_session not in (0, self.identity.session):
                 connection.reply(link)  # the peer must learn our session to know what happened
@@ -191,7 +193,7 @@ class Peering:
             link.flush(1 << 30, may_ack=True, ack_now=True)
             link.channel.write(BYE_FRAME)
 
-    def peer_leaves(self, link: Link, connection: Connection) -> None:
+    def peer_leaves(self, link: Link, connection: Channel) -> None:
         """The peer has said good-bye, or answered ours."""
         connection.close(b"" if self.parting else BYE_FRAME)
         self._lose_connection(link)

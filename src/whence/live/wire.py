@@ -87,7 +87,7 @@ class Ack(msgspec.Struct, array_like=True, frozen=True):
     received: _Count
 
 
-Control: TypeAlias = Ack | Bye | Refusal
+Control: TypeAlias = Ack | Bye | Refusal | Hello
 
 _encode = msgspec.msgpack.Encoder().encode
 _greeting = msgspec.msgpack.Decoder(Greeting)
@@ -143,14 +143,16 @@ class FrameReader:
     """Cuts one connection's bytes into frames and decodes them.
 
     First `greeting` until it answers, then `feed`. After an error it reads nothing any more; the
-    frames before the error have been handed out.
+    frames before the error have been handed out. One for datagrams reads any number of them with `whole`,
+    and takes a HELLO among other frames.
     """
 
-    def __init__(self, packet_type: type[Packet], max_frame_bytes: int) -> None:
+    def __init__(self, packet_type: type[Packet], max_frame_bytes: int, *, datagrams: bool = False) -> None:
         self.error: PeerError | None = None
         self.control: list[Control] = []  # filled by `feed`, emptied by whoever handles them
         self._decode = msgspec.msgpack.Decoder(packet_type).decode
         self._max_bytes = max_frame_bytes
+        self._datagrams = datagrams
         self._tail = bytearray()  # the beginning of a frame that is not complete
         self._need = HEADER.size  # bytes that the tail must reach before it is worth looking at
 
@@ -207,6 +209,18 @@ class FrameReader:
                 self._tail += data[at:]
         return packets
 
+    def whole(self, data: bytes) -> list[Packet]:
+        """The packets of a datagram, whose frames are whole; raises, and keeps nothing of a bad one."""
+        packets: list[Packet] = []
+        self.control = []
+        try:
+            at = self._cut(data, packets)
+        except (ValueError, RecursionError) as error:
+            raise _undecodable("DATA", error) from None
+        if at < len(data):
+            raise FrameError("datagram", "its last frame is cut off", "Check the peer's release")
+        return packets
+
     def _cut(self, data: bytes, packets: list[Packet]) -> int:
         """Decode every complete frame of `data`; answer where the first incomplete one begins."""
         # The hot loop: one pass, no call per frame but the unpacking and the decoding.
@@ -246,6 +260,8 @@ class FrameReader:
             self.control.append(Ack(_decoded(_ack, body, "ACK")))
         elif kind == FrameType.ERROR:
             self.control.append(_decoded(_refusal, body, "ERROR"))
+        elif kind == FrameType.HELLO and self._datagrams:
+            self.control.append(_decoded(_hello, body, "HELLO"))
         elif kind in (FrameType.PING, FrameType.BYE):
             if body:
                 raise FrameError(f"{FrameType(kind).name} frame", "it has a body", "Check the peer's release")

@@ -46,6 +46,12 @@ def grid(count: int, columns: int | None = None) -> Graph:
     return _from_edges(count, edges)
 
 
+def grid_hops(count: int, one: int, other: int) -> int:
+    """Steps from one place to another on the grid of so many nodes that is as square as it goes."""
+    width = max(isqrt(count), 1)
+    return abs(one // width - other // width) + abs(one % width - other % width)
+
+
 def random_regular(count: int, degree: int, seed: int) -> Graph:
     """A connected random graph in which every node has `degree` neighbours."""
     problem = regular_problem(count, degree)

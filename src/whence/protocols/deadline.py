@@ -41,15 +41,8 @@ from typing import ClassVar, cast
 
 from whence.core.effects import CancelTimer, Deliver, Discard, Effects, Expire, Reason, Send, SetTimer
 from whence.core.message import Message, MessageId, NodeId, Packet
-from whence.errors import MisuseError
-from whence.protocols.deadline_state import (
-    BUFFER_BYTES,
-    HOLES_MAX,
-    LIFETIME_MAX_US,
-    DeadlineState,
-    Entry,
-    Options,
-)
+from whence.protocols.deadline_base import check_lifetime
+from whence.protocols.deadline_state import BUFFER_BYTES, HOLES_MAX, DeadlineState, Entry, Options
 from whence.protocols.deadline_wire import (
     MESSAGE,
     REPLY,
@@ -132,14 +125,16 @@ class Tdca(DeadlineState):
         return effects
 
     def _take(self, peer: NodeId, message: DeadlineMessage, now_us: int, effects: Effects) -> None:
-        refused = self._refuse(message, now_us)
+        origin, number = message[0], message[1]
+        # A copy ends before anything costly is done about it.
+        is_copy = self._is_old_copy(origin, number)
+        refused = Reason.DUPLICATE if is_copy else self._refuse(message, now_us)
         if refused is not None:
             self._discard(message, peer, refused, effects)
             return
-        origin, number = message[0], message[1]
         self.greatest_stamp = max(self.greatest_stamp, message.stamp)
         if number <= self.accepted[origin]:
-            self._come_too_late(peer, message, now_us, effects)
+            self._come_too_late(message, now_us, effects)
         elif (origin, number) in self.queue or self.resolved[origin].get(number):
             self._discard(message, peer, Reason.DUPLICATE, effects)
         elif self._is_late(message, now_us):
@@ -155,12 +150,9 @@ class Tdca(DeadlineState):
             else:
                 self._discard(message, peer, Reason.NO_ROOM, effects)
 
-    def _come_too_late(self, peer: NodeId, message: DeadlineMessage, now_us: int, effects: Effects) -> None:
-        """What follows it is delivered already: the first copy expires, a further one is a duplicate."""
+    def _come_too_late(self, message: DeadlineMessage, now_us: int, effects: Effects) -> None:
+        """The first copy of a message of which a follower is delivered already."""
         origin, number = message[0], message[1]
-        if number not in self.holes[origin]:
-            self._discard(message, peer, Reason.DUPLICATE, effects)
-            return
         self.holes[origin].remove(number)
         reason = Reason.EXPIRED if self._is_late(message, now_us) else Reason.OVERTAKEN
         effects.append(Expire(MessageId(self.members[origin], number), reason))
@@ -169,11 +161,12 @@ class Tdca(DeadlineState):
         """It has to wait: until what it follows has come, is known to be late, or its own time comes."""
         self._enqueue(entry)
         _, _, stamp, deadline_us, after, left, _ = entry.message
-        options = self.options
-        for member, left_us in enumerate(left):
-            if left_us and self._is_missing(member, after[member]):
-                late_us = stamp + left_us - options.clock_error_us
-                heappush(self.due, (late_us, LAPSE, member, after[member]))
+        options, frontier = self.options, self.frontier
+        if left:
+            for member, newest in enumerate(after):
+                if newest > frontier[member] and left[member] and self._is_missing(member, newest):
+                    late_us = stamp + left[member] - options.clock_error_us
+                    heappush(self.due, (late_us, LAPSE, member, newest))
         force_us = deadline_us - options.clock_error_us - options.margin_us
         heappush(self.due, (force_us, FORCE, *entry.message[:2]))  # flaw 6: a timer, not an equality
         self._pass_time(now_us, effects)
@@ -183,25 +176,43 @@ class Tdca(DeadlineState):
     # CHECK-MSGS: what can be delivered, and what must be
 
     def _drain(self, now_us: int, effects: Effects) -> None:
-        """Deliver what is ready, the first in stamp order; then look from the beginning again (flaw 5)."""
-        at = 0
-        while at < len(self.order):
-            _, origin, number = self.order[at]
-            entry = self.queue[origin, number]
-            if not self._ready(entry):
-                at += 1
+        """Deliver what is ready, the first in stamp order; then look from the beginning again (flaw 5).
+
+        Only what stood under a member whose frontier has moved can have become ready.
+        """
+        ready: list[tuple[int, int, int]] = []
+        while self.moved or ready:
+            while self.moved:
+                self._find_ready(self.moved.pop(), ready)
+            entry = self.queue.get(heappop(ready)[1:]) if ready else None
+            if entry is None:  # stale by now
                 continue
             self._dequeue(entry)
             if self._is_late(entry.message, now_us):  # flaw 7
                 self._expire(entry.message, effects)
             else:
                 self._deliver(entry.message, effects)
-            at = 0
+
+    def _find_ready(self, member: int, ready: list[tuple[int, int, int]]) -> None:
+        """Put what has become ready because this member's frontier moved on the heap `ready`."""
+        keys = self.held_by[member]
+        if not keys:
+            return
+        self.held_by[member] = []
+        for key in keys:
+            entry = self.queue.get(key)
+            if entry is None:
+                continue
+            if self._ready(entry):
+                heappush(ready, (entry.message.stamp, *key))
+            self.held_by[entry.blocker].append(key)
 
     def _force(self, entry: Entry, now_us: int, effects: Effects) -> None:
         """The time of a message has come: what it follows is delivered, if it is here, and then itself."""
         after = entry.message.after
-        chosen = [key for _, *key in self.order if key[1] <= after[key[0]]]
+        chosen: list[list[int]] = []
+        if not self._is_late(entry.message, now_us):  # else the host slept, and there is nothing to hurry for
+            chosen = [key for _, *key in self.order if key[1] <= after[key[0]]]
         for origin, number in (*chosen, entry.message[:2]):
             held = self.queue.get((origin, number))
             if held is None:  # stale by now
@@ -224,9 +235,8 @@ class Tdca(DeadlineState):
                     end_us = stamp + left[member] - 1 if left and left[member] else 0
                     self._raise(member, newest, end_us)
         accepted[origin] = number
-        self.frontier[origin] = max(self.frontier[origin], number)
         self.resolved[origin].pop(number, None)
-        self._advance(origin)
+        self._advance(origin, number)
         self.ends_us[origin] = deadline_us
         self._keep(message)
         effects.append(Deliver(Message(self.members[origin], number, payload)))
@@ -246,15 +256,16 @@ class Tdca(DeadlineState):
             self.resolved[member] = {number: came for number, came in resolved.items() if number > newest}
         if len(holes) > HOLES_MAX:
             self.holes[member] = set(sorted(holes)[-HOLES_MAX:])
-        self.frontier[member] = max(self.frontier[member], newest)
-        self._advance(member)
+        self._advance(member, newest)
 
-    def _advance(self, member: int) -> None:
-        """W goes over everything that nobody waits for."""
-        resolved, frontier = self.resolved[member], self.frontier[member]
+    def _advance(self, member: int, newest: int = 0) -> None:
+        """W goes to `newest` at least, and over everything that nobody waits for."""
+        resolved, frontier = self.resolved[member], max(self.frontier[member], newest)
         while frontier + 1 in resolved:
             frontier += 1
-        self.frontier[member] = frontier
+        if frontier > self.frontier[member]:
+            self.frontier[member] = frontier
+            self.moved.append(member)
 
     def _purge(self, effects: Effects) -> None:
         """What waits and is followed by something delivered is given up (flaw 5)."""
@@ -346,11 +357,3 @@ class Tdca(DeadlineState):
 
     def _retry(self, member: int, number: int, now_us: int) -> None:
         """A message that was asked for has not come."""
-
-
-def check_lifetime(lifetime_us: object) -> None:
-    """Refuse a lifetime that is none."""
-    if isinstance(lifetime_us, bool) or not isinstance(lifetime_us, int):
-        raise MisuseError("lifetime", f"{lifetime_us!r} is not a number of microseconds", "Use an integer")
-    if not 1 <= lifetime_us <= LIFETIME_MAX_US:
-        raise MisuseError("lifetime", f"{lifetime_us} us is not between 1 us and one hour", "Use one that is")

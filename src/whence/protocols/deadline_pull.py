@@ -23,7 +23,8 @@ from whence.core.message import NodeId
 from whence.core.protocol import State
 from whence.errors import ParameterError
 from whence.protocols.deadline import RETRY, Tdca
-from whence.protocols.deadline_state import BUFFER_BYTES, LIFETIME_MAX_US, Entry, Key, check_number
+from whence.protocols.deadline_base import LIFETIME_MAX_US, check_number
+from whence.protocols.deadline_state import BUFFER_BYTES, Entry, Key
 from whence.protocols.deadline_wire import SOLICITATION, DeadlineMessage, DeadlinePacket, reply_packets
 from whence.protocols.flooding import NUMBER_MAX
 
@@ -121,8 +122,8 @@ class Odca(Tdca):
         if self.again:
             self._send_questions(effects)
 
-    def _advance(self, member: int) -> None:
-        super()._advance(member)
+    def _advance(self, member: int, newest: int = 0) -> None:
+        super()._advance(member, newest)
         asked = self.asked[member]
         if asked:
             frontier = self.frontier[member]

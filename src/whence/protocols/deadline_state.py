@@ -1,8 +1,7 @@
 """The state of a TDCA or ODCA node: what it keeps, refuses, explains, checks, saves.
 
-`deadline.py` has the rules.
-Every time in here is the node's own clock. A message counts as late `clock_error_us` before its deadline, so
-that it is in time by every clock of the group.
+`deadline.py` has the rules. Every time in here is the node's own clock. A message counts as late
+`clock_error_us` before its deadline, so that what is delivered is in time by every clock of the group.
 """
 
 from __future__ import annotations
@@ -11,19 +10,25 @@ from bisect import bisect_left, insort
 from collections.abc import Iterable
 from heapq import heapify
 from operator import le
-from typing import Any, ClassVar, NamedTuple, TypeAlias, cast
+from typing import NamedTuple, TypeAlias, cast
 
-from whence.core.effects import Discard, Effects, Reason
-from whence.core.message import MessageId, NodeId, Packet, Sizes, Waiting
-from whence.core.protocol import Protocol, State
-from whence.errors import InvariantError, MisuseError, ParameterError
-from whence.protocols.deadline_wire import REPLY, SOLICITATION, DeadlineMessage, DeadlinePacket, packet_sizes
+from whence.core.effects import Reason
+from whence.core.message import MessageId, NodeId, Waiting
+from whence.core.protocol import State
+from whence.errors import ParameterError
+from whence.protocols.deadline_base import (
+    AHEAD_MAX_US,
+    LIFETIME_MAX_US,
+    DeadlineBase,
+    check_number,
+    plain_message,
+    read_message,
+)
+from whence.protocols.deadline_wire import DeadlineMessage
 from whence.protocols.flooding import NUMBER_MAX
 
 Key: TypeAlias = tuple[int, int]  # (origin, number) of a message
 
-AHEAD_MAX_US = 86_400_000_000  # a day: a stamp or a deadline further ahead is a mistake or an attack
-LIFETIME_MAX_US = 3_600_000_000
 HOLES_MAX = 4096  # of each origin, how many messages that never came are remembered as such
 NAMED_MAX = 64  # missing messages of one origin that are named at once, in `explain` and to a peer
 BUFFER_BYTES = 128 << 20  # section 5: "Every process has a 128MB buffer space"
@@ -51,21 +56,14 @@ class Entry:
         self.blocker = 0  # a member whose frontier held it back when it was last looked at
 
 
-class DeadlineState(Protocol):
-    """Members are indexed by their place in the sorted list, so that all nodes agree without talking."""
-
-    packet_type: ClassVar[type[Packet]] = DeadlinePacket
+class DeadlineState(DeadlineBase):
+    """Everything that a node of the corrected algorithm knows."""
 
     def __init__(self, me: NodeId, members: Iterable[NodeId], options: Options) -> None:
-        self.members = tuple(sorted(set(members)))
-        check_options(me, self.members, options)
-        self.me = me
-        self.index = {name: at for at, name in enumerate(self.members)}
-        self.my_index = self.index[me]
+        super().__init__(me, members)
+        check_options(options)
         self.options = options
         size = len(self.members)
-        self.neighbours: tuple[NodeId, ...] = ()
-        self.last = 0
         self.greatest_stamp = 0
         self.accepted = [0] * size  # V: the newest message of each member in the past of what is delivered
         self.frontier = [0] * size  # W >= V: up to here nothing of the member is to be waited for
@@ -75,6 +73,9 @@ class DeadlineState(Protocol):
         self.ends_us = [0] * size  # the deadline of message V[i] of member i; 0: not known
         self.queue: dict[Key, Entry] = {}  # Q
         self.order: list[tuple[int, int, int]] = []  # Q by (stamp, origin, number)
+        # Each waiting message stands under one member that holds it back: nothing else can free it.
+        self.held_by: list[list[Key]] = [[] for _ in range(size)]
+        self.moved: list[int] = []  # members whose frontier has moved since the queue was looked at
         self.store: list[dict[int, DeadlineMessage]] = [{} for _ in range(size)]  # number -> own or delivered
         self.stored: list[tuple[int, int, int]] = []  # heap of (deadline_us, origin, number)
         self.used_bytes = 0  # payloads in queue and store
@@ -82,24 +83,13 @@ class DeadlineState(Protocol):
         self.due: list[tuple[int, int, int, int]] = []
         self.armed_us: int | None = None  # what the host's one timer is set to
 
-    # Links
-
-    def link_up(self, peer: NodeId, now_us: int) -> Effects:
-        if peer == self.me:
-            raise MisuseError(f"link {peer!r}", "a node has no link to itself", "Name another node")
-        self.neighbours = tuple(sorted({*self.neighbours, peer}))
-        return []
-
-    def link_down(self, peer: NodeId, now_us: int) -> Effects:
-        self.neighbours = tuple(each for each in self.neighbours if each != peer)
-        return []
-
     # The queue
 
     def _enqueue(self, entry: Entry) -> None:
         message = entry.message
         self.queue[message.origin, message.number] = entry
         insort(self.order, (message.stamp, message.origin, message.number))
+        self.held_by[entry.blocker].append(message[:2])
         self.used_bytes += len(message.payload)
 
     def _dequeue(self, entry: Entry) -> None:
@@ -140,19 +130,24 @@ class DeadlineState(Protocol):
     # What a peer may not send
 
     def _refuse(self, message: DeadlineMessage, now_us: int) -> Reason | None:
-        origin, number, stamp, deadline_us, after, left, _ = message
+        origin, _, stamp, deadline_us, after, left, _ = message
         if not 0 <= origin < len(self.members):
             return Reason.UNKNOWN_ORIGIN
         if not self._is_well_formed(message):
             return Reason.MALFORMED
         if origin == self.my_index:
-            return Reason.DUPLICATE if number <= self.last else Reason.FORGED
+            return Reason.FORGED
         if after[self.my_index] > self.last:
             return Reason.IMPOSSIBLE  # it follows a message that we never broadcast
         limit_us = max(now_us, 0) + AHEAD_MAX_US
         if stamp > limit_us or deadline_us > limit_us or (left and max(left) > AHEAD_MAX_US):
             return Reason.TOO_FAR_AHEAD
         return None
+
+    def _is_old_copy(self, origin: int, number: int) -> bool:
+        """Whether it is a further copy of what has come to its end here."""
+        known = 0 <= origin < len(self.accepted) and 0 < number <= self.accepted[origin]
+        return known and number not in self.holes[origin]
 
     def _is_well_formed(self, message: DeadlineMessage) -> bool:
         origin, number, stamp, _, after, left, _ = message
@@ -164,16 +159,6 @@ class DeadlineState(Protocol):
             and max(after) < NUMBER_MAX
             and (not left or (len(left) == size and min(left) >= 0))
         )
-
-    def _named(self, message: DeadlineMessage) -> MessageId | None:
-        """The message's id, or None where it names a member or a number that cannot be."""
-        origin, number = message[0], message[1]
-        if 0 <= origin < len(self.members) and 0 < number < NUMBER_MAX:
-            return MessageId(self.members[origin], number)
-        return None
-
-    def _discard(self, message: DeadlineMessage, peer: NodeId, reason: Reason, effects: Effects) -> None:
-        effects.append(Discard(self._named(message), peer, reason))
 
     # The contract: what waits, what must hold
 
@@ -209,15 +194,14 @@ class DeadlineState(Protocol):
             self._require(entry.message.stamp == stamp, f"{(origin, number)} stands at its stamp")
             self._require(number > self.accepted[origin], f"{(origin, number)} is not stale")
             self._require(not self._ready(entry), f"{(origin, number)} waits for something")
+            held = self.held_by[entry.blocker].count((origin, number))
+            self._require(held == 1, f"{(origin, number)} stands under what holds it back")
+        self._require(not self.moved, "the queue has been looked at")
         in_store = sorted(message[:2] for held in self.store for message in held.values())
         self._require(in_store == sorted(key[1:] for key in self.stored), "the store is indexed by deadline")
         used_bytes = sum(len(entry.message.payload) for entry in self.queue.values())
         used_bytes += sum(len(message.payload) for held in self.store for message in held.values())
         self._require(self.used_bytes == used_bytes <= self.options.buffer_bytes, "the buffer has its limit")
-
-    def _require(self, holds: bool, rule: str) -> None:
-        if not holds:
-            raise InvariantError(f"{self.name} at {self.me}", rule)
 
     # The contract: state through plain data
 
@@ -233,9 +217,10 @@ class DeadlineState(Protocol):
             "holes": [sorted(each) for each in self.holes],
             "ends": list(self.ends_us),
             "queue": [
-                [*_plain(self.queue[key[1:]].message), self.queue[key[1:]].since_us] for key in self.order
+                [*plain_message(entry.message), entry.since_us]
+                for entry in (self.queue[key[1:]] for key in self.order)
             ],
-            "store": [_plain(held[number]) for held in self.store for number in sorted(held)],
+            "store": [plain_message(held[number]) for held in self.store for number in sorted(held)],
             "due": [list(each) for each in sorted(self.due)],
             "armed": self.armed_us,
         }
@@ -251,9 +236,11 @@ class DeadlineState(Protocol):
         self.holes = [set(numbers) for numbers in state["holes"]]
         self.ends_us = list(state["ends"])
         for *plain, since_us in state["queue"]:
-            self._enqueue(Entry(_message(plain), since_us))
+            entry = Entry(read_message(plain), since_us)
+            self._ready(entry)  # finds what holds it back
+            self._enqueue(entry)
         for plain in state["store"]:
-            message = _message(plain)
+            message = read_message(plain)
             self.store[message.origin][message.number] = message
             self.stored.append((message.deadline_us, message.origin, message.number))
             self.used_bytes += len(message.payload)
@@ -263,26 +250,6 @@ class DeadlineState(Protocol):
 
     # The contract: what it costs
 
-    def message_of(self, packet: Packet) -> MessageId | None:
-        """The first message; `further_messages_of` has the others. A solicitation carries none."""
-        kind, messages = packet[0], cast(DeadlinePacket, packet).messages
-        return self._named(messages[0]) if messages and kind != SOLICITATION else None
-
-    def further_messages_of(self, packet: Packet) -> tuple[MessageId, ...]:
-        """All but the first, in the packet's order."""
-        messages = cast(DeadlinePacket, packet).messages
-        if len(messages) < 2 or packet[0] == SOLICITATION:
-            return ()
-        found = (self._named(message) for message in messages[1:])
-        return tuple(id_ for id_ in found if id_ is not None)
-
-    def is_control(self, packet: Packet) -> bool:
-        """Solicitations and the replies to them."""
-        return packet[0] in (SOLICITATION, REPLY)
-
-    def sizes(self, packet: Packet) -> Sizes:
-        return packet_sizes(cast(DeadlinePacket, packet))
-
     def entries(self) -> int:
         size = len(self.members)
         held = sum(1 + len(entry.message.after) for entry in self.queue.values())
@@ -290,20 +257,8 @@ class DeadlineState(Protocol):
         return 3 * size + held + kept + sum(map(len, self.resolved)) + sum(map(len, self.holes))
 
 
-def _plain(message: DeadlineMessage) -> list[object]:
-    origin, number, stamp, deadline_us, after, left, payload = message
-    return [origin, number, stamp, deadline_us, list(after), list(left), payload]
-
-
-def _message(plain: list[Any]) -> DeadlineMessage:
-    origin, number, stamp, deadline_us, after, left, payload = plain
-    return DeadlineMessage(origin, number, stamp, deadline_us, tuple(after), tuple(left), payload)
-
-
-def check_options(me: NodeId, members: tuple[NodeId, ...], options: Options) -> None:
+def check_options(options: Options) -> None:
     """Refuse what cannot be meant."""
-    if me not in members:
-        raise ParameterError(f"node {me!r}", "it is not among the group's members", "Add it to the members")
     if not isinstance(options.deadlines, bool):
         raise ParameterError("deadlines", f"{options.deadlines!r} is not a boolean", "Use true or false")
     check_number("lifetime_us", options.lifetime_us, 1, LIFETIME_MAX_US)
@@ -311,9 +266,3 @@ def check_options(me: NodeId, members: tuple[NodeId, ...], options: Options) -> 
     check_number("margin_us", options.margin_us, 0, LIFETIME_MAX_US)
     check_number("clock_error_us", options.clock_error_us, 0, LIFETIME_MAX_US)
     check_number("buffer_bytes", options.buffer_bytes, 0, NUMBER_MAX)
-
-
-def check_number(name: str, value: object, low: int, high: int) -> None:
-    """Refuse anything but a whole number from `low` to `high`."""
-    if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
-        raise ParameterError(name, f"{value!r} is not a whole number from {low} to {high}", "Use one that is")

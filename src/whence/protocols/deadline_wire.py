@@ -8,6 +8,7 @@ from typing import NamedTuple
 from whence.core.message import Sizes
 from whence.core.sizes import FRAME_BYTES, array_header_bytes, binary_header_bytes, uint_bytes
 
+UINT_MAX_BYTES = 9
 MESSAGE, SOLICITATION, REPLY = 0, 1, 2  # the kinds of packets (Figure 8: B-RECV, SOLICIT-RECV, RPY-RECV)
 
 
@@ -42,11 +43,15 @@ def broadcast_packet(message: DeadlineMessage) -> DeadlinePacket:
 
 
 def reply_packets(messages: Iterable[DeadlineMessage], limit_bytes: int) -> Iterator[DeadlinePacket]:
-    """Replies with all the messages, none above `limit_bytes` (0: no limit) unless one alone is larger."""
+    """Replies with all the messages, none above `limit_bytes` (0: no limit) unless one alone is larger.
+
+    Each message counts with the most that it can take: to add up what every integer takes would cost more
+    than everything else about a reply.
+    """
     taken: list[DeadlineMessage] = []
     taken_bytes = 0
     for message in messages:
-        more_bytes = message_bytes(message)
+        more_bytes = len(message.payload) + UINT_MAX_BYTES * (len(message.after) + len(message.left) + 8)
         if limit_bytes and taken and taken_bytes + more_bytes > limit_bytes:
             yield DeadlinePacket(REPLY, tuple(taken), (), (), ())
             taken, taken_bytes = [], 0

@@ -11,8 +11,8 @@ from typing import Any
 from whence.core.message import NodeId, Packet
 from whence.core.protocol import Protocol
 from whence.errors import ParameterError, UnknownProtocolError
-from whence.protocols.deadline import Tdca
-from whence.protocols.deadline_pull import Odca
+from whence.protocols.deadline_modes import make_odca, make_tdca
+from whence.protocols.deadline_wire import DeadlinePacket
 from whence.protocols.domains import Domains
 from whence.protocols.fifo import Fifo
 from whence.protocols.matrix import Matrix
@@ -141,8 +141,8 @@ register(
 register(
     ProtocolInfo(
         name="tdca",
-        make=Tdca,
-        packet_type=Tdca.packet_type,
+        make=make_tdca,
+        packet_type=DeadlinePacket,
         promises=Promises(causal=True, fifo=True, no_duplicates=True, complete=False, timely=True),
         environment="a known group over links that lose packets, for messages that are worthless when late",
         summary="causal order before each message's deadline, without repair",
@@ -165,8 +165,8 @@ register(
 register(
     ProtocolInfo(
         name="odca",
-        make=Odca,
-        packet_type=Odca.packet_type,
+        make=make_odca,
+        packet_type=DeadlinePacket,
         promises=Promises(causal=True, fifo=True, no_duplicates=True, complete=False, timely=True),
         environment="a known group over links that lose packets, for messages that are worthless when late",
         summary="causal order before each message's deadline; members ask each other for what is missing",

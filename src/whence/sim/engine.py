@@ -6,7 +6,8 @@ five, so the order of a run depends on identifiers alone, never on the order of 
     priority      source                     counter                     data
     RESTART, CRASH     -                     number of the outage        -
     RECEIVE       the sending node           2 x number on the link      (packet, about)
-                                             (+ 1: the extra copy)
+                                             (+ 1: the extra copy;
+                                             + 2^40: on the control path)
     TIMER         number of the timer        -                           its key
     BROADCAST     place of the workload      number of the broadcast     its source
     REPLY         place of the workload      the answered message        the reply
@@ -58,18 +59,26 @@ class Engine:
         self.plan = plan_faults(scenario)
         self.traffic = Traffic()
         self.steps = self.packets = self.broadcasts = self.skipped_broadcasts = 0
+        self.control_packets = 0  # of `packets`, those that the protocol calls control
         self.time_us = 0  # of the last step; samples are not steps of the system
         self.in_flight = 0  # packets still on their way when the run ended
         self.drained = False
         self._make = make
         self._heap: list[Entry] = []
         self._outlets = make_outlets(scenario, self.graph, self.plan, self._heap, self.traffic)
+        self._control_outlets = self._outlets
+        if scenario.control is not None:
+            self._control_outlets = make_outlets(
+                scenario, self.graph, self.plan, self._heap, self.traffic, control=True
+            )
         self._up_again_us: dict[int, int] = {}  # the nodes that are down -> when they restart
         self._timers: dict[tuple[int, str], int] = {}  # (node, key) -> number of the timer that counts
         self._timers_set = 0
         self._responders = responders(scenario)
         self._depths: dict[tuple[int, int], int] = {}  # (origin, number) of a reply -> its depth
         specs = [scenario.link, *link_specs(scenario, self.graph).values()]
+        if scenario.control is not None:
+            specs.append(scenario.control)
         self.drivers = [
             Driver(
                 index,
@@ -85,6 +94,9 @@ class Engine:
         ]
         # Looked up once, for the innermost loop.
         self._receive: list[Callable[..., None]] = [driver.receive for driver in self.drivers]
+        # Asked once: most protocols have no control packets, and every packet would pay for the question.
+        core = self.drivers[0].core
+        self._has_control = type(core).is_control is not Core.is_control
 
     # The run
 
@@ -168,7 +180,8 @@ class Engine:
         if source.node in self._up_again_us or not self.drivers[source.node].core.ready:
             self.skipped_broadcasts += 1  # the application is down with its node
         else:
-            self._give(source.node, source.to(number), source.payload, time_us, source.lifetimes.of(number))
+            payload, lifetime_us = source.payloads.of(number), source.lifetimes.of(number)
+            self._give(source.node, source.to(number), payload, time_us, lifetime_us)
         self._schedule(source, number + 1)
 
     def _broadcast_reply(self, node: int, reply: Reply, time_us: int) -> None:
@@ -213,7 +226,11 @@ class Engine:
     ) -> None:
         """Give the packet to the network."""
         self.packets += len(to)
-        self._outlets[node](to, (packet, about), time_us, 0 if about is None else about.total_bytes)
+        outlet = self._outlets[node]
+        if self._has_control and self.drivers[node].core.is_control(packet):
+            self.control_packets += len(to)
+            outlet = self._control_outlets[node]
+        outlet(to, (packet, about), time_us, 0 if about is None else about.total_bytes)
 
     def delivered(self, node: int, message: Message, time_us: int) -> None:
         """Let those reply who want to."""

@@ -67,10 +67,15 @@ Topology: TypeAlias = Full | Ring | Grid | Random | Hypercube
 
 
 class Link(_Section, frozen=True, kw_only=True):
-    """How packets travel over each direction of each link."""
+    """How packets travel over each direction of each link.
+
+    Hops are steps between the two nodes' places on a grid as square as it goes, whatever the topology.
+    """
 
     delay: Distribution = Constant(value_us=1_000)
     loss: Probability = 0.0
+    hop_delay_us: Micros = 0  # on top of the delay, for each hop
+    hop_loss: Probability = 0.0  # chance to be lost at each hop, besides `loss`
     duplicate: Probability = 0.0  # chance of one extra copy, with a delay of its own
     fifo: bool = False  # a packet never arrives before one that was sent earlier on the same link
     service_us: Micros = 0  # time in the sender's queue, one packet after the other
@@ -87,6 +92,8 @@ class Override(_Section, frozen=True, kw_only=True):
     both_ways: bool = False  # also from `to_nodes` to `from_nodes`
     delay: Distribution | None = None
     loss: Probability | None = None
+    hop_delay_us: Micros | None = None
+    hop_loss: Probability | None = None
     duplicate: Probability | None = None
     fifo: bool | None = None
     service_us: Micros | None = None
@@ -120,6 +127,7 @@ class Poisson(Tagged, frozen=True, kw_only=True, tag="poisson"):
     interval_us: PositiveMicros
     senders: Nodes = "all"
     payload_bytes: PayloadBytes = 64
+    payload_max_bytes: PayloadBytes | None = None  # sizes are drawn from `payload_bytes` up to this
     lifetime: Distribution | None = None
     to: Nodes | None = None
     count: Count | None = None
@@ -275,6 +283,7 @@ class Scenario(_Section, frozen=True, kw_only=True):
     params: dict[str, Any] = field(default_factory=dict)  # of the protocol
     topology: Topology = Full()
     link: Link = Link()
+    control: Link | None = None  # how packets travel that the protocol calls control; None: as all others
     overrides: list[Override] = field(default_factory=list)
     workloads: list[Workload] = field(default_factory=list)
     faults: list[Fault] = field(default_factory=list)

@@ -9,7 +9,8 @@ packet leaves again at the next multiple of that time at which the obstacle is g
 arrives; elsewhere it is lost. Retransmissions and duplicates are the network's own: they take no
 turn in the queue and no bandwidth.
 
-Draws are keyed by (purpose, sender, receiver) and indexed by the packet's number on the link.
+Draws are keyed by (purpose, sender, receiver) and indexed by the packet's number on the link. Where the
+scenario has a `control` link, control packets travel over it, with queues, numbers and draws of its own.
 """
 
 from __future__ import annotations
@@ -41,6 +42,9 @@ _LOSS = purpose("link loss")
 _DUPLICATE = purpose("link duplicate")
 _AGAIN = purpose("link further attempts")
 _TOPOLOGY = purpose("topology")
+_CONTROL = purpose("control path")
+
+CONTROL_COUNTER = 1 << 40  # added to the counter of an arrival on the control path: it may tie with others
 
 
 class Traffic:
@@ -96,11 +100,20 @@ def _overridden(link: Link, override: Override) -> Link:
 
 
 def make_outlets(
-    scenario: Scenario, graph: Graph, plan: FaultPlan, heap: list[Entry], traffic: Traffic
+    scenario: Scenario,
+    graph: Graph,
+    plan: FaultPlan,
+    heap: list[Entry],
+    traffic: Traffic,
+    *,
+    control: bool = False,
 ) -> list[Outlet]:
     """For each node the function that takes its packets and puts their arrivals on the heap."""
     names = node_names(scenario.nodes)
-    specs = link_specs(scenario, graph)
+    specs = {} if control else link_specs(scenario, graph)
+    common = scenario.control if control and scenario.control is not None else scenario.link
+    seed = stream(scenario.seed, _CONTROL) if control else scenario.seed
+    first = CONTROL_COUNTER if control else 0
     draws: dict[Distribution, Draw] = {}  # links share one function per distribution
     separable = bool(plan.splits)
     down = [plan.down(node) for node in range(scenario.nodes)] if plan.outages else None
@@ -108,9 +121,12 @@ def make_outlets(
     for source, neighbours in enumerate(graph):
         links = []
         for target in neighbours:
-            spec = specs.get((source, target), scenario.link)
+            spec = specs.get((source, target), common)
             draw = draws.setdefault(spec.delay, sampler(spec.delay))
-            link = _Link(spec, draw, scenario.seed, source, target)
+            hops = 0
+            if spec.hop_loss or spec.hop_delay_us:
+                hops = graphs.grid_hops(scenario.nodes, source, target)
+            link = _Link(spec, draw, seed, source, target, hops)
             if separable:
                 link.separated = plan.separated(source, target)
             if down is not None:
@@ -120,10 +136,10 @@ def make_outlets(
         own_down = down[source] if down is not None else Windows()
         own_slow = plan.slow.get(source)
         if own_down or own_slow or not all(link.is_plain() for link in links):
-            sender = _Sender(heap, traffic, source, own_down, own_slow)
+            sender = _Sender(heap, traffic, source, own_down, own_slow, first)
             outlets.append(sender.outlet(_by_name(names, source, links)))
         else:
-            outlets.append(_plain_outlet(heap, source, _by_name(names, source, links)))
+            outlets.append(_plain_outlet(heap, source, _by_name(names, source, links), first))
     return outlets
 
 
@@ -149,16 +165,18 @@ class _Link:
     """One direction of one link."""
 
     __slots__ = (
-        "count", "down", "draw", "duplicate_key", "free_us", "key", "last_us", "loss_key", "separated",
-        "slow", "spec", "target",
+        "count", "down", "draw", "duplicate_key", "extra_us", "free_us", "key", "last_us", "loss", "loss_key",
+        "separated", "slow", "spec", "target",
     )  # fmt: skip
 
-    def __init__(self, spec: Link, draw: Draw, seed: int, source: int, target: int) -> None:
+    def __init__(self, spec: Link, draw: Draw, seed: int, source: int, target: int, hops: int) -> None:
         self.spec = spec
         self.draw = draw
         self.target = target
         self.key = stream(seed, _DELAY, source, target)
-        self.loss_key = stream(seed, _LOSS, source, target) if spec.loss else 0
+        self.loss = path_loss(spec, hops)
+        self.extra_us = spec.process_us + spec.hop_delay_us * hops
+        self.loss_key = stream(seed, _LOSS, source, target) if self.loss else 0
         self.duplicate_key = stream(seed, _DUPLICATE, source, target) if spec.duplicate else 0
         self.count = 0  # packets sent on it
         self.free_us = 0  # when the bandwidth is free again
@@ -169,7 +187,7 @@ class _Link:
 
     def draw_attempt(self, count: int, copy: int, attempt: int) -> tuple[int, bool]:
         """The delay of one attempt to bring packet `count`, and whether chance loses it."""
-        loss = self.spec.loss
+        loss = self.loss
         if copy == 0 and attempt == 0:
             return self.draw(self.key, count), bool(loss) and chance(self.loss_key, count, loss)
         key = stream(self.key, _AGAIN, count, copy)
@@ -178,11 +196,19 @@ class _Link:
     def is_plain(self) -> bool:
         """Whether a delay is all that can happen to a packet."""
         spec = self.spec
-        troubled = spec.loss or spec.duplicate or spec.fifo or spec.service_us or spec.bandwidth_bytes_per_s
-        return not (troubled or spec.process_us or self.separated or self.down or self.slow)
+        troubled = self.loss or spec.duplicate or spec.fifo or spec.service_us or spec.bandwidth_bytes_per_s
+        return not (troubled or self.extra_us or self.separated or self.down or self.slow)
 
 
-def _plain_outlet(heap: list[Entry], source: int, links: _Links) -> Outlet:
+def path_loss(spec: Link, hops: int) -> float:
+    """The chance that a packet is lost on a link that spans so many hops."""
+    kept = 1.0 - spec.loss
+    for _ in range(hops):  # not `**`: the C library's pow need not have the same bits everywhere
+        kept *= 1.0 - spec.hop_loss
+    return 1.0 - kept if spec.hop_loss and hops else spec.loss
+
+
+def _plain_outlet(heap: list[Entry], source: int, links: _Links, first: int) -> Outlet:
     """The short way, taken where a delay is all that can happen; equal to `_Sender` there (tested)."""
 
     def send(to: tuple[NodeId, ...], parcel: Parcel, now_us: int, total_bytes: int) -> None:
@@ -190,8 +216,8 @@ def _plain_outlet(heap: list[Entry], source: int, links: _Links) -> Outlet:
             link = links[peer]
             count = link.count
             link.count = count + 1
-            entry = (now_us + link.draw(link.key, count), RECEIVE, link.target, source, 2 * count, parcel)
-            heappush(heap, entry)
+            arrive_us = now_us + link.draw(link.key, count)
+            heappush(heap, (arrive_us, RECEIVE, link.target, source, first + 2 * count, parcel))
 
     return send
 
@@ -200,8 +226,15 @@ class _Sender:
     """A node's side of the network, with everything that a scenario can ask for."""
 
     def __init__(
-        self, heap: list[Entry], traffic: Traffic, source: int, down: Windows, slow: list[Slowness] | None
+        self,
+        heap: list[Entry],
+        traffic: Traffic,
+        source: int,
+        down: Windows,
+        slow: list[Slowness] | None,
+        first: int = 0,
     ) -> None:
+        self.first = first  # of the counters of its arrivals
         self.heap = heap
         self.traffic = traffic
         self.source = source
@@ -235,7 +268,8 @@ class _Sender:
             if spec.fifo:
                 arrive_us = max(arrive_us, link.last_us)
                 link.last_us = arrive_us
-            heappush(self.heap, (arrive_us, RECEIVE, link.target, self.source, 2 * count + copy, parcel))
+            counter = self.first + 2 * count + copy
+            heappush(self.heap, (arrive_us, RECEIVE, link.target, self.source, counter, parcel))
 
     def _departure(self, link: _Link, now_us: int, total_bytes: int) -> int:
         """When the packet leaves: after those before it in the node's queue and on the link."""
@@ -261,7 +295,7 @@ class _Sender:
         while True:
             delay_us, is_lost = link.draw_attempt(count, copy, attempt)
             delay_us = _slowed(delay_us, depart_us, self.slow)
-            arrive_us = depart_us + _slowed(delay_us, depart_us + delay_us, link.slow) + link.spec.process_us
+            arrive_us = depart_us + _slowed(delay_us, depart_us + delay_us, link.slow) + link.extra_us
             clear_us = self._obstacle(link, depart_us, arrive_us)
             if clear_us is None and not is_lost:
                 return arrive_us

@@ -53,6 +53,7 @@ class RunResult(msgspec.Struct, frozen=True, kw_only=True):
     deliveries: int
     undelivered: int  # broadcasts x nodes - deliveries; of point-to-point protocols broadcasts - deliveries
     packets: int  # packets given to links, one per receiver
+    control_packets: int = 0  # of these, solicitations and replies to them
     lost_packets: int
     duplicated_packets: int
     in_flight: int  # packets that had not arrived at the end
@@ -165,6 +166,7 @@ def _result(engine: Engine) -> RunResult:
         deliveries=deliveries,
         undelivered=engine.broadcasts * receivers - deliveries,
         packets=engine.packets,
+        control_packets=engine.control_packets,
         lost_packets=engine.traffic.lost,
         duplicated_packets=engine.traffic.duplicated,
         in_flight=engine.in_flight,
@@ -240,4 +242,6 @@ def loses_nothing(engine: Engine) -> bool:
         return False
     troubled = bool(plan.outages or plan.splits)
     links = [scenario.link, *link_specs(scenario, engine.graph).values()]
-    return all(link.retransmit_us is not None or not (link.loss or troubled) for link in links)
+    return all(
+        link.retransmit_us is not None or not (link.loss or link.hop_loss or troubled) for link in links
+    )

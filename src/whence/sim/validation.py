@@ -22,6 +22,7 @@ from whence.sim.model import (
     Grid,
     Hypercube,
     Periodic,
+    Poisson,
     Random,
     Replies,
     Scenario,
@@ -38,6 +39,8 @@ REPLIES_MAX = 100_000  # expected replies to one message
 _OVERRIDABLE = (
     "delay",
     "loss",
+    "hop_delay_us",
+    "hop_loss",
     "duplicate",
     "fifo",
     "service_us",
@@ -135,12 +138,18 @@ def _check_tree_links(scenario: Scenario) -> None:
 
 def _check_links(scenario: Scenario) -> None:
     _check_loss(scenario.link.loss, "link.loss")
+    _check_loss(scenario.link.hop_loss, "link.hop_loss")
+    if scenario.control is not None:
+        _check_loss(scenario.control.loss, "control.loss")
+        _check_loss(scenario.control.hop_loss, "control.hop_loss")
     for at, override in enumerate(scenario.overrides):
         where = f"overrides[{at}]"
         if all(getattr(override, name) is None for name in _OVERRIDABLE):
             raise scenario_error(where, "it changes nothing", f"Set one of: {', '.join(_OVERRIDABLE)}")
         if override.loss is not None:
             _check_loss(override.loss, f"{where}.loss")
+        if override.hop_loss is not None:
+            _check_loss(override.hop_loss, f"{where}.hop_loss")
     if scenario.overrides:
         link_specs(scenario, make_graph(scenario))  # refuses an override that no link matches
 
@@ -177,6 +186,10 @@ def _check_workloads(scenario: Scenario) -> None:
             case Burst(size=size, gap_us=gap, interval_us=interval) if (size - 1) * gap > interval:
                 raise scenario_error(
                     f"{where}.size", "a burst would outlast the interval", "Use a smaller size or gap_us"
+                )
+            case Poisson(payload_bytes=low, payload_max_bytes=int(high)) if high < low:
+                raise scenario_error(
+                    f"{where}.payload_max_bytes", f"{high} is below payload_bytes = {low}", "Use more"
                 )
             case Replies():
                 _check_replies(workload, len(senders), where)

@@ -16,6 +16,7 @@ _TIMES = purpose("workload times")
 _REPLY = purpose("workload reply")
 _LIFETIME = purpose("workload lifetime")
 _TO = purpose("workload destination")
+_PAYLOAD = purpose("workload payload")
 
 ORIGIN = "origin"  # as the destination of a reply: whom it answers
 
@@ -53,13 +54,32 @@ class Destinations:
         return self._nodes[below(stream(self._key, _TO, *entities), 0, len(self._nodes))]
 
 
+class Payloads:
+    """What the messages of one sender in one workload carry: zeros, of a fixed or of a drawn size."""
+
+    __slots__ = ("_fixed", "_key", "_low_bytes", "_sizes")
+
+    def __init__(self, workload: Workload, key: int) -> None:
+        self._fixed = bytes(workload.payload_bytes)
+        self._low_bytes = workload.payload_bytes
+        high_bytes = workload.payload_max_bytes if isinstance(workload, Poisson) else None
+        self._sizes = 1 if high_bytes is None else high_bytes - workload.payload_bytes + 1
+        self._key = key
+
+    def of(self, number: int) -> bytes:
+        """The payload of the sender's broadcast of that number, from 0."""
+        if self._sizes == 1:
+            return self._fixed
+        return bytes(self._low_bytes + below(self._key, number, self._sizes))
+
+
 class Source(NamedTuple):
     """One sender's part of one workload (replies are not among them: others cause them)."""
 
     workload: int
     node: int
-    payload: bytes
     times_us: Iterator[int]
+    payloads: Payloads
     lifetimes: Lifetimes
     destinations: Destinations | None = None  # None: a message goes to everybody
 
@@ -76,13 +96,13 @@ def sources(scenario: Scenario) -> list[Source]:
     for at, workload in enumerate(scenario.workloads):
         if isinstance(workload, Replies):
             continue
-        payload = bytes(workload.payload_bytes)
         for node in select(workload.senders, names, f"workloads[{at}].senders", scenario.seed):
             key = stream(scenario.seed, _TIMES, at, node)
             times_us = broadcast_times(workload, key, _end_us(workload, scenario))
             lifetimes = Lifetimes(workload, stream(scenario.seed, _LIFETIME, at, node))
+            payloads = Payloads(workload, stream(scenario.seed, _PAYLOAD, at, node))
             destinations = Destinations(at, node, scenario) if is_unicast else None
-            found.append(Source(at, node, payload, times_us, lifetimes, destinations))
+            found.append(Source(at, node, times_us, payloads, lifetimes, destinations))
     return found
 
 
