@@ -44,7 +44,12 @@ lists = st.lists(integers, max_size=9) | st.lists(st.integers(0, 5), max_size=9)
 
 
 def fresh(protocol: str, relay: bool) -> Protocol:
-    params = {"relay": relay} if "relay" in registry.lookup(protocol).parameters else {"aggregate": relay}
+    known = registry.lookup(protocol).parameters
+    params: dict[str, object] = {"relay": relay} if "relay" in known else {"aggregate": relay}
+    if "stamps" in known:
+        params = {"stamps": "full" if relay else "updates"}
+    if "domains" in known:
+        params["domains"] = [["a", "b"], ["b", "c"], ["c", "d"]]
     core = registry.make(protocol, "b", MEMBERS, params)
     for peer in ("a", "c"):
         core.link_up(peer, 0)
@@ -72,6 +77,16 @@ def nearly_right(draw: random.Random, names: list[str]) -> list[object]:
         "number": draw.choice([1, 1, 2, 3, 4, 5, draw.choice(EDGES)]),
         "after": sorted(draw.randrange(5) for _ in range(draw.randrange(5))),
         "payload": b"x",
+        "domain": draw.randrange(-1, 3),
+        "to": draw.choice([1, 2, 3, draw.randrange(-1, 5)]),
+        "count": draw.choice([1, 1, 2, 3, draw.choice(EDGES)]),
+        "stamp": draw.choice(
+            [
+                [],
+                [draw.randrange(3) for _ in range(draw.choice([3, 4, 16]))],
+                [0, draw.choice([1, 2]), draw.randrange(4)],
+            ]
+        ),
     }
     return [near[name] for name in names]
 
@@ -96,7 +111,7 @@ def give(core: Protocol, peer: str, packet: Packet, now_us: int) -> None:
 def test_any_sequence_of_packets_is_survived(protocol: str, data: st.DataObject) -> None:
     core = fresh(protocol, data.draw(st.booleans()))
     names, several = fields(protocol)
-    message = st.tuples(*({"after": lists, "payload": st.binary(max_size=5)}.get(n, integers) for n in names))
+    message = st.tuples(*({"after": lists, "stamp": lists, "payload": st.binary(max_size=5)}.get(n, integers) for n in names))
     for now_us in range(data.draw(st.integers(1, 12))):
         drawn = data.draw(st.tuples(st.lists(message, max_size=4)) if several else message)
         packet = decode(protocol, list(drawn))
@@ -122,5 +137,8 @@ def test_thousands_of_nearly_right_packets(protocol: str) -> None:
                 give(core, draw.choice(["a", "c"]), packet, now_us)
                 core.check()
             if draw.random() < 0.05:
-                delivered += len(core.broadcast(b"own", now_us))
+                if registry.lookup(protocol).point_to_point:
+                    delivered += len(core.send(draw.choice(MEMBERS), b"own", now_us))
+                else:
+                    delivered += len(core.broadcast(b"own", now_us))
     assert delivered
