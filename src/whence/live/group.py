@@ -65,6 +65,12 @@ def join(
         )
     limits = limits or Limits()
     limits.check()
+    if not registry.lookup(protocol).joinable:
+        raise ParameterError(
+            f"protocol {protocol!r}",
+            "its messages go to one node each, and a joined group broadcasts",
+            "Choose a protocol that broadcasts, e.g. vector; `whence simulate` runs this one",
+        )
     registry.make(protocol, node, addresses, params)  # refuse an unknown protocol or parameter here and now
     settings = Settings(
         group=name,

@@ -43,6 +43,11 @@ class ProtocolInfo:
     point_to_point: bool = False  # its input is `send(to, ...)`, not `broadcast`; it needs a full mesh
 
     @property
+    def joinable(self) -> bool:
+        """Whether `whence.join` offers it: a joined group broadcasts."""
+        return not self.point_to_point
+
+    @property
     def parameters(self) -> dict[str, Any]:
         """The keyword parameters of `make` with their defaults."""
         return {
