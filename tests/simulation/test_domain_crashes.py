@@ -170,4 +170,6 @@ def test_a_wrong_order_is_caught(wrong: type[Host], shows: str) -> None:
         calm, *crashed = crash_everywhere(seed, wrong)
         assert calm.ok
         found += total(crashed)
+        if found[shows]:
+            break
     assert found[shows] > 0, found
