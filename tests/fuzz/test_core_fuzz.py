@@ -46,7 +46,14 @@ lists = st.lists(integers, max_size=9) | st.lists(st.integers(0, 5), max_size=9)
 
 def fresh(protocol: str, relay: bool) -> Protocol:
     known = registry.lookup(protocol).parameters
-    choice = {"relay": relay, "aggregate": relay, "deadlines": relay, "pull": "exact" if relay else "window"}
+    choice = {
+        "relay": relay,
+        "aggregate": relay,
+        "deadlines": relay,
+        "pull": "exact" if relay else "window",
+        "stamps": "full" if relay else "updates",
+        "domains": [["a", "b"], ["b", "c"], ["c", "d"]],
+    }
     params = {name: value for name, value in choice.items() if name in known}
     core = registry.make(protocol, "b", MEMBERS, params)
     for peer in ("a", "c"):
@@ -85,8 +92,18 @@ def nearly_right(draw: random.Random, names: list[str]) -> list[object]:
         "number": number,
         "after": sorted(draw.randrange(5) for _ in range(draw.randrange(5))),
         "payload": b"x",
+        "domain": draw.randrange(-1, 3),
+        "to": draw.choice([1, 2, 3, draw.randrange(-1, 5)]),
+        "count": draw.choice([1, 1, 2, 3, draw.choice(EDGES)]),
+        "stamp": draw.choice(
+            [
+                [],
+                [draw.randrange(3) for _ in range(draw.choice([3, 4, 16]))],
+                [0, draw.choice([1, 2]), draw.randrange(4)],
+            ]
+        ),
     }
-    if "stamp" in names:  # a vector over all members, in which the own entry is the number before
+    if "deadline_us" in names:  # a vector over all members, in which the own entry is the number before
         after = [draw.choice([0, 0, 1, 1, 2, draw.choice(EDGES)]) for _ in MEMBERS]
         if near["origin"] in range(4):
             after[draw.randrange(-1, 5) % 4 if draw.random() < 0.05 else near["origin"]] = max(number, 1) - 1
@@ -129,6 +146,8 @@ def test_any_sequence_of_packets_is_survived(protocol: str, data: st.DataObject)
     core = fresh(protocol, data.draw(st.booleans()))
     names, several = fields(protocol)
     strategies = {"after": lists, "left": lists, "payload": st.binary(max_size=5)}
+    if "deadline_us" not in names:
+        strategies["stamp"] = lists  # of matrix clocks; that of a deadline is a number
     message = st.tuples(*(strategies.get(name, integers) for name in names))
     for now_us in range(data.draw(st.integers(1, 12))):
         if several:
@@ -160,5 +179,8 @@ def test_thousands_of_nearly_right_packets(protocol: str) -> None:
                 give(core, draw.choice(["a", "c"]), packet, now_us)
                 core.check()
             if draw.random() < 0.05:
-                delivered += len(core.broadcast(b"own", now_us))
+                if registry.lookup(protocol).point_to_point:
+                    delivered += len(core.send(draw.choice(MEMBERS), b"own", now_us))
+                else:
+                    delivered += len(core.broadcast(b"own", now_us))
     assert delivered

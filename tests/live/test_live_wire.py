@@ -73,6 +73,10 @@ def random_packet(draw: random.Random, packet_type: type[Packet]) -> Packet:
         "after": tuple(
             integer() for _ in range(draw.choice([0, 2, 8, 15, 16, 40, 70_000][: draw.randrange(2, 8)]))
         ),
+        "domain": integer(),
+        "to": integer(),
+        "count": integer(),
+        "stamp": tuple(integer() for _ in range(draw.choice([0, 3, 9, 16, 300]))),
         "payload": draw.randbytes(draw.choice([0, 1, 64, 255, 256, 65_535, 65_536][: draw.randrange(1, 8)])),
     }
     return packet_type(**{name: values[name] for name in packet_type._fields})

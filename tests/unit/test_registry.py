@@ -37,7 +37,15 @@ def test_a_node_must_be_a_member():
 def test_our_own_misuse_raises(name):
     core = registry.make(name, "a", ["a", "b"])
     with pytest.raises(MisuseError, match="not bytes"):
-        core.broadcast("text", 0)  # type: ignore[arg-type]  # the mistake under test
+        if registry.lookup(name).point_to_point:
+            core.send("b", "text", 0)  # type: ignore[arg-type]  # the mistake under test
+        else:
+            core.broadcast("text", 0)  # type: ignore[arg-type]  # the mistake under test
     with pytest.raises(MisuseError, match="itself"):
         core.link_up("a", 0)
+    with pytest.raises(MisuseError):  # the input of the other kind of protocol
+        if registry.lookup(name).point_to_point:
+            core.broadcast(b"x", 0)
+        else:
+            core.send("b", b"x", 0)
     assert core.last == 0

@@ -42,6 +42,7 @@ COMMANDS = (
     Entry("node", RUN, "Run a live node of a group from a configuration file."),
     Entry("simulate", RUN, "Simulate a scenario and write its trace."),
     Entry("replay", RUN, "Run a recorded trace through the protocol again and compare every effect."),
+    Entry("mom", RUN, "Message-oriented middleware: plan domains of causality from traffic."),
     Entry("sweep", RUN, "Simulate a grid of scenarios on Spark, one run per task; resumable."),
     Entry("verify", JUDGE, "Judge a trace: causal order, duplicates, inventions, FIFO, completeness."),
     Entry("metrics", JUDGE, "Measure traces on Spark: latency, held time, packets, bytes, buffers."),

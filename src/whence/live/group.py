@@ -71,6 +71,12 @@ def join(
         )
     limits = limits or Limits()
     limits.check()
+    if not registry.lookup(protocol).joinable:
+        raise ParameterError(
+            f"protocol {protocol!r}",
+            "its messages go to one node each, and a joined group broadcasts",
+            "Choose a protocol that broadcasts, e.g. vector; `whence simulate` runs this one",
+        )
     params = {**registry.lookup(protocol).live, **params}
     registry.make(protocol, node, addresses, params)  # refuse an unknown protocol or parameter here and now
     transport = _choose_transport(transport, protocol, faults, len(addresses))

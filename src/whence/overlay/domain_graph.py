@@ -231,8 +231,8 @@ def _quoted(text: str) -> str:
 
 
 def root_size(count: int) -> int:
-    """The square root of a number of servers, rounded up: the paper's size of a domain."""
-    return isqrt(max(count - 1, 0)) + 1
+    """The square root of a number of servers, rounded: the paper's size of a domain."""
+    return max((isqrt(4 * count) + 1) // 2, 1)
 
 
 def flat(servers: Sequence[NodeId]) -> Groups:

@@ -54,6 +54,11 @@ class ProtocolInfo:
         return {name: value for name, value in params.items() if name not in self.local}
 
     @property
+    def joinable(self) -> bool:
+        """Whether `whence.join` offers it: a joined group broadcasts."""
+        return not self.point_to_point
+
+    @property
     def parameters(self) -> dict[str, Any]:
         """The keyword parameters of `make` with their defaults."""
         return {

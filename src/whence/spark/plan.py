@@ -11,12 +11,14 @@ from collections.abc import Sequence
 from math import inf
 
 from whence.kernels import dispatch
+from whence.protocols import registry
 from whence.sim import model
 from whence.sim.scenario import Scenario
 
 STEPS_PER_SECOND = 30_000.0
 KERNEL_STEPS_PER_SECOND = 500_000.0
 KERNEL_RUN_SECONDS = 0.02  # to set it up, and to write a trace folder
+POINT_TO_POINT_HOPS = 3.0  # of a message with one destination
 TASK_SECONDS_MAX = 2.0  # of estimated work for runs that share a task
 TASK_SECONDS_MIN = 0.2
 TASKS_PER_CORE = 4  # enough to even out wrong estimates
@@ -53,6 +55,8 @@ def _broadcasts(load: model.Workload, scenario: Scenario) -> float:
 def _packets(scenario: Scenario) -> float:
     """Packets per broadcast: one over each direction of each link, if everybody passes it on."""
     nodes, topology = scenario.nodes, scenario.topology
+    if registry.lookup(scenario.protocol).point_to_point:
+        return POINT_TO_POINT_HOPS
     if scenario.params.get("relay") is False or scenario.protocol == "vcube":  # over a tree, at the most
         return nodes
     if isinstance(topology, model.Full):

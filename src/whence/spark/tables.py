@@ -141,6 +141,8 @@ _TRAFFIC = {
     "control_bytes_per_packet": "double",
 }
 TRAFFIC = _table(_TRAFFIC)
+# How many point-to-point messages one node sent to another.
+TRAFFIC_MATRIX = _table({"run": "string", "source": "string", "to": "string", "messages": "bigint"})
 BUFFERS = _table({"run": "string", "node": "string", "held_peak": "bigint", "entries_peak": "bigint"})
 LATENCY_MEASURES = ("reception", "delivery", "held")
 SUMMARY = _table(

@@ -50,7 +50,10 @@ def pick(rows: Iterable[Row]) -> tuple[Row, Mapping[str, Any]] | None:
 def tell(row: Row, finding: Mapping[str, Any], folder: Path) -> Witness:
     """Fetch the times of the finding's events from the run's trace."""
     node, first, second = finding["node"], finding["message"], finding["other"]
-    steps = [(step["node"], step["seq"], step["message"], step["event"]) for step in finding["chain"]]
+    steps = [
+        (step["node"], step["seq"], step["message"], "deliver" if step["event"] == "deliver" else "broadcast")
+        for step in finding["chain"]
+    ]
     steps.append((node, finding["other_seq"], second, "deliver"))
     steps.append((node, finding["seq"], first, "deliver"))
     times = _times(folder, row.run, {(at, seq) for at, seq, _, _ in steps})

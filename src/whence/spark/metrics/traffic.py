@@ -5,7 +5,7 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from whence.spark.tables import EVENTS, TRAFFIC, columns_of, require
+from whence.spark.tables import EVENTS, TRAFFIC, TRAFFIC_MATRIX, columns_of, require
 from whence.trace.schema import Kind
 
 
@@ -41,4 +41,18 @@ def traffic(events: DataFrame) -> DataFrame:
         .withColumn("packets_per_broadcast", F.try_divide("packets", "broadcasts"))
         .withColumn("control_bytes_per_packet", F.try_divide("control_bytes", "packets"))
         .select(columns_of(TRAFFIC))
+    )
+
+
+def traffic_matrix(events: DataFrame) -> DataFrame:
+    """TRAFFIC_MATRIX: one row for each pair of nodes of which one sent the other point-to-point messages."""
+    require(events, EVENTS, "events")
+    begins = (
+        (F.col("kind") == Kind.BROADCAST) & (F.col("node") == F.col("origin")) & F.col("peer").isNotNull()
+    )
+    return (
+        events.where(begins)
+        .groupBy("run", F.col("node").alias("source"), F.col("peer").alias("to"))
+        .agg(F.count("*").alias("messages"))
+        .select(columns_of(TRAFFIC_MATRIX))
     )

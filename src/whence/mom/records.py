@@ -1,0 +1,108 @@
+"""What a durable server writes down, and what it asks its host to do once that is on disk.
+
+A record is one input of the server, complete: everything that follows from it is recomputed from it, because cores
+are deterministic. So one record is one atomic step, whatever it changes (clocks, queues, agents).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple, TypeAlias
+
+from whence.core.effects import Effects
+from whence.core.message import NodeId, Packet
+
+
+class Received(NamedTuple):
+    """Packet number `seq` of the link from `peer` has come."""
+
+    now_us: int
+    peer: NodeId
+    seq: int
+    packet: Packet
+
+
+class Acknowledged(NamedTuple):
+    """`peer` has packet number `seq` of the link to it on its disk."""
+
+    peer: NodeId
+    seq: int
+
+
+class Sent(NamedTuple):
+    """The application sends `payload` to one node, or to everybody (None) where the protocol broadcasts."""
+
+    now_us: int
+    to: NodeId | None
+    payload: bytes
+
+
+class Output(NamedTuple):
+    """A message that a reaction sends."""
+
+    to: NodeId
+    payload: bytes
+
+
+class Reacted(NamedTuple):
+    """The agent has reacted to the first message of QueueIN: its new state and what it sends, one step with the
+    removal of the message."""
+
+    now_us: int
+    state: bytes
+    outputs: tuple[Output, ...]
+
+
+class Linked(NamedTuple):
+    """A link to `peer` came up (or went down) for the first time, or again."""
+
+    now_us: int
+    peer: NodeId
+    is_up: bool
+
+
+class Fired(NamedTuple):
+    """A timer of the core has come due."""
+
+    now_us: int
+    key: str
+
+
+Record: TypeAlias = Received | Acknowledged | Sent | Reacted | Linked | Fired
+
+RECORDS: dict[str, type[Record]] = {
+    "received": Received,
+    "acknowledged": Acknowledged,
+    "sent": Sent,
+    "reacted": Reacted,
+    "linked": Linked,
+    "fired": Fired,
+}
+
+
+class Transmit(NamedTuple):
+    """Give packet number `seq` of the link to `peer`; again and again until it is acknowledged."""
+
+    peer: NodeId
+    seq: int
+    packet: Packet
+
+
+class Acknowledge(NamedTuple):
+    """Tell `peer` that its packet `seq` is on disk here: it may forget it."""
+
+    peer: NodeId
+    seq: int
+
+
+Release: TypeAlias = Transmit | Acknowledge
+
+
+class Step(NamedTuple):
+    """One atomic step: write `record` (None: nothing has changed), sync, and only then carry out `releases`.
+
+    `effects` is all that the core answered, in order: for the trace, and for timers, which the host keeps.
+    """
+
+    record: Record | None
+    releases: list[Release]
+    effects: Effects
