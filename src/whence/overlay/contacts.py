@@ -75,7 +75,6 @@ class Change(NamedTuple):
 
 Row = TypeVar("Row", Contact, Presence)
 Quad: TypeAlias = tuple[int, int, int, int]
-Triple: TypeAlias = tuple[int, int, int]
 
 
 class _Rows(Sequence[Row], Generic[Row]):
@@ -233,8 +232,8 @@ class ContactPlan:
 
 def make_plan(
     nodes: Iterable[str],
-    contacts: Iterable[Quad],
-    presence: Iterable[Triple] | None = None,
+    contacts: Iterable[Sequence[int]],
+    presence: Iterable[Sequence[int]] | None = None,
     stop_us: int | None = None,
 ) -> ContactPlan:
     """Put a plan in order, or raise `ContactPlanError` that names the row and the reason.
@@ -257,7 +256,7 @@ def make_plan(
             end_us = max((row[3] for row in (*met, *stays)), default=0)
     columns = _columns(((row[0], row[2], row[3]) for row in stays), 3)
     plan = ContactPlan(names, Contacts(_columns(met, 4)), Presences(columns), end_us, joined)
-    if presence is not None:
+    if presence is not None or stop_us is not None:
         _check_presence(plan)
     return plan
 
@@ -274,7 +273,7 @@ def _names(nodes: Iterable[str]) -> tuple[str, ...]:
     return names
 
 
-def _checked(rows: Iterable[Quad], what: str, count: int, stop_us: int | None) -> Iterator[Quad]:
+def _checked(rows: Iterable[Sequence[int]], what: str, count: int, stop_us: int | None) -> Iterator[Quad]:
     """The rows with the lower node first; the first impossible one raises."""
     last_us = TIME_US_MAX if stop_us is None else min(stop_us, TIME_US_MAX)
     for at, (one, other, start_us, end_us) in enumerate(rows):
@@ -316,7 +315,7 @@ def _columns(rows: Iterable[tuple[int, ...]], width: int) -> tuple[array[int], .
 class _Stays:
     """Until when a node stays, looked up by time."""
 
-    def __init__(self, presence: Iterable[Triple], count: int) -> None:
+    def __init__(self, presence: Iterable[Sequence[int]], count: int) -> None:
         self._starts: list[list[int]] = [[] for _ in range(count)]
         self._stops: list[list[int]] = [[] for _ in range(count)]
         for node, start_us, stop_us in presence:
