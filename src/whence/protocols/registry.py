@@ -11,6 +11,7 @@ from typing import Any
 from whence.core.message import NodeId, Packet
 from whence.core.protocol import Protocol
 from whence.errors import ParameterError, UnknownProtocolError
+from whence.protocols.barrier import Barrier
 from whence.protocols.fifo import Fifo
 from whence.protocols.vcube import VCube
 from whence.protocols.vector import Vector
@@ -120,5 +121,16 @@ register(
         environment="a known group where any two nodes can talk; hundreds of broadcasting nodes",
         summary="causal broadcast over one hypercube tree per source, related messages in one packet",
         any_topology=False,
+    )
+)
+register(
+    ProtocolInfo(
+        name="barrier",
+        make=Barrier,
+        packet_type=Barrier.packet_type,
+        promises=Promises(causal=True, fifo=True, no_duplicates=True, complete=True),
+        environment="a group that nobody needs to know, on any connected links; messages may have lifetimes",
+        summary="causal and Δ-causal broadcast with causal barriers",
+        lifetimes=True,
     )
 )
