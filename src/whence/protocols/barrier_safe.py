@@ -166,6 +166,16 @@ class SafeOrder(Order):
         if deadline_us < NEVER_US:
             heappush(self._fading, (deadline_us, source, number))
         effects.append(Deliver(Message(source, number, payload)))
+        if self.pending:
+            self._skip(source, number, effects)
+
+    def _skip(self, source: NodeId, number: int, effects: Effects) -> None:
+        """End what is held of `source` below `number`: a successor that ignores it is a lie or a bad clock."""
+        for key in [key for key in self.pending if key[0] == source and key[1] < number]:
+            held = self.pending.pop(key)
+            if held.at < len(held.packet.barrier):
+                self._tidy(held.packet.barrier[held.at].origin)
+            effects.append(Expire(MessageId(*key), Reason.IMPOSSIBLE))
 
     def _cover(self, source: NodeId, number: int, deadline_us: int) -> None:
         """Forget what a delivered message covers: of `source`, up to `number`, with no later deadline."""
@@ -204,7 +214,10 @@ class SafeOrder(Order):
     def _deliver_ready(self, ready: list[tuple[int, int, Key]], now_us: int, effects: Effects) -> None:
         while ready:
             turn, seq, key = heappop(ready)
-            packet = self.pending.pop(key).packet
+            held = self.pending.pop(key, None)
+            if held is None:  # skipped meanwhile
+                continue
+            packet = held.packet
             self._settle(packet, effects)
             self._release(packet, turn, seq, ready, now_us)
 
@@ -229,15 +242,15 @@ class SafeOrder(Order):
 
     def _forget(self, now_us: int) -> None:
         """Code 12 and the expiry rule: registries do not grow with what is dead."""
-        while self._forgettable and self._forgettable[0][0] < now_us:
-            until_us, source = heappop(self._forgettable)
-            if self.delivered.get(source, (0, NEVER_US))[1] == until_us and source != self.me:
-                del self.delivered[source]
         while self._fading and self._fading[0][0] + self.skew_us < now_us:
             _, source, number = heappop(self._fading)
             numbers = self.past.get(source)
             if numbers is not None and numbers.pop(number, None) is not None and not numbers:
                 del self.past[source]
+        while self._forgettable and self._forgettable[0][0] + self.skew_us < now_us:
+            until_us, source = heappop(self._forgettable)
+            if self.delivered.get(source, (0, NEVER_US))[1] == until_us and source != self.me:
+                del self.delivered[source]
 
     def _tidy(self, source: NodeId) -> None:
         """Drop outdated waiters: otherwise those for messages that never come would stay for ever."""
@@ -338,8 +351,8 @@ class SafeOrder(Order):
             self._require(self.delivered[self.me][0] == self.last, "own messages are delivered at once")
         for source, numbers in self.past.items():
             for number in numbers:
-                newest = self.delivered.get(source)
-                self._require(newest is None or newest[0] >= number, "the barrier names deliveries")
+                newest = self.delivered.get(source, (0, 0))
+                self._require(newest[0] >= number, "the barrier names what was delivered")
 
     def save(self) -> State:
         return {
