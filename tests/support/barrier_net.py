@@ -162,10 +162,10 @@ def random_run(
     offsets_us = {name: draw.randint(0, skew_us) for name in names}
     given = {"skew_us": skew_us if assumed_us is None else assumed_us, **params}
     if protocol == "oppnet":
-        given |= {"seed": seed, "setup_max_us": 20, "gap_us": draw.choice([1, 4])}
+        given |= {"seed": seed, "setup_max_us": 4, "gap_us": draw.choice([1, 3])}
         given.setdefault("capacity", draw.choice([0, 3, 6]))
     pairs = [(a, b) for a in names for b in names if a < b]
-    links = [pair for pair in pairs if draw.random() < 0.4] if protocol == "oppnet" else None
+    links = [pair for pair in pairs if draw.random() < 0.7] if protocol == "oppnet" else None
     net = Net(protocol, offsets_us, links, **given)
     timed = draw.choice(["all", "some", "none"]) if "lifetime_us" not in params else "group"
     for _ in range(draw.choice([60, 120])):

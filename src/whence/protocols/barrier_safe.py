@@ -170,7 +170,7 @@ class SafeOrder(Order):
             self._skip(source, number, effects)
 
     def _skip(self, source: NodeId, number: int, effects: Effects) -> None:
-        """End what is held of `source` below `number`: a successor that ignores it is a lie or a bad clock."""
+        """End what is held of `source` below `number`: what ignores it lies or has a bad clock."""
         for key in [key for key in self.pending if key[0] == source and key[1] < number]:
             held = self.pending.pop(key)
             if held.at < len(held.packet.barrier):

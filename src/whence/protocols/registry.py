@@ -13,6 +13,7 @@ from whence.core.protocol import Protocol
 from whence.errors import ParameterError, UnknownProtocolError
 from whence.protocols.barrier import Barrier
 from whence.protocols.fifo import Fifo
+from whence.protocols.oppnet import Oppnet
 from whence.protocols.vcube import VCube
 from whence.protocols.vector import Vector
 
@@ -131,6 +132,17 @@ register(
         promises=Promises(causal=True, fifo=True, no_duplicates=True, complete=True),
         environment="a group that nobody needs to know, on any connected links; messages may have lifetimes",
         summary="causal and Δ-causal broadcast with causal barriers",
+        lifetimes=True,
+    )
+)
+register(
+    ProtocolInfo(
+        name="oppnet",
+        make=Oppnet,
+        packet_type=Oppnet.packet_type,
+        promises=Promises(causal=True, fifo=True, no_duplicates=True, complete=False),
+        environment="an opportunistic network: nodes that meet now and then, and carry messages in between",
+        summary="causal barriers over store-carry-forward",
         lifetimes=True,
     )
 )
