@@ -4,8 +4,8 @@ The original (routes and timetables of Vannes) is not available; published are 6
 radio range of 200 m, and the figures of Table I. docs/oppnet-scenarios.md says how the rest was chosen.
 
 A line is a straight street from the hub, at the origin, to a terminus. Its buses go out and back all day,
-evenly spaced over the line's round trip: hub, way out, terminus, way back. Some are school buses, which run in
-the morning or in the afternoon only. Times are counted from 05:30.
+evenly spaced over the round trip: hub, way out, terminus, way back. Some are school buses, which run in the
+morning or in the afternoon only. Times are counted from 05:30.
 """
 
 from __future__ import annotations
