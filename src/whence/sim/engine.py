@@ -4,7 +4,9 @@ An entry is (time_us, priority, node, source, counter, data). Two entries never 
 five, so the order of a run depends on identifiers alone, never on the order of insertion:
 
     priority      source                     counter                     data
+    LINK_DOWN     the other node             -                           -
     RESTART, CRASH     -                     number of the outage        -
+    LINK_UP       the other node             -                           -
     RECEIVE       the sending node           2 x number on the link      (packet, about)
                                              (+ 1: the extra copy)
     TIMER         number of the timer        -                           its key
@@ -13,7 +15,8 @@ five, so the order of a run depends on identifiers alone, never on the order of 
     SAMPLE        -                          -                           -
 
 What a node is told at one time it is told in that order: it is up before it receives, and it has
-received before it broadcasts.
+received before it broadcasts. Links go down before a node leaves and come up after it has entered; only
+contact plans have such entries, all other links are up from the beginning.
 """
 
 from __future__ import annotations
@@ -24,6 +27,8 @@ from typing import TypeAlias
 
 from whence.core.message import Message, NodeId, Packet, Waiting
 from whence.core.protocol import Protocol as Core
+from whence.overlay.contacts import ContactPlan
+from whence.sim.contacts import plan_of
 from whence.sim.driver import About, Driver
 from whence.sim.faults import NEVER_US, plan_faults
 from whence.sim.model import Scenario, node_names
@@ -31,7 +36,7 @@ from whence.sim.network import RECEIVE, Entry, Traffic, link_specs, make_graph, 
 from whence.sim.workload import Reply, Source, responders, sources
 from whence.trace.schema import Level, Recorder
 
-RESTART, CRASH, TIMER, BROADCAST, REPLY, SAMPLE = 0, 1, 3, 4, 5, 6  # and RECEIVE = 2
+LINK_DOWN, RESTART, CRASH, LINK_UP, TIMER, BROADCAST, REPLY, SAMPLE = -1, 0, 1, 2, 4, 5, 6, 7  # RECEIVE = 3
 
 PROGRESS_STEPS = 1 << 14  # how often `progress` is told the time
 
@@ -96,7 +101,7 @@ class Engine:
                 progress(self.time_us)
         self.in_flight = sum(entry[1] == RECEIVE for entry in self._heap)
         # Timers may be left: a protocol that sends something now and then is never without one.
-        self.drained = not any(entry[1] not in (TIMER, SAMPLE) for entry in self._heap)
+        self.drained = not any(entry[1] not in (TIMER, SAMPLE, LINK_UP, LINK_DOWN) for entry in self._heap)
 
     def waiting(self) -> dict[NodeId, list[Waiting]]:
         """What each node holds back, and what it waits for; nodes that hold nothing are left out."""
@@ -104,9 +109,13 @@ class Engine:
         return {name: waiting for name, waiting in held.items() if waiting}
 
     def _begin(self) -> None:
-        for node, neighbours in enumerate(self.graph):
-            for other in neighbours:
-                self.drivers[node].link_up(self.names[other], 0)
+        contacts = plan_of(self.scenario)
+        if contacts is None:
+            for node, neighbours in enumerate(self.graph):
+                for other in neighbours:
+                    self.drivers[node].link_up(self.names[other], 0)
+        else:
+            self._plan_links(contacts)
         for number, outage in enumerate(self.plan.outages):
             heappush(self._heap, (outage.at_us, CRASH, outage.node, 0, number, outage.restart_us))
             if outage.restart_us != NEVER_US:
@@ -115,6 +124,14 @@ class Engine:
             self._schedule(source, 0)
         if self.scenario.record.sample_every_us is not None:
             heappush(self._heap, (self.scenario.record.sample_every_us, SAMPLE, 0, 0, 0, None))
+
+    def _plan_links(self, contacts: ContactPlan) -> None:
+        """Put every change of a link on the heap; instants are left out, nothing can be sent in them."""
+        for a, b, start_us, stop_us in contacts.contacts:
+            if start_us < stop_us:
+                for node, other in ((a, b), (b, a)):
+                    heappush(self._heap, (start_us, LINK_UP, node, other, 0, None))
+                    heappush(self._heap, (stop_us, LINK_DOWN, node, other, 0, None))
 
     def _schedule(self, source: Source, number: int) -> None:
         """Put a source's next broadcast on the heap, if there is one."""
@@ -142,6 +159,10 @@ class Engine:
                 self._fire(node, source, data, time_us)
             elif priority == SAMPLE:
                 self._sample(time_us)
+            elif priority == LINK_UP:
+                self.drivers[node].link_up(names[source], time_us)
+            elif priority == LINK_DOWN:
+                self.drivers[node].link_down(names[source], time_us)
             elif priority == CRASH:
                 self._up_again_us[node] = data
                 self.drivers[node].crash(time_us)
