@@ -104,3 +104,52 @@ def meet_all(
                 break  # all that follow begin later still
             count = meet(one, other, offsets, start_us, stop_us, place, slope, range_m, found, count)
     return count
+
+
+@jit
+def _near(
+    one: int, other: int, x: Array, y: Array, node: Array, step: Array, reach: float, found: Array, count: int
+) -> tuple[int, bool]:
+    """Count the pair if it is in range, and say whether all further to the right are out of it."""
+    dx, dy = x[other] - x[one], y[other] - y[one]
+    if dx * dx + dy * dy <= reach:
+        if count < found.shape[0]:
+            found[count, 0], found[count, 1] = min(node[one], node[other]), max(node[one], node[other])
+            found[count, 2] = step[one]
+        return count + 1, False
+    return count, dx > 0.0 and dx * dx > reach
+
+
+@jit
+def near_pairs(
+    first: int, bounds: Array, keys: Array, step: Array, node: Array, x: Array, y: Array, range_m: float,
+    found: Array,
+) -> tuple[int, int]:  # fmt: skip
+    """Pairs of positions of one step that are at most `range_m` apart.
+
+    Positions are sorted by band and x; band i is `bounds[i] : bounds[i + 1]` with the key `keys[i]`, and the
+    band above it in the same step, if any, has the next key. Begins at band `first` and writes rows (node,
+    node, step), lower node first, until `found` is full. Returns the band at which to go on, and how many
+    rows there are.
+    """
+    count = 0
+    reach = range_m * range_m
+    for band in range(first, keys.shape[0]):
+        before = count
+        above = band + 1 < keys.shape[0] and keys[band + 1] == keys[band] + 1
+        edge = bounds[band + 1]  # the first position of the band above that may be near enough
+        for one in range(bounds[band], bounds[band + 1]):
+            for other in range(one + 1, bounds[band + 1]):
+                count, far = _near(one, other, x, y, node, step, reach, found, count)
+                if far:
+                    break
+            if above:
+                while edge < bounds[band + 2] and x[edge] < x[one] and (x[one] - x[edge]) ** 2 > reach:
+                    edge += 1
+                for other in range(edge, bounds[band + 2]):
+                    count, far = _near(one, other, x, y, node, step, reach, found, count)
+                    if far:
+                        break
+            if count > found.shape[0]:
+                return band, before
+    return keys.shape[0], count

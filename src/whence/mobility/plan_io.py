@@ -1,8 +1,8 @@
 """Contact plans as files: Parquet, for keeping; CSV, for other tools. docs/contacts.md describes both.
 
 Parquet: one row per interval, columns `kind` ("contact" or "presence"), `a`, `b` (names; null for presence),
-`start_us`, `stop_us`; the file's metadata has under `whence.contact_plan` a JSON object with `version`, `nodes`
-(all names, in order), `stop_us` and `sha256`, which is compared when the file is read.
+`start_us`, `stop_us`; the file's metadata has under `whence.contact_plan` a JSON object with `version`,
+`nodes` (all names, in order), `stop_us` and `sha256`, which is compared when the file is read.
 
 CSV: the same columns; the names come first as rows of kind "node", and the end as a row of kind "end".
 """
