@@ -12,12 +12,13 @@ against the other.
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import DataFrame, Window
+from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
 
@@ -40,6 +41,17 @@ class Positions(NamedTuple):
     left_out: int  # rows with a null, or a coordinate that is no finite number
     first_us: int
     last_us: int
+
+
+def read_positions(spark: SparkSession, path: Path | str) -> DataFrame:
+    """POSITIONS of a Parquet file or folder; other kinds of whole numbers, names and numbers are cast."""
+    found = spark.read.parquet(f"file://{Path(path).resolve()}")
+    cast = [
+        F.col(field.name).cast(field.dataType) for field in POSITIONS.fields if field.name in found.columns
+    ]
+    table = found.select(*cast)
+    require(table, POSITIONS, "positions")
+    return table
 
 
 def look_over(positions: DataFrame) -> Positions:
@@ -84,7 +96,7 @@ def contact_intervals(
     """
     require(positions, POSITIONS, "positions")
     check_measure(range_m, step_us, gap_us)
-    steps = max((piece_us if piece_us is not None else _piece_us(positions)) // step_us, 1)
+    steps = max((piece_us if piece_us is not None else piece_us_for(look_over(positions))) // step_us, 1)
     piece = F.expr(f"time_us div {step_us * steps}")  # whole numbers: `/` would go through doubles
     schema = to_arrow_schema(INTERVALS)
 
@@ -152,8 +164,8 @@ def _usable() -> Any:
     return F.col("time_us").isNotNull() & F.col("node").isNotNull() & finite[0] & finite[1]
 
 
-def _piece_us(positions: DataFrame) -> int:
-    found = look_over(positions)
+def piece_us_for(found: Positions) -> int:
+    """How much time to give to one task."""
     pieces = max(found.rows // PIECE_ROWS, PIECES_MIN)
     return (found.last_us - found.first_us) // pieces + 1
 
