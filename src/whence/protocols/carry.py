@@ -32,8 +32,8 @@ from whence.core.message import NodeId
 from whence.core.rng import below, bits, purpose, stream
 from whence.protocols.barrier_wire import NEVER_US, BarrierPacket, Key, as_number
 
-_ORDER = purpose("carry order")
-_SETUP = purpose("carry set-up")
+ORDER = purpose("carry order")
+SETUP = purpose("carry set-up")
 
 
 class Cache:
@@ -120,9 +120,9 @@ class Contacts:
     def begin(self, peer: NodeId, now_us: int) -> None:
         """A contact begins; the smaller name draws the set-up time and says HELLO."""
         mine, theirs = purpose(self.me), purpose(peer)
-        contact = Contact(stream(self.seed, _ORDER, mine, theirs))
+        contact = Contact(stream(self.seed, ORDER, mine, theirs))
         if self.me < peer:
-            setup_us = below(stream(self.seed, _SETUP, mine, theirs), now_us, self.setup_max_us + 1)
+            setup_us = below(stream(self.seed, SETUP, mine, theirs), now_us, self.setup_max_us + 1)
             contact.hello_us = now_us + setup_us
         self.of[peer] = contact
         self.of = dict(sorted(self.of.items()))
@@ -210,7 +210,7 @@ class Contacts:
     def restore(self, saved: list[list[Any]], cache: Cache) -> None:
         """Become what `save` described."""
         for peer, hello_us, told, base_us, slot_us, known in saved:
-            contact = Contact(stream(self.seed, _ORDER, purpose(self.me), purpose(peer)))
+            contact = Contact(stream(self.seed, ORDER, purpose(self.me), purpose(peer)))
             contact.hello_us, contact.told, contact.base_us, contact.slot_us = (
                 hello_us,
                 told,
