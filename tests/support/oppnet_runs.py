@@ -17,7 +17,7 @@ from whence.trace.schema import Kind, Level
 
 
 def small_scenario(seed: int) -> Scenario:
-    """3 to 7 nodes that meet, part, enter and leave; times on a coarse grid now and then, so that things tie."""
+    """3 to 7 nodes that meet, part, enter and leave; on a coarse grid of time now and then: things tie."""
     draw = random.Random(f"oppnet {seed}")
     nodes = draw.randrange(3, 8)
     grid = draw.choice([1, 1, 100])
@@ -101,7 +101,7 @@ def by_cores(scenario: Scenario) -> dict[str, Any]:
         return core
 
     rows = Rows()
-    result = simulate(scenario, rows, make=make, level=Level.ALL, check=True)
+    result = simulate(scenario, rows, make=make, level=Level.ALL)
     discarded = {row[:2] + row[3:6] for row in rows.of(Kind.DISCARD)}
     return {
         "broadcasts": sorted((row[0], row[1], row[4]) for row in rows.of(Kind.BROADCAST)),
@@ -126,7 +126,9 @@ def by_kernel(scenario: Scenario) -> dict[str, Any]:
     oppnet.record(outcome, rows)
     names = outcome.names
     own = outcome.is_own
-    received = zip(outcome.node[~own].tolist(), outcome.received_us[~own].tolist(), outcome.message[~own], strict=True)
+    received = zip(
+        outcome.node[~own].tolist(), outcome.received_us[~own].tolist(), outcome.message[~own], strict=True
+    )
     return {
         "broadcasts": sorted((row[0], row[1], row[4]) for row in rows.of(Kind.BROADCAST)),
         "receives": sorted(
@@ -141,7 +143,10 @@ def by_kernel(scenario: Scenario) -> dict[str, Any]:
         "barriers": {
             (names[origin], number): entries
             for origin, number, entries in zip(
-                outcome.origin.tolist(), outcome.number.tolist(), outcome.barrier_entries.tolist(), strict=True
+                outcome.origin.tolist(),
+                outcome.number.tolist(),
+                outcome.barrier_entries.tolist(),
+                strict=True,
             )
         },
         "discards": outcome.duplicates + outcome.too_late,
