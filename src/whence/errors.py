@@ -86,6 +86,10 @@ class ScenarioError(DataError):
     """A scenario is malformed or impossible."""
 
 
+class ContactPlanError(DataError):
+    """A contact plan is malformed or impossible."""
+
+
 class ConfigError(DataError):
     """A configuration file is malformed or contradicts itself."""
 

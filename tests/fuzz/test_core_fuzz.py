@@ -53,6 +53,7 @@ def fresh(protocol: str, relay: bool) -> Protocol:
         "pull": "exact" if relay else "window",
         "stamps": "full" if relay else "updates",
         "domains": [["a", "b"], ["b", "c"], ["c", "d"]],
+        "capacity": 3 * relay,
     }
     params = {name: value for name, value in choice.items() if name in known}
     core = registry.make(protocol, "b", MEMBERS, params)
@@ -68,6 +69,46 @@ def decode(protocol: str, fields: list[object]) -> Packet | None:
         return decoder.decode(msgspec.msgpack.encode(fields))
     except msgspec.DecodeError:
         return None
+
+
+def draw_barrier(data: st.DataObject) -> list[object]:
+    names = st.sampled_from(["a", "b", "c", "d", "", "x" * 300]) | st.text(max_size=3)
+    deadlines = st.none() | integers
+    entries = st.lists(st.tuples(names, integers, deadlines), max_size=4)
+    return [data.draw(each) for each in (names, integers, deadlines, entries, st.binary(max_size=5))]
+
+
+def draw_oppnet(data: st.DataObject) -> list[object]:
+    ids = data.draw(st.lists(st.tuples(st.text(max_size=3), integers), max_size=4))
+    kind = data.draw(st.integers(-1, 5))
+    return [kind, ids, [draw_barrier(data) for _ in range(data.draw(st.integers(0, 2)))]]
+
+
+def near_barrier(draw: random.Random) -> list[object]:
+    """What nodes with clocks near 60 might send, or nearly."""
+
+    def deadline_us() -> int | None:
+        return draw.choice([None, draw.randrange(140), draw.randrange(140)])
+
+    entries = [(draw.choice("abcd"), draw.randrange(1, 4), deadline_us()) for _ in range(draw.randrange(4))]
+    if draw.random() < 0.9:
+        entries = sorted({entry[:2]: entry for entry in entries}.values(), key=lambda entry: entry[:2])
+    return [
+        draw.choice("aacd"),
+        draw.choice([1, 1, 2, 3, 4, 0, draw.choice(EDGES)]),
+        deadline_us(),
+        entries,
+        b"x",
+    ]
+
+
+def near_oppnet(draw: random.Random) -> list[object]:
+    kind = draw.choice([0, 1, 2, 3, 3, 3, 3])
+    ids = [(draw.choice("abcd"), draw.randrange(0, 5)) for _ in range(draw.randrange(3))]
+    return [kind, [] if kind == 3 else ids, [near_barrier(draw)] if kind == 3 else []]
+
+
+NAMED = {"barrier": (draw_barrier, near_barrier), "oppnet": (draw_oppnet, near_oppnet)}  # nodes by name
 
 
 def fields(protocol: str) -> tuple[list[str], bool]:
@@ -128,7 +169,7 @@ def give(core: Protocol, peer: str, packet: Packet, now_us: int) -> None:
     core.sizes(packet)
     for effect in core.receive(peer, packet, now_us):
         if isinstance(effect, Deliver):
-            assert effect.message.origin in MEMBERS
+            assert effect.message.origin in MEMBERS or core.name in NAMED
             assert effect.message.number >= 1
         elif isinstance(effect, Send):
             assert set(effect.to) <= {"a", "c"} - ({peer} if hasattr(core, "relay") else set())
@@ -145,12 +186,15 @@ def give(core: Protocol, peer: str, packet: Packet, now_us: int) -> None:
 def test_any_sequence_of_packets_is_survived(protocol: str, data: st.DataObject) -> None:
     core = fresh(protocol, data.draw(st.booleans()))
     names, several = fields(protocol)
+    named = NAMED.get(protocol)
     strategies = {"after": lists, "left": lists, "payload": st.binary(max_size=5)}
     if "deadline_us" not in names:
         strategies["stamp"] = lists  # of matrix clocks; that of a deadline is a number
     message = st.tuples(*(strategies.get(name, integers) for name in names))
     for now_us in range(data.draw(st.integers(1, 12))):
-        if several:
+        if named is not None:
+            drawn = named[0](data)
+        elif several:
             rest = data.draw(st.tuples(st.integers(0, 3), lists, lists, lists))
             drawn = around(protocol, data.draw(st.lists(message, max_size=4)), list(rest))
         else:
@@ -172,9 +216,12 @@ def test_thousands_of_nearly_right_packets(protocol: str) -> None:
         draw = random.Random(f"{protocol}/{seed}")
         core = fresh(protocol, seed % 2 == 0)
         for now_us in range(120):
-            messages = [nearly_right(draw, names) for _ in range(draw.randrange(1, 4) if several else 1)]
-            several_fields = around(protocol, messages, nearly_right_rest(draw))
-            packet = decode(protocol, several_fields if several else messages[0])
+            if protocol in NAMED:
+                packet = decode(protocol, NAMED[protocol][1](draw))
+            else:
+                messages = [nearly_right(draw, names) for _ in range(draw.randrange(1, 4) if several else 1)]
+                several_fields = around(protocol, messages, nearly_right_rest(draw))
+                packet = decode(protocol, several_fields if several else messages[0])
             if packet is not None:
                 give(core, draw.choice(["a", "c"]), packet, now_us)
                 core.check()

@@ -31,8 +31,10 @@ from whence.live.wire import (
     hello_frame,
 )
 from whence.protocols import registry
+from whence.protocols.barrier_wire import BarrierPacket, Entry
 from whence.protocols.deadline_wire import DeadlineMessage, DeadlinePacket
 from whence.protocols.fifo import FifoPacket
+from whence.protocols.oppnet import OppnetPacket
 from whence.protocols.vcube_wire import VCubeMessage, VCubePacket
 from whence.protocols.vector import VectorPacket
 
@@ -51,7 +53,31 @@ def reader(max_frame_bytes: int = 1000, packet_type: type[Packet] = VectorPacket
     return made
 
 
+def random_named_packet(draw: random.Random, packet_type: type[Packet]) -> Packet:
+    """Of the protocols that name nodes by texts."""
+
+    def name() -> str:
+        return "ö" * draw.choice([1, 5, 15, 16, 31, 127, 128])
+
+    def number() -> int:
+        return draw.randrange(2 ** draw.randrange(1, 63))
+
+    def deadline_us() -> int | None:
+        return draw.choice([None, number()])
+
+    if packet_type is OppnetPacket:
+        ids = tuple((name(), number()) for _ in range(draw.choice([0, 1, 15, 16, 100])))
+        messages = tuple(random_named_packet(draw, BarrierPacket) for _ in range(draw.randrange(2)))
+        return OppnetPacket(draw.randrange(4), ids, messages)
+    count = draw.choice([0, 1, 3, 15, 16, 70])
+    barrier = tuple(Entry(name(), number(), deadline_us()) for _ in range(count))
+    payload = draw.randbytes(draw.choice([0, 1, 64, 255, 256, 65_536]))
+    return BarrierPacket(name(), number(), deadline_us(), barrier, payload)
+
+
 def random_packet(draw: random.Random, packet_type: type[Packet]) -> Packet:
+    if packet_type in (BarrierPacket, OppnetPacket):
+        return random_named_packet(draw, packet_type)
     if packet_type is VCubePacket:  # a list of messages
         return VCubePacket(tuple(random_packet(draw, VCubeMessage) for _ in range(draw.randrange(1, 20))))
 

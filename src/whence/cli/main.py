@@ -44,6 +44,7 @@ COMMANDS = (
     Entry("replay", RUN, "Run a recorded trace through the protocol again and compare every effect."),
     Entry("mom", RUN, "Message-oriented middleware: plan domains of causality from traffic."),
     Entry("sweep", RUN, "Simulate a grid of scenarios on Spark, one run per task; resumable."),
+    Entry("contacts", RUN, "Make a contact plan from positions, traces, timetables or a scenario."),
     Entry("verify", JUDGE, "Judge a trace: causal order, duplicates, inventions, FIFO, completeness."),
     Entry("metrics", JUDGE, "Measure traces on Spark: latency, held time, packets, bytes, buffers."),
     Entry("trace", JUDGE, "Look into traces; import and export foreign logs."),

@@ -11,11 +11,13 @@ from typing import Any
 from whence.core.message import NodeId, Packet
 from whence.core.protocol import Protocol
 from whence.errors import ParameterError, UnknownProtocolError
+from whence.protocols.barrier import Barrier
 from whence.protocols.deadline_modes import make_odca, make_tdca
 from whence.protocols.deadline_wire import DeadlinePacket
 from whence.protocols.domains import Domains
 from whence.protocols.fifo import Fifo
 from whence.protocols.matrix import Matrix
+from whence.protocols.oppnet import Oppnet
 from whence.protocols.vcube import VCube
 from whence.protocols.vcube_variants import vcube
 from whence.protocols.vector import Vector
@@ -189,5 +191,27 @@ register(
         summary="causal point-to-point messages across domains, a matrix clock per domain",
         any_topology=False,
         point_to_point=True,
+    )
+)
+register(
+    ProtocolInfo(
+        name="barrier",
+        make=Barrier,
+        packet_type=Barrier.packet_type,
+        promises=Promises(causal=True, fifo=True, no_duplicates=True, complete=True),
+        environment="a group that nobody needs to know, on any connected links; messages may have lifetimes",
+        summary="causal and Δ-causal broadcast with causal barriers",
+        lifetimes=True,
+    )
+)
+register(
+    ProtocolInfo(
+        name="oppnet",
+        make=Oppnet,
+        packet_type=Oppnet.packet_type,
+        promises=Promises(causal=True, fifo=True, no_duplicates=True, complete=False),
+        environment="an opportunistic network: nodes that meet now and then, and carry messages in between",
+        summary="causal barriers over store-carry-forward",
+        lifetimes=True,
     )
 )

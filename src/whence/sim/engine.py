@@ -4,7 +4,9 @@ An entry is (time_us, priority, node, source, counter, data). Two entries never 
 five, so the order of a run depends on identifiers alone, never on the order of insertion:
 
     priority      source                     counter                     data
+    LINK_DOWN     the other node             -                           -
     RESTART, CRASH     -                     number of the outage        -
+    LINK_UP       the other node             -                           -
     RECEIVE       the sending node           2 x number on the link      (packet, about)
                                              (+ 1: the extra copy;
                                              + 2^40: on the control path)
@@ -14,7 +16,8 @@ five, so the order of a run depends on identifiers alone, never on the order of 
     SAMPLE        -                          -                           -
 
 What a node is told at one time it is told in that order: it is up before it receives, and it has
-received before it broadcasts.
+received before it broadcasts. Links go down before a node leaves and come up after it has entered; only
+contact plans have such entries, all other links are up from the beginning.
 """
 
 from __future__ import annotations
@@ -25,6 +28,8 @@ from typing import TypeAlias
 
 from whence.core.message import Message, NodeId, Packet, Waiting
 from whence.core.protocol import Protocol as Core
+from whence.overlay.contacts import ContactPlan
+from whence.sim.contacts import plan_of
 from whence.sim.driver import About, Driver
 from whence.sim.faults import NEVER_US, plan_faults
 from whence.sim.model import Scenario, node_names
@@ -32,7 +37,7 @@ from whence.sim.network import RECEIVE, Entry, Traffic, link_specs, make_graph, 
 from whence.sim.workload import Reply, Source, responders, sources
 from whence.trace.schema import Level, Recorder
 
-RESTART, CRASH, TIMER, BROADCAST, REPLY, SAMPLE = 0, 1, 3, 4, 5, 6  # and RECEIVE = 2
+LINK_DOWN, RESTART, CRASH, LINK_UP, TIMER, BROADCAST, REPLY, SAMPLE = -1, 0, 1, 2, 4, 5, 6, 7  # RECEIVE = 3
 
 PROGRESS_STEPS = 1 << 14  # how often `progress` is told the time
 
@@ -111,7 +116,7 @@ class Engine:
         self.in_flight = sum(map(self._has_message, self._heap))
         # Timers may be left, and packets without a message: a protocol that sends something now and
         # then is never without them.
-        ongoing = (TIMER, SAMPLE, RECEIVE)
+        ongoing = (TIMER, SAMPLE, RECEIVE, LINK_UP, LINK_DOWN)
         self.drained = not self.in_flight and all(entry[1] in ongoing for entry in self._heap)
 
     def _has_message(self, entry: Entry) -> bool:
@@ -126,9 +131,13 @@ class Engine:
         return {name: waiting for name, waiting in held.items() if waiting}
 
     def _begin(self) -> None:
-        for node, neighbours in enumerate(self.graph):
-            for other in neighbours:
-                self.drivers[node].link_up(self.names[other], 0)
+        contacts = plan_of(self.scenario)
+        if contacts is None:
+            for node, neighbours in enumerate(self.graph):
+                for other in neighbours:
+                    self.drivers[node].link_up(self.names[other], 0)
+        else:
+            self._plan_links(contacts)
         for number, outage in enumerate(self.plan.outages):
             heappush(self._heap, (outage.at_us, CRASH, outage.node, 0, number, outage.restart_us))
             if outage.restart_us != NEVER_US:
@@ -137,6 +146,14 @@ class Engine:
             self._schedule(source, 0)
         if self.scenario.record.sample_every_us is not None:
             heappush(self._heap, (self.scenario.record.sample_every_us, SAMPLE, 0, 0, 0, None))
+
+    def _plan_links(self, contacts: ContactPlan) -> None:
+        """Put every change of a link on the heap; instants are left out, nothing can be sent in them."""
+        for a, b, start_us, stop_us in contacts.contacts:
+            if start_us < stop_us:
+                for node, other in ((a, b), (b, a)):
+                    heappush(self._heap, (start_us, LINK_UP, node, other, 0, None))
+                    heappush(self._heap, (stop_us, LINK_DOWN, node, other, 0, None))
 
     def _schedule(self, source: Source, number: int) -> None:
         """Put a source's next broadcast on the heap, if there is one."""
@@ -166,6 +183,10 @@ class Engine:
                 self._sample(time_us)
             elif self._up_again_us.get(node) == NEVER_US:
                 continue  # it has stopped itself since the outage was planned
+            elif priority == LINK_UP:
+                self.drivers[node].link_up(names[source], time_us)
+            elif priority == LINK_DOWN:
+                self.drivers[node].link_down(names[source], time_us)
             elif priority == CRASH:
                 self._up_again_us[node] = data
                 self.drivers[node].crash(time_us)

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from whence.core.message import NodeId
 from whence.core.rng import below, bits, purpose, shuffled, stream
+from whence.sim.contacts import plan_of
 from whence.sim.distributions import sampler
 from whence.sim.model import (
     Crash,
@@ -116,6 +117,8 @@ class FaultPlan:
     splits: list[Split] = field(default_factory=list)
     slow: dict[int, list[Slowness]] = field(default_factory=dict)
     clocks: dict[int, Clock] = field(default_factory=dict)
+    # With a contact plan: for each pair that ever meets, the times in between.
+    apart: dict[tuple[int, int], list[tuple[int, int]]] = field(default_factory=dict)
 
     def down(self, node: int) -> Windows:
         """When a node is down."""
@@ -123,9 +126,10 @@ class FaultPlan:
 
     def separated(self, one: int, other: int) -> Windows:
         """When nothing passes between two nodes."""
-        return Windows(
+        splits = [
             (split.start_us, split.stop_us) for split in self.splits if split.group[one] != split.group[other]
-        )
+        ]
+        return Windows(splits + self.apart.get((min(one, other), max(one, other)), []))
 
 
 def plan_faults(scenario: Scenario) -> FaultPlan:
@@ -156,8 +160,43 @@ def plan_faults(scenario: Scenario) -> FaultPlan:
                 _plan_skew(plan, fault, names, where, scenario.seed, at)
     for at, crashes in drawn_crashes:
         _plan_drawn_crashes(plan, crashes, names, f"faults[{at}]", scenario.seed, at)
+    _plan_contacts(plan, scenario)
     plan.outages.sort()
     return plan
+
+
+def _plan_contacts(plan: FaultPlan, scenario: Scenario) -> None:
+    """A node that is away is down; nothing passes between two that are not in contact."""
+    contacts = plan_of(scenario)
+    if contacts is None:
+        return
+    stays: list[list[tuple[int, int]]] = [[] for _ in range(scenario.nodes)]
+    for node, start_us, stop_us in contacts.presence:
+        stays[node].append((start_us, stop_us))
+    for node, intervals in enumerate(stays):
+        gone = _between(intervals, contacts.stop_us)
+        if gone and any(outage.node == node for outage in plan.outages):
+            raise scenario_error(
+                "faults", f"n{node} is crashed, and the contact plan takes it away", "Use one of the two"
+            )
+        plan.outages += [Outage(at_us, node, back_us) for at_us, back_us in gone]
+    met: dict[tuple[int, int], list[tuple[int, int]]] = {}
+    for a, b, start_us, stop_us in contacts.contacts:
+        if start_us < stop_us:
+            met.setdefault((a, b), []).append((start_us, stop_us))
+    plan.apart = {pair: _between(intervals, None) for pair, intervals in met.items()}
+
+
+def _between(intervals: list[tuple[int, int]], end_us: int | None) -> list[tuple[int, int]]:
+    """The gaps before, between and after ordered intervals; none after one that lasts to the plan's end."""
+    gaps, last_us = [], 0
+    for start_us, stop_us in intervals:
+        if start_us > last_us:
+            gaps.append((last_us, start_us))
+        last_us = stop_us
+    if last_us != end_us:
+        gaps.append((last_us, NEVER_US))
+    return gaps
 
 
 def _check_interval(start_us: int, stop_us: int | None, where: str, name: str = "stop_us") -> None:

@@ -60,7 +60,22 @@ class Hypercube(Tagged, frozen=True, kw_only=True, tag="hypercube"):
     rooted: bool = False
 
 
-Topology: TypeAlias = Full | Ring | Grid | Random | Hypercube
+class Contacts(Tagged, frozen=True, kw_only=True, tag="contacts"):
+    """Links that come and go as a contact plan says, and nodes that enter and leave.
+
+    The plan is read from `file`, made by `generator`, or written out in `rows`. Node n0 is the plan's first.
+    """
+
+    file: str | None = None
+    format: str = "plan"  # of the file: what `whence contacts` writes, or another format that it reads
+    generator: Literal["walkers", "buses"] | None = None
+    options: dict[str, Any] = field(default_factory=dict)  # of the generator
+    seed: Annotated[int, Meta(ge=0, le=SEED_MAX)] | None = None  # of the generator; None: the scenario's
+    rows: list[tuple[int, int, int, int]] | None = None  # (node, node, start_us, stop_us)
+    presence: list[tuple[int, int, int]] | None = None  # with rows: (node, start_us, stop_us)
+
+
+Topology: TypeAlias = Full | Ring | Grid | Random | Hypercube | Contacts
 
 
 # Links
@@ -119,6 +134,7 @@ class Periodic(Tagged, frozen=True, kw_only=True, tag="periodic"):
     start_us: Micros = 0
     stop_us: Micros | None = None
     jitter_us: Micros = 0
+    from_entry: bool = False  # contacts: start_us and interval_us count from each time that the sender enters
 
 
 class Poisson(Tagged, frozen=True, kw_only=True, tag="poisson"):

@@ -24,9 +24,21 @@ from whence.core.rng import chance, purpose, stream
 from whence.errors import InvariantError
 from whence.overlay import graphs, hypercube
 from whence.overlay.graphs import Graph
+from whence.sim.contacts import meetings, plan_of
 from whence.sim.distributions import Distribution, Draw, sampler
 from whence.sim.faults import NEVER_US, FaultPlan, Slowness, Windows
-from whence.sim.model import Full, Grid, Hypercube, Link, Override, Random, Ring, Scenario, node_names
+from whence.sim.model import (
+    Contacts,
+    Full,
+    Grid,
+    Hypercube,
+    Link,
+    Override,
+    Random,
+    Ring,
+    Scenario,
+    node_names,
+)
 from whence.sim.selection import scenario_error, select
 
 # (time_us, priority, node, source, counter, data): no two share the first five, so ties break on
@@ -35,7 +47,7 @@ Entry: TypeAlias = tuple[int, int, int, int, int, Any]
 Parcel: TypeAlias = tuple[Any, ...]  # what travels: the network does not look inside
 Outlet: TypeAlias = Callable[[tuple[NodeId, ...], Parcel, int, int], None]
 
-RECEIVE = 2  # the priority of an arrival among things of the same time; see engine.py
+RECEIVE = 3  # the priority of an arrival among things of the same time; see engine.py
 
 _DELAY = purpose("link delay")
 _LOSS = purpose("link loss")
@@ -58,7 +70,7 @@ class Traffic:
 
 
 def make_graph(scenario: Scenario) -> Graph:
-    """Who is linked to whom."""
+    """Who is linked to whom, at any time."""
     match scenario.topology:
         case Full():
             return graphs.full(scenario.nodes)
@@ -70,6 +82,8 @@ def make_graph(scenario: Scenario) -> Graph:
             return hypercube.complete(scenario.nodes).links(root=0 if rooted else None)
         case Random(degree=degree):
             return graphs.random_regular(scenario.nodes, degree, stream(scenario.seed, _TOPOLOGY))
+        case Contacts():
+            return meetings(plan_of(scenario), scenario.nodes)
 
 
 def link_specs(scenario: Scenario, graph: Graph) -> dict[tuple[int, int], Link]:
@@ -115,7 +129,7 @@ def make_outlets(
     seed = stream(scenario.seed, _CONTROL) if control else scenario.seed
     first = CONTROL_COUNTER if control else 0
     draws: dict[Distribution, Draw] = {}  # links share one function per distribution
-    separable = bool(plan.splits)
+    separable = bool(plan.splits or plan.apart)
     down = [plan.down(node) for node in range(scenario.nodes)] if plan.outages else None
     outlets: list[Outlet] = []
     for source, neighbours in enumerate(graph):

@@ -17,7 +17,7 @@ from whence.core.protocol import Protocol as Core
 from whence.protocols import registry
 from whence.sim.engine import Engine, Make, Progress
 from whence.sim.faults import NEVER_US, plan_faults
-from whence.sim.model import Full, Scenario, node_names
+from whence.sim.model import Contacts, Full, Scenario, node_names
 from whence.sim.network import link_specs
 from whence.sim.scenario import checked, run_id, to_dict
 from whence.trace.schema import Level, Manifest, PromisesMade, Recorder
@@ -228,12 +228,17 @@ def loses_nothing(engine: Engine) -> bool:
 
     That is so if every node that crashes comes back, every partition heals, and every packet that a
     core sends arrives at last: each link either retransmits, or neither loses by chance nor stands
-    in the way of a partition or a crash. Flooding may survive more than that, but it is not
-    promised. A protocol that does not relay reaches only the neighbours of the origin.
+    in the way of a partition or a crash; and if messages have no lifetimes. Flooding may survive more
+    than that, but it is not promised. A protocol that does not relay reaches only the neighbours of
+    the origin.
     """
     scenario, plan = engine.scenario, engine.plan
     if engine.drivers[0].core.renews:
         return False  # it repairs in time, and nobody knows whether the run was long enough for that
+    if scenario.params.get("lifetime_us") or any(each.lifetime is not None for each in scenario.workloads):
+        return False  # what has died on its way is nowhere
+    if isinstance(scenario.topology, Contacts):
+        return False
     if any(outage.restart_us == NEVER_US for outage in plan.outages):
         return False
     if any(split.stop_us == NEVER_US for split in plan.splits):

@@ -14,10 +14,12 @@ from msgspec import Struct
 from whence.overlay.graphs import regular_problem
 from whence.protocols import registry
 from whence.sim import distributions
+from whence.sim.contacts import plan_of
 from whence.sim.distributions import Distribution, Tagged
 from whence.sim.faults import plan_faults
 from whence.sim.model import (
     Burst,
+    Contacts,
     Full,
     Grid,
     Hypercube,
@@ -90,6 +92,8 @@ def _check_topology(scenario: Scenario) -> None:
     if not registry.lookup(scenario.protocol).any_topology:
         _check_tree_links(scenario)
     match scenario.topology:
+        case Contacts():
+            _check_contacts(scenario)
         case Full() if nodes * (nodes - 1) > LINKS_MAX:
             raise scenario_error(
                 "topology", f"a full mesh of {nodes} nodes has {nodes * (nodes - 1)} links", "Use random"
@@ -107,6 +111,18 @@ def _check_topology(scenario: Scenario) -> None:
         case Grid(columns=int(columns)) if columns > nodes:
             raise scenario_error(
                 "topology.columns", f"{nodes} nodes do not fill one row of {columns}", f"Use at most {nodes}"
+            )
+
+
+def _check_contacts(scenario: Scenario) -> None:
+    plan_of(scenario)  # refuses a plan that cannot be read, or that has other nodes
+    again = {f"overrides[{at}]": each.retransmit_us for at, each in enumerate(scenario.overrides)}
+    for where, retransmit_us in {"link": scenario.link.retransmit_us, **again}.items():
+        if retransmit_us is not None:
+            raise scenario_error(
+                f"{where}.retransmit_us",
+                "a contact that ends takes what is in flight with it",
+                "Leave it out",
             )
 
 
@@ -179,6 +195,8 @@ def _check_workloads(scenario: Scenario) -> None:
                 f"{where}.lifetime", f"protocol {scenario.protocol!r} knows no lifetimes", "Leave it out"
             )
         match workload:
+            case Periodic(from_entry=True) if not isinstance(scenario.topology, Contacts):
+                raise scenario_error(f"{where}.from_entry", "nobody enters", "Use it with topology contacts")
             case Periodic(jitter_us=jitter, interval_us=interval) if jitter > interval:
                 raise scenario_error(
                     f"{where}.jitter_us", f"{jitter} is above the interval of {interval}", "Use less"

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from whence.core.rng import below, chance, purpose, stream
 from whence.protocols import registry
+from whence.sim.contacts import plan_of
 from whence.sim.distributions import Draw, Exponential, sampler
 from whence.sim.model import Burst, Periodic, Poisson, Replies, Scenario, Window, Workload, node_names
 from whence.sim.selection import select
@@ -17,6 +18,7 @@ _REPLY = purpose("workload reply")
 _LIFETIME = purpose("workload lifetime")
 _TO = purpose("workload destination")
 _PAYLOAD = purpose("workload payload")
+_STAY = purpose("workload stay")
 
 ORIGIN = "origin"  # as the destination of a reply: whom it answers
 
@@ -92,13 +94,20 @@ def sources(scenario: Scenario) -> list[Source]:
     """Everything that broadcasts by itself."""
     names = node_names(scenario.nodes)
     is_unicast = registry.lookup(scenario.protocol).point_to_point
+    stays: list[list[tuple[int, int]]] = [[] for _ in names]
+    plan = plan_of(scenario)
+    for node, start_us, stop_us in () if plan is None else plan.presence:
+        stays[node].append((start_us, stop_us))
     found = []
     for at, workload in enumerate(scenario.workloads):
         if isinstance(workload, Replies):
             continue
         for node in select(workload.senders, names, f"workloads[{at}].senders", scenario.seed):
             key = stream(scenario.seed, _TIMES, at, node)
-            times_us = broadcast_times(workload, key, _end_us(workload, scenario))
+            if isinstance(workload, Periodic) and workload.from_entry:
+                times_us = _since_entry(workload, key, _end_us(workload, scenario), stays[node])
+            else:
+                times_us = broadcast_times(workload, key, _end_us(workload, scenario))
             lifetimes = Lifetimes(workload, stream(scenario.seed, _LIFETIME, at, node))
             payloads = Payloads(workload, stream(scenario.seed, _PAYLOAD, at, node))
             destinations = Destinations(at, node, scenario) if is_unicast else None
@@ -128,6 +137,15 @@ def broadcast_times(workload: Workload, key: int, end_us: int) -> Iterator[int]:
         if time_us >= end_us:
             return
         yield time_us
+
+
+def _since_entry(workload: Periodic, key: int, end_us: int, stays: list[tuple[int, int]]) -> Iterator[int]:
+    """As `broadcast_times`, beginning again whenever the sender enters; `count` is per stay."""
+    for enters_us, leaves_us in stays:
+        for time_us in _periodic(workload, stream(key, _STAY, enters_us)):
+            if enters_us + time_us >= min(leaves_us, end_us):
+                break
+            yield enters_us + time_us
 
 
 def _numbers(count: int | None) -> Iterator[int]:

@@ -154,6 +154,9 @@ SUMMARY = _table(
     }
     | {"held_share": "double", "held_peak_max": "bigint", "entries_peak_max": "bigint"}
 )
+# Where a node is at a time, in metres; and when two nodes (two names), or one node with itself, are there.
+POSITIONS = _table({"time_us": "bigint", "node": "string", "x": "double", "y": "double"})
+INTERVALS = _table({"a": "string", "b": "string", "start_us": "bigint", "stop_us": "bigint"})
 # One run judged by the verifier. `report_json` is the whole RunReport; if the rows are no trace, it is null
 # and `error` says why.
 VERDICTS = _table({"run": "string", "ok": "boolean", "report_json": "string", "error": "string"})

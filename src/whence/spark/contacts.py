@@ -1,0 +1,187 @@
+"""Positions to contacts on Spark: who was within range of whom, and from when to when.
+
+    intervals = contact_intervals(positions, 50.0, step_us=1_000_000)
+    plan = collect_plan(intervals)
+
+POSITIONS are cut into pieces of time. Each piece is one group: its positions are bucketed in a grid, a numba
+kernel finds the pairs in range (`whence.mobility.sampled`, which says what a contact is), and each pair's
+steps are joined into intervals within the piece. What goes on over the border of pieces is joined in SQL, as
+islands between gaps. `intervals_by_join` says the same in DataFrame operations alone; the tests hold one
+against the other.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import DataFrame, SparkSession, Window
+from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import to_arrow_schema
+
+from whence.errors import ContactPlanError
+from whence.mobility.reading import in_order
+from whence.mobility.sampled import check_measure, intervals, plan_of
+from whence.overlay.contacts import ContactPlan
+from whence.spark.tables import INTERVALS, POSITIONS, columns_of, require
+
+PIECE_ROWS = 500_000  # positions in a piece: some seconds of work, some 100 MB
+
+
+PIECES_MIN = 16  # so that a few cores have something to do
+
+
+class Positions(NamedTuple):
+    """What a table of positions holds."""
+
+    rows: int
+    left_out: int  # rows with a null, or a coordinate that is no finite number
+    first_us: int
+    last_us: int
+
+
+def read_positions(spark: SparkSession, path: Path | str) -> DataFrame:
+    """POSITIONS of a Parquet file or folder; other kinds of whole numbers, names and numbers are cast."""
+    found = spark.read.parquet(f"file://{Path(path).resolve()}")
+    cast = [
+        F.col(field.name).cast(field.dataType) for field in POSITIONS.fields if field.name in found.columns
+    ]
+    table = found.select(*cast)
+    require(table, POSITIONS, "positions")
+    return table
+
+
+def look_over(positions: DataFrame) -> Positions:
+    """Count the positions and find the span of time that they cover."""
+    require(positions, POSITIONS, "positions")
+    usable = _usable()
+    row = positions.agg(
+        F.count(F.lit(1)).alias("rows"),
+        F.count(F.when(usable, 1)).alias("usable"),
+        F.min(F.when(usable, F.col("time_us"))).alias("first"),
+        F.max(F.when(usable, F.col("time_us"))).alias("last"),
+    ).collect()[0]
+    if row.usable and row.first < 0:
+        raise ContactPlanError("positions", f"the time {row.first} us is negative", "Count from 0 or 1970")
+    return Positions(row.rows, row.rows - row.usable, row.first or 0, row.last or 0)
+
+
+def find_step_us(positions: DataFrame) -> int:
+    """The least time between two different times in the table."""
+    require(positions, POSITIONS, "positions")
+    # All times go to one task, but only once each: a day in seconds is 86,400 rows.
+    before = F.lag("time_us").over(Window.orderBy("time_us"))
+    times = positions.where(_usable()).select("time_us").distinct()
+    least = times.select((F.col("time_us") - before).alias("step")).agg(F.min("step").alias("step")).collect()
+    if least[0].step is None:
+        raise ContactPlanError("positions", "there are not two different times", "Give the step")
+    return int(least[0].step)
+
+
+def contact_intervals(
+    positions: DataFrame,
+    range_m: float,
+    *,
+    step_us: int,
+    gap_us: int | None = None,
+    piece_us: int | None = None,
+) -> DataFrame:
+    """INTERVALS of contact and presence; `whence.mobility.sampled` says what step and gap mean.
+
+    `piece_us` is how much time one task takes; by default so much that it has PIECE_ROWS positions, for which
+    the table is counted first.
+    """
+    require(positions, POSITIONS, "positions")
+    check_measure(range_m, step_us, gap_us)
+    steps = max((piece_us if piece_us is not None else piece_us_for(look_over(positions))) // step_us, 1)
+    piece = F.expr(f"time_us div {step_us * steps}")  # whole numbers: `/` would go through doubles
+    schema = to_arrow_schema(INTERVALS)
+
+    def work(rows: pa.Table) -> pa.Table:
+        return _intervals_of(rows, range_m, step_us, gap_us, schema)
+
+    usable = positions.where(_usable()).select(*POSITIONS.names, piece.alias("piece"))
+    return join_islands(usable.groupBy("piece").applyInArrow(work, INTERVALS), step_us, gap_us)
+
+
+def join_islands(parts: DataFrame, step_us: int, gap_us: int | None) -> DataFrame:
+    """INTERVALS in which those of one pair that are at most a gap apart are one."""
+    slack_us = 0 if gap_us is None else gap_us - step_us
+    pair = Window.partitionBy("a", "b").orderBy("start_us")
+    fresh = F.coalesce(F.col("start_us") - F.lag("stop_us").over(pair) > slack_us, F.lit(True))
+    marked = parts.withColumn("fresh", fresh.cast("int"))
+    numbered = marked.withColumn("island", F.sum("fresh").over(pair))
+    grouped = numbered.groupBy("a", "b", "island")
+    return grouped.agg(F.min("start_us").alias("start_us"), F.max("stop_us").alias("stop_us")).select(
+        columns_of(INTERVALS)
+    )
+
+
+def intervals_by_join(
+    positions: DataFrame, range_m: float, *, step_us: int, gap_us: int | None = None
+) -> DataFrame:
+    """The same as `contact_intervals` by a self-join on cells of a grid: slower, and without a kernel."""
+    require(positions, POSITIONS, "positions")
+    check_measure(range_m, step_us, gap_us)
+    start = F.expr(f"time_us div {step_us} * {step_us}").alias("start_us")
+    latest = F.max(F.struct("time_us", "x", "y")).alias("latest")
+    seen = positions.where(_usable()).groupBy("node", start).agg(latest)
+    cells = seen.select("node", "start_us", "latest.x", "latest.y").select(
+        "*", *(F.floor(F.col(axis) / F.lit(range_m * (1 + 1e-9))).alias(f"c{axis}") for axis in ("x", "y"))
+    )
+    around = F.array(
+        *(F.struct(F.lit(i).alias("i"), F.lit(j).alias("j")) for i in (-1, 0, 1) for j in (-1, 0, 1))
+    )
+    moved = cells.withColumn("to", F.explode(around)).select(
+        F.col("node").alias("a"), "start_us", F.col("x").alias("ax"), F.col("y").alias("ay"),
+        (F.col("cx") + F.col("to.i")).alias("cx"), (F.col("cy") + F.col("to.j")).alias("cy"),
+    )  # fmt: skip
+    dx, dy = F.col("x") - F.col("ax"), F.col("y") - F.col("ay")
+    met = moved.join(cells, ["start_us", "cx", "cy"]).where(
+        (F.col("a") <= F.col("node")) & (dx * dx + dy * dy <= F.lit(range_m * range_m))
+    )
+    stop = (F.col("start_us") + F.lit(step_us)).alias("stop_us")
+    return join_islands(met.select("a", F.col("node").alias("b"), "start_us", stop), step_us, gap_us)
+
+
+def collect_plan(found: DataFrame) -> ContactPlan:
+    """The plan of INTERVALS, here in this process; its time 0 is the first start."""
+    require(found, INTERVALS, "intervals")
+    table: pa.Table = found.toArrow()
+    every = pc.unique(table.column("a")).to_pylist()  # also those that meet nobody: they are present
+    names = sorted(map(str, every), key=in_order)
+    index = pa.array(names, pa.string())
+    ends = [pc.index_in(table.column(each), index).to_numpy() for each in ("a", "b")]
+    times = [table.column(each).to_numpy() for each in ("start_us", "stop_us")]
+    return plan_of(names, np.column_stack([*ends, *times]).astype(np.int64))
+
+
+def _usable() -> Any:
+    finite = [F.col(axis).between(-1e12, 1e12) for axis in ("x", "y")]  # NaN is greater than all numbers here
+    return F.col("time_us").isNotNull() & F.col("node").isNotNull() & finite[0] & finite[1]
+
+
+def piece_us_for(found: Positions) -> int:
+    """How much time to give to one task."""
+    pieces = max(found.rows // PIECE_ROWS, PIECES_MIN)
+    return (found.last_us - found.first_us) // pieces + 1
+
+
+def _intervals_of(
+    rows: pa.Table, range_m: float, step_us: int, gap_us: int | None, schema: pa.Schema
+) -> pa.Table:
+    """INTERVALS of one piece of time."""
+    nodes = rows.column("node").combine_chunks().dictionary_encode()
+    names = np.array(nodes.dictionary.to_pylist(), dtype=object)
+    # Codes in the order of names, so that the lower code is the name that comes first.
+    order = np.argsort(names)
+    code = np.empty(order.size, dtype=np.int64)
+    code[order] = np.arange(order.size)
+    time_us, x, y = (rows.column(name).to_numpy() for name in ("time_us", "x", "y"))
+    found = intervals(time_us, code[nodes.indices.to_numpy()], x, y, range_m, step_us, gap_us)
+    ordered = pa.array(names[order], pa.string())
+    ends = [ordered.take(found[:, each]) for each in (0, 1)]
+    return pa.Table.from_arrays([*ends, pa.array(found[:, 2]), pa.array(found[:, 3])], schema=schema)

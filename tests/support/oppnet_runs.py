@@ -1,0 +1,160 @@
+"""Small oppnet scenarios, drawn; and the same run by cores and by the kernel, in comparable form."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from typing import Any
+
+from support.simulating import Rows
+from whence.core.protocol import Protocol
+from whence.kernels import oppnet
+from whence.protocols.oppnet import Oppnet
+from whence.sim.model import Scenario, node_names
+from whence.sim.run import simulate
+from whence.sim.scenario import from_dict
+from whence.trace.schema import Kind, Level
+
+
+def small_scenario(seed: int) -> Scenario:
+    """3 to 7 nodes that meet, part, enter and leave; on a coarse grid of time now and then: things tie."""
+    draw = random.Random(f"oppnet {seed}")
+    nodes = draw.randrange(3, 8)
+    grid = draw.choice([1, 1, 100])
+    end_us = 40_000
+
+    def time_us(low: int, high: int) -> int:
+        return draw.randrange(low, high) // grid * grid
+
+    presence = []
+    for node in range(nodes):
+        if draw.random() < 0.6:
+            presence.append((node, 0, end_us))
+            continue
+        enters_us = time_us(0, 20_000)
+        leaves_us = time_us(enters_us + 5_000, end_us)
+        presence.append((node, enters_us, leaves_us))
+        if leaves_us + 2_000 < 30_000 and draw.random() < 0.5:
+            presence.append((node, leaves_us + 2_000, time_us(leaves_us + 3_000, end_us)))
+    rows = []
+    for _ in range(draw.choice([6, 15, 30])):
+        one, other = draw.sample(presence, 2)
+        start_us, stop_us = max(one[1], other[1]), min(one[2], other[2])
+        if one[0] != other[0] and stop_us - start_us > 500:
+            begins_us = time_us(start_us, stop_us)
+            begins_us = max(begins_us, start_us)
+            rows.append((one[0], other[0], begins_us, min(begins_us + time_us(200, 9_000), stop_us)))
+    mode = draw.choice(["safe", "published"])
+    params: dict[str, Any] = {"mode": mode, "seed": seed, "gap_us": draw.choice([50, 100, 400])}
+    params["setup_max_us"] = draw.choice([0, 300, 1_000])
+    lifetime_us = draw.choice([None, 800, 2_000, 6_000])
+    if lifetime_us is not None:
+        params["lifetime_us"] = lifetime_us
+    faults = []
+    if draw.random() < 0.4:
+        skew_us = draw.choice([200, 1_000])
+        faults = [
+            {"kind": "skew", "nodes": name, "offset_us": draw.randrange(1, skew_us)}
+            for name in node_names(nodes)
+            if draw.random() < 0.7
+        ]
+        if mode == "safe":
+            params["skew_us"] = skew_us
+    interval_us = draw.choice([300, 1_000, 3_000])
+    return from_dict(
+        {
+            "nodes": nodes,
+            "protocol": "oppnet",
+            "seed": seed,
+            "params": params,
+            "topology": {"kind": "contacts", "rows": rows, "presence": presence},
+            "link": {"delay": {"kind": "constant", "value_us": draw.choice([1, 20, 100])}},
+            "workloads": [
+                {
+                    "kind": "periodic",
+                    "interval_us": interval_us,
+                    "start_us": draw.randrange(100),
+                    "from_entry": draw.random() < 0.5,
+                    "jitter_us": draw.choice([0, 200]),
+                }
+            ],
+            "faults": faults,
+            "stop": {"duration_us": end_us, "drain": draw.random() < 0.5, "drain_max_us": 10_000},
+        }
+    )
+
+
+def by_cores(scenario: Scenario) -> dict[str, Any]:
+    """Each node's receives, deliveries and expiries in order, and the size of every barrier."""
+    barriers: dict[tuple[str, int], int] = {}
+
+    def make(me: str, members: Sequence[str]) -> Protocol:
+        core = Oppnet(me, members, **scenario.params)
+        broadcast = core.order.broadcast
+
+        def noted(*given: Any) -> Any:
+            packet = broadcast(*given)
+            barriers[me, packet.number] = len(packet.barrier)
+            return packet
+
+        core.order.broadcast = noted  # type: ignore[method-assign]  # only to look at what it makes
+        return core
+
+    rows = Rows()
+    result = simulate(scenario, rows, make=make, level=Level.ALL)
+    discarded = {row[:2] + row[3:6] for row in rows.of(Kind.DISCARD)}
+    return {
+        "broadcasts": sorted((row[0], row[1], row[4]) for row in rows.of(Kind.BROADCAST)),
+        "receives": sorted(
+            (row[0], row[1], row[3], row[4])
+            for row in rows.of(Kind.RECEIVE)
+            if row[3] is not None and row[:2] + row[3:6] not in discarded
+        ),
+        "ends": _by_node(
+            (row[0], row[1], str(row[2]), row[3], row[4])
+            for row in rows.rows
+            if row[2] in (Kind.DELIVER, Kind.EXPIRE)
+        ),
+        "barriers": barriers,
+        "discards": sum(result.discards.values()),
+    }
+
+
+def by_kernel(scenario: Scenario) -> dict[str, Any]:
+    outcome = oppnet.from_scenario(scenario)
+    rows = Rows()
+    oppnet.record(outcome, rows)
+    names = outcome.names
+    own = outcome.is_own
+    received = zip(
+        outcome.node[~own].tolist(), outcome.received_us[~own].tolist(), outcome.message[~own], strict=True
+    )
+    return {
+        "broadcasts": sorted((row[0], row[1], row[4]) for row in rows.of(Kind.BROADCAST)),
+        "receives": sorted(
+            (names[node], time_us, names[outcome.origin[message]], int(outcome.number[message]))
+            for node, time_us, message in received
+        ),
+        "ends": _by_node(
+            (row[0], row[1], str(row[2]), row[3], row[4])
+            for row in rows.rows
+            if row[2] in (Kind.DELIVER, Kind.EXPIRE)
+        ),
+        "barriers": {
+            (names[origin], number): entries
+            for origin, number, entries in zip(
+                outcome.origin.tolist(),
+                outcome.number.tolist(),
+                outcome.barrier_entries.tolist(),
+                strict=True,
+            )
+        },
+        "discards": outcome.duplicates + outcome.too_late,
+    }
+
+
+def _by_node(rows: Any) -> dict[str, list[Any]]:
+    found: dict[str, list[Any]] = {}
+    for row in rows:
+        found.setdefault(row[0], []).append(row[1:])
+    return found
