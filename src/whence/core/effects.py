@@ -22,6 +22,8 @@ class Reason(StrEnum):
     IMPOSSIBLE = "impossible dependency"
     TOO_FAR_AHEAD = "too far ahead"
     NOT_A_NEIGHBOUR = "not a neighbour"
+    STALE = "stale attempt"  # control of an attempt to open a link that is over, or that was never made
+    NO_ROUTE = "no route"  # a routed packet whose next hop is not a safe link
 
 
 class Send(NamedTuple):
@@ -50,6 +52,12 @@ class CancelTimer(NamedTuple):
     key: str
 
 
+class CloseLink(NamedTuple):
+    """Close the link to `peer`, which the core has forgotten already: the other end is told `link_down`."""
+
+    peer: NodeId
+
+
 class Discard(NamedTuple):
     """A packet ends here. `id` is None when the packet does not even name a message."""
 
@@ -58,5 +66,5 @@ class Discard(NamedTuple):
     reason: Reason
 
 
-Effect: TypeAlias = Send | Deliver | SetTimer | CancelTimer | Discard
+Effect: TypeAlias = Send | Deliver | SetTimer | CancelTimer | CloseLink | Discard
 Effects: TypeAlias = list[Effect]
