@@ -45,6 +45,7 @@ class Net:
         # Ways in which a host can be wrong, for mutants
         self.control_overtakes = False
         self.control_survives_close = False
+        self.second_contact = False
         self.ghosts_arrive = self.draw.random() < 0.5
 
     # Processes
@@ -69,6 +70,10 @@ class Net:
 
     def ask(self, joiner: str, contact: str) -> None:
         self.connect(joiner, contact)
+        if self.second_contact:
+            others = [each for each in self.members() if not self.is_linked(joiner, each)]
+            if others:
+                self.connect(joiner, self.draw.choice(others))
         self.do(joiner, lambda core: core.join(contact, self.now_us))
 
     def crash(self, name: str) -> None:
@@ -185,7 +190,7 @@ class Net:
         if not was_in and sender in core.in_view and not self.cores[sender].is_joined:
             self.took_in[to, sender] = self.before[to] | self.taken(to)
         if core.is_joined and not was_joined:
-            self.before[to] = self.took_in[sender, to]
+            self.before[to] = self.took_in.get((sender, to), set())
 
     def busy(self) -> list[tuple[str, str]]:
         return [pair for pair, queue in self.wire.items() if queue and pair[1] in self.alive]

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from support.prc_net import Net
+from support.prc_net import FIN, Net
+from whence.protocols.prc_wire import MESSAGE, RHO
 
 
 class Schedule:
@@ -28,6 +29,8 @@ class Schedule:
         if crashes:
             self.actions.append((self.crash, 1))
         self.actions.append((self.haunt, 3))
+        if net.control_survives_close:
+            self.actions += [(self.hang_up_under_control, 60), (self.broadcast, 5), (self.open, 20)]
 
     def run(self, steps: int) -> None:
         acts = [act for act, _ in self.actions]
@@ -117,6 +120,16 @@ class Schedule:
                 if not self._is_bridge_in_making(pair):
                     one, other = self.draw.sample(pair, 2)
                     net.hang_up(one, other, tell=True)
+
+    def hang_up_under_control(self) -> None:
+        """Just where it hurts: under the last word of a handshake that has messages before it."""
+        net = self.net
+        for one, other in sorted(net.up):
+            kinds = [packet.kind for packet in net.wire.get((one, other), ()) if packet is not FIN]
+            if RHO in kinds and MESSAGE in kinds[: kinds.index(RHO)] and other in net.alive:
+                if net.stays_connected(without_link=(min(one, other), max(one, other))):
+                    net.hang_up(one, other, tell=True)
+                    return
 
     def _is_bridge_in_making(self, pair: tuple[str, str]) -> bool:
         """A link between two members that is safe at one end only may be the last one of a joiner."""

@@ -242,5 +242,9 @@ class LinkMemory(Protocol):
         control += binary_header_bytes(len(payload))
         return Sizes(control + len(payload), control)
 
+    def expecting(self) -> int:
+        """Entries in E: copies that are still to come."""
+        return sum(map(len, self.expected.values()))
+
     def entries(self) -> int:
-        return sum(map(len, self.expected.values())) + len(self.unechoed)
+        return self.expecting() + len(self.unechoed)

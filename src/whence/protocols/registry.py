@@ -12,6 +12,8 @@ from whence.core.message import NodeId, Packet
 from whence.core.protocol import Protocol
 from whence.errors import ParameterError, UnknownProtocolError
 from whence.protocols.fifo import Fifo
+from whence.protocols.link_memory import LinkMemory
+from whence.protocols.prc import Prc
 from whence.protocols.vcube import VCube
 from whence.protocols.vector import Vector
 
@@ -37,6 +39,8 @@ class ProtocolInfo:
     environment: str  # the world it is made for, in a few words
     summary: str
     any_topology: bool = True  # False: it needs the links of a full mesh or of a hypercube
+    fifo_links: bool = False  # True: it needs links that keep the order and bring everything just once
+    live: bool = True  # False: whence.join refuses it (see `environment`)
 
     @property
     def parameters(self) -> dict[str, Any]:
@@ -119,5 +123,29 @@ register(
         environment="a known group where any two nodes can talk; hundreds of broadcasting nodes",
         summary="causal broadcast over one hypercube tree per source, related messages in one packet",
         any_topology=False,
+    )
+)
+register(
+    ProtocolInfo(
+        name="link_memory",
+        make=LinkMemory,
+        packet_type=LinkMemory.packet_type,
+        promises=Promises(causal=True, fifo=True, no_duplicates=True, complete=True),
+        environment="static FIFO links; simulation only",
+        summary="causal broadcast that forgets a message with its last copy (paper 003, Algorithm 1)",
+        fifo_links=True,
+        live=False,
+    )
+)
+register(
+    ProtocolInfo(
+        name="prc",
+        make=Prc,
+        packet_type=Prc.packet_type,
+        promises=Promises(causal=True, fifo=True, no_duplicates=True, complete=True),
+        environment="large groups without a list of members, whose links change all the time; simulation only",
+        summary="link memory over links that open and close while messages flow (paper 003, Algorithm 2)",
+        fifo_links=True,
+        live=False,
     )
 )

@@ -315,6 +315,9 @@ class _Replay:
     def cancel_timer(self, node: int, key: str) -> None:
         """The trace says which timers came due."""
 
+    def close_link(self, node: int, peer: NodeId, time_us: int) -> None:
+        """The trace says which links went down."""
+
 
 def _parcels(sender: NodeId, receiver: NodeId, row: Event) -> Parcels:
     return sender, receiver, row.origin, row.number, row.total_bytes, row.control_bytes, row.detail
