@@ -207,7 +207,7 @@ class DynamicEngine:
 
     def _introduce(self, contact: int, joiner: int, time_us: int) -> None:
         """The contact has the processes that it names name the joiner."""
-        for node in self.views[contact].introductions(self._safe_at(contact)):
+        for node in self.views[contact].introductions(self._safe_between(contact)):
             self.views[node].take([joiner])
             self.pairs.add(node, joiner)
             self._open(node, contact, joiner, time_us)
@@ -216,7 +216,7 @@ class DynamicEngine:
         if node in self.gone:
             return
         self._schedule_shuffle(node, number + 1)
-        partner = self.views[node].partner(self._safe_at(node))
+        partner = self.views[node].partner(self._safe_between(node))
         if partner is None:
             return
         key = stream(self.experiment.seed, SHUFFLER, node)
@@ -267,6 +267,11 @@ class DynamicEngine:
     def _safe_at(self, node: int) -> Callable[[int], bool]:
         core, names = self.core(node), self.names
         return lambda other: core.is_safe_with(names[other])
+
+    def _safe_between(self, node: int) -> Callable[[int], bool]:
+        """Whoever is to open a link through us must be able to send to us already: a joiner is not, at first."""
+        core, names = self.core(node), self.names
+        return lambda other: core.is_safe_with(names[other]) and self.core(other).is_safe_with(names[node])
 
     def _connect(self, one: int, other: int, time_us: int) -> None:
         self._counter += 1
