@@ -30,6 +30,8 @@ class Reason(StrEnum):
     GONE = "declared faulty"  # the sender, or this node itself, is out of the group
     NOT_JOINED = "not joined yet"
     LEFT = "left the group"
+    STALE = "stale attempt"  # control of an attempt to open a link that is over, or that was never made
+    NO_ROUTE = "no route"  # a routed packet whose next hop is not a safe link
 
 
 class Send(NamedTuple):
@@ -56,6 +58,12 @@ class CancelTimer(NamedTuple):
     """Forget the timer of that key, if there is one."""
 
     key: str
+
+
+class CloseLink(NamedTuple):
+    """Close the link to `peer`, which the core has forgotten already: the other end is told `link_down`."""
+
+    peer: NodeId
 
 
 class Discard(NamedTuple):
@@ -93,5 +101,5 @@ class Stop(NamedTuple):
     reason: Reason
 
 
-Effect: TypeAlias = Send | Deliver | SetTimer | CancelTimer | Discard | Expire | CountOn | Stop
+Effect: TypeAlias = Send | Deliver | SetTimer | CancelTimer | Discard | Expire | CloseLink | CountOn | Stop
 Effects: TypeAlias = list[Effect]

@@ -32,3 +32,13 @@ def binary_header_bytes(length: int) -> int:
     if length < 0x100:
         return 2
     return 3 if length < 0x10000 else 5
+
+
+def text_bytes(text: str) -> int:
+    """Bytes of a string, its header included."""
+    length = len(text.encode())
+    if length < 32:
+        return 1 + length
+    if length < 0x100:
+        return 2 + length
+    return (3 if length < 0x10000 else 5) + length

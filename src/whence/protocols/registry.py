@@ -16,8 +16,10 @@ from whence.protocols.deadline_modes import make_odca, make_tdca
 from whence.protocols.deadline_wire import DeadlinePacket
 from whence.protocols.domains import Domains
 from whence.protocols.fifo import Fifo
+from whence.protocols.link_memory import LinkMemory
 from whence.protocols.matrix import Matrix
 from whence.protocols.oppnet import Oppnet
+from whence.protocols.prc import Prc
 from whence.protocols.vcube import VCube
 from whence.protocols.vcube_variants import vcube
 from whence.protocols.vector import Vector
@@ -47,8 +49,12 @@ class ProtocolInfo:
     lifetimes: bool = False  # a message may have a lifetime (`broadcast_within`)
     datagrams: bool = False  # made for links that lose, duplicate and reorder
     any_topology: bool = True  # False: it needs the links of a full mesh or of a hypercube
+    fifo_links: bool = False  # True: it needs links that keep the order and bring everything just once
     point_to_point: bool = False  # its input is `send(to, ...)`, not `broadcast`; it needs a full mesh
-    live: Mapping[str, Any] = field(default_factory=dict)  # what a live node sets unless it is told otherwise
+    live: bool = True  # False: whence.join refuses it (see `environment`)
+    live_defaults: Mapping[str, Any] = field(
+        default_factory=dict
+    )  # what a live node sets unless told otherwise
     local: frozenset[str] = frozenset()  # parameters on which the members need not agree
 
     def shared(self, params: Mapping[str, Any]) -> dict[str, Any]:
@@ -58,7 +64,7 @@ class ProtocolInfo:
     @property
     def joinable(self) -> bool:
         """Whether `whence.join` offers it: a joined group broadcasts."""
-        return not self.point_to_point
+        return self.live and not self.point_to_point
 
     @property
     def parameters(self) -> dict[str, Any]:
@@ -141,7 +147,7 @@ register(
         environment="a known group where any two nodes can talk; hundreds of broadcasting nodes",
         summary="causal broadcast over one hypercube tree per source, related messages in one packet",
         any_topology=False,
-        live={"detect": True},
+        live_defaults={"detect": True},
         local=frozenset({"joins"}),
     )
 )
@@ -213,5 +219,29 @@ register(
         environment="an opportunistic network: nodes that meet now and then, and carry messages in between",
         summary="causal barriers over store-carry-forward",
         lifetimes=True,
+    )
+)
+register(
+    ProtocolInfo(
+        name="link_memory",
+        make=LinkMemory,
+        packet_type=LinkMemory.packet_type,
+        promises=Promises(causal=True, fifo=True, no_duplicates=True, complete=True),
+        environment="static FIFO links; simulation only",
+        summary="causal broadcast that forgets a message with its last copy (paper 003, Algorithm 1)",
+        fifo_links=True,
+        live=False,
+    )
+)
+register(
+    ProtocolInfo(
+        name="prc",
+        make=Prc,
+        packet_type=Prc.packet_type,
+        promises=Promises(causal=True, fifo=True, no_duplicates=True, complete=True),
+        environment="large groups without a list of members, whose links change all the time; simulation only",
+        summary="link memory over links that open and close while messages flow (paper 003, Algorithm 2)",
+        fifo_links=True,
+        live=False,
     )
 )

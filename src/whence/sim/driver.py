@@ -12,7 +12,17 @@ from typing import NamedTuple, Protocol
 
 import msgspec
 
-from whence.core.effects import CancelTimer, Deliver, Discard, Effects, Expire, Send, SetTimer, Stop
+from whence.core.effects import (
+    CancelTimer,
+    CloseLink,
+    Deliver,
+    Discard,
+    Effects,
+    Expire,
+    Send,
+    SetTimer,
+    Stop,
+)
 from whence.core.message import Message, NodeId, Packet
 from whence.core.protocol import Protocol as Core
 from whence.sim.faults import Clock
@@ -52,6 +62,9 @@ class Host(Protocol):
 
     def stop(self, node: int, time_us: int) -> None:
         """The node takes no part any more."""
+
+    def close_link(self, node: int, peer: NodeId, time_us: int) -> None:
+        """The node has closed its link to `peer`."""
 
 
 class Driver:
@@ -146,6 +159,10 @@ class Driver:
             self._event(self.name, time_us, Kind.TIMER, None, 0, None, 0, 0, key)
         self._carry_out(self.core.timer(key, self._now(time_us)), time_us)
 
+    def tell(self, say: Callable[[int], Effects], time_us: int) -> None:
+        """Something that only this protocol understands, such as what its overlay decides."""
+        self._carry_out(say(self._now(time_us)), time_us)
+
     def crash(self, time_us: int) -> None:
         """The node stops; what its core had is on its disk, as any codec can carry it."""
         self._saved = msgspec.msgpack.encode(self.core.save())
@@ -200,6 +217,8 @@ class Driver:
                 clock = self._clock
                 due_us = effect.at_us if clock is None else clock.true(effect.at_us)
                 self._host.set_timer(self.index, effect.key, max(due_us, time_us))
+            elif isinstance(effect, CloseLink):
+                self._host.close_link(self.index, effect.peer, time_us)
             elif isinstance(effect, CancelTimer):
                 self._host.cancel_timer(self.index, effect.key)
             elif isinstance(effect, Stop):

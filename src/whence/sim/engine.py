@@ -28,6 +28,7 @@ from typing import TypeAlias
 
 from whence.core.message import Message, NodeId, Packet, Waiting
 from whence.core.protocol import Protocol as Core
+from whence.errors import InvariantError
 from whence.overlay.contacts import ContactPlan
 from whence.sim.contacts import plan_of
 from whence.sim.driver import About, Driver
@@ -278,6 +279,10 @@ class Engine:
     def cancel_timer(self, node: int, key: str) -> None:
         """Forget a timer; its entry on the heap finds out when it comes due."""
         self._timers.pop((node, key), None)
+
+    def close_link(self, node: int, peer: NodeId, time_us: int) -> None:
+        """The graph of this engine is static: sim/dynamic.py has links that close."""
+        raise InvariantError(f"protocol core of {self.names[node]}", f"it closes its static link to {peer!r}")
 
 
 def _nobody(*_values: object) -> None:

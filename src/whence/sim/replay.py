@@ -323,6 +323,9 @@ class _Replay:
     def stop(self, node: int, time_us: int) -> None:
         """The trace says when a node went down."""
 
+    def close_link(self, node: int, peer: NodeId, time_us: int) -> None:
+        """The trace says which links went down."""
+
 
 def _parcels(sender: NodeId, receiver: NodeId, row: Event) -> Parcels:
     return sender, receiver, row.origin, row.number, row.total_bytes, row.control_bytes, row.detail

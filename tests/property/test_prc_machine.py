@@ -1,0 +1,125 @@
+"""PRC under any order of events: links that open, close and break, joins, crashes and broadcasts at random.
+
+Judged from the recorded deliveries by `whence.verify`, and by sets of what every survivor must have (prc_net.py).
+"""
+
+from __future__ import annotations
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import settings
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from support.prc_net import Net
+from support.prc_schedule import Schedule, one_run
+
+
+class PrcMachine(RuleBasedStateMachine):
+    """Hypothesis chooses what happens next; which process it happens to comes from its seed."""
+
+    @initialize(
+        seed=st.integers(0, 10**6),
+        timeout_us=st.sampled_from([40, 600, 100_000]),
+        own_after_echo=st.booleans(),
+    )
+    def start(self, seed: int, timeout_us: int, own_after_echo: bool) -> None:
+        self.net = Net(seed, timeout_us=timeout_us, own_after_echo=own_after_echo)
+        self.net.found()
+        self.schedule = Schedule(self.net)
+
+    def after(self) -> None:
+        self.net.fire()
+        self.schedule.rejoin()
+
+    @rule(times=st.integers(1, 12))
+    def arrive(self, times: int) -> None:
+        for _ in range(times):
+            self.schedule.arrive()
+            self.after()
+
+    @rule()
+    def broadcast(self) -> None:
+        self.schedule.broadcast()
+
+    @rule()
+    def open(self) -> None:
+        self.schedule.open()
+        self.after()
+
+    @rule()
+    def open_again(self) -> None:
+        self.schedule.open_again()
+
+    @rule()
+    def close(self) -> None:
+        self.schedule.close()
+        self.after()
+
+    @rule()
+    def hang_up(self) -> None:
+        self.schedule.hang_up()
+        self.after()
+
+    @rule()
+    def crash(self) -> None:
+        self.schedule.crash()
+        self.after()
+
+    @rule()
+    def join(self) -> None:
+        self.schedule.join()
+
+    @rule()
+    def haunt(self) -> None:
+        self.schedule.haunt()
+
+    @rule()
+    def wait(self) -> None:
+        self.schedule.wait()
+        self.after()
+
+    @rule(pick=st.integers(0))
+    def restart_from_saved_state(self, pick: int) -> None:
+        name = self.net.alive[pick % len(self.net.alive)]
+        state = self.net.cores[name].save()
+        fresh = self.net.make(name, [name], **self.net.params)
+        fresh.restore(state)
+        assert fresh.save() == state
+        self.net.cores[name] = fresh
+
+    @invariant()
+    def nobody_has_a_message_twice(self) -> None:
+        if hasattr(self, "net"):
+            for ids in self.net.delivered.values():
+                assert len(ids) == len(set(ids))
+
+    def teardown(self) -> None:
+        if hasattr(self, "net"):
+            for _ in range(20):
+                self.net.settle()
+                self.schedule.rejoin()
+            assert self.net.problems() == set()
+
+
+def test_machine():
+    case = PrcMachine.TestCase
+    case.settings = settings(max_examples=60, stateful_step_count=60, deadline=None)
+    case("runTest").runTest()
+
+
+@pytest.mark.parametrize("part", range(3))
+def test_three_hundred_random_schedules(part):
+    opened = 0
+    for seed in range(part * 100, part * 100 + 100):
+        net = one_run(seed)
+        assert net.problems() == set(), seed
+        opened += len(net.safe_pairs())
+    assert opened > 300
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("part", range(10))
+def test_ten_thousand_random_schedules(part):
+    for seed in range(1_000 * (part + 1), 1_000 * (part + 2)):
+        net = one_run(seed)
+        assert net.problems() == set(), seed
