@@ -16,10 +16,11 @@ SEEDS = range(150)
 
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("mixed", [False, True])
-def test_every_row_ends_once_and_none_the_wrong_way_round(policy: str, mixed: bool) -> None:
+@pytest.mark.parametrize("told", [False, True])
+def test_every_row_ends_once_and_none_the_wrong_way_round(policy: str, mixed: bool, told: bool) -> None:
     seen: Counter[str] = Counter()
     for seed in SEEDS:
-        arrivals = stream(seed, mixed=mixed)
+        arrivals = stream(seed, mixed=mixed, told=told, delay_us=180)
         endings = run(arrivals, policy)
         assert Counter(end.payload for end in endings) == Counter(row.payload for row in arrivals)
         assert [end.position for end in endings if end.position] == list(

@@ -37,7 +37,9 @@ def stream(
                 knows[source][need] = max(us, knows[source].get(need, 0))
         deadline_us = made_us + life_us
         needs = dict(knows[source])
-        made.append(Arrival(f"r{at}", made_us, life_us, dict(needs) if told else dict.fromkeys(needs), f"r{at}"))
+        made.append(
+            Arrival(f"r{at}", made_us, life_us, dict(needs) if told else dict.fromkeys(needs), f"r{at}")
+        )
         kept = {need: us for need, us in needs.items() if told and us > deadline_us}
         knows[source] = kept | {f"r{at}": deadline_us}
     arrivals = []

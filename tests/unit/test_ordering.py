@@ -38,7 +38,9 @@ def test_a_missing_predecessor_and_the_policy(policy: str, position: int | None)
     assert order.next_deadline_us is None
     # What came too late is told from what came twice.
     outcomes = [end.outcome for id_ in "aab" for end in order.offer(row(id_, 150))]
-    assert outcomes == (["late", "duplicate", "duplicate"] if policy == "emit" else ["in order", "duplicate", "duplicate"])
+    assert outcomes == (
+        ["late", "duplicate", "duplicate"] if policy == "emit" else ["in order", "duplicate", "duplicate"]
+    )
 
 
 def test_who_waits_longer_goes_on_when_the_predecessor_is_given_up() -> None:
@@ -109,7 +111,11 @@ def test_emit_gives_out_what_waits_in_the_past_first() -> None:
 def test_what_a_late_row_needed_is_late_too() -> None:
     """c went without b; then b comes and says that it needs a: a stands before c, so it is late as well."""
     endings = run([row("c", 0, "b"), row("b", 200, "a"), row("a", 201)])
-    assert brief(endings) == [("c", "predecessor expired", ["b"], 1), ("b", "late", [], None), ("a", "late", [], None)]
+    assert brief(endings) == [
+        ("c", "predecessor expired", ["b"], 1),
+        ("b", "late", [], None),
+        ("a", "late", [], None),
+    ]
 
 
 @pytest.mark.parametrize("policy", ["emit", "drop"])
@@ -125,7 +131,9 @@ def test_ids_are_forgotten_and_no_id_is_no_duplicate() -> None:
     assert order.forgotten_us == 150
     assert order.offer(row("a", 150))[0].outcome == "duplicate"
     assert order.offer(row("a", 151))[0].outcome == "in order"
-    assert [end.outcome for end in order.offer(row(None, 151)) + order.offer(row(None, 151))] == ["in order"] * 2
+    assert [end.outcome for end in order.offer(row(None, 151)) + order.offer(row(None, 151))] == [
+        "in order"
+    ] * 2
 
 
 def test_a_long_chain_needs_no_recursion() -> None:

@@ -49,6 +49,7 @@ from whence.spark.ordering_state import (
     Memory,
     Policy,
     Waiting,
+    past_of,
     split,
 )
 
@@ -196,12 +197,17 @@ class CausalOrder:
         self._out.append(Ending(row.payload, LATE, [], None))
         if row.id is None:
             return
-        needs, _ = self._sift_row(row)
-        if self._memory.is_passed(row.id):
-            # A row that depends on it may have been given out: then also after all that it needs.
+        needs, missing = self._sift_row(row)
+        if self._memory.is_missed(row.id) and row.id in self._state.jumped:
+            # A row that depends on it was given out: so it went ahead of all that this one needs, too.
+            self._state.jumped.update(missing)
             for need in needs:
-                self._give_up(need)
+                self._overtake(need)
+            needs = {}
         self._memory.leave(row.id, row.at_us + row.lifetime_us, needs)
+        for place, waiting in self._state.waiting.items() if needs else ():
+            if row.id in waiting.missing:  # it had given this one up, and now learns what was behind it
+                self._await(place, {need: us for need, us in needs.items() if need != waiting.id})
         self._wake(row.id, 0, -1, needs)
         self._drain()
 
@@ -266,6 +272,7 @@ class CausalOrder:
         state.position += 1
         outcome = PREDECESSOR_EXPIRED if row.missing else outcome
         self._out.append(Ending(row.payload, outcome, row.missing, state.position))
+        state.jumped.update(row.missing)
         if row.id is not None:
             self._place_of.pop(row.id, None)
             self._memory.place(row.id, row.deadline_us)
@@ -337,18 +344,24 @@ class CausalOrder:
             self._drain()
 
     def _give_up(self, need: str) -> None:
-        """A need will not be placed: it has not come, or it waits and comes too late, with its past."""
+        """A need has not come in time."""
+        deadline_us = self._state.needs.pop(need, self._state.now_us)
+        self._wake(need, 0, -1, self._miss(need, deadline_us))
+
+    def _overtake(self, need: str) -> None:
+        """A row that stands behind a need was given out: the need is late, with all of its past."""
         place = self._place_of.get(need)
         if place is None:
-            deadline_us = self._state.needs.pop(need, self._state.now_us)
-            self._wake(need, 0, -1, self._miss(need, deadline_us))
+            self._state.jumped.add(need)
+            self._give_up(need)
             return
-        for each in self._past_of(place):
+        for each in past_of(place, self._state.waiting, self._place_of):
             absent = [id_ for id_ in self._state.waiting[each].needs if id_ not in self._place_of]
             row = self._unlink(each)
             self._out.append(Ending(row.payload, LATE, [], None))
+            self._state.jumped.update(row.missing)
             for id_ in absent:
-                self._give_up(id_)
+                self._overtake(id_)
             if row.id is not None:
                 self._memory.leave(row.id, row.deadline_us, {})
                 self._wake(row.id, 0, -1, {})
@@ -384,7 +397,7 @@ class CausalOrder:
 
     def _force(self, place: int) -> None:
         """Rule 4, `emit`: give out what waits in the row's past, each after its own past, then the row."""
-        for each in self._past_of(place):
+        for each in past_of(place, self._state.waiting, self._place_of):
             if each not in self._state.waiting:
                 continue
             row = self._unlink(each)
@@ -394,21 +407,3 @@ class CausalOrder:
                 if need not in self._place_of:  # if it waits, the two depend on each other
                     self._give_up(need)
             self._wake(row.id, 0, -1)
-
-    def _past_of(self, place: int) -> list[int]:
-        """The waiting rows before a row, and itself: predecessors first, without recursion."""
-        order: list[int] = []
-        seen = {place}
-        path = [(place, iter(list(self._state.waiting[place].needs)))] if place in self._state.waiting else []
-        while path:
-            here, needs = path[-1]
-            for need in needs:
-                before = self._place_of.get(need)
-                if before is not None and before not in seen:
-                    seen.add(before)
-                    path.append((before, iter(list(self._state.waiting[before].needs))))
-                    break
-            else:
-                order.append(here)
-                path.pop()
-        return order

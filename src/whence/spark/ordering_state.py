@@ -67,6 +67,7 @@ class State(msgspec.Struct, array_like=True):
     placed: dict[str, int] = {}  # id -> when to forget it
     gone: dict[str, Gone] = {}
     missed: dict[str, int] = {}  # given up without having been seen -> when to forget it
+    jumped: set[str] = set()  # those of `missed` without which a row was given out
     frontier: dict[str, int] = {}  # vector clocks only: origin -> newest number that nobody waits for
 
 
@@ -138,6 +139,7 @@ class Memory:
         state, now_us = self.state, self.state.now_us
         state.placed = {id_: us for id_, us in state.placed.items() if us >= now_us}
         state.missed = {id_: us for id_, us in state.missed.items() if us >= now_us}
+        state.jumped.intersection_update(state.missed)
         state.gone = {id_: gone for id_, gone in state.gone.items() if gone.forget_us >= now_us}
 
     def forgotten_us(self) -> int:
@@ -156,3 +158,22 @@ def split(id_: str) -> tuple[str, int]:
     """The origin and number of a vector clock's event."""
     origin, _, number = id_.rpartition(":")
     return origin, int(number)
+
+
+def past_of(place: int, waiting: Mapping[int, Waiting], place_of: Mapping[str, int]) -> list[int]:
+    """The waiting rows before a row, and itself: predecessors first, without recursion."""
+    order: list[int] = []
+    seen = {place}
+    path = [(place, iter(tuple(waiting[place].needs)))] if place in waiting else []
+    while path:
+        here, needs = path[-1]
+        for need in needs:
+            before = place_of.get(need)
+            if before is not None and before not in seen:
+                seen.add(before)
+                path.append((before, iter(tuple(waiting[before].needs))))
+                break
+        else:
+            order.append(here)
+            path.pop()
+    return order
