@@ -1,15 +1,7 @@
 """Causal order of rows that name their predecessors: what stream and sort have in common, without Spark.
 
 One `CausalOrder` orders the rows of one key. It reads no clock: time is what the rows and the caller say.
-Every row that is offered ends exactly once, as one `Ending`:
-
-| outcome | the row | position |
-|---|---|---|
-| in order | came after all its predecessors | yes |
-| waited | came before a predecessor, and was held back until all were there | yes |
-| predecessor expired | goes without some predecessors; `missing` names them | unless dropped |
-| late | came when its time was over, or after a row that depends on it was given out | no |
-| duplicate | has the id of a row that is waiting or has ended | no |
+Every row that is offered ends exactly once, as one `Ending` (`ordering_state.py` lists the outcomes).
 
 The rules, from the Δ-causal order of paper 001 with the repairs F5, F8 and F9 of its `safe` mode:
 
@@ -49,6 +41,7 @@ from whence.spark.ordering_state import (
     Memory,
     Policy,
     Waiting,
+    check_state,
     past_of,
     split,
 )
@@ -98,16 +91,16 @@ class CausalOrder:
     def offer(self, row: Arrival) -> list[Ending]:
         """Take a row; the endings that it brings about, in order. Its time moves the clock, never back."""
         state = self._state
-        if state.began_us is None:
-            state.began_us = row.at_us
         self._advance(row.at_us)
+        if state.epoch_us is None or self.is_idle:
+            state.epoch_us, state.position = row.at_us, 0
         state.arrivals += 1
         if state.arrivals % _FORGET_EVERY == 0:
             self._memory.forget()
         state.horizon_us = max(state.horizon_us, row.lifetime_us)
         id_, memory = row.id, self._memory
         if id_ is not None and (id_ in self._place_of or memory.is_placed(id_) or memory.gone(id_)):
-            self._out.append(Ending(row.payload, DUPLICATE, [], None))
+            self._out.append(self._ending(row.payload, DUPLICATE))
         elif row.at_us + row.lifetime_us < state.now_us or (id_ is not None and memory.is_passed(id_)):
             self._refuse(row)
         else:
@@ -137,9 +130,14 @@ class CausalOrder:
         return self._deadlines[0][0] if self._deadlines else None
 
     @property
-    def began_us(self) -> int | None:
-        """The time of the first row."""
-        return self._state.began_us
+    def now_us(self) -> int:
+        """The newest time that was seen."""
+        return self._state.now_us
+
+    @property
+    def horizon_us(self) -> int:
+        """The largest lifetime so far."""
+        return self._state.horizon_us
 
     @property
     def waiting_count(self) -> int:
@@ -149,7 +147,16 @@ class CausalOrder:
     @property
     def forgotten_us(self) -> int:
         """Beyond this time nothing is known any more, unless a row comes or waits."""
-        return self._memory.forgotten_us()
+        return self._state.forgotten_us
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing waits and all is forgotten, so that the state may be thrown away.
+
+        Never with vector clocks: what has been seen of each origin is needed for as long as it lives.
+        """
+        state = self._state
+        return not (self._memory.vector or state.waiting) and state.now_us > state.forgotten_us
 
     def save(self) -> bytes:
         """The state, to be given to `saved` later; payloads must be plain data."""
@@ -157,17 +164,12 @@ class CausalOrder:
 
     def check(self) -> None:
         """Assert what must always hold."""
-        state = self._state
-        for place, row in state.waiting.items():
-            assert row.needs, "a row without needs waits"
-            assert row.deadline_us >= state.now_us, "an overdue row waits"
-            for need in row.needs:
-                assert place in self._waiters[need], f"nothing wakes the row that waits for {need}"
-                assert (need in self._place_of) != (need in state.needs), f"{need} is here and awaited"
-        for need, places in self._waiters.items():
-            assert places, f"nobody waits for {need}"
-            assert all(need in state.waiting[place].needs for place in places)
-        assert all(need in self._waiters for need in state.needs), "a deadline of what nobody awaits"
+        check_state(self._state, self._place_of, self._waiters)
+
+    def _ending(
+        self, payload: Any, outcome: str, missing: Iterable[str] = (), position: int | None = None
+    ) -> Ending:
+        return Ending(payload, outcome, list(missing), position, self._state.epoch_us or 0)
 
     def _taken(self) -> list[Ending]:
         taken, self._out = self._out, []
@@ -194,7 +196,7 @@ class CausalOrder:
 
     def _refuse(self, row: Arrival) -> None:
         """A row whose time is over. Who waits for it need not wait any longer, but for what it needed."""
-        self._out.append(Ending(row.payload, LATE, [], None))
+        self._out.append(self._ending(row.payload, LATE))
         if row.id is None:
             return
         needs, missing = self._sift_row(row)
@@ -271,7 +273,7 @@ class CausalOrder:
         state = self._state
         state.position += 1
         outcome = PREDECESSOR_EXPIRED if row.missing else outcome
-        self._out.append(Ending(row.payload, outcome, row.missing, state.position))
+        self._out.append(self._ending(row.payload, outcome, row.missing, state.position))
         state.jumped.update(row.missing)
         if row.id is not None:
             self._place_of.pop(row.id, None)
@@ -358,7 +360,7 @@ class CausalOrder:
         for each in past_of(place, self._state.waiting, self._place_of):
             absent = [id_ for id_ in self._state.waiting[each].needs if id_ not in self._place_of]
             row = self._unlink(each)
-            self._out.append(Ending(row.payload, LATE, [], None))
+            self._out.append(self._ending(row.payload, LATE))
             self._state.jumped.update(row.missing)
             for id_ in absent:
                 self._overtake(id_)
@@ -387,7 +389,7 @@ class CausalOrder:
             needs = {need: state.needs.get(need, row.deadline_us) for need in row.needs}
             dropped.append((row.id, row.deadline_us, needs))
             missing = row.missing + [need for need in row.needs if need not in row.missing]
-            self._out.append(Ending(row.payload, PREDECESSOR_EXPIRED, missing, None))
+            self._out.append(self._ending(row.payload, PREDECESSOR_EXPIRED, missing))
             self._unlink(place)
         for id_, deadline_us, needs in dropped:
             if id_ is not None:

@@ -1,4 +1,13 @@
-"""The nouns of `ordering.py`: rows that arrive, wait and end, and what is remembered of them."""
+"""The nouns of `ordering.py`: rows that arrive, wait and end, and what is remembered of them.
+
+| outcome | the row | position |
+|---|---|---|
+| in order | came after all its predecessors | yes |
+| waited | came before a predecessor, and was held back until all were there | yes |
+| predecessor expired | goes without some predecessors; `missing` names them | unless dropped |
+| late | came when its time was over, or after a row that depends on it was given out | no |
+| duplicate | has the id of a row that is waiting or has ended | no |
+"""
 
 from __future__ import annotations
 
@@ -35,6 +44,7 @@ class Ending(NamedTuple):
     outcome: str
     missing: list[str]  # predecessors that do not stand before it in the order
     position: int | None  # from 1, without holes; None: not part of the order
+    epoch_us: int  # when the positions began: a key of which all was forgotten begins anew
 
 
 class Waiting(msgspec.Struct, array_like=True):
@@ -60,7 +70,8 @@ class State(msgspec.Struct, array_like=True):
     now_us: int = 0
     position: int = 0
     arrivals: int = 0
-    began_us: int | None = None  # the time of the first row
+    epoch_us: int | None = None  # the time of the first row
+    forgotten_us: int = -1  # beyond this time no id is known
     horizon_us: int = 0
     waiting: dict[int, Waiting] = {}  # by place of arrival
     needs: dict[str, int] = {}  # awaited and not here -> deadline
@@ -110,7 +121,9 @@ class Memory:
 
     def forget_us(self, deadline_us: int) -> int:
         """When to forget a row that ends now."""
-        return max(self.state.now_us, deadline_us) + self.remember_us
+        us = max(self.state.now_us, deadline_us) + self.remember_us
+        self.state.forgotten_us = max(self.state.forgotten_us, us)
+        return us
 
     def pass_(self, id_: str) -> None:
         """Nobody needs to wait for this number of its origin any more."""
@@ -142,12 +155,6 @@ class Memory:
         state.jumped.intersection_update(state.missed)
         state.gone = {id_: gone for id_, gone in state.gone.items() if gone.forget_us >= now_us}
 
-    def forgotten_us(self) -> int:
-        """Beyond this time nothing is known."""
-        state = self.state
-        gone = (each.forget_us for each in state.gone.values())
-        return max((*state.placed.values(), *state.missed.values(), *gone), default=state.now_us)
-
     def save(self) -> bytes:
         """The whole state, to be given to `saved` later."""
         self.forget()
@@ -177,3 +184,17 @@ def past_of(place: int, waiting: Mapping[int, Waiting], place_of: Mapping[str, i
             order.append(here)
             path.pop()
     return order
+
+
+def check_state(state: State, place_of: Mapping[str, int], waiters: Mapping[str, set[int]]) -> None:
+    """Assert what must always hold between a state and its indexes."""
+    for place, row in state.waiting.items():
+        assert row.needs, "a row without needs waits"
+        assert row.deadline_us >= state.now_us, "an overdue row waits"
+        for need in row.needs:
+            assert place in waiters[need], f"nothing wakes the row that waits for {need}"
+            assert (need in place_of) != (need in state.needs), f"{need} is here and awaited"
+    for need, places in waiters.items():
+        assert places, f"nobody waits for {need}"
+        assert all(need in state.waiting[place].needs for place in places), f"{need} wakes a stranger"
+    assert all(need in waiters for need in state.needs), "a deadline of what nobody awaits"
