@@ -24,7 +24,7 @@ EXIT_BUG = 70  # EX_SOFTWARE of sysexits.h
 
 # Which extra brings a package that a command could not import.
 EXTRAS = {"pyarrow": "trace", "numpy": "trace", "numba": "lab", "matplotlib": "lab", "jinja2": "lab"}
-EXTRAS |= {"pyspark": "spark", "pandas": "spark"}
+EXTRAS |= {"pyspark": "spark", "pandas": "spark", "google": "spark"}
 
 RUN, JUDGE, STUDY = "Run", "Judge", "Study"
 
@@ -43,6 +43,7 @@ COMMANDS = (
     Entry("simulate", RUN, "Simulate a scenario and write its trace."),
     Entry("replay", RUN, "Run a recorded trace through the protocol again and compare every effect."),
     Entry("sweep", RUN, "Simulate a grid of scenarios on Spark, one run per task; resumable."),
+    Entry("stream", RUN, "Put a stream of rows into causal order on Spark; resumable."),
     Entry("verify", JUDGE, "Judge a trace: causal order, duplicates, inventions, FIFO, completeness."),
     Entry("metrics", JUDGE, "Measure traces on Spark: latency, held time, packets, bytes, buffers."),
     Entry("trace", JUDGE, "Look into traces; import and export foreign logs."),
