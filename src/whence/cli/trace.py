@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from whence.errors import MisuseError
+
+if TYPE_CHECKING:
+    from whence.trace.reader import Trace
 
 app = typer.Typer(no_args_is_help=True, help="Look into traces; import and export foreign logs.")
 
 _Folder = Annotated[Path, typer.Argument(help="A trace folder, a sweep's folder, or one manifest.")]
 _Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 _Format = Annotated[str, typer.Option("--format", help="The foreign format: shiviz (also GoVector).")]
+_FromFormat = Annotated[
+    str, typer.Option("--format", help="The foreign format: shiviz (also GoVector), otel (OTLP JSON spans).")
+]
 
 
 @app.command()
@@ -90,7 +96,7 @@ def events(
 def import_(
     log: Annotated[Path, typer.Argument(help="The log to read.")],
     out: Annotated[Path, typer.Argument(help="The folder to write the trace to.")],
-    format_: _Format = "shiviz",
+    format_: _FromFormat = "shiviz",
     pattern: Annotated[
         str | None, typer.Option(help="As for ShiViz, with the groups host, clock and event.")
     ] = None,
@@ -104,7 +110,10 @@ def import_(
     from whence.cli import console
     from whence.trace.importers.shiviz import import_log
 
-    _require_shiviz(format_)
+    if format_ == "otel":
+        _import_spans(log, out, overwrite, as_json)
+        return
+    _require(format_, "shiviz", "govector", "otel")
     report = import_log(log, out, pattern=pattern, delimiter=delimiter, overwrite=overwrite)
     if as_json:
         console.print_json(report)
@@ -120,6 +129,19 @@ def import_(
         )
 
 
+def _import_spans(log: Path, out: Path, overwrite: bool, as_json: bool) -> None:
+    from whence.cli import console
+    from whence.report.format import plural
+    from whence.trace.importers.otel import import_spans
+
+    report = import_spans(log, out, overwrite=overwrite)
+    if as_json:
+        console.print_json(report)
+        return
+    spans = f"{plural(report.spans, 'span')} in {plural(len(report.runs), 'run')} -> {out}"
+    console.out.print(f"{spans} ({report.repeated} repeated, {report.absent} absent)", markup=False)
+
+
 @app.command()
 def export(
     trace: _Folder,
@@ -130,29 +152,56 @@ def export(
     messages: Annotated[
         int | None, typer.Option(min=1, help="Write only that many messages' events.")
     ] = None,
+    since_us: Annotated[
+        int | None, typer.Option(help="Only messages broadcast at this time or later.")
+    ] = None,
+    until_us: Annotated[int | None, typer.Option(help="Only messages broadcast before this time.")] = None,
+    node: Annotated[list[str] | None, typer.Option(help="Only events at this node; may be repeated.")] = None,
+    findings: Annotated[
+        int | None,
+        typer.Option(min=1, help="Verify, and write the messages of this many witnesses of each kind."),
+    ] = None,
     packets: Annotated[bool, typer.Option("--packets", help="Write send and receive events too.")] = False,
     as_json: _Json = False,
 ) -> None:
-    """Write a trace as a foreign log."""
+    """Write a trace, or a window of it, as a foreign log."""
     from whence.cli import console
     from whence.trace.exporters.shiviz import Window
     from whence.trace.exporters.shiviz import export as export_shiviz
     from whence.trace.reader import open_trace
 
-    _require_shiviz(format_)
+    _require(format_, "shiviz", "govector")
     opened = open_trace(trace)
-    window = None
-    if first or messages is not None:
-        window = Window(first, messages if messages is not None else opened.event_count)
-    report = export_shiviz(opened, out, run=run, window=window, packets=packets)
+    ids = None if findings is None else _witnesses(opened, run, findings)
+    nodes = frozenset(node) if node else None
+    window = Window(first, messages, since_us, until_us, ids, nodes)
+    chosen = None if window == Window() else window
+    report = export_shiviz(opened, out, run=run, window=chosen, packets=packets)
     if as_json:
         console.print_json(report)
     else:
         console.out.print(f"{report.events} events of {report.runs} run(s) -> {report.file}", markup=False)
 
 
-def _require_shiviz(format_: str) -> None:
-    if format_ not in ("shiviz", "govector"):
+def _witnesses(trace: Trace, run: str | None, findings: int) -> frozenset[tuple[str, int]]:
+    """The messages that prove what is wrong with a trace."""
+    from whence.verify.run import verify_trace
+
+    named: set[str] = set()
+    for report in verify_trace(trace, run=run, witness_max=findings, causal=True):
+        for finding in report.findings:
+            named.update(each for each in (finding.message, finding.other) if each is not None)
+            named.update(step.message for step in finding.chain)
+    if not named:
         raise MisuseError(
-            f"format {format_!r}", "there is none of that name", "Choose from: shiviz, govector"
+            f"findings of {trace.path}", "there are none: nothing is wrong with it", "Leave out --findings"
+        )
+    pairs = (name.rpartition(":") for name in named)
+    return frozenset((origin, int(number)) for origin, _, number in pairs)
+
+
+def _require(format_: str, *known: str) -> None:
+    if format_ not in known:
+        raise MisuseError(
+            f"format {format_!r}", "there is none of that name", f"Choose from: {', '.join(known)}"
         )

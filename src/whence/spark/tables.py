@@ -27,9 +27,11 @@ try:
         DoubleType,
         IntegerType,
         LongType,
+        MapType,
         StringType,
         StructField,
         StructType,
+        TimestampType,
     )
 except ImportError as error:
     raise missing_extra("the Spark pipeline", "pyspark", "spark") from error
@@ -46,8 +48,10 @@ _TYPES: dict[str, DataType] = {
     "int": IntegerType(),
     "bigint": LongType(),
     "double": DoubleType(),
+    "timestamp": TimestampType(),
 }
 _TYPES |= {f"array<{name}>": ArrayType(kind) for name, kind in list(_TYPES.items())}
+_TYPES["map<string,bigint>"] = MapType(StringType(), LongType())
 
 
 def _table(columns: dict[str, str]) -> StructType:
@@ -173,6 +177,22 @@ FINDINGS = StructType(
         StructField("delivered_us", LongType()),
         StructField("detail", StringType()),
     ]
+)
+# An OpenTelemetry span: its parent and its links within the trace are its predecessors.
+SPANS = _table(
+    dict.fromkeys(("trace_id", "span_id", "service", "name"), "string")
+    | {"start": "timestamp", "end": "timestamp", "depends_on": "array<string>", "linked": "array<string>"}
+)
+# An event of a ShiViz log.
+CLOCKED = _table(
+    {
+        "log": "string",
+        "execution": "string",
+        "host": "string",
+        "clock": "map<string,bigint>",
+        "line": "bigint",
+        "event": "string",
+    }
 )
 
 

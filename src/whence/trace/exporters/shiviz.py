@@ -3,7 +3,8 @@
 The file can be uploaded to ShiViz as it is (its first line is the pattern, its second the delimiter between
 runs), and its events can be read with ShiViz's default pattern. Clocks are computed from the trace alone: a
 delivery knows what its broadcast knew. With a window only the chosen messages' events are written and
-counted, but knowledge still flows through the others, so that happened-before is what it was.
+counted, but knowledge still flows through the others, so that happened-before is what it was. A window is
+a number of messages, a time, or the messages and nodes of a finding's witness.
 """
 
 from __future__ import annotations
@@ -40,10 +41,18 @@ class ExportReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Window(NamedTuple):
-    """Which messages to write: `messages` of them from place `start`, in order of broadcast time."""
+    """Which messages to write: `messages` of them from place `start`, in order of broadcast time.
 
-    start: int
-    messages: int
+    Only those that were broadcast at `since_us` or later and before `until_us`; only those in `ids`
+    (origin, number); and of all events only those at `nodes`. None means all.
+    """
+
+    start: int = 0
+    messages: int | None = None
+    since_us: int | None = None
+    until_us: int | None = None
+    ids: frozenset[tuple[str, int]] | None = None
+    nodes: frozenset[str] | None = None
 
 
 def export(
@@ -56,9 +65,11 @@ def export(
 ) -> ExportReport:
     """Write one run or all; `packets` adds send and receive events (the trace must have them)."""
     out_file = Path(out_file)
-    if window is not None and (window.start < 0 or window.messages < 1):
+    if window is not None and _is_empty(window):
         raise MisuseError(
-            "the window of messages", f"{window} is empty", "Start at 0 or later and take 1 or more"
+            "the window of messages",
+            f"{window} is empty",
+            "Start at 0 or later, take 1 message or more, and end later than it begins",
         )
     runs = trace.runs if run is None else [run]
     written = 0
@@ -91,6 +102,8 @@ def _clocked(
     walk = _Walk(rows)
     for event, clock, knows in walk.events():
         if chosen is not None and (event.origin, event.number) not in chosen:
+            continue
+        if window is not None and window.nodes is not None and event.node not in window.nodes:
             continue
         clock[event.node] = clock.get(event.node, 0) + 1
         named = {host_of[node]: count for node, count in sorted(clock.items())}
@@ -175,14 +188,34 @@ def _takes(event: Event) -> Carrier | None:
 def _chosen(rows: dict[str, list[Event]], window: Window | None) -> set[tuple[str | None, int]] | None:
     if window is None:
         return None
+    since_us = window.since_us if window.since_us is not None else -(1 << 63)
+    until_us = window.until_us if window.until_us is not None else 1 << 63
     broadcasts = sorted(
         (event.time_us, event.node, event.number, event.origin or "")
         for events in rows.values()
         for event in events
-        if event.kind is Kind.BROADCAST
+        if event.kind is Kind.BROADCAST and since_us <= event.time_us < until_us
     )
-    inside = broadcasts[window.start : window.start + window.messages]
-    return {(origin, number) for _, _, number, origin in inside}
+    last = None if window.messages is None else window.start + window.messages
+    chosen: set[tuple[str | None, int]] = {
+        (origin, number) for _, _, number, origin in broadcasts[window.start : last]
+    }
+    return chosen if window.ids is None else _named(chosen, rows, window.ids)
+
+
+def _named(
+    chosen: set[tuple[str | None, int]], rows: dict[str, list[Event]], ids: frozenset[tuple[str, int]]
+) -> set[tuple[str | None, int]]:
+    """The named ones among the chosen, and those of them that nobody broadcast: they are findings, too."""
+    events = (event for of_node in rows.values() for event in of_node)
+    sent = {(event.origin, event.number) for event in events if event.kind is Kind.BROADCAST}
+    return {each for each in ids if each in chosen or each not in sent}
+
+
+def _is_empty(window: Window) -> bool:
+    since_us, until_us = window.since_us, window.until_us
+    backwards = since_us is not None and until_us is not None and until_us <= since_us
+    return window.start < 0 or (window.messages is not None and window.messages < 1) or backwards
 
 
 def _hosts(trace: Trace, rows: dict[str, list[Event]]) -> dict[str, str]:

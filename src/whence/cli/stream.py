@@ -1,0 +1,146 @@
+"""`whence stream`: put a stream of rows into causal order, from files to files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from whence.errors import MisuseError
+
+if TYPE_CHECKING:
+    from whence.spark.stream_job import StreamJob, StreamSummary
+
+
+def command(
+    source: Annotated[str, typer.Argument(help="Folder of files, or what the source's format calls a path.")],
+    out: Annotated[str, typer.Argument(help="Folder to write to.")],
+    lifetime: Annotated[
+        str, typer.Option(help="How long a row may wait: 10s, 5 minutes, or a column of seconds.")
+    ],
+    format_: Annotated[
+        str,
+        typer.Option(
+            "--format",
+            help="Of the source: parquet, json, csv, orc, otel, shiviz, or any of Spark's (kafka).",
+        ),
+    ] = "parquet",
+    to_format: Annotated[str, typer.Option(help="Of the result: parquet, json, csv, orc.")] = "parquet",
+    checkpoint: Annotated[
+        str | None, typer.Option(help="Folder with the state of the query.", show_default="OUT.checkpoint")
+    ] = None,
+    key: Annotated[
+        list[str] | None, typer.Option(help="Column(s) within whose values order is kept.")
+    ] = None,
+    id_: Annotated[str | None, typer.Option("--id", help="Column with a row's id.")] = None,
+    depends_on: Annotated[str | None, typer.Option(help="Column with the ids of its predecessors.")] = None,
+    clock: Annotated[str | None, typer.Option(help="Instead: column with a vector clock.")] = None,
+    origin: Annotated[str | None, typer.Option(help="With --clock: column with its process.")] = None,
+    event_time: Annotated[
+        str | None, typer.Option(help="Column with the time of arrival; else the time of the batch.")
+    ] = None,
+    policy: Annotated[
+        str, typer.Option(help="emit or drop a row whose predecessors are missing after its lifetime.")
+    ] = "emit",
+    lifetime_max: Annotated[str | None, typer.Option(help="The largest lifetime, where they differ.")] = None,
+    remember: Annotated[str | None, typer.Option(help="How long an id is known after its row's end.")] = None,
+    delay: Annotated[str, typer.Option(help="How far times may run backwards.")] = "0s",
+    available_now: Annotated[
+        bool,
+        typer.Option("--available-now", help="Read what is there and end; else go on until interrupted."),
+    ] = False,
+    flush: Annotated[
+        bool, typer.Option("--flush", help="The data is complete: end whatever waits (with --available-now).")
+    ] = False,
+    every: Annotated[str, typer.Option(help="Time between two looks at the source.")] = "1 second",
+    schema: Annotated[
+        str | None, typer.Option(help="Columns and types of the source, where no file tells them yet.")
+    ] = None,
+    separator: Annotated[str, typer.Option(help="Between ids, in formats without lists (csv).")] = " ",
+    option: Annotated[list[str] | None, typer.Option(help="An option of the source: NAME=VALUE.")] = None,
+    master: Annotated[
+        str | None, typer.Option(help="Spark master (spark://..., sc://...); default: this machine.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+) -> None:
+    """Put the rows of a stream into causal order (docs/stream.md).
+
+    Every row comes out once, with the columns outcome, missing, position and epoch. Stopped or killed? The
+    same command goes on from the checkpoint, and nothing is lost or doubled.
+    """
+    order: dict[str, Any] = {
+        "key": key or None, "id": id_, "depends_on": depends_on, "clock": clock, "origin": origin,
+        "event_time": event_time, "lifetime": lifetime, "lifetime_max": lifetime_max, "remember": remember,
+        "delay": delay, "policy": policy,
+    }  # fmt: skip
+    from whence.cli import console
+
+    with console.progress("starting Spark"):
+        from whence.spark.session import get_session
+        from whence.spark.stream_job import StreamJob, run_job
+
+        job = StreamJob(
+            source=source,
+            out=out,
+            checkpoint=checkpoint or f"{out.rstrip('/')}.checkpoint",
+            order=_adapted(order, format_),
+            source_format=format_,
+            out_format=to_format,
+            source_options=_options(option or []),
+            schema=schema,
+            separator=separator,
+            available_now=available_now,
+            flush=flush,
+            every=every,
+        )
+        session = get_session(f"whence stream {Path(source).name}", master=master)
+    with console.progress("rows") as bar:
+        try:
+            summary = run_job(session, job, lambda so_far: bar.update(so_far.rows_in))
+        except KeyboardInterrupt:
+            console.err.print("stopped; the same command goes on from here", markup=False)
+            raise typer.Exit(130) from None
+    if as_json:
+        console.print_json({"source": source, "out": out, "checkpoint": job.checkpoint, "summary": summary})
+    else:
+        _show(job, summary)
+
+
+def _adapted(order: dict[str, Any], format_: str) -> dict[str, Any]:
+    """The columns of a known log, where the user names no others."""
+    from whence.spark.adapters import ORDERS
+
+    known = ORDERS.get(format_, {})
+    if known and order["id"] is None and order["clock"] is None:
+        return order | {name: order.get(name) or value for name, value in known.items()}
+    if order["id"] is None and order["clock"] is None:
+        raise MisuseError(
+            "whence stream",
+            "nothing says how rows are known",
+            "Give --id and --depends-on, or --clock",
+        )
+    return order
+
+
+def _options(pairs: list[str]) -> dict[str, str]:
+    options = {}
+    for pair in pairs:
+        name, equals, value = pair.partition("=")
+        if not equals:
+            raise MisuseError(f"--option {pair}", "it has no value", "Write NAME=VALUE")
+        options[name] = value
+    return options
+
+
+def _show(job: StreamJob, summary: StreamSummary) -> None:
+    from whence.cli import console
+
+    rows = [(name, count) for name, count in summary.outcomes.items()]
+    console.out.print(console.table(f"{job.source} -> {job.out}", ["outcome", "rows"], rows))
+    console.out.print(
+        f"{summary.rows_in:,} rows in, {summary.rows_out:,} out ({summary.unplaced:,} without a position), "
+        f"{summary.batches} batches, {summary.rows_per_second:,.0f} rows/s; "
+        f"state: {summary.state_keys} rows, {summary.state_bytes / 1e6:.1f} MB",
+        markup=False,
+    )

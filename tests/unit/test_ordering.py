@@ -1,0 +1,165 @@
+"""The order of one key's rows, case by case."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from support.rows import run
+from whence.spark.ordering import Arrival, CausalOrder, Ending
+
+
+def row(id_: str | None, at_us: int = 0, *needs: str, lifetime_us: int = 100, **told: int) -> Arrival:
+    return Arrival(id_, at_us, lifetime_us, dict.fromkeys(needs) | told, id_)
+
+
+def brief(endings: list[Ending]) -> list[tuple[Any, ...]]:
+    return [(end.payload, end.outcome, end.missing, end.position) for end in endings]
+
+
+def test_predecessors_first() -> None:
+    endings = run([row("c", 0, "b"), row("b", 1, "a"), row("a", 2), row("d", 3, "a", "c")])
+    assert brief(endings) == [
+        ("a", "in order", [], 1),
+        ("b", "waited", [], 2),
+        ("c", "waited", [], 3),
+        ("d", "in order", [], 4),
+    ]
+
+
+@pytest.mark.parametrize(("policy", "position"), [("emit", 1), ("drop", None)])
+def test_a_missing_predecessor_and_the_policy(policy: str, position: int | None) -> None:
+    order = CausalOrder(policy, remember_us=1000)
+    assert order.offer(row("b", 0, "a")) == []
+    assert order.next_deadline_us == 100
+    assert order.advance(100) == []  # the deadline itself is still in time
+    assert brief(order.advance(101)) == [("b", "predecessor expired", ["a"], position)]
+    assert order.next_deadline_us is None
+    # What came too late is told from what came twice.
+    outcomes = [end.outcome for id_ in "aab" for end in order.offer(row(id_, 150))]
+    assert outcomes == (
+        ["late", "duplicate", "duplicate"] if policy == "emit" else ["in order", "duplicate", "duplicate"]
+    )
+
+
+def test_who_waits_longer_goes_on_when_the_predecessor_is_given_up() -> None:
+    order = CausalOrder("drop", remember_us=1000)
+    order.offer(row("b", 0, "a"))
+    order.offer(row("c", 50, "a"))  # it names the same lost row, and has more time
+    order.offer(row("d", 60, "b"))
+    assert brief(order.advance(101)) == [
+        ("b", "predecessor expired", ["a"], None),
+        ("c", "predecessor expired", ["a"], 1),
+        ("d", "predecessor expired", ["b", "a"], 2),
+    ]
+    assert brief(order.offer(row("a", 110))) == [("a", "late", [], None)]
+
+
+def test_one_lost_row_does_not_stall_the_stream() -> None:
+    """A chain of rows, 10 us apart, whose second is lost: only those that cannot know are dropped."""
+    chain = [row(f"r{at}", 10 * at, *([f"r{at - 1}"] if at else [])) for at in range(100)]
+    endings = run([each for each in chain if each.id != "r1"], "drop")
+    assert [end.payload for end in endings if end.position is None] == ["r2"]
+    assert [end.payload for end in endings if end.position] == ["r0", *(f"r{at}" for at in range(3, 100))]
+
+
+def test_deadlines_in_order_of_deadline_however_far_time_jumps() -> None:
+    """The release at 50 saves b from its deadline at 80, although nobody looks before 1000."""
+    order = CausalOrder("drop", remember_us=1000)
+    order.offer(row("b", 0, lifetime_us=80, a=50))
+    assert brief(order.advance(1000)) == [("b", "predecessor expired", ["a"], 1)]
+
+
+def test_what_is_released_at_its_own_deadline_is_dead() -> None:
+    order = CausalOrder("drop", remember_us=1000)
+    order.offer(row("b", 0, lifetime_us=50, a=50))
+    assert brief(order.advance(1000)) == [("b", "predecessor expired", ["a"], None)]
+
+
+def test_f5_told_deadlines() -> None:
+    """m1 (deadline 100) -> m2 (6) -> m3 (103): m2's entry carries the largest deadline of its past."""
+    order = CausalOrder("drop", remember_us=1000)
+    assert order.offer(row("m3", 0, lifetime_us=103, m2=100)) == []
+    assert order.advance(50) == []
+    assert brief(order.offer(row("m1", 50, lifetime_us=50))) == [("m1", "in order", [], 1)]
+    assert brief(order.advance(101)) == [("m3", "predecessor expired", ["m2"], 2)]
+
+
+@pytest.mark.parametrize("horizon_us", [0, 103])
+def test_f5_through_a_dropped_row(horizon_us: int) -> None:
+    """m2 came and was dropped: m3 inherits its need of m1. How long depends on the largest lifetime."""
+    order = CausalOrder("drop", remember_us=1000, horizon_us=horizon_us)
+    order.offer(row("m2", 0, "m1", lifetime_us=6))
+    order.offer(row("m3", 1, "m2", lifetime_us=102))
+    assert brief(order.advance(7))[0] == ("m2", "predecessor expired", ["m1"], None)
+    outcomes = [end.payload for end in order.offer(row("m1", 50)) if end.position]
+    assert outcomes == (["m1", "m3"] if horizon_us else [])
+
+
+def test_emit_gives_out_what_waits_in_the_past_first() -> None:
+    order = CausalOrder("emit", remember_us=1000)
+    order.offer(row("x", 0, "lost", lifetime_us=500))
+    order.offer(row("m", 1, "x", lifetime_us=10))
+    assert brief(order.advance(12)) == [
+        ("x", "predecessor expired", ["lost"], 1),
+        ("m", "waited", [], 2),
+    ]
+    assert brief(order.offer(row("lost", 13))) == [("lost", "late", [], None)]
+
+
+def test_what_a_late_row_needed_is_late_too() -> None:
+    """c went without b; then b comes and says that it needs a: a stands before c, so it is late as well."""
+    endings = run([row("c", 0, "b"), row("b", 200, "a"), row("a", 201)])
+    assert brief(endings) == [
+        ("c", "predecessor expired", ["b"], 1),
+        ("b", "late", [], None),
+        ("a", "late", [], None),
+    ]
+
+
+@pytest.mark.parametrize("policy", ["emit", "drop"])
+def test_circles_end(policy: str) -> None:
+    endings = run([row("a", 0, "b"), row("b", 1, "a"), row("c", 2, "c")], policy)
+    assert {end.payload for end in endings} == {"a", "b", "c"}
+    assert brief(endings)[0] == ("c", "in order", [], 1)  # who names itself is taken not to
+
+
+def test_ids_are_forgotten_and_no_id_is_no_duplicate() -> None:
+    order = CausalOrder("emit", remember_us=50)
+    order.offer(row("a", 0))
+    assert order.forgotten_us == 150
+    assert order.offer(row("a", 150))[0].outcome == "duplicate"
+    assert order.offer(row("a", 151))[0].outcome == "in order"
+    assert [end.outcome for end in order.offer(row(None, 151)) + order.offer(row(None, 151))] == [
+        "in order"
+    ] * 2
+
+
+def test_a_long_chain_needs_no_recursion() -> None:
+    chain = [row(f"r{at}", 0, f"r{at + 1}") for at in range(5000)]
+    for policy in ("emit", "drop"):
+        order = CausalOrder(policy, remember_us=1000)
+        assert not [end for each in chain for end in order.offer(each)]
+        assert len(order.end()) == 5000
+
+
+def test_vector_clocks_know_the_whole_past() -> None:
+    """b:1 has seen a:2. a:2 is lost, a:1 comes late: the clock tells that it stands before b:1."""
+    order = CausalOrder("emit", remember_us=1000, vector=True)
+    order.offer(row("b:1", 0, "a:2"))
+    assert brief(order.advance(101)) == [("b:1", "predecessor expired", ["a:2"], 1)]
+    assert order.offer(row("a:1", 110))[0].outcome == "late"
+    assert order.offer(row("a:3", 110, "a:2"))[0].position == 2
+    waiting = CausalOrder("drop", remember_us=1000, vector=True)
+    waiting.offer(row("a:2", 0, "a:1", lifetime_us=500))
+    waiting.offer(row("b:1", 0, lifetime_us=400, **{"a:3": 50}))
+    assert waiting.advance(51) == []  # a:3 is given up, but a:2 is here and stands before b:1
+    assert [end.payload for end in waiting.offer(row("a:1", 60))] == ["a:1", "a:2", "b:1"]
+
+
+def test_old_numbers_of_a_clock_are_known_without_memory() -> None:
+    order = CausalOrder("emit", remember_us=10, vector=True)
+    order.offer(row("a:1", 0))
+    assert order.offer(row("b:1", 5000, "a:1"))[0].outcome == "in order"
+    assert order.offer(row("a:1", 5001))[0].outcome == "late"
