@@ -44,11 +44,8 @@ COMMANDS = (
     Entry("replay", RUN, "Run a recorded trace through the protocol again and compare every effect."),
     Entry("mom", RUN, "Message-oriented middleware: plan domains of causality from traffic."),
     Entry("sweep", RUN, "Simulate a grid of scenarios on Spark, one run per task; resumable."),
-<<<<<<< HEAD
     Entry("contacts", RUN, "Make a contact plan from positions, traces, timetables or a scenario."),
-=======
     Entry("stream", RUN, "Put a stream of rows into causal order on Spark; resumable."),
->>>>>>> f587ad51ebb97955ff460dc8d66d2836d400203a
     Entry("verify", JUDGE, "Judge a trace: causal order, duplicates, inventions, FIFO, completeness."),
     Entry("metrics", JUDGE, "Measure traces on Spark: latency, held time, packets, bytes, buffers."),
     Entry("trace", JUDGE, "Look into traces; import and export foreign logs."),

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple, TypeAlias, cast
 from whence.core.effects import Effects
 from whence.core.message import Message, NodeId, Packet
 from whence.core.rng import GOLDEN, MASK, below, mix64, purpose, stream
+from whence.errors import InvariantError
 from whence.overlay.spray import Pairs, Spray
 from whence.protocols import registry
 from whence.protocols.prc import Prc
@@ -345,6 +346,10 @@ class DynamicEngine:
     def cancel_timer(self, node: int, key: str) -> None:
         """Forget a timer; its entry on the heap finds out when it comes due."""
         self._timers.pop((node, key), None)
+
+    def stop(self, node: int, time_us: int) -> None:
+        """No protocol over changing links stops itself."""
+        raise InvariantError(f"protocol core of {self.names[node]}", "it stops itself")
 
     def close_link(self, node: int, peer: NodeId, time_us: int) -> None:
         """A handshake has failed: the link goes at both ends, and the arcs with it."""
