@@ -109,6 +109,15 @@ def test_the_end_needs_a_flush_and_a_restart_goes_on(spark: SparkSession, tmp_pa
 
 
 @pytest.mark.usefixtures("protobuf")
+def test_without_an_event_time_the_batch_is_the_arrival(spark: SparkSession, tmp_path: Path) -> None:
+    rows = write_files(tmp_path / "in")
+    order = COLUMNS | {"event_time": None, "lifetime": "1 day"}
+    summary = run_job(spark, job(tmp_path / "in", tmp_path / "out", order=order))
+    assert summary.rows_out == len(rows)
+    assert summary.outcomes["late"] == 0  # nothing expires before the flush
+
+
+@pytest.mark.usefixtures("protobuf")
 def test_state_does_not_grow(spark: SparkSession, tmp_path: Path) -> None:
     """Four times the batches, and keys that come and go: the state at the end is that of a few keys."""
     summaries = []
@@ -161,8 +170,8 @@ def test_the_command_on_spans(spark: SparkSession, tmp_path: Path) -> None:
 
 def test_what_is_held_back_comes_out_as_it_was(spark: SparkSession) -> None:
     schema = """id string, after array<string>, flag boolean, small tinyint, large bigint, single float,
-        exact double, amount decimal(38,10), day date, at timestamp, local timestamp_ntz, raw binary, tags map<string,int>,
-        parts array<struct<name: string, value: double>>, `odd.name` string"""
+        exact double, amount decimal(38,10), day date, at timestamp, local timestamp_ntz, raw binary,
+        tags map<string,int>, parts array<struct<name: string, value: double>>, `odd.name` string"""
     at = datetime(2026, 1, 2, 3, 4, 5, 678_901, tzinfo=UTC)
     rows: list[tuple[Any, ...]] = [
         ("a", ["b", None], True, -128, 2**63 - 1, 0.1, float("inf"), Decimal("12345.0000000001"),
