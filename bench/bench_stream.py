@@ -42,7 +42,7 @@ BEGAN_US = 1_767_225_600_000_000
 
 
 def made(rows: int, keys: int) -> list[tuple[str, str, list[str], int]]:
-    """Rows (key, id, predecessors, time): each names two before it; one in ten is delayed, one in 200 lost."""
+    """Rows (key, id, predecessors, time): each names two; one in ten is delayed, one in 200 lost."""
     draw = random.Random(1)
     found = []
     for at in range(rows):
