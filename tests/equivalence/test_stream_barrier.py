@@ -1,4 +1,4 @@
-"""The stream's order and the barrier protocol (paper 001, `safe` mode) deliver the same, in the same order."""
+"""The stream's order and the barrier core (paper 001, `safe` mode) deliver the same, in the same order."""
 
 from __future__ import annotations
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,10 @@ from whence.errors import ImportFormatError
 from whence.spark.adapters import ORDERS, read_adapted
 from whence.spark.sort import causal_sort
 from whence.spark.tables import CLOCKED, SPANS, require
+from whence.spark.verify import verify_folder
+from whence.trace.importers.shiviz import import_log
 from whence.trace.importers.shiviz_lines import parse_log
+from whence.verify.run import verify_trace
 
 pytestmark = pytest.mark.spark
 
@@ -82,6 +87,51 @@ def test_the_order_of_real_logs_does_not_depend_on_partitions(spark: SparkSessio
                 if (key := (row.execution, host, count)) in place and host != row.host
             ]
             assert all(position < row.position for position in before)
+
+
+@pytest.mark.skipif(not LOGS.exists(), reason="the shared data are not on this machine")
+def test_verdicts_on_real_logs_do_not_depend_on_partitions(spark: SparkSession, tmp_path: Path) -> None:
+    for name in NAMES:
+        import_log(LOGS / name, tmp_path / "logs" / name)
+        expected = verify_trace(tmp_path / "logs" / name)
+        assert expected
+        for partitions in ("1", "5"):
+            spark.conf.set("spark.sql.shuffle.partitions", partitions)
+            try:
+                assert verify_folder(spark, tmp_path / "logs" / name) == expected
+            finally:
+                spark.conf.set("spark.sql.shuffle.partitions", "2")
+
+
+ALONE = """
+import sys
+from whence.spark.adapters import ORDERS, read_adapted
+from whence.spark.session import get_session
+from whence.spark.sort import causal_sort
+
+spark = get_session("cores", master=sys.argv[1], conf={"spark.driver.memory": "1g"})
+for path in sys.argv[2:]:
+    rows = causal_sort(read_adapted(spark, "shiviz", path), **ORDERS["shiviz"]).collect()
+    print(*sorted(map(str, rows)), sep="\\n")
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not LOGS.exists(), reason="the shared data are not on this machine")
+def test_the_order_of_real_logs_does_not_depend_on_cores() -> None:
+    paths = [str(LOGS / name) for name in (*NAMES, "CPSC416-2018W1-P1-RFS__execution1.log")]
+    said = [
+        subprocess.run(
+            [sys.executable, "-c", ALONE, master, *paths],
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=300,
+        ).stdout
+        for master in ("local[1]", "local[2]")
+    ]
+    assert said[0] == said[1]
+    assert said[0].count("\n") > 8000
 
 
 def test_no_such_log(spark: SparkSession) -> None:

@@ -139,8 +139,10 @@ def duration_us(what: str, value: str | timedelta) -> int:
     if isinstance(value, timedelta):
         us = value // timedelta(microseconds=1)
     else:
-        found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([a-z]+?)(?:(?<=..)s)?\s*", value.lower())
-        unit = _UNIT_OF.get(found[2], found[2]) if found else ""
+        found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([a-z]+)\s*", value.lower())
+        unit = found[2] if found else ""
+        if unit not in _UNITS_US:
+            unit = _UNIT_OF.get(unit.removesuffix("s"), "")
         if not found or unit not in _UNITS_US:
             raise MisuseError(
                 f"{what} {value!r}",

@@ -43,7 +43,6 @@ from whence.spark.ordering_state import (
     Waiting,
     check_state,
     past_of,
-    split,
 )
 
 __all__ = ["OUTCOMES", "POLICIES", "Arrival", "CausalOrder", "Ending", "Policy"]
@@ -120,7 +119,7 @@ class CausalOrder:
     def give_up(self, ids: Iterable[str]) -> None:
         """Say of ids that they will never come, before any row names them."""
         for each in ids:
-            self._memory.miss(each, _FOREVER_US)
+            self._memory.miss(each, _FOREVER_US, ())
 
     @property
     def next_deadline_us(self) -> int | None:
@@ -138,11 +137,6 @@ class CausalOrder:
     def horizon_us(self) -> int:
         """The largest lifetime so far."""
         return self._state.horizon_us
-
-    @property
-    def waiting_count(self) -> int:
-        """How many rows wait."""
-        return len(self._state.waiting)
 
     @property
     def forgotten_us(self) -> int:
@@ -248,7 +242,7 @@ class CausalOrder:
                 needs[need] = deadline_us
             elif deadline_us + self._memory.remember_us >= now_us:
                 missing.append(need)
-                inherited = self._miss(need, deadline_us)
+                inherited = self._memory.miss(need, deadline_us, self._place_of)
             # Else its time is over for so long that it may have been placed and forgotten.
             todo += [each for each in inherited.items() if each[0] not in seen]
             seen.update(inherited)
@@ -304,15 +298,6 @@ class CausalOrder:
                 self._put(row, WAITED)
                 self._wake(row.id, turn, place)
 
-    def _miss(self, need: str, deadline_us: int) -> dict[str, int]:
-        """A row did not come. What is known of its past: the rows of its origin that wait."""
-        self._memory.miss(need, deadline_us)
-        if not self._memory.vector:
-            return {}
-        origin, number = split(need)
-        earlier = [at for at in map(split, self._place_of) if at[0] == origin and at[1] < number]
-        return {f"{origin}:{max(earlier)[1]}": deadline_us} if earlier else {}
-
     # Deadlines
 
     def _is_live(self, deadline_us: int, kind: int, what: Any) -> bool:
@@ -348,7 +333,7 @@ class CausalOrder:
     def _give_up(self, need: str) -> None:
         """A need has not come in time."""
         deadline_us = self._state.needs.pop(need, self._state.now_us)
-        self._wake(need, 0, -1, self._miss(need, deadline_us))
+        self._wake(need, 0, -1, self._memory.miss(need, deadline_us, self._place_of))
 
     def _overtake(self, need: str) -> None:
         """A row that stands behind a need was given out: the need is late, with all of its past."""
@@ -370,13 +355,12 @@ class CausalOrder:
 
     def _unlink(self, place: int) -> Waiting:
         """Take a row out of the waiting ones."""
-        state = self._state
-        row = state.waiting.pop(place)
+        row = self._state.waiting.pop(place)
         for need in row.needs:
             self._waiters[need].discard(place)
             if not self._waiters[need]:
                 del self._waiters[need]
-                state.needs.pop(need, None)
+                self._state.needs.pop(need, None)
         if row.id is not None:
             del self._place_of[row.id]
         return row

@@ -11,7 +11,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Literal, NamedTuple
 
 import msgspec
@@ -142,10 +142,18 @@ class Memory:
         self.state.gone[id_] = Gone(self.forget_us(deadline_us), needs)
         self.pass_(id_)
 
-    def miss(self, id_: str, deadline_us: int) -> None:
-        """Remember that a row did not come in time."""
+    def miss(self, id_: str, deadline_us: int, waiting: Iterable[str]) -> dict[str, int]:
+        """Remember that a row did not come in time.
+
+        What is known of its past, with deadlines: the newest earlier row of its origin that waits.
+        """
         self.state.missed[id_] = self.forget_us(deadline_us)
+        if not self.vector:
+            return {}
         self.pass_(id_)
+        origin, number = split(id_)
+        earlier = [each[1] for each in map(split, waiting) if each[0] == origin and each[1] < number]
+        return {f"{origin}:{max(earlier)}": deadline_us} if earlier else {}
 
     def forget(self) -> None:
         """Free the memory of what is forgotten."""

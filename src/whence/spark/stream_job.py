@@ -6,8 +6,10 @@ A query is what its checkpoint says. Beside Spark's own files a checkpoint on th
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +32,11 @@ FILES = ("parquet", "json", "csv", "orc")
 FLUSH_FOLDER = "whence-flush"
 _END_OF_TIME = "9999-12-31T00:00:00Z"
 _POLL_SECONDS = 0.2
+# What Spark says, and what the JVM says through it (a file that is not Parquet, a disk that is full).
+_SPARK_ERRORS: tuple[type[Exception], ...] = (
+    PySparkException,
+    import_module("py4j.protocol").Py4JError,  # it has no type hints
+)
 
 
 class StreamJob(msgspec.Struct, frozen=True, kw_only=True):
@@ -92,7 +99,7 @@ def open_source(spark: SparkSession, job: StreamJob) -> DataFrame:
         if schema is not None:
             reader = reader.schema(schema)
         stream = reader.load(job.source) if job.source else reader.load()
-    except PySparkException as error:
+    except _SPARK_ERRORS as error:
         raise DataError(where, reason_of(error), "Check the path, the format and its options") from error
     return _typed(stream, job)
 
@@ -112,7 +119,7 @@ def _inferred(spark: SparkSession, job: StreamJob) -> StructType:
             .load(job.source)
             .schema
         )
-    except PySparkException as error:
+    except _SPARK_ERRORS as error:
         raise DataError(
             f"{job.source_format} at {job.source}",
             reason_of(error),
@@ -137,8 +144,6 @@ def _typed(stream: DataFrame, job: StreamJob) -> DataFrame:
 
 def _literally(separator: str) -> str:
     """A regular expression for just this text."""
-    import re
-
     if not separator:
         raise MisuseError("separator", "it is empty", "Give the text between two ids")
     return re.escape(separator)
@@ -193,7 +198,7 @@ def _start(spark: SparkSession, job: StreamJob, flush_folder: Path | None) -> St
     )
     try:
         return writer.start(job.out)
-    except PySparkException as error:
+    except _SPARK_ERRORS as error:
         raise DataError(
             f"query to {job.out}", reason_of(error), "Check the out folder and the checkpoint"
         ) from error
@@ -267,8 +272,9 @@ def _add(summary: StreamSummary, report: Mapping[str, Any]) -> None:
 
 
 def reason_of(error: BaseException) -> str:
-    """One line of what Spark says: of the innermost cause that it names."""
+    """One line of what Spark says: its innermost cause, without the name of a Java class."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    telling = [line for line in lines if line.startswith(("Caused by:", "[")) or "Error:" in line]
-    line = (telling or lines or [type(error).__name__])[0]
-    return line.removeprefix("Caused by:").strip().rstrip(".")
+    causes = [line.removeprefix("Caused by:").strip() for line in lines if line.startswith("Caused by:")]
+    telling = [line for line in lines if line.startswith("[") or "Error:" in line]
+    line = (causes[-1:] or telling or lines or [type(error).__name__])[0]
+    return re.sub(r"^(?:[\w$]+\.)+[\w$]+:\s*", "", line).rstrip(".")

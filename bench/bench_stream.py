@@ -1,0 +1,156 @@
+"""What causal order costs a stream: against a query that passes rows through, and against the core alone.
+
+    python bench/bench_stream.py [--quick]
+
+1. The core alone: `CausalOrder` in one process, per key, saved and restored between batches, as in Spark.
+2. Pass-through: the same files read, grouped by nobody, written as Parquet.
+3. `causal_order` on the same files, then `causal_sort` on the table at rest.
+4. The state over a long run: its size at the end of each quarter.
+
+CPU-seconds are those of this process and all its descendants (JVM, Python workers), read from /proc, so Linux
+only. Ratios are printed as JSON last.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import shutil
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from bench_spark import measured, show
+from whence.spark.ordering import Arrival, CausalOrder
+from whence.spark.session import get_session
+from whence.spark.sort import causal_sort
+from whence.spark.stream_job import StreamJob, run_job
+
+SCHEMA = "room string, id string, after array<string>, at timestamp, text string"
+ORDER: dict[str, Any] = {
+    "key": "room", "id": "id", "depends_on": "after", "event_time": "at", "lifetime": "2s", "remember": "2s",
+}  # fmt: skip
+LIFETIME_US = 2_000_000
+BEGAN_US = 1_767_225_600_000_000
+
+
+def made(rows: int, keys: int) -> list[tuple[str, str, list[str], int]]:
+    """Rows (key, id, predecessors, time): each names two; one in ten is delayed, one in 200 lost."""
+    draw = random.Random(1)
+    found = []
+    for at in range(rows):
+        key, number = at % keys, at // keys
+        before = [f"{key}-{number - back}" for back in (1, 2) if number >= back]
+        delay_us = draw.randrange(500_000) if draw.random() < 0.1 else 0
+        if draw.random() >= 0.005:
+            found.append((f"room{key}", f"{key}-{number}", before, BEGAN_US + 1000 * at + delay_us))
+    return sorted(found, key=lambda row: row[3])
+
+
+def write(folder: Path, rows: list[tuple[str, str, list[str], int]], files: int) -> None:
+    """As Parquet, in order of time, older files first."""
+    folder.mkdir(parents=True)
+    size = -(-len(rows) // files)
+    kinds = (pa.string(), pa.string(), pa.list_(pa.string()), pa.timestamp("us", "UTC"), pa.string())
+    for at in range(files):
+        part = [(*row, "some text that is carried along") for row in rows[at * size : (at + 1) * size]]
+        columns = [
+            pa.array(column, kind) for column, kind in zip(zip(*part, strict=True), kinds, strict=True)
+        ]
+        path = folder / f"{at:05d}.parquet"
+        pq.write_table(pa.table(columns, names=["room", "id", "after", "at", "text"]), path)
+        os.utime(path, (1_700_000_000 + at,) * 2)
+
+
+def core_alone(rows: list[tuple[str, str, list[str], int]], batches: int) -> int:
+    """The same rows through the core, saved and restored between batches."""
+    saved: dict[str, bytes] = {}
+    size = -(-len(rows) // batches)
+    ended = 0
+    for at in range(batches):
+        by_key: dict[str, list[tuple[str, str, list[str], int]]] = {}
+        for row in rows[at * size : (at + 1) * size]:
+            by_key.setdefault(row[0], []).append(row)
+        for key, part in by_key.items():
+            order = CausalOrder(
+                "emit", remember_us=LIFETIME_US, horizon_us=LIFETIME_US, saved=saved.get(key, b"")
+            )
+            for _, id_, before, at_us in part:
+                ended += len(order.offer(Arrival(id_, at_us, LIFETIME_US, dict.fromkeys(before), "text")))
+            saved[key] = order.save()
+    return ended
+
+
+def passed_through(spark: Any, source: Path, out: Path, files: int) -> None:
+    stream = spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", files).parquet(str(source))
+    writer = stream.writeStream.option("checkpointLocation", f"{out}.checkpoint").trigger(availableNow=True)
+    writer.start(str(out)).awaitTermination()
+
+
+def ordered(
+    spark: Any, source: Path, out: Path, files: int, progress: Callable[[Any], None] | None = None
+) -> Any:
+    job = StreamJob(
+        source=str(source), out=str(out), checkpoint=f"{out}.checkpoint", order=ORDER, schema=SCHEMA,
+        source_options={"maxFilesPerTrigger": str(files)}, available_now=True, flush=True,
+    )  # fmt: skip
+    return run_job(spark, job, progress)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help="a tenth of the work")
+    quick = parser.parse_args().quick
+    count, keys, batches = (20_000, 20, 5) if quick else (200_000, 100, 10)
+    folder = Path(tempfile.mkdtemp(prefix="whence-bench-"))
+    figures: dict[str, float] = {}
+    table: list[list[Any]] = []
+
+    def note(name: str, work: Callable[[], Any]) -> Any:
+        result, cpu, wall = measured(work)
+        table.append([name, len(rows), cpu, wall, len(rows) / cpu])
+        figures[f"{name.replace(' ', '_')}_cpu_s"] = cpu
+        return result
+
+    try:
+        rows = made(count, keys)
+        write(folder / "in", rows, batches)
+        note("core alone", lambda: core_alone(rows, batches))
+        spark = get_session("bench", conf={"spark.sql.shuffle.partitions": "2"})
+        write(folder / "warm", made(2000, 5), 2)
+        passed_through(spark, folder / "warm", folder / "warm-passed", 1)
+        note("pass-through", lambda: passed_through(spark, folder / "in", folder / "passed", 1))
+        at_rest = spark.read.schema(SCHEMA).parquet(str(folder / "in"))
+        causal_sort(spark.read.schema(SCHEMA).parquet(str(folder / "warm")), **ORDER).count()
+        note("causal_sort", lambda: causal_sort(at_rest, **ORDER).write.parquet(str(folder / "sorted")))
+        ordered(spark, folder / "warm", folder / "warm-ordered", 1)
+        sizes: list[int] = []
+        summary = note(
+            "causal_order",
+            lambda: ordered(
+                spark, folder / "in", folder / "out", 1, lambda so_far: sizes.append(so_far.state_bytes)
+            ),
+        )
+        assert summary.rows_out == len(rows), "every row must come out once"
+        show(["", "rows", "CPU s", "s", "rows/CPU s"], table)
+        quarters = [sizes[len(sizes) * part // 4] for part in (1, 2, 3)] + [sizes[-1]]
+        print("largest state so far, at each quarter (bytes):", *(f"{size:,}" for size in quarters))
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    ratios = {
+        "order_to_pass_through_cpu": figures["causal_order_cpu_s"] / figures["pass-through_cpu_s"],
+        "order_to_core_cpu": figures["causal_order_cpu_s"] / figures["core_alone_cpu_s"],
+        "sort_to_core_cpu": figures["causal_sort_cpu_s"] / figures["core_alone_cpu_s"],
+    }
+    print(json.dumps({"bench": "stream", "rows": len(rows), "at": time.strftime("%Y-%m-%d")} | ratios))
+
+
+if __name__ == "__main__":
+    main()

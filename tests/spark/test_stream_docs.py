@@ -1,0 +1,57 @@
+"""The examples in docs/stream.md run, and say what the page says."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from whence.spark.order_columns import ADDED
+from whence.spark.ordering import OUTCOMES
+
+pytestmark = pytest.mark.spark
+
+TEXT = (Path(__file__).parents[2] / "docs" / "stream.md").read_text()
+SORT, STREAM = re.findall(r"^```py\n(.*?)^```", TEXT, re.MULTILINE | re.DOTALL)
+
+
+def shown(text: str) -> list[list[str]]:
+    """The cells of a table that Spark printed, without its heading."""
+    return [
+        [cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines() if "|" in line
+    ][1:]
+
+
+def test_the_table(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    exec(compile(SORT, "docs/stream.md", "exec"), {})
+    rows = [
+        re.split(r" *\| *", line.strip("| "))
+        for line in TEXT.splitlines()
+        if re.match(r"\| \w+ \|.*\[", line)
+    ]
+    said = [
+        [cell.replace("NULL", "null").replace("...", "") for cell in row]
+        for row in shown(capsys.readouterr().out)
+    ]
+    assert [row[0] for row in rows] == ["question", "answer", "question", "thanks"]
+    for found, written in zip(said, rows, strict=True):
+        assert [word.startswith(cell) for cell, word in zip(found, written, strict=True)] == [True] * 4
+
+
+def test_the_stream(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("google.protobuf")
+    monkeypatch.chdir(tmp_path)
+    exec(compile(STREAM, "docs/stream.md", "exec"), {})
+    assert [row[1] for row in shown(capsys.readouterr().out)] == ["question", "answer"]
+
+
+def test_outcomes_and_columns_are_described() -> None:
+    for name in (*OUTCOMES, *ADDED.names):
+        assert re.search(rf"^\| {name} \|", TEXT, re.MULTILINE), name
