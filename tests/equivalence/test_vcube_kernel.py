@@ -234,6 +234,7 @@ def test_the_kernel_refuses_what_it_cannot_run():
     assert "sampled" in str(vcube.refusal(changed(record=Record(sample_every_us=5))))
     assert "differ" in str(vcube.refusal(changed(overrides=[Override(loss=0.5)])))
     assert "delay" in str(vcube.refusal(changed(link=Link(delay=Exponential(mean_us=5)))))
+    assert "VCubeMembers" in str(vcube.refusal(changed(params={"detect": True})))
     with pytest.raises(MisuseError, match="FIFO"):
         vcube.run(changed(link=Link(fifo=True)))
     with pytest.raises(MisuseError, match="no events"):

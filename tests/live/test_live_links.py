@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from whence.errors import FrameError, HandshakeError
 from whence.live.addresses import Address
-from whence.live.links import ACK_FRAMES, Link, LinkOut
+from whence.live.links import ACK_FRAMES, Link, LinkOut, LinkState
 from whence.live.wire import Ack, FrameReader, data_frame
 from whence.protocols.fifo import FifoPacket
 
@@ -206,3 +206,34 @@ def test_a_peer_that_repeats_its_fault_is_refused_for_longer_and_longer() -> Non
     one.refuse_until_s = 0.0
     one.fault(200.0, 0.1, 5.0)
     assert one.refuse_until_s == 0.0
+
+
+def test_who_is_not_counted_on_gets_what_was_written_and_what_is_said_later() -> None:
+    """The frames that are void were never numbered: so the link goes on where it was."""
+    ends = Ends()
+    ends.queue(3)
+    ends.left.flush(2, may_ack=True, ack_now=True)
+    ends.queue(4)
+    ends.there.writable = False
+    assert ends.left.count_on(False) == 4
+    assert (ends.left.state, ends.left.alive) == (LinkState.OUT, False)
+    ends.left.out.pending.append(data_frame(FifoPacket(0, 99, b"")))
+    ends.connect()
+    ends.left.flush(9, may_ack=True, ack_now=True)
+    ends.move(10_000)
+    assert ends.got == [1, 2, 3, 99]
+    ends.answer(True)
+    assert ends.left.out.unacknowledged == 0
+    assert ends.left.count_on(True) == 0
+    assert (ends.left.state, ends.left.alive) == (LinkState.ALIVE, True)
+
+
+def test_who_has_left_is_counted_on_only_after_it_came_back() -> None:
+    one = link()
+    one.peer_session = 7
+    one.end(LinkState.LEFT)
+    one.count_on(True)
+    assert not one.alive
+    one.out.pending.append(b"for the earlier process")
+    one.renew()
+    assert (one.alive, one.state, one.peer_session, one.out.total) == (True, LinkState.ALIVE, 0, 0)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from support.simulating import Rows
-from whence.core.effects import CancelTimer, Effects, SetTimer
+from whence.core.effects import CancelTimer, Effects, Reason, SetTimer, Stop
 from whence.core.message import NodeId
 from whence.errors import InvariantError
 from whence.protocols.fifo import Fifo
@@ -175,6 +175,34 @@ def test_a_crash_without_restart_is_the_end() -> None:
 
 
 # Partitions
+
+
+class GivesUp(Fifo):
+    """Leaves the group at its first timer."""
+
+    def link_up(self, peer: NodeId, now_us: int) -> Effects:
+        return [*super().link_up(peer, now_us), SetTimer("enough", 15_000)]
+
+    def timer(self, key: str, now_us: int) -> Effects:
+        return [Stop(Reason.LEFT)]
+
+
+def test_a_core_that_stops_itself_is_given_nothing_more_whatever_was_planned() -> None:
+    def make(me: NodeId, members: Sequence[NodeId]) -> Fifo:
+        return (GivesUp if me == "n1" else Fifo)(me, members)
+
+    rows, result = run(
+        make=make,
+        nodes=3,
+        link={"delay": constant(2_000)},
+        workloads=[{"kind": "periodic", "interval_us": 4_000}],
+        faults=[{"kind": "crash", "nodes": "n1", "at_us": 20_000, "restart_us": 25_000}],
+        stop={"duration_us": 40_000},
+    )
+    of_n1 = [row for row in rows.rows if row[0] == "n1"]
+    assert of_n1[-1][1:3] == (15_000, Kind.CRASH)
+    assert result.drained
+    assert result.skipped_broadcasts > 0
 
 
 def test_a_partition_splits_drawn_groups_and_heals() -> None:

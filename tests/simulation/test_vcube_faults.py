@@ -13,6 +13,7 @@ from support.member_cases import problems
 from support.member_storms import storm
 from support.member_world import Make
 from whence.core.effects import Reason
+from whence.errors import ScenarioError
 from whence.protocols.vcube_members import VCubeMembers
 from whence.sim.replay import replay
 from whence.sim.run import record_to
@@ -143,6 +144,11 @@ def scenario(seed: int) -> dict[str, Any]:
         ],
         "stop": {"duration_us": 1_800_000, "drain": False},
     }
+
+
+def test_detection_needs_a_full_mesh() -> None:
+    with pytest.raises(ScenarioError, match="any two others"):
+        from_dict({**scenario(1), "topology": {"kind": "hypercube"}})
 
 
 def test_the_example_ends_with_agreement(tmp_path: Path) -> None:

@@ -85,17 +85,18 @@ class Oracle:
 
     def _find_broadcasts(self) -> None:
         for node, rows in self.run.items():
-            previous = 0
+            previous, restarted = 0, False
             for seq, (kind, origin, number) in enumerate(rows):
+                restarted = restarted or kind is Kind.RESTART
                 if kind is not Kind.BROADCAST:
                     continue
                 if origin != node or (origin, number) in self.begins:
                     self.malformed.append((node, (origin, number), seq))
                     continue
                 self.begins[origin, number] = (node, seq)
-                if number != previous + 1:
+                if number != previous + 1 and not (restarted and number > previous):
                     self.malformed.append((node, (origin, number), seq))
-                previous = number
+                previous, restarted = number, False
 
     def _find_deliveries(self) -> None:
         for node, rows in self.run.items():

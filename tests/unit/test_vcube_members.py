@@ -443,6 +443,44 @@ def test_a_leaver_waits_until_the_others_have_what_it_has() -> None:
     assert world.disagreements() == []
 
 
+def test_a_knock_ends_the_earlier_life_that_nobody_ever_met() -> None:
+    """A founder that never started is waited for; when it comes and says that it joins, it is not."""
+    world = World(3, 1, start_timeout_us=100 * TIMEOUT_US)
+    world.crash("n1")
+    world.run(5 * INTERVAL_US)
+    world.join("n1", noticed=False)
+    quiet(world)
+    assert world.current["n1"].core.ready
+    assert world.disagreements() == []
+
+
+def test_links_are_counted_on_while_the_peer_is_there() -> None:
+    core = VCubeMembers("a", "abc", test_interval_us=10, test_timeout_us=30)
+    for peer in "bc":
+        core.link_up(peer, 0)
+    effects = core.link_down("b", 5)
+    assert CountOn("b", False) in effects
+    assert not any("b" in effect.to for effect in effects if isinstance(effect, Send)), "there is no link"
+    view = Control(Kind.ASK, (0, 2 * 7, 0), (0, 0, 0), (), (0, 7 << LIFE_BITS, 0), (), (), ())
+    assert CountOn("b", True) in core.receive("c", MemberPacket(0, (), view), 6)
+
+
+def test_whoever_has_nothing_that_others_lack_leaves_at_once() -> None:
+    world = World(3, 1)
+    world.broadcast("n1")
+    quiet(world)
+    world.leave("n1")
+    assert world.current["n1"].end == Reason.LEFT
+
+
+def test_a_group_of_one_keeps_nothing() -> None:
+    core = VCubeMembers("a", "a")
+    for _ in range(3):
+        core.broadcast(b"", 0)
+    assert not len(core.store)
+    core.check()
+
+
 def test_the_last_one_may_leave_at_once() -> None:
     core = VCubeMembers("a", "a")
     assert Stop(Reason.LEFT) in core.timer(LEAVE, 5)

@@ -165,6 +165,13 @@ def test_holes_in_the_numbers_do_not_disturb_the_order() -> None:
     assert counts(run) == Counts(causal=1, fifo=1, malformed=2)
 
 
+def test_numbers_may_go_on_anywhere_after_a_restart_but_only_forward() -> None:
+    assert verify(parse(a="restart b:a10 d:a10 b:a11 d:a11", b="d:a10 d:a11")).ok
+    assert verify(parse(a="b:a1 d:a1 restart b:a10 d:a10", b="d:a1 d:a10")).ok
+    assert counts(parse(a="b:a9 d:a9 restart b:a5 d:a5")) == Counts(malformed=2)
+    assert counts(parse(a="restart b:a9 d:a9 b:a20 d:a20")) == Counts(malformed=1)
+
+
 def test_promises_decide_what_is_demanded() -> None:
     late = parse(a="b:a1 d:a1 d:b1", b="d:a1 b:b1 d:b1", c="d:b1 d:a1")
     assert verify(late, promises=PromisesMade(causal=False, complete=True)).ok

@@ -12,7 +12,7 @@ Source        section 2 for the tests, section 4.2 for trees over the fault-free
 
     1. Tests. A node tests those for whom it is the first fault-free node of a cluster. Whoever says
        nothing for `test_timeout_us` is declared faulty. Tests and answers carry the view; a change is
-       passed on at once, and links to those who are gone are closed: nothing is taken from them.
+       passed on at once. From those who are gone nothing is taken, and they are told.
     2. Trees span those who are there. They are only the fast way: what they miss is repaired.
     3. Repair. Tests and answers carry a digest; whoever has what the other lacks gives it. The graph of
        tests is connected, so what one has reaches all.
