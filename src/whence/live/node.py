@@ -79,7 +79,7 @@ class Node:
         )
         core = registry.make(settings.protocol, settings.node, members, settings.params)
         self.journal = Journal(settings.node)
-        self.host = Host(core, self.links, self.wake, self.fail)
+        self.host = Host(core, self.links, self._timer_fired, self.fail)
         self.peering = Peering(self.identity, self.links, limits, self.journal, self._link_gone, self.fail)
         self._link_list = tuple(self.links.values())
         self.flow = Flow(self.host, self._link_list, limits, self.journal, self.wake)
@@ -276,12 +276,20 @@ class Node:
             if not reader.done():
                 reader.set_result(None)
 
+    def _timer_fired(self) -> None:
+        """A core may deliver when time has passed, and not only when something arrives."""
+        if self._readers and self.host.inbox:
+            self._wake_readers()
+        self.wake()
+
     def _link_gone(self, link: Link) -> None:
         if not self.failed:
             try:
                 self.host.link_down(link.peer)
             except Exception as error:  # noqa: BLE001 - as in `receive`
                 self.fail(error)
+            if self._readers and self.host.inbox:
+                self._wake_readers()
         self.flow.refresh()
         self.wake()
 
