@@ -78,6 +78,7 @@ def test_the_one_accepts_a_down_in_the_other_direction(file) -> None:
         ("5 CONN a b up\n4 CONN a b down\n", "line 2: its time 4 is before"),
         ("-1 CONN a b up\n", "line 1: its time -1 is negative"),
         ("nan CONN a b up\n", "line 1: its time 'nan' is not a number"),
+        ("1e999999999 CONN a b up\n", "line 1: its time 1e999999999 is negative or too large"),
         ("x CONN a b up\n", "line 1: its time 'x' is not a number"),
         ("1 CONN a b up\n2 CONN a b\n", "line 2: it has 4 columns"),
         ("1 CONN a b sideways\n", "line 1"),
@@ -299,6 +300,7 @@ def test_gtfs_finds_stops_on_a_street_that_is_driven_twice(tmp_path) -> None:
         ({"stop_times": FEED["stop_times.txt"].replace(",C,3", ",Z,3")}, "line 4: there is no stop 'Z'"),
         ({"stop_times": FEED["stop_times.txt"][:-4]}, "stop_times.txt, line 10: it has"),
         ({"calendar": FEED["calendar.txt"].replace("20240101", "January", 1)}, "'January' is no date"),
+        ({"calendar": FEED["calendar.txt"].replace("20240101", "202401" + 20 * "9", 1)}, "is no date"),
         ({"trips": b"route_id,service_id,trip_id\nr,W,\xff\n"}, "trips.txt: it is not UTF-8"),
     ],
 )

@@ -48,10 +48,9 @@ class Line(NamedTuple):
             value = Decimal("NaN")
         if not value.is_finite():
             raise self.wrong(f"its {what} {word!r} is not a number", "Write seconds, as 12 or 12.5")
-        value *= SECOND_US
-        if not 0 <= value <= TIME_US_MAX:
+        if not 0 <= value <= TIME_US_MAX // SECOND_US:
             raise self.wrong(f"its {what} {word} is negative or too large", "Count seconds from 0")
-        return int(value.to_integral_value())
+        return int((value * SECOND_US).to_integral_value())
 
     def number_of(self, word: str, what: str) -> float:
         """A finite number."""
