@@ -204,16 +204,12 @@ def _part(s: State, direction: int) -> None:
 @inlined
 def _plan_slot(s: State, direction: int, now_us: int) -> None:
     directions = s.directions
-    if directions[direction, a.QUEUED] == 0:
-        directions[direction, a.SLOT_US] = NEVER_US
-        return
-    slot_us = directions[direction, a.SLOT_US]
-    if slot_us > now_us and slot_us != NEVER_US:
-        return
-    gap_us, base_us = s.settings[a.GAP_US], directions[direction, a.BASE_US]
-    slot_us = base_us + ((now_us - base_us) // gap_us + 1) * gap_us
-    directions[direction, a.SLOT_US] = slot_us
-    push(s, slot_us, a.TIMER, _sender(s, direction), 1 + _receiver(s, direction), 0, direction)
+    directions[direction, a.SLOT_US] = NEVER_US
+    if directions[direction, a.QUEUED] > 0:
+        gap_us, base_us = s.settings[a.GAP_US], directions[direction, a.BASE_US]
+        slot_us = base_us + ((now_us - base_us) // gap_us + 1) * gap_us
+        directions[direction, a.SLOT_US] = slot_us
+        push(s, slot_us, a.TIMER, _sender(s, direction), 1 + _receiver(s, direction), 0, direction)
 
 
 @bare
@@ -245,7 +241,8 @@ def _acquire(s: State, node: int, record: int, giver: int, now_us: int) -> None:
         direction = s.active[node, at]
         if _receiver(s, direction) != giver and not _is_known(s, direction, message, now_us):
             _put(s, direction, message)
-            _plan_slot(s, direction, now_us)
+            if s.directions[direction, a.SLOT_US] == NEVER_US:
+                _plan_slot(s, direction, now_us)
 
 
 # Events
