@@ -142,7 +142,10 @@ def _acquire(s: State, node: int, record: int, giver: int, now_us: int) -> None:
     s.nodes[node, a.CARRIED] = record
     for at in range(s.nodes[node, a.ACTIVE]):
         direction = s.active[node, at]
-        if _receiver(s, direction) != giver and not _is_known(s, direction, message, now_us):
+        peer = _receiver(s, direction)
+        # Of two packets that arrive together the smaller node's is first: the peer's HAVE, or this.
+        known_us = now_us - 1 if peer > giver else now_us
+        if peer != giver and not _is_known(s, direction, message, known_us):
             put(s, direction, message)
             if s.directions[direction, a.SLOT_US] == NEVER_US:
                 _plan_slot(s, direction, now_us)
