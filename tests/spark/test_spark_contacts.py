@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
 
 from support.positions import Position, brute, wander
+from whence.cli.main import main
 from whence.errors import ContactPlanError, SchemaError
+from whence.mobility.paths import sampled
+from whence.mobility.positions import save_positions
+from whence.mobility.walkers import WalkerCity, walker_paths
 from whence.spark.contacts import (
     collect_plan,
     contact_intervals,
@@ -102,3 +108,20 @@ def test_wrong_tables_and_measures(spark: SparkSession) -> None:
 def test_no_positions_give_an_empty_plan(spark: SparkSession) -> None:
     plan = collect_plan(contact_intervals(spark.createDataFrame([], POSITIONS), 5.0, step_us=S))
     assert (plan.nodes, len(plan.contacts), plan.stop_us) == ((), 0, 0)
+
+
+def test_the_command_gives_the_same_plan_on_spark_and_in_process(
+    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    paths = walker_paths(1, WalkerCity(duration_s=900.0))
+    source = tmp_path / "positions.parquet"
+    save_positions(paths.nodes, sampled(paths, S), source)
+    documents = []
+    for where in ("--spark", "--no-spark"):
+        with pytest.raises(SystemExit) as ended:
+            main(["contacts", str(source), "--range", "50", "--json", where])
+        assert not ended.value.code
+        documents.append(json.loads(capsys.readouterr().out))
+    assert [each["engine"] for each in documents] == ["Spark", "this process"]
+    assert documents[0]["sha256"] == documents[1]["sha256"]
+    assert documents[0]["statistics"]["contacts"] > 100

@@ -64,21 +64,7 @@ def command(
     if source in SCENARIOS and from_ is None and not Path(source).exists():
         _scenario(source, seed, seeds, out, write_as, as_json)
         return
-    path = Path(source)
-    format_in = from_ or _guess(path)
-    if format_in == "positions":
-        if range_m is None:
-            raise MisuseError("--range", "positions need a radio range", "Give one, e.g. --range 50")
-        if day is not None:
-            raise MisuseError("--day", "positions have no service days", "Leave it out")
-        about, plan = _positions(path, range_m, step, gap, spark, master)
-    else:
-        if step is not None or gap is not None or spark or master:
-            raise MisuseError(
-                "--step, --gap, --spark and --master", f"they are for positions, not for {format_in}",
-                "Leave them out",
-            )  # fmt: skip
-        about, plan = _read(path, format_in, range_m, day)
+    about, plan = _from_file(Path(source), from_, range_m, step, gap, day, spark, master)
     if lasting:
         plan = plan.lasting(int(lasting * 1_000_000))
     if out is not None:
@@ -86,6 +72,33 @@ def command(
     about["seconds"] = time.monotonic() - began
     about["rows_per_second"] = about["rows"] / about["seconds"]
     _show(about, plan, out, as_json)
+
+
+def _from_file(
+    path: Path,
+    from_: str | None,
+    range_m: float | None,
+    step: float | None,
+    gap: float | None,
+    day: str | None,
+    spark: bool | None,
+    master: str | None,
+) -> tuple[dict[str, Any], ContactPlan]:
+    """What is known about the source, and its plan."""
+    format_in = from_ or _guess(path)
+    if format_in == "positions":
+        if range_m is None:
+            raise MisuseError("--range", "positions need a radio range", "Give one, e.g. --range 50")
+        if day is not None:
+            raise MisuseError("--day", "positions have no service days", "Leave it out")
+        return _positions(path, range_m, step, gap, spark, master)
+    if step is not None or gap is not None or spark or master:
+        raise MisuseError(
+            "--step, --gap, --spark and --master",
+            f"they are for positions, not for {format_in}",
+            "Leave them out",
+        )
+    return _read(path, format_in, range_m, day)
 
 
 def _write_format(out: Path | None, format_: str | None) -> str:
@@ -190,8 +203,7 @@ def _by_spark(
         table = contacts.read_positions(session, path)
         found = contacts.look_over(table)
         used_us = step_us if step_us is not None else contacts.find_step_us(table)
-        piece_us = contacts.piece_us_for(found)
-        made = contacts.contact_intervals(table, range_m, step_us=used_us, gap_us=gap_us, piece_us=piece_us)
+        made = contacts.contact_intervals(table, range_m, step_us=used_us, gap_us=gap_us, seen=found)
         plan = contacts.collect_plan(made)
     return found.rows, found.left_out, used_us, plan
 

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from whence.kernels import oppnet_arrays as a
 from whence.kernels.compile import bare, cached, fingerprint, inlined
 from whence.kernels.oppnet_arrays import NEVER_US, State
+from whence.kernels.oppnet_heaps import NODE_BITS, drop_first, push, put, take
 from whence.kernels.oppnet_order import (
     deliver,
     ends_us,
@@ -22,106 +23,8 @@ from whence.kernels.oppnet_order import (
     settle_entries,
     true_us,
 )
-from whence.kernels.rng import bits
 
-_NODE_BITS = 20
 _MARGIN = 64  # events that one step adds besides those for its contacts
-
-
-# The heap of events
-
-
-@inlined
-def _is_before(s: State, one: int, other: int) -> bool:
-    heap = s.heap
-    if heap[one, a.TIME_US] != heap[other, a.TIME_US]:
-        return bool(heap[one, a.TIME_US] < heap[other, a.TIME_US])
-    return bool(heap[one, a.KEY] < heap[other, a.KEY])
-
-
-@inlined
-def _swap(s: State, one: int, other: int) -> None:
-    for column in range(a.EVENT_COLUMNS):
-        kept = s.heap[one, column]
-        s.heap[one, column] = s.heap[other, column]
-        s.heap[other, column] = kept
-
-
-@bare
-def push(s: State, time_us: int, kind: int, node: int, source: int, data: int, further: int) -> None:
-    """Put an event on the heap."""
-    at = s.counters[a.HEAPED]
-    s.counters[a.HEAPED] += 1
-    s.heap[at, a.TIME_US] = time_us
-    s.heap[at, a.KEY] = (kind << _NODE_BITS | node) << _NODE_BITS | source
-    s.heap[at, a.DATA] = data
-    s.heap[at, a.FURTHER] = further
-    while at > 0:
-        parent = (at - 1) // 2
-        if not _is_before(s, at, parent):
-            break
-        _swap(s, at, parent)
-        at = parent
-
-
-@bare
-def _drop_first(s: State) -> None:
-    size = s.counters[a.HEAPED] - 1
-    s.counters[a.HEAPED] = size
-    for column in range(a.EVENT_COLUMNS):
-        s.heap[0, column] = s.heap[size, column]
-    at = 0
-    while 2 * at + 1 < size:
-        child = 2 * at + 1
-        if child + 1 < size and _is_before(s, child + 1, child):
-            child += 1
-        if not _is_before(s, child, at):
-            break
-        _swap(s, child, at)
-        at = child
-
-
-# Queues of messages, one per direction
-
-
-@inlined
-def _put(s: State, direction: int, message: int) -> None:
-    origin = s.messages[message, a.ORIGIN]
-    place = bits(s.keys[direction] ^ s.hashes[origin], s.messages[message, a.NUMBER])
-    row, at = s.directions[direction, a.ROW], s.directions[direction, a.QUEUED]
-    s.directions[direction, a.QUEUED] = at + 1
-    keys, messages = s.queue_keys, s.queue_messages
-    while at > 0:
-        parent = (at - 1) // 2
-        if keys[row, parent] <= place:
-            break
-        keys[row, at] = keys[row, parent]
-        messages[row, at] = messages[row, parent]
-        at = parent
-    keys[row, at] = place
-    messages[row, at] = message
-
-
-@inlined
-def _take(s: State, direction: int) -> int:
-    row, size = s.directions[direction, a.ROW], s.directions[direction, a.QUEUED] - 1
-    s.directions[direction, a.QUEUED] = size
-    keys, messages = s.queue_keys, s.queue_messages
-    first = messages[row, 0]
-    key, message = keys[row, size], messages[row, size]
-    at = 0
-    while 2 * at + 1 < size:
-        child = 2 * at + 1
-        if child + 1 < size and keys[row, child + 1] < keys[row, child]:
-            child += 1
-        if key <= keys[row, child]:
-            break
-        keys[row, at] = keys[row, child]
-        messages[row, at] = messages[row, child]
-        at = child
-    keys[row, at] = key
-    messages[row, at] = message
-    return int(first)
 
 
 # Contacts
@@ -178,7 +81,7 @@ def _exchange(s: State, direction: int, now_us: int) -> None:
                 s.nodes[node, a.CARRIED] = following
         else:
             if not _is_known(s, direction, message, now_us):
-                _put(s, direction, message)
+                put(s, direction, message)
             before = record
         record = following
     _plan_slot(s, direction, now_us)
@@ -204,16 +107,12 @@ def _part(s: State, direction: int) -> None:
 @inlined
 def _plan_slot(s: State, direction: int, now_us: int) -> None:
     directions = s.directions
-    if directions[direction, a.QUEUED] == 0:
-        directions[direction, a.SLOT_US] = NEVER_US
-        return
-    slot_us = directions[direction, a.SLOT_US]
-    if slot_us > now_us and slot_us != NEVER_US:
-        return
-    gap_us, base_us = s.settings[a.GAP_US], directions[direction, a.BASE_US]
-    slot_us = base_us + ((now_us - base_us) // gap_us + 1) * gap_us
-    directions[direction, a.SLOT_US] = slot_us
-    push(s, slot_us, a.TIMER, _sender(s, direction), 1 + _receiver(s, direction), 0, direction)
+    directions[direction, a.SLOT_US] = NEVER_US
+    if directions[direction, a.QUEUED] > 0:
+        gap_us, base_us = s.settings[a.GAP_US], directions[direction, a.BASE_US]
+        slot_us = base_us + ((now_us - base_us) // gap_us + 1) * gap_us
+        directions[direction, a.SLOT_US] = slot_us
+        push(s, slot_us, a.TIMER, _sender(s, direction), 1 + _receiver(s, direction), 0, direction)
 
 
 @bare
@@ -222,7 +121,7 @@ def _send(s: State, direction: int, now_us: int) -> None:
     node = _sender(s, direction)
     clock_us = local(s, node, now_us)
     while s.directions[direction, a.QUEUED] > 0:
-        message = _take(s, direction)
+        message = take(s, direction)
         if s.messages[message, a.DEADLINE_US] >= clock_us and not _is_known(s, direction, message, now_us):
             s.counters[a.SENT] += 1
             arrive_us = now_us + s.settings[a.DELAY_US]
@@ -243,9 +142,13 @@ def _acquire(s: State, node: int, record: int, giver: int, now_us: int) -> None:
     s.nodes[node, a.CARRIED] = record
     for at in range(s.nodes[node, a.ACTIVE]):
         direction = s.active[node, at]
-        if _receiver(s, direction) != giver and not _is_known(s, direction, message, now_us):
-            _put(s, direction, message)
-            _plan_slot(s, direction, now_us)
+        peer = _receiver(s, direction)
+        # Of two packets that arrive together the smaller node's is first: the peer's HAVE, or this.
+        known_us = now_us - 1 if peer > giver else now_us
+        if peer != giver and not _is_known(s, direction, message, known_us):
+            put(s, direction, message)
+            if s.directions[direction, a.SLOT_US] == NEVER_US:
+                _plan_slot(s, direction, now_us)
 
 
 # Events
@@ -346,11 +249,11 @@ def _present_us(s: State, node: int, now_us: int) -> int:
 def _step(s: State) -> None:
     now_us, key = s.heap[0, a.TIME_US], s.heap[0, a.KEY]
     data, further = s.heap[0, a.DATA], s.heap[0, a.FURTHER]
-    _drop_first(s)
+    drop_first(s)
     s.counters[a.EVENTS] += 1
-    kind = key >> (2 * _NODE_BITS)
-    node = key >> _NODE_BITS & ((1 << _NODE_BITS) - 1)
-    source = key & ((1 << _NODE_BITS) - 1)
+    kind = key >> (2 * NODE_BITS)
+    node = key >> NODE_BITS & ((1 << NODE_BITS) - 1)
+    source = key & ((1 << NODE_BITS) - 1)
     if kind == a.LINK_DOWN:
         _part(s, 2 * further)
         _part(s, 2 * further + 1)
@@ -392,7 +295,7 @@ def _room(s: State) -> int:
         return a.GROW_HEAP
     if counters[a.RECORDS_USED] + 1 > s.records.shape[0]:
         return a.GROW_RECORDS
-    node = s.heap[0, a.KEY] >> _NODE_BITS & ((1 << _NODE_BITS) - 1)
+    node = s.heap[0, a.KEY] >> NODE_BITS & ((1 << NODE_BITS) - 1)
     pending = s.nodes[node, a.PENDING]
     if s.nodes[node, a.BARRIER] + pending + 2 > s.barriers.shape[1]:
         return a.GROW_BARRIERS

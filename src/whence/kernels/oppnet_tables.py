@@ -9,7 +9,7 @@ import numpy as np
 from whence.core.rng import below, purpose, stream
 from whence.kernels import oppnet_arrays as a
 from whence.kernels.compile import Array
-from whence.kernels.oppnet_engine import push
+from whence.kernels.oppnet_heaps import push
 from whence.overlay.contacts import ContactPlan
 from whence.protocols.carry import ORDER, SETUP
 

@@ -293,6 +293,8 @@ class Node:
                 self.host.link_down(link.peer)
             except Exception as error:  # noqa: BLE001 - as in `receive`
                 self.fail(error)
+            if self._readers and self.host.inbox:
+                self._wake_readers()
         self.flow.refresh()
         self.wake()
 

@@ -98,7 +98,7 @@ def _days(feed: Feed) -> dict[str, set[str]]:
 def _date(feed: Feed, table: str, text: str) -> date:
     try:
         return date(int(text[:4]), int(text[4:6]), int(text[6:]))
-    except ValueError as error:
+    except (ValueError, OverflowError) as error:
         raise feed.wrong(table, f"{text!r} is no date", "Write dates as YYYYMMDD") from error
 
 

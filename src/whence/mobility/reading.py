@@ -43,14 +43,14 @@ class Line(NamedTuple):
         if word.isdecimal() and len(word) < 13:
             return int(word) * SECOND_US
         try:
-            value = Decimal(word) * SECOND_US
-        except InvalidOperation as error:
-            raise self.wrong(
-                f"its {what} {word!r} is not a number", "Write seconds, as 12 or 12.5"
-            ) from error
-        if not 0 <= value <= TIME_US_MAX:  # also false for NaN
+            value = Decimal(word)
+        except InvalidOperation:
+            value = Decimal("NaN")
+        if not value.is_finite():
+            raise self.wrong(f"its {what} {word!r} is not a number", "Write seconds, as 12 or 12.5")
+        if not 0 <= value <= TIME_US_MAX // SECOND_US:
             raise self.wrong(f"its {what} {word} is negative or too large", "Count seconds from 0")
-        return int(value.to_integral_value())
+        return int((value * SECOND_US).to_integral_value())
 
     def number_of(self, word: str, what: str) -> float:
         """A finite number."""

@@ -97,13 +97,13 @@ class Contact:
     def put(self, key: Key, now_us: int, gap_us: int) -> None:
         """Queue a message that the peer is not known to have."""
         heappush(self.queue, (bits(self.key ^ purpose(key[0]), key[1]), key))
-        self.plan_slot(now_us, gap_us)
+        if self.slot_us == NEVER_US:  # otherwise one is planned, perhaps for this very moment
+            self.plan_slot(now_us, gap_us)
 
     def plan_slot(self, now_us: int, gap_us: int) -> None:
         """The next slot ends strictly after now, if there is something to send."""
-        if not self.queue:
-            self.slot_us = NEVER_US
-        elif self.slot_us <= now_us or self.slot_us == NEVER_US:
+        self.slot_us = NEVER_US
+        if self.queue:
             self.slot_us = self.base_us + ((now_us - self.base_us) // gap_us + 1) * gap_us
 
 

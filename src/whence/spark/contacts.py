@@ -3,15 +3,16 @@
     intervals = contact_intervals(positions, 50.0, step_us=1_000_000)
     plan = collect_plan(intervals)
 
-POSITIONS are cut into pieces of time. Each piece is one group: its positions are bucketed in a grid, a numba
-kernel finds the pairs in range (`whence.mobility.sampled`, which says what a contact is), and each pair's
-steps are joined into intervals within the piece. What goes on over the border of pieces is joined in SQL, as
-islands between gaps. `intervals_by_join` says the same in DataFrame operations alone; the tests hold one
-against the other.
+POSITIONS are cut into pieces of time, and these dealt out to tasks. A task buckets its positions in a grid, a
+numba kernel finds the pairs in range (`whence.mobility.sampled`, which says what a contact is), and each
+pair's steps are joined into intervals as far as the task has them. What goes on over the border of pieces is
+joined in SQL, as islands between gaps. `intervals_by_join` says the same in DataFrame operations alone; the
+tests hold one against the other.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -28,10 +29,9 @@ from whence.mobility.sampled import check_measure, intervals, plan_of
 from whence.overlay.contacts import ContactPlan
 from whence.spark.tables import INTERVALS, POSITIONS, columns_of, require
 
-PIECE_ROWS = 500_000  # positions in a piece: some seconds of work, some 100 MB
-
-
-PIECES_MIN = 16  # so that a few cores have something to do
+TASK_ROWS = 500_000  # positions for a task: a second of work, some 100 MB
+TASKS_MIN = 4
+PIECES_PER_TASK = 8  # pieces are dealt out by a hash: of many small ones everybody gets about as much
 
 
 class Positions(NamedTuple):
@@ -88,30 +88,42 @@ def contact_intervals(
     step_us: int,
     gap_us: int | None = None,
     piece_us: int | None = None,
+    seen: Positions | None = None,
 ) -> DataFrame:
     """INTERVALS of contact and presence; `whence.mobility.sampled` says what step and gap mean.
 
-    `piece_us` is how much time one task takes; by default so much that it has PIECE_ROWS positions, for which
-    the table is counted first.
+    `seen` is what `look_over` said, if it was asked already: it decides the number of tasks. `piece_us` is
+    the length of a piece of time; by default a task has several.
     """
     require(positions, POSITIONS, "positions")
     check_measure(range_m, step_us, gap_us)
-    steps = max((piece_us if piece_us is not None else piece_us_for(look_over(positions))) // step_us, 1)
+    found = look_over(positions) if seen is None else seen
+    tasks = max(found.rows // TASK_ROWS, TASKS_MIN)
+    if piece_us is None:
+        piece_us = (found.last_us - found.first_us) // (tasks * PIECES_PER_TASK) + 1
+    steps = max(piece_us // step_us, 1)
     piece = F.expr(f"time_us div {step_us * steps}")  # whole numbers: `/` would go through doubles
     schema = to_arrow_schema(INTERVALS)
 
-    def work(rows: pa.Table) -> pa.Table:
-        return _intervals_of(rows, range_m, step_us, gap_us, schema)
+    def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        if rows := list(batches):  # a task may have got no piece
+            table = pa.Table.from_batches(rows)
+            yield from _intervals_of(table, range_m, step_us, gap_us, schema).to_batches()
 
-    usable = positions.where(_usable()).select(*POSITIONS.names, piece.alias("piece"))
-    return join_islands(usable.groupBy("piece").applyInArrow(work, INTERVALS), step_us, gap_us)
+    # Not groupBy and applyInArrow: that sorts all rows by piece, which costs more than the kernel. A task
+    # takes its pieces together; it does not matter to it that they are not neighbours.
+    usable = positions.where(_usable()).select(*POSITIONS.names)
+    dealt = usable.repartition(tasks, piece)
+    return join_islands(dealt.mapInArrow(work, INTERVALS), step_us, gap_us)
 
 
 def join_islands(parts: DataFrame, step_us: int, gap_us: int | None) -> DataFrame:
     """INTERVALS in which those of one pair that are at most a gap apart are one."""
     slack_us = 0 if gap_us is None else gap_us - step_us
     pair = Window.partitionBy("a", "b").orderBy("start_us")
-    fresh = F.coalesce(F.col("start_us") - F.lag("stop_us").over(pair) > slack_us, F.lit(True))
+    # The greatest stop so far, not the last: a part that bridges a gap may have another one within it.
+    before = F.max("stop_us").over(pair.rowsBetween(Window.unboundedPreceding, -1))
+    fresh = F.coalesce(F.col("start_us") - before > slack_us, F.lit(True))
     marked = parts.withColumn("fresh", fresh.cast("int"))
     numbered = marked.withColumn("island", F.sum("fresh").over(pair))
     grouped = numbered.groupBy("a", "b", "island")
@@ -164,16 +176,12 @@ def _usable() -> Any:
     return F.col("time_us").isNotNull() & F.col("node").isNotNull() & finite[0] & finite[1]
 
 
-def piece_us_for(found: Positions) -> int:
-    """How much time to give to one task."""
-    pieces = max(found.rows // PIECE_ROWS, PIECES_MIN)
-    return (found.last_us - found.first_us) // pieces + 1
-
-
 def _intervals_of(
     rows: pa.Table, range_m: float, step_us: int, gap_us: int | None, schema: pa.Schema
 ) -> pa.Table:
     """INTERVALS of one piece of time."""
+    if not rows.num_rows:
+        return schema.empty_table()
     nodes = rows.column("node").combine_chunks().dictionary_encode()
     names = np.array(nodes.dictionary.to_pylist(), dtype=object)
     # Codes in the order of names, so that the lower code is the name that comes first.

@@ -1,0 +1,241 @@
+"""The barrier protocol over links: pruned barriers, timers, late joiners, parameters."""
+
+from __future__ import annotations
+
+import pytest
+
+from support.barrier_net import Net
+from support.cores import Bench
+from whence.core.effects import Deliver, Discard, Reason, Send
+from whence.core.message import MessageId
+from whence.errors import MisuseError, ParameterError
+from whence.protocols import registry
+from whence.protocols.barrier import Barrier
+from whence.protocols.barrier_wire import BarrierPacket, Entry
+
+
+def net(nodes: str = "abc", links: list[tuple[str, str]] | None = None, **params: object) -> Net:
+    return Net("barrier", dict.fromkeys(nodes, 0), links, **params)
+
+
+def settle(world: Net) -> None:
+    while world.flying:
+        world.arrive(0)
+
+
+def barrier(core: object) -> list[str]:
+    assert isinstance(core, Barrier)
+    return [f"{source}:{number}" for source in core.order.past for number in core.order.past[source]]  # type: ignore[attr-defined]  # of SafeOrder
+
+
+def test_a_reply_waits_for_the_question() -> None:
+    bench = Bench("barrier")
+    bench.broadcast("a")
+    bench.arrive_from_to("a", "b")
+    bench.broadcast("b")
+    bench.flying = [fly for fly in bench.flying if fly[1] == "c"][::-1]
+    bench.arrive(0)
+    assert bench.ids("c") == []
+    [waiting] = bench.cores["c"].explain()
+    assert (waiting.id, waiting.missing) == (MessageId("b", 1), (MessageId("a", 1),))
+    bench.settle()
+    assert bench.ids("c") == ["a:1", "b:1"]
+
+
+def test_a_barrier_names_immediate_predecessors_only() -> None:
+    world = net()
+    for node in "abcabc":
+        world.broadcast(node)
+        settle(world)
+    assert all(barrier(core) == ["c:2"] for core in world.cores.values())
+    world.broadcast("a")
+    world.broadcast("b")
+    settle(world)
+    assert sorted(barrier(world.cores["c"])) == ["a:3", "b:3"]
+
+
+def test_everything_arrives_over_a_line_of_links() -> None:
+    world = net("abcd", [("a", "b"), ("b", "c"), ("c", "d")])
+    for node in "adbcda":
+        world.broadcast(node)
+    settle(world)
+    assert len({frozenset(world.ids(node)) for node in "abcd"}) == 1
+    assert all(len(world.ids(node)) == 6 for node in "abcd")
+    assert world.report().ok
+
+
+def test_without_relay_only_the_origin_sends() -> None:
+    world = net("abc", [("a", "b"), ("b", "c")], relay=False)
+    world.broadcast("a")
+    settle(world)
+    assert world.ids("c") == []
+
+
+def test_a_lifetime_for_the_group_and_for_a_message() -> None:
+    world = net(lifetime_us=100)
+    core = world.cores["a"]
+    world.broadcast("a")
+    assert core.last_lifetime_us == 100
+    world.broadcast("a", 7)
+    assert core.last_lifetime_us == 7
+    world.pass_time(world.now_us + 8)
+    settle(world)
+    assert world.ids("b") == ["a:1"]
+    assert {discard.reason for discard in world.discards} == {Reason.EXPIRED, Reason.DUPLICATE}
+
+
+def test_what_waits_is_released_when_the_obstacle_dies_and_ends_when_it_dies_itself() -> None:
+    world = net()
+    first = world.broadcast("a", 50)
+    world.move(first, "b")
+    long, short = world.broadcast("b", 100), world.broadcast("b", 20)
+    world.move(long, "c")
+    world.move(short, "c")
+    assert world.ids("c") == []
+    world.pass_time(1_021)
+    assert world.expired == [("c", short)]
+    world.pass_time(1_051)
+    assert world.ids("c") == ["b:1"]
+
+
+# Late joiners
+
+
+def joined(world: Net, joiner: str, neighbour: str) -> None:
+    world.link(neighbour, joiner)
+
+
+def test_a_joiner_starts_where_its_first_neighbour_is() -> None:
+    world = net("abj", [("a", "b")])
+    for node in "abab":
+        world.broadcast(node)
+        settle(world)
+    joined(world, "j", "b")
+    settle(world)
+    assert world.ids("j") == []  # the past is not given to it
+    world.broadcast("a")
+    settle(world)
+    world.broadcast("j")
+    settle(world)
+    assert world.ids("j") == ["a:3", "j:1"]
+    assert world.ids("a")[-2:] == ["a:3", "j:1"]
+
+
+def test_a_joiner_is_given_what_its_neighbour_holds_back() -> None:
+    world = net("abj", [("a", "b")])
+    first, second = world.broadcast("a"), world.broadcast("a")
+    world.move(second, "b")
+    joined(world, "j", "b")
+    while any(to == "j" for _, to, _, _ in world.flying):
+        world.arrive(next(at for at, fly in enumerate(world.flying) if fly[1] == "j"))
+    assert [waiting.id for waiting in world.cores["j"].explain()] == [second]
+    world.move(first, "b")
+    settle(world)
+    assert world.ids("j") == ["a:1", "a:2"]
+
+
+def test_a_node_with_a_past_of_its_own_ignores_the_past_of_others() -> None:
+    world = net("abj", [("a", "b")])
+    world.broadcast("a")
+    settle(world)
+    world.broadcast("j")
+    joined(world, "j", "b")
+    settle(world)
+    second = world.broadcast("a")
+    settle(world)
+    [waiting] = world.cores["j"].explain()
+    assert (waiting.id, waiting.missing) == (second, (MessageId("a", 1),))
+
+
+def test_a_joiner_over_reordering_links_drops_what_turns_out_to_be_past() -> None:
+    core = registry.make("barrier", "j", [])
+    core.link_up("b", 0)
+    late = BarrierPacket("a", 2, None, (Entry("a", 1, None),), b"")
+    after = BarrierPacket("a", 3, None, (Entry("a", 2, None),), b"")
+    assert core.receive("b", late, 0) == []
+    assert core.receive("b", after, 0) == []
+    effects = core.receive("b", BarrierPacket("b", 0, None, (Entry("a", 2, None),), b""), 0)
+    assert effects == [Discard(MessageId("a", 2), "b", Reason.DUPLICATE), Deliver(effects[1].message)]  # type: ignore[union-attr]  # checked by being equal
+    assert core.message_of(BarrierPacket("b", 0, None, (), b"")) is None
+    core.check()
+
+
+def test_published_mode_sends_no_past() -> None:
+    core = registry.make("barrier", "a", [], {"mode": "published"})
+    core.broadcast(b"", 0)
+    assert core.link_up("b", 0) == []
+
+
+# Memory
+
+
+def test_registries_forget_who_has_left() -> None:
+    world = net("ab", lifetime_us=50, skew_us=5)
+    core = world.cores["b"]
+    for at in range(200):
+        packet = BarrierPacket(f"x{at}", 1, world.now_us + 50, (), b"")
+        world.carry_out("b", core.receive("a", packet, world.now_us))
+        world.pass_time(world.now_us + 10)
+    assert len(world.ids("b")) == 200
+    assert core.entries() < 20
+
+
+def test_waiting_for_what_never_comes_leaves_nothing_behind() -> None:
+    world = net("ab")
+    core = world.cores["b"]
+    assert isinstance(core, Barrier)
+    for at in range(200):
+        now_us = world.now_us
+        entries = (Entry("lost", at + 1, now_us + 30), Entry(f"y{at}", 1, now_us + 20))
+        packet = BarrierPacket(f"x{at}", 1, now_us + 50, entries, b"")
+        world.carry_out("b", core.receive("a", packet, now_us))
+        world.pass_time(now_us + 10)
+    world.pass_time(world.now_us + 200)
+    world.carry_out("b", core.receive("a", BarrierPacket("z", 1, None, (), b""), world.now_us))
+    assert len(world.ids("b")) == 201
+    order = core.order
+    indexes = [order._waiters, order._dying, order._obstacles, order._fading, order._forgettable]  # type: ignore[attr-defined]  # of SafeOrder
+    assert [len(each) for each in indexes] == [0, 0, 0, 0, 0]
+
+
+# Misuse
+
+
+@pytest.mark.parametrize(
+    "params",
+    [{"mode": "quick"}, {"lifetime_us": 0}, {"lifetime_us": 1.5}, {"lifetime_us": True}, {"skew_us": -1},
+     {"skew_us": 5, "mode": "published"}],
+)  # fmt: skip
+def test_impossible_parameters_are_refused(params: dict[str, object]) -> None:
+    with pytest.raises(ParameterError, match=next(iter(params))):
+        registry.make("barrier", "a", [], params)
+
+
+def test_published_mode_has_lifetimes_for_all_or_for_none() -> None:
+    core = registry.make("barrier", "a", [], {"mode": "published"})
+    with pytest.raises(ParameterError, match="all messages or for none"):
+        core.broadcast_within(b"", 5, 0)
+    with pytest.raises(ParameterError, match="lifetime"):
+        registry.make("barrier", "a", []).broadcast_within(b"", 0, 0)
+    with pytest.raises(MisuseError, match="bytes"):
+        registry.make("barrier", "a", []).broadcast_within("x", 5, 0)  # type: ignore[arg-type]  # the mistake
+    assert core.last == 0
+
+
+def test_forged_and_impossible_packets_end_here() -> None:
+    core = registry.make("barrier", "a", [])
+    core.link_up("b", 0)
+    reasons = {
+        BarrierPacket("a", 1, None, (), b""): Reason.FORGED,
+        BarrierPacket("b", 1, None, (Entry("a", 1, None),), b""): Reason.IMPOSSIBLE,
+        BarrierPacket("b", 2, None, (Entry("b", 2, None),), b""): Reason.MALFORMED,
+        BarrierPacket("b", 2, None, (Entry("c", 2, None), Entry("c", 1, None)), b""): Reason.MALFORMED,
+        BarrierPacket("", 1, None, (), b""): Reason.MALFORMED,
+        BarrierPacket("b", 1, 3, (), b""): Reason.EXPIRED,
+    }
+    for packet, reason in reasons.items():
+        [discard] = core.receive("b", packet, 10)
+        assert isinstance(discard, Discard)
+        assert discard.reason is reason, packet
+    [send] = [each for each in core.broadcast(b"", 11) if isinstance(each, Send)]
+    assert send.to == ("b",)
