@@ -143,7 +143,7 @@ def test_random_runs_are_in_order_once_and_in_time():
 
 @pytest.mark.slow
 def test_ten_thousand_random_runs_are_in_order_once_and_in_time():
-    assert run_many(range(SLOW))["deliveries"] > 1_000_000
+    assert run_many(range(SLOW))["deliveries"] > 500_000
 
 
 def test_the_judge_sees_what_is_wrong():
