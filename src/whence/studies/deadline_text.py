@@ -46,13 +46,13 @@ PRINTED_NOTE = (
 
 def derive(counted: Mapping[str, Any]) -> dict[str, float | None]:
     """The numbers of one run."""
-    pairs, delivered = counted["pairs"], counted["delivered"]
+    pairs, delivered, every = counted["pairs"], counted["delivered"], counted["all_pairs"]
     found: dict[str, float | None] = {
         "ratio": delivered / pairs,
-        "packets_per_pair": counted["packets"] / pairs,
-        "control_per_pair": counted["control_packets"] / pairs,
+        "packets_per_pair": counted["packets"] / every,
+        "control_per_pair": counted["control_packets"] / every,
         "latency_ms": counted["latency_us"] / delivered / 1000 if delivered else None,
-        "overtaken_percent": 100 * counted["overtaken"] / pairs,
+        "overtaken_percent": 100 * counted["overtaken"] / every,
         "late_deliveries": counted["late"],
     }
     if "direct" in counted:
