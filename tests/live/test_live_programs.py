@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import signal
 import sys
 from asyncio.subprocess import PIPE, Process
@@ -19,6 +20,7 @@ from whence.verify.run import verify_trace
 
 ROOT = Path(__file__).parents[2]
 CHAT = ROOT / "examples" / "chat.py"
+SENSOR = ROOT / "examples" / "sensor.py"
 EXAMPLE = ROOT / "examples" / "node.toml"
 
 
@@ -198,5 +200,63 @@ def test_people_can_chat(tmp_path: Path) -> None:
         bob.stdin.close()
         await end(bob)
         assert (alice.returncode, bob.returncode) == (0, 0)
+
+    asyncio.run(main())
+
+
+def test_the_sensor_demonstration_keeps_order_while_a_fifth_is_lost() -> None:
+    async def main() -> None:
+        demo = await asyncio.create_subprocess_exec(
+            sys.executable, str(SENSOR), "--demo", stdout=PIPE, stderr=PIPE
+        )
+        output, errors = await end(demo)
+        assert demo.returncode == 0, errors
+        assert re.fullmatch(
+            r"sensor:  60 readings, each good for 0\.4 s\n"
+            r"cooler:  \d+ answers to what was hot\n"
+            r"display: [1-9]\d* readings and \d+ answers in time\n"
+            r" +\d+ too late, 0 out of order\n",
+            output,
+        ), output
+
+    asyncio.run(main())
+
+
+def test_nodes_over_udp_with_loss_and_deadlines(tmp_path: Path) -> None:
+    async def main() -> None:
+        config = config_file(tmp_path, ["alice", "bob"])
+        config.write_text(config.read_text().replace('"vector"', '"odca"'))
+        alice = await whence_node("--config", config, "--node", "alice", "--loss", 0.2, "--deadline", 30)
+        bob = await whence_node("--config", config, "--node", "bob", "--json", "--loss", 0.2)
+        assert alice.stdin is not None
+        assert bob.stdin is not None
+        read = asyncio.create_task(line_of(bob))
+        while not read.done():  # what is sent before bob is there is lost, as on any datagram link
+            alice.stdin.write(b"hello\n")
+            await asyncio.sleep(0.1)
+        told = json.loads(await read)
+        assert (told["origin"], told.get("text")) == ("alice", "hello")
+        for process in (alice, bob):
+            process.send_signal(signal.SIGTERM)
+            _, errors = await end(process)
+            assert process.returncode == 0, errors
+
+    asyncio.run(main())
+
+
+def test_a_deadline_where_there_are_none_is_said_and_does_not_end_the_node(tmp_path: Path) -> None:
+    async def main() -> None:
+        config = config_file(tmp_path, ["alice"])
+        alice = await whence_node("--config", config, "--node", "alice", "--deadline", 1, "--until-eof")
+        assert alice.stdin is not None
+        alice.stdin.write(b"hello\n")
+        alice.stdin.close()
+        output, errors = await end(alice)
+        assert (alice.returncode, output) == (0, "")
+        assert "a line was not sent" in errors
+        wrong = await whence_node("--config", config, "--node", "alice", "--transport", "udp")
+        _, errors = await end(wrong)
+        assert wrong.returncode == 2
+        assert "needs links that lose nothing" in errors
 
     asyncio.run(main())

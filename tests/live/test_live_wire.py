@@ -13,7 +13,8 @@ import pytest
 from whence.core.message import Packet
 from whence.core.sizes import FRAME_BYTES
 from whence.errors import FrameError, FrameTooLargeError, PeerError, VersionError
-from whence.live.handshake import error_code, refused
+from whence.live.datagrams import Header, digest_of, payload_room_bytes
+from whence.live.handshake import Identity, error_code, refused
 from whence.live.wire import (
     BYE_FRAME,
     GREETING_MAX_BYTES,
@@ -44,6 +45,12 @@ HELLO = Hello(
     magic="whence", version=1, group="room", protocol="vector", parameters={"relay": "true"},
     members=["alice", "bob"], max_payload_bytes=1048576, node="alice", to="bob", session=258,
     peer_session=0, received=0,
+)  # fmt: skip
+
+
+TDCA = Identity(
+    group="room", protocol="tdca", parameters={"copies": "1"}, members=("alice", "bob"),
+    max_payload_bytes=payload_room_bytes(2), node="alice", session=258,
 )  # fmt: skip
 
 
@@ -268,6 +275,7 @@ def test_the_documents_examples_are_what_is_written() -> None:
         "PING": PING_FRAME,
         "BYE": BYE_FRAME,
         "ERROR": error_frame("frame", FrameError("frame", "its type 99 is not allowed here", "Upgrade")),
+        "datagram": Header(0, digest_of(TDCA), 258, 772).pack() + PING_FRAME + BYE_FRAME,
     }
     examples = documented()
     assert [title for title, _ in examples] == list(written)

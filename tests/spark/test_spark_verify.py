@@ -15,7 +15,7 @@ from whence.sim.run import simulate_to
 from whence.spark import tables
 from whence.spark.verify import findings, verify, verify_folder
 from whence.trace.reader import open_trace
-from whence.trace.schema import Level, PromisesMade
+from whence.trace.schema import Kind, Level, PromisesMade
 from whence.trace.writer import TraceWriter
 from whence.verify.run import verify_trace
 
@@ -111,3 +111,30 @@ def test_a_truncated_trace_is_refused(spark: SparkSession, folder: Path, tmp_pat
     part.write_bytes(part.read_bytes()[: part.stat().st_size // 2])
     with pytest.raises(TraceError, match="truncated"):
         verify_folder(spark, tmp_path / "copy")
+
+
+def test_lateness_is_judged_the_same(spark: SparkSession, tmp_path: Path) -> None:
+    """One run that promises to be timely beside one that does not, with the same late delivery."""
+    for run, timely in (("timely", True), ("patient", False)):
+        promises = PromisesMade(timely=timely, clock_slack_us=10 if timely else 0)
+        about = {"run": run, "writer": run, "protocol": "p", "parameters": {}, "promises": promises}
+        with TraceWriter(
+            tmp_path / f"run={run}", **about, seed=1, nodes=["a", "b", "c"], level=Level.DELIVERIES
+        ) as writer:
+            writer.event("a", 100, Kind.BROADCAST, "a", 1, detail="500")
+            writer.event("a", 100, Kind.DELIVER, "a", 1)
+            writer.event("b", 610, Kind.DELIVER, "a", 1)
+            writer.event("c", 611, Kind.DELIVER, "a", 1)
+    expected = verify_trace(tmp_path)
+    assert verify_folder(spark, tmp_path) == expected
+    assert [(report.run, report.ok, report.counts.late) for report in expected] == [
+        ("patient", True, 0), ("timely", False, 1),
+    ]  # fmt: skip
+    segments, manifests = tables.read_segments(spark, tmp_path), tables.read_manifests(spark, tmp_path)
+    [late] = findings(verify(segments, manifests)).collect()
+    assert (late.run, late.kind, late.node, late.broadcast_us, late.delivered_us) == (
+        "timely", "late", "c", 100, 611,
+    )  # fmt: skip
+    errors = {row.run: row.error for row in verify(segments, manifests, timed=False).collect()}
+    assert errors["patient"] is None
+    assert "is missing" in errors["timely"]

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from whence.errors import InvariantError
+from whence.overlay import graphs
 from whence.sim import network
 from whence.sim.faults import NEVER_US, Clock, Windows, plan_faults
 from whence.sim.network import Entry, Traffic, link_specs, make_graph, make_outlets
@@ -401,3 +402,65 @@ def test_a_clock_by_hand() -> None:
     assert Clock(500, 100_000).local(1_000) == 1_600
     assert Clock(-500, 0).local(100) == 0
     assert Clock(-500, 0).true(1) == 501
+
+
+# Hops on a grid, and the control path
+
+
+def test_hops_are_steps_on_the_squarest_grid() -> None:
+    assert [graphs.grid_hops(9, 4, other) for other in range(9)] == [2, 1, 2, 1, 0, 1, 2, 1, 2]
+    assert graphs.grid_hops(100, 0, 99) == 18
+    assert graphs.grid_hops(1, 0, 0) == 0
+
+
+def test_each_hop_adds_its_delay() -> None:
+    net = Net(nodes=9, link={"delay": constant(100), "hop_delay_us": 7})
+    for to in ("n1", "n4", "n8"):
+        net.send(to, 0, to=to)
+    assert net.arrivals() == [(107, "n1"), (114, "n4"), (128, "n8")]
+
+
+def test_each_hop_loses_its_share() -> None:
+    net = Net(nodes=9, link={"delay": constant(1), "hop_loss": 0.2})
+    for _ in range(4_000):
+        net.send("near", 0, to="n1")
+        net.send("far", 0, to="n8")
+    kept = [packet for _, packet in net.arrivals()]
+    assert abs(kept.count("near") / 4_000 - 0.8) < 0.03
+    assert abs(kept.count("far") / 4_000 - 0.8**4) < 0.03
+    assert net.traffic.lost == 8_000 - len(kept)
+
+
+def test_loss_and_loss_per_hop_are_independent() -> None:
+    link = from_dict(
+        {
+            "nodes": 9,
+            "protocol": "fifo",
+            "link": {"loss": 0.5, "hop_loss": 0.1},
+            "workloads": [{"kind": "periodic", "interval_us": 1}],
+            "stop": {"duration_us": 10},
+        }
+    ).link
+    assert network.path_loss(link, 0) == 0.5
+    assert network.path_loss(link, 2) == pytest.approx(1 - 0.5 * 0.9**2)
+
+
+def test_the_control_path_has_its_own_delays_loss_and_numbers() -> None:
+    net = Net(nodes=2, link={"delay": constant(100), "loss": 0.9}, control={"delay": constant(3)})
+    plan = plan_faults(net.scenario)
+    graph = make_graph(net.scenario)
+    control = make_outlets(net.scenario, graph, plan, net.heap, net.traffic, control=True)
+    for number in range(50):
+        control[0](("n1",), (f"c{number}",), 10, 0)
+    assert net.arrivals() == [(13, f"c{number}") for number in range(50)]
+    assert net.traffic.lost == 0
+
+
+def test_a_control_packet_may_tie_with_another() -> None:
+    net = Net(nodes=2, link={"delay": constant(3)}, control={"delay": constant(3)})
+    control = make_outlets(
+        net.scenario, make_graph(net.scenario), plan_faults(net.scenario), net.heap, net.traffic, control=True
+    )
+    control[0](("n1",), (object(),), 10, 0)
+    net.outlets[0](("n1",), (object(),), 10, 0)  # same time, receiver, sender and number on its path
+    assert len(net.arrivals()) == 2  # objects cannot be compared: the heap never had to

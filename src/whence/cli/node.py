@@ -10,7 +10,7 @@ import typer
 if TYPE_CHECKING:
     import asyncio
 
-    from whence.core.message import Message
+    from whence.core.message import Expired, Message
     from whence.live.config import NodeConfig
     from whence.live.group import Group
 
@@ -23,13 +23,28 @@ def command(
         str | None, typer.Option(help="Be this member, whatever the file says: one file for all.")
     ] = None,
     trace: Annotated[Path | None, typer.Option(help="Write the node's trace into this folder.")] = None,
+    transport: Annotated[
+        str | None, typer.Option(help="tcp or udp, whatever the file says.", metavar="NAME")
+    ] = None,
+    loss: Annotated[
+        float | None,
+        typer.Option(help="Lose this share of the datagrams sent, on purpose (udp).", metavar="SHARE"),
+    ] = None,
+    deadline: Annotated[
+        float | None,
+        typer.Option(help="Each line is worthless after so many seconds (odca, tdca).", metavar="SECONDS"),
+    ] = None,
     until_eof: Annotated[
         bool,
         typer.Option("--until-eof", help="Leave when standard input ends (a terminal's end always does)."),
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per delivery.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON object per delivery or expiry.")
+    ] = False,
 ) -> None:
     """Run a live node: each line of standard input is broadcast, each delivery is printed.
+
+    With --json a message that came or waited too long (--deadline) is printed as well, as expired.
 
     SIGINT (Ctrl-C) and SIGTERM leave the group in order: what was sent is acknowledged first, the others
     are told, the trace is closed. When standard input ends the node stays and goes on printing, so that
@@ -39,15 +54,26 @@ def command(
     import logging
     import sys
 
+    from msgspec import structs
+
     from whence.live.config import load_config
+    from whence.live.linkfaults import LinkFaults
 
     settings = load_config(config, node)
+    if transport is not None:
+        settings = structs.replace(settings, transport=transport)
+    if loss is not None:
+        settings = structs.replace(
+            settings, faults=structs.replace(settings.faults or LinkFaults(), loss=loss)
+        )
     logging.basicConfig(level=logging.WARNING, format="whence: %(message)s", stream=sys.stderr)
     ends = until_eof or sys.stdin is None or sys.stdin.isatty()
-    asyncio.run(_run(settings, trace, ends, as_json))
+    asyncio.run(_run(settings, trace, deadline, ends, as_json))
 
 
-async def _run(config: NodeConfig, trace: Path | None, ends_with_input: bool, as_json: bool) -> None:
+async def _run(
+    config: NodeConfig, trace: Path | None, deadline_s: float | None, ends_with_input: bool, as_json: bool
+) -> None:
     import asyncio
     import signal
     import sys
@@ -66,12 +92,14 @@ async def _run(config: NodeConfig, trace: Path | None, ends_with_input: bool, as
         protocol=config.protocol,
         trace=trace,
         limits=config.limits,
+        transport=config.transport,
+        faults=config.faults,
         **config.params,
     )
     async with joining as group:
         print(f"{group.node} takes part in {group.name!r}", file=sys.stderr, flush=True)  # noqa: T201 - stderr
         printing = loop.create_task(_print(group, as_json))
-        reading = loop.create_task(_read_lines(group))
+        reading = loop.create_task(_read_lines(group, deadline_s))
         stopping = loop.create_task(stop.wait())
         waiting: set[asyncio.Task[Any]] = {printing, stopping, reading}
         while waiting:
@@ -87,9 +115,14 @@ async def _run(config: NodeConfig, trace: Path | None, ends_with_input: bool, as
 async def _print(group: Group, as_json: bool) -> None:
     import sys
 
+    from whence.core.message import Message
+
     out = sys.stdout
-    async for message in group:
-        out.write(_as_json(message) if as_json else _as_line(message))
+    async for outcome in group.outcomes():
+        if as_json:
+            out.write(_as_json(outcome))
+        elif isinstance(outcome, Message):
+            out.write(_as_line(outcome))
         if not group.unread:  # one system call for a whole batch
             out.flush()
 
@@ -98,19 +131,24 @@ def _as_line(message: Message) -> str:
     return f"{message.origin}:{message.number} {message.payload.decode(errors='replace')}\n"
 
 
-def _as_json(message: Message) -> str:
+def _as_json(outcome: Message | Expired) -> str:
     import base64
     import json
 
-    document: dict[str, object] = {"origin": message.origin, "number": message.number}
+    from whence.core.message import Expired
+
+    document: dict[str, object] = {"origin": outcome.origin, "number": outcome.number}
+    if isinstance(outcome, Expired):
+        document["expired"] = outcome.reason
+        return json.dumps(document) + "\n"
     try:
-        document["text"] = message.payload.decode()
+        document["text"] = outcome.payload.decode()
     except UnicodeDecodeError:
-        document["base64"] = base64.b64encode(message.payload).decode()
+        document["base64"] = base64.b64encode(outcome.payload).decode()
     return json.dumps(document, ensure_ascii=False) + "\n"
 
 
-async def _read_lines(group: Group) -> None:
+async def _read_lines(group: Group, deadline_s: float | None) -> None:
     """Broadcast every line of standard input, until it ends.
 
     A thread reads, because a file or a terminal cannot be polled as a socket can. It is a daemon and
@@ -121,22 +159,26 @@ async def _read_lines(group: Group) -> None:
 
     loop = asyncio.get_running_loop()
     done: asyncio.Future[None] = loop.create_future()
-    thread = threading.Thread(target=_feed, args=(group, loop, done), daemon=True, name="stdin")
+    thread = threading.Thread(target=_feed, args=(group, deadline_s, loop, done), daemon=True, name="stdin")
     thread.start()
     await done
 
 
-def _feed(group: Group, loop: asyncio.AbstractEventLoop, done: asyncio.Future[None]) -> None:
+def _feed(
+    group: Group, deadline_s: float | None, loop: asyncio.AbstractEventLoop, done: asyncio.Future[None]
+) -> None:
     import asyncio
     import os
 
-    from whence.errors import GroupClosedError, PayloadTooLargeError
+    from whence.errors import GroupClosedError, MisuseError
     from whence.live.journal import log
 
     def broadcast(line: bytes) -> None:
         try:  # waiting for the result is the back-pressure
-            asyncio.run_coroutine_threadsafe(group.broadcast(line), loop).result()
-        except PayloadTooLargeError as error:
+            asyncio.run_coroutine_threadsafe(group.broadcast(line, deadline=deadline_s), loop).result()
+        except GroupClosedError:
+            raise
+        except MisuseError as error:  # too long, or no deadline for this protocol
             log.warning("a line was not sent: %s", error)
 
     rest = b""

@@ -104,6 +104,10 @@ class Protocol(ABC):
         """The messages that a packet carries besides that of `message_of`: the trace keeps them as detail."""
         return ()
 
+    def detail_of(self, packet: Packet) -> str | None:
+        """What the trace keeps of a packet besides its first message: it tells packets apart in a replay."""
+        return " ".join(map(str, self.further_messages_of(packet))) or None
+
     def is_control(self, packet: Packet) -> bool:
         """Whether a packet takes the control path of a network that has one (solicitations, replies)."""
         return False

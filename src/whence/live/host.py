@@ -173,7 +173,7 @@ class Host:
             total_bytes, control_bytes = core.sizes(packet)
             recorder.event(
                 core.me, now_us, Kind.RECEIVE, origin, number, peer,
-                total_bytes, control_bytes, self._further(packet),
+                total_bytes, control_bytes, core.detail_of(packet),
             )  # fmt: skip
             self._record(effects, now_us)
             self._carry_out(effects)
@@ -302,10 +302,6 @@ class Host:
             self._sends_control = True
             self.held -= 1
 
-    def _further(self, packet: Packet) -> str | None:
-        """The ids of the messages that a packet carries besides its first, as the trace keeps them."""
-        return " ".join(map(str, self.core.further_messages_of(packet))) or None
-
     def _record(self, effects: Effects, now_us: int) -> None:
         """The rows of an input's effects, in order (the input's own row is written already)."""
         core, recorder = self.core, self.recorder
@@ -318,11 +314,11 @@ class Host:
             elif isinstance(effect, Send):
                 id_ = core.message_of(effect.packet)
                 total_bytes, control_bytes = core.sizes(effect.packet)
-                further = self._further(effect.packet)
+                detail = core.detail_of(effect.packet)
                 for peer in effect.to:
                     event(
                         me, now_us, Kind.SEND, id_ and id_.origin, id_.number if id_ else 0, peer,
-                        total_bytes, control_bytes, further,
+                        total_bytes, control_bytes, detail,
                     )  # fmt: skip
             elif isinstance(effect, Expire):
                 event(me, now_us, Kind.EXPIRE, *effect.id, detail=effect.reason.value)

@@ -74,6 +74,13 @@ class DeadlineBase(Protocol):
         found = (self._named(message) for message in messages[1:])
         return tuple(id_ for id_ in found if id_ is not None)
 
+    def detail_of(self, packet: Packet) -> str | None:
+        """Of a solicitation what it asks for, as one word: two of equal size may ask for different things."""
+        kind, _, have, upper, wants = cast(DeadlinePacket, packet)
+        if kind != SOLICITATION:
+            return super().detail_of(packet)
+        return "asks:" + ";".join(",".join(map(str, part)) for part in (have, upper, wants))
+
     def is_control(self, packet: Packet) -> bool:
         """Solicitations and the replies to them."""
         return packet[0] in (SOLICITATION, REPLY)

@@ -40,7 +40,7 @@ class About(NamedTuple):
     number: int
     total_bytes: int
     control_bytes: int
-    detail: str | None  # the ids of further messages in the packet
+    detail: str | None  # the ids of further messages in the packet, or what it asks for
 
 
 class Host(Protocol):
@@ -248,8 +248,7 @@ class Driver:
 
     def _about(self, packet: Packet) -> About:
         origin, number = self.core.message_of(packet) or (None, 0)
-        further = self.core.further_messages_of(packet)
-        return About(origin, number, *self.core.sizes(packet), " ".join(map(str, further)) or None)
+        return About(origin, number, *self.core.sizes(packet), self.core.detail_of(packet))
 
 
 def _no_event(*_values: object) -> None:

@@ -48,7 +48,7 @@ def verify(
     """VERDICTS: one row for each run that has a manifest or rows.
 
     `witness_max`, `complete` and `causal` are those of `whence.verify.run.verify_trace`. `timed=False`
-    leaves the events' times behind, where no run promises to be timely: that is a third of the bytes.
+    leaves the events' times behind, where no run promises to be timely: fewer bytes are shuffled.
     """
     require(segments, SEGMENTS, "segments")
     require(manifests, MANIFESTS, "manifests")

@@ -23,6 +23,10 @@ STUDIES = {
         "whence.studies.vcube:VCubeStudy",
         "Paper 000, VCube: aggregation on a hypercube, every table and figure.",
     ),
+    "deadline": Entry(
+        "whence.studies.deadline:DeadlineStudy",
+        "Paper 002, TDCA and ODCA: Figure 9 under two readings, bounds, improvements and flaws.",
+    ),
     "domains": Entry(
         "whence.studies.domains:DomainsStudy",
         "Paper 004, causality domains: what clocks cost, cycles, planned domains.",

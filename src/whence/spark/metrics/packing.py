@@ -21,7 +21,9 @@ def packing(events: DataFrame) -> DataFrame:
     several = messages > 1
     return (
         events.where(F.col("kind") == Kind.SEND)
-        .withColumn("messages", 1 + F.coalesce(F.size(F.split("detail", " ")), F.lit(0)))
+        .withColumn("further", F.coalesce(F.size(F.split("detail", " ")), F.lit(0)))
+        # A packet without a message may still have a detail: what it asks for.
+        .withColumn("messages", F.when(F.col("origin").isNull(), 0).otherwise(1 + F.col("further")))
         .groupBy("run", "node")
         .agg(
             F.count("*").alias("packets"),

@@ -1,0 +1,82 @@
+"""TDCA and ODCA: how many packets a second the cores take, beside vector clocks on the same network.
+
+The network is the fitted reading of paper 002 (5 % loss per hop, a message per member every 100 ms); `vector`
+without relay runs on it without loss, because it would wait for ever. Rates are steps of the simulator
+(packets received, timers, broadcasts) per second of CPU time, network and engine included: there is no
+kernel, for the paper's whole study takes minutes without one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+
+import msgspec
+
+from whence.sim.distributions import Normal
+from whence.sim.model import Link, Poisson, Scenario
+from whence.sim.run import simulate
+from whence.studies.deadline import DELAY_US, DEVIATION_US, INTERVAL_US, scenario
+
+NODES, QUICK_NODES = (16, 49, 100), (16, 36)
+STEPS, QUICK_STEPS = 120_000, 25_000  # of each run, about
+VARIANTS = ("TDCA", "ODCA", "default")
+
+
+def point(variant: str, nodes: int, steps: int) -> Scenario:
+    """A run of about so many steps."""
+    duration_us = steps * INTERVAL_US // (nodes * nodes)
+    if variant != "vector":
+        return scenario("fitted", nodes, variant, 1, duration_us)
+    made = scenario("fitted", nodes, "TDCA", 1, duration_us)
+    return msgspec.structs.replace(
+        made,
+        protocol="vector",
+        params={"relay": False},
+        link=Link(delay=Normal(mean_us=DELAY_US, deviation_us=DEVIATION_US)),
+        control=None,
+        workloads=[Poisson(interval_us=INTERVAL_US, payload_bytes=1_000, payload_max_bytes=100_000)],
+    )
+
+
+def measure(variant: str, nodes: int, steps: int) -> dict[str, float]:
+    """Steps and CPU seconds of one run, and what it delivered."""
+    made = point(variant, nodes, steps)
+    began = time.process_time()
+    result = simulate(made)
+    seconds = time.process_time() - began
+    pairs = result.broadcasts * (nodes - 1)
+    return {
+        "steps": result.steps,
+        "seconds": seconds,
+        "rate": result.steps / seconds,
+        "us_per_pair": 1e6 * seconds / pairs,
+        "packets_per_pair": result.packets / pairs,
+        "delivered": (result.deliveries - result.broadcasts) / pairs,
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="smaller groups, shorter runs")
+    quick = parser.parse_args().quick
+    ratios: dict[str, float] = {}
+    print(f"{'nodes':>5} {'variant':<9} {'steps':>8} {'CPU s':>6} {'steps/s':>9} {'us/pair':>8} "
+          f"{'packets/pair':>12} {'delivered':>9}")  # fmt: skip
+    for nodes in QUICK_NODES if quick else NODES:
+        found = {}
+        for variant in ("vector", *VARIANTS):
+            one = found[variant] = measure(variant, nodes, QUICK_STEPS if quick else STEPS)
+            print(
+                f"{nodes:>5} {variant:<9} {one['steps']:>8.0f} {one['seconds']:>6.2f} {one['rate']:>9.0f} "
+                f"{one['us_per_pair']:>8.1f} {one['packets_per_pair']:>12.2f} {one['delivered']:>9.3f}",
+                flush=True,
+            )
+        for variant in VARIANTS:
+            ratios[f"{variant}/vector@{nodes}"] = round(found[variant]["rate"] / found["vector"]["rate"], 3)
+    print(json.dumps({"bench": "deadline", "rate_ratios": ratios}))
+
+
+if __name__ == "__main__":
+    main()
