@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import re
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 import msgspec
 import pytest
@@ -32,6 +32,7 @@ from whence.live.wire import (
 )
 from whence.protocols import registry
 from whence.protocols.fifo import FifoPacket
+from whence.protocols.prc_wire import PrcPacket
 from whence.protocols.vcube_wire import VCubeMessage, VCubePacket
 from whence.protocols.vector import VectorPacket
 
@@ -57,13 +58,20 @@ def random_packet(draw: random.Random, packet_type: type[Packet]) -> Packet:
     def integer() -> int:
         return draw.randrange(2 ** draw.randrange(1, 63))
 
+    def name() -> str:
+        return "é" * draw.randrange(3) + "n" * draw.choice([1, 5, 31, 32, 255, 256, 70_000])
+
+    payload = draw.randbytes(draw.choice([0, 1, 64, 255, 256, 65_535, 65_536][: draw.randrange(1, 8)]))
     values: dict[str, Any] = {
-        "origin": integer(),
+        "kind": draw.randrange(10),
+        "route": tuple(name() for _ in range(draw.choice([0, 3, 16]))),
+        "messages": tuple((name(), integer(), payload) for _ in range(draw.choice([0, 1, 20]))),
+        "origin": name() if get_type_hints(packet_type)["origin"] is str else integer(),
         "number": integer(),
         "after": tuple(
             integer() for _ in range(draw.choice([0, 2, 8, 15, 16, 40, 70_000][: draw.randrange(2, 8)]))
         ),
-        "payload": draw.randbytes(draw.choice([0, 1, 64, 255, 256, 65_535, 65_536][: draw.randrange(1, 8)])),
+        "payload": payload,
     }
     return packet_type(**{name: values[name] for name in packet_type._fields})
 
@@ -72,11 +80,13 @@ def random_packet(draw: random.Random, packet_type: type[Packet]) -> Packet:
 def test_stated_sizes_are_the_bytes_on_the_wire(protocol: str) -> None:
     draw = random.Random(protocol)
     core = registry.make(protocol, "a", ["a", "b"])
-    for _ in range(100 if core.packet_type is VCubePacket else 1000):
+    for _ in range(100 if core.packet_type in (VCubePacket, PrcPacket) else 1000):
         packet = random_packet(draw, core.packet_type)
         total_bytes, control_bytes = core.sizes(packet)
         assert len(data_frame(packet)) == total_bytes
         messages = packet[0] if isinstance(packet, VCubePacket) else [packet]
+        if isinstance(packet, PrcPacket):
+            messages = [*packet.messages, (packet.payload,)]
         assert total_bytes - control_bytes == sum(len(message[-1]) for message in messages)
     assert HEADER.size == FRAME_BYTES
 
@@ -85,10 +95,10 @@ def test_stated_sizes_are_the_bytes_on_the_wire(protocol: str) -> None:
 def test_packets_come_back_as_they_were_sent_however_they_are_cut(protocol: str) -> None:
     draw = random.Random(protocol)
     core = registry.make(protocol, "a", ["a", "b"])
-    count = 20 if core.packet_type is VCubePacket else 200
+    count = 20 if core.packet_type in (VCubePacket, PrcPacket) else 200
     packets = [random_packet(draw, core.packet_type) for _ in range(count)]
     data = b"".join(map(data_frame, packets))
-    made = reader(10_000_000, core.packet_type)
+    made = reader(100_000_000, core.packet_type)
     got: list[Packet] = []
     at = 0
     while at < len(data):

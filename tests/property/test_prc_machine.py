@@ -1,6 +1,7 @@
 """PRC under any order of events: links that open, close and break, joins, crashes and broadcasts at random.
 
-Judged from the recorded deliveries by `whence.verify`, and by sets of what every survivor must have (prc_net.py).
+Judged from the recorded deliveries by `whence.verify`, and by sets of what every survivor must have
+(prc_net.py).
 """
 
 from __future__ import annotations

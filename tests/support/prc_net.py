@@ -40,7 +40,9 @@ class Net:
         self.trace = MemoryTrace()
         self.delivered: dict[str, list[tuple[str, int]]] = {}
         self.before: dict[str, set[tuple[str, int]]] = {}  # what a joiner's contact had when it took it in
-        self.took_in: dict[tuple[str, str], set[tuple[str, int]]] = {}  # the same, for contacts that may be lost
+        self.took_in: dict[
+            tuple[str, str], set[tuple[str, int]]
+        ] = {}  # the same, for contacts that may be lost
         self.made = 0
         # Ways in which a host can be wrong, for mutants
         self.control_overtakes = False
@@ -120,7 +122,9 @@ class Net:
             return
         is_joining = self.cores[other].contact == one
         if self.control_survives_close and not is_joining:
-            kept = [packet for packet in self.wire[one, other] if packet is not FIN and packet.kind != MESSAGE]
+            kept = [
+                packet for packet in self.wire[one, other] if packet is not FIN and packet.kind != MESSAGE
+            ]
             self.wire[one, other] = deque([*kept, FIN])
         elif is_joining or self.draw.random() < 0.5:
             self.up.discard((other, one))

@@ -1,10 +1,10 @@
 """The arrays of PRC's kernel, and how they grow.
 
-    processes   adjacency as rows sorted by peer: `hot` is what every message needs, `cold` the rest
-    links       one row for each pair that is linked, with its handshake
-    messages    a row of E for each message in transit: for each process a bit mask of in-link slots
-    logs        what each process delivered last: buffers are intervals of it
-    ring        what is in flight, in the order of sending, which with equal delays is that of arrival
+processes   adjacency as rows sorted by peer: `hot` is what every message needs, `cold` the rest
+links       one row for each pair that is linked, with its handshake
+messages    a row of E for each message in transit: for each process a bit mask of in-link slots
+logs        what each process delivered last: buffers are intervals of it
+ring        what is in flight, in the order of sending, which with equal delays is that of arrival
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class State(NamedTuple):
     slots: Array  # uint64 [nodes, words]: the in-view
     links: Array  # int64 [., 11]
     rows: Array  # int64 [., 3]
-    masks: Array  # uint64 [rows, nodes, words]: E
+    masks: Array  # uint64 [rows, words, nodes]: E; most processes need the first word only
     row_of: Array  # int32 [messages]
     stamps: Array  # int64 [2, messages]
     log: Array  # int32 [nodes, 2^k]
@@ -95,7 +95,7 @@ def grown(state: State, needed: int) -> State:
         cold=_widened(state.cold, 1),
         arcs=_widened(state.arcs, 1),
         slots=_widened(state.slots, 1),
-        masks=_widened(state.masks, 2),
+        masks=_widened(state.masks, 1),
         scratch=_widened(state.scratch, 1),
     )
 

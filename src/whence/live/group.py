@@ -64,6 +64,7 @@ def join(
         )
     limits = limits or Limits()
     limits.check()
+    registry.require_live(protocol)
     registry.make(protocol, node, addresses, params)  # refuse an unknown protocol or parameter here and now
     settings = Settings(
         group=name,

@@ -57,7 +57,9 @@ class LinkMemory(Protocol):
                 f"node {me!r}", "it is not among the group's members", "Add it to the members"
             )
         if not isinstance(own_after_echo, bool):
-            raise ParameterError("own_after_echo", f"{own_after_echo!r} is not a boolean", "Use true or false")
+            raise ParameterError(
+                "own_after_echo", f"{own_after_echo!r} is not a boolean", "Use true or false"
+            )
         self.me = me
         self.last = 0
         self.own_after_echo = own_after_echo

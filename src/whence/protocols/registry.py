@@ -14,6 +14,8 @@ from whence.errors import ParameterError, UnknownProtocolError
 from whence.protocols.fifo import Fifo
 from whence.protocols.link_memory import LinkMemory
 from whence.protocols.prc import Prc
+from whence.protocols.preventive import Preventive
+from whence.protocols.reliable import Reliable
 from whence.protocols.vcube import VCube
 from whence.protocols.vector import Vector
 
@@ -77,6 +79,18 @@ def lookup(name: str) -> ProtocolInfo:
     return info
 
 
+def require_live(name: str) -> None:
+    """Refuse a protocol that cannot run between live nodes."""
+    info = lookup(name)
+    if not info.live:
+        lively = ", ".join(each for each in names() if _REGISTRY[each].live)
+        raise ParameterError(
+            f"protocol {name!r}",
+            f"it does not run between live nodes yet ({info.environment})",
+            f"Choose from: {lively}",
+        )
+
+
 def make(
     name: str, me: NodeId, members: Iterable[NodeId], params: Mapping[str, Any] | None = None
 ) -> Protocol:
@@ -127,6 +141,28 @@ register(
 )
 register(
     ProtocolInfo(
+        name="reliable",
+        make=Reliable,
+        packet_type=Reliable.packet_type,
+        promises=Promises(causal=False, fifo=False, no_duplicates=True, complete=True),
+        environment="any connected group; baseline without any order",
+        summary="reliable flooding with a memory of every origin",
+    )
+)
+register(
+    ProtocolInfo(
+        name="preventive",
+        make=Preventive,
+        packet_type=Preventive.packet_type,
+        promises=Promises(causal=True, fifo=True, no_duplicates=True, complete=True),
+        environment="links that change, with a memory of every origin; baseline, simulation only",
+        summary="causal broadcast that uses a new link only when it is safe",
+        fifo_links=True,
+        live=False,
+    )
+)
+register(
+    ProtocolInfo(
         name="link_memory",
         make=LinkMemory,
         packet_type=LinkMemory.packet_type,
@@ -143,7 +179,7 @@ register(
         make=Prc,
         packet_type=Prc.packet_type,
         promises=Promises(causal=True, fifo=True, no_duplicates=True, complete=True),
-        environment="large groups without a list of members, whose links change all the time; simulation only",
+        environment="large groups without a list of members, whose links change; simulation only",
         summary="link memory over links that open and close while messages flow (paper 003, Algorithm 2)",
         fifo_links=True,
         live=False,
