@@ -104,7 +104,7 @@ class PrcMachine(RuleBasedStateMachine):
 
 def test_machine():
     case = PrcMachine.TestCase
-    case.settings = settings(max_examples=60, stateful_step_count=60, deadline=None)
+    case.settings = settings(max_examples=40, stateful_step_count=60, deadline=None)
     case("runTest").runTest()
 
 
