@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import random
+from typing import get_type_hints
 
 import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from whence.core.effects import CancelTimer, Deliver, Discard, Expire, Send, SetTimer
+from whence.core.effects import CancelTimer, CloseLink, Deliver, Discard, Expire, Send, SetTimer
 from whence.core.message import Packet
 from whence.core.protocol import Protocol
 from whence.protocols import registry
 from whence.protocols.deadline_wire import DeadlineMessage, DeadlinePacket
-from whence.protocols.vcube_wire import VCubeMessage
+from whence.protocols.vcube_wire import VCubeMessage, VCubePacket
 
 MEMBERS = ["a", "b", "c", "d"]
 EDGES = [
@@ -41,6 +42,8 @@ EDGES = [
 EDGES += [-1, -2, -(2**31), -(2**63)]
 
 integers = st.sampled_from(EDGES) | st.integers(0, 6) | st.integers(-(2**63), 2**64 - 1)
+texts = st.sampled_from([*MEMBERS, "", "e", "x" * 300]) | st.text(max_size=5)
+routes = st.just([]) | st.permutations(MEMBERS) | st.lists(texts, max_size=5)
 lists = st.lists(integers, max_size=9) | st.lists(st.integers(0, 5), max_size=9)
 
 
@@ -54,6 +57,7 @@ def fresh(protocol: str, relay: bool) -> Protocol:
         "stamps": "full" if relay else "updates",
         "domains": [["a", "b"], ["b", "c"], ["c", "d"]],
         "capacity": 3 * relay,
+        "own_after_echo": relay,
     }
     params = {name: value for name, value in choice.items() if name in known}
     core = registry.make(protocol, "b", MEMBERS, params)
@@ -113,10 +117,9 @@ NAMED = {"barrier": (draw_barrier, near_barrier), "oppnet": (draw_oppnet, near_o
 
 def fields(protocol: str) -> tuple[list[str], bool]:
     """The fields of a message, and whether a packet is a list of messages."""
-    names = list(registry.lookup(protocol).packet_type.__annotations__)
-    if "messages" not in names:
-        return names, False
-    return list((VCubeMessage if names == ["messages"] else DeadlineMessage).__annotations__), True
+    packet_type = registry.lookup(protocol).packet_type
+    message_type = {VCubePacket: VCubeMessage, DeadlinePacket: DeadlineMessage}.get(packet_type)
+    return list((message_type or packet_type).__annotations__), message_type is not None
 
 
 def around(protocol: str, messages: list[object], rest: list[object]) -> list[object]:
@@ -126,10 +129,19 @@ def around(protocol: str, messages: list[object], rest: list[object]) -> list[ob
     return [messages]
 
 
-def nearly_right(draw: random.Random, names: list[str]) -> list[object]:
+def is_named(protocol: str) -> bool:
+    """Whether packets name their origin, rather than its place in a list of members."""
+    return get_type_hints(registry.lookup(protocol).packet_type).get("origin") is str
+
+
+def nearly_right(draw: random.Random, names: list[str], named: bool) -> list[object]:
     number = draw.choice([1, 1, 2, 3, 4, 5, draw.choice(EDGES)])
+    way = draw.sample([*MEMBERS, "e"], draw.choice([0, 0, 2, 3, 3, 4]))
     near: dict[str, object] = {
-        "origin": draw.randrange(-1, 5),
+        "kind": draw.choice([0, 0, 0, *range(-1, 11)]),
+        "origin": draw.choice([*MEMBERS, "", "e", *way[:1]]) if named else draw.randrange(-1, 5),
+        "route": way,
+        "messages": [[draw.choice(MEMBERS), draw.randrange(4), b""] for _ in range(draw.choice([0, 0, 3]))],
         "number": number,
         "after": sorted(draw.randrange(5) for _ in range(draw.randrange(5))),
         "payload": b"x",
@@ -169,15 +181,14 @@ def give(core: Protocol, peer: str, packet: Packet, now_us: int) -> None:
     core.sizes(packet)
     for effect in core.receive(peer, packet, now_us):
         if isinstance(effect, Deliver):
-            assert effect.message.origin in MEMBERS or core.name in NAMED
+            assert effect.message.origin in MEMBERS or core.name in NAMED or not hasattr(core, "members")
             assert effect.message.number >= 1
         elif isinstance(effect, Send):
             assert set(effect.to) <= {"a", "c"} - ({peer} if hasattr(core, "relay") else set())
         elif isinstance(effect, Discard):
             assert effect.peer == peer
-        else:  # only where messages have lifetimes
-            assert isinstance(effect, SetTimer | CancelTimer | Expire)
-            assert registry.lookup(core.name).lifetimes
+        else:
+            assert isinstance(effect, SetTimer | CancelTimer | Expire | CloseLink)
 
 
 @pytest.mark.parametrize("protocol", registry.names())
@@ -187,10 +198,16 @@ def test_any_sequence_of_packets_is_survived(protocol: str, data: st.DataObject)
     core = fresh(protocol, data.draw(st.booleans()))
     names, several = fields(protocol)
     named = NAMED.get(protocol)
-    strategies = {"after": lists, "left": lists, "payload": st.binary(max_size=5)}
+    special = {
+        "after": lists,
+        "left": lists,
+        "payload": st.binary(max_size=5),
+        "route": routes,
+        "messages": st.lists(st.tuples(texts, integers, st.binary(max_size=3)), max_size=3),
+    } | ({"origin": texts} if is_named(protocol) else {})
     if "deadline_us" not in names:
-        strategies["stamp"] = lists  # of matrix clocks; that of a deadline is a number
-    message = st.tuples(*(strategies.get(name, integers) for name in names))
+        special["stamp"] = lists  # of matrix clocks; that of a deadline is a number
+    message = st.tuples(*(special.get(name, integers) for name in names))
     for now_us in range(data.draw(st.integers(1, 12))):
         if named is not None:
             drawn = named[0](data)
@@ -219,7 +236,10 @@ def test_thousands_of_nearly_right_packets(protocol: str) -> None:
             if protocol in NAMED:
                 packet = decode(protocol, NAMED[protocol][1](draw))
             else:
-                messages = [nearly_right(draw, names) for _ in range(draw.randrange(1, 4) if several else 1)]
+                messages = [
+                    nearly_right(draw, names, is_named(protocol))
+                    for _ in range(draw.randrange(1, 4) if several else 1)
+                ]
                 several_fields = around(protocol, messages, nearly_right_rest(draw))
                 packet = decode(protocol, several_fields if several else messages[0])
             if packet is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import re
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 import msgspec
 import pytest
@@ -36,6 +36,7 @@ from whence.protocols.barrier_wire import BarrierPacket, Entry
 from whence.protocols.deadline_wire import DeadlineMessage, DeadlinePacket
 from whence.protocols.fifo import FifoPacket
 from whence.protocols.oppnet import OppnetPacket
+from whence.protocols.prc_wire import PrcPacket
 from whence.protocols.vcube_wire import VCubeMessage, VCubePacket
 from whence.protocols.vector import VectorPacket
 
@@ -94,11 +95,18 @@ def random_packet(draw: random.Random, packet_type: type[Packet]) -> Packet:
     def integers() -> tuple[int, ...]:
         return tuple(integer() for _ in range(draw.choice([0, 2, 15, 16, 40])))
 
+    def name() -> str:
+        return "é" * draw.randrange(3) + "n" * draw.choice([1, 5, 31, 32, 255, 256, 70_000])
+
     if packet_type is DeadlinePacket:
         messages = tuple(random_packet(draw, DeadlineMessage) for _ in range(draw.choice([0, 1, 2, 15, 16])))
         return DeadlinePacket(draw.randrange(3), messages, integers(), integers(), integers())
+    payload = draw.randbytes(draw.choice([0, 1, 64, 255, 256, 65_535, 65_536][: draw.randrange(1, 8)]))
     values: dict[str, Any] = {
-        "origin": integer(),
+        "kind": draw.randrange(10),
+        "route": tuple(name() for _ in range(draw.choice([0, 3, 16]))),
+        "messages": tuple((name(), integer(), payload) for _ in range(draw.choice([0, 1, 20]))),
+        "origin": name() if get_type_hints(packet_type)["origin"] is str else integer(),
         "number": integer(),
         "deadline_us": integer(),
         "left": integers(),
@@ -112,7 +120,7 @@ def random_packet(draw: random.Random, packet_type: type[Packet]) -> Packet:
         "stamp": integer()
         if packet_type is DeadlineMessage
         else tuple(integer() for _ in range(draw.choice([0, 3, 9, 16, 300]))),
-        "payload": draw.randbytes(draw.choice([0, 1, 64, 255, 256, 65_535, 65_536][: draw.randrange(1, 8)])),
+        "payload": payload,
     }
     return packet_type(**{name: values[name] for name in packet_type._fields})
 
@@ -126,6 +134,8 @@ def test_stated_sizes_are_the_bytes_on_the_wire(protocol: str) -> None:
         total_bytes, control_bytes = core.sizes(packet)
         assert len(data_frame(packet)) == total_bytes
         messages = getattr(packet, "messages", [packet])
+        if isinstance(packet, PrcPacket):
+            messages = [*packet.messages, (packet.payload,)]
         assert total_bytes - control_bytes == sum(len(message[-1]) for message in messages)
     assert HEADER.size == FRAME_BYTES
 
@@ -137,7 +147,7 @@ def test_packets_come_back_as_they_were_sent_however_they_are_cut(protocol: str)
     count = 20 if "messages" in core.packet_type._fields else 200
     packets = [random_packet(draw, core.packet_type) for _ in range(count)]
     data = b"".join(map(data_frame, packets))
-    made = reader(10_000_000, core.packet_type)
+    made = reader(100_000_000, core.packet_type)
     got: list[Packet] = []
     at = 0
     while at < len(data):

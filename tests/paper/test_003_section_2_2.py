@@ -1,4 +1,4 @@
-"""Paper 003, section 2.2: link memory in static systems (Algorithm 1, Figure 1) and where it fails (Figure 2)."""
+"""Paper 003, section 2.2: link memory in static systems (Algorithm 1, Figure 1), and its limit (Figure 2)."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 """PRC under any order of events: links that open, close and break, joins, crashes and broadcasts at random.
 
-Judged from the recorded deliveries by `whence.verify`, and by sets of what every survivor must have (prc_net.py).
+Judged from the recorded deliveries by `whence.verify`, and by sets of what every survivor must have
+(prc_net.py).
 """
 
 from __future__ import annotations
@@ -103,7 +104,7 @@ class PrcMachine(RuleBasedStateMachine):
 
 def test_machine():
     case = PrcMachine.TestCase
-    case.settings = settings(max_examples=60, stateful_step_count=60, deadline=None)
+    case.settings = settings(max_examples=40, stateful_step_count=60, deadline=None)
     case("runTest").runTest()
 
 

@@ -151,7 +151,7 @@ class MemoryAfterClose(Unchecked):
 
 
 class OpensAgain(Unchecked):
-    """14: a link that is safe is opened once more, as lines 15-19 are printed: out of the views until it is safe."""
+    """14: a safe link is opened once more, as lines 15-19 are printed: out of the views until it is safe."""
 
     def _is_under_way(self, peer: str) -> bool:
         return False

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from whence.protocols import registry
 from whence.sim import run as core
+from whence.sim.experiment import Experiment, Series
 from whence.sim.model import Scenario
 from whence.sim.run import RunResult
 from whence.sim.scenario import checked, run_id
@@ -99,3 +100,17 @@ def _result(scenario: Scenario, outcome: Outcome) -> RunResult:
         expiries={},
         waiting={},
     )
+
+
+def run_experiment(experiment: Experiment) -> tuple[Series, Path]:
+    """Run an experiment with changing links: compiled where that is tested, else with the cores."""
+    from whence.sim import dynamic
+
+    if find_spec("numba") is None:
+        return dynamic.run(experiment), Path(False, "numba is not installed (pip install 'whence[lab]')")
+    from whence.kernels import prc
+
+    reason = prc.refusal(experiment)
+    if reason is not None:
+        return dynamic.run(experiment), Path(False, reason)
+    return prc.run(experiment), Path(True, "inside the kernel's tested envelope")

@@ -2,10 +2,11 @@
 
     series = run(paper(10_000))      # as whence.sim.dynamic.run, bit for bit, some thousand times as fast
 
-`refusal` says why an experiment is outside of what is tested (tests/equivalence/test_prc_kernel.py). With equal
-delays nothing overtakes, so one ring in the order of sending takes the place of a heap; a delivery is one entry,
-however many links it goes over; E is a bit mask of in-link slots for each message in transit and process; buffers
-are intervals of a log of what each process delivered last. Nothing times out, for no process departs.
+`refusal` says why an experiment is outside of what is tested (tests/equivalence/test_prc_kernel.py). With
+equal delays nothing overtakes, so one ring in the order of sending takes the place of a heap; a delivery
+is one entry, however many links it goes over; E is a bit mask of in-link slots for each message in
+transit and process; buffers are intervals of a log of what each process delivered last. Nothing times
+out, for no process departs.
 """
 
 from __future__ import annotations
@@ -80,7 +81,7 @@ def _make_state(experiment: Experiment) -> a.State:
         slots=np.zeros((nodes, words), dtype=np.uint64),
         links=np.zeros((max(64, 8 * nodes), a.LINK_COLUMNS), dtype=np.int64),
         rows=np.zeros((16, 3), dtype=np.int64),
-        masks=np.zeros((16, nodes, words), dtype=np.uint64),
+        masks=np.zeros((16, words, nodes), dtype=np.uint64),
         row_of=np.full(messages, -1, dtype=np.int32),
         stamps=np.zeros((2, messages), dtype=np.int64),
         log=np.zeros((nodes, log_size), dtype=np.int32),

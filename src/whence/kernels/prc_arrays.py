@@ -61,7 +61,7 @@ class State(NamedTuple):
     slots: Array  # uint64 [nodes, words]: the in-view
     links: Array  # int64 [., 11]
     rows: Array  # int64 [., 3]
-    masks: Array  # uint64 [rows, nodes, words]: E
+    masks: Array  # uint64 [rows, words, nodes]: E; most processes need the first word only
     row_of: Array  # int32 [messages]
     stamps: Array  # int64 [2, messages]
     log: Array  # int32 [nodes, 2^k]
@@ -95,7 +95,7 @@ def grown(state: State, needed: int) -> State:
         cold=_widened(state.cold, 1),
         arcs=_widened(state.arcs, 1),
         slots=_widened(state.slots, 1),
-        masks=_widened(state.masks, 2),
+        masks=_widened(state.masks, 1),
         scratch=_widened(state.scratch, 1),
     )
 

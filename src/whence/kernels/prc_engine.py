@@ -1,8 +1,8 @@
 """PRC's kernel: the experiment of sim/dynamic.py and all its processes in one compiled function.
 
-The rules are those of protocols/prc_handshake.py; nothing here is a decision. A delivery is one entry of the ring;
-it is spread over the process's links when it arrives: a link takes part if it was used before the entry was made
-and is still open, for what is in flight on a link is dropped with it.
+The rules are those of protocols/prc_handshake.py; nothing here is a decision. A delivery is one entry of
+the ring; it is spread over the process's links when it arrives: a link takes part if it was used before
+the entry was made and is still open, for what is in flight on a link is dropped with it.
 """
 
 from __future__ import annotations
@@ -190,9 +190,9 @@ def _spread(s: State, node: int, row: int, entry: int, now_us: int) -> None:
         where = hot[at, a.WHERE]
         peer, slot = where >> a.SLOT_BITS, where & 0xFFFF
         bit = _ONE << np.uint64(slot & _63)
-        mask = masks[peer, slot >> 6]
+        mask = masks[slot >> 6, peer]
         if mask & bit:
-            masks[peer, slot >> 6] = mask ^ bit
+            masks[slot >> 6, peer] = mask ^ bit
             copies += 1
         else:
             deliver(s, peer, row, slot, now_us, arrive_us)

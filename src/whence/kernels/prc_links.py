@@ -51,9 +51,11 @@ def deliver(s: State, node: int, row: int, slot: int, now_us: int, arrive_us: in
     number = s.rows[row, a.MESSAGE_NUMBER]
     tagged = person[a.DEGREE_IN]
     for word in range(s.slots.shape[1]):
-        s.masks[row, node, word] = s.slots[node, word]
+        tags = s.slots[node, word]
+        if tags:  # a mask that nothing is expected in is zero already; few processes have a second word
+            s.masks[row, word, node] = tags
     if slot >= 0:
-        s.masks[row, node, slot >> 6] &= ~(_ONE << np.uint64(slot & _63))
+        s.masks[row, slot >> 6, node] &= ~(_ONE << np.uint64(slot & _63))
         tagged -= 1
     s.rows[row, a.BITS] += tagged
     counters[a.EXPECTED] += tagged
@@ -71,7 +73,7 @@ def deliver(s: State, node: int, row: int, slot: int, now_us: int, arrive_us: in
 
 @bare
 def row_for(s: State, number: int) -> int:
-    """The row of a message; a new one if it was neither in flight nor expected, as what only a buffer holds."""
+    """The row of a message; a new one for what only a buffer holds, neither in flight nor expected."""
     counters = s.counters
     if s.row_of[number] >= 0:
         return int(s.row_of[number])
@@ -99,7 +101,7 @@ def release_row(s: State, row: int) -> None:
 
 @bare
 def find(s: State, node: int, peer: int) -> int:
-    """The place of `peer` in a process's adjacency; where it would have to stand, as -1 - place, if it is not."""
+    """The place of `peer` in a process's adjacency; -1 - place if it is not there, but belongs there."""
     low, high = 0, s.people[node, a.LINKED]
     while low < high:
         middle = (low + high) // 2
@@ -193,7 +195,7 @@ def use_out(s: State, node: int, peer: int) -> None:
 def expect(s: State, node: int, number: int, slot: int) -> None:
     """E[slot] ← E[slot] ∪ m."""
     row = row_for(s, number)
-    s.masks[row, node, slot >> 6] |= _ONE << np.uint64(slot & _63)
+    s.masks[row, slot >> 6, node] |= _ONE << np.uint64(slot & _63)
     s.rows[row, a.BITS] += 1
     s.counters[a.EXPECTED] += 1
 
@@ -246,8 +248,8 @@ def _expect_nothing(s: State, node: int, slot: int, since_us: int, now_us: int) 
     at = logged - 1
     while at >= 0 and at >= logged - s.log.shape[1] and s.log_us[node, at & mask] >= now_us - reach_us:
         row = s.row_of[s.log[node, at & mask]]
-        if row >= 0 and s.masks[row, node, slot >> 6] & bit:
-            s.masks[row, node, slot >> 6] ^= bit
+        if row >= 0 and s.masks[row, slot >> 6, node] & bit:
+            s.masks[row, slot >> 6, node] ^= bit
             s.rows[row, a.BITS] -= 1
             s.counters[a.EXPECTED] -= 1
             release_row(s, row)

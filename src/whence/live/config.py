@@ -44,6 +44,7 @@ def load_config(path: Path, node: str | None = None) -> NodeConfig:
     if not config.node:
         raise ConfigError(str(path), "it does not say which node this is", "Set `node`, or use --node NAME")
     # Before `params` become keywords of `join`, where a name of its own would be a clash.
+    registry.require_live(config.protocol)
     registry.make(config.protocol, config.node, [config.node, *config.peers], config.params)
     return config
 

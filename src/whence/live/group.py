@@ -71,7 +71,7 @@ def join(
         )
     limits = limits or Limits()
     limits.check()
-    _check_joinable(protocol)
+    registry.require_live(protocol)
     params = {**registry.lookup(protocol).live_defaults, **params}
     registry.make(protocol, node, addresses, params)  # refuse an unknown protocol or parameter here and now
     transport = _choose_transport(transport, protocol, faults, len(addresses))
@@ -114,18 +114,6 @@ def _choose_transport(wanted: object, protocol: str, faults: LinkFaults | None, 
             "Use 'tcp'",
         )
     return str(wanted)
-
-
-def _check_joinable(protocol: str) -> None:
-    info = registry.lookup(protocol)
-    if info.joinable:
-        return
-    why = "its messages go to one node each, and a joined group broadcasts"
-    raise ParameterError(
-        f"protocol {protocol!r}",
-        why if info.point_to_point else "it is for simulation only",
-        "Choose a protocol that broadcasts live, e.g. vector; `whence simulate` runs this one",
-    )
 
 
 def _check_name(what: str, name: object) -> None:

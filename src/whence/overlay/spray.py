@@ -1,20 +1,21 @@
-"""Spray: peer sampling in which every process keeps a partial view that grows with the logarithm of the group.
+"""Spray: peer sampling with partial views whose size grows with the logarithm of the group.
 
 Source        Nédelec, Tanke, Frey, Molli, Mostéfaoui, "An adaptive peer-sampling protocol for building
               networks of browsers" (2018), as paper 003 uses it (section 3).
 
-A view is a **multiset** of arcs: a process may be named twice, and the number of arcs in the system changes only
-when processes come and go. This module decides who names whom; whether a link can be used is for the protocol to
-say (`is_safe`). A pair is linked, in both directions, while at least one arc of either names the other: a host
-opens the link when the pair's first arc appears and closes it when its last one has gone (`Pairs`).
+A view is a **multiset** of arcs: a process may be named twice, and the number of arcs in the system
+changes only when processes come and go. This module decides who names whom; whether a link can be used is
+for the protocol to say (`is_safe`). A pair is linked, in both directions, while at least one arc of
+either names the other: a host opens the link when the pair's first arc appears and closes it when its
+last one has gone (`Pairs`).
 
     join        the joiner names its contact; the contact has every process that it names name the joiner
                 (`introductions`), itself if it names nobody
     shuffle     the process gives half of its arcs over safe links to the one that it named first, among them
                 that arc itself, turned round; it is given half of the partner's. Who gives an arc away is the
                 mediator: it is linked to both, so control goes two hops (paper 003, section 2.5)
-    departure   an arc to a lost process is replaced by a second arc to another, now and then, so that views keep
-                their size (`lost`)
+    departure   an arc to a lost process is replaced by a second arc to another, now and then, so that
+                views keep their size (`lost`)
 
 Draws are counter-based (core/rng.py), so that the kernel draws the same.
 """
@@ -35,11 +36,11 @@ class Spray(Generic[Name]):
     __slots__ = ("arcs", "me")
 
     def __init__(self, me: Name) -> None:
-        self.me = me
+        self.me: Name = me
         self.arcs: list[Name] = []
 
     def introductions(self, is_safe: Callable[[Name], bool]) -> list[Name]:
-        """Who is to name a joiner that has asked us: once for every arc over a safe link; us, if we have no arc."""
+        """Who is to name a joiner that asked us: once for every arc over a safe link; us, without an arc."""
         return [name for name in self.arcs if is_safe(name)] if self.arcs else [self.me]
 
     def partner(self, is_safe: Callable[[Name], bool]) -> Name | None:

@@ -32,12 +32,12 @@ Repairs to the printed algorithm, with the line of the specification's table tha
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import ClassVar
 
-from whence.core.effects import CancelTimer, CloseLink, Discard, Effects, Reason, Send, SetTimer
-from whence.core.message import Message, NodeId, Packet
+from whence.core.effects import CancelTimer, Discard, Effects, Reason, Send, SetTimer
+from whence.core.message import Message, NodeId
 from whence.errors import ParameterError
-from whence.protocols.link_memory import Key, LinkMemory
+from whence.protocols.link_memory import Key
+from whence.protocols.overlaid import Overlaid
 from whence.protocols.prc_state import WAIT_BETA, WAIT_RETURN, WAIT_RHO, Accepting, Opening
 from whence.protocols.prc_wire import (
     ABORT,
@@ -49,41 +49,33 @@ from whence.protocols.prc_wire import (
     RHO,
     PrcPacket,
     direct,
-    message_packet,
     routed,
 )
 
 OPEN, ACCEPT = "open:", "accept:"  # timers, with the peer's name
 
 
-class Handshakes(LinkMemory):
+class Handshakes(Overlaid):
     """The rules of an opener and of a target. `prc.py` brings the packets here."""
-
-    packet_type: ClassVar[type[Packet]] = PrcPacket
 
     def __init__(
         self,
         me: NodeId,
         members: Iterable[NodeId],
         *,
+        links: str = "static",
         timeout_us: int = 60_000_000,
         attempts: int = 3,
         own_after_echo: bool = False,
     ) -> None:
-        super().__init__(me, members, own_after_echo=own_after_echo)
-        for name, value in (("timeout_us", timeout_us), ("attempts", attempts)):
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise ParameterError(name, f"{value!r} is not a positive integer", "Use 1 or more")
-        self.timeout_us = timeout_us
+        super().__init__(me, members, links=links, timeout_us=timeout_us, own_after_echo=own_after_echo)
+        if isinstance(attempts, bool) or not isinstance(attempts, int) or attempts < 1:
+            raise ParameterError("attempts", f"{attempts!r} is not a positive integer", "Use 1 or more")
         self.attempts = attempts
-        self.links: set[NodeId] = set()  # both ends are up; safe or not
         self.epoch = 0  # of our newest attempt
         self.opening: dict[NodeId, Opening] = {}  # by target
         self.accepting: dict[NodeId, Accepting] = {}  # by opener
         self.closed: dict[NodeId, int] = {}  # tombstones: by opener, the newest epoch that is over
-
-    def _packet(self, message: Message) -> Packet:
-        return message_packet(message)
 
     def _buffer(self, message: Message) -> None:
         """Lines 9-13: what is delivered while links are being opened."""
@@ -294,15 +286,8 @@ class Handshakes(LinkMemory):
             self._close(opener, effects)
         return effects
 
-    def _close(self, peer: NodeId, effects: Effects) -> None:
-        """Forget the link, and have it closed at the other end."""
-        if peer in self.links:
-            self._forget(peer, effects)
-            effects.append(CloseLink(peer))
-
     def _forget(self, peer: NodeId, effects: Effects) -> None:
         super()._forget(peer, effects)
-        self.links.discard(peer)
         self.closed.pop(peer, None)
         if self.opening.pop(peer, None) is not None:
             effects.append(CancelTimer(OPEN + peer))

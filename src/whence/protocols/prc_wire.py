@@ -8,7 +8,7 @@
     RETURN      target -> opener, the new link   opener     epoch    -          Bπ \\ Bβ of the target
     ABORT       opener -> target, the new link   opener     epoch    -          -
     JOIN        joiner -> contact, the new link  joiner     -        -          -
-    WELCOME     contact -> joiner, the new link  joiner     -        -          -
+    WELCOME     contact -> joiner, the new link  joiner     -        -          - (preventive: its memory)
 
 `number` is the only clock on a message. A route names every node of the way, the opener first.
 """
@@ -61,20 +61,23 @@ def is_well_formed(packet: PrcPacket) -> bool:
     kind, origin, number, payload, route, messages = packet
     if not MESSAGE <= kind <= WELCOME or not _is_name(origin) or not 0 < number < NUMBER_MAX:
         return False
-    if kind != MESSAGE and payload:
+    if (kind != MESSAGE and payload) or (messages and kind not in (BUFFER, RETURN, WELCOME)):
         return False
-    if kind in ROUTED:
-        if not 3 <= len(route) <= ROUTE_MAX or len(set(route)) != len(route) or route[0] != origin:
-            return False
-        if not all(map(_is_name, route)):
-            return False
-    elif route:
+    return _is_right_route(kind, origin, route) and _are_right(messages)
+
+
+def _is_right_route(kind: int, origin: NodeId, route: tuple[NodeId, ...]) -> bool:
+    if kind not in ROUTED:
+        return not route
+    if not 3 <= len(route) <= ROUTE_MAX or len(set(route)) != len(route) or route[0] != origin:
         return False
-    if messages and kind not in (BUFFER, RETURN):
+    return all(map(_is_name, route))
+
+
+def _are_right(messages: tuple[Buffered, ...]) -> bool:
+    if any(not _is_name(name) or not 0 < number < NUMBER_MAX for name, number, _ in messages):
         return False
-    if any(not _is_name(name) or not 0 < count < NUMBER_MAX for name, count, _ in messages):
-        return False
-    return len({(name, count) for name, count, _ in messages}) == len(messages)
+    return len({(name, number) for name, number, _ in messages}) == len(messages)
 
 
 def _is_name(name: NodeId) -> bool:

@@ -20,6 +20,8 @@ from whence.protocols.link_memory import LinkMemory
 from whence.protocols.matrix import Matrix
 from whence.protocols.oppnet import Oppnet
 from whence.protocols.prc import Prc
+from whence.protocols.preventive import Preventive
+from whence.protocols.reliable import Reliable
 from whence.protocols.vcube import VCube
 from whence.protocols.vcube_variants import vcube
 from whence.protocols.vector import Vector
@@ -101,6 +103,17 @@ def lookup(name: str) -> ProtocolInfo:
     return info
 
 
+def require_live(name: str) -> None:
+    """Refuse a protocol that cannot run between live nodes."""
+    info = lookup(name)
+    if not info.joinable:
+        why = f"it does not run between live nodes yet ({info.environment})"
+        if info.point_to_point:
+            why = "its messages go to one node each, and a joined group broadcasts"
+        lively = ", ".join(each for each in names() if _REGISTRY[each].joinable)
+        raise ParameterError(f"protocol {name!r}", why, f"Choose from: {lively}")
+
+
 def make(
     name: str, me: NodeId, members: Iterable[NodeId], params: Mapping[str, Any] | None = None
 ) -> Protocol:
@@ -153,54 +166,6 @@ register(
 )
 register(
     ProtocolInfo(
-        name="tdca",
-        make=make_tdca,
-        packet_type=DeadlinePacket,
-        promises=Promises(causal=True, fifo=True, no_duplicates=True, complete=False, timely=True),
-        environment="a known group over links that lose packets, for messages that are worthless when late",
-        summary="causal order before each message's deadline, without repair",
-        lifetimes=True,
-        datagrams=True,
-    )
-)
-register(
-    ProtocolInfo(
-        name="matrix",
-        make=Matrix,
-        packet_type=Matrix.packet_type,
-        promises=Promises(causal=True, fifo=True, no_duplicates=True, complete=True),
-        environment="a few servers that send each other point-to-point messages",
-        summary="causal point-to-point messages by matrix clocks, sent whole or as updates",
-        any_topology=False,
-        point_to_point=True,
-    )
-)
-register(
-    ProtocolInfo(
-        name="odca",
-        make=make_odca,
-        packet_type=DeadlinePacket,
-        promises=Promises(causal=True, fifo=True, no_duplicates=True, complete=False, timely=True),
-        environment="a known group over links that lose packets, for messages that are worthless when late",
-        summary="causal order before each message's deadline; members ask each other for what is missing",
-        lifetimes=True,
-        datagrams=True,
-    )
-)
-register(
-    ProtocolInfo(
-        name="domains",
-        make=Domains,
-        packet_type=Domains.packet_type,
-        promises=Promises(causal=True, fifo=True, no_duplicates=True, complete=True),
-        environment="many servers in acyclic domains, linked by routers; message-oriented middleware",
-        summary="causal point-to-point messages across domains, a matrix clock per domain",
-        any_topology=False,
-        point_to_point=True,
-    )
-)
-register(
-    ProtocolInfo(
         name="barrier",
         make=Barrier,
         packet_type=Barrier.packet_type,
@@ -223,6 +188,40 @@ register(
 )
 register(
     ProtocolInfo(
+        name="tdca",
+        make=make_tdca,
+        packet_type=DeadlinePacket,
+        promises=Promises(causal=True, fifo=True, no_duplicates=True, complete=False, timely=True),
+        environment="a known group over links that lose packets, for messages that are worthless when late",
+        summary="causal order before each message's deadline, without repair",
+        lifetimes=True,
+        datagrams=True,
+    )
+)
+register(
+    ProtocolInfo(
+        name="odca",
+        make=make_odca,
+        packet_type=DeadlinePacket,
+        promises=Promises(causal=True, fifo=True, no_duplicates=True, complete=False, timely=True),
+        environment="a known group over links that lose packets, for messages that are worthless when late",
+        summary="causal order before each message's deadline; members ask each other for what is missing",
+        lifetimes=True,
+        datagrams=True,
+    )
+)
+register(
+    ProtocolInfo(
+        name="reliable",
+        make=Reliable,
+        packet_type=Reliable.packet_type,
+        promises=Promises(causal=False, fifo=False, no_duplicates=True, complete=True),
+        environment="any connected group; baseline without any order",
+        summary="reliable flooding with a memory of every origin",
+    )
+)
+register(
+    ProtocolInfo(
         name="link_memory",
         make=LinkMemory,
         packet_type=LinkMemory.packet_type,
@@ -239,9 +238,45 @@ register(
         make=Prc,
         packet_type=Prc.packet_type,
         promises=Promises(causal=True, fifo=True, no_duplicates=True, complete=True),
-        environment="large groups without a list of members, whose links change all the time; simulation only",
+        environment="large groups without a list of members, whose links change; simulation only",
         summary="link memory over links that open and close while messages flow (paper 003, Algorithm 2)",
         fifo_links=True,
         live=False,
+    )
+)
+register(
+    ProtocolInfo(
+        name="preventive",
+        make=Preventive,
+        packet_type=Preventive.packet_type,
+        promises=Promises(causal=True, fifo=True, no_duplicates=True, complete=True),
+        environment="links that change, with a memory of every origin; baseline, simulation only",
+        summary="causal broadcast that uses a new link only when it is safe",
+        fifo_links=True,
+        live=False,
+    )
+)
+register(
+    ProtocolInfo(
+        name="matrix",
+        make=Matrix,
+        packet_type=Matrix.packet_type,
+        promises=Promises(causal=True, fifo=True, no_duplicates=True, complete=True),
+        environment="a few servers that send each other point-to-point messages",
+        summary="causal point-to-point messages by matrix clocks, sent whole or as updates",
+        any_topology=False,
+        point_to_point=True,
+    )
+)
+register(
+    ProtocolInfo(
+        name="domains",
+        make=Domains,
+        packet_type=Domains.packet_type,
+        promises=Promises(causal=True, fifo=True, no_duplicates=True, complete=True),
+        environment="many servers in acyclic domains, linked by routers; message-oriented middleware",
+        summary="causal point-to-point messages across domains, a matrix clock per domain",
+        any_topology=False,
+        point_to_point=True,
     )
 )

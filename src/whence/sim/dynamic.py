@@ -1,14 +1,16 @@
-"""The engine for links that open and close while messages flow: joins, shuffles, departures (paper 003, section 3).
+"""The engine for links that open and close while messages flow (paper 003, section 3).
 
     series = run(paper(100))                       # counters and the series of Figures 5a and 5b
     run(experiment, recorder, level=Level.ALL)     # and a trace
 
-The cores are the ones that live nodes run; the overlay (overlay/spray.py) decides whom they link to. Two things are
-simpler than in the world, as in the paper's simulator: a shuffle's exchange of names takes no time, and a link opens
-or closes at both ends at once, with what is in flight on it dropped. Control and messages share each link's queue.
+The cores are the protocol's own; the overlay (overlay/spray.py) decides whom they link to. Two
+things are simpler than in the world, as in the paper's simulator: a shuffle's exchange of names takes no
+time, and a link opens or closes at both ends at once, with what is in flight on it dropped. Control and
+messages share each link's queue.
 
-What happens at one time happens in this order: arrivals in the order of sending, then joins, shuffles, broadcasts
-and departures by process, then timers. A pair's link is closed when no arc joins it and no handshake needs it.
+What happens at one time happens in this order: arrivals in the order of sending, then joins, shuffles,
+broadcasts and departures by process, then timers. A pair's link is closed when no arc joins it and no
+handshake needs it.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ from whence.core.rng import GOLDEN, MASK, below, mix64, purpose, stream
 from whence.errors import InvariantError
 from whence.overlay.spray import Pairs, Spray
 from whence.protocols import registry
-from whence.protocols.prc import Prc
+from whence.protocols.overlaid import Overlaid
 from whence.protocols.prc_wire import MESSAGE, ROUTED
 from whence.sim.driver import About, Driver
 from whence.sim.experiment import Experiment, Series, checked, delay_us, join_us
@@ -40,7 +42,7 @@ LOST = purpose("spray lost")
 SOURCE = purpose("experiment source")
 PAYLOAD = b""
 
-Make: TypeAlias = Callable[[NodeId], Prc]
+Make: TypeAlias = Callable[[NodeId], Overlaid]
 Entry: TypeAlias = tuple[int, int, int, int, Any]  # (time_us, what, counter or node, number, data)
 
 
@@ -85,7 +87,7 @@ class DynamicEngine:
         self.index = {name: at for at, name in enumerate(self.names)}
         params = {"links": "dynamic", **experiment.params}
         self._make: Make = make or (
-            lambda name: cast(Prc, registry.make(experiment.protocol, name, [name], params))
+            lambda name: cast(Overlaid, registry.make(experiment.protocol, name, [name], params))
         )
         self.drivers = [
             Driver(at, self._make(name), self, recorder=recorder, level=level, check=check)
@@ -107,9 +109,9 @@ class DynamicEngine:
         self._contact_key = stream(experiment.seed, CONTACT, 0)
         self._source_key = stream(experiment.seed, SOURCE, 0)
 
-    def core(self, node: int) -> Prc:
+    def core(self, node: int) -> Overlaid:
         """The protocol core of a process."""
-        return cast(Prc, self.drivers[node].core)
+        return cast(Overlaid, self.drivers[node].core)
 
     # The run
 
@@ -132,8 +134,13 @@ class DynamicEngine:
                 self._depart(first, time_us)
             elif self._timers.get((number, data)) == first:
                 del self._timers[number, data]
-                self._tell(number, lambda core, now, key=data: core.timer(key, now), time_us)
+                self._fire(number, data, time_us)
         self.tally.advance(end_us)
+
+    def _fire(self, node: int, key: str, time_us: int) -> None:
+        self.drivers[node].timer(key, time_us)
+        self._look(node)
+        self._close_unneeded(node, time_us)
 
     def _begin(self) -> None:
         experiment = self.experiment
@@ -159,7 +166,7 @@ class DynamicEngine:
         if at_us < self.experiment.broadcast_stop_us:
             heappush(self._heap, (at_us, BROADCAST, 0, number, None))
 
-    def _tell(self, node: int, say: Callable[[Prc, int], Effects], time_us: int) -> None:
+    def _tell(self, node: int, say: Callable[[Overlaid, int], Effects], time_us: int) -> None:
         core = self.core(node)
         self.drivers[node].tell(lambda now_us: say(core, now_us), time_us)
         self._look(node)
@@ -226,7 +233,7 @@ class DynamicEngine:
             node, self._safe_at(partner), stream(key, ANSWERS, number), begins=False
         )
         moves = [(node, partner, *arc) for arc in given] + [(partner, node, *arc) for arc in answer]
-        for giver, taker, was, becomes in moves:
+        for _, taker, _, becomes in moves:
             self.views[taker].take([becomes])
             self.pairs.add(taker, becomes)
         for giver, _, was, _ in moves:
@@ -268,7 +275,7 @@ class DynamicEngine:
         return lambda other: core.is_safe_with(names[other])
 
     def _safe_between(self, node: int) -> Callable[[int], bool]:
-        """Whoever is to open a link through us must be able to send to us already: a joiner is not, at first."""
+        """Whoever is to open a link through us must be able to send to us: a joiner is not, at first."""
         core, names = self.core(node), self.names
         return lambda other: core.is_safe_with(names[other]) and self.core(other).is_safe_with(names[node])
 

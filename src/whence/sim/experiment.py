@@ -3,8 +3,9 @@
 experiment = paper(10_000)                                # Figures 5a and 5b
 experiment = load(Path("examples/experiments/prc.toml"))  # the same from a file
 
-All links have the same delay at a time, which follows `latency` (linear between its points, never falling), so no
-packet overtakes another. `sim/dynamic.py` runs it with the protocol's cores, `kernels/prc.py` compiled.
+All links have the same delay at a time, which follows `latency` (linear between its points, never
+falling), so no packet overtakes another. `sim/dynamic.py` runs it with the protocol's cores,
+`kernels/prc.py` compiled.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ class Experiment(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 def paper(nodes: int, seed: int = 1) -> Experiment:
-    """Section 3: an hour, with the delay at 1 ms, then rising to 2.5 s between the 15th and the 40th minute."""
+    """Section 3: an hour, the delay at 1 ms, rising to 2.5 s between the 15th and the 40th minute."""
     return Experiment(
         name=f"prc-{nodes}",
         nodes=nodes,

@@ -15,7 +15,7 @@ from whence.overlay.graphs import regular_problem
 from whence.protocols import registry
 from whence.sim import distributions
 from whence.sim.contacts import plan_of
-from whence.sim.distributions import Distribution, Tagged
+from whence.sim.distributions import Constant, Distribution, Tagged
 from whence.sim.faults import plan_faults
 from whence.sim.model import (
     Burst,
@@ -23,6 +23,7 @@ from whence.sim.model import (
     Full,
     Grid,
     Hypercube,
+    Link,
     Periodic,
     Poisson,
     Random,
@@ -82,9 +83,34 @@ def _check_numbers(value: object, path: str) -> None:
 
 
 def _check_protocol(scenario: Scenario) -> None:
-    registry.lookup(scenario.protocol)
+    info = registry.lookup(scenario.protocol)
     names = node_names(scenario.nodes)
     registry.make(scenario.protocol, names[0], names, scenario.params)  # refuses unknown parameters
+    if info.fifo_links:
+        for where, link in [("link", scenario.link), *_overridden_links(scenario)]:
+            _check_in_order(scenario.protocol, where, link)
+
+
+def _overridden_links(scenario: Scenario) -> list[tuple[str, Link]]:
+    if not scenario.overrides:
+        return []
+    return [("overrides", link) for link in link_specs(scenario, make_graph(scenario)).values()]
+
+
+def _check_in_order(protocol: str, where: str, link: Link) -> None:
+    """Link memory counts the copies on each link: they must come in order, and just once."""
+    if link.duplicate:
+        raise scenario_error(
+            f"{where}.duplicate", f"protocol {protocol!r} needs links that bring a packet once", "Use 0"
+        )
+    if not link.fifo and not isinstance(link.delay, Constant):
+        raise scenario_error(
+            f"{where}.fifo", f"protocol {protocol!r} needs links that keep the order", "Use fifo = true"
+        )
+    if link.loss and link.retransmit_us is None:
+        raise scenario_error(
+            f"{where}.loss", f"protocol {protocol!r} needs reliable links", "Set retransmit_us"
+        )
 
 
 def _check_topology(scenario: Scenario) -> None:
