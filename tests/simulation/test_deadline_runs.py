@@ -166,8 +166,10 @@ def test_a_run_whose_solicitations_are_lost_and_overtake_replays(pull: str, tmp_
         "nodes": 5,
         "protocol": "odca",
         "params": {"copies": 1, "retry_us": 5_000, "pull": pull},
-        "link": {"delay": {"kind": "exponential", "mean_us": 20_000}, "loss": 0.3, "duplicate": 0.1},
-        "workloads": [{"kind": "poisson", "interval_us": 20_000, "lifetime": lifetime(random.Random(4))}],
+        "link": {"delay": {"kind": "exponential", "mean_us": 20_000}, "loss": 0.3},
+        "workloads": [
+            {"kind": "poisson", "interval_us": 20_000, "lifetime": {"kind": "constant", "value_us": 300_000}}
+        ],
         "stop": {"duration_us": DURATION_US},
     }
     simulate_to(from_dict(data), tmp_path / "trace")

@@ -28,6 +28,7 @@ from whence.sim.network import Entry, Traffic, make_graph, make_outlets, path_lo
 
 NEVER_US = 1 << 62
 RELAY_DRAWS = 150_000  # each message of which the relay bound is computed takes nodes^2 draws
+RELAY_MESSAGES = 60  # but no fewer messages than this: their lifetimes are drawn too
 
 _PUSH = purpose("relay bound")
 
@@ -73,7 +74,7 @@ def direct(sent: Sequence[Sent], arrived: Sequence[Sequence[int]]) -> int:
 
 def relay(scenario: Scenario, sent: Sequence[Sent], arrived: Sequence[Sequence[int]]) -> tuple[int, int]:
     """(pairs looked at, pairs that pushing reaches in time), over messages spread evenly through the run."""
-    wanted = max(1, RELAY_DRAWS // scenario.nodes**2)
+    wanted = max(RELAY_MESSAGES, RELAY_DRAWS // scenario.nodes**2)
     step = max(1, len(sent) // wanted)
     chosen = range(0, len(sent), step)
     reached = sum(_pushed(scenario, at, sent[at], arrived[at]) for at in chosen)
