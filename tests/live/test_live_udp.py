@@ -20,9 +20,6 @@ from whence.verify.run import verify_trace
 
 NAMES = [f"n{index}" for index in range(8)]
 FAULTS: dict[str, Any] = {"loss": 0.2, "duplicate": 0.1, "reorder": 0.2, "reorder_s": 0.03, "seed": 7}
-# A replay matches the n-th receive with the n-th equal send. ODCA repeats a question word for word, and a
-# copy that the network makes of the first would then wait for the second: so its replays go without copies.
-NO_COPIES = {**FAULTS, "duplicate": 0.0}
 LONG_S = 20.0
 SHORT_S = 0.5  # where something is lost for good, what follows waits until its own time is over
 
@@ -39,7 +36,7 @@ def exchange(trace: Path, protocol: str, **more: Any) -> list[dict[str, Any]]:
 def test_eight_processes_keep_order_and_deadlines_while_a_fifth_is_lost(
     tmp_path: Path, protocol: str
 ) -> None:
-    results = exchange(tmp_path, protocol, faults=FAULTS if protocol == "tdca" else NO_COPIES)
+    results = exchange(tmp_path, protocol, faults=FAULTS)
 
     def total(what: str) -> int:
         return sum(result[what] for result in results)

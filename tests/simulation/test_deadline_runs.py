@@ -159,14 +159,17 @@ def test_the_judge_sees_what_is_wrong():
     assert wrong.keys() >= {"causal", "fifo", "duplicate", "late"}, wrong
 
 
+@pytest.mark.parametrize("duplicate", [0.0, 0.3])
 @pytest.mark.parametrize("pull", ["exact", "window"])
-def test_a_run_whose_solicitations_are_lost_and_overtake_replays(pull: str, tmp_path: Path) -> None:
+def test_a_run_whose_solicitations_are_lost_and_overtake_replays(
+    pull: str, duplicate: float, tmp_path: Path
+) -> None:
     """Two solicitations of equal size may ask for different things: the trace tells them apart."""
     data = {
         "nodes": 5,
         "protocol": "odca",
         "params": {"copies": 1, "retry_us": 5_000, "pull": pull},
-        "link": {"delay": {"kind": "exponential", "mean_us": 20_000}, "loss": 0.3},
+        "link": {"delay": {"kind": "exponential", "mean_us": 20_000}, "loss": 0.3, "duplicate": duplicate},
         "workloads": [
             {"kind": "poisson", "interval_us": 20_000, "lifetime": {"kind": "constant", "value_us": 300_000}}
         ],
