@@ -375,7 +375,7 @@ def test_the_trace_says_how_the_run_was_made(tmp_path: Path) -> None:
 
 def test_a_run_with_solicitations_replays(tmp_path: Path) -> None:
     async def main() -> None:
-        options: dict[str, Any] = {"protocol": "odca", "faults": whence.LinkFaults(**NO_COPIES), "copies": 1}
+        options: dict[str, Any] = {"protocol": "odca", "faults": whence.LinkFaults(**FAULTS), "copies": 1}
         async with live_group(*NAMES[:5], trace=tmp_path, **options) as groups:
 
             async def talk(group: whence.Group) -> None:
