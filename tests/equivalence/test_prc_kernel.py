@@ -61,8 +61,8 @@ def test_a_thousand_random_experiments(part: int) -> None:
 def test_more_slots_than_one_word() -> None:
     """Hubs have more than 64 links: the masks grow while the run goes on."""
     experiment = Experiment(
-        nodes=700,
-        seed=3,
+        nodes=800,
+        seed=1,
         duration_us=33_000_000,
         joins_us=30_000_000,
         latency=[Point(0, 2_000)],
