@@ -61,16 +61,16 @@ def test_a_thousand_random_experiments(part: int) -> None:
 def test_more_slots_than_one_word() -> None:
     """Hubs have more than 64 links: the masks grow while the run goes on."""
     experiment = Experiment(
-        nodes=300,
-        seed=3,
-        duration_us=3_000_000,
-        joins_us=1_000_000,
+        nodes=800,
+        seed=1,
+        duration_us=33_000_000,
+        joins_us=30_000_000,
         latency=[Point(0, 2_000)],
-        shuffle_every_us=10_000_000,
+        shuffle_every_us=40_000_000,
         shuffle_stop_us=0,
-        broadcast_start_us=1_500_000,
-        broadcast_stop_us=2_500_000,
-        broadcast_every_us=200_000,
+        broadcast_start_us=31_000_000,
+        broadcast_stop_us=32_000_000,
+        broadcast_every_us=500_000,
         params={"timeout_us": 10**9},
     )
     series = prc.run(experiment)

@@ -61,7 +61,7 @@ def _make_state(experiment: Experiment) -> a.State:
     longest_us = max(point.delay_us for point in experiment.latency)
     buffered = _HOPS * longest_us // experiment.broadcast_every_us + 64
     log_size = 1 << int(buffered).bit_length()
-    words = 1 if nodes <= 256 else 2
+    words = 1  # it grows with the hubs
     width = 64 * words
     counters = np.zeros(a.COUNTERS, dtype=np.int64)
     counters[a.MEMBERS] = counters[a.PROCESSES] = 1  # the first process founds the group

@@ -85,18 +85,19 @@ def grown(state: State, needed: int) -> State:
         return state._replace(links=_doubled(state.links), free_links=_doubled(state.free_links))
     if needed == MORE_ROWS:
         return state._replace(
-            rows=_doubled(state.rows), masks=_doubled(state.masks), free_rows=_doubled(state.free_rows)
+            rows=_longer(state.rows), masks=_longer(state.masks), free_rows=_longer(state.free_rows)
         )
+    words = int(state.settings[WORDS])
     settings = state.settings.copy()
-    settings[WORDS] *= 2
+    settings[WORDS] += 1  # one word at a time: hubs are few, and every process pays for them
     return state._replace(
         settings=settings,
-        hot=_widened(state.hot, 1),
-        cold=_widened(state.cold, 1),
-        arcs=_widened(state.arcs, 1),
-        slots=_widened(state.slots, 1),
-        masks=_widened(state.masks, 1),
-        scratch=_widened(state.scratch, 1),
+        hot=_widened(state.hot, 1, words),
+        cold=_widened(state.cold, 1, words),
+        arcs=_widened(state.arcs, 1, words),
+        slots=_widened(state.slots, 1, words),
+        masks=_widened(state.masks, 1, words),
+        scratch=_widened(state.scratch, 1, words),
     )
 
 
@@ -106,9 +107,17 @@ def _doubled(array: Array) -> Array:
     return larger
 
 
-def _widened(array: Array, axis: int) -> Array:
+def _longer(array: Array) -> Array:
+    """By a half: the masks are most of the memory."""
+    larger = np.zeros((len(array) + max(len(array) // 2, 1), *array.shape[1:]), dtype=array.dtype)
+    larger[: len(array)] = array
+    return larger
+
+
+def _widened(array: Array, axis: int, words: int) -> Array:
+    """One word more for every process."""
     shape = list(array.shape)
-    shape[axis] *= 2
+    shape[axis] += shape[axis] // words
     larger = np.zeros(shape, dtype=array.dtype)
     larger[tuple(slice(0, size) for size in array.shape)] = array
     return larger

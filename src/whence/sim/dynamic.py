@@ -144,9 +144,7 @@ class DynamicEngine:
 
     def _begin(self) -> None:
         experiment = self.experiment
-        self.core(0).found()
-        self.members.append(0)
-        self._look(0)
+        self._found(0)
         for node in range(experiment.nodes):
             at_us = join_us(experiment, node)
             if node:
@@ -155,6 +153,11 @@ class DynamicEngine:
         self._schedule_broadcast(0)
         for departure in experiment.departures:
             heappush(self._heap, (departure.at_us, DEPART, departure.node, 0, None))
+
+    def _found(self, node: int) -> None:
+        self.core(node).found()
+        self.members.append(node)
+        self._look(node)
 
     def _schedule_shuffle(self, node: int, number: int) -> None:
         at_us = join_us(self.experiment, node) + number * self.experiment.shuffle_every_us
@@ -199,14 +202,21 @@ class DynamicEngine:
             self._close_unneeded(target, time_us)
 
     def _broadcast(self, number: int, time_us: int) -> None:
+        self._schedule_broadcast(number + 1)
+        if not self.members:
+            return  # everybody has departed
         node = self.members[below(self._source_key, number, len(self.members))]
         self.broadcasts += 1
         self.numbers[self.names[node], self.core(node).last + 1] = number
         self.drivers[node].broadcast(PAYLOAD, time_us)
         self._look(node)
-        self._schedule_broadcast(number + 1)
 
     def _join(self, node: int, time_us: int) -> None:
+        if node in self.gone:
+            return
+        if not self.members:
+            self._found(node)  # all others have departed
+            return
         contact = self.members[below(self._contact_key, node, len(self.members))]
         self.views[node].take([contact])
         self.pairs.add(node, contact)
