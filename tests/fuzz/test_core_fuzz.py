@@ -79,7 +79,7 @@ def nearly_right(draw: random.Random, names: list[str]) -> list[object]:
         "payload": b"x",
         "domain": draw.randrange(-1, 3),
         "to": draw.choice([1, 2, 3, draw.randrange(-1, 5)]),
-        "count": draw.choice([1, 1, 2, 3, draw.choice(EDGES)]),
+        "sent": draw.choice([1, 1, 2, 3, draw.choice(EDGES)]),
         "stamp": draw.choice(
             [
                 [],
@@ -111,7 +111,9 @@ def give(core: Protocol, peer: str, packet: Packet, now_us: int) -> None:
 def test_any_sequence_of_packets_is_survived(protocol: str, data: st.DataObject) -> None:
     core = fresh(protocol, data.draw(st.booleans()))
     names, several = fields(protocol)
-    message = st.tuples(*({"after": lists, "stamp": lists, "payload": st.binary(max_size=5)}.get(n, integers) for n in names))
+    message = st.tuples(
+        *({"after": lists, "stamp": lists, "payload": st.binary(max_size=5)}.get(n, integers) for n in names)
+    )
     for now_us in range(data.draw(st.integers(1, 12))):
         drawn = data.draw(st.tuples(st.lists(message, max_size=4)) if several else message)
         packet = decode(protocol, list(drawn))

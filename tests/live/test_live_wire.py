@@ -65,7 +65,7 @@ def random_packet(draw: random.Random, packet_type: type[Packet]) -> Packet:
         ),
         "domain": integer(),
         "to": integer(),
-        "count": integer(),
+        "sent": integer(),
         "stamp": tuple(integer() for _ in range(draw.choice([0, 3, 9, 16, 300]))),
         "payload": draw.randbytes(draw.choice([0, 1, 64, 255, 256, 65_535, 65_536][: draw.randrange(1, 8)])),
     }

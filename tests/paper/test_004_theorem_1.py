@@ -22,7 +22,9 @@ RING = [["n0", "n1", "n2"], ["n2", "n3", "n4"], ["n4", "n5", "n6"], ["n6", "n7",
 
 def causal(seeds: range, make: Any = None, nodes: int = 10, **params: Any) -> int:
     reports = [judge(scenario(nodes, seed, **params), make) for seed in seeds]
-    assert all(report.counts.created + report.counts.malformed + report.counts.duplicate == 0 for report in reports)
+    assert all(
+        report.counts.created + report.counts.malformed + report.counts.duplicate == 0 for report in reports
+    )
     return sum(report.counts.causal for report in reports)
 
 
@@ -97,7 +99,8 @@ class ForwardsAtOnce(Domains):
         for consumer in self.consumers.values():
             for key, held in consumer.held.items():
                 if key not in known and arrived.to != self.my_index:
-                    # Sent on now; when its turn comes it is dropped by pretending that it was for this server.
+                    # Sent on now; when its turn comes it is dropped by pretending that it was for this
+                    # server.
                     self._forward(arrived.origin, arrived.to, arrived.number, arrived.payload, effects)
                     consumer.held[key] = held._replace(packet=arrived._replace(to=-1))
         return effects

@@ -26,7 +26,9 @@ def assert_chain(finding: Finding, run: Run, to: To, oracle: UnicastOracle) -> N
     for step in chain:
         kind, *which = run[step.node][step.seq]
         assert name(tuple(which)) == step.message
-        assert step.event == ("deliver" if kind is Kind.DELIVER else "send" if tuple(which) in to else "broadcast")
+        assert step.event == (
+            "deliver" if kind is Kind.DELIVER else "send" if tuple(which) in to else "broadcast"
+        )
     for before, after in pairwise(chain):
         if before.node == after.node:
             assert before.seq < after.seq
@@ -60,7 +62,9 @@ def test_the_verifier_agrees_with_brute_force_on_3000_random_unicast_traces() ->
         assert seen[kind] >= 50, (kind, seen)
 
 
-def test_compiled_kernels_column_blocks_and_cuts_give_the_same_report(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_compiled_kernels_column_blocks_and_cuts_give_the_same_report(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     pytest.importorskip("numba")
     rng = random.Random(7)
     runs = [random_unicast_run(rng) for _ in range(150)]

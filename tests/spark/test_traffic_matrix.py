@@ -24,7 +24,8 @@ pytestmark = pytest.mark.spark
 
 @pytest.fixture(scope="module")
 def sent(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Point-to-point messages over domains, and beside them a run of broadcasts, which has no destinations."""
+    """Point-to-point messages over domains, and beside them a run of broadcasts, which has no
+    destinations."""
     out = tmp_path_factory.mktemp("sent")
     simulate_to(scenario("domains", nodes=9, seed=3), out / "run=one")
     simulate_to(scenario("vector", seed=3), out / "run=two")
@@ -51,7 +52,10 @@ def test_spark_and_process_judge_point_to_point_traces_alike(spark: SparkSession
 
 def test_from_a_trace_to_a_plan(sent: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "traffic.parquet"
-    for words in (["traffic", str(sent / "run=one"), str(file)], ["plan", str(file), "--steps", "200", "--json"]):
+    for words in (
+        ["traffic", str(sent / "run=one"), str(file)],
+        ["plan", str(file), "--steps", "200", "--json"],
+    ):
         with pytest.raises(SystemExit) as end:
             main(["mom", *words])
         assert not end.value.code

@@ -1,9 +1,11 @@
-"""Durable servers in a world of crashes: every write, sync and release is a step after which a server may stop.
+"""Durable servers in a world of crashes: every write, sync and release is a step after which a server may
+stop.
 
-A trial is a few servers in domains, a script of messages, and agents that answer messages with messages. Each step
-is one of: an application sends, an agent reacts, a packet or an acknowledgement arrives (in any order, now
-and then twice or never), or the next part of a step that a server has begun: write, sync, release. Disks keep
-what was synced and any prefix of the rest. At the end, what the disks say is replayed into a trace and judged.
+A trial is a few servers in domains, a script of messages, and agents that answer messages with messages. Each
+step is one of: an application sends, an agent reacts, a packet or an acknowledgement arrives (in any order,
+now and then twice or never), or the next part of a step that a server has begun: write, sync, release. Disks
+keep what was synced and any prefix of the rest. At the end, what the disks say is replayed into a trace and
+judged.
 """
 
 from __future__ import annotations
@@ -69,7 +71,8 @@ def make_plan(seed: int) -> Plan:
 
 
 def answers(plan: Plan, me: str, token: bytes) -> list[Output]:
-    """What an agent sends when it gets `token`: a function of the token alone, so that all tokens can be foretold."""
+    """What an agent sends when it gets `token`: a function of the token alone, so that all tokens can be
+    foretold."""
     if token.count(b"/") >= plan.depth:
         return []
     rng = random.Random(token)
@@ -149,7 +152,8 @@ class Host:
 
 
 class Trial:
-    """One run of a plan. `crash_at`: the server that takes that step stops after it; `crash_chance`: any step."""
+    """One run of a plan. `crash_at`: the server that takes that step stops after it; `crash_chance`: any
+    step."""
 
     def __init__(self, plan: Plan, seed: int, host: type[Host] = Host) -> None:
         self.plan = plan
@@ -207,13 +211,15 @@ class Trial:
         return self._arrive(what)
 
     def _unsent(self) -> list[tuple[str, str, bytes]]:
-        """The script's messages that are not on disk; of a server that is idle: it takes one thing at a time."""
+        """The script's messages that are not on disk; of a server that is idle: it takes one thing at a
+        time."""
         return [
             (source, to, token)
             for source, to, token in self.plan.script
             if not self.hosts[source].todo
             and not any(
-                isinstance(record, Sent) and record.payload == token for record in self.hosts[source].disk.records
+                isinstance(record, Sent) and record.payload == token
+                for record in self.hosts[source].disk.records
             )
         ]
 

@@ -89,7 +89,9 @@ def test_the_cap_on_routers_is_kept_and_costs_something() -> None:
 
 
 def test_without_a_price_of_hops_domains_shrink_to_two_servers() -> None:
-    made = plan(Traffic({(a, b): 1 for a in NAMES[:12] for b in NAMES[:12] if a != b}), alpha=0, router_cap=1.0)
+    made = plan(
+        Traffic({(a, b): 1 for a in NAMES[:12] for b in NAMES[:12] if a != b}), alpha=0, router_cap=1.0
+    )
     assert max(map(len, made.groups)) == 2
 
 

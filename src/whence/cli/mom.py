@@ -6,6 +6,8 @@ import typer
 
 from whence.cli import mom_plan
 
-app = typer.Typer(no_args_is_help=True, help="Message-oriented middleware over domains of causality (paper 004).")
+app = typer.Typer(
+    no_args_is_help=True, help="Message-oriented middleware over domains of causality (paper 004)."
+)
 app.command()(mom_plan.traffic)
 app.command()(mom_plan.plan)

@@ -39,7 +39,9 @@ def traffic(
 def plan(
     source: Annotated[Path, typer.Argument(help="A traffic.parquet, or a trace folder to count first.")],
     alpha: Annotated[int, typer.Option(min=0, help="What a hop costs besides the clock, in entries.")] = 50,
-    router_cap: Annotated[float, typer.Option(help="Largest share of all messages through one router.")] = 0.5,
+    router_cap: Annotated[
+        float, typer.Option(help="Largest share of all messages through one router.")
+    ] = 0.5,
     steps: Annotated[int, typer.Option(min=0, help="Steps of each annealing.")] = 8_000,
     seed: Annotated[int, typer.Option(min=0, help="Another seed may find another plan.")] = 1,
     out: Annotated[Path | None, typer.Option(help="Write the domains as a description (TOML).")] = None,
@@ -53,7 +55,9 @@ def plan(
 
     counts = _count(source, master) if source.is_dir() else _read(source)
     with console.progress("planning"):
-        made = planner.plan(planner.Traffic(counts), alpha=alpha, router_cap=router_cap, steps=steps, seed=seed)
+        made = planner.plan(
+            planner.Traffic(counts), alpha=alpha, router_cap=router_cap, steps=steps, seed=seed
+        )
     if out is not None:
         out.write_text(to_toml(domain_graph(made.groups)), encoding="utf-8")
     if as_json:
@@ -92,7 +96,14 @@ def _show(made: Plan, out: Path | None) -> None:
 
 def _line(name: str, cost: Cost) -> tuple[object, ...]:
     share = f"{100 * cost.router_load:.0f} %" if cost.busiest_router else "-"
-    return name, round(cost.per_message, 1), round(cost.hops, 2), cost.largest_domain, cost.busiest_router or "-", share
+    return (
+        name,
+        round(cost.per_message, 1),
+        round(cost.hops, 2),
+        cost.largest_domain,
+        cost.busiest_router or "-",
+        share,
+    )
 
 
 # Traffic
@@ -127,8 +138,8 @@ def _write(counts: dict[tuple[str, str], int], out: Path) -> None:
         "to": [to for _, to in pairs],
         "messages": [counts[pair] for pair in pairs],
     }
-    schema = pa.schema([("source", pa.string()), ("to", pa.string()), ("messages", pa.int64())])
-    pq.write_table(pa.table(columns, schema=schema), out)
+    types: dict[str, Any] = {"source": pa.string(), "to": pa.string(), "messages": pa.int64()}
+    pq.write_table(pa.table(columns, schema=pa.schema(types)), out)
 
 
 def _read(path: Path) -> dict[tuple[str, str], int]:

@@ -1,7 +1,7 @@
 """What a durable server writes down, and what it asks its host to do once that is on disk.
 
-A record is one input of the server, complete: everything that follows from it is recomputed from it, because cores
-are deterministic. So one record is one atomic step, whatever it changes (clocks, queues, agents).
+A record is one input of the server, complete: everything that follows from it is recomputed from it, because
+cores are deterministic. So one record is one atomic step, whatever it changes (clocks, queues, agents).
 """
 
 from __future__ import annotations
@@ -44,8 +44,7 @@ class Output(NamedTuple):
 
 
 class Reacted(NamedTuple):
-    """The agent has reacted to the first message of QueueIN: its new state and what it sends, one step with the
-    removal of the message."""
+    """The agent has reacted to the first message of QueueIN, which leaves it: the new state, the outputs."""
 
     now_us: int
     state: bytes

@@ -1,9 +1,10 @@
 """Domains of causality and how they hang together (paper 004, sections 4 and 5).
 
 A domain is a group of servers; a server in several domains is a router. Order inside every domain gives order
-everywhere just when the domains form no cycle (theorem 1). The test here is on the graph whose nodes are servers
-*and* domains, with an edge where a server is in a domain: it must be a tree. That is the paper's condition, save for a domain
-inside another one, which "does not occur in practice" (section 4.2) and is refused with the rest.
+everywhere just when the domains form no cycle (theorem 1). The test here is on the graph whose nodes are
+servers *and* domains, with an edge where a server is in a domain: it must be a tree. That is the paper's
+condition, save for a domain inside another one, which "does not occur in practice" (section 4.2) and is
+refused with the rest.
 
     paper                       here
     routing table               DomainGraph.routes(server): destination -> Route(domain, hop)
@@ -46,8 +47,7 @@ class DomainGraph:
         self.names = names
         self.servers: tuple[NodeId, ...] = tuple(sorted({server for group in groups for server in group}))
         self.domains_of: dict[NodeId, tuple[int, ...]] = {
-            server: tuple(at for at, group in enumerate(groups) if server in group)
-            for server in self.servers
+            server: tuple(at for at, group in enumerate(groups) if server in group) for server in self.servers
         }
         self._routes: dict[NodeId, dict[NodeId, Route]] = {}
 
@@ -57,7 +57,7 @@ class DomainGraph:
         return tuple(server for server in self.servers if len(self.domains_of[server]) > 1)
 
     def routes(self, source: NodeId) -> dict[NodeId, Route]:
-        """The routing table of one server, by shortest paths; ties go to the first domain, then to the first name."""
+        """The routing table of one server, by shortest paths; ties go to the first domain and name."""
         if source not in self._routes:
             self._routes[source] = self._search(source)
         return self._routes[source]
@@ -87,7 +87,7 @@ class DomainGraph:
         return hops
 
     def cycle(self) -> list[str] | None:
-        """A cycle as alternating names of servers and domains, the first one again at the end; None if there is none."""
+        """A cycle as alternating names of servers and domains, back to the first; None if there is none."""
         parent: dict[tuple[str, int | str], tuple[str, int | str] | None] = {}
         for start in self.servers:
             if ("server", start) in parent:
@@ -137,7 +137,7 @@ class DomainGraph:
 def domain_graph(
     groups: Iterable[Iterable[NodeId]], names: Sequence[str] | None = None, *, allow_cycles: bool = False
 ) -> DomainGraph:
-    """Check an arrangement and make its graph. `allow_cycles` is for showing what a cycle does: order breaks."""
+    """Check an arrangement and make its graph; `allow_cycles` is for showing what a cycle does."""
     plain = tuple(tuple(group) for group in groups)
     named = tuple(names) if names is not None else tuple(f"domain {at + 1}" for at in range(len(plain)))
     return _made(plain, named, allow_cycles)
@@ -151,7 +151,9 @@ def _made(groups: Groups, names: tuple[str, ...], allow_cycles: bool) -> DomainG
     if len(set(names)) < len(names) or len(names) != len(groups):
         raise DomainGraphError("domains", "two have the same name", "Give each domain a name of its own")
     if sum(map(len, groups)) > DOMAIN_MAX:
-        raise DomainGraphError("domains", f"they have more than {DOMAIN_MAX} places", "Describe fewer servers")
+        raise DomainGraphError(
+            "domains", f"they have more than {DOMAIN_MAX} places", "Describe fewer servers"
+        )
     for name, group in zip(names, groups, strict=True):
         if len(set(group)) < len(group) or not group:
             raise DomainGraphError(name, "it is empty or names a server twice", "Name each server once")
@@ -159,7 +161,9 @@ def _made(groups: Groups, names: tuple[str, ...], allow_cycles: bool) -> DomainG
     lost = graph.unreachable()
     if lost is not None:
         raise DomainGraphError(
-            "domains", f"no path leads from {lost[0]!r} to {lost[1]!r}", "Put a router into both their domains"
+            "domains",
+            f"no path leads from {lost[0]!r} to {lost[1]!r}",
+            "Put a router into both their domains",
         )
     cycle = None if allow_cycles else graph.cycle()
     if cycle is not None:
@@ -203,7 +207,9 @@ def from_description(data: Mapping[str, Any]) -> DomainGraph:
         name = table.get("name", f"domain {at + 1}")
         unknown = sorted(set(table) - {"name", "servers"})
         if unknown or not isinstance(name, str):
-            raise DomainGraphError(f"domains[{at}].{(unknown or ['name'])[0]}", "it is not a known field", fix)
+            raise DomainGraphError(
+                f"domains[{at}].{(unknown or ['name'])[0]}", "it is not a known field", fix
+            )
         groups.append(servers)
         names.append(name)
     return domain_graph(groups, names)
@@ -211,7 +217,10 @@ def from_description(data: Mapping[str, Any]) -> DomainGraph:
 
 def to_toml(graph: DomainGraph) -> str:
     """The description that `read_domains` reads back."""
-    quoted = [(_quoted(name), ", ".join(map(_quoted, group))) for name, group in zip(graph.names, graph.groups, strict=True)]
+    quoted = [
+        (_quoted(name), ", ".join(map(_quoted, group)))
+        for name, group in zip(graph.names, graph.groups, strict=True)
+    ]
     return "\n".join(f"[[domains]]\nname = {name}\nservers = [{servers}]\n" for name, servers in quoted)
 
 
@@ -233,7 +242,7 @@ def flat(servers: Sequence[NodeId]) -> Groups:
 
 
 def bus(servers: Sequence[NodeId], size: int = 0) -> Groups:
-    """Domains of `size` servers (0: the square root); the first of each is its router to the domain in the middle."""
+    """Domains of `size` servers (0: the square root); the first of each is also in the one in the middle."""
     size = size or root_size(len(servers))
     leaves = tuple(tuple(servers[at : at + size]) for at in range(0, len(servers), size))
     if len(leaves) == 1:
@@ -251,9 +260,9 @@ def daisy(servers: Sequence[NodeId], size: int = 0) -> Groups:
 
 
 def tree(servers: Sequence[NodeId], size: int = 0, branches: int = 2) -> Groups:
-    """Domains of `size` servers, each with up to `branches` domains below it; each of those hangs on one server.
+    """Domains of `size` servers, with up to `branches` domains below each, which hang on one server each.
 
-    Section 6.2: with k branches, depth d and s servers per domain there are 1 + (s-1)(k^(d+1) - 1)/(k-1) servers.
+    Section 6.2: k branches, depth d and s servers per domain make 1 + (s-1)(k^(d+1) - 1)/(k-1) servers.
     """
     size = max(size or root_size(len(servers)), 2)
     groups = [tuple(servers[:size])]
@@ -275,5 +284,7 @@ def organised(kind: str, servers: Sequence[NodeId], size: int = 0) -> Groups:
     """The domains of an organisation by its name."""
     maker = ORGANISATIONS.get(kind)
     if maker is None:
-        raise DomainGraphError(f"organisation {kind!r}", "there is none of that name", f"Use {', '.join(ORGANISATIONS)}")
+        raise DomainGraphError(
+            f"organisation {kind!r}", "there is none of that name", f"Use {', '.join(ORGANISATIONS)}"
+        )
     return maker(servers, size)

@@ -156,9 +156,7 @@ class Engine:
         if source.node in self._up_again_us:
             self.skipped_broadcasts += 1  # the application is down with its node
         else:
-            self._give(
-                source.node, source.to(number), source.payload, time_us, source.lifetimes.of(number)
-            )
+            self._give(source.node, source.to(number), source.payload, time_us, source.lifetimes.of(number))
         self._schedule(source, number + 1)
 
     def _broadcast_reply(self, node: int, reply: Reply, time_us: int) -> None:
@@ -168,9 +166,7 @@ class Engine:
         self._depths[node, self.drivers[node].core.last + 1] = reply.depth
         self._give(node, reply.to, reply.payload, time_us, reply.lifetime_us)
 
-    def _give(
-        self, node: int, to: int | None, payload: bytes, time_us: int, lifetime_us: int | None
-    ) -> None:
+    def _give(self, node: int, to: int | None, payload: bytes, time_us: int, lifetime_us: int | None) -> None:
         """The application of a node broadcasts, or sends to one other."""
         self.broadcasts += 1
         if to is None:

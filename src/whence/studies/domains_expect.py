@@ -77,7 +77,10 @@ def _bytes(results: Results) -> Iterator[Expectation]:
 
 def _slopes(results: Results) -> Iterator[Expectation]:
     for (organisation, stamps), (work, image) in SLOPES.items():
-        for measure, what, wanted in (("work", "clock work", work), ("image_bytes", "persisted bytes", image)):
+        for measure, what, wanted in (
+            ("work", "clock work", work),
+            ("image_bytes", "persisted bytes", image),
+        ):
             yield Expectation(
                 f"{what} of a message over n, {organisation}, {stamps}: log-log slope",
                 wanted,
@@ -88,7 +91,8 @@ def _slopes(results: Results) -> Iterator[Expectation]:
 
 
 def _paths(results: Results) -> Iterator[Expectation]:
-    """Daisy and tree have no closed form here: the hops of the route say what a whole matrix costs on each."""
+    """Daisy and tree have no closed form here: the hops of the route say what a whole matrix costs on
+    each."""
     for organisation in ("daisy", "tree"):
         for nodes in _sizes(results):
             names = node_names(nodes)
@@ -171,7 +175,8 @@ def _planner(results: Results) -> Iterator[Expectation]:
         "planner: cost of a message at 40 servers, clustered, planned",
         (low + high) / 2,
         None if clustered is None else clustered.mean,
-        "specification: 71 to 79; it does not say how the traffic is clustered (here 10 clusters, 95 % inside)",
+        "specification: 71 to 79; it does not say how the traffic is clustered (here 10 clusters, 95 % "
+        "inside)",
         Tolerance(absolute=(high - low) / 2),
         demanded=_is_annealed(results),
     )

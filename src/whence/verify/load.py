@@ -37,7 +37,7 @@ class Events(NamedTuple):
     kind: Array
     origin: Array  # index into names, -1 for none
     number: Array
-    to: Array  # of a broadcast: the one node that it is for, -1 for everybody; empty where all are for everybody
+    to: Array  # of a broadcast: the node that it is for, -1 for everybody; empty if all are for everybody
 
     def node_of(self, event: Any) -> Any:
         """The node of an event, or of each of many."""
@@ -106,7 +106,9 @@ class Loader:
             self._rows.append(row)
 
     @staticmethod
-    def _destinations(batch: pa.RecordBatch, kind: Array, at: Array, table: Array, starts: Array) -> Array | None:
+    def _destinations(
+        batch: pa.RecordBatch, kind: Array, at: Array, table: Array, starts: Array
+    ) -> Array | None:
         """The destination of each kept event that begins a point-to-point message; None if there is none."""
         peers: Any = batch.column("peer")
         peer = numbers_of(peers.flatten())[at]

@@ -47,7 +47,9 @@ def traffic(events: DataFrame) -> DataFrame:
 def traffic_matrix(events: DataFrame) -> DataFrame:
     """TRAFFIC_MATRIX: one row for each pair of nodes of which one sent the other point-to-point messages."""
     require(events, EVENTS, "events")
-    begins = (F.col("kind") == Kind.BROADCAST) & (F.col("node") == F.col("origin")) & F.col("peer").isNotNull()
+    begins = (
+        (F.col("kind") == Kind.BROADCAST) & (F.col("node") == F.col("origin")) & F.col("peer").isNotNull()
+    )
     return (
         events.where(begins)
         .groupBy("run", F.col("node").alias("source"), F.col("peer").alias("to"))
