@@ -65,7 +65,7 @@ SCALES = {
         20_000,
         "16 to 150 servers, every square; 40 seeds of each domain graph",
     ),
-    "tiny": Scale((16, 36), (16,), 3, 1, 300, "16 and 36 servers; 3 seeds"),
+    "tiny": Scale((16, 64, 144), (16,), 3, 1, 300, "16, 64 and 144 servers; 3 seeds"),
 }
 
 
