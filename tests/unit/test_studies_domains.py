@@ -111,8 +111,9 @@ def failed(results: Results, words: str) -> list[Expectation]:
 
 def test_the_acceptance_table_is_demanded() -> None:
     assert not failed(made_up(), "of a message")
-    (wrong,) = failed(made_up({"stamp_bytes": 1.001}), "stamp")
-    assert wrong.expected == 12 * 144
+    wrong, anywhere = failed(made_up({"stamp_bytes": 1.5}), "stamp")
+    assert (wrong.expected, wrong.measured) == (12 * 144, 18 * 144)
+    assert anywhere.measured == 6 * 144
     (steep,) = failed(made_up({"work": 1.2}), "clock work")
     assert steep.measured == pytest.approx(1.083, abs=0.001)
     (steep,) = failed(made_up({"image_bytes": 0.8}), "persisted")
