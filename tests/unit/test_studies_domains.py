@@ -7,15 +7,18 @@ from typing import Any
 
 import pytest
 
-from whence.overlay.domain_graph import domain_graph
+from whence.overlay.domain_graph import domain_graph, organised
+from whence.sim.model import node_names
 from whence.studies import domains_expect, domains_figures, registry
 from whence.studies.base import check_grid
 from whence.studies.domains import (
+    ORGANISATIONS,
     PINGS,
     SCALES,
     STAMPS,
     DomainsStudy,
     cost_scenario,
+    end_points,
     plan_scenario,
     planned,
     theorem_scenario,
@@ -36,6 +39,14 @@ def test_the_grid_has_every_point_once(scale: str, monkeypatch: pytest.MonkeyPat
     study = registry.lookup("domains")
     assert isinstance(study, DomainsStudy)
     check_grid(study, study.grid(scale))
+
+
+@pytest.mark.parametrize("organisation", ORGANISATIONS)
+def test_end_points_are_no_routers(organisation: str) -> None:
+    for scale in SCALES.values():
+        for nodes in scale.nodes:
+            routers = domain_graph(organised(organisation, node_names(nodes))).routers
+            assert not set(end_points(nodes)) & set(routers)
 
 
 def counted(tmp_path: Path, scenario: Any) -> dict[str, Any]:

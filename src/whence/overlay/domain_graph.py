@@ -269,8 +269,8 @@ def tree(servers: Sequence[NodeId], size: int = 0, branches: int = 2) -> Groups:
     at, place = size, 0
     while at < len(servers):
         parent = groups[place // branches]
-        # The first server of a domain is the one that it hangs on; its children hang on the next ones.
-        router = parent[1 + (place % branches) % (len(parent) - 1)]
+        # The first server of a domain is the one that it hangs on; its own children hang on its last ones.
+        router = parent[-1 - (place % branches) % (len(parent) - 1)]
         groups.append((router, *servers[at : at + size - 1]))
         at += size - 1
         place += 1
