@@ -97,5 +97,5 @@ MACHINES = [
 def test_machine(protocol: str, params: dict[str, Any]) -> None:
     machine = type("Machine", (UnicastMachine,), {"protocol": protocol, "params": params})
     case = machine.TestCase
-    case.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+    case.settings = settings(max_examples=40, stateful_step_count=40, deadline=None)
     case("runTest").runTest()

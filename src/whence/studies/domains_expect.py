@@ -45,7 +45,8 @@ def slope(results: Results, measure: str, organisation: str, stamps: str) -> flo
     mean_x = sum(x for x, _ in points) / len(points)
     mean_y = sum(y for _, y in points) / len(points)
     spread = sum((x - mean_x) ** 2 for x, _ in points)
-    return sum((x - mean_x) * (y - mean_y) for x, y in points) / spread
+    found = sum((x - mean_x) * (y - mean_y) for x, y in points) / spread
+    return round(found, 9) + 0.0  # rounding errors of a constant are no slope, and 0 has no sign
 
 
 def _column(results: Results, measure: str, organisation: str, stamps: str, nodes: int) -> list[float]:
