@@ -19,10 +19,21 @@ import msgspec
 
 from whence.core.message import Message
 from whence.core.protocol import State
-from whence.mom.records import Acknowledge, Output, Reacted, Record, Release, Sent, Step, Transmit
+from whence.mom.records import (
+    RECORDS,
+    Acknowledge,
+    Output,
+    Reacted,
+    Record,
+    RecordCodec,
+    Release,
+    Sent,
+    Step,
+    Transmit,
+)
 from whence.mom.server import DurableServer
 from whence.overlay.domain_graph import domain_graph
-from whence.protocols.domains import Domains
+from whence.protocols.domains import DomainPacket, Domains
 from whence.trace.memory import MemoryTrace
 from whence.trace.schema import Kind, PromisesMade
 from whence.verify.run import verify_table
@@ -35,6 +46,7 @@ SYSTEMS = [
     [["a", "b", "c"], ["b", "d"], ["c", "e"]],
 ]
 STEPS_MAX = 20_000
+CODEC = RecordCodec(DomainPacket)
 EVERYTHING = PromisesMade(causal=True, fifo=True, no_duplicates=True, complete=True)
 
 
@@ -229,7 +241,7 @@ class Trial:
             if self.rng.random() > 0.03:  # else it is lost on the way
                 self.flying.append((host.me, part.peer, part))
         elif part[0] == "write":
-            host.disk.records.append(part[1])
+            host.disk.records.append(_through_bytes(part[1]))
         else:
             host.disk.synced = len(host.disk.records)
             if not host.todo and self.rng.random() < 0.15:
@@ -274,6 +286,13 @@ class Trial:
                 for place, output in enumerate(record.outputs):
                     trace.event(me, at, Kind.BROADCAST, me, server.core.last + 1 + place, output.to)
             server.replay([record])
+
+
+def _through_bytes(record: Any) -> Any:
+    """What a log would hold; the records of wrong servers are not those of a log."""
+    if type(record) not in RECORDS.values():
+        return record
+    return CODEC.decode(CODEC.encode(record))
 
 
 def crash_everywhere(seed: int, host: type[Host] = Host) -> list[Verdict]:

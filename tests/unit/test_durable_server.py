@@ -6,10 +6,21 @@ import msgspec
 import pytest
 
 from whence.core.message import Message
-from whence.errors import MisuseError
-from whence.mom.records import Acknowledge, Output, Reacted, Received, Sent, Transmit
+from whence.errors import DataError, MisuseError
+from whence.mom.records import (
+    Acknowledge,
+    Acknowledged,
+    Fired,
+    Linked,
+    Output,
+    Reacted,
+    Received,
+    RecordCodec,
+    Sent,
+    Transmit,
+)
 from whence.mom.server import DurableServer
-from whence.protocols.matrix import Matrix
+from whence.protocols.matrix import Matrix, MatrixPacket
 from whence.protocols.vcube import VCube
 from whence.protocols.vector import Vector
 
@@ -105,3 +116,25 @@ def test_a_broadcasting_core_is_as_durable(core) -> None:
 def test_a_log_out_of_order_is_refused() -> None:
     with pytest.raises(MisuseError, match="QueueIN is empty"):
         server().replay([Reacted(1, b"", ())])
+
+
+def test_records_survive_the_disk_and_damaged_ones_are_refused() -> None:
+    codec = RecordCodec(MatrixPacket)
+    records = [
+        Received(5, "a", 1, MatrixPacket(0, 1, 1, (0, 2, 1), b"x")),
+        Acknowledged("a", 7),
+        Sent(1, None, b"y"),
+        Sent(1, "b", b"y"),
+        Reacted(2, b"state", (Output("a", b"z"), Output("c", b""))),
+        Linked(3, "c", False),
+        Fired(4, "key"),
+    ]
+    for record in records:
+        read = codec.decode(codec.encode(record))
+        assert read == record
+        assert type(read) is type(record)
+    assert type(codec.decode(codec.encode(records[0])).packet) is MatrixPacket
+    good = codec.encode(records[0])
+    for bad in (b"", good[:-1], good[1:], b"\x91\x63", b"\xc0", codec.encode(records[1])[:-1] + b"\xa1x"):
+        with pytest.raises(DataError, match="durable log"):
+            codec.decode(bad)

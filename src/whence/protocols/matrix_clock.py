@@ -18,7 +18,8 @@ j].node = j` excludes the entry (i, j), which the receiver needs most (here it t
 `State` starts at 0, so that what was learned before the first send is never passed on. Deltas need FIFO order
 for each pair of servers: the count gives it.
 
-`work` counts the entries of a matrix that are looked at or written: what the paper calls the cost of a clock.
+`work` counts the entries of a matrix that are looked at or written by stamping, testing and merging: what the
+paper calls the cost of a clock. Refusing bad stamps (`problem`) is ours and not counted.
 """
 
 from __future__ import annotations

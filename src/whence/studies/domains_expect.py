@@ -33,7 +33,7 @@ def expectations(results: Results) -> list[Expectation]:
 
 def slope(results: Results, measure: str, organisation: str, stamps: str) -> float | None:
     """Of a measure of ping-pong over the square sizes, on logarithmic axes, by least squares."""
-    points = []
+    points: list[tuple[float, float]] = []
     for nodes in results.values("nodes"):
         found = results.estimate(
             measure, part="cost", workload="ping-pong", organisation=organisation, stamps=stamps, nodes=nodes
@@ -45,8 +45,8 @@ def slope(results: Results, measure: str, organisation: str, stamps: str) -> flo
     mean_x = sum(x for x, _ in points) / len(points)
     mean_y = sum(y for _, y in points) / len(points)
     spread = sum((x - mean_x) ** 2 for x, _ in points)
-    found = sum((x - mean_x) * (y - mean_y) for x, y in points) / spread
-    return round(found, 9) + 0.0  # rounding errors of a constant are no slope, and 0 has no sign
+    fitted = sum((x - mean_x) * (y - mean_y) for x, y in points) / spread
+    return round(fitted, 9) + 0.0  # rounding errors of a constant are no slope, and 0 has no sign
 
 
 def _column(results: Results, measure: str, organisation: str, stamps: str, nodes: int) -> list[float]:
