@@ -195,7 +195,7 @@ def _planner(results: Results) -> Iterator[Expectation]:
         "planner: cost of a message at 40 servers, clustered, planned",
         (low + high) / 2,
         None if clustered is None else clustered.mean,
-        "specification: 71 to 79, without the clustering; ours (10 clusters, 95 % inside) was chosen to match",
+        "specification: 71 to 79, clustering not given; ours (10 clusters, 95 % inside) was chosen to match",
         Tolerance(absolute=(high - low) / 2),
         # Of 12 clusterings that were tried (planned cost 72 to 126) this one comes near the specification's
         # figure. Agreement with what was chosen for it proves nothing.
