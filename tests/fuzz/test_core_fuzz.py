@@ -147,7 +147,7 @@ def nearly_right(draw: random.Random, names: list[str], named: bool) -> list[obj
         "payload": b"x",
         "domain": draw.randrange(-1, 3),
         "to": draw.choice([1, 2, 3, draw.randrange(-1, 5)]),
-        "count": draw.choice([1, 1, 2, 3, draw.choice(EDGES)]),
+        "sent": draw.choice([1, 1, 2, 3, draw.choice(EDGES)]),
         "stamp": draw.choice(
             [
                 [],

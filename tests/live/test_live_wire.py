@@ -115,7 +115,7 @@ def random_packet(draw: random.Random, packet_type: type[Packet]) -> Packet:
         ),
         "domain": integer(),
         "to": integer(),
-        "count": integer(),
+        "sent": integer(),
         # A deadline's stamp is a number, that of a matrix clock a list of them.
         "stamp": integer()
         if packet_type is DeadlineMessage

@@ -26,7 +26,8 @@ class StateSetFirst(UpdatesClock):
 
 
 class OwnEntryExcluded(UpdatesClock):
-    """Flaw 2: Mat[i, j].node = j, and entries whose node is j are not sent to j: (i, j) itself never travels."""
+    """Flaw 2: Mat[i, j].node = j, and entries whose node is j are not sent to j: (i, j) itself never
+    travels."""
 
     def next_stamp(self, to: int) -> tuple[int, Stamp]:
         _, stamp = super().next_stamp(to)

@@ -99,7 +99,8 @@ class ForwardsAtOnce(Domains):
         for consumer in self.consumers.values():
             for key, held in consumer.held.items():
                 if key not in known and arrived.to != self.my_index:
-                    # Sent on now; when its turn comes it is dropped by pretending that it was for this server.
+                    # Sent on now; when its turn comes it is dropped by pretending that it was for this
+                    # server.
                     self._forward(arrived.origin, arrived.to, arrived.number, arrived.payload, effects)
                     consumer.held[key] = held._replace(packet=arrived._replace(to=-1))
         return effects

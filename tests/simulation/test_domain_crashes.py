@@ -1,7 +1,8 @@
-"""A crash after every step of many scenarios: nothing lost, nothing twice, order kept; and each wrong order is caught.
+"""A crash after every step of many scenarios: nothing lost, nothing twice, order kept; and each wrong order
+is caught.
 
-Paper 004, sections 3 and 5. The right order is: save, acknowledge, {merge the clock, dequeue, push or stamp and enqueue}
-in one step, {reaction, outputs, dequeue} in one step.
+Paper 004, sections 3 and 5. The right order is: save, acknowledge, {merge the clock, dequeue, push or stamp
+and enqueue} in one step, {reaction, outputs, dequeue} in one step.
 """
 
 from __future__ import annotations

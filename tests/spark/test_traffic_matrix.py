@@ -24,7 +24,8 @@ pytestmark = pytest.mark.spark
 
 @pytest.fixture(scope="module")
 def sent(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Point-to-point messages over domains, and beside them a run of broadcasts, which has no destinations."""
+    """Point-to-point messages over domains, and beside them a run of broadcasts, which has no
+    destinations."""
     out = tmp_path_factory.mktemp("sent")
     simulate_to(scenario("domains", nodes=9, seed=3), out / "run=one")
     simulate_to(scenario("vector", seed=3), out / "run=two")

@@ -1,9 +1,11 @@
-"""Durable servers in a world of crashes: every write, sync and release is a step after which a server may stop.
+"""Durable servers in a world of crashes: every write, sync and release is a step after which a server may
+stop.
 
-A trial is a few servers in domains, a script of messages, and agents that answer messages with messages. Each step
-is one of: an application sends, an agent reacts, a packet or an acknowledgement arrives (in any order, now
-and then twice or never), or the next part of a step that a server has begun: write, sync, release. Disks keep
-what was synced and any prefix of the rest. At the end, what the disks say is replayed into a trace and judged.
+A trial is a few servers in domains, a script of messages, and agents that answer messages with messages. Each
+step is one of: an application sends, an agent reacts, a packet or an acknowledgement arrives (in any order,
+now and then twice or never), or the next part of a step that a server has begun: write, sync, release. Disks
+keep what was synced and any prefix of the rest. At the end, what the disks say is replayed into a trace and
+judged.
 """
 
 from __future__ import annotations
@@ -17,10 +19,21 @@ import msgspec
 
 from whence.core.message import Message
 from whence.core.protocol import State
-from whence.mom.records import Acknowledge, Output, Reacted, Record, Release, Sent, Step, Transmit
+from whence.mom.records import (
+    RECORDS,
+    Acknowledge,
+    Output,
+    Reacted,
+    Record,
+    RecordCodec,
+    Release,
+    Sent,
+    Step,
+    Transmit,
+)
 from whence.mom.server import DurableServer
 from whence.overlay.domain_graph import domain_graph
-from whence.protocols.domains import Domains
+from whence.protocols.domains import DomainPacket, Domains
 from whence.trace.memory import MemoryTrace
 from whence.trace.schema import Kind, PromisesMade
 from whence.verify.run import verify_table
@@ -33,6 +46,7 @@ SYSTEMS = [
     [["a", "b", "c"], ["b", "d"], ["c", "e"]],
 ]
 STEPS_MAX = 20_000
+CODEC = RecordCodec(DomainPacket)
 EVERYTHING = PromisesMade(causal=True, fifo=True, no_duplicates=True, complete=True)
 
 
@@ -69,7 +83,8 @@ def make_plan(seed: int) -> Plan:
 
 
 def answers(plan: Plan, me: str, token: bytes) -> list[Output]:
-    """What an agent sends when it gets `token`: a function of the token alone, so that all tokens can be foretold."""
+    """What an agent sends when it gets `token`: a function of the token alone, so that all tokens can be
+    foretold."""
     if token.count(b"/") >= plan.depth:
         return []
     rng = random.Random(token)
@@ -149,7 +164,8 @@ class Host:
 
 
 class Trial:
-    """One run of a plan. `crash_at`: the server that takes that step stops after it; `crash_chance`: any step."""
+    """One run of a plan. `crash_at`: the server that takes that step stops after it; `crash_chance`: any
+    step."""
 
     def __init__(self, plan: Plan, seed: int, host: type[Host] = Host) -> None:
         self.plan = plan
@@ -207,7 +223,8 @@ class Trial:
         return self._arrive(what)
 
     def _unsent(self) -> list[tuple[str, str, bytes]]:
-        """The script's messages that are not on disk; of a server that is idle: it takes one thing at a time."""
+        """The script's messages that are not on disk; of a server that is idle: it takes one thing at a
+        time."""
         return [
             (source, to, token)
             for source, to, token in self.plan.script
@@ -224,7 +241,7 @@ class Trial:
             if self.rng.random() > 0.03:  # else it is lost on the way
                 self.flying.append((host.me, part.peer, part))
         elif part[0] == "write":
-            host.disk.records.append(part[1])
+            host.disk.records.append(_through_bytes(part[1]))
         else:
             host.disk.synced = len(host.disk.records)
             if not host.todo and self.rng.random() < 0.15:
@@ -269,6 +286,13 @@ class Trial:
                 for place, output in enumerate(record.outputs):
                     trace.event(me, at, Kind.BROADCAST, me, server.core.last + 1 + place, output.to)
             server.replay([record])
+
+
+def _through_bytes(record: Any) -> Any:
+    """What a log would hold; the records of wrong servers are not those of a log."""
+    if type(record) not in RECORDS.values():
+        return record
+    return CODEC.decode(CODEC.encode(record))
 
 
 def crash_everywhere(seed: int, host: type[Host] = Host) -> list[Verdict]:

@@ -21,7 +21,8 @@ HEAVY_TAIL = {"kind": "pareto", "min_us": 500, "shape": 0.9, "max_us": 3_000_000
 
 
 def scenario(nodes: int, seed: int, protocol: str = "domains", **params: Any) -> dict[str, Any]:
-    """Everybody sends now and then and answers much of what it gets, over links that reorder and duplicate."""
+    """Everybody sends now and then and answers much of what it gets, over links that reorder and
+    duplicate."""
     return {
         "nodes": nodes,
         "protocol": protocol,

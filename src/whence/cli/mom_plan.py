@@ -138,8 +138,8 @@ def _write(counts: dict[tuple[str, str], int], out: Path) -> None:
         "to": [to for _, to in pairs],
         "messages": [counts[pair] for pair in pairs],
     }
-    schema = pa.schema([("source", pa.string()), ("to", pa.string()), ("messages", pa.int64())])
-    pq.write_table(pa.table(columns, schema=schema), out)
+    types: dict[str, Any] = {"source": pa.string(), "to": pa.string(), "messages": pa.int64()}
+    pq.write_table(pa.table(columns, schema=pa.schema(types)), out)
 
 
 def _read(path: Path) -> dict[tuple[str, str], int]:

@@ -57,7 +57,7 @@ class Protocol(ABC):
         )
 
     def send(self, to: NodeId, payload: bytes, now_us: int) -> Effects:
-        """Send `payload` to one node, as message number `last` (after the call): point-to-point protocols only."""
+        """Send `payload` to one node, as message number `last`; for point-to-point protocols."""
         raise MisuseError(
             f"send to {to!r} under protocol {self.name!r}",
             "its messages go to everybody",

@@ -1,1 +1,1 @@
-"""Message-oriented middleware (paper 004): durable servers, agents, and the planning of domains. No I/O here."""
+"""Message-oriented middleware (paper 004): durable servers and the planning of domains. No I/O here."""

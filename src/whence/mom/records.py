@@ -1,15 +1,18 @@
 """What a durable server writes down, and what it asks its host to do once that is on disk.
 
-A record is one input of the server, complete: everything that follows from it is recomputed from it, because cores
-are deterministic. So one record is one atomic step, whatever it changes (clocks, queues, agents).
+A record is one input of the server, complete: everything that follows from it is recomputed from it, because
+cores are deterministic. So one record is one atomic step, whatever it changes (clocks, queues, agents).
 """
 
 from __future__ import annotations
 
 from typing import NamedTuple, TypeAlias
 
+import msgspec
+
 from whence.core.effects import Effects
 from whence.core.message import NodeId, Packet
+from whence.errors import DataError
 
 
 class Received(NamedTuple):
@@ -44,8 +47,7 @@ class Output(NamedTuple):
 
 
 class Reacted(NamedTuple):
-    """The agent has reacted to the first message of QueueIN: its new state and what it sends, one step with the
-    removal of the message."""
+    """The agent has reacted to the first message of QueueIN, which leaves it: the new state, the outputs."""
 
     now_us: int
     state: bytes
@@ -69,14 +71,47 @@ class Fired(NamedTuple):
 
 Record: TypeAlias = Received | Acknowledged | Sent | Reacted | Linked | Fired
 
-RECORDS: dict[str, type[Record]] = {
-    "received": Received,
-    "acknowledged": Acknowledged,
-    "sent": Sent,
-    "reacted": Reacted,
-    "linked": Linked,
-    "fired": Fired,
+# Numbers are part of the format of a log: never reuse one.
+RECORDS: dict[int, type[Record]] = {
+    1: Received,
+    2: Acknowledged,
+    3: Sent,
+    4: Reacted,
+    5: Linked,
+    6: Fired,
 }
+_NUMBERS = {kind: number for number, kind in RECORDS.items()}
+
+
+class RecordCodec:
+    """Records as bytes and back, for a log on disk; the packets are those of one protocol."""
+
+    def __init__(self, packet_type: type[Packet]) -> None:
+        self._packet_type = packet_type
+
+    def encode(self, record: Record) -> bytes:
+        """MessagePack: the number of the kind, then the fields."""
+        return msgspec.msgpack.encode((_NUMBERS[type(record)], *record))
+
+    def decode(self, data: bytes) -> Record:
+        """The record, or a `DataError` for bytes that no codec of this protocol wrote."""
+        try:
+            number, *fields = msgspec.msgpack.decode(data)
+            record = msgspec.convert(fields, RECORDS[number])
+            if isinstance(record, Received):
+                record = record._replace(packet=msgspec.convert(record.packet, self._packet_type))
+            return record
+        except (
+            msgspec.DecodeError,
+            msgspec.ValidationError,
+            KeyError,
+            ValueError,
+            TypeError,
+            IndexError,
+        ) as error:
+            raise DataError(
+                "a record of a durable log", f"it cannot be read ({error})", "Restore the log from a copy"
+            ) from error
 
 
 class Transmit(NamedTuple):

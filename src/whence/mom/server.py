@@ -2,22 +2,22 @@
 
 Guarantee     whatever was on disk when a server stopped, it goes on as if it had not: every message that was
               accepted (`send` on disk) is reacted to exactly once, in causal order.
-Assumptions   a disk that keeps what was synced, and of the rest a prefix at the most; the host syncs a step's record
-              before it carries out its releases, and transmits what `outstanding` names again until it is
-              acknowledged. Agents' reactions have no effects but their state and their outputs.
+Assumptions   a disk that keeps what was synced, and of the rest a prefix at the most; the host syncs a step's
+              record before it carries out its releases, and transmits what `outstanding` names again until it
+              is acknowledged. Agents' reactions have no effects but their state and their outputs.
 Source        paper 004, sections 3 and 5 (figure 7); DESIGN section 2, rule 6.
 
     paper                                   here
     LocalQueue, clock, QueueIN              what replaying the records gives: `core`, `queue_in`
     MessageQueueOUT                         `out[peer]`, by number on the link
     Send(ACK)                               Acknowledge, released when `Received` is on disk
-    atomic reaction of an agent             one `Reacted` record: the message leaves QueueIN, the outputs enter
-                                            MessageQueueOUT, the agent has its new state
+    atomic reaction of an agent             one `Reacted` record: out of QueueIN, outputs into
+                                            MessageQueueOUT, the agent's new state
 
-The order that the paper needs is: save, acknowledge, {merge the clock, dequeue, push or stamp and enqueue} in one step,
-{reaction, outputs, dequeue} in one step. Here a record is the input itself and its consequences are recomputed, so
-the first three cannot come apart. What a host can still get wrong is to release before the sync; tests/simulation/
-test_domain_crashes.py crashes at every step, with the right order and with each wrong one.
+The order that the paper needs is: save, acknowledge, {merge the clock, dequeue, push or stamp and enqueue} in
+one step, {reaction, outputs, dequeue} in one step. Here a record is the input itself and its consequences are
+recomputed, so the first three cannot come apart. What a host can still get wrong is to release before the
+sync; tests/simulation/test_domain_crashes.py crashes at every step, in the right order and in each wrong one.
 
 No I/O: `live` and the tests bring their own disk. Any core will do; nothing here knows about clocks.
 """

@@ -1,9 +1,10 @@
 """Domains of causality and how they hang together (paper 004, sections 4 and 5).
 
 A domain is a group of servers; a server in several domains is a router. Order inside every domain gives order
-everywhere just when the domains form no cycle (theorem 1). The test here is on the graph whose nodes are servers
-*and* domains, with an edge where a server is in a domain: it must be a tree. That is the paper's condition, save for a domain
-inside another one, which "does not occur in practice" (section 4.2) and is refused with the rest.
+everywhere just when the domains form no cycle (theorem 1). The test here is on the graph whose nodes are
+servers *and* domains, with an edge where a server is in a domain: it must be a tree. That is the paper's
+condition, save for a domain inside another one, which "does not occur in practice" (section 4.2) and is
+refused with the rest.
 
     paper                       here
     routing table               DomainGraph.routes(server): destination -> Route(domain, hop)
@@ -56,7 +57,7 @@ class DomainGraph:
         return tuple(server for server in self.servers if len(self.domains_of[server]) > 1)
 
     def routes(self, source: NodeId) -> dict[NodeId, Route]:
-        """The routing table of one server, by shortest paths; ties go to the first domain, then to the first name."""
+        """The routing table of one server, by shortest paths; ties go to the first domain and name."""
         if source not in self._routes:
             self._routes[source] = self._search(source)
         return self._routes[source]
@@ -86,7 +87,7 @@ class DomainGraph:
         return hops
 
     def cycle(self) -> list[str] | None:
-        """A cycle as alternating names of servers and domains, the first one again at the end; None if there is none."""
+        """A cycle as alternating names of servers and domains, back to the first; None if there is none."""
         parent: dict[tuple[str, int | str], tuple[str, int | str] | None] = {}
         for start in self.servers:
             if ("server", start) in parent:
@@ -136,7 +137,7 @@ class DomainGraph:
 def domain_graph(
     groups: Iterable[Iterable[NodeId]], names: Sequence[str] | None = None, *, allow_cycles: bool = False
 ) -> DomainGraph:
-    """Check an arrangement and make its graph. `allow_cycles` is for showing what a cycle does: order breaks."""
+    """Check an arrangement and make its graph; `allow_cycles` is for showing what a cycle does."""
     plain = tuple(tuple(group) for group in groups)
     named = tuple(names) if names is not None else tuple(f"domain {at + 1}" for at in range(len(plain)))
     return _made(plain, named, allow_cycles)
@@ -241,7 +242,7 @@ def flat(servers: Sequence[NodeId]) -> Groups:
 
 
 def bus(servers: Sequence[NodeId], size: int = 0) -> Groups:
-    """Domains of `size` servers (0: the square root); the first of each is its router to the domain in the middle."""
+    """Domains of `size` servers (0: the square root); the first of each is also in the one in the middle."""
     size = size or root_size(len(servers))
     leaves = tuple(tuple(servers[at : at + size]) for at in range(0, len(servers), size))
     if len(leaves) == 1:
@@ -259,17 +260,17 @@ def daisy(servers: Sequence[NodeId], size: int = 0) -> Groups:
 
 
 def tree(servers: Sequence[NodeId], size: int = 0, branches: int = 2) -> Groups:
-    """Domains of `size` servers, each with up to `branches` domains below it; each of those hangs on one server.
+    """Domains of `size` servers, with up to `branches` domains below each, which hang on one server each.
 
-    Section 6.2: with k branches, depth d and s servers per domain there are 1 + (s-1)(k^(d+1) - 1)/(k-1) servers.
+    Section 6.2: k branches, depth d and s servers per domain make 1 + (s-1)(k^(d+1) - 1)/(k-1) servers.
     """
     size = max(size or root_size(len(servers)), 2)
     groups = [tuple(servers[:size])]
     at, place = size, 0
     while at < len(servers):
         parent = groups[place // branches]
-        # The first server of a domain is the one that it hangs on; its children hang on the next ones.
-        router = parent[1 + (place % branches) % (len(parent) - 1)]
+        # The first server of a domain is the one that it hangs on; its own children hang on its last ones.
+        router = parent[-1 - (place % branches) % (len(parent) - 1)]
         groups.append((router, *servers[at : at + size - 1]))
         at += size - 1
         place += 1

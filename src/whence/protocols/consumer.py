@@ -1,8 +1,8 @@
 """The message consumer of paper 004, section 5: one domain as one of its servers sees it.
 
-It owns the clock of the domain and the messages that came too early. A message that may be delivered is merged
-into the clock and handed on at once, before the next one is looked at: a router stamps it for the next domain
-right there, and no later message can come between (section 4.2: chains must not cross over).
+It owns the clock of the domain and the messages that came too early. A message that may be delivered is
+merged into the clock and handed on at once, before the next one is looked at: a router stamps it for the next
+domain right there, and no later message can come between (section 4.2: chains must not cross over).
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class Consumer:
             stack += self.waiters.pop(key, [])[::-1]
 
     def missing(self, source: int, count: int) -> list[tuple[int, int]]:
-        """What a held message waits for, as (k, c): the messages that have not come, else the first obstacle."""
+        """What a held message waits for, as (k, c): what has not come, else the first obstacle."""
         delivered, held = self.clock.delivered, self.held
         gaps = [
             (source, gap) for gap in range(delivered(source) + 1, count) if (source, gap) not in self.held

@@ -1,9 +1,10 @@
 """Domains: causal order of point-to-point messages across domains of causality (paper 004, sections 4 and 5).
 
-Guarantee     as `matrix`, for a whole system of domains that form no cycle (theorem 1); a message passes through
-              router servers on the shortest path. The cost of a clock is that of a domain, not of the system.
-Assumptions   a known system; two servers of a domain are linked; links are reliable while they are up, but need
-              not be FIFO and may duplicate.
+Guarantee     as `matrix`, for a whole system of domains that form no cycle (theorem 1); a message passes
+              through router servers on the shortest path. The cost of a clock is that of a domain, not of the
+              system.
+Assumptions   a known system; two servers of a domain are linked; links are reliable while they are up, but
+              need not be FIFO and may duplicate.
 Source        paper 004, sections 4.2, 4.3 and 5 (figure 7), appendix A.
 
     paper                           here
@@ -13,9 +14,9 @@ Source        paper 004, sections 4.2, 4.3 and 5 (figure 7), appendix A.
     messCons.network.Send(msg)      Send
     virtual message, chain          message (origin, number), its packets hop by hop
 
-The rule that is easy to get wrong (section 4.2, "do not cross over"): a router stamps a message that it forwards for
-the next domain in the very step that delivers it here, before anything else is delivered or sent. If it put the
-message aside and sent something else first, that later message could overtake it.
+The rule that is easy to get wrong (section 4.2, "do not cross over"): a router stamps a message that it
+forwards for the next domain in the very step that delivers it here, before anything else is delivered or
+sent. If it put the message aside and sent something else first, that later message could overtake it.
 """
 
 from __future__ import annotations
@@ -37,19 +38,19 @@ from whence.protocols.unicast import Unicast, pair
 
 
 class DomainPacket(NamedTuple):
-    """One hop, in the domain of that index, of message `number` of the member at `origin` for the member at `to`."""
+    """One hop, in a domain by its index, of message `number` from member `origin` to member `to`."""
 
     domain: int
     origin: int
     to: int
     number: int
-    count: int  # of this hop's pair of servers in this domain
+    sent: int  # messages of this hop's pair of servers in this domain, this one included
     stamp: Stamp  # of this domain; servers by their places in it
     payload: bytes
 
 
 class Domains(Unicast):
-    """See the module. `domains`: lists of names, or "flat", "bus", "daisy", "tree" with domains of `size` (0: root of n).
+    """See the module. `domains`: lists of names, or "flat", "bus", "daisy", "tree"; `size`: 0 for root n.
 
     `unsafe_cycles` lets a cyclic graph pass, to show what it does to order.
     """
@@ -120,7 +121,7 @@ class Domains(Unicast):
         domain = arrived.domain
         source = self.places[domain][peer]
         self.consumers[domain].accept(
-            source, arrived.count, arrived.stamp, arrived, now_us, lambda each: self._hand_on(each, effects)
+            source, arrived.sent, arrived.stamp, arrived, now_us, lambda each: self._hand_on(each, effects)
         )
         return effects
 
@@ -178,7 +179,10 @@ class Domains(Unicast):
         self.last = state["last"]
         self.neighbours = set(state["neighbours"])
         for peer, packets in state["unsent"]:
-            self.unsent[peer] = [DomainPacket(*fields[:5], tuple(fields[5]), fields[6]) for fields in packets]
+            self.unsent[peer] = [
+                DomainPacket(domain, origin, to, number, sent, tuple(stamp), payload)
+                for domain, origin, to, number, sent, stamp, payload in packets
+            ]
         for domain, saved in state["consumers"]:
             self.consumers[domain].restore(saved, DomainPacket)
 

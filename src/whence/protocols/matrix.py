@@ -31,11 +31,11 @@ from whence.protocols.unicast import Unicast, pair
 
 
 class MatrixPacket(NamedTuple):
-    """Message `number` of the member at `origin`, the `count`-th to this receiver."""
+    """Message `number` of the member at `origin`, the `sent`-th to this receiver."""
 
     origin: int
     number: int
-    count: int
+    sent: int
     stamp: Stamp  # the whole matrix row by row, or flat triples (from, to, count)
     payload: bytes
 

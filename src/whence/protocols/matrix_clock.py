@@ -7,17 +7,19 @@
     State, Node[j].state        state, sent_state[j]
     Mat[k, l].state, .node      changed_at[...], changed_by[...]
 
-For l = me, `value[k, me]` is the number of messages from k that have been delivered here. The delivery test is
-not in our copy of the appendix; it is that of matrix clocks (Raynal, Schiper and Toueg 1991): a message from i
-may be delivered at j when its count of (i, j) is mine + 1 and its counts of (k, j), k /= i, are not above mine.
+For l = me, `value[k, me]` is the number of messages from k that have been delivered here. The delivery test
+is not in our copy of the appendix; it is that of matrix clocks (Raynal, Schiper and Toueg 1991): a message
+from i may be delivered at j when its count of (i, j) is mine + 1 and its counts of (k, j), k /= i, are not
+above mine.
 
-Three things in the printed Updates algorithm do not work, and are mended here (tests/paper/test_004_flaws.py puts
-each of them back): `Node[j].state` is set before the set is computed, which leaves it empty; `Mat[i, j].node = j`
-excludes the entry (i, j), which the receiver needs most (here it travels as `count`, always); `State` starts at 0,
-so that what was learned before the first send is never passed on. Deltas need FIFO order for each pair of servers:
-the count gives it.
+Three things in the printed Updates algorithm do not work, and are mended here (tests/paper/test_004_flaws.py
+puts each of them back): `Node[j].state` is set before the set is computed, which leaves it empty; `Mat[i,
+j].node = j` excludes the entry (i, j), which the receiver needs most (here it travels as `count`, always);
+`State` starts at 0, so that what was learned before the first send is never passed on. Deltas need FIFO order
+for each pair of servers: the count gives it.
 
-`work` counts the entries of a matrix that are looked at or written: what the paper calls the cost of a clock.
+`work` counts the entries of a matrix that are looked at or written by stamping, testing and merging: what the
+paper calls the cost of a clock. Refusing bad stamps (`problem`) is ours and not counted.
 """
 
 from __future__ import annotations
@@ -73,7 +75,7 @@ class FullClock:
         return Reason.TOO_FAR_AHEAD if ahead > WINDOW_MAX else None
 
     def obstacle(self, source: int, count: int, stamp: Stamp) -> tuple[int, int] | None:
-        """The first (k, c) that the message waits for: the c-th message from k; None if it may be delivered."""
+        """The first (k, c) that the message waits for, the c-th message from k; None: deliver it."""
         if count > self.delivered(source) + 1:
             return source, count - 1
         size, me, value = self.size, self.me, self.value
@@ -140,7 +142,7 @@ class UpdatesClock(FullClock):
         self.changed_by[entry] = by
 
     def _updates(self, to: int, own: int) -> list[int]:
-        """The entries to send to `to`, ascending: newer than the last message there, and not learned from there."""
+        """The entries to send to `to`: newer than the last message there, and not learned from there."""
         since = self.sent_state[to]
         changed_at, changed_by = self.changed_at, self.changed_by
         self.work += len(changed_at)

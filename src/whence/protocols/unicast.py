@@ -70,5 +70,6 @@ class Unicast(Protocol):
 
 
 def pair(source: NodeId, to: NodeId, count: int) -> MessageId:
-    """How `explain` names a message of which only its place is known: the `count`-th from `source` to `to`."""
+    """How `explain` names a message of which only its place is known: the `count`-th from `source` to
+    `to`."""
     return MessageId(f"{source}>{to}", count)

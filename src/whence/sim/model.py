@@ -118,7 +118,8 @@ class Override(_Section, frozen=True, kw_only=True):
 
 
 # Workloads. `lifetime` is drawn for each message; None leaves it to the protocol. `to` is for point-to-point
-# protocols: each message goes to one of these nodes (None: of all) other than its sender, drawn from the seed;
+# protocols: each message goes to one of these nodes (None: of all) other than its sender, drawn from the
+# seed;
 # to = "origin" sends replies back.
 
 

@@ -38,7 +38,8 @@ class Lifetimes:
 
 
 class Destinations:
-    """Whom the messages of one sender in one workload go to, one node each: the draws of point-to-point protocols."""
+    """Whom the messages of one sender in one workload go to, one node each: the draws of point-to-point
+    protocols."""
 
     __slots__ = ("_key", "_nodes", "_to_origin")
 

@@ -1,11 +1,14 @@
-"""Paper 004: causality domains in a message-oriented middleware; what clocks cost, and what a cycle does to order.
+"""Paper 004: causality domains in a message-oriented middleware; what clocks cost, and what a cycle does to
+order.
 
-Three parts. **cost**: two servers that are no routers send each other messages (ping-pong), or one server sends to all
-and all answer (broadcast), in growing systems; every entry of every stamp, clock and persistent image is counted.
-**theorem**: random traffic over links that reorder and duplicate, on acyclic domains and on cycles; the verifier
-judges. **plan**: domains planned from a traffic matrix beside one domain and the paper's bus.
+Three parts. **cost**: two servers that are no routers send each other messages (ping-pong), or one server
+sends to all and all answer (broadcast), in growing systems; every entry of every stamp, clock and persistent
+image is counted. **theorem**: random traffic over links that reorder and duplicate, on acyclic domains and on
+cycles; the verifier judges. **plan**: domains planned from a traffic matrix beside one domain and the paper's
+bus.
 
-The turn-around times of the paper's figures 8, 9, 11 and 12 are measured on real processes, not here; docs/domains.md.
+The turn-around times of the paper's figures 8, 9, 11 and 12 are measured on real processes, not here;
+docs/domains.md.
 """
 
 from __future__ import annotations
@@ -62,7 +65,7 @@ SCALES = {
         20_000,
         "16 to 150 servers, every square; 40 seeds of each domain graph",
     ),
-    "tiny": Scale((16, 36), (16,), 3, 1, 300, "16 and 36 servers; 3 seeds"),
+    "tiny": Scale((16, 64, 144), (16,), 3, 1, 300, "16, 64 and 144 servers; 3 seeds"),
 }
 
 
@@ -143,7 +146,7 @@ def planned(traffic: str, steps: int) -> Groups:
     counts = {(a, b): 100 * 1000 // others for a in names for b in names if a != b}
     if traffic == "clustered":
         inside = round(100 * INSIDE)
-        counts = {pair: (100 - inside) * 1000 // others for pair in counts}
+        counts = dict.fromkeys(counts, (100 - inside) * 1000 // others)
         for group in _clusters():
             for a in group:
                 for b in group:
@@ -153,7 +156,8 @@ def planned(traffic: str, steps: int) -> Groups:
 
 
 def plan_scenario(organisation: str, traffic: str, seed: int, steps: int) -> Scenario:
-    """The traffic on one domain, on the bus or on the planned domains; whole matrices, as the formula counts."""
+    """The traffic on one domain, on the bus or on the planned domains; whole matrices, as the formula
+    counts."""
     domains: Any = organisation
     if organisation == "planned":
         domains = [list(group) for group in planned(traffic, steps)]
@@ -176,9 +180,12 @@ class DomainsStudy(Study):
     title: ClassVar[str] = "Causality domains: the clock of a domain instead of the clock of the system"
     paper: ClassVar[str] = "paper 004, preserving causality in a scalable message-oriented middleware"
     summary: ClassVar[str] = (
-        "Servers send each other point-to-point messages in causal order. With one matrix clock for all, a message "
-        "costs the square of the number of servers; with domains of sqrt(n) servers linked by routers it costs in "
-        "proportion to n. Order holds just when the domains form no cycle. Domains can be planned from traffic."
+        "Servers send each other point-to-point messages in causal order. With one matrix clock for all, "
+        "a message "
+        "costs the square of the number of servers; with domains of sqrt(n) servers linked by routers it "
+        "costs in "
+        "proportion to n. Order holds just when the domains form no cycle. Domains can be planned from "
+        "traffic."
     )
     scales: ClassVar[Mapping[str, str]] = {name: scale.text for name, scale in SCALES.items()}
 

@@ -33,7 +33,7 @@ def expectations(results: Results) -> list[Expectation]:
 
 def slope(results: Results, measure: str, organisation: str, stamps: str) -> float | None:
     """Of a measure of ping-pong over the square sizes, on logarithmic axes, by least squares."""
-    points = []
+    points: list[tuple[float, float]] = []
     for nodes in results.values("nodes"):
         found = results.estimate(
             measure, part="cost", workload="ping-pong", organisation=organisation, stamps=stamps, nodes=nodes
@@ -45,7 +45,8 @@ def slope(results: Results, measure: str, organisation: str, stamps: str) -> flo
     mean_x = sum(x for x, _ in points) / len(points)
     mean_y = sum(y for _, y in points) / len(points)
     spread = sum((x - mean_x) ** 2 for x, _ in points)
-    return sum((x - mean_x) * (y - mean_y) for x, y in points) / spread
+    fitted = sum((x - mean_x) * (y - mean_y) for x, y in points) / spread
+    return round(fitted, 9) + 0.0  # rounding errors of a constant are no slope, and 0 has no sign
 
 
 def _column(results: Results, measure: str, organisation: str, stamps: str, nodes: int) -> list[float]:
@@ -60,19 +61,39 @@ def _sizes(results: Results) -> list[int]:
 
 
 def _bytes(results: Results) -> Iterator[Expectation]:
-    for nodes in _sizes(results):
-        is_square = isqrt(nodes) ** 2 == nodes
-        expected = {("flat", "full"): 4 * nodes**2, ("flat", "updates-scan"): 4, ("flat", "updates"): 4}
-        if is_square:
-            expected |= {("bus", "full"): 12 * nodes, ("bus", "updates-scan"): 12, ("bus", "updates"): 12}
-        for (organisation, stamps), wanted in expected.items():
+    """Of the specification's table, the largest system by its number and all others by their difference."""
+    squares = [nodes for nodes in _sizes(results) if isqrt(nodes) ** 2 == nodes]
+    source = "specification: 4 n², 12 n (three hops in domains of √n), or one entry of 4 bytes a hop"
+    for organisation, stamps in SLOPES:
+        per_hop = 4 if organisation == "flat" else 12
+
+        def wanted(nodes: int, per_hop: int = per_hop, stamps: str = stamps) -> int:
+            size = nodes if per_hop == 12 else nodes**2
+            return per_hop * size if stamps == "full" else per_hop
+
+        for nodes in squares[-1:]:
+            found = _column(results, "stamp_bytes", organisation, stamps, nodes)
             yield Expectation(
                 f"stamp of a message, {organisation}, {stamps}, {nodes} servers",
-                wanted,
-                farthest(_column(results, "stamp_bytes", organisation, stamps, nodes), wanted),
-                "specification: 4 n², 12 n (three hops in domains of √n), or one entry of 4 bytes a hop",
+                wanted(nodes),
+                farthest(found, wanted(nodes)),
+                source,
                 unit="bytes",
             )
+        sizes = squares if organisation == "bus" else _sizes(results)
+        yield _difference(
+            f"stamp of a message, {organisation}, {stamps}",
+            [
+                value - wanted(nodes)
+                for nodes in sizes
+                for value in _column(results, "stamp_bytes", organisation, stamps, nodes)
+            ],
+            source,
+        )
+
+
+def _difference(name: str, found: list[float], source: str) -> Expectation:
+    return Expectation(f"{name}: largest difference at any size", 0, farthest(found, 0), source, unit="bytes")
 
 
 def _slopes(results: Results) -> Iterator[Expectation]:
@@ -91,20 +112,20 @@ def _slopes(results: Results) -> Iterator[Expectation]:
 
 
 def _paths(results: Results) -> Iterator[Expectation]:
-    """Daisy and tree have no closed form here: the hops of the route say what a whole matrix costs on each."""
+    """Daisy and tree have no closed form here: the route says what whole matrices cost."""
     for organisation in ("daisy", "tree"):
+        off = []
         for nodes in _sizes(results):
             names = node_names(nodes)
             graph = domain_graph(organised(organisation, names))
             path = graph.path(names[1], names[-1])
             wanted = sum(4 * len(graph.groups[domain]) ** 2 for domain, _ in path)
-            yield Expectation(
-                f"stamp of a message, {organisation}, full, {nodes} servers ({len(path)} hops)",
-                wanted,
-                farthest(_column(results, "stamp_bytes", organisation, "full", nodes), wanted),
-                "section 6.2: s² for each domain on the way, 4 bytes an entry",
-                unit="bytes",
-            )
+            off += [value - wanted for value in _column(results, "stamp_bytes", organisation, "full", nodes)]
+        yield _difference(
+            f"stamp of a message, {organisation}, full",
+            off,
+            "section 6.2: s² for each domain on the way, 4 bytes an entry",
+        )
 
 
 def _theorem(results: Results) -> Iterator[Expectation]:
@@ -174,9 +195,11 @@ def _planner(results: Results) -> Iterator[Expectation]:
         "planner: cost of a message at 40 servers, clustered, planned",
         (low + high) / 2,
         None if clustered is None else clustered.mean,
-        "specification: 71 to 79; it does not say how the traffic is clustered (here 10 clusters, 95 % inside)",
+        "specification: 71 to 79, clustering not given; ours (10 clusters, 95 % inside) was chosen to match",
         Tolerance(absolute=(high - low) / 2),
-        demanded=_is_annealed(results),
+        # Of 12 clusterings that were tried (planned cost 72 to 126) this one comes near the specification's
+        # figure. Agreement with what was chosen for it proves nothing.
+        demanded=False,
     )
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import isqrt
+
 from whence.studies.base import Cell, Figure, Label, Panel, Series, Table
 from whence.studies.domains_expect import ACYCLIC, CYCLIC, SLOPES, slope
 from whence.studies.estimate import Estimate
@@ -14,7 +16,8 @@ MEASURES = {
     "image_bytes": ("persisted", "bytes of images for a message"),
 }
 LIVE_NOTE = (
-    "Turn-around times (figures 8, 9, 11 and 12 of the paper) belong to real processes with disks: a simulator can only "
+    "Turn-around times (figures 8, 9, 11 and 12 of the paper) belong to real processes with disks: a "
+    "simulator can only "
     "count. They are not on this page; the counts below are what makes them grow."
 )
 
@@ -61,9 +64,12 @@ def _growth(results: Results) -> Figure:
         )
         panels.append(Panel(title, "servers", unit, series, x_log2=True, y_log=True))
     caption = (
-        "Two servers that are no routers send each other messages. Flat: one domain of n. Bus: domains of √n around "
-        "one of routers, three hops. A whole matrix costs n² entries flat and 3 n on the bus; Updates sends one entry "
-        "a hop, and with a list of changes need not search for it. The persistent image is the paper's: the whole "
+        "Two servers that are no routers send each other messages. Flat: one domain of n. Bus: domains of "
+        "√n around "
+        "one of routers, three hops. A whole matrix costs n² entries flat and 3 n on the bus; Updates "
+        "sends one entry "
+        "a hop, and with a list of changes need not search for it. The persistent image is the paper's: "
+        "the whole "
         "matrix after each change. " + LIVE_NOTE
     )
     return Figure("growth", "What a message costs: flat against bus", caption, tuple(panels))
@@ -79,7 +85,8 @@ def _organisations(results: Results) -> Figure:
         unit = MEASURES[measure][1] if measure in MEASURES else "hops of a message"
         panels.append(Panel("whole matrices", "servers", unit, series, x_log2=True, y_log=measure != "hops"))
     caption = (
-        "Between the same two servers, domains of √n servers each. A daisy is a chain of domains: its ends are far "
+        "Between the same two servers, domains of √n servers each. A daisy is a chain of domains: its "
+        "ends are far "
         "apart. A tree has its longest paths from leaf to leaf (section 6.2)."
     )
     return Figure("organisations", "Bus, daisy, tree", caption, tuple(panels))
@@ -99,7 +106,8 @@ def _broadcast(results: Results) -> Figure:
             Panel(MEASURES[measure][0], "servers", MEASURES[measure][1], series, x_log2=True, y_log=True)
         )
     caption = (
-        "One server sends to all others, one message each, and all answer; then again. Here Updates cannot be "
+        "One server sends to all others, one message each, and all answer; then again. Here Updates "
+        "cannot be "
         "constant: since the last message to the same server, all the others' entries have changed."
     )
     return Figure("broadcast", "One to all", caption, tuple(panels))
@@ -142,7 +150,8 @@ def _planned(results: Results) -> Figure:
         )
     panel = Panel("40 servers", "domains", "hops × (50 + s²) of a message", tuple(series), y_log=True)
     caption = (
-        "Domains planned from the traffic matrix by simulated annealing, no router with more than half of all "
+        "Domains planned from the traffic matrix by simulated annealing, no router with more than half of "
+        "all "
         "messages, beside one domain and a bus of √n in the order of names."
     )
     return Figure("planner", "Planned domains", caption, (panel,))
@@ -167,7 +176,7 @@ def tables(results: Results) -> list[Table]:
 def _costs(results: Results, name: str, workload: str, organisations: tuple[str, ...]) -> Table:
     rows: list[tuple[Cell, ...]] = []
     for organisation in organisations:
-        for stamps in STAMP_WORDS:
+        for stamps, words in STAMP_WORDS.items():
             for nodes in sorted(results.values("nodes"), key=float):
                 where = {"organisation": organisation, "stamps": stamps, "nodes": nodes}
                 cells = [
@@ -175,22 +184,35 @@ def _costs(results: Results, name: str, workload: str, organisations: tuple[str,
                     for measure in ("hops", "stamp_bytes", "wire_bytes", "work", "image_bytes", "log_bytes")
                 ]
                 if cells[0] is not None:
-                    rows.append((organisation, STAMP_WORDS[stamps], nodes, *cells))
-    columns = ("domains", "stamps", "servers", "hops", "stamp bytes", "control bytes on our wire", "clock work",
-               "persisted images, bytes", "our log, bytes")  # fmt: skip
+                    rows.append((organisation, words, nodes, *cells))
+    columns = (
+        *("domains", "stamps", "servers", "hops", "stamp bytes", "control bytes on our wire", "clock work"),
+        *("persisted images, bytes", "our log, bytes"),
+    )
     note = (
-        "Each per message. Stamp bytes and images by the paper's account, 4 bytes an entry; our wire and our log as "
-        "MessagePack. Our log keeps the input instead of the image: it grows with the stamp, not with the matrix."
+        "Each per message. Stamp bytes and images by the paper's account, 4 bytes an entry; our wire and our "
+        "log as MessagePack. Our log keeps the input instead of the image: it grows with the stamp, not with "
+        "the matrix."
     )
     return Table(name, f"Costs of a message, {workload}", columns, tuple(rows), note)
 
 
 def _slopes(results: Results) -> Table:
+    def measured(measure: str, organisation: str, stamps: str) -> float | None:
+        found = slope(results, measure, organisation, stamps)
+        return None if found is None else round(found, 4)
+
     rows = tuple(
-        (organisation, STAMP_WORDS[stamps], work, _rounded(slope(results, "work", organisation, stamps)), image,
-         _rounded(slope(results, "image_bytes", organisation, stamps)))
+        (
+            organisation,
+            STAMP_WORDS[stamps],
+            work,
+            measured("work", organisation, stamps),
+            image,
+            measured("image_bytes", organisation, stamps),
+        )
         for (organisation, stamps), (work, image) in SLOPES.items()
-    )  # fmt: skip
+    )
     columns = (
         "domains",
         "stamps",
@@ -202,10 +224,6 @@ def _slopes(results: Results) -> Table:
     return Table(
         "growth", "Growth with n: slopes on logarithmic axes", columns, rows, "Over the square sizes."
     )
-
-
-def _rounded(value: float | None) -> float | None:
-    return None if value is None else round(value, 4)
 
 
 def _verdicts(results: Results) -> Table:
@@ -234,15 +252,18 @@ def _plans(results: Results) -> Table:
         for name in ("flat", "bus", "planned")
     )  # fmt: skip
     columns = ("traffic", "domains", "predicted cost", "measured cost", "hops")
-    note = "Cost of a message: 50 for each hop, and the entries of its stamp. Clustered: 10 clusters of 4, 95 % inside."
+    note = (
+        "Cost of a message: 50 for each hop, and the entries of its stamp. Clustered: 10 clusters of 4, 95 % "
+        "inside."
+    )
     return Table("planner", "Planned against given domains, 40 servers", columns, rows, note)
 
 
 def headline(results: Results) -> Table:
     """The largest square system."""
-    sizes = [nodes for nodes in results.values("nodes") if _cost(results, "work", "ping-pong", organisation="bus",
-                                                                 stamps="full", nodes=nodes)]  # fmt: skip
-    nodes = max((int(each) for each in sizes if each != 150), default=0)
+    rows_of_bus = results.select(part="cost", workload="ping-pong", organisation="bus", stamps="full")
+    sizes = [int(row.labels["nodes"]) for row in rows_of_bus]
+    nodes = max((size for size in sizes if isqrt(size) ** 2 == size), default=0)
     rows = tuple(
         (organisation, STAMP_WORDS[stamps], *(
             _cost(results, measure, "ping-pong", organisation=organisation, stamps=stamps, nodes=nodes)
@@ -272,9 +293,10 @@ def _saved(results: Results) -> str:
     if any(value is None for value in found.values()):
         return ""
     return (
-        f"The clock work of a message grows with n to the power {found['flat', 'full']:.2f} in one domain and "
-        f"{found['bus', 'full']:.2f} on the bus; Updates with a list of changes does {found['flat', 'updates']:.2f} and "
-        f"{found['bus', 'updates']:.2f}: between two servers it costs nothing to be one of many."
+        f"The clock work of a message grows with n to the power {found['flat', 'full']:.2f} in one domain "
+        f"and {found['bus', 'full']:.2f} on the bus; with Updates and a list of changes to the power "
+        f"{found['flat', 'updates']:.2f} and {found['bus', 'updates']:.2f}: between two servers it costs "
+        "nothing to be one of many."
     )
 
 
@@ -283,7 +305,8 @@ def _theorem(results: Results) -> str:
     judged = sum(len(results.select(part="theorem", organisation=name)) for name in ACYCLIC)
     bad = {name: int(results.total("causal", part="theorem", organisation=name)) for name in CYCLIC}
     return (
-        f"On acyclic domains the verifier found {good:.0f} violations in {judged} runs with duplicates and heavy-tailed "
+        f"On acyclic domains the verifier found {good:.0f} violations in {judged} runs with duplicates "
+        f"and heavy-tailed "
         f"delays; on a triangle of two-server domains {bad['triangle']}, on a ring {bad['ring']}."
     )
 

@@ -50,7 +50,7 @@ class Events(NamedTuple):
     kind: Array
     origin: Array  # index into names, -1 for none
     number: Array
-    to: Array  # of a broadcast: the one node that it is for, -1 for everybody; empty where all are for everybody
+    to: Array  # of a broadcast: the node that it is for, -1 for everybody; empty if all are for everybody
     timing: Timing | None = None  # loaded only where timeliness is judged
 
     def node_of(self, event: Any) -> Any:
@@ -133,11 +133,14 @@ class Loader:
     ) -> Array | None:
         """The destination of each kept event that begins a point-to-point message; None if there is none."""
         peers: Any = batch.column("peer")
-        peer = numbers_of(peers.flatten())[at]
-        addressed = (kind == Kind.BROADCAST) & (peer >= 0)
-        if not addressed.any():
+        begins = np.flatnonzero(kind == Kind.BROADCAST)
+        peer = numbers_of(peers.flatten())[at[begins]]
+        if not (peer >= 0).any():  # the usual case: all messages are for everybody
             return None
-        return table[np.where(addressed, peer + starts, len(table) - 1)]
+        to = np.full(len(kind), len(table) - 1, dtype=np.int64)
+        to[begins] = np.where(peer >= 0, peer + starts[begins], len(table) - 1)
+        found: Array = table[to]
+        return found
 
     def _ids_of(self, names: pa.Array[Any]) -> Array:
         """Provisional indices of many names: one dictionary look-up per distinct name."""

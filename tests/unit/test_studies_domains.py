@@ -1,0 +1,146 @@
+"""The study of domains as far as it needs no Spark; tests/spark/test_study_domains.py runs it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from whence.overlay.domain_graph import domain_graph, organised
+from whence.sim.model import node_names
+from whence.studies import domains_expect, domains_figures, registry
+from whence.studies.base import check_grid
+from whence.studies.domains import (
+    ORGANISATIONS,
+    PINGS,
+    SCALES,
+    STAMPS,
+    DomainsStudy,
+    cost_scenario,
+    end_points,
+    plan_scenario,
+    planned,
+    theorem_scenario,
+)
+from whence.studies.domains_expect import SLOPES
+from whence.studies.domains_runner import simulate_to
+from whence.studies.expect import Expectation, Verdict
+from whence.studies.results import Results, Row
+from whence.trace.measures import read_measures
+from whence.verify.run import verify_trace
+
+
+@pytest.mark.parametrize("scale", SCALES)
+def test_the_grid_has_every_point_once(scale: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    from whence.studies import domains
+
+    monkeypatch.setattr(domains, "planned", lambda traffic, steps: (("n00",),))
+    study = registry.lookup("domains")
+    assert isinstance(study, DomainsStudy)
+    check_grid(study, study.grid(scale))
+
+
+@pytest.mark.parametrize("organisation", ORGANISATIONS)
+def test_end_points_are_no_routers(organisation: str) -> None:
+    for scale in SCALES.values():
+        for nodes in scale.nodes:
+            routers = domain_graph(organised(organisation, node_names(nodes))).routers
+            assert not set(end_points(nodes)) & set(routers)
+
+
+def counted(tmp_path: Path, scenario: Any) -> dict[str, Any]:
+    simulate_to(scenario, tmp_path)
+    found = read_measures(tmp_path)
+    assert found is not None
+    return dict(found.measures)
+
+
+@pytest.mark.parametrize("stamps", STAMPS)
+def test_what_a_message_costs_is_counted_hop_by_hop(tmp_path: Path, stamps: str) -> None:
+    """Two end points in a bus of 4 x 4: three hops, each in a domain of four."""
+    found = counted(tmp_path, cost_scenario(16, "bus", stamps, "ping-pong"))
+    messages = 2 * PINGS
+    assert found["messages"] == messages
+    assert found["packets"] == 3 * messages
+    assert found["stamp_entries"] == messages * 3 * (16 if stamps == "full" else 1)
+    assert found["image_bytes"] == messages * 3 * 2 * 4 * 16  # each hop changes two clocks
+    touched = {"full": 16 + 4 + 16, "updates-scan": 16 + 1 + 1}
+    if stamps in touched:
+        assert found["clock_work"] == messages * 3 * touched[stamps]
+    else:
+        assert found["clock_work"] < messages * 3 * 5
+    (report,) = verify_trace(tmp_path)
+    assert report.ok
+
+
+def test_a_cycle_is_counted_without_a_prediction(tmp_path: Path) -> None:
+    found = counted(tmp_path, theorem_scenario("triangle", "updates", 1))
+    assert "predicted_cost" not in found
+    (report,) = verify_trace(tmp_path)
+    assert report.counts.missing == report.counts.duplicate == 0
+
+
+def test_a_planned_run_costs_what_was_predicted(tmp_path: Path) -> None:
+    found = counted(tmp_path, plan_scenario("planned", "clustered", 1, 200))
+    assert found["predicted_cost"] == found["measured_cost"]
+    assert len(domain_graph(planned("clustered", 200)).servers) == 40
+
+
+# Expectations can fail
+
+
+def made_up(change: dict[str, float] | None = None) -> Results:
+    """Runs as they should be, of two sizes; `change` multiplies a measure of the bus with whole matrices."""
+    rows = []
+    for (organisation, stamps), (work, image) in SLOPES.items():
+        for nodes in (16, 144):
+            full = {"flat": 4 * nodes**2, "bus": 12 * nodes}[organisation]
+            measures: dict[str, float | None] = {
+                "stamp_bytes": full if stamps == "full" else {"flat": 4, "bus": 12}[organisation],
+                "work": 5.0 * nodes**work,
+                "image_bytes": 8.0 * nodes**image,
+                "hops": 3.0,
+            }
+            if (organisation, stamps, nodes) == ("bus", "full", 144):
+                for name, factor in (change or {}).items():
+                    measures[name] = (measures[name] or 0.0) * factor
+            labels = {"part": "cost", "workload": "ping-pong", "organisation": organisation, "stamps": stamps,
+                      "nodes": nodes, "seed": 1}  # fmt: skip
+            rows.append(Row(f"{organisation} {stamps} {nodes}", labels, {}, measures, {}))
+    return Results(tuple(rows))
+
+
+def failed(results: Results, words: str) -> list[Expectation]:
+    return [
+        one
+        for one in domains_expect.expectations(results)
+        if one.verdict is Verdict.DIFFERS and words in one.name and ("flat" in one.name or "bus" in one.name)
+        and "planner" not in one.name
+    ]  # fmt: skip
+
+
+def test_the_acceptance_table_is_demanded() -> None:
+    assert not failed(made_up(), "of a message")
+    wrong, anywhere = failed(made_up({"stamp_bytes": 1.5}), "stamp")
+    assert (wrong.expected, wrong.measured) == (12 * 144, 18 * 144)
+    assert anywhere.measured == 6 * 144
+    (steep,) = failed(made_up({"work": 1.2}), "clock work")
+    assert steep.measured == pytest.approx(1.083, abs=0.001)
+    (steep,) = failed(made_up({"image_bytes": 0.8}), "persisted")
+    assert steep.measured == pytest.approx(0.898, abs=0.001)
+
+
+def test_an_empty_study_reproduces_nothing() -> None:
+    expected = domains_expect.expectations(Results(()))
+    assert [one for one in expected if one.demanded and one.verdict is Verdict.DIFFERS]
+
+
+def test_tables_and_sentences_come_from_the_runs() -> None:
+    results = made_up()
+    headline = domains_figures.headline(results)
+    assert "144 servers" in headline.title
+    assert len(headline.rows) == 6
+    slopes = next(table for table in domains_figures.tables(results) if "slopes" in table.title)
+    assert all(row[2] == row[3] and row[4] == row[5] for row in slopes.rows)
+    assert "to the power 2.00 in one domain and 1.00 on the bus" in domains_figures.findings(results)[0]
