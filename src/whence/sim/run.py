@@ -237,11 +237,8 @@ def loses_nothing(engine: Engine) -> bool:
         return False  # it repairs in time, and nobody knows whether the run was long enough for that
     if scenario.params.get("lifetime_us") or any(each.lifetime is not None for each in scenario.workloads):
         return False  # what has died on its way is nowhere
-    if isinstance(scenario.topology, Contacts):
-        return False
-    if any(outage.restart_us == NEVER_US for outage in plan.outages):
-        return False
-    if any(split.stop_us == NEVER_US for split in plan.splits):
+    for_ever = [outage.restart_us for outage in plan.outages] + [split.stop_us for split in plan.splits]
+    if isinstance(scenario.topology, Contacts) or NEVER_US in for_ever:
         return False
     if scenario.params.get("relay") is False and not isinstance(scenario.topology, Full):
         return False

@@ -152,7 +152,7 @@ def _find_disordered(
     search: Search,
     witness_max: int | None,
 ) -> tuple[Array, dict[int, Overtaken]]:
-    """Flag deliveries out of order, one block of columns after the other, and explain the first of each block."""
+    """Flag deliveries out of order, block by block of columns, and explain the first of each block."""
     messages = placed.messages
     disordered = np.zeros(len(events.kind), dtype=bool)
     overtakings: dict[int, Overtaken] = {}
