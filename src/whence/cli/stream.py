@@ -45,7 +45,7 @@ def command(
     ] = "emit",
     lifetime_max: Annotated[str | None, typer.Option(help="The largest lifetime, where they differ.")] = None,
     remember: Annotated[str | None, typer.Option(help="How long an id is known after its row's end.")] = None,
-    delay: Annotated[str, typer.Option(help="How far times may run backwards.")] = "0s",
+    delay: Annotated[str, typer.Option(help="How far a key's times may lag behind another's.")] = "0s",
     available_now: Annotated[
         bool,
         typer.Option("--available-now", help="Read what is there and end; else go on until interrupted."),
