@@ -1,11 +1,12 @@
 """What causal order costs a stream: against a query that passes rows through, and against the core alone.
 
-    python bench/bench_stream.py [--quick]
+    python bench/bench_stream.py [--quick] [--only cost|state]
 
 1. The core alone: `CausalOrder` in one process, per key, saved and restored between batches, as in Spark.
 2. Pass-through: the same files read, grouped by nobody, written as Parquet.
 3. `causal_order` on the same files, then `causal_sort` on the table at rest.
-4. The state over a long run: its size at the end of each quarter.
+4. The state over a long run, in which rooms come and go: keys and memory as the query's progress reports
+   them, and the bytes of the state itself, read from the checkpoint.
 
 CPU-seconds are those of this process and all its descendants (JVM, Python workers), read from /proc, so Linux
 only. Ratios are printed as JSON last.
@@ -38,15 +39,20 @@ ORDER: dict[str, Any] = {
     "key": "room", "id": "id", "depends_on": "after", "event_time": "at", "lifetime": "2s", "remember": "2s",
 }  # fmt: skip
 LIFETIME_US = 2_000_000
+CACHE_MB = 1
 BEGAN_US = 1_767_225_600_000_000
 
 
-def made(rows: int, keys: int) -> list[tuple[str, str, list[str], int]]:
-    """Rows (key, id, predecessors, time): each names two; one in ten is delayed, one in 200 lost."""
+def made(rows: int, keys: int, lives: int | None = None) -> list[tuple[str, str, list[str], int]]:
+    """Rows (key, id, predecessors, time): each names two; one in ten is delayed, one in 200 lost.
+
+    A row each millisecond. After `lives` rows the keys end and others begin.
+    """
     draw = random.Random(1)
     found = []
+    lives = lives or rows
     for at in range(rows):
-        key, number = at % keys, at // keys
+        key, number = at // lives * keys + at % keys, at % lives // keys
         before = [f"{key}-{number - back}" for back in (1, 2) if number >= back]
         delay_us = draw.randrange(500_000) if draw.random() < 0.1 else 0
         if draw.random() >= 0.005:
@@ -95,61 +101,116 @@ def passed_through(spark: Any, source: Path, out: Path, files: int) -> None:
 
 
 def ordered(
-    spark: Any, source: Path, out: Path, files: int, progress: Callable[[Any], None] | None = None
+    spark: Any,
+    source: Path,
+    out: Path,
+    files: int,
+    progress: Callable[[Any], None] | None = None,
+    *,
+    flush: bool = True,
 ) -> Any:
     job = StreamJob(
         source=str(source), out=str(out), checkpoint=f"{out}.checkpoint", order=ORDER, schema=SCHEMA,
-        source_options={"maxFilesPerTrigger": str(files)}, available_now=True, flush=True,
+        source_options={"maxFilesPerTrigger": str(files)}, available_now=True, flush=flush,
     )  # fmt: skip
     return run_job(spark, job, progress)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="a tenth of the work")
-    quick = parser.parse_args().quick
+def cost(folder: Path, quick: bool) -> dict[str, Any]:
+    """Parts 1 to 3: CPU of the same rows by each way; the ratios."""
     count, keys, batches = (20_000, 20, 5) if quick else (200_000, 100, 10)
-    folder = Path(tempfile.mkdtemp(prefix="whence-bench-"))
     figures: dict[str, float] = {}
     table: list[list[Any]] = []
 
     def note(name: str, work: Callable[[], Any]) -> Any:
         result, cpu, wall = measured(work)
         table.append([name, len(rows), cpu, wall, len(rows) / cpu])
-        figures[f"{name.replace(' ', '_')}_cpu_s"] = cpu
+        figures[name] = cpu
         return result
 
+    rows = made(count, keys)
+    write(folder / "in", rows, batches)
+    note("core alone", lambda: core_alone(rows, batches))
+    spark = session()
+    write(folder / "warm", made(2000, 5), 2)
+    passed_through(spark, folder / "warm", folder / "warm-passed", 1)
+    note("pass-through", lambda: passed_through(spark, folder / "in", folder / "passed", 1))
+    at_rest = spark.read.schema(SCHEMA).parquet(str(folder / "in"))
+    causal_sort(spark.read.schema(SCHEMA).parquet(str(folder / "warm")), **ORDER).count()
+    note("causal_sort", lambda: causal_sort(at_rest, **ORDER).write.parquet(str(folder / "sorted")))
+    ordered(spark, folder / "warm", folder / "warm-ordered", 1)
+    summary = note("causal_order", lambda: ordered(spark, folder / "in", folder / "out", 1))
+    assert summary.rows_out == len(rows), "every row must come out once"
+    show(["", "rows", "CPU s", "s", "rows/CPU s"], table)
+    return {
+        "rows": len(rows),
+        "order_to_pass_through_cpu": figures["causal_order"] / figures["pass-through"],
+        "order_to_core_cpu": figures["causal_order"] / figures["core alone"],
+        "sort_to_core_cpu": figures["causal_sort"] / figures["core alone"],
+    }
+
+
+def state(folder: Path, quick: bool) -> dict[str, Any]:
+    """Part 4: 400 rows a batch, rooms of ten batches; what is held after each generation of rooms."""
+    batches, lives = (20, 4) if quick else (80, 10)
+    rows = made(400 * batches, 5, 400 * lives)
+    write(folder / "long", rows, batches)
+    spark = session()
+    # RocksDB keeps what it has read up to this limit, however small the state is. The default, 8 MB for each
+    # partition, is not reached within this run.
+    spark.conf.set("spark.sql.streaming.stateStore.rocksdb.blockCacheSizeMB", str(CACHE_MB))
+    seen: dict[int, tuple[int, int]] = {}
+
+    def look(so_far: Any) -> None:
+        seen[so_far.batches] = (so_far.state_keys, so_far.state_memory_bytes)
+
+    summary = ordered(spark, folder / "long", folder / "long-out", 1, look, flush=False)
+    held = spark.read.format("statestore").option("stateVarName", "order")
+    table = []
+    for batch in range(lives, batches + 1, lives):
+        stored = held.option("batchId", batch - 1).load(f"{folder / 'long-out'}.checkpoint")
+        size = stored.selectExpr("coalesce(sum(length(value.blob)), 0)").first()[0]
+        keys, memory = seen.get(batch, (-1, -1))  # a batch shorter than a look is missed
+        table.append([batch, 400 * batch, 5 * batch // lives, keys, stored.count(), size, memory])
+    headings = (
+        "batch",
+        "rows",
+        "rooms so far",
+        "keys (progress)",
+        "keys",
+        "state bytes",
+        "memory (progress)",
+    )
+    for line in (headings, *table):
+        print("".join(f"{cell if isinstance(cell, str) else format(cell, ','):>18}" for cell in line))
+    sizes = [row[5] for row in table]
+    half = len(sizes) // 2
+    return {
+        "state_rows_in": summary.rows_in,
+        "state_bytes_second_half_to_first": max(sizes[half:]) / max(sizes[:half]),
+    }
+
+
+def session() -> Any:
+    """The session of all parts."""
+    return get_session("bench", conf={"spark.sql.shuffle.partitions": "2"})
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help="a tenth of the work")
+    parser.add_argument("--only", choices=["cost", "state"], help="one of the two halves")
+    given = parser.parse_args()
+    folder = Path(tempfile.mkdtemp(prefix="whence-bench-"))
+    found: dict[str, Any] = {"bench": "stream", "at": time.strftime("%Y-%m-%d")}
     try:
-        rows = made(count, keys)
-        write(folder / "in", rows, batches)
-        note("core alone", lambda: core_alone(rows, batches))
-        spark = get_session("bench", conf={"spark.sql.shuffle.partitions": "2"})
-        write(folder / "warm", made(2000, 5), 2)
-        passed_through(spark, folder / "warm", folder / "warm-passed", 1)
-        note("pass-through", lambda: passed_through(spark, folder / "in", folder / "passed", 1))
-        at_rest = spark.read.schema(SCHEMA).parquet(str(folder / "in"))
-        causal_sort(spark.read.schema(SCHEMA).parquet(str(folder / "warm")), **ORDER).count()
-        note("causal_sort", lambda: causal_sort(at_rest, **ORDER).write.parquet(str(folder / "sorted")))
-        ordered(spark, folder / "warm", folder / "warm-ordered", 1)
-        sizes: list[int] = []
-        summary = note(
-            "causal_order",
-            lambda: ordered(
-                spark, folder / "in", folder / "out", 1, lambda so_far: sizes.append(so_far.state_bytes)
-            ),
-        )
-        assert summary.rows_out == len(rows), "every row must come out once"
-        show(["", "rows", "CPU s", "s", "rows/CPU s"], table)
-        quarters = [sizes[len(sizes) * part // 4] for part in (1, 2, 3)] + [sizes[-1]]
-        print("largest state so far, at each quarter (bytes):", *(f"{size:,}" for size in quarters))
+        if given.only != "state":
+            found |= cost(folder, given.quick)
+        if given.only != "cost":
+            found |= state(folder, given.quick)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-    ratios = {
-        "order_to_pass_through_cpu": figures["causal_order_cpu_s"] / figures["pass-through_cpu_s"],
-        "order_to_core_cpu": figures["causal_order_cpu_s"] / figures["core_alone_cpu_s"],
-        "sort_to_core_cpu": figures["causal_sort_cpu_s"] / figures["core_alone_cpu_s"],
-    }
-    print(json.dumps({"bench": "stream", "rows": len(rows), "at": time.strftime("%Y-%m-%d")} | ratios))
+    print(json.dumps(found))
 
 
 if __name__ == "__main__":

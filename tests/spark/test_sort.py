@@ -84,14 +84,36 @@ def test_at_rest_the_table_is_all_there_is(spark: SparkSession) -> None:
 
 def test_every_type_of_column_comes_through(spark: SparkSession) -> None:
     schema = "id string, after array<struct<id:string,until:timestamp>>, n decimal(20,4), m map<int,string>"
-    schema += ", b binary"
-    rows = [("b", [("a", BEGAN)], Decimal("1.2345"), {1: None}, b"\xff"), ("a", None, None, None, None)]
+    schema += ", b binary, d interval day to second"
+    rows = [
+        ("b", [("a", BEGAN)], Decimal("1.2345"), {1: None}, b"\xff", timedelta(microseconds=7)),
+        ("a", None, None, None, None, None),
+    ]
     given = spark.createDataFrame(rows, schema)
     result = causal_sort(given, id="id", depends_on="after")
     assert [row.id for row in result.collect()] == ["a", "b"]
     assert sorted(result.drop("outcome", "missing", "position", "epoch").collect(), key=str) == sorted(
         given.collect(), key=str
     )
+
+
+@pytest.mark.parametrize("kind", ["double", "interval day to second"])
+def test_lifetimes_in_a_column(spark: SparkSession, kind: str) -> None:
+    """Seconds or intervals: one row waits long enough for its predecessor, the other does not."""
+    rows = []
+    for room, seconds in (("short", 1), ("long", 10)):
+        life = float(seconds) if kind == "double" else timedelta(seconds=seconds)
+        rows.append((room, "b", ["a"], BEGAN, life))
+        rows.append((room, "a", [], BEGAN + timedelta(seconds=1.5), life))
+    given = spark.createDataFrame(rows, f"{SCHEMA}, life {kind}")
+    names = {"key": "room", "id": "id", "depends_on": "after", "event_time": "at", "lifetime": "life"}
+    found = {(row.room, row.id): row.outcome for row in causal_sort(given, **names).collect()}
+    assert found == {
+        ("short", "b"): "predecessor expired",
+        ("short", "a"): "late",
+        ("long", "a"): "in order",
+        ("long", "b"): "waited",
+    }
 
 
 def test_vector_clocks(spark: SparkSession) -> None:

@@ -136,6 +136,19 @@ def test_ids_are_forgotten_and_no_id_is_no_duplicate() -> None:
     ] * 2
 
 
+def test_by_default_ids_are_known_for_the_largest_lifetime_so_far() -> None:
+    order = CausalOrder("emit")
+    order.offer(Arrival("a", 0, 10, {}, "a"))
+    assert order.forgotten_us == 20
+    order.offer(Arrival("b", 1, 100, {}, "b"))
+    assert order.forgotten_us == 201
+    again = CausalOrder("emit", saved=order.save())
+    assert [again.offer(Arrival("b", us, 10, {}, "b"))[0].outcome for us in (201, 202)] == [
+        "duplicate",
+        "in order",
+    ]
+
+
 def test_a_long_chain_needs_no_recursion() -> None:
     chain = [row(f"r{at}", 0, f"r{at + 1}") for at in range(5000)]
     for policy in ("emit", "drop"):

@@ -106,7 +106,7 @@ def _show_version(wanted: bool) -> None:
 @app.callback()
 def _root(
     verbose: Annotated[
-        bool, typer.Option("--verbose", "-v", help="Show tracebacks (also: WHENCE_DEBUG=1).")
+        bool, typer.Option("--verbose", "-v", help="Show tracebacks and Spark's log (also: WHENCE_DEBUG=1).")
     ] = False,
     version: Annotated[
         bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version.")

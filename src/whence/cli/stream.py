@@ -45,7 +45,7 @@ def command(
     ] = "emit",
     lifetime_max: Annotated[str | None, typer.Option(help="The largest lifetime, where they differ.")] = None,
     remember: Annotated[str | None, typer.Option(help="How long an id is known after its row's end.")] = None,
-    delay: Annotated[str, typer.Option(help="How far times may run backwards.")] = "0s",
+    delay: Annotated[str, typer.Option(help="How far a key's times may lag behind another's.")] = "0s",
     available_now: Annotated[
         bool,
         typer.Option("--available-now", help="Read what is there and end; else go on until interrupted."),
@@ -95,9 +95,9 @@ def command(
             every=every,
         )
         session = get_session(f"whence stream {Path(source).name}", master=master)
-    with console.progress("rows") as bar:
+    with console.progress("0 rows in") as bar:
         try:
-            summary = run_job(session, job, lambda so_far: bar.update(so_far.rows_in))
+            summary = run_job(session, job, lambda so_far: bar.update(description=_so_far(so_far)))
         except KeyboardInterrupt:
             console.err.print("stopped; the same command goes on from here", markup=False)
             raise typer.Exit(130) from None
@@ -133,6 +133,14 @@ def _options(pairs: list[str]) -> dict[str, str]:
     return options
 
 
+def _so_far(summary: StreamSummary) -> str:
+    """How far a query is; how much is left nobody knows."""
+    return (
+        f"{summary.rows_in:,} rows in, {summary.rows_out:,} out, batch {summary.batches}, "
+        f"{summary.rows_per_second:,.0f} rows/s"
+    )
+
+
 def _show(job: StreamJob, summary: StreamSummary) -> None:
     from whence.cli import console
 
@@ -141,6 +149,6 @@ def _show(job: StreamJob, summary: StreamSummary) -> None:
     console.out.print(
         f"{summary.rows_in:,} rows in, {summary.rows_out:,} out ({summary.unplaced:,} without a position), "
         f"{summary.batches} batches, {summary.rows_per_second:,.0f} rows/s; "
-        f"state: {summary.state_keys} rows, {summary.state_bytes / 1e6:.1f} MB",
+        f"state: {summary.state_keys:,} keys, {summary.state_memory_bytes / 1e6:.1f} MB of memory",
         markup=False,
     )

@@ -3,7 +3,8 @@
 Spark greets every start with a dozen lines (a JVM warning, log4j's profile, the log level) that no
 logging setting removes, because some are printed before there is any. So the JVM's two output streams
 go to a file: nothing of it disturbs a terminal or a `--json` document, and when the start fails, its
-last error line becomes the reason that the user reads. `WHENCE_SPARK_LOG=FILE` keeps that file.
+last error line becomes the reason that the user reads. `WHENCE_SPARK_LOG=FILE` keeps that file, and
+`whence -v` (`WHENCE_DEBUG=1`) shows the JVM's output on stderr, warnings included.
 """
 
 from __future__ import annotations
@@ -25,13 +26,13 @@ if TYPE_CHECKING:
     from pyspark import SparkConf
 
 _LOG4J = """\
-rootLogger.level = error
+rootLogger.level = {level}
 rootLogger.appenderRef.stderr.ref = console
 appender.console.type = Console
 appender.console.name = console
 appender.console.target = SYSTEM_ERR
 appender.console.layout.type = PatternLayout
-appender.console.layout.pattern = %d{HH:mm:ss} %p %c{1}: %m%n%ex
+appender.console.layout.pattern = %d{{HH:mm:ss}} %p %c{{1}}: %m%n%ex
 """
 
 _scratch: Path | None = None
@@ -44,6 +45,11 @@ def scratch() -> Path:
         _scratch = Path(tempfile.mkdtemp(prefix="whence-spark-"))
         atexit.register(shutil.rmtree, _scratch, ignore_errors=True)
     return _scratch
+
+
+def log_level() -> str:
+    """How much Spark says: warnings where the user asked for them, else errors."""
+    return "WARN" if os.environ.get("WHENCE_DEBUG", "") not in ("", "0") else "ERROR"
 
 
 def log_file() -> Path:
@@ -65,14 +71,16 @@ def ensure_gateway(conf: SparkConf, *, embedded: bool, loopback: bool) -> Any:
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     if "PYSPARK_GATEWAY_PORT" in os.environ:  # started by spark-submit: the JVM is its, and is running
         return launch(conf)
-    with _environment(_launch_variables(embedded=embedded, loopback=loopback)), log_file().open("ab") as log:
+    with _environment(_launch_variables(embedded=embedded, loopback=loopback)), log_file().open("ab") as file:
+        shown = log_level() == "WARN" and "WHENCE_SPARK_LOG" not in os.environ
+        log = 2 if shown else file  # stdout belongs to the command's own answer
         return launch(conf, {"stdout": log, "stderr": log})
 
 
 def _launch_variables(*, embedded: bool, loopback: bool) -> dict[str, str]:
     """Settings by environment variable: the only ones that rank below spark-defaults.conf and `conf`."""
     quiet = scratch() / "log4j2.properties"
-    quiet.write_text(_LOG4J)
+    quiet.write_text(_LOG4J.format(level=log_level().lower()))
     options = f"-Dlog4j2.configurationFile=file:{quiet}"
     variables = {"JAVA_HOME": str(find_java())}
     if loopback:

@@ -54,7 +54,7 @@ class Order(NamedTuple):
     key: tuple[str, ...]
     id_type: DataType
     policy: Policy
-    remember_us: int
+    remember_us: int | None  # None: the largest lifetime, which a column of them tells only row by row
     horizon_us: int
     vector: bool
     # The five columns.
@@ -111,7 +111,7 @@ def describe(
         key=keys,
         id_type=id_type,
         policy=policy,
-        remember_us=horizon_us if remember is None else duration_us("remember", remember),
+        remember_us=None if remember is None else duration_us("remember", remember),
         horizon_us=horizon_us,
         vector=clock is not None,
         at=_time(table, event_time),

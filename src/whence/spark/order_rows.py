@@ -12,7 +12,7 @@ class Settings(NamedTuple):
     """What a worker must know of an order."""
 
     policy: Policy
-    remember_us: int
+    remember_us: int | None
     horizon_us: int
     vector: bool
     numeric: bool  # ids are numbers

@@ -92,10 +92,15 @@ class Memory:
     Time decides, not what happens to be still in memory: results must not depend on when `forget` is called.
     """
 
-    def __init__(self, remember_us: int, vector: bool, saved: bytes) -> None:
-        self.remember_us = remember_us
+    def __init__(self, remember_us: int | None, vector: bool, saved: bytes) -> None:
+        self._remember_us = remember_us
         self.vector = vector
         self.state = _decoder.decode(saved) if saved else State()
+
+    @property
+    def remember_us(self) -> int:
+        """How long after its end an id is known."""
+        return self.state.horizon_us if self._remember_us is None else self._remember_us
 
     def is_placed(self, id_: str) -> bool:
         """Whether the row has a position."""

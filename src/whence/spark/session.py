@@ -147,7 +147,7 @@ def _start(app_name: str, master: str | None, conf: Mapping[str, str]) -> SparkS
         context = SparkContext(conf=settings, gateway=gateway)
     except (py4j.Py4JError, PySparkException, ValueError) as error:
         raise PlatformError(where, _reason(error), _start_fix(master)) from error
-    context.setLogLevel("ERROR")
+    context.setLogLevel(jvm.log_level())
     if not is_local(str(context.master)):
         _await_executor(context, where)
         context.addPyFile(str(package_zip(jvm.scratch())))

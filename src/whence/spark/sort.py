@@ -76,7 +76,7 @@ def settings_of(order: Order, *, at_rest: bool = False) -> Settings:
 
 
 def helpers(order: Order) -> list[Column]:
-    """The five columns of an order, under names of their own."""
+    """The five columns of an order, under names of their own; predecessors and their deadlines apart."""
     columns = (
         F.unix_micros(order.at),
         order.id,

@@ -92,8 +92,8 @@ def causal_order(
     id and deadline), or it carries a vector `clock` of its `origin`. It waits for them until its
     `event_time` plus its `lifetime` (a duration, or a column of seconds or intervals); then `policy` says
     whether it is emitted without them or dropped, that is: given out without a position. `event_time`
-    should be the time of arrival; without one it is the time of the batch. `delay`: how far times may run
-    backwards in the stream.
+    should be the time of arrival; without one it is the time of the batch. `delay`: how far the watermark
+    stays behind the newest time of all keys; a key whose rows lag behind another's waits that much longer.
 
     `lifetime_max`: the largest lifetime, if they differ. `remember`: how long after its end an id is known,
     the largest lifetime by default. `flush`: a stream with one column of timestamps; the order goes on as

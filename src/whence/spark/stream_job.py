@@ -28,7 +28,14 @@ from whence.spark.stream import causal_order
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
-FILES = ("parquet", "json", "csv", "orc")
+# Formats of files whose schema is found in the files, with what they are read with unless the user says
+# otherwise. FAILFAST: Spark's own default turns text that it cannot read into rows of nulls, without a word.
+FILES: dict[str, dict[str, str]] = {
+    "parquet": {},
+    "orc": {},
+    "json": {"mode": "FAILFAST", "inferTimestamp": "true"},
+    "csv": {"mode": "FAILFAST", "header": "true", "inferSchema": "true"},
+}
 FLUSH_FOLDER = "whence-flush"
 _END_OF_TIME = "9999-12-31T00:00:00Z"
 _POLL_SECONDS = 0.2
@@ -66,8 +73,10 @@ class StreamSummary(msgspec.Struct, kw_only=True):
     batches: int = 0
     seconds: float = 0.0
     rows_per_second: float = 0.0
-    state_keys: int = 0  # at the end
-    state_bytes: int = 0  # the largest seen
+    # Of the newest batch. The memory is the state store's: its caches fill up to their limits, however
+    # small the state is.
+    state_keys: int = 0
+    state_memory_bytes: int = 0
 
 
 def run_job(
@@ -89,36 +98,33 @@ def run_job(
 def open_source(spark: SparkSession, job: StreamJob) -> DataFrame:
     """The source as a stream, its text columns made what the order needs."""
     where = f"{job.source_format} at {job.source}"
+    if job.source_format in FILES and "://" not in job.source and not Path(job.source).exists():
+        raise DataError(where, "there is no such folder", "Check the path")
     try:
         if job.source_format in ADAPTERS:
             return read_adapted(
                 spark, job.source_format, job.source, streaming=True, options=job.source_options
             )
         schema = job.schema or (_inferred(spark, job) if job.source_format in FILES else None)
-        reader = spark.readStream.format(job.source_format).options(**job.source_options)
+        reader = spark.readStream.format(job.source_format).options(**_options(job))
         if schema is not None:
             reader = reader.schema(schema)
         stream = reader.load(job.source) if job.source else reader.load()
     except _SPARK_ERRORS as error:
-        raise DataError(where, reason_of(error), "Check the path, the format and its options") from error
+        raise DataError(
+            where, reason_of(error), "Check the path, the format, its options and the schema"
+        ) from error
     return _typed(stream, job)
+
+
+def _options(job: StreamJob) -> dict[str, str]:
+    return FILES.get(job.source_format, {}) | job.source_options
 
 
 def _inferred(spark: SparkSession, job: StreamJob) -> StructType:
     """The schema of the files that are there."""
-    options = {"header": "true", "inferSchema": "true"} if job.source_format == "csv" else {}
-    if job.source_format == "json":
-        options = {"inferTimestamp": "true"}
-    where = Path(job.source)
-    if "://" not in job.source and not where.exists():
-        raise DataError(f"source {job.source}", "there is no such folder", "Check the path")
     try:
-        return (
-            spark.read.format(job.source_format)
-            .options(**(options | job.source_options))
-            .load(job.source)
-            .schema
-        )
+        return spark.read.format(job.source_format).options(**_options(job)).load(job.source).schema
     except _SPARK_ERRORS as error:
         raise DataError(
             f"{job.source_format} at {job.source}",
@@ -138,7 +144,8 @@ def _typed(stream: DataFrame, job: StreamJob) -> DataFrame:
         if id_ in types and not isinstance(types[id_], StringType):
             stream = stream.withColumn(depends_on, quoted_column(depends_on).cast(ArrayType(types[id_])))
     if event_time in types and isinstance(types[event_time], StringType):
-        stream = stream.withColumn(event_time, quoted_column(event_time).try_cast("timestamp"))
+        # Not try_cast: a column that holds no times must be an error, not rows that all came just now.
+        stream = stream.withColumn(event_time, quoted_column(event_time).cast("timestamp"))
     return stream
 
 
@@ -159,16 +166,15 @@ def _flush_folder(job: StreamJob) -> Path | None:
                 "Use causal_order's `flush` in a program",
             )
         return None
+    if job.flush and not job.available_now:
+        raise MisuseError("--flush", "it is for data that ends", "Give --available-now as well")
     folder = Path(job.checkpoint) / FLUSH_FOLDER
-    folder.mkdir(parents=True, exist_ok=True)
-    if not job.flush and any(folder.iterdir()):
+    if not job.flush and folder.exists() and any(folder.iterdir()):
         raise MisuseError(
             f"checkpoint {job.checkpoint}",
             "its order has ended: it was flushed",
             "Begin another checkpoint and another out folder; or repeat the command with --flush",
         )
-    if job.flush and not job.available_now:
-        raise MisuseError("--flush", "it is for data that ends", "Give --available-now as well")
     return folder
 
 
@@ -182,6 +188,7 @@ def _start(spark: SparkSession, job: StreamJob, flush_folder: Path | None) -> St
     stream = open_source(spark, job)
     flush = None
     if flush_folder is not None:
+        flush_folder.mkdir(parents=True, exist_ok=True)
         flush = spark.readStream.schema("at timestamp").json(str(flush_folder.resolve()))
     ordered = causal_order(stream, **job.order, flush=flush)
     counts = [F.sum(F.when(F.col("outcome") == name, 1).otherwise(0)).alias(name) for name in OUTCOMES]
@@ -261,7 +268,7 @@ def _add(summary: StreamSummary, report: Mapping[str, Any]) -> None:
     summary.batches += 1
     state = report["stateOperators"][0]
     summary.state_keys = int(state["numRowsTotal"])
-    summary.state_bytes = max(summary.state_bytes, int(state["memoryUsedBytes"]))
+    summary.state_memory_bytes = int(state["memoryUsedBytes"])
     observed = (report.get("observedMetrics") or {}).get("whence")
     if observed is not None:
         counts = observed.asDict()
@@ -272,9 +279,11 @@ def _add(summary: StreamSummary, report: Mapping[str, Any]) -> None:
 
 
 def reason_of(error: BaseException) -> str:
-    """One line of what Spark says: its innermost cause, without the name of a Java class."""
+    """One line of what Spark says: its innermost cause, without names of Java classes and error classes."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     causes = [line.removeprefix("Caused by:").strip() for line in lines if line.startswith("Caused by:")]
     telling = [line for line in lines if line.startswith("[") or "Error:" in line]
     line = (causes[-1:] or telling or lines or [type(error).__name__])[0]
-    return re.sub(r"^(?:[\w$]+\.)+[\w$]+:\s*", "", line).rstrip(".")
+    line = re.sub(r"^(?:[\w$]+\.)+[\w$]+:\s*", "", line)
+    line = re.sub(r"^\[[A-Z0-9_.]+\]\s*|\s*SQLSTATE: \w+", "", line)
+    return line.rstrip(". ")
