@@ -85,17 +85,19 @@ class Oracle:
 
     def _find_broadcasts(self) -> None:
         for node, rows in self.run.items():
-            previous = 0
+            previous, restarted = 0, False
             for seq, (kind, origin, number) in enumerate(rows):
+                restarted |= kind is Kind.RESTART
                 if kind is not Kind.BROADCAST:
                     continue
                 if origin != node or (origin, number) in self.begins:
                     self.malformed.append((node, (origin, number), seq))
                     continue
                 self.begins[origin, number] = (node, seq)
-                if number != previous + 1:
+                # A member that comes back, or late, may begin with any larger number.
+                if number <= previous or (number != previous + 1 and not restarted):
                     self.malformed.append((node, (origin, number), seq))
-                previous = number
+                previous, restarted = number, False
 
     def _find_deliveries(self) -> None:
         for node, rows in self.run.items():

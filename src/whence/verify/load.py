@@ -46,7 +46,7 @@ class Events(NamedTuple):
     is_node: Array  # per name: it is a member, or has events
     total: int  # events of all kinds
     offsets: Array  # node i's events are offsets[i] : offsets[i + 1]
-    seq: Array
+    seq: Array  # empty where all events are kept: then an event's seq is its place at its node
     kind: Array
     origin: Array  # index into names, -1 for none
     number: Array
@@ -58,13 +58,13 @@ class Events(NamedTuple):
         return np.searchsorted(self.offsets, event, side="right").astype(np.int32) - 1
 
 
-class _Row(NamedTuple):
+class Row(NamedTuple):
     """The kept events of one packed row."""
 
     node: int
     first_seq: int
     events: int
-    seq: Array
+    seq: Array  # empty where all events of the row are kept
     kind: Array
     origin: Array
     number: Array
@@ -80,19 +80,32 @@ class Loader:
         self._timed = timed
         self._ids: dict[str, int] = {}  # name -> provisional index, in order of arrival
         self._members = {self._id(name) for name in members}
-        self._rows: list[_Row] = []
+        self._rows: list[Row] = []
         self._runs: set[str] = set()
+
+    @property
+    def names(self) -> list[str]:
+        """Every name so far; a name's place is its provisional index."""
+        return list(self._ids)
 
     def _id(self, name: str) -> int:
         return self._ids.setdefault(name, len(self._ids))
 
-    def add(self, batch: pa.RecordBatch) -> None:
+    def add(self, batch: pa.RecordBatch, *, checked: bool = False) -> None:
         """Take the rows of a batch that has at least the columns needed."""
-        absent = sorted(set(self._columns) - set(batch.schema.names))
-        problem = f"column {absent[0]!r} is missing" if absent else None
-        problem = problem or batch_problem(batch.select(list(self._columns)))
-        if problem is not None:
-            raise TraceError("the rows of a run", problem, "See docs/trace-format.md")
+        self.keep(self.decode(batch, checked=checked))
+
+    def keep(self, rows: Iterable[Row]) -> None:
+        """Take rows that `decode` made."""
+        self._rows += rows
+
+    def decode(self, batch: pa.RecordBatch, *, checked: bool = False) -> list[Row]:
+        """The events of a batch, row by row, with provisional indices of names.
+
+        `checked`: the batch has been through `batch_problem` already, as those of `Trace.batches` have.
+        """
+        if not checked:
+            self._check(batch)
         runs: Any = batch.column("run").unique()
         self._runs.update(runs.to_pylist())
         names: Any = batch.column("names")
@@ -118,14 +131,23 @@ class Loader:
         bounds = np.searchsorted(row_of, np.arange(batch.num_rows + 1))
         nodes: list[Any] = batch.column("node").to_pylist()
         keys = zip(nodes, first_seq.tolist(), sizes.tolist(), strict=True)
+        rows: list[Row] = []
         for index, (node, first, events) in enumerate(keys):
             part = slice(bounds[index], bounds[index + 1])
-            row = _Row(
+            row = Row(
                 self._id(node), first, events, seq[part], kind[part], origin[part], number[part],
                 None if to is None else to[part],
                 timing and Timing(*(each[part] for each in timing)),
             )  # fmt: skip
-            self._rows.append(row)
+            rows.append(row)
+        return rows
+
+    def _check(self, batch: pa.RecordBatch) -> None:
+        absent = sorted(set(self._columns) - set(batch.schema.names))
+        problem = f"column {absent[0]!r} is missing" if absent else None
+        problem = problem or batch_problem(batch.select(list(self._columns)))
+        if problem is not None:
+            raise TraceError("the rows of a run", problem, "See docs/trace-format.md")
 
     @staticmethod
     def _destinations(
@@ -154,10 +176,7 @@ class Loader:
             raise TraceError(
                 "the rows to verify", f"they are of several runs ({found})", "Verify one run at a time"
             )
-        names = sorted(self._ids)
-        rank = np.empty(len(names) + 1, dtype=np.int32)
-        rank[[self._ids[name] for name in names]] = np.arange(len(names), dtype=np.int32)
-        rank[-1] = -1
+        names, rank = sorted(self._ids), self.ranks()
         rows = sorted(self._rows, key=lambda row: (rank[row.node], row.first_seq))
         self._check_dense(rows)
         is_node = np.zeros(len(names), dtype=bool)
@@ -180,7 +199,15 @@ class Loader:
             to=_translated(_filled(rows), rank),
         )
 
-    def _check_dense(self, rows: list[_Row]) -> None:
+    def ranks(self) -> Array:
+        """The place among the sorted names of each provisional index; -1 for -1."""
+        names = sorted(self._ids)
+        rank = np.empty(len(names) + 1, dtype=np.int32)
+        rank[[self._ids[name] for name in names]] = np.arange(len(names), dtype=np.int32)
+        rank[-1] = -1
+        return rank
+
+    def _check_dense(self, rows: list[Row]) -> None:
         names = list(self._ids)
         node, expected = -1, 0
         for row in rows:
@@ -219,7 +246,7 @@ def _lifetime_us(text: str | None) -> int:
     return int(text)
 
 
-def _joined_timing(rows: list[_Row]) -> Timing:
+def _joined_timing(rows: list[Row]) -> Timing:
     timings = [row.timing for row in rows if row.timing is not None]
     return Timing(
         time_us=_joined([each.time_us for each in timings]),
@@ -227,7 +254,7 @@ def _joined_timing(rows: list[_Row]) -> Timing:
     )
 
 
-def _filled(rows: list[_Row]) -> list[Array]:
+def _filled(rows: list[Row]) -> list[Array]:
     """The destinations of all rows, -1 where a row has none; nothing at all where no row has any."""
     if all(row.to is None for row in rows):
         return []

@@ -17,6 +17,7 @@ from whence.verify.report import WITNESS_MAX, RunReport, demanded_kinds
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from whence.verify.analysis import Analysis
     from whence.verify.load import Events
 
 
@@ -46,7 +47,7 @@ def verify_trace(
         promises = promised(manifest.promises, complete, causal)
         loader = Loader(opened.nodes(each), timed=promises.timely)
         for batch in opened.batches(columns_needed(promises.timely), run=each):
-            loader.add(batch)
+            loader.add(batch, checked=True)
         reports.append(_report(loader.finish(), each, manifest.protocol, promises, witness_max))
     return reports
 
@@ -111,22 +112,29 @@ def require_verifiable(trace: Trace, run: str) -> None:
 def _report(
     events: Events, run: str | None, protocol: str, promises: PromisesMade, witness_max: int | None
 ) -> RunReport:
-    from whence.trace.schema import Kind
-    from whence.verify import findings
     from whence.verify.analysis import analyse
 
     analysis = analyse(events, witness_max, promises.clock_slack_us)
-    counts = findings.counts(analysis)
+    return report_on(analysis, run if run is not None else events.run or "", protocol, promises, witness_max)
+
+
+def report_on(
+    analysis: Analysis, run: str, protocol: str, promises: PromisesMade, witness_max: int | None
+) -> RunReport:
+    """Spell an analysis out."""
+    from whence.verify import findings
+
+    counts = analysis.counts
     return RunReport(
-        run=run if run is not None else events.run or "",
+        run=run,
         protocol=protocol,
         ok=not any(getattr(counts, kind) for kind in demanded_kinds(promises)),
         promises=promises,
-        nodes=int(events.is_node.sum()),
-        events=events.total,
-        broadcasts=int((events.kind == Kind.BROADCAST).sum()),
-        deliveries=int((events.kind == Kind.DELIVER).sum()),
-        expiries=int((events.kind == Kind.EXPIRE).sum()),
+        nodes=analysis.nodes,
+        events=analysis.events,
+        broadcasts=analysis.broadcasts,
+        deliveries=analysis.deliveries,
+        expiries=analysis.expiries,
         counts=counts,
         missing_by_node=findings.missing_by_node(analysis),
         findings=findings.findings(analysis, witness_max),
