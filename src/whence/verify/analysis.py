@@ -65,8 +65,8 @@ class Block(NamedTuple):
     of: int
 
     def bounds(self, columns: int) -> tuple[int, int]:
-        """The columns of this share, of so many."""
-        return self.index * columns // self.of, (self.index + 1) * columns // self.of
+        """The columns of this share, of so many; the first share is never empty while there are any."""
+        return -(-self.index * columns // self.of), -(-(self.index + 1) * columns // self.of)
 
 
 WHOLE = Block(0, 1)
@@ -92,7 +92,7 @@ def analyse(
     search = Search(access)
     bounds = block.bounds(placed.messages.columns)
     causal, overtakings = _find_disordered(kernels, events, placed, runs, search, witness_max, bounds)
-    overtaken = _find_overtaken(kernels, events, placed)
+    overtaken = _find_overtaken(kernels, events, placed, bounds)
     untimely = placed.action == UNTIMELY
     overdue = _find_overdue(events, placed, first, clock_slack_us)
     missing = np.where(survives, wanted_at(placed.messages, wanted, len(survives)) - ended, 0)
@@ -257,13 +257,20 @@ def rank_type(messages: Messages) -> np.dtype[Any]:
     return np.dtype(np.int16 if small else np.int32)
 
 
-def _find_overtaken(kernels: Kernels, events: Events, placed: Placed) -> Array:
+def _find_overtaken(
+    kernels: Kernels, events: Events, placed: Placed, bounds: tuple[int, int]
+) -> Array:
+    """Flag deliveries after a later message of the same origin, for the origins of some columns."""
     messages = placed.messages
     overtaken = np.zeros(len(events.kind), dtype=bool)
     highest = np.zeros(messages.columns, dtype=np.int32)
     kernels.find_overtaken(
         events.offsets, placed.action, placed.message, messages.column, messages.rank, highest, overtaken
     )
+    if bounds != (0, messages.columns):
+        at = np.flatnonzero(overtaken)
+        column = messages.column[placed.message[at]]
+        overtaken[at[(column < bounds[0]) | (column >= bounds[1])]] = False
     return overtaken
 
 

@@ -71,6 +71,12 @@ class Row(NamedTuple):
     to: Array | None  # None: no message of this row has a destination
     timing: Timing | None
 
+    def seqs(self) -> Array:
+        """The `seq` of each kept event."""
+        if len(self.seq) == len(self.kind):
+            return self.seq
+        return _narrow(np.arange(self.first_seq, self.first_seq + self.events))
+
 
 class Loader:
     """Collects the packed rows of one run; `timed`: with times and lifetimes."""
@@ -117,11 +123,14 @@ class Loader:
         at: Array = np.arange(len(kind))
         timing = _timing(batch, kind) if self._timed else None
         kept = _KEPT[kind.view(np.uint8)]
-        if not kept.all():
+        dense = bool(kept.all())
+        if not dense:
             kind, local, number, row_of, at = (each[kept] for each in (kind, local, number, row_of, at))
             timing = timing and Timing(*(each[kept] for each in timing))
-        starts = np.cumsum(sizes, dtype=np.int64) - sizes
-        seq = _narrow(at + (first_seq - starts)[row_of])
+        seq: Array = np.empty(0, dtype=np.int32)
+        if not dense:
+            starts = np.cumsum(sizes, dtype=np.int64) - sizes
+            seq = _narrow(at + (first_seq - starts)[row_of])
         name_sizes = lengths_of(names)
         name_starts = (np.cumsum(name_sizes) - name_sizes).astype(np.int32)
         table = np.append(self._ids_of(names.flatten()), np.int32(-1))  # the last entry answers index -1
@@ -184,14 +193,14 @@ class Loader:
         is_node[[rank[member] for member in self._members]] = True
         for row in rows:
             is_node[rank[row.node]] = True
-            kept[rank[row.node]] += len(row.seq)
+            kept[rank[row.node]] += len(row.kind)
         return Events(
             run=next(iter(self._runs), None),
             names=names,
             is_node=is_node,
             total=sum(row.events for row in rows),
             offsets=np.concatenate([[0], np.cumsum(kept)]),
-            seq=_joined([row.seq for row in rows]),
+            seq=_joined_seq(rows),
             kind=_joined([row.kind for row in rows]),
             origin=_translated([row.origin for row in rows], rank),
             number=_joined([row.number for row in rows]),
@@ -254,11 +263,18 @@ def _joined_timing(rows: list[Row]) -> Timing:
     )
 
 
+def _joined_seq(rows: list[Row]) -> Array:
+    """The `seq` of all events; empty where none was left out."""
+    if all(len(row.kind) == row.events for row in rows):
+        return np.empty(0, dtype=np.int32)
+    return _joined([row.seqs() for row in rows])
+
+
 def _filled(rows: list[Row]) -> list[Array]:
     """The destinations of all rows, -1 where a row has none; nothing at all where no row has any."""
     if all(row.to is None for row in rows):
         return []
-    return [np.full(len(row.seq), -1, dtype=np.int32) if row.to is None else row.to for row in rows]
+    return [np.full(len(row.kind), -1, dtype=np.int32) if row.to is None else row.to for row in rows]
 
 
 def _joined(parts: list[Array]) -> Array:
