@@ -83,11 +83,13 @@ def test_rows_are_used_again_and_too_few_of_them_cost_passes_not_answers() -> No
     )
     found = judge.analyse()
     assert found.counts == verify_table(table, promises, ["a", "b"], None, run="r").counts
-    assert judge.rows_held <= 16 < 200
+    assert judge.rows_held <= 16  # of 200 messages
 
 
 def test_too_little_memory_names_the_setting() -> None:
-    run = traces.parse(a=" ".join(f"b:a{n}" for n in range(1, 101)), b=" ".join(f"d:a{n}" for n in range(1, 101)))
+    run = traces.parse(
+        a=" ".join(f"b:a{n}" for n in range(1, 101)), b=" ".join(f"d:a{n}" for n in range(1, 101))
+    )
     table = traces.record(run).table("r", segment_events=100)
     for budget in (
         bounded_module.Budget(1000, 100, 10),

@@ -48,7 +48,7 @@ def command(
         bool | None,
         typer.Option(
             "--spark/--no-spark",
-            help="Use Spark; by default for 50 M events or more in several runs, or in one of over 2,000 nodes.",
+            help="Use Spark; by default for 50 M events or more in several runs or over 2,000 nodes.",
         ),
     ] = None,
     master: Annotated[str | None, typer.Option(help="Spark master, e.g. spark://host:7077.")] = None,

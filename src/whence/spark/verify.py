@@ -1,5 +1,5 @@
-"""The verifier on Spark: each run, or block of a run's columns, is judged in one task by the very function that
-judges a trace in process, so the reports are equal. Knows no protocol: import-linter keeps it so.
+"""The verifier on Spark: each run, or block of a run's columns, is judged in one task by the very function
+that judges a trace in process, so the reports are equal. Knows no protocol: import-linter keeps it so.
 
 On one machine the in-process verifier needs less CPU (docs/spark.md). This is for traces that do not fit one
 machine, for the many runs of a sweep on a cluster, and for pipelines that go on with the verdicts as a table.
@@ -94,8 +94,8 @@ def verify_folder(
     """Verify a trace folder, or a sweep's folder: `verify_trace`'s reports, sorted by run.
 
     `runs` limits it to those named: a sweep's folder may hold runs of other grids too. A run is one task, or
-    `blocks` tasks that judge a block of its columns each; by default as many as there are cores where a run is
-    very wide, else one. Tasks read the Parquet files themselves, from storage that driver and workers share,
+    `blocks` tasks that judge a block of its columns each; by default as many as there are cores for a very
+    wide run, else one. Tasks read the Parquet files themselves, from storage that driver and workers share,
     which costs half of what rows through the JVM cost. `memory_bytes` is what one task may use.
     """
     trace = folder if isinstance(folder, Trace) else open_trace(folder)
@@ -173,7 +173,8 @@ def _judged(
 
     def perform(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
-            for task in batch.column(0).to_pylist():
+            numbers: list[Any] = batch.column(0).to_pylist()
+            for task in numbers:
                 for number in tasks[task]:
                     row: dict[str, Any] = {"number": number, "report_json": None, "error": None}
                     try:

@@ -41,7 +41,7 @@ class Listed(NamedTuple):
 
 
 class Analysis(NamedTuple):
-    """What is wrong in a run; docs/verification.md defines each kind. Equal by whichever path it was found."""
+    """What is wrong in a run; docs/verification.md defines each kind. The same by every path."""
 
     access: Access
     search: Search
@@ -59,14 +59,14 @@ class Analysis(NamedTuple):
 
 
 class Block(NamedTuple):
-    """A share of the columns: the `index`-th of `of` equal ones."""
+    """A share of the columns: the `number`-th of `of` equal ones, from 0."""
 
-    index: int
+    number: int
     of: int
 
     def bounds(self, columns: int) -> tuple[int, int]:
         """The columns of this share, of so many; the first share is never empty while there are any."""
-        return -(-self.index * columns // self.of), -(-(self.index + 1) * columns // self.of)
+        return -(-self.number * columns // self.of), -(-(self.number + 1) * columns // self.of)
 
 
 WHOLE = Block(0, 1)
@@ -226,7 +226,7 @@ def _find_disordered(
     witness_max: int | None,
     bounds: tuple[int, int],
 ) -> tuple[int, dict[int, Overtaken]]:
-    """Count deliveries out of order in some columns, a block after the other, and explain each block's first."""
+    """Count deliveries out of order in some columns, block by block, and explain the first of each block."""
     messages = placed.messages
     disordered = np.zeros(len(events.kind), dtype=bool)
     overtakings: dict[int, Overtaken] = {}
@@ -257,9 +257,7 @@ def rank_type(messages: Messages) -> np.dtype[Any]:
     return np.dtype(np.int16 if small else np.int32)
 
 
-def _find_overtaken(
-    kernels: Kernels, events: Events, placed: Placed, bounds: tuple[int, int]
-) -> Array:
+def _find_overtaken(kernels: Kernels, events: Events, placed: Placed, bounds: tuple[int, int]) -> Array:
     """Flag deliveries after a later message of the same origin, for the origins of some columns."""
     messages = placed.messages
     overtaken = np.zeros(len(events.kind), dtype=bool)

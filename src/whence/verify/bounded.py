@@ -1,8 +1,8 @@
-"""Verification within bounded memory, for runs whose events do not fit: the same report in three passes or more.
+"""Verification within bounded memory, for runs whose events do not fit: the same report, in several passes.
 
 First an index and the table of messages; then every delivery and expiry with one bit per node and message;
-then causal order in windows (`windows.py`), one pass per block of columns; at last, where something was found,
-the few columns that its witnesses need. docs/verification.md has the argument and the cost.
+then causal order in windows (`windows.py`), one pass per block of columns; at last, where something was
+found, the few columns that its witnesses need. docs/verification.md has the argument and the cost.
 """
 
 from __future__ import annotations
@@ -145,7 +145,7 @@ class Bounded:
         if needed > self._budget.memory_bytes:
             raise PlatformError(
                 f"verifying {len(self.names)} nodes and {self.messages.total} messages",
-                f"even in parts it needs {-(-needed >> 20)} MB, and {self._budget.memory_bytes >> 20} are allowed",
+                f"even in parts it needs {-(-needed >> 20)} of {self._budget.memory_bytes >> 20} MB allowed",
                 "Give more with --memory, or use a machine that has it",
             )
         self._clear_bits()
@@ -244,7 +244,8 @@ class Bounded:
         row = np.where(to < 0, node, len(self.names))
         cell = row * self._row_bits + self._place
         there: Array = (self._ends_seen[cell >> 3] >> (cell & 7).astype(np.uint8)) & 1 == 1
-        return there & ((to < 0) | (to == node))
+        there &= (to < 0) | (to == node)
+        return there
 
     def _placed(self, place: int, malformed: list[tuple[int, str]]) -> _Placed:
         """A row's events with their messages; every row of a node once per pass, in order."""
@@ -275,7 +276,9 @@ class Bounded:
 
     def _judge_order(self, kept: dict[str, Lowest]) -> tuple[int, int]:
         rank = self.messages.rank.astype(rank_type(self.messages))
-        window = max(1, min(self._budget.window_events, self._budget.cached_events // max(1, len(self.names))))
+        window = max(
+            1, min(self._budget.window_events, self._budget.cached_events // max(1, len(self.names)))
+        )
         self._pass = Pass(self._kernels, self.messages, self.offsets, rank, window)
         low, end = self._block.bounds(self.messages.columns)
         causal = fifo = 0
@@ -298,10 +301,13 @@ class Bounded:
     def _filler(self) -> Callable[[int, int], tuple[Array, Array]]:
         """Gives each node's events once, in order, a row at a time."""
         self._clear_bits()
+        nothing = np.empty(0, dtype=np.int8)
         current: dict[int, tuple[int, int, Array, Array]] = {}  # node -> place, first event, its events
 
         def fill(node: int, event: int) -> tuple[Array, Array]:
-            place, start, message, action = current.get(node, (int(self.index.rows_of_node[node]) - 1, -1, (), ()))
+            place, start, message, action = current.get(
+                node, (int(self.index.rows_of_node[node]) - 1, -1, nothing, nothing)
+            )
             while event >= start + len(message):
                 place += 1
                 placed = self._placed(place, [])
@@ -367,10 +373,8 @@ class Bounded:
         for event in self._untimely:
             if first <= event < first + len(message):
                 action[event - first] = UNTIMELY
-        return Part(
-            first, joined([row.seqs() for row in rows], np.int32), whole.origin, whole.number, message, action,
-            ends.delivers, ends.ends,
-        )  # fmt: skip
+        seq = joined([row.seqs() for row in rows], np.int32)
+        return Part(first, seq, whole.origin, whole.number, message, action, ends.delivers, ends.ends)
 
 
 class _Columns(NamedTuple):

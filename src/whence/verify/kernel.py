@@ -221,6 +221,7 @@ def through_numba(function: Callable[..., Any]) -> Callable[..., Any]:
     kept: Callable[..., Any] = njit(cache=True)
     fresh: Callable[..., Any] = njit()
     try:
-        return kept(function)
+        made: Callable[..., Any] = kept(function)
     except RuntimeError:  # numba finds no folder that it may write to: compile anew in every process
-        return fresh(function)
+        made = fresh(function)
+    return made

@@ -50,7 +50,7 @@ class Events(NamedTuple):
     kind: Array
     origin: Array  # index into names, -1 for none
     number: Array
-    to: Array  # of a broadcast: the one node that it is for, -1 for everybody; empty where all are for everybody
+    to: Array  # of a broadcast: the one node that it is for, -1 for everybody; empty where all are so
     timing: Timing | None = None  # loaded only where timeliness is judged
 
     def node_of(self, event: Any) -> Any:
@@ -134,9 +134,13 @@ class Loader:
         name_sizes = lengths_of(names)
         name_starts = (np.cumsum(name_sizes) - name_sizes).astype(np.int32)
         table = np.append(self._ids_of(names.flatten()), np.int32(-1))  # the last entry answers index -1
-        origin = table[np.where(local < 0, len(table) - 1, local + name_starts[row_of])]
+        index = name_starts[row_of]
+        index += local
+        if len(local) and local.min() < 0:
+            index[local < 0] = len(table) - 1
+        origin = table[index]
         number = _narrow(number)
-        to = self._destinations(batch, kind, at, table, name_starts[row_of])
+        to = self._destinations(batch, kind, at, table, name_starts, row_of)
         bounds = np.searchsorted(row_of, np.arange(batch.num_rows + 1))
         nodes: list[Any] = batch.column("node").to_pylist()
         keys = zip(nodes, first_seq.tolist(), sizes.tolist(), strict=True)
@@ -160,15 +164,18 @@ class Loader:
 
     @staticmethod
     def _destinations(
-        batch: pa.RecordBatch, kind: Array, at: Array, table: Array, starts: Array
+        batch: pa.RecordBatch, kind: Array, at: Array, table: Array, starts: Array, row_of: Array
     ) -> Array | None:
         """The destination of each kept event that begins a point-to-point message; None if there is none."""
         peers: Any = batch.column("peer")
-        peer = numbers_of(peers.flatten())[at]
-        addressed = (kind == Kind.BROADCAST) & (peer >= 0)
+        begins = np.flatnonzero(kind == Kind.BROADCAST)
+        peer = numbers_of(peers.flatten())[at[begins]]
+        addressed = peer >= 0
         if not addressed.any():
             return None
-        return table[np.where(addressed, peer + starts, len(table) - 1)]
+        to = np.full(len(kind), -1, dtype=np.int32)
+        to[begins[addressed]] = table[peer[addressed] + starts[row_of[begins[addressed]]]]
+        return to
 
     def _ids_of(self, names: pa.Array[Any]) -> Array:
         """Provisional indices of many names: one dictionary look-up per distinct name."""

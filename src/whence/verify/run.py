@@ -41,9 +41,9 @@ def verify_trace(
 ) -> list[RunReport]:
     """Verify every run of a trace (or one), in this process.
 
-    `complete` overrides the promise that every survivor delivers every message, `causal` that of order. A run
-    that would take more than `memory_bytes` (by default half of the machine's memory) is judged in parts, with
-    the same report; `notice` is told so. `block` judges order for a share of the columns (see `merge_blocks`).
+    `complete` overrides the promise that every survivor delivers every message, `causal` that of order. A
+    run that would take more than `memory_bytes` (by default half of the machine's memory) is judged in parts,
+    with the same report; `notice` is told so. `block` judges the order of some columns (see `merge_blocks`).
     """
     from whence.verify.analysis import COMPILED_EVENTS
     from whence.verify.kernel import compiled
@@ -63,7 +63,7 @@ def verify_trace(
         else:
             if notice is not None:
                 notice(
-                    f"run {each!r}: judged in parts, because all at once it takes about {needed >> 20} MB and "
+                    f"run {each!r}: judged in parts: all at once it takes about {needed >> 20} MB, and "
                     f"{memory_bytes >> 20} MB are allowed (--memory)"
                 )
             analysis = _in_parts(opened, each, promises, witness_max, block, memory_bytes, progress)
@@ -90,6 +90,7 @@ def _in_memory(
     block: Block | None,
     progress: Progress | None,
 ) -> Analysis:
+    from whence.trace.columns import numbers_of
     from whence.verify.analysis import WHOLE, analyse
     from whence.verify.load import Loader, columns_needed
 
@@ -97,7 +98,7 @@ def _in_memory(
     for batch in trace.batches(columns_needed(promises.timely), run=run):
         loader.add(batch, checked=True)
         if progress is not None:
-            progress("reading", sum(batch.column("events").to_pylist()))
+            progress("reading", int(numbers_of(batch.column("events")).sum()))
     return analyse(loader.finish(), witness_max, promises.clock_slack_us, block or WHOLE)
 
 
@@ -128,7 +129,7 @@ def _in_parts(
 
 
 def merge_blocks(reports: Sequence[RunReport], witness_max: int | None) -> RunReport:
-    """One report from those on all blocks of a run's columns: only what is judged by column differs in them."""
+    """One report from those on all blocks of a run's columns: they differ in what is judged by column."""
     first = reports[0]
     findings: list[Finding] = []
     for kind in KINDS:

@@ -103,9 +103,7 @@ class Index(NamedTuple):
     expiries: int
 
 
-def build_index(
-    groups: Groups, loader: Loader, progress: Callable[[int], None]
-) -> Index:
+def build_index(groups: Groups, loader: Loader, progress: Callable[[int], None]) -> Index:
     """Read everything once, and keep little of it."""
     where: list[tuple[int, int, int, int, int]] = []  # group, row, provisional node, first_seq, kept events
     inner: list[Array] = []
@@ -147,9 +145,9 @@ def build_index(
         stored=in_files if ascending else np.arange(len(order)),
         others=others,
         others_at=np.concatenate(ordered) if ordered else np.empty(0, dtype=np.int64),
-        offsets=np.concatenate([[0], np.cumsum(np.bincount(node[order], weights=kept, minlength=names))]).astype(
-            np.int64
-        ),
+        offsets=np.concatenate(
+            [[0], np.cumsum(np.bincount(node[order], weights=kept, minlength=names))]
+        ).astype(np.int64),
         deliveries=int(kinds[Kind.DELIVER]),
         expiries=int(kinds[Kind.EXPIRE]),
     )

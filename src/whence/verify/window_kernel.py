@@ -50,19 +50,19 @@ def mark_part(
         ended[byte] |= mask
 
 
-def run_windows(
+def run_windows(  # noqa: PLR0912, PLR0915 - one loop on purpose: calls would cost more than the work
     state: Array, stack: Array, at: Array, first: Array, end: Array, pool_message: Array, pool_action: Array,
     reached: Array, message_event: Array, message_node: Array, message_rank: Array, message_column: Array,
     own_column: Array, low: int, high: int, first_waiter: Array, next_waiter: Array, keep: bool, slot: Array,
     pending: Array, free: Array, past: Array, known: Array, highest: Array, tally: Array,
     own_past: Array, found_event: Array, found_fifo: Array,
 ) -> int:  # fmt: skip
-    """Advance the nodes on the stack, and all that they wake, to the ends of their windows or until they wait.
+    """Advance the nodes on the stack, and all that they wake, to their windows' ends or until they wait.
 
-    `kernel.advance`, `find_disordered` and `find_overtaken` in one, for columns `low` to `high`. The past of a
-    message is in row `slot` of `past` from its broadcast until its last delivery (`pending` counts them down);
-    with `keep` it stays, in the row of the message's own number. Findings go to `found_event` and `found_fifo`,
-    and are counted in `tally`: by column, out of causal order and out of the origin's own.
+    `kernel.advance`, `find_disordered` and `find_overtaken` in one, for columns `low` to `high`. The past of
+    a message is in row `slot` of `past` from its broadcast until its last delivery (`pending` counts them
+    down); with `keep` it stays, in the row of the message's own number. Findings go to `found_event` and
+    `found_fifo`, and are counted in `tally`: by column, out of causal order and out of the origin's own.
     """
     width = high - low
     while state[TOP] > 0:
