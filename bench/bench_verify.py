@@ -1,10 +1,13 @@
-"""Verifier: deliveries per CPU-second at 10^5, 10^6 and 10^7 deliveries, from the files to the report.
+"""Verifier: one run of 10^6, 10^7 and 10^8 deliveries (64, 256 and 1024 nodes), from the files to the report.
 
-    python bench/bench_verify.py [--quick] [--nodes 64] [--spark]
+    python bench/bench_verify.py [--quick] [--huge] [--only in-process,bounded,spark,duckdb] [--keep FOLDER]
 
-CPU time of this process (all threads), best of three; compiling the kernels is shown apart, because it
-happens once per machine. `--spark` measures the Spark path beside it, as wall time: its CPU is spent in other
-processes.
+Each measurement is a process of its own: CPU seconds of it and all its children after a warm-up on a small
+trace (compiling the kernels and starting the JVM are not counted), and the peak memory of them all. Beside the
+in-process path: the bounded one (given a fifth of what the events take), Spark with a column block per core,
+and DuckDB. The DuckDB version checks less: duplicates, created, missing, and order per origin (fifo); causal
+order across origins has no affordable form in SQL. It stops at 10^7. `--huge` adds 10^9 deliveries through the
+bounded path with 12 GB. The traces are correct runs, laid out as the trace writer does: nodes side by side.
 """
 
 from __future__ import annotations
@@ -12,11 +15,15 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
+import os
+import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -24,85 +31,195 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from whence.trace.columns import PACKED_SCHEMA
+from whence.trace.reader import open_trace
 from whence.trace.schema import SEGMENT_EVENTS, Kind, Manifest, Part, PromisesMade
-from whence.verify.report import RunReport
-from whence.verify.run import verify_trace
+from whence.verify.run import EVENT_BYTES, verify_trace
+
+GROUP_ROWS = 16
+PERMUTATIONS = 64  # a node's order of delivery is one of these, rotated at random
+SIZES = ((10**6, 64), (10**7, 256), (10**8, 1024))
+HUGE = (10**9, 1024)
+HUGE_BYTES = 12 << 30
+DUCKDB_MAX = 2 * 10**7
+PATHS = ("in-process", "bounded", "spark", "duckdb")
 
 
-def synthetic_rows(nodes: int, rounds: int, run: str) -> pa.Table:
-    """A causal run: in each round every node broadcasts, then delivers the round in its own order."""
+def write_trace(folder: Path, nodes: int, deliveries: int) -> int:
+    """Write a causal run of about that many deliveries, a little at a time; returns how many there are.
+
+    In each round every node broadcasts, then delivers the round in an order of its own.
+    """
     rng = np.random.default_rng(1)
-    names = [f"n{i:0{len(str(nodes - 1))}d}" for i in range(nodes)]
-    batches = []
-    for node in range(nodes):
-        origin = np.empty((rounds, 1 + nodes), dtype=np.int32)
-        origin[:, 0] = node
-        origin[:, 1:] = np.argsort(rng.random((rounds, nodes)), axis=1)
-        kind = np.full((rounds, 1 + nodes), Kind.DELIVER, dtype=np.int8)
-        kind[:, 0] = Kind.BROADCAST
-        number = np.repeat(np.arange(1, rounds + 1, dtype=np.int64), 1 + nodes)
-        batches.append(_packed(run, names, node, kind.ravel(), origin.ravel(), number))
-    return pa.Table.from_batches(batches)
+    names = [f"n{at:0{len(str(nodes - 1))}d}" for at in range(nodes)]
+    orders = np.array([rng.permutation(nodes) for _ in range(PERMUTATIONS)], dtype=np.int32)
+    orders = np.concatenate([orders, orders], axis=1).ravel()
+    rounds = max(1, deliveries // (nodes * nodes))
+    per_row = max(1, SEGMENT_EVENTS // (nodes + 1))
+    folder.mkdir(parents=True)
+    path = folder / "bench-00000.parquet"
+    rows = 0
+    with pq.ParquetWriter(path, PACKED_SCHEMA, compression="zstd") as writer:
+        for segment, start in enumerate(range(0, rounds, per_row)):
+            numbers = np.arange(start + 1, min(start + per_row, rounds) + 1)
+            for low in range(0, nodes, GROUP_ROWS):
+                some = np.arange(low, min(low + GROUP_ROWS, nodes))
+                begin = rng.integers(0, PERMUTATIONS, (len(some), len(numbers))) * 2 * nodes
+                begin += rng.integers(0, nodes, begin.shape)
+                origin = np.empty((*begin.shape, 1 + nodes), dtype=np.int32)
+                origin[:, :, 0] = some[:, None]
+                origin[:, :, 1:] = orders[begin[:, :, None] + np.arange(nodes)]
+                first_seq = start * (nodes + 1)
+                writer.write_batch(_packed(folder.name, names, some, segment, first_seq, origin, numbers))
+                rows += len(some)
+    _write_manifest(folder, path, names, rows, rounds * nodes * (nodes + 1))
+    return rounds * nodes * nodes
 
 
 def _packed(
-    run: str, names: list[str], node: int, kind: np.ndarray, origin: np.ndarray, number: np.ndarray
+    run: str, names: list[str], some: Any, segment: int, first_seq: int, origin: Any, numbers: Any
 ) -> pa.RecordBatch:
-    total = len(kind)
-    starts = np.arange(0, total, SEGMENT_EVENTS)
-    bounds = pa.array(np.append(starts, total).astype(np.int32))
-    zeros = np.zeros(total, dtype=np.int32)
+    rows, (_, rounds, width) = len(some), origin.shape
+    events = rounds * width
+    kind = np.full(width, Kind.DELIVER, dtype=np.int8)
+    kind[0] = Kind.BROADCAST
+    zeros = np.zeros(rows * events, dtype=np.int32)
     lists = {
-        "time_us": np.arange(total, dtype=np.int64) * 10, "kind": kind, "origin": origin, "number": number,
-        "peer": zeros - 1, "total_bytes": zeros + 64, "control_bytes": zeros,
+        "time_us": np.tile(np.repeat(numbers * 1000, width), rows), "kind": np.tile(kind, rows * rounds),
+        "origin": origin.ravel(), "number": np.tile(np.repeat(numbers, width), rows), "peer": zeros - 1,
+        "total_bytes": zeros + 64, "control_bytes": zeros,
     }  # fmt: skip
-    columns: dict[str, pa.Array] = {
-        "run": pa.array([run] * len(starts)),
-        "node": pa.array([names[node]] * len(starts)),
-        "segment": pa.array(np.arange(len(starts), dtype=np.int32)),
-        "first_seq": pa.array(starts.astype(np.int64)),
-        "events": pa.array(np.diff(np.append(starts, total)).astype(np.int32)),
-        "names": pa.array([names] * len(starts), pa.list_(pa.string())),
+    bounds = pa.array(np.arange(0, rows * events + 1, events, dtype=np.int32))
+    name_bounds = pa.array(np.arange(0, rows * len(names) + 1, len(names), dtype=np.int32))
+    columns: dict[str, Any] = {
+        "run": pa.array([run] * rows),
+        "node": pa.array([names[at] for at in some]),
+        "segment": pa.array([segment] * rows, pa.int32()),
+        "first_seq": pa.array([first_seq] * rows, pa.int64()),
+        "events": pa.array([events] * rows, pa.int32()),
+        "names": pa.ListArray.from_arrays(name_bounds, pa.array(names * rows)),
         **{name: pa.ListArray.from_arrays(bounds, pa.array(values)) for name, values in lists.items()},
-        "detail": pa.ListArray.from_arrays(bounds, pa.nulls(total, pa.string())),
+        "detail": pa.ListArray.from_arrays(bounds, pa.nulls(rows * events, pa.string())),
     }
     return pa.RecordBatch.from_arrays([columns[name] for name in PACKED_SCHEMA.names], schema=PACKED_SCHEMA)
 
 
-def write_trace(folder: Path, nodes: int, deliveries: int) -> int:
-    """Write a trace of about that many deliveries; returns how many there are."""
-    rounds = max(1, deliveries // (nodes * nodes))
-    table = synthetic_rows(nodes, rounds, folder.name)
-    folder.mkdir(parents=True)
-    path = folder / "bench-00000.parquet"
-    pq.write_table(table, path, compression="zstd", row_group_size=16)
-    events = rounds * nodes * (nodes + 1)
-    part = Part(
-        file=path.name,
-        rows=table.num_rows,
-        events=events,
-        size_bytes=path.stat().st_size,
-        sha256=hashlib.sha256(path.read_bytes()).hexdigest(),
-    )
+def _write_manifest(folder: Path, path: Path, names: list[str], rows: int, events: int) -> None:
+    with path.open("rb") as file:
+        sha256 = hashlib.file_digest(file, "sha256").hexdigest()
+    part = Part(file=path.name, rows=rows, events=events, size_bytes=path.stat().st_size, sha256=sha256)
     manifest = Manifest(
         run=folder.name, writer="bench", protocol="synthetic", parameters={}, seed=None, software="bench",
-        promises=PromisesMade(complete=True), nodes=sorted(set(table.column("node").to_pylist())),
-        level="deliveries", events=events, trace_hash="", parts=[part],
+        promises=PromisesMade(complete=True), nodes=names, level="deliveries", events=events, trace_hash="",
+        parts=[part],
     )  # fmt: skip
     (folder / "bench.manifest.json").write_bytes(msgspec.json.encode(manifest))
-    return rounds * nodes * nodes
 
 
-def best_of(
-    repeats: int, clock: Callable[[], float], work: Callable[[], list[RunReport]]
-) -> tuple[float, list[RunReport]]:
-    """The shortest of several runs, in seconds, and the last result."""
-    seconds, result = [], []
-    for _ in range(repeats):
-        start = clock()
-        result = work()
-        seconds.append(clock() - start)
-    return min(seconds), result
+# One measurement: a process of its own
+
+
+def tree() -> dict[int, list[str]]:
+    """The fields of /proc/PID/stat after the name, for this process and everything below it."""
+    found: dict[int, list[str]] = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                found[int(entry.name)] = (entry / "stat").read_text().rpartition(")")[2].split()
+            except OSError:
+                continue  # it has just ended
+
+    def is_below(process: int) -> bool:
+        while process not in (0, os.getpid()):
+            process = int(found[process][1]) if process in found else 0
+        return process != 0
+
+    return {process: fields for process, fields in found.items() if is_below(process)}
+
+
+def tree_cpu_seconds() -> float:
+    """User and system time, with that of children that have ended."""
+    return sum(sum(map(int, fields[11:15])) for fields in tree().values()) / os.sysconf("SC_CLK_TCK")
+
+
+def tree_peak_mb() -> int:
+    """The peaks of all processes that still run, added up: with Spark this counts the JVM and its workers."""
+    total = 0
+    for process in tree():
+        status = Path(f"/proc/{process}/status").read_text()
+        total += next((int(line.split()[1]) for line in status.splitlines() if line.startswith("VmHWM")), 0)
+    return total >> 10
+
+
+def judge_in_process(folder: Path) -> bool:
+    return verify_trace(folder, memory_bytes=1 << 50)[0].ok
+
+
+def judge_bounded(folder: Path) -> bool:
+    events = open_trace(folder, hashes=False).event_count
+    # The fifth part of what the events would take, but no less than the tables of messages need.
+    memory_bytes = HUGE_BYTES if events > 5 * 10**8 else min(events * EVENT_BYTES // 5 + (64 << 20), 2 << 30)
+    memory_bytes = min(memory_bytes, events * EVENT_BYTES - 1)
+    said: list[str] = []
+    ok = verify_trace(folder, memory_bytes=memory_bytes, notice=said.append)[0].ok
+    assert said, "it was not judged in parts"
+    return ok
+
+
+def judge_by_spark(folder: Path) -> bool:
+    from whence.spark.session import get_session
+    from whence.spark.verify import cores_of, verify_folder
+
+    spark = get_session("bench verify")
+    return verify_folder(spark, folder, blocks=cores_of(spark))[0].ok
+
+
+def judge_by_duckdb(folder: Path) -> bool:
+    """Less than the verifier: no causal order, late, malformed; all rows are taken to have the same names."""
+    import duckdb
+
+    base = duckdb.connect()
+    base.execute("set threads = 2; set memory_limit = '6GB'")
+    base.execute(
+        f"create temp table e as select node, unnest(kind) k, unnest(origin) o, unnest(number) n, "
+        f"first_seq + unnest(range(events)) s from read_parquet('{folder}/*.parquet')"
+    )
+    base.execute("create temp table m as select distinct o, n from e where k = 1")
+    base.execute("create temp table d as select node, o, n, count(*) c from e where k = 4 group by all")
+    asked = (
+        "select count(*) from d where c > 1",
+        "select count(*) from d anti join m using (o, n)",
+        "select (select count(*) from m) * (select count(distinct node) from e)"
+        " - (select count(*) from d semi join m using (o, n))",
+        "select count(*) from (select n, max(n) over (partition by node, o order by s rows between unbounded "
+        "preceding and 1 preceding) as highest from e where k = 4) where highest > n",
+    )
+    return all(base.execute(each).fetchone() == (0,) for each in asked)
+
+
+JUDGES: dict[str, Callable[[Path], bool]] = {
+    "in-process": judge_in_process,
+    "bounded": judge_bounded,
+    "spark": judge_by_spark,
+    "duckdb": judge_by_duckdb,
+}
+
+
+def measure(path: str, folder: Path, warm: Path) -> None:
+    """Print one JSON line: CPU seconds, seconds, peak MB."""
+    judge = JUDGES[path]
+    judge(warm)
+    cpu, wall = tree_cpu_seconds(), time.perf_counter()
+    ok = judge(folder)
+    cpu, wall = tree_cpu_seconds() - cpu, time.perf_counter() - wall
+    assert ok, "a correct run was found broken"
+    print(json.dumps({"cpu_s": round(cpu, 3), "wall_s": round(wall, 3), "peak_mb": tree_peak_mb()}))
+
+
+def child(path: str, folder: Path, warm: Path) -> dict[str, float]:
+    command = [sys.executable, __file__, "--measure", path, str(folder), str(warm)]
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+    result: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+    return result
 
 
 def main() -> None:
@@ -110,51 +227,63 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--quick", action="store_true", help="stop at 10^6 deliveries")
-    parser.add_argument("--nodes", type=int, default=64)
-    parser.add_argument("--spark", action="store_true", help="measure the Spark path too")
+    parser.add_argument("--huge", action="store_true", help="10^9 deliveries through the bounded path, too")
+    parser.add_argument("--only", default=",".join(PATHS), help="the paths to measure")
+    parser.add_argument("--keep", type=Path, help="write the traces here, use those that are there")
+    parser.add_argument("--measure", nargs=3, help=argparse.SUPPRESS)
     options = parser.parse_args()
-    sizes = [10**5, 10**6] if options.quick else [10**5, 10**6, 10**7]
-    rows: list[dict[str, float]] = []
+    if options.measure:
+        measure(options.measure[0], Path(options.measure[1]), Path(options.measure[2]))
+        return
+    cases = [
+        (size, only) for size in (SIZES[:1] if options.quick else SIZES) for only in options.only.split(",")
+    ]
+    if options.huge:
+        cases.append((HUGE, "bounded"))
     with tempfile.TemporaryDirectory(prefix="whence-bench-") as scratch:
-        folders = {size: Path(scratch) / f"{size}" for size in sizes}
-        counts = {size: write_trace(folders[size], options.nodes, size) for size in sizes}
-        start = time.process_time()
-        verify_trace(folders[10**6])  # compiles the kernels, or loads them
-        print(f"{options.nodes} nodes; first call (import, compile or load kernels): "
-              f"{time.process_time() - start:.1f} CPU-s")  # fmt: skip
-        for size in sizes:
-            seconds, reports = best_of(3, time.process_time, lambda size=size: verify_trace(folders[size]))
-            assert all(report.ok for report in reports)
-            row = {"deliveries": counts[size], "cpu_s": seconds, "m_per_cpu_s": counts[size] / seconds / 1e6}
-            if options.spark:
-                from whence.spark.session import get_session
-                from whence.spark.verify import verify_folder
-
-                spark = get_session("bench verify")
-                wall_s, by_spark = best_of(
-                    2, time.perf_counter, lambda size=size, spark=spark: verify_folder(spark, folders[size])
-                )
-                assert by_spark == reports
-                row["spark_wall_s"] = wall_s
-            rows.append(row)
+        rows = run_cases(cases, options.keep or Path(scratch))
     print_table(rows)
-    print(json.dumps({"bench": "verify", "nodes": options.nodes, "rows": rows, "growth": growth(rows)}))
+    print(json.dumps({"bench": "verify", "rows": rows, "growth": growth(rows)}))
 
 
-def growth(rows: list[dict[str, float]]) -> list[float]:
-    """CPU time per delivery, relative to the row before: 1.0 is linear."""
-    cost = [row["cpu_s"] / row["deliveries"] for row in rows]
+def run_cases(cases: list[tuple[tuple[int, int], str]], folder: Path) -> list[dict[str, Any]]:
+    warm = folder / "warm"
+    if not warm.exists():
+        write_trace(warm, 64, 300_000)
+    rows: list[dict[str, Any]] = []
+    for (size, nodes), path in cases:
+        if path == "duckdb" and size > DUCKDB_MAX:
+            continue
+        trace = folder / f"{size}-{nodes}"
+        if not trace.exists():
+            write_trace(trace, nodes, size)
+        deliveries = max(1, size // (nodes * nodes)) * nodes * nodes
+        row = {"path": path, "nodes": nodes, "deliveries": deliveries, **child(path, trace, warm)}
+        row["m_per_cpu_s"] = round(deliveries / row["cpu_s"] / 1e6, 2)
+        base = next(
+            (r["cpu_s"] for r in rows if (r["deliveries"], r["path"]) == (deliveries, "in-process")), None
+        )
+        row["against_in_process"] = None if base is None else round(row["cpu_s"] / base, 2)
+        rows.append(row)
+        print(f"  {path} {deliveries:,}: {row['cpu_s']} CPU-s", file=sys.stderr)
+    return rows
+
+
+def growth(rows: list[dict[str, Any]]) -> list[float]:
+    """CPU time per delivery in process, relative to the size before: 1.0 is linear."""
+    cost = [row["cpu_s"] / row["deliveries"] for row in rows if row["path"] == "in-process"]
     return [round(after / before, 3) for before, after in pairwise(cost)]
 
 
-def print_table(rows: list[dict[str, float]]) -> None:
-    print(f"{'deliveries':>12} {'CPU s':>8} {'M/CPU-s':>8} {'cost vs row above':>18} {'Spark wall s':>13}")
-    for row, ratio in zip(rows, [None, *growth(rows)], strict=True):
-        ratio_text = "" if ratio is None else f"{ratio:.2f}x"
-        spark_text = f"{row['spark_wall_s']:.1f}" if "spark_wall_s" in row else ""
+def print_table(rows: list[dict[str, Any]]) -> None:
+    print(
+        f"{'path':>11} {'nodes':>6} {'deliveries':>14} {'CPU s':>9} {'M/CPU-s':>8} {'s':>9} {'peak MB':>8} {'ratio':>7}"
+    )
+    for row in rows:
+        ratio = "" if row["against_in_process"] is None else f"{row['against_in_process']:.2f}x"
         print(
-            f"{row['deliveries']:>12,.0f} {row['cpu_s']:>8.3f} {row['m_per_cpu_s']:>8.1f} {ratio_text:>18} "
-            f"{spark_text:>13}"
+            f"{row['path']:>11} {row['nodes']:>6} {row['deliveries']:>14,} {row['cpu_s']:>9.2f} "
+            f"{row['m_per_cpu_s']:>8.2f} {row['wall_s']:>9.1f} {row['peak_mb']:>8,} {ratio:>7}"
         )
 
 

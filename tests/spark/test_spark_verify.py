@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import shutil
 from pathlib import Path
 
@@ -10,6 +11,8 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from support.sparking import scenario
+from support.traces import random_run, random_timing
+from support.unicast_traces import random_unicast_run
 from whence.errors import SchemaError, TraceError
 from whence.sim.run import simulate_to
 from whence.spark import tables
@@ -33,6 +36,52 @@ def test_reports_are_equal(
         # fifo breaks causal order here and does not promise it; vector keeps it.
         assert {(r.protocol, r.ok, r.counts.causal > 0) for r in expected} >= {("fifo", True, True)}
         assert all(r.counts.causal == 0 for r in expected if r.protocol == "vector")
+
+
+@pytest.mark.parametrize(("blocks", "memory_bytes"), [(1, None), (3, None), (2, 1 << 16)])
+def test_blocks_of_columns_and_little_memory_give_the_same_reports(
+    spark: SparkSession, folder: Path, blocks: int, memory_bytes: int | None
+) -> None:
+    expected = verify_trace(folder, witness_max=2)
+    assert verify_folder(spark, folder, witness_max=2, blocks=blocks, memory_bytes=memory_bytes) == expected
+
+
+def test_random_damaged_traces_give_the_same_reports(spark: SparkSession, tmp_path: Path) -> None:
+    _compare_random(spark, tmp_path, 60)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_10000_random_damaged_traces_give_the_same_reports(spark: SparkSession, tmp_path: Path) -> None:
+    _compare_random(spark, tmp_path, 10_000)
+
+
+def _compare_random(spark: SparkSession, tmp_path: Path, count: int) -> None:
+    """Broadcast and point-to-point runs in one folder, as a sweep's: whole runs, and blocks of columns."""
+    rng = random.Random(count)
+    for number in range(count):
+        to: dict[tuple[str | None, int], str] = {}
+        timing: dict[tuple[str, int], tuple[int, str | None]] = {}
+        if number % 2:
+            run, members, to = random_unicast_run(rng)
+        else:
+            run, members = random_run(rng)
+            timing = random_timing(run, rng)
+        name = f"r{number:05d}"
+        with TraceWriter(
+            tmp_path / f"run={name}", run=name, writer="w", protocol="p", parameters={}, seed=None,
+            promises=PromisesMade(complete=True, timely=number % 4 == 0), nodes=members, level=Level.ALL,
+        ) as writer:  # fmt: skip
+            for node, rows in run.items():
+                for seq, (kind, origin, which) in enumerate(rows):
+                    time_us, detail = timing.get((node, seq), (seq, None))
+                    peer = to.get((origin, which)) if kind is Kind.BROADCAST else None
+                    writer.event(node, time_us, kind, origin, which, peer, detail=detail)
+    opened = open_trace(tmp_path)
+    expected = verify_trace(opened, witness_max=None)
+    assert {each.kind for report in expected for each in report.findings} >= {"causal", "late", "missing"}
+    assert verify_folder(spark, opened, witness_max=None) == expected
+    assert verify_folder(spark, opened, witness_max=None, blocks=3) == expected
 
 
 def test_some_runs_of_a_folder(spark: SparkSession, folder: Path) -> None:

@@ -87,14 +87,15 @@ class Oracle:
         for node, rows in self.run.items():
             previous, restarted = 0, False
             for seq, (kind, origin, number) in enumerate(rows):
-                restarted = restarted or kind is Kind.RESTART
+                restarted |= kind is Kind.RESTART
                 if kind is not Kind.BROADCAST:
                     continue
                 if origin != node or (origin, number) in self.begins:
                     self.malformed.append((node, (origin, number), seq))
                     continue
                 self.begins[origin, number] = (node, seq)
-                if number != previous + 1 and not (restarted and number > previous):
+                # A member that comes back, or late, may begin with any larger number.
+                if number <= previous or (number != previous + 1 and not restarted):
                     self.malformed.append((node, (origin, number), seq))
                 previous, restarted = number, False
 

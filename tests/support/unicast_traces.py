@@ -32,8 +32,7 @@ def verify(run: Run, to: To, members: list[str] | None = None, segment_events: i
 
 
 class UnicastOracle(Oracle):
-    """A message with a destination ends there alone: what it does elsewhere is malformed and counts for
-    nothing."""
+    """A message with a destination ends there alone: elsewhere it is malformed and counts for nothing."""
 
     def __init__(self, run: Run, members: list[str], to: To) -> None:
         begun = {

@@ -90,6 +90,37 @@ def test_witnesses_limits_what_is_spelled_out(tmp_path: Path, capsys: pytest.Cap
     assert "duplicate 3" in out
 
 
+def test_little_memory_gives_the_same_answer_and_says_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = " ".join(f"b:a{n} d:a{n}" for n in range(1, 601))
+    ends = " ".join(f"d:a{n}" for n in [*range(2, 601), 1])
+    folder = write(tmp_path, parse(a=rows, b=ends))
+    assert whence("verify", folder, "--json") == 1
+    whole = capsys.readouterr()
+    assert whence("verify", folder, "--json", "--memory", "60K") == 1
+    parts = capsys.readouterr()
+    assert parts.out == whole.out
+    assert "judged in parts" in parts.err
+    assert "judged in parts" not in whole.err
+    assert whence("verify", folder, "--memory", "1K") == 2
+    assert "--memory" in capsys.readouterr().err
+    assert whence("verify", folder, "--memory", "much") == 2
+    assert "8G" in capsys.readouterr().err
+    assert whence("verify", folder, "--no-spark", "--blocks", 2) == 2
+
+
+def test_long_work_shows_its_progress_and_speed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("whence.cli.verify.LONG_EVENTS", 1)
+    assert whence("verify", write(tmp_path, GOOD)) == 0
+    err = capsys.readouterr().err
+    assert "reading" in err
+    assert "6 events in " in err
+    assert "events/s" in err
+
+
 def test_one_run_of_many(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write(tmp_path / "run=good", GOOD, "good")
     write(tmp_path / "run=bad", BAD, "bad")

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import re
+import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
 from whence.errors import MisuseError
 
 if TYPE_CHECKING:
+    from whence.cli.console import Bar
     from whence.trace.reader import Trace
     from whence.verify.report import Finding, RunReport
 
 SPARK_EVENTS = 50_000_000  # several runs of more events together go to Spark, where there is one
+WIDE_NODES = 2_000  # so does a run of more nodes, split by columns
+LONG_EVENTS = 5_000_000  # from here on progress and speed are shown
 TABLE_RUNS = 40  # with more runs only those that are not in order are listed
 SHOWN = 3  # findings of each kind that are printed unless --witnesses says otherwise
 
@@ -41,10 +47,22 @@ def command(
     spark: Annotated[
         bool | None,
         typer.Option(
-            "--spark/--no-spark", help="Use Spark; by default for several runs of 50 M events or more."
+            "--spark/--no-spark",
+            help="Use Spark; by default for 50 M events or more in several runs or over 2,000 nodes.",
         ),
     ] = None,
     master: Annotated[str | None, typer.Option(help="Spark master, e.g. spark://host:7077.")] = None,
+    blocks: Annotated[
+        int | None,
+        typer.Option(min=1, help="Split each run over so many Spark tasks, by blocks of columns."),
+    ] = None,
+    memory: Annotated[
+        str | None,
+        typer.Option(
+            help="Memory for the work, e.g. 8G; a run that needs more is judged in parts.",
+            show_default="half of the machine's",
+        ),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> None:
     """Judge a trace from its broadcasts and deliveries alone; exit 0: causal and as promised, 1: not."""
@@ -52,17 +70,25 @@ def command(
     from whence.trace.reader import open_trace
     from whence.verify.report import WITNESS_MAX
 
-    if master is not None and spark is False:
-        raise MisuseError("--master", "it is given together with --no-spark", "Leave out one of the two")
+    for option, given in (("--master", master), ("--blocks", blocks)):
+        if given is not None and spark is False:
+            raise MisuseError(option, "it is given together with --no-spark", "Leave out one of the two")
+    memory_bytes = None if memory is None else parse_bytes(memory)
     opened = open_trace(trace)
     for leftover in opened.leftovers:
         console.err.print(f"note: {leftover} was not finished by its writer and is not judged", markup=False)
     witness_max = witnesses if witnesses is not None else WITNESS_MAX if as_json else SHOWN
-    causal = None if as_promised else True
-    if spark or master is not None or (spark is None and _worth_spark(opened, run)):
-        reports = _by_spark(opened, run, master, witness_max, complete, causal)
+    judged = opened.event_count if run is None else sum(each.events for each in opened.of_run(run))
+    began = time.perf_counter()
+    options = Options(witness_max, complete, None if as_promised else True, memory_bytes)
+    if spark or master is not None or blocks is not None or (spark is None and _worth_spark(opened, run)):
+        reports = _by_spark(opened, run, master, blocks, options)
     else:
-        reports = _in_process(opened, run, witness_max, complete, causal)
+        reports = _in_process(opened, run, options)
+    seconds = time.perf_counter() - began
+    if judged >= LONG_EVENTS:
+        rate = f"{judged / seconds / 1e6:.1f} M events/s"
+        console.err.print(f"{judged:,} events in {seconds:.1f} s ({rate})", markup=False)
     if as_json:
         console.print_json(reports)
     else:
@@ -71,47 +97,80 @@ def command(
         raise typer.Exit(1)
 
 
+class Options(NamedTuple):
+    """What every way of judging takes."""
+
+    witness_max: int
+    complete: bool | None
+    causal: bool | None
+    memory_bytes: int | None
+
+
+def parse_bytes(text: str) -> int:
+    """`8G`, `500M`, `2.5g` or a plain number of bytes."""
+    units = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(?:i?B)?", text.strip(), re.IGNORECASE)
+    if found is None:
+        raise MisuseError(f"--memory {text}", "it is no amount of memory", "Write it like 8G or 500M")
+    return int(float(found[1]) * units[found[2].upper()])
+
+
 def _worth_spark(trace: Trace, run: str | None) -> bool:
-    """Spark judges whole runs side by side: it helps where there are several large ones."""
+    """Spark judges runs, or blocks of a very wide one, side by side: it helps where they are large."""
     from importlib.util import find_spec
 
     several = run is None and len(trace.runs) > 1
-    return several and trace.event_count >= SPARK_EVENTS and find_spec("pyspark") is not None
+    wide = any(len(trace.nodes(each)) > WIDE_NODES for each in (trace.runs if run is None else [run]))
+    return (several or wide) and trace.event_count >= SPARK_EVENTS and find_spec("pyspark") is not None
 
 
 def _by_spark(
-    trace: Trace,
-    run: str | None,
-    master: str | None,
-    witness_max: int,
-    complete: bool | None,
-    causal: bool | None,
+    trace: Trace, run: str | None, master: str | None, blocks: int | None, options: Options
 ) -> list[RunReport]:
     from whence.spark.session import get_session
     from whence.spark.verify import verify_folder
 
     session = get_session("whence verify", master=master)
     runs = None if run is None else [run]
-    return verify_folder(session, trace, runs=runs, witness_max=witness_max, complete=complete, causal=causal)
+    return verify_folder(session, trace, runs=runs, blocks=blocks, **options._asdict())
 
 
-def _in_process(
-    trace: Trace, run: str | None, witness_max: int, complete: bool | None, causal: bool | None
-) -> list[RunReport]:
+def _in_process(trace: Trace, run: str | None, options: Options) -> list[RunReport]:
     from whence.cli import console
     from whence.verify.run import verify_trace
 
+    def notice(words: str) -> None:
+        console.err.print(f"note: {words}", markup=False)
+
     runs = trace.runs if run is None else [run]
-    if len(runs) < TABLE_RUNS:
-        return verify_trace(trace, run=run, witness_max=witness_max, complete=complete, causal=causal)
     reports: list[RunReport] = []
-    with console.progress("runs judged", total=len(runs)) as bar:
-        for each in runs:
-            reports += verify_trace(
-                trace, run=each, witness_max=witness_max, complete=complete, causal=causal
-            )
-            bar.advance()
+    if len(runs) >= TABLE_RUNS:
+        with console.progress("runs judged", total=len(runs)) as bar:
+            for each in runs:
+                reports += verify_trace(trace, run=each, notice=notice, **options._asdict())
+                bar.advance()
+        return reports
+    for each in runs:
+        events = sum(manifest.events for manifest in trace.of_run(each))
+        if events < LONG_EVENTS:
+            reports += verify_trace(trace, run=each, notice=notice, **options._asdict())
+            continue
+        with console.progress("reading", total=events) as bar:
+            progress = _stages(bar)
+            reports += verify_trace(trace, run=each, notice=notice, progress=progress, **options._asdict())
     return reports
+
+
+def _stages(bar: Bar) -> Callable[[str, int], None]:
+    """Progress through the events, once per stage of the work."""
+    stage, done = "", 0
+
+    def progress(what: str, events: int) -> None:
+        nonlocal stage, done
+        stage, done = what, events + (done if what == stage else 0)
+        bar.update(done, description=stage)
+
+    return progress
 
 
 def show(reports: list[RunReport]) -> None:

@@ -1,5 +1,5 @@
-"""The verifier on Spark: each run is gathered in one task and judged by the very function that judges a
-trace in process, so the reports are equal. Knows no protocol: import-linter keeps it so.
+"""The verifier on Spark: each run, or block of a run's columns, is judged in one task by the very function
+that judges a trace in process, so the reports are equal. Knows no protocol: import-linter keeps it so.
 
 On one machine the in-process verifier needs less CPU (docs/spark.md). This is for traces that do not fit one
 machine, for the many runs of a sweep on a cluster, and for pipelines that go on with the verdicts as a table.
@@ -7,33 +7,52 @@ machine, for the many runs of a sweep on a cluster, and for pipelines that go on
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import ArrayType, StructField, StructType
+from pyspark.sql.types import ArrayType, LongType, StringType, StructField, StructType
 
-from whence.errors import TraceError
+from whence.errors import PlatformError, TraceError
 from whence.spark.tables import (
     FINDINGS,
     MANIFESTS,
     SEGMENTS,
     VERDICTS,
     columns_of,
-    read_manifests,
-    read_segments,
     require,
 )
 from whence.trace.reader import Trace, open_trace
 from whence.trace.schema import PromisesMade
+from whence.verify.analysis import PAST_BYTES, Block
 from whence.verify.load import columns_needed
 from whence.verify.report import WITNESS_MAX, RunReport
-from whence.verify.run import promised, require_verifiable, verify_table
+from whence.verify.run import (
+    default_memory_bytes,
+    merge_blocks,
+    promised,
+    require_verifiable,
+    verify_table,
+    verify_trace,
+)
+
+BLOCK_NODES = 2_000  # a run of more nodes is split by columns: the vectors are most of its work
+EVENTS_PER_SECOND = 5_000_000  # about, to give tasks their share
+TASK_SECONDS_MAX = 2.0  # of estimated work for runs that share a task
+
+# What a task says of a job: the report of a block, or an error's kind, subject, reason and fix.
+JUDGED = StructType(
+    [
+        StructField("number", LongType()),
+        StructField("report_json", StringType()),
+        StructField("error", ArrayType(StringType())),
+    ]
+)
 
 
 def verify(
@@ -69,29 +88,108 @@ def verify_folder(
     witness_max: int | None = WITNESS_MAX,
     complete: bool | None = None,
     causal: bool | None = None,
+    blocks: int | None = None,
+    memory_bytes: int | None = None,
 ) -> list[RunReport]:
     """Verify a trace folder, or a sweep's folder: `verify_trace`'s reports, sorted by run.
 
-    `runs` limits it to those named: a sweep's folder may hold runs of other grids too.
+    `runs` limits it to those named: a sweep's folder may hold runs of other grids too. A run is one task, or
+    `blocks` tasks that judge a block of its columns each; by default as many as there are cores for a very
+    wide run, else one. Tasks read the Parquet files themselves, from storage that driver and workers share,
+    which costs half of what rows through the JVM cost. `memory_bytes` is what one task may use.
     """
     trace = folder if isinstance(folder, Trace) else open_trace(folder)
-    wanted = trace.runs if runs is None else runs
+    wanted = sorted(trace.runs if runs is None else set(runs))
     for run in wanted:
         require_verifiable(trace, run)
-    verdicts = verify(
-        read_segments(spark, trace, runs),
-        read_manifests(spark, trace, runs),
-        witness_max=witness_max,
-        complete=complete,
-        causal=causal,
-        timed=any(trace.promises(run).timely for run in wanted),
-    )
-    rows = sorted(verdicts.collect(), key=lambda row: str(row.run))
+    cores = cores_of(spark)
+    jobs = [
+        _Job(run, Block(index, count))
+        for run in wanted
+        for count in [blocks or blocks_for(trace, run, cores)]
+        for index in range(count)
+    ]
+    memory_bytes = memory_bytes or default_memory_bytes() // min(cores, max(1, len(jobs)))
+
+    def judge(job: _Job) -> RunReport:
+        (report,) = verify_trace(
+            _of_run(trace, job.run), run=job.run, witness_max=witness_max, complete=complete, causal=causal,
+            memory_bytes=memory_bytes, block=job.block,
+        )  # fmt: skip
+        return report
+
+    reports: dict[str, list[RunReport]] = {}
+    for report in _judged(spark, trace, jobs, cores, judge):
+        reports.setdefault(report.run, []).append(report)
+    return [merge_blocks(reports[run], witness_max) for run in wanted]
+
+
+class _Job(NamedTuple):
+    """A run, or a block of its columns."""
+
+    run: str
+    block: Block
+
+
+def blocks_for(trace: Trace, run: str, cores: int) -> int:
+    """As many blocks as cores where vectors are most of the work, or too large for one task; else one."""
+    events = sum(manifest.events for manifest in trace.of_run(run))
+    # A run of broadcasts has one past per broadcast with an entry per origin: about one entry per delivery.
+    wide = len(trace.nodes(run)) > BLOCK_NODES or 2 * events > PAST_BYTES
+    return cores if wide else 1
+
+
+def cores_of(spark: SparkSession) -> int:
+    """How many tasks run at a time; a Spark Connect client does not know and takes it for a few."""
+    from whence.spark.session import is_remote
+
+    return 8 if is_remote(spark) else int(spark.sparkContext.defaultParallelism)
+
+
+def _of_run(trace: Trace, run: str) -> Trace:
+    """The part of an opened and checked trace that one run needs."""
+    return Trace(trace.path.resolve(), [each for each in trace.sources if each.manifest.run == run], [])
+
+
+def _shared(seconds: list[float], target: float) -> list[list[int]]:
+    """Jobs in tasks of about `target` seconds: starting a task costs more than to judge a small run."""
+    tasks: list[list[int]] = [[]]
+    so_far = 0.0
+    for number, each in enumerate(seconds):
+        if tasks[-1] and so_far + each > target:
+            tasks.append([])
+            so_far = 0.0
+        tasks[-1].append(number)
+        so_far += each
+    return tasks
+
+
+def _judged(
+    spark: SparkSession, trace: Trace, jobs: list[_Job], cores: int, judge: Callable[[_Job], RunReport]
+) -> list[RunReport]:
+    """Run the jobs, those of about a second each together in one task; reports in the order of the jobs."""
+    seconds = [0.01 + sum(each.events for each in trace.of_run(job.run)) / EVENTS_PER_SECOND for job in jobs]
+    tasks = _shared(seconds, min(TASK_SECONDS_MAX, sum(seconds) / (4 * cores)))
+
+    def perform(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            numbers: list[Any] = batch.column(0).to_pylist()
+            for task in numbers:
+                for number in tasks[task]:
+                    row: dict[str, Any] = {"number": number, "report_json": None, "error": None}
+                    try:
+                        row["report_json"] = msgspec.json.encode(judge(jobs[number])).decode()
+                    except (TraceError, PlatformError) as error:
+                        row["error"] = [type(error).__name__, error.what, error.reason, error.fix]
+                    yield pa.RecordBatch.from_pylist([row], schema=to_arrow_schema(JUDGED))
+
+    # range: partition i holds exactly the number i. mapInArrow: Spark Connect has it too.
+    partitions = spark.range(0, len(tasks), 1, numPartitions=len(tasks))
+    rows = sorted(partitions.mapInArrow(perform, JUDGED).collect(), key=lambda row: int(row.number))
     for row in rows:
         if row.error is not None:
-            raise TraceError(
-                f"run {row.run!r} in {trace.path}", row.error, "Record it again; see docs/trace-format.md"
-            )
+            kind = PlatformError if row.error[0] == PlatformError.__name__ else TraceError
+            raise kind(f"run {jobs[row.number].run!r} in {trace.path}: {row.error[1]}", *row.error[2:])
     return [msgspec.json.decode(row.report_json, type=RunReport) for row in rows]
 
 

@@ -7,6 +7,7 @@ past of a message that the node delivered earlier.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,9 +15,11 @@ import numpy.typing as npt
 
 from whence.trace.schema import Kind
 from whence.verify import kernel
+from whence.verify.access import Access, MemoryAccess
 from whence.verify.kernel import DELIVERY, UNTIMELY, Kernels
 from whence.verify.load import Events
 from whence.verify.messages import Messages, Placed, place
+from whence.verify.report import Counts
 from whence.verify.witness import Overtaken, Search
 
 Array = npt.NDArray[Any]
@@ -25,26 +28,57 @@ COMPILED_EVENTS = 200_000  # below this, loading numba takes longer than running
 PAST_BYTES = 4 << 30  # causal pasts in memory at a time; more of them are done in blocks of columns
 
 
-class Analysis(NamedTuple):
-    """What is wrong in a run. Arrays over events are flags; docs/verification.md defines each."""
+class Listed(NamedTuple):
+    """The first findings of each kind in the order of a report, as events of the run."""
 
-    events: Events
-    placed: Placed
+    fifo: list[int]
+    duplicate: list[int]
+    late: list[tuple[int, int, int, int]]  # with the times of delivery and broadcast, and the lifetime
+    created: list[int]
+    untimely: list[int]
+    again: list[int]  # a second end that is no second delivery
+    malformed: list[tuple[int, str]]
+
+
+class Analysis(NamedTuple):
+    """What is wrong in a run; docs/verification.md defines each kind. The same by every path."""
+
+    access: Access
     search: Search
-    disordered: Array
-    overtaken: Array
-    repeat: Array
-    created: Array
-    untimely: Array
-    again: Array
-    overdue: Array
+    nodes: int
+    events: int
+    broadcasts: int
+    deliveries: int
+    expiries: int
+    counts: Counts
     missing: Array  # per node: how many wanted messages it neither delivered nor expired
     wanted: Array  # per message: every surviving node that it is for must deliver it
+    ended_at: Callable[[int], Array]  # per message: it ended at this node
+    listed: Listed
     overtakings: dict[int, Overtaken]  # the first deliveries out of order, explained
 
 
-def analyse(events: Events, witness_max: int | None, clock_slack_us: int = 0) -> Analysis:
-    """Verify one run; `witness_max` deliveries out of order (None: all) are explained."""
+class Block(NamedTuple):
+    """A share of the columns: the `number`-th of `of` equal ones, from 0."""
+
+    number: int
+    of: int
+
+    def bounds(self, columns: int) -> tuple[int, int]:
+        """The columns of this share, of so many; the first share is never empty while there are any."""
+        return -(-self.number * columns // self.of), -(-(self.number + 1) * columns // self.of)
+
+
+WHOLE = Block(0, 1)
+
+
+def analyse(
+    events: Events, witness_max: int | None, clock_slack_us: int = 0, block: Block = WHOLE
+) -> Analysis:
+    """Verify one run; `witness_max` deliveries out of order (None: all) are explained.
+
+    Causal order is judged for the columns of `block` alone; columns are independent of each other.
+    """
     kernels = choose_kernels(len(events.kind))
     placed = place(events)
     created = placed.delivers & (placed.message >= placed.messages.total)
@@ -52,22 +86,56 @@ def analyse(events: Events, witness_max: int | None, clock_slack_us: int = 0) ->
     repeat, again, ended = _mark_repeats(kernels, events, placed, wanted)
     first = placed.delivers & ~created & ~repeat
     placed.action[first] = DELIVERY
+    created &= ~repeat
     runs = _schedule(kernels, events.offsets, placed)
-    search = Search(events, placed.messages, placed.message, placed.action)
-    disordered, overtakings = _find_disordered(kernels, events, placed, runs, search, witness_max)
+    access = MemoryAccess(events, placed)
+    search = Search(access)
+    bounds = block.bounds(placed.messages.columns)
+    causal, overtakings = _find_disordered(kernels, events, placed, runs, search, witness_max, bounds)
+    overtaken = _find_overtaken(kernels, events, placed, bounds)
+    untimely = placed.action == UNTIMELY
+    overdue = _find_overdue(events, placed, first, clock_slack_us)
+    missing = np.where(survives, wanted_at(placed.messages, wanted, len(survives)) - ended, 0)
+
+    def ended_at(node: int) -> Array:
+        there = np.zeros(placed.message_limit, dtype=bool)
+        here = slice(int(events.offsets[node]), int(events.offsets[node + 1]))
+        there[placed.message[here][placed.ends[here]]] = True
+        return there[: placed.messages.total]
+
+    def some(flags: Array) -> list[int]:
+        found: list[int] = np.flatnonzero(flags)[:witness_max].tolist()
+        return found
+
     return Analysis(
-        events=events,
-        placed=placed,
+        access=access,
         search=search,
-        disordered=disordered,
-        overtaken=_find_overtaken(kernels, events, placed),
-        repeat=repeat,
-        created=created & ~repeat,
-        untimely=placed.action == UNTIMELY,
-        again=again,
-        overdue=_find_overdue(events, placed, first, clock_slack_us),
-        missing=np.where(survives, _wanted_at(placed.messages, wanted, len(survives)) - ended, 0),
+        nodes=int(events.is_node.sum()),
+        events=events.total,
+        broadcasts=int((events.kind == Kind.BROADCAST).sum()),
+        deliveries=int((events.kind == Kind.DELIVER).sum()),
+        expiries=int((events.kind == Kind.EXPIRE).sum()),
+        counts=Counts(
+            causal=causal,
+            fifo=int(overtaken.sum()),
+            duplicate=int(repeat.sum()),
+            late=len(overdue),
+            created=int(created.sum()),
+            missing=int(missing.sum()),
+            malformed=len(placed.malformed) + int(untimely.sum()) + int(again.sum()),
+        ),
+        missing=missing,
         wanted=wanted,
+        ended_at=ended_at,
+        listed=Listed(
+            fifo=some(overtaken),
+            duplicate=some(repeat),
+            late=[_timed(events, placed, event) for event in overdue[:witness_max].tolist()],
+            created=some(created),
+            untimely=some(untimely),
+            again=some(again),
+            malformed=placed.malformed[:witness_max],
+        ),
         overtakings=overtakings,
     )
 
@@ -78,27 +146,32 @@ def choose_kernels(events: int) -> Kernels:
     return (kernel.compiled() if wanted else None) or kernel.plain()
 
 
-def _wanted(events: Events, placed: Placed) -> tuple[Array, Array]:
-    """Which messages must reach every survivor, and who survives.
-
-    A survivor is a member that has not crashed for good. What one survivor broadcast or delivered must
-    reach them all.
-    """
+def survivors(events: Events) -> Array:
+    """Per name: it is a member that has not crashed for good."""
     survives = events.is_node.copy()
     turning = np.flatnonzero((events.kind == Kind.CRASH) | (events.kind == Kind.RESTART))
     for event in turning:  # in the order of each node: the last one decides
         node = int(events.node_of(event))
         survives[node] = events.kind[event] == Kind.RESTART
+    return survives
+
+
+def _wanted(events: Events, placed: Placed) -> tuple[Array, Array]:
+    """Which messages must reach every survivor, and who survives.
+
+    What one survivor broadcast or delivered must reach them all.
+    """
+    survives = survivors(events)
     wanted = survives[placed.messages.node]
-    delivered = placed.delivers
-    if not survives.all():
-        delivered = delivered & np.repeat(survives, np.diff(events.offsets))
-    reached = np.zeros(placed.message_limit, dtype=bool)
-    reached[placed.message[delivered]] = True
-    return wanted | reached[: placed.messages.total], survives
+    if not wanted.all():
+        delivered = placed.delivers & np.repeat(survives, np.diff(events.offsets))
+        reached = np.zeros(placed.message_limit, dtype=bool)
+        reached[placed.message[delivered]] = True
+        wanted |= reached[: placed.messages.total]
+    return wanted, survives
 
 
-def _wanted_at(messages: Messages, wanted: Array, nodes: int) -> Array:
+def wanted_at(messages: Messages, wanted: Array, nodes: int) -> Array:
     """How many messages must come to an end at each node: those for everybody, and those for it alone."""
     to = messages.to[wanted]
     return np.bincount(to[to >= 0], minlength=nodes) + int((to < 0).sum())
@@ -151,17 +224,18 @@ def _find_disordered(
     runs: Array,
     search: Search,
     witness_max: int | None,
-) -> tuple[Array, dict[int, Overtaken]]:
-    """Flag deliveries out of order, block by block of columns, and explain the first of each block."""
+    bounds: tuple[int, int],
+) -> tuple[int, dict[int, Overtaken]]:
+    """Count deliveries out of order in some columns, block by block, and explain the first of each block."""
     messages = placed.messages
     disordered = np.zeros(len(events.kind), dtype=bool)
     overtakings: dict[int, Overtaken] = {}
-    dtype = np.int16 if int(messages.rank.max(initial=0)) < np.iinfo(np.int16).max else np.int32
-    row_bytes = max(1, messages.total * np.dtype(dtype).itemsize)
-    width = min(max(1, PAST_BYTES // row_bytes), messages.columns)
+    dtype = rank_type(messages)
+    row_bytes = max(1, messages.total * dtype.itemsize)
+    width = max(1, min(PAST_BYTES // row_bytes, bounds[1] - bounds[0]))
     rank = messages.rank.astype(dtype)
-    for low in range(0, messages.columns, max(1, width)):
-        high = min(low + width, messages.columns)
+    for low in range(*bounds, width):
+        high = min(low + width, bounds[1])
         past = np.zeros((messages.total, high - low), dtype=dtype)
         known = np.zeros((len(events.names), high - low), dtype=dtype)
         own_past = np.zeros(len(events.names), dtype=dtype)
@@ -172,31 +246,51 @@ def _find_disordered(
         flagged = np.flatnonzero(disordered)
         column = messages.column[placed.message[flagged]]
         for event in flagged[(column >= low) & (column < high)][:witness_max].tolist():
-            node = int(events.node_of(event))
             seen = past[:, messages.column[placed.message[event]] - low]
-            overtakings[event] = search.causal(event, node, seen)
-    return disordered, overtakings
+            overtakings[event] = search.causal(event, seen)
+    return int(disordered.sum()), overtakings
 
 
-def _find_overtaken(kernels: Kernels, events: Events, placed: Placed) -> Array:
+def rank_type(messages: Messages) -> np.dtype[Any]:
+    """Vectors have 16 bits an entry while no origin has too many messages for that."""
+    small = int(messages.rank.max(initial=0)) < np.iinfo(np.int16).max
+    return np.dtype(np.int16 if small else np.int32)
+
+
+def _find_overtaken(kernels: Kernels, events: Events, placed: Placed, bounds: tuple[int, int]) -> Array:
+    """Flag deliveries after a later message of the same origin, for the origins of some columns."""
     messages = placed.messages
     overtaken = np.zeros(len(events.kind), dtype=bool)
     highest = np.zeros(messages.columns, dtype=np.int32)
     kernels.find_overtaken(
         events.offsets, placed.action, placed.message, messages.column, messages.rank, highest, overtaken
     )
+    if bounds != (0, messages.columns):
+        at = np.flatnonzero(overtaken)
+        column = messages.column[placed.message[at]]
+        overtaken[at[(column < bounds[0]) | (column >= bounds[1])]] = False
     return overtaken
 
 
 def _find_overdue(events: Events, placed: Placed, first: Array, clock_slack_us: int) -> Array:
-    """Flag first deliveries after the message's lifetime; none if the times were not loaded."""
-    overdue = np.zeros(len(events.kind), dtype=bool)
+    """The first deliveries after the message's lifetime; none if the times were not loaded."""
     if events.timing is None:
-        return overdue
+        return np.empty(0, dtype=np.int64)
     time_us, lifetime_us = events.timing
     at = np.flatnonzero(first)
     begun = placed.messages.event[placed.message[at]]
-    age_us = time_us[at] - time_us[begun]
+    return at[is_overdue(time_us[at] - time_us[begun], lifetime_us[begun], clock_slack_us)]
+
+
+def is_overdue(age_us: Array, lifetime_us: Array, clock_slack_us: int) -> Array:
+    """Which ages are beyond their lifetimes."""
     # The slack is taken off the age: a lifetime may be as long as a 64-bit integer allows.
-    overdue[at] = (lifetime_us[begun] >= 0) & (age_us - clock_slack_us > lifetime_us[begun])
-    return overdue
+    late: Array = (lifetime_us >= 0) & (age_us - clock_slack_us > lifetime_us)
+    return late
+
+
+def _timed(events: Events, placed: Placed, event: int) -> tuple[int, int, int, int]:
+    assert events.timing is not None
+    begun = placed.messages.event[placed.message[event]]
+    time_us, lifetime_us = events.timing
+    return event, int(time_us[event]), int(time_us[begun]), int(lifetime_us[begun])

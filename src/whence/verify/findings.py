@@ -9,25 +9,14 @@ from typing import Any
 import numpy as np
 
 from whence.verify.analysis import Analysis
-from whence.verify.report import KINDS, Counts, Finding
+from whence.verify.report import KINDS, Finding
 
-
-def counts(analysis: Analysis) -> Counts:
-    """Exact numbers of findings."""
-    return Counts(
-        causal=int(analysis.disordered.sum()),
-        fifo=int(analysis.overtaken.sum()),
-        duplicate=int(analysis.repeat.sum()),
-        late=int(analysis.overdue.sum()),
-        created=int(analysis.created.sum()),
-        missing=int(analysis.missing.sum()),
-        malformed=len(analysis.placed.malformed) + int(analysis.untimely.sum()) + int(analysis.again.sum()),
-    )
+UNTIMELY_DETAIL = "delivered before it was broadcast: its broadcast depends on this very delivery"
 
 
 def missing_by_node(analysis: Analysis) -> dict[str, int]:
     """Who misses how many messages."""
-    names = analysis.events.names
+    names = analysis.access.names
     return {names[node]: int(analysis.missing[node]) for node in np.flatnonzero(analysis.missing)}
 
 
@@ -45,22 +34,27 @@ def findings(analysis: Analysis, witness_max: int | None) -> list[Finding]:
     return [finding for kind in KINDS for finding in islice(spell_out[kind](analysis), witness_max)]
 
 
+def causal(analysis: Analysis, event: int) -> Finding:
+    """One delivery out of order, with its witness."""
+    found = analysis.overtakings[event]
+    return _finding(
+        analysis,
+        "causal",
+        event,
+        other_event=found.other_event,
+        chain=found.chain,
+        detail="delivered after a message that depends on it",
+    )
+
+
 def _causal(analysis: Analysis) -> Iterator[Finding]:
     for event in sorted(analysis.overtakings):
-        found = analysis.overtakings[event]
-        yield _finding(
-            analysis,
-            "causal",
-            event,
-            other_event=found.other_event,
-            chain=found.chain,
-            detail="delivered after a message that depends on it",
-        )
+        yield causal(analysis, event)
 
 
 def _fifo(analysis: Analysis) -> Iterator[Finding]:
-    for event in np.flatnonzero(analysis.overtaken).tolist():
-        found = analysis.search.fifo(event, _node_of(analysis, event))
+    for event in analysis.listed.fifo:
+        found = analysis.search.fifo(event)
         yield _finding(
             analysis,
             "fifo",
@@ -72,85 +66,80 @@ def _fifo(analysis: Analysis) -> Iterator[Finding]:
 
 
 def _duplicate(analysis: Analysis) -> Iterator[Finding]:
-    for event in np.flatnonzero(analysis.repeat).tolist():
-        seq = _seq_before(analysis, event, analysis.placed.delivers)
+    for event in analysis.listed.duplicate:
+        _, part, _ = analysis.search.look_up(event)
+        seq = _seq_before(analysis, event, part.delivers)
         yield _finding(analysis, "duplicate", event, detail=f"delivered before, at seq {seq}")
 
 
 def _late(analysis: Analysis) -> Iterator[Finding]:
-    events, placed = analysis.events, analysis.placed
-    if events.timing is None:
-        return
-    time_us, lifetime_us = events.timing
-    for event in np.flatnonzero(analysis.overdue).tolist():
-        begun = int(placed.messages.event[placed.message[event]])
-        age_us, good_us = int(time_us[event] - time_us[begun]), int(lifetime_us[begun])
+    for event, delivered_us, broadcast_us, lifetime_us in analysis.listed.late:
+        _, part, at = analysis.search.look_up(event)
+        begun = int(analysis.access.messages.event[part.message[at]])
+        age_us = delivered_us - broadcast_us
         yield _finding(
             analysis,
             "late",
             event,
             chain=[analysis.search.step(begun), analysis.search.step(event)],
-            broadcast_us=int(time_us[begun]),
-            delivered_us=int(time_us[event]),
-            detail=f"delivered {age_us} us after its broadcast, with a lifetime of {good_us} us",
+            broadcast_us=broadcast_us,
+            delivered_us=delivered_us,
+            detail=f"delivered {age_us} us after its broadcast, with a lifetime of {lifetime_us} us",
         )
 
 
 def _created(analysis: Analysis) -> Iterator[Finding]:
-    for event in np.flatnonzero(analysis.created).tolist():
+    for event in analysis.listed.created:
         yield _finding(analysis, "created", event, detail="delivered, but never broadcast by its origin")
 
 
 def _missing(analysis: Analysis) -> Iterator[Finding]:
-    events, placed, messages = analysis.events, analysis.placed, analysis.placed.messages
+    names, messages = analysis.access.names, analysis.access.messages
     for node in np.flatnonzero(analysis.missing).tolist():
-        ended = np.zeros(placed.message_limit, dtype=bool)
-        here = slice(int(events.offsets[node]), int(events.offsets[node + 1]))
-        ended[placed.message[here][placed.ends[here]]] = True
         is_for = (messages.to < 0) | (messages.to == node)
-        for which in np.flatnonzero(analysis.wanted & is_for & ~ended[: messages.total]).tolist():
-            origin = events.names[messages.node[which]]
+        for which in np.flatnonzero(analysis.wanted & is_for & ~analysis.ended_at(node)).tolist():
+            _, part, at = analysis.search.look_up(int(messages.event[which]))
             yield Finding(
                 kind="missing",
-                node=events.names[node],
-                message=f"{origin}:{messages.number[which]}",
-                detail=f"neither delivered nor expired; broadcast at seq {events.seq[messages.event[which]]}",
+                node=names[node],
+                message=f"{names[messages.node[which]]}:{messages.number[which]}",
+                detail=f"neither delivered nor expired; broadcast at seq {part.seq_at(at)}",
             )
 
 
 def _malformed(analysis: Analysis) -> Iterator[Finding]:
-    untimely = "delivered before it was broadcast: its broadcast depends on this very delivery"
-    odd = [(event, untimely) for event in np.flatnonzero(analysis.untimely).tolist()]
-    for event in np.flatnonzero(analysis.again).tolist():
-        seq = _seq_before(analysis, event, analysis.placed.ends)
-        what = "delivered" if analysis.placed.delivers[event] else "expired"
+    odd = [(event, UNTIMELY_DETAIL) for event in analysis.listed.untimely]
+    for event in analysis.listed.again:
+        _, part, at = analysis.search.look_up(event)
+        seq = _seq_before(analysis, event, part.ends)
+        what = "delivered" if part.delivers[at] else "expired"
         odd.append((event, f"{what}, although it had ended here before, at seq {seq}"))
-    for event, detail in sorted(analysis.placed.malformed + odd):
+    for event, detail in sorted(analysis.listed.malformed + odd):
         yield _finding(analysis, "malformed", event, detail=detail)
 
 
 def _seq_before(analysis: Analysis, event: int, which: Any) -> int:
     """The `seq` of the node's first event among `which` that speaks of the same message."""
-    message, start = analysis.placed.message, int(analysis.events.offsets[_node_of(analysis, event)])
-    before = which[start:event] & (message[start:event] == message[event])
-    return int(analysis.events.seq[start + int(np.argmax(before))])
-
-
-def _node_of(analysis: Analysis, event: int) -> int:
-    return int(analysis.events.node_of(event))
+    _, part, at = analysis.search.look_up(event)
+    before = which[:at] & (part.message[:at] == part.message[at])
+    return part.seq_at(int(np.argmax(before)))
 
 
 def _finding(
     analysis: Analysis, kind: str, event: int, *, detail: str, other_event: int | None = None, **more: Any
 ) -> Finding:
-    events, name_of = analysis.events, analysis.search.name_of
+    search = analysis.search
+    node, part, at = search.look_up(event)
+    other_seq = None
+    if other_event is not None:
+        other_seq = part.seq_at(other_event - part.first)
     return Finding(
         kind=kind,
-        node=events.names[_node_of(analysis, event)],
-        message=name_of(event),
-        seq=int(events.seq[event]),
-        other=None if other_event is None else name_of(other_event),
-        other_seq=None if other_event is None else int(events.seq[other_event]),
+        node=analysis.access.names[node],
+        message=search.name_of(event),
+        seq=part.seq_at(at),
+        other=None if other_event is None else search.name_of(other_event),
+        other_seq=other_seq,
         detail=detail,
         **more,
     )

@@ -199,7 +199,6 @@ def plain() -> Kernels:
 def compiled() -> Kernels | None:
     """The loops through numba, kept on disk between processes; None where numba is not installed."""
     try:
-        from numba import njit
         from numba.extending import overload
     except ImportError:
         return None
@@ -212,9 +211,17 @@ def compiled() -> Kernels | None:
         return loop
 
     overload(merge)(merge_compiled)
+    return Kernels(*map(through_numba, plain()))
+
+
+def through_numba(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A loop compiled, and kept on disk between processes where numba finds a folder for it."""
+    from numba import njit
+
     kept: Callable[..., Any] = njit(cache=True)
     fresh: Callable[..., Any] = njit()
     try:
-        return Kernels(*map(kept, plain()))
+        made: Callable[..., Any] = kept(function)
     except RuntimeError:  # numba finds no folder that it may write to: compile anew in every process
-        return Kernels(*map(fresh, plain()))
+        made = fresh(function)
+    return made

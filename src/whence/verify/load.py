@@ -46,11 +46,11 @@ class Events(NamedTuple):
     is_node: Array  # per name: it is a member, or has events
     total: int  # events of all kinds
     offsets: Array  # node i's events are offsets[i] : offsets[i + 1]
-    seq: Array
+    seq: Array  # empty where all events are kept: then an event's seq is its place at its node
     kind: Array
     origin: Array  # index into names, -1 for none
     number: Array
-    to: Array  # of a broadcast: the node that it is for, -1 for everybody; empty if all are for everybody
+    to: Array  # of a broadcast: the one node that it is for, -1 for everybody; empty where all are so
     timing: Timing | None = None  # loaded only where timeliness is judged
 
     def node_of(self, event: Any) -> Any:
@@ -58,18 +58,24 @@ class Events(NamedTuple):
         return np.searchsorted(self.offsets, event, side="right").astype(np.int32) - 1
 
 
-class _Row(NamedTuple):
+class Row(NamedTuple):
     """The kept events of one packed row."""
 
     node: int
     first_seq: int
     events: int
-    seq: Array
+    seq: Array  # empty where all events of the row are kept
     kind: Array
     origin: Array
     number: Array
     to: Array | None  # None: no message of this row has a destination
     timing: Timing | None
+
+    def seqs(self) -> Array:
+        """The `seq` of each kept event."""
+        if len(self.seq) == len(self.kind):
+            return self.seq
+        return _narrow(np.arange(self.first_seq, self.first_seq + self.events))
 
 
 class Loader:
@@ -80,19 +86,32 @@ class Loader:
         self._timed = timed
         self._ids: dict[str, int] = {}  # name -> provisional index, in order of arrival
         self._members = {self._id(name) for name in members}
-        self._rows: list[_Row] = []
+        self._rows: list[Row] = []
         self._runs: set[str] = set()
+
+    @property
+    def names(self) -> list[str]:
+        """Every name so far; a name's place is its provisional index."""
+        return list(self._ids)
 
     def _id(self, name: str) -> int:
         return self._ids.setdefault(name, len(self._ids))
 
-    def add(self, batch: pa.RecordBatch) -> None:
+    def add(self, batch: pa.RecordBatch, *, checked: bool = False) -> None:
         """Take the rows of a batch that has at least the columns needed."""
-        absent = sorted(set(self._columns) - set(batch.schema.names))
-        problem = f"column {absent[0]!r} is missing" if absent else None
-        problem = problem or batch_problem(batch.select(list(self._columns)))
-        if problem is not None:
-            raise TraceError("the rows of a run", problem, "See docs/trace-format.md")
+        self.keep(self.decode(batch, checked=checked))
+
+    def keep(self, rows: Iterable[Row]) -> None:
+        """Take rows that `decode` made."""
+        self._rows += rows
+
+    def decode(self, batch: pa.RecordBatch, *, checked: bool = False) -> list[Row]:
+        """The events of a batch, row by row, with provisional indices of names.
+
+        `checked`: the batch has been through `batch_problem` already, as those of `Trace.batches` have.
+        """
+        if not checked:
+            self._check(batch)
         runs: Any = batch.column("run").unique()
         self._runs.update(runs.to_pylist())
         names: Any = batch.column("names")
@@ -104,43 +123,59 @@ class Loader:
         at: Array = np.arange(len(kind))
         timing = _timing(batch, kind) if self._timed else None
         kept = _KEPT[kind.view(np.uint8)]
-        if not kept.all():
+        dense = bool(kept.all())
+        if not dense:
             kind, local, number, row_of, at = (each[kept] for each in (kind, local, number, row_of, at))
             timing = timing and Timing(*(each[kept] for each in timing))
-        starts = np.cumsum(sizes, dtype=np.int64) - sizes
-        seq = _narrow(at + (first_seq - starts)[row_of])
+        seq: Array = np.empty(0, dtype=np.int32)
+        if not dense:
+            starts = np.cumsum(sizes, dtype=np.int64) - sizes
+            seq = _narrow(at + (first_seq - starts)[row_of])
         name_sizes = lengths_of(names)
         name_starts = (np.cumsum(name_sizes) - name_sizes).astype(np.int32)
         table = np.append(self._ids_of(names.flatten()), np.int32(-1))  # the last entry answers index -1
-        origin = table[np.where(local < 0, len(table) - 1, local + name_starts[row_of])]
+        index = name_starts[row_of]
+        index += local
+        if len(local) and local.min() < 0:
+            index[local < 0] = len(table) - 1
+        origin = table[index]
         number = _narrow(number)
-        to = self._destinations(batch, kind, at, table, name_starts[row_of])
+        to = self._destinations(batch, kind, at, table, name_starts, row_of)
         bounds = np.searchsorted(row_of, np.arange(batch.num_rows + 1))
         nodes: list[Any] = batch.column("node").to_pylist()
         keys = zip(nodes, first_seq.tolist(), sizes.tolist(), strict=True)
+        rows: list[Row] = []
         for index, (node, first, events) in enumerate(keys):
             part = slice(bounds[index], bounds[index + 1])
-            row = _Row(
+            row = Row(
                 self._id(node), first, events, seq[part], kind[part], origin[part], number[part],
                 None if to is None else to[part],
                 timing and Timing(*(each[part] for each in timing)),
             )  # fmt: skip
-            self._rows.append(row)
+            rows.append(row)
+        return rows
+
+    def _check(self, batch: pa.RecordBatch) -> None:
+        absent = sorted(set(self._columns) - set(batch.schema.names))
+        problem = f"column {absent[0]!r} is missing" if absent else None
+        problem = problem or batch_problem(batch.select(list(self._columns)))
+        if problem is not None:
+            raise TraceError("the rows of a run", problem, "See docs/trace-format.md")
 
     @staticmethod
     def _destinations(
-        batch: pa.RecordBatch, kind: Array, at: Array, table: Array, starts: Array
+        batch: pa.RecordBatch, kind: Array, at: Array, table: Array, starts: Array, row_of: Array
     ) -> Array | None:
         """The destination of each kept event that begins a point-to-point message; None if there is none."""
         peers: Any = batch.column("peer")
         begins = np.flatnonzero(kind == Kind.BROADCAST)
         peer = numbers_of(peers.flatten())[at[begins]]
-        if not (peer >= 0).any():  # the usual case: all messages are for everybody
+        addressed = peer >= 0
+        if not addressed.any():
             return None
-        to = np.full(len(kind), len(table) - 1, dtype=np.int64)
-        to[begins] = np.where(peer >= 0, peer + starts[begins], len(table) - 1)
-        found: Array = table[to]
-        return found
+        to = np.full(len(kind), -1, dtype=np.int32)
+        to[begins[addressed]] = table[peer[addressed] + starts[row_of[begins[addressed]]]]
+        return to
 
     def _ids_of(self, names: pa.Array[Any]) -> Array:
         """Provisional indices of many names: one dictionary look-up per distinct name."""
@@ -157,10 +192,7 @@ class Loader:
             raise TraceError(
                 "the rows to verify", f"they are of several runs ({found})", "Verify one run at a time"
             )
-        names = sorted(self._ids)
-        rank = np.empty(len(names) + 1, dtype=np.int32)
-        rank[[self._ids[name] for name in names]] = np.arange(len(names), dtype=np.int32)
-        rank[-1] = -1
+        names, rank = sorted(self._ids), self.ranks()
         rows = sorted(self._rows, key=lambda row: (rank[row.node], row.first_seq))
         self._check_dense(rows)
         is_node = np.zeros(len(names), dtype=bool)
@@ -168,14 +200,14 @@ class Loader:
         is_node[[rank[member] for member in self._members]] = True
         for row in rows:
             is_node[rank[row.node]] = True
-            kept[rank[row.node]] += len(row.seq)
+            kept[rank[row.node]] += len(row.kind)
         return Events(
             run=next(iter(self._runs), None),
             names=names,
             is_node=is_node,
             total=sum(row.events for row in rows),
             offsets=np.concatenate([[0], np.cumsum(kept)]),
-            seq=_joined([row.seq for row in rows]),
+            seq=_joined_seq(rows),
             kind=_joined([row.kind for row in rows]),
             origin=_translated([row.origin for row in rows], rank),
             number=_joined([row.number for row in rows]),
@@ -183,7 +215,15 @@ class Loader:
             to=_translated(_filled(rows), rank),
         )
 
-    def _check_dense(self, rows: list[_Row]) -> None:
+    def ranks(self) -> Array:
+        """The place among the sorted names of each provisional index; -1 for -1."""
+        names = sorted(self._ids)
+        rank = np.empty(len(names) + 1, dtype=np.int32)
+        rank[[self._ids[name] for name in names]] = np.arange(len(names), dtype=np.int32)
+        rank[-1] = -1
+        return rank
+
+    def _check_dense(self, rows: list[Row]) -> None:
         names = list(self._ids)
         node, expected = -1, 0
         for row in rows:
@@ -222,7 +262,7 @@ def _lifetime_us(text: str | None) -> int:
     return int(text)
 
 
-def _joined_timing(rows: list[_Row]) -> Timing:
+def _joined_timing(rows: list[Row]) -> Timing:
     timings = [row.timing for row in rows if row.timing is not None]
     return Timing(
         time_us=_joined([each.time_us for each in timings]),
@@ -230,11 +270,18 @@ def _joined_timing(rows: list[_Row]) -> Timing:
     )
 
 
-def _filled(rows: list[_Row]) -> list[Array]:
+def _joined_seq(rows: list[Row]) -> Array:
+    """The `seq` of all events; empty where none was left out."""
+    if all(len(row.kind) == row.events for row in rows):
+        return np.empty(0, dtype=np.int32)
+    return _joined([row.seqs() for row in rows])
+
+
+def _filled(rows: list[Row]) -> list[Array]:
     """The destinations of all rows, -1 where a row has none; nothing at all where no row has any."""
     if all(row.to is None for row in rows):
         return []
-    return [np.full(len(row.seq), -1, dtype=np.int32) if row.to is None else row.to for row in rows]
+    return [np.full(len(row.kind), -1, dtype=np.int32) if row.to is None else row.to for row in rows]
 
 
 def _joined(parts: list[Array]) -> Array:

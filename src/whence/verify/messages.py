@@ -7,7 +7,9 @@ that it stays exact when numbers have holes (which it reports).
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from functools import cached_property
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -44,6 +46,14 @@ class Messages(NamedTuple):
         return int(self.column[-1]) + 1 if len(self.column) else 0
 
 
+class Ends(NamedTuple):
+    """Deliveries and expiries with their messages."""
+
+    message_limit: int  # above every message's index; from messages.total on: delivered, but never broadcast
+    delivers: Array  # per event: a delivery that names a message
+    ends: Array  # per event: such a delivery, or an expiry of a message that was broadcast
+
+
 class Placed(NamedTuple):
     """Every event with its message."""
 
@@ -51,36 +61,57 @@ class Placed(NamedTuple):
     message: Array  # per event; -1 for none; from messages.total on: delivered, but never broadcast
     message_limit: int  # above every value in `message`
     action: Array  # BROADCAST, where a message begins; the rest is for the caller to fill in
-    delivers: Array  # per event: a delivery that names a message
-    ends: Array  # per event: such a delivery, or an expiry of a message that was broadcast
+    delivers: Array  # see `Ends`
+    ends: Array
     malformed: list[tuple[int, str]]  # (event, what is wrong with it), by event
 
 
 def place(events: Events) -> Placed:
     """Build the table of messages and look up every event's message."""
     malformed: list[tuple[int, str]] = []
-    messages = _broadcasts(events, malformed)
+    messages = find_broadcasts(events, malformed)
     total = len(events.kind)
     action = np.zeros(total, dtype=np.int8)
     action[messages.event] = BROADCAST
     message = np.full(total, -1, dtype=np.int32)
     message[messages.event] = np.arange(messages.total, dtype=np.int32)
+    found = place_ends(NumberIndex(messages), events, events.node_of, message, malformed)
+    malformed.sort()
+    return Placed(messages, message, found.message_limit, action, found.delivers, found.ends, malformed)
+
+
+class Columns(Protocol):
+    """What is needed of events to place them: those of a run, or of a part of it."""
+
+    @property
+    def kind(self) -> Array: ...
+    @property
+    def origin(self) -> Array: ...
+    @property
+    def number(self) -> Array: ...
+
+
+def place_ends(
+    index: NumberIndex,
+    events: Columns,
+    node_of: Callable[[Array], Array],
+    message: Array,
+    malformed: list[tuple[int, str]],
+) -> Ends:
+    """Fill in the `message` of every delivery and expiry; what makes no sense goes to `malformed`."""
+    messages = index.messages
     delivers = events.kind == Kind.DELIVER
     ends = delivers | (events.kind == Kind.EXPIRE)
     unsure = _guess(messages, events, ends, message)
     limit = messages.total
     if len(unsure):
-        limit = _look_closer(messages, events, unsure, delivers, ends, message, malformed)
-    if events.timing is not None:
-        unreadable = messages.event[events.timing.lifetime_us[messages.event] == UNREADABLE]
-        malformed += [(int(event), "its lifetime is no number of microseconds") for event in unreadable]
-    if len(events.to):
-        _set_aside_misplaced(messages, events, message, delivers, ends, malformed)
-    malformed.sort()
-    return Placed(messages, message, limit, action, delivers, ends, malformed)
+        limit = _look_closer(index, events, unsure, delivers, ends, message, malformed)
+    if index.addressed:
+        _set_aside_misplaced(messages, node_of, message, delivers, ends, malformed)
+    return Ends(limit, delivers, ends)
 
 
-def _broadcasts(events: Events, malformed: list[tuple[int, str]]) -> Messages:
+def find_broadcasts(events: Events, malformed: list[tuple[int, str]]) -> Messages:
     """The table of messages; what is wrong with BROADCAST rows goes to `malformed`."""
     at = np.flatnonzero(events.kind == Kind.BROADCAST)
     node = events.node_of(at)
@@ -102,6 +133,12 @@ def _broadcasts(events: Events, malformed: list[tuple[int, str]]) -> Messages:
         if number[event] < expected[event] or not is_restarted:
             why = f"this node's next broadcast should have number {expected[event]}"
             malformed.append((int(at[event]), why))
+    to = events.to[at] if len(events.to) else np.full(len(at), -1, dtype=np.int32)
+    for which in np.flatnonzero((to >= 0) & ~events.is_node[to]):
+        malformed.append((int(at[which]), "it is sent to a node that is not there"))
+    if events.timing is not None:
+        unreadable = at[events.timing.lifetime_us[at] == UNREADABLE]
+        malformed += [(int(event), "its lifetime is no number of microseconds") for event in unreadable]
     broadcasting = np.diff(starts) > 0
     column_of_node = np.where(broadcasting, np.cumsum(broadcasting) - 1, -1).astype(np.int32)
     return Messages(
@@ -112,11 +149,11 @@ def _broadcasts(events: Events, malformed: list[tuple[int, str]]) -> Messages:
         starts=starts,
         column=column_of_node[node],
         column_of_node=column_of_node,
-        to=events.to[at] if len(events.to) else np.full(len(at), -1, dtype=np.int32),
+        to=to,
     )
 
 
-def _guess(messages: Messages, events: Events, ends: Array, message: Array) -> Array:
+def _guess(messages: Messages, events: Columns, ends: Array, message: Array) -> Array:
     """Fill in the message of deliveries and expiries where numbers are dense; returns the events left over.
 
     In chunks that stay in the processor's cache: temporary arrays over all events would cost more than the
@@ -139,15 +176,16 @@ def _guess(messages: Messages, events: Events, ends: Array, message: Array) -> A
 
 
 def _look_closer(
-    messages: Messages, events: Events, at: Array, delivers: Array, ends: Array, message: Array,
+    index: NumberIndex, events: Columns, at: Array, delivers: Array, ends: Array, message: Array,
     malformed: list[tuple[int, str]],
 ) -> int:  # fmt: skip
     """Place the events `at`, whose number was no help; returns the limit of message indices."""
+    messages = index.messages
     nameless = events.origin[at] < 0
     malformed += [(int(event), "it names no message") for event in at[nameless]]
     delivers[at[nameless]] = ends[at[nameless]] = False
     at = at[~nameless]
-    found = _search(messages, events.origin[at], events.number[at])
+    found = index.search(events.origin[at], events.number[at])
     expired = at[(found < 0) & ~delivers[at]]
     malformed += [(int(event), "it expires a message that was never broadcast") for event in expired]
     ends[expired] = False
@@ -160,15 +198,13 @@ def _look_closer(
 
 
 def _set_aside_misplaced(
-    messages: Messages, events: Events, message: Array, delivers: Array, ends: Array,
+    messages: Messages, node_of: Callable[[Array], Array], message: Array, delivers: Array, ends: Array,
     malformed: list[tuple[int, str]],
 ) -> None:  # fmt: skip
     """A message with a destination ends there and nowhere else; what it does elsewhere counts for nothing."""
-    for which in np.flatnonzero((messages.to >= 0) & ~events.is_node[messages.to]):
-        malformed.append((int(messages.event[which]), "it is sent to a node that is not there"))
     at = np.flatnonzero(ends & (message >= 0) & (message < messages.total))
     to = messages.to[message[at]]
-    wrong = at[(to >= 0) & (to != events.node_of(at))]
+    wrong = at[(to >= 0) & (to != node_of(at))]
     malformed += [(int(event), "it ends at a node that it was not sent to") for event in wrong]
     delivers[wrong] = ends[wrong] = False
 
@@ -184,15 +220,28 @@ def _repeated(node: Array, number: Array) -> Array:
     return again
 
 
-def _search(messages: Messages, origin: Array, number: Array) -> Array:
-    """The index of each (origin, number) among the messages, by binary search; -1 where there is none."""
-    if messages.total == 0:
-        return np.full(len(origin), -1, dtype=np.int32)
-    distinct = np.unique(messages.number)
-    keys = messages.node.astype(np.int64) * len(distinct) + np.searchsorted(distinct, messages.number)
-    order = np.argsort(keys, kind="stable")
-    place_of_number = np.minimum(np.searchsorted(distinct, number), len(distinct) - 1)
-    wanted = origin.astype(np.int64) * len(distinct) + place_of_number
-    at = order[np.minimum(np.searchsorted(keys, wanted, sorter=order), len(keys) - 1)]
-    hit = (keys[at] == wanted) & (distinct[place_of_number] == number)
-    return np.where(hit, at, -1).astype(np.int32)
+class NumberIndex:
+    """Finds messages by (origin, number) where numbers are not dense; sorted when it is first needed."""
+
+    def __init__(self, messages: Messages) -> None:
+        self.messages = messages
+        self.addressed = bool((messages.to >= 0).any())  # some messages are for one node only
+
+    @cached_property
+    def _sorted(self) -> tuple[Array, Array, Array]:
+        messages = self.messages
+        distinct = np.unique(messages.number)
+        keys = messages.node.astype(np.int64) * len(distinct) + np.searchsorted(distinct, messages.number)
+        order = np.argsort(keys, kind="stable")
+        return distinct, keys[order], order
+
+    def search(self, origin: Array, number: Array) -> Array:
+        """The index of each (origin, number) among the messages; -1 where there is none."""
+        if self.messages.total == 0:
+            return np.full(len(origin), -1, dtype=np.int32)
+        distinct, keys, order = self._sorted
+        place_of_number = np.minimum(np.searchsorted(distinct, number), len(distinct) - 1)
+        wanted = origin.astype(np.int64) * len(distinct) + place_of_number
+        at = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
+        hit = (keys[at] == wanted) & (distinct[place_of_number] == number)
+        return np.where(hit, order[at], -1).astype(np.int32)

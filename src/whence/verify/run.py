@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import os
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,12 +13,18 @@ from whence.errors import TraceError
 from whence.trace.memory import MemoryTrace
 from whence.trace.reader import Event, Trace, open_trace
 from whence.trace.schema import Level, PromisesMade
-from whence.verify.report import WITNESS_MAX, RunReport, demanded_kinds
+from whence.verify.report import KINDS, WITNESS_MAX, Finding, RunReport, demanded_kinds
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from whence.verify.analysis import Analysis, Block
+    from whence.verify.bounded import Progress
     from whence.verify.load import Events
+
+# Memory per event when a run is judged all at once, pasts of messages apart; with times and without.
+EVENT_BYTES = 45
+TIMED_EVENT_BYTES = 61
 
 
 def verify_trace(
@@ -27,16 +34,22 @@ def verify_trace(
     witness_max: int | None = WITNESS_MAX,
     complete: bool | None = None,
     causal: bool | None = None,
+    memory_bytes: int | None = None,
+    block: Block | None = None,
+    progress: Progress | None = None,
+    notice: Callable[[str], None] | None = None,
 ) -> list[RunReport]:
     """Verify every run of a trace (or one), in this process.
 
-    `complete` overrides the promise that every survivor delivers every message, `causal` that of order.
+    `complete` overrides the promise that every survivor delivers every message, `causal` that of order. A
+    run that would take more than `memory_bytes` (by default half of the machine's memory) is judged in parts,
+    with the same report; `notice` is told so. `block` judges the order of some columns (see `merge_blocks`).
     """
     from whence.verify.analysis import COMPILED_EVENTS
     from whence.verify.kernel import compiled
-    from whence.verify.load import Loader, columns_needed
 
     opened = trace if isinstance(trace, Trace) else open_trace(trace)
+    memory_bytes = default_memory_bytes() if memory_bytes is None else memory_bytes
     if opened.event_count >= COMPILED_EVENTS:
         compiled()  # many small runs are worth it together
     reports = []
@@ -44,11 +57,94 @@ def verify_trace(
         manifest = opened.of_run(each)[0]
         require_verifiable(opened, each)
         promises = promised(manifest.promises, complete, causal)
-        loader = Loader(opened.nodes(each), timed=promises.timely)
-        for batch in opened.batches(columns_needed(promises.timely), run=each):
-            loader.add(batch)
-        reports.append(_report(loader.finish(), each, manifest.protocol, promises, witness_max))
+        needed = needed_bytes(opened, each, promises)
+        if needed <= memory_bytes:
+            analysis = _in_memory(opened, each, promises, witness_max, block, progress)
+        else:
+            if notice is not None:
+                notice(
+                    f"run {each!r}: judged in parts: all at once it takes about {needed >> 20} MB, and "
+                    f"{memory_bytes >> 20} MB are allowed (--memory)"
+                )
+            analysis = _in_parts(opened, each, promises, witness_max, block, memory_bytes, progress)
+        reports.append(report_on(analysis, each, manifest.protocol, promises, witness_max))
     return reports
+
+
+def default_memory_bytes() -> int:
+    """Half of this machine's memory."""
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
+
+
+def needed_bytes(trace: Trace, run: str, promises: PromisesMade) -> int:
+    """About how much memory judging a run all at once takes, without the pasts of its messages."""
+    events = sum(manifest.events for manifest in trace.of_run(run))
+    return events * (TIMED_EVENT_BYTES if promises.timely else EVENT_BYTES)
+
+
+def _in_memory(
+    trace: Trace,
+    run: str,
+    promises: PromisesMade,
+    witness_max: int | None,
+    block: Block | None,
+    progress: Progress | None,
+) -> Analysis:
+    from whence.trace.columns import numbers_of
+    from whence.verify.analysis import WHOLE, analyse
+    from whence.verify.load import Loader, columns_needed
+
+    loader = Loader(trace.nodes(run), timed=promises.timely)
+    for batch in trace.batches(columns_needed(promises.timely), run=run):
+        loader.add(batch, checked=True)
+        if progress is not None:
+            progress("reading", int(numbers_of(batch.column("events")).sum()))
+    return analyse(loader.finish(), witness_max, promises.clock_slack_us, block or WHOLE)
+
+
+def _in_parts(
+    trace: Trace,
+    run: str,
+    promises: PromisesMade,
+    witness_max: int | None,
+    block: Block | None,
+    memory_bytes: int,
+    progress: Progress | None,
+) -> Analysis:
+    from whence.verify.analysis import WHOLE
+    from whence.verify.bounded import Bounded, Budget
+    from whence.verify.segments import TraceGroups
+
+    bounded = Bounded(
+        TraceGroups(trace, run, promises.timely),
+        trace.nodes(run),
+        timed=promises.timely,
+        witness_max=witness_max,
+        budget=Budget.of(memory_bytes),
+        clock_slack_us=promises.clock_slack_us,
+        block=block or WHOLE,
+        progress=progress,
+    )
+    return bounded.analyse()
+
+
+def merge_blocks(reports: Sequence[RunReport], witness_max: int | None) -> RunReport:
+    """One report from those on all blocks of a run's columns: they differ in what is judged by column."""
+    first = reports[0]
+    findings: list[Finding] = []
+    for kind in KINDS:
+        found = [each for each in first.findings if each.kind == kind]
+        if kind in ("causal", "fifo"):
+            found = [each for report in reports for each in report.findings if each.kind == kind]
+            found.sort(key=lambda each: (each.node, each.seq))
+        findings += found[:witness_max]
+    counts = msgspec.structs.replace(
+        first.counts,
+        causal=sum(report.counts.causal for report in reports),
+        fifo=sum(report.counts.fifo for report in reports),
+    )
+    ok = not any(getattr(counts, kind) for kind in demanded_kinds(first.promises))
+    return msgspec.structs.replace(first, ok=ok, counts=counts, findings=findings)
 
 
 def verify_table(
@@ -111,22 +207,29 @@ def require_verifiable(trace: Trace, run: str) -> None:
 def _report(
     events: Events, run: str | None, protocol: str, promises: PromisesMade, witness_max: int | None
 ) -> RunReport:
-    from whence.trace.schema import Kind
-    from whence.verify import findings
     from whence.verify.analysis import analyse
 
     analysis = analyse(events, witness_max, promises.clock_slack_us)
-    counts = findings.counts(analysis)
+    return report_on(analysis, run if run is not None else events.run or "", protocol, promises, witness_max)
+
+
+def report_on(
+    analysis: Analysis, run: str, protocol: str, promises: PromisesMade, witness_max: int | None
+) -> RunReport:
+    """Spell an analysis out."""
+    from whence.verify import findings
+
+    counts = analysis.counts
     return RunReport(
-        run=run if run is not None else events.run or "",
+        run=run,
         protocol=protocol,
         ok=not any(getattr(counts, kind) for kind in demanded_kinds(promises)),
         promises=promises,
-        nodes=int(events.is_node.sum()),
-        events=events.total,
-        broadcasts=int((events.kind == Kind.BROADCAST).sum()),
-        deliveries=int((events.kind == Kind.DELIVER).sum()),
-        expiries=int((events.kind == Kind.EXPIRE).sum()),
+        nodes=analysis.nodes,
+        events=analysis.events,
+        broadcasts=analysis.broadcasts,
+        deliveries=analysis.deliveries,
+        expiries=analysis.expiries,
         counts=counts,
         missing_by_node=findings.missing_by_node(analysis),
         findings=findings.findings(analysis, witness_max),

@@ -13,9 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from whence.errors import InvariantError
+from whence.verify.access import Access, Part, node_of
 from whence.verify.kernel import BROADCAST, DELIVERY
-from whence.verify.load import Events
-from whence.verify.messages import Messages
 from whence.verify.report import Step
 
 Array = npt.NDArray[Any]
@@ -31,47 +30,50 @@ class Overtaken(NamedTuple):
 class Search:
     """Looks for witnesses in one run."""
 
-    def __init__(self, events: Events, messages: Messages, message: Array, action: Array) -> None:
-        self._events = events
-        self._messages = messages
-        self._message = message
-        self._action = action
+    def __init__(self, access: Access) -> None:
+        self._access = access
+        self._messages = access.messages
+
+    def look_up(self, event: int) -> tuple[int, Part, int]:
+        """An event's node, the events up to it there, and its place among them."""
+        node = node_of(self._access.offsets, event)
+        part = self._access.part(node, event + 1)
+        return node, part, event - part.first
 
     def name_of(self, event: int) -> str:
         """The id of an event's message."""
-        origin = self._events.origin[event]
-        return f"{self._events.names[origin] if origin >= 0 else '?'}:{self._events.number[event]}"
+        _, part, at = self.look_up(event)
+        origin = part.origin[at]
+        return f"{self._access.names[origin] if origin >= 0 else '?'}:{part.number[at]}"
 
-    def causal(self, event: int, node: int, seen: Array) -> Overtaken:
-        """Explain the late delivery `event` at `node`.
+    def causal(self, event: int, seen: Array) -> Overtaken:
+        """Explain the late delivery `event`.
 
         `seen[m]` is the number of messages of the late message's origin in the past of message m.
         """
-        late = int(self._message[event])
+        late, delivered, which = self._deliveries_before(event)
         rank = self._messages.rank[late]
-        delivered = self._deliveries_before(node, event)
-        other_event = int(delivered[np.argmax(seen[self._message[delivered]] >= rank)])
-        return Overtaken(other_event, self._chain(late, int(self._message[other_event]), seen >= rank))
+        first = int(np.argmax(seen[which] >= rank))
+        return Overtaken(int(delivered[first]), self._chain(late, int(which[first]), seen >= rank))
 
-    def fifo(self, event: int, node: int) -> Overtaken:
+    def fifo(self, event: int) -> Overtaken:
         """Explain a delivery that comes after a later message of the same origin."""
-        late = int(self._message[event])
-        delivered = self._deliveries_before(node, event)
-        which = self._message[delivered]
+        late, delivered, which = self._deliveries_before(event)
         messages = self._messages
         later = (messages.node[which] == messages.node[late]) & (messages.rank[which] > messages.rank[late])
-        other_event = int(delivered[np.argmax(later)])
-        other = int(self._message[other_event])
-        return Overtaken(other_event, [self.step(int(messages.event[each])) for each in (late, other)])
+        first = int(np.argmax(later))
+        chain = [self.step(int(messages.event[each])) for each in (late, int(which[first]))]
+        return Overtaken(int(delivered[first]), chain)
 
-    def _deliveries_before(self, node: int, event: int) -> Array:
-        start = int(self._events.offsets[node])
-        found: Array = start + np.flatnonzero(self._action[start:event] == DELIVERY)
-        return found
+    def _deliveries_before(self, event: int) -> tuple[int, Array, Array]:
+        """An event's message; the node's first deliveries before it, and their messages."""
+        _, part, end = self.look_up(event)
+        at = np.flatnonzero(part.action[:end] == DELIVERY)
+        return int(part.message[end]), part.first + at, part.message[at]
 
     def _chain(self, target: int, last: int, depends: Array) -> list[Step]:
         """The events on a shortest path from message `target` to `last`; `depends[m]`: target precedes m."""
-        messages, offsets = self._messages, self._events.offsets
+        messages, offsets = self._messages, self._access.offsets
         followed_by: dict[
             int, tuple[int, int]
         ] = {}  # message -> event at the next one's origin, next message
@@ -83,9 +85,10 @@ class Search:
                 node, end = int(messages.node[current]), int(messages.event[current])
                 start = explored.get(node, int(offsets[node]))
                 explored[node] = max(start, end)
-                actions = self._action[start : max(start, end)]
+                part = self._access.part(node, max(start, end))
+                actions = part.action[start - part.first : max(start, end) - part.first]
                 at = start + np.flatnonzero((actions == BROADCAST) | (actions == DELIVERY))
-                which = self._message[at]
+                which = part.message[at - part.first]
                 direct = np.flatnonzero(which == target)
                 if len(direct):
                     followed_by[target] = (int(at[direct[0]]), current)
@@ -106,22 +109,20 @@ class Search:
         steps = [self.step(int(self._messages.event[message]))]
         while message in followed_by:
             event, message = followed_by[message]
-            if self._action[event] == DELIVERY:
+            _, part, at = self.look_up(event)
+            if part.action[at] == DELIVERY:
                 steps.append(self.step(event))
             steps.append(self.step(int(self._messages.event[message])))
         return steps
 
     def step(self, event: int) -> Step:
         """An event as a step of a chain."""
-        node = int(self._events.node_of(event))
+        node, part, at = self.look_up(event)
         verb = "deliver"
-        if self._action[event] == BROADCAST:
-            verb = "broadcast" if self._messages.to[self._message[event]] < 0 else "send"
+        if part.action[at] == BROADCAST:
+            verb = "broadcast" if self._messages.to[part.message[at]] < 0 else "send"
         return Step(
-            event=verb,
-            message=self.name_of(event),
-            node=self._events.names[node],
-            seq=int(self._events.seq[event]),
+            event=verb, message=self.name_of(event), node=self._access.names[node], seq=part.seq_at(at)
         )
 
 

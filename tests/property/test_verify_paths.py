@@ -1,0 +1,99 @@
+"""One answer by every path: plain, compiled, blocks of columns, bounded memory; on random damaged traces."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Iterator
+
+import pyarrow as pa
+import pytest
+
+from support import traces, unicast_traces
+from support.paths import bounded, in_blocks, shuffled_table, tiny_budget
+from whence.errors import PlatformError
+from whence.trace.schema import PromisesMade
+from whence.verify import analysis, kernel, window_kernel
+from whence.verify import bounded as bounded_module
+from whence.verify.run import verify_table
+from whence.verify.segments import TableGroups
+
+ALWAYS = 150  # of each kind
+SLOW = 5_000
+
+
+def cases(rng: random.Random, count: int) -> Iterator[tuple[pa.Table, PromisesMade, list[str]]]:
+    """Broadcast and point-to-point runs in turn, cut at random."""
+    for _ in range(count):
+        run, members = traces.random_run(rng)
+        timing = traces.random_timing(run, rng)
+        promises = PromisesMade(complete=True, timely=rng.random() < 0.7, clock_slack_us=rng.choice([0, 30]))
+        memory = traces.record(run, timing)
+        yield memory.table("r", segment_events=rng.randint(1, 6)), promises, members
+        run, members, to = unicast_traces.random_unicast_run(rng)
+        memory = unicast_traces.record(run, to)
+        yield memory.table("r", segment_events=rng.randint(1, 6)), PromisesMade(complete=True), members
+
+
+def check(count: int, seed: int) -> None:
+    rng = random.Random(seed)
+    seen: Counter[str] = Counter()
+    for table, promises, members in cases(rng, count):
+        for witness_max in (None, rng.choice([0, 1, 2])):
+            expected = verify_table(table, promises, members, witness_max, run="r")
+            rows = table if rng.random() < 0.5 else shuffled_table(table, rng)
+            assert bounded(rows, promises, members, tiny_budget(rng), witness_max) == expected
+            budget = rng.choice([None, tiny_budget(rng)])
+            assert in_blocks(rows, promises, members, rng.randint(2, 4), witness_max, budget) == expected
+            seen.update(each.kind for each in expected.findings)
+    assert set(seen) == {"causal", "fifo", "duplicate", "late", "created", "missing", "malformed"}
+
+
+def test_blocks_and_bounded_memory_give_the_same_report() -> None:
+    check(ALWAYS, 5)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_blocks_and_bounded_memory_give_the_same_report_on_10000_traces() -> None:
+    check(SLOW, 6)
+
+
+def test_the_compiled_loops_of_the_bounded_path_give_the_same_report(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("numba")
+    rng = random.Random(8)
+    monkeypatch.setattr(analysis, "choose_kernels", lambda events: kernel.plain())
+    monkeypatch.setattr(bounded_module, "COMPILED_EVENTS", 0)
+    assert window_kernel.compiled() is not None
+    for table, promises, members in cases(rng, 100):
+        expected = verify_table(table, promises, members, None, run="r")
+        assert bounded(table, promises, members, tiny_budget(rng)) == expected
+
+
+def test_rows_are_used_again_and_too_few_of_them_cost_passes_not_answers() -> None:
+    """A long run of which little is in flight needs few rows."""
+    run = traces.parse(
+        a=" ".join(f"b:a{n} d:a{n} d:b{n}" for n in range(1, 101)),
+        b=" ".join(f"d:a{n} b:b{n} d:b{n}" for n in range(1, 101)),
+    )
+    table, promises = traces.record(run).table("r", segment_events=10), PromisesMade(complete=True)
+    budget = bounded_module.Budget(1 << 20, 8 * 2 * 2, 10, window_events=4)
+    judge = bounded_module.Bounded(
+        TableGroups(table, 2), ["a", "b"], timed=False, witness_max=None, budget=budget
+    )
+    found = judge.analyse()
+    assert found.counts == verify_table(table, promises, ["a", "b"], None, run="r").counts
+    assert judge.rows_held <= 16  # of 200 messages
+
+
+def test_too_little_memory_names_the_setting() -> None:
+    run = traces.parse(
+        a=" ".join(f"b:a{n}" for n in range(1, 101)), b=" ".join(f"d:a{n}" for n in range(1, 101))
+    )
+    table = traces.record(run).table("r", segment_events=100)
+    for budget in (
+        bounded_module.Budget(1000, 100, 10),
+        bounded_module.Budget(1 << 20, 20, 1000, window_events=100),
+    ):
+        with pytest.raises(PlatformError, match="--memory"):
+            bounded(table, PromisesMade(complete=True), ["a", "b"], budget)
