@@ -42,6 +42,8 @@ class Net:
         self.delivered: dict[NodeId, list[MessageId]] = {me: [] for me in self.names}
         self.expired: list[tuple[NodeId, MessageId]] = []
         self.late = 0
+        self.came: set[tuple[NodeId, MessageId]] = set()
+        self.unsaid: list[tuple[NodeId, MessageId]] = []  # came first when it was late, and was no outcome
         self.discards: list[Discard] = []
         self.trace = MemoryTrace()
         pairs = [(a, b) for a in self.names for b in self.names if a < b] if links is None else links
@@ -82,8 +84,15 @@ class Net:
 
     def arrive(self, at: int, *, keep: bool = False) -> None:
         sender, to, packet, life = self.flying[at] if keep else self.flying.pop(at)
-        if self.linked.get(frozenset((sender, to))) == life:  # else the link was cut meanwhile
-            self.carry_out(to, self.cores[to].receive(sender, packet, self.clock(to)))
+        if self.linked.get(frozenset((sender, to))) != life:  # the link was cut meanwhile
+            return
+        self.carry_out(to, self.cores[to].receive(sender, packet, self.clock(to)))
+        id_ = self.cores[to].message_of(packet)
+        if id_ is not None and id_.origin != to and (to, id_) not in self.came:
+            self.came.add((to, id_))
+            late_us = self.clock(to) - self.deadlines.get(id_, self.clock(to))
+            if 0 < late_us <= self.params.get("late_us", 0) and (to, id_) not in self.expired:
+                self.unsaid.append((to, id_))
 
     def move(self, id_: MessageId, to: NodeId, *, sender: NodeId | None = None, keep: bool = False) -> None:
         """The first flying copy of a message for that node arrives."""
@@ -164,6 +173,8 @@ def random_run(
     if protocol == "oppnet":
         given |= {"seed": seed, "setup_max_us": 4, "gap_us": draw.choice([1, 3])}
         given.setdefault("capacity", draw.choice([0, 3, 6]))
+    else:
+        given.setdefault("late_us", (0, 20, 10_000)[seed % 3])
     pairs = [(a, b) for a in names for b in names if a < b]
     links = [pair for pair in pairs if draw.random() < 0.7] if protocol == "oppnet" else None
     net = Net(protocol, offsets_us, links, **given)
