@@ -29,8 +29,8 @@ it, and it is given everything else, in causal order, for as long as that neighb
 past of its own ignores such packets. Without a lifetime this is what keeps a joiner from waiting for ever;
 with one it only spares it the wait until old messages are dead.
 
-Late messages (safe mode). What first comes after its deadline ends as `Expire`, once, if it is late by `late_us`
-at the most (`barrier_late.py`); copies, and whatever is later than that, are discarded as expired.
+Late messages (safe mode). What first comes after its deadline ends as `Expire`, once, if it is late by
+`late_us` at the most (`barrier_late.py`); copies, and whatever is later than that, are discarded as expired.
 
 Parameters: `lifetime_us` of messages that have none of their own (None: good for ever); `mode`; `skew_us`,
 the largest difference between two clocks (safe mode); `relay = False`: only origins send (`flooding.py`);
@@ -103,7 +103,7 @@ class Barrier(Flooding):
         super().__init__(me, (me,), relay=relay)
         check_count("late_us", late_us)
         self.order = make_order(me, mode, lifetime_us, skew_us)
-        # As printed it is the network's cache, to which duplicates are left, and which forgets at the deadline.
+        # As printed it is the network's cache, to which duplicates are left; it forgets at the deadline.
         self.seen = Arrivals(late_us if mode == "safe" else 0)
         self.adopted: dict[NodeId, int] = {}  # a late joiner's past: the newest number of each source
         self._wake_us: int | None = None
@@ -169,7 +169,7 @@ class Barrier(Flooding):
         return None
 
     def _end(self, peer: NodeId, packet: BarrierPacket, refused: Reason, now_us: int) -> Discard | Expire:
-        """What becomes of a message that is not accepted: an outcome if it came for the first time, and late."""
+        """What becomes of a message that is not accepted: an outcome if it comes late, for the first time."""
         id_ = named(packet)
         if refused is Reason.EXPIRED and id_ is not None and self.order.mode == "safe":
             key, deadline_us = (packet.origin, packet.number), as_number(packet.deadline_us)
