@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from typing import Any
 
 from whence.core.effects import CancelTimer, Deliver, Discard, Effects, Expire, Send, SetTimer
@@ -159,6 +160,7 @@ def random_run(
     *,
     skew_us: int | None = None,
     assumed_us: int | None = None,
+    world: Callable[..., Net] = Net,
     **params: Any,
 ) -> Net:
     """3 to 6 nodes whose clocks differ by `skew_us` at the most, and a world that does what it likes.
@@ -177,7 +179,7 @@ def random_run(
         given.setdefault("late_us", (0, 20, 10_000)[seed % 3])
     pairs = [(a, b) for a in names for b in names if a < b]
     links = [pair for pair in pairs if draw.random() < 0.7] if protocol == "oppnet" else None
-    net = Net(protocol, offsets_us, links, **given)
+    net = world(protocol, offsets_us, links, **given)
     timed = draw.choice(["all", "some", "none"]) if "lifetime_us" not in params else "group"
     for _ in range(draw.choice([60, 120])):
         _step(net, draw, timed, pairs)
