@@ -7,7 +7,7 @@ import pytest
 
 from support.oppnet_runs import by_cores, by_kernel, small_scenario
 from whence.errors import MisuseError
-from whence.kernels import oppnet
+from whence.kernels import dispatch, oppnet
 from whence.kernels.oppnet import Settings, run_plan, since_entry
 from whence.overlay.contacts import ContactPlan, make_plan
 from whence.sim.run import simulate
@@ -154,6 +154,14 @@ def test_measures_are_defined_as_in_the_paper() -> None:
     assert sorted(outcome.delay_us.tolist()) == [2_002_000 - 2_000_000 + 2_000, 1_104_000 + 2_000 - 500_000]
     assert (measures.latency.count, measures.latency.max_us, measures.expiries) == (2, 0, 0)
     assert (measures.age.max_us, measures.barrier_max) == (606_000, 1)
+
+
+def test_simulate_says_that_it_ran_the_cores() -> None:
+    scenario = small_scenario(3)
+    result, path = dispatch.simulate(scenario)
+    assert result == simulate(scenario)
+    assert not path.kernel
+    assert "whence.kernels.oppnet" in path.reason
 
 
 @pytest.mark.parametrize(

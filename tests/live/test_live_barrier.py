@@ -7,20 +7,28 @@ import json
 import signal
 import sys
 from asyncio.subprocess import PIPE, Process
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from pathlib import Path
+
+import pytest
 
 import whence
 from support.living import eventually, free_ports, live_group, loopback, quick_limits, take
 from whence.core.effects import Reason
 from whence.core.message import Expired
+from whence.errors import ParameterError
 from whence.sim.replay import replay
+from whence.trace.reader import open_trace
+from whence.trace.schema import Kind
 from whence.verify.run import verify_trace
+
+Outcome = whence.Message | Expired
 
 
 def test_a_conversation_in_causal_order_with_a_lifetime_for_all() -> None:
     async def main() -> None:
-        async with live_group("a", "b", "c", protocol="barrier", lifetime_us=60_000_000) as (a, b, c):
+        async with live_group("a", "b", "c", protocol="barrier", lifetime=60) as (a, b, c):
             for at in range(20):
                 await (a, b, c)[at % 3].broadcast(str(at).encode())
                 for group in (a, b, c):
@@ -42,15 +50,51 @@ def test_a_late_starter_gets_what_waits_for_it_and_is_spared_what_has_died() -> 
             await take(a, 2)
             await asyncio.sleep(0.4)
             c = await stack.enter_async_context(whence.join("room", node="c", **options))
-            [message] = await take(c, 1)
-            assert message.payload == b"for ever"
-            await eventually(lambda: c.stats().discards.get(Reason.EXPIRED, 0) > 0)
+            outcomes = c.outcomes()
+            async with asyncio.timeout(20):
+                ended = {type(each): each async for each in _first(outcomes, 2)}
+            assert ended[whence.Message].payload == b"for ever"
+            assert ended[Expired] == Expired("a", 1, b"", "expired")  # it came, and too late
+            await eventually(lambda: c.stats().discards.get(Reason.EXPIRED, 0) == 1)  # B's copy of it
+            assert c.stats().expiries == {Reason.EXPIRED: 1}
             await c.broadcast(b"thanks")
             assert [each.payload for each in await take(a, 1)] == [b"thanks"]
             assert c.explain() == []
             await asyncio.gather(a.leave(), b.leave(), c.leave())
 
     asyncio.run(main())
+
+
+async def _first(outcomes: AsyncIterator[Outcome], count: int) -> AsyncIterator[Outcome]:
+    for _ in range(count):
+        yield await anext(outcomes)
+
+
+def test_the_lifetime_of_a_group_is_in_seconds(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with live_group("a", "b", protocol="barrier", lifetime=2.5, trace=tmp_path) as (a, b):
+            await a.broadcast(b"for a while")
+            await a.broadcast(b"for a moment", deadline=1.5)
+            await take(b, 2)
+
+    asyncio.run(main())
+    events = open_trace(tmp_path).events()
+    assert [each.detail for each in events if each.kind is Kind.BROADCAST] == ["2500000", "1500000"]
+
+
+@pytest.mark.parametrize(
+    ("given", "reason"),
+    [
+        ({"protocol": "vector", "lifetime": 2}, "have no lifetimes"),
+        ({"protocol": "barrier", "lifetime": 2, "lifetime_us": 5}, "says the same"),
+        ({"protocol": "barrier", "lifetime": 0}, "not a number of seconds"),
+        ({"protocol": "barrier", "lifetime": "2 s"}, "not a number of seconds"),
+        ({"protocol": "barrier", "lifetime": True}, "not a number of seconds"),
+    ],
+)
+def test_what_is_no_lifetime_is_refused(given: dict[str, object], reason: str) -> None:
+    with pytest.raises(ParameterError, match=reason):
+        whence.join("room", node="a", peers=loopback("ab"), **given)
 
 
 def test_what_waits_too_long_is_an_outcome() -> None:
@@ -106,9 +150,7 @@ def test_processes_with_a_late_starter_verify_and_replay(tmp_path: Path) -> None
     config, trace = tmp_path / "node.toml", tmp_path / "trace"
     names = ["ann", "bob", "eve"]
     peers = "\n".join(f'{name} = "127.0.0.1:{port}"' for name, port in zip(names, free_ports(3), strict=True))
-    config.write_text(
-        f'group = "room"\nprotocol = "barrier"\n[params]\nlifetime_us = 60_000_000\n[peers]\n{peers}\n'
-    )
+    config.write_text(f'group = "room"\nprotocol = "barrier"\nlifetime = 60\n[peers]\n{peers}\n')
 
     async def main() -> None:
         ann, bob = [await node(config, name, trace) for name in ("ann", "bob")]

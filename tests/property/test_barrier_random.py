@@ -2,7 +2,8 @@
 
 Clocks are off by up to the stated skew; lifetimes change from message to message; packets are lost, repeated
 and reordered; contacts are cut and small caches overflow (`oppnet`); nodes restart from what they
-saved. The verifier judges the trace and knows no protocol.
+saved. The verifier judges the trace and knows no protocol. That what ends does so once and undelivered is
+seen by the worlds themselves.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ def judge(net: Net, seed: int) -> None:
     counts = report.counts
     assert report.ok, (seed, report.findings)
     assert (counts.causal, counts.fifo, counts.duplicate, counts.created, net.late) == (0, 0, 0, 0, 0), seed
+    assert net.unsaid == [], seed
 
 
 def run_all(protocol: str, first: int, last: int) -> tuple[int, int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from typing import Any
 
 from whence.core.effects import CancelTimer, Deliver, Discard, Effects, Expire, Send, SetTimer
@@ -42,6 +43,8 @@ class Net:
         self.delivered: dict[NodeId, list[MessageId]] = {me: [] for me in self.names}
         self.expired: list[tuple[NodeId, MessageId]] = []
         self.late = 0
+        self.came: set[tuple[NodeId, MessageId]] = set()
+        self.unsaid: list[tuple[NodeId, MessageId]] = []  # came first when it was late, and was no outcome
         self.discards: list[Discard] = []
         self.trace = MemoryTrace()
         pairs = [(a, b) for a in self.names for b in self.names if a < b] if links is None else links
@@ -82,8 +85,15 @@ class Net:
 
     def arrive(self, at: int, *, keep: bool = False) -> None:
         sender, to, packet, life = self.flying[at] if keep else self.flying.pop(at)
-        if self.linked.get(frozenset((sender, to))) == life:  # else the link was cut meanwhile
-            self.carry_out(to, self.cores[to].receive(sender, packet, self.clock(to)))
+        if self.linked.get(frozenset((sender, to))) != life:  # the link was cut meanwhile
+            return
+        self.carry_out(to, self.cores[to].receive(sender, packet, self.clock(to)))
+        id_ = self.cores[to].message_of(packet)
+        if id_ is not None and id_.origin != to and (to, id_) not in self.came:
+            self.came.add((to, id_))
+            late_us = self.clock(to) - self.deadlines.get(id_, self.clock(to))
+            if 0 < late_us <= self.params.get("late_us", 0) and (to, id_) not in self.expired:
+                self.unsaid.append((to, id_))
 
     def move(self, id_: MessageId, to: NodeId, *, sender: NodeId | None = None, keep: bool = False) -> None:
         """The first flying copy of a message for that node arrives."""
@@ -150,6 +160,7 @@ def random_run(
     *,
     skew_us: int | None = None,
     assumed_us: int | None = None,
+    world: Callable[..., Net] = Net,
     **params: Any,
 ) -> Net:
     """3 to 6 nodes whose clocks differ by `skew_us` at the most, and a world that does what it likes.
@@ -164,9 +175,11 @@ def random_run(
     if protocol == "oppnet":
         given |= {"seed": seed, "setup_max_us": 4, "gap_us": draw.choice([1, 3])}
         given.setdefault("capacity", draw.choice([0, 3, 6]))
+    else:
+        given.setdefault("late_us", (0, 20, 10_000)[seed % 3])
     pairs = [(a, b) for a in names for b in names if a < b]
     links = [pair for pair in pairs if draw.random() < 0.7] if protocol == "oppnet" else None
-    net = Net(protocol, offsets_us, links, **given)
+    net = world(protocol, offsets_us, links, **given)
     timed = draw.choice(["all", "some", "none"]) if "lifetime_us" not in params else "group"
     for _ in range(draw.choice([60, 120])):
         _step(net, draw, timed, pairs)

@@ -94,6 +94,7 @@ async def _run(
         limits=config.limits,
         transport=config.transport,
         faults=config.faults,
+        lifetime=config.lifetime,
         **config.params,
     )
     async with joining as group:

@@ -36,6 +36,9 @@ class Path(NamedTuple):
 
 def choose(scenario: Scenario) -> Path:
     """The path that `simulate` takes."""
+    if scenario.protocol == "oppnet":
+        # Its outcome has no packets, sizes or explanations, of which a result of `simulate` speaks.
+        return Path(False, "oppnet's kernel gives its own outcome: whence.kernels.oppnet.from_scenario")
     if scenario.protocol != "vcube":
         return Path(False, f"there is no kernel for protocol {scenario.protocol!r}")
     if find_spec("numba") is None:

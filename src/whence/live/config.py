@@ -26,6 +26,7 @@ class NodeConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     limits: Limits = Limits()
     transport: str | None = None  # None: that for which the protocol is made
     faults: LinkFaults | None = None
+    lifetime: float | None = None  # seconds, for protocols with lifetimes
 
 
 def load_config(path: Path, node: str | None = None) -> NodeConfig:

@@ -46,6 +46,7 @@ def join(
     limits: Limits | None = None,
     transport: str | None = None,
     faults: LinkFaults | None = None,
+    lifetime: float | None = None,
     **params: Any,
 ) -> Joining:
     """Join the group `name` as `node`: `async with join(...) as group`.
@@ -54,8 +55,9 @@ def join(
     listens; all members must be given the same names, protocol and parameters. `listen` binds
     another address than the one that the peers use. `trace` is a folder for the node's trace.
     `transport` is "tcp" or "udp"; by default that for which the protocol is made. `faults` makes a
-    node lose, double and reorder the datagrams that it sends: a testing aid. Further keywords are the
-    protocol's parameters.
+    node lose, double and reorder the datagrams that it sends: a testing aid. `lifetime` is in seconds, for
+    protocols with lifetimes: of messages that are broadcast without a `deadline`. Further keywords are
+    the protocol's parameters.
     """
     _check_name("group", name)
     if not isinstance(peers, Mapping) or node not in peers:
@@ -72,7 +74,7 @@ def join(
     limits = limits or Limits()
     limits.check()
     registry.require_live(protocol)
-    params = {**registry.lookup(protocol).live_defaults, **params}
+    params = {**registry.lookup(protocol).live_defaults, **params, **_lifetime_of(protocol, lifetime, params)}
     registry.make(protocol, node, addresses, params)  # refuse an unknown protocol or parameter here and now
     transport = _choose_transport(transport, protocol, faults, len(addresses))
     settings = Settings(
@@ -87,6 +89,22 @@ def join(
         faults=faults,
     )
     return Joining(settings, None if trace is None else Path(trace))
+
+
+def _lifetime_of(protocol: str, lifetime: object, params: Mapping[str, Any]) -> dict[str, int]:
+    """The group's lifetime as the cores call it."""
+    if lifetime is None:
+        return {}
+    if not registry.lookup(protocol).lifetimes:
+        others = [name for name in registry.names() if registry.lookup(name).lifetimes]
+        raise ParameterError(
+            f"lifetime {lifetime!r}",
+            f"messages of protocol {protocol!r} have no lifetimes",
+            f"Leave it out, or use a protocol with lifetimes: {', '.join(others)}",
+        )
+    if "lifetime_us" in params:
+        raise ParameterError("lifetime", "lifetime_us says the same", "Give one of the two")
+    return {"lifetime_us": _lifetime_us("lifetime", lifetime)}
 
 
 def _choose_transport(wanted: object, protocol: str, faults: LinkFaults | None, members: int) -> str:
@@ -231,7 +249,7 @@ class Group:
             raise self._too_large(len(payload))
         if self._flow.room <= 0:
             await self._flow.wait()
-        return self._node.broadcast(payload, None if deadline is None else _lifetime_us(deadline))
+        return self._node.broadcast(payload, None if deadline is None else _lifetime_us("deadline", deadline))
 
     def _too_large(self, size_bytes: int) -> PayloadTooLargeError:
         limit_bytes = self._max_payload_bytes
@@ -330,18 +348,18 @@ class Group:
                 self._trace.close()
 
 
-def _lifetime_us(deadline: object) -> int:
+def _lifetime_us(what: str, seconds: object) -> int:
     if (
-        isinstance(deadline, bool)
-        or not isinstance(deadline, int | float)
-        or not 0 < deadline <= _DEADLINE_MAX_S
+        isinstance(seconds, bool)
+        or not isinstance(seconds, int | float)
+        or not 0 < seconds <= _DEADLINE_MAX_S
     ):
         raise ParameterError(
-            "deadline",
-            f"{deadline!r} is not a number of seconds above 0 and up to {_DEADLINE_MAX_S:,}",
-            "Say in how many seconds from now the message is worthless",
+            what,
+            f"{seconds!r} is not a number of seconds above 0 and up to {_DEADLINE_MAX_S:,}",
+            "Say in how many seconds from its broadcast a message is worthless",
         )
-    return max(1, round(deadline * 1_000_000))
+    return max(1, round(seconds * 1_000_000))
 
 
 def _again(closed: WhenceError | None) -> GroupClosedError:

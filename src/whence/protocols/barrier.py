@@ -29,8 +29,12 @@ it, and it is given everything else, in causal order, for as long as that neighb
 past of its own ignores such packets. Without a lifetime this is what keeps a joiner from waiting for ever;
 with one it only spares it the wait until old messages are dead.
 
+Late messages (safe mode). What first comes after its deadline ends as `Expire`, once, if it is late by
+`late_us` at the most (`barrier_late.py`); copies, and whatever is later than that, are discarded as expired.
+
 Parameters: `lifetime_us` of messages that have none of their own (None: good for ever); `mode`; `skew_us`,
-the largest difference between two clocks (safe mode); `relay = False`: only origins send (`flooding.py`).
+the largest difference between two clocks (safe mode); `relay = False`: only origins send (`flooding.py`);
+`late_us`.
 """
 
 from __future__ import annotations
@@ -38,14 +42,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import ClassVar, cast
 
-from whence.core.effects import CancelTimer, Discard, Effects, Reason, Send, SetTimer
+from whence.core.effects import CancelTimer, Discard, Effects, Expire, Reason, Send, SetTimer
 from whence.core.message import MessageId, NodeId, Packet, Sizes, Waiting
 from whence.core.protocol import State
 from whence.errors import ParameterError
+from whence.protocols.barrier_late import Arrivals
 from whence.protocols.barrier_order import Order, check_count, check_lifetime
 from whence.protocols.barrier_published import PublishedOrder
 from whence.protocols.barrier_safe import SafeOrder
-from whence.protocols.barrier_wire import BarrierPacket, Key, as_number, named, packet_sizes, well_formed
+from whence.protocols.barrier_wire import BarrierPacket, as_number, named, packet_sizes, well_formed
 from whence.protocols.flooding import Flooding, check_payload
 
 WAKE = "wake"  # the one timer
@@ -93,11 +98,14 @@ class Barrier(Flooding):
         mode: str = "safe",
         skew_us: int = 0,
         relay: bool = True,
+        late_us: int = 10_000_000,
     ) -> None:
         super().__init__(me, (me,), relay=relay)
+        check_count("late_us", late_us)
         self.order = make_order(me, mode, lifetime_us, skew_us)
-        # The printed codes leave duplicates to the network's cache: its ids, with their deadlines.
-        self.seen: dict[Key, int] = {}
+        # As printed it is the network's cache, to which duplicates are left; it forgets at the deadline.
+        self.seen = Arrivals(late_us if mode == "safe" else 0)
+        self.adopted: dict[NodeId, int] = {}  # a late joiner's past: the newest number of each source
         self._wake_us: int | None = None
 
     def broadcast(self, payload: bytes, now_us: int) -> Effects:
@@ -127,31 +135,49 @@ class Barrier(Flooding):
         effects: Effects = []
         order = self.order
         order.advance(now_us, effects)
+        self.seen.forget(now_us)
         if packet.number == 0 and isinstance(order, SafeOrder):
             if well_formed(packet):
-                order.adopt(packet.barrier, peer, now_us, effects)
+                self._adopt(order, peer, packet, now_us, effects)
             else:
                 effects.append(Discard(None, peer, Reason.MALFORMED))
             return self._with_timer(effects)
-        refused = order.refuse(packet, now_us) or self._refuse_seen(packet, now_us)
+        refused = order.refuse(packet, now_us) or self._refuse_seen(packet)
         if refused is not None:
-            effects.append(Discard(named(packet), peer, refused))
+            effects.append(self._end(peer, packet, refused, now_us))
             return self._with_timer(effects)
         if self.relay:
             self._pass_on(peer, packet, effects)
         order.receive(packet, now_us, effects)
         return self._with_timer(effects)
 
-    def _refuse_seen(self, packet: BarrierPacket, now_us: int) -> Reason | None:
-        if self.order.mode == "safe":
-            return None  # it knows by itself
-        for key in [key for key, deadline_us in self.seen.items() if deadline_us < now_us]:
-            del self.seen[key]
+    def _adopt(
+        self, order: SafeOrder, peer: NodeId, packet: BarrierPacket, now_us: int, effects: Effects
+    ) -> None:
+        if not order.delivered and not order.last:
+            self.adopted = {entry.origin: entry.number for entry in packet.barrier}
+        order.adopt(packet.barrier, peer, now_us, effects)
+
+    def _refuse_seen(self, packet: BarrierPacket) -> Reason | None:
         key = (packet.origin, packet.number)
-        if key in self.seen:
-            return Reason.DUPLICATE
-        self.seen[key] = as_number(packet.deadline_us)
+        if self.order.mode == "published":
+            if key in self.seen:
+                return Reason.DUPLICATE
+        elif packet.deadline_us is None:
+            return None  # it is never late, and the order knows copies by itself
+        self.seen.note(key, as_number(packet.deadline_us))
         return None
+
+    def _end(self, peer: NodeId, packet: BarrierPacket, refused: Reason, now_us: int) -> Discard | Expire:
+        """What becomes of a message that is not accepted: an outcome if it comes late, for the first time."""
+        id_ = named(packet)
+        if refused is Reason.EXPIRED and id_ is not None and self.order.mode == "safe":
+            key, deadline_us = (packet.origin, packet.number), as_number(packet.deadline_us)
+            in_past = packet.number <= self.adopted.get(packet.origin, 0)
+            if not in_past and self.seen.is_first(key, deadline_us, now_us):
+                self.seen.note(key, deadline_us)
+                return Expire(id_, Reason.EXPIRED)
+        return Discard(id_, peer, refused)
 
     def _refuse(self, packet: Packet) -> Reason | None:
         raise NotImplementedError  # `receive` asks the order, which needs the time
@@ -195,7 +221,8 @@ class Barrier(Flooding):
         return {
             "neighbours": list(self.neighbours),
             "order": self.order.save(),
-            "seen": [[*key, deadline_us] for key, deadline_us in self.seen.items()],
+            "seen": [[*key, deadline_us] for key, deadline_us in self.seen.deadlines_us.items()],
+            "adopted": [list(pair) for pair in self.adopted.items()],
             "wake_us": self._wake_us,
             "last_lifetime_us": self.last_lifetime_us,
         }
@@ -203,7 +230,9 @@ class Barrier(Flooding):
     def restore(self, state: State) -> None:
         self._set_neighbours(set(state["neighbours"]))
         self.order.restore(state["order"])
-        self.seen = {(origin, number): deadline_us for origin, number, deadline_us in state["seen"]}
+        for origin, number, deadline_us in state["seen"]:
+            self.seen.note((origin, number), deadline_us)
+        self.adopted = dict(state["adopted"])
         self._wake_us = state["wake_us"]
         self.last = self.order.last
         self.last_lifetime_us = state["last_lifetime_us"]
@@ -215,4 +244,4 @@ class Barrier(Flooding):
         return packet_sizes(cast(BarrierPacket, packet))
 
     def entries(self) -> int:
-        return self.order.entries() + len(self.seen)
+        return self.order.entries() + len(self.seen) + len(self.adopted)

@@ -173,6 +173,7 @@ register(
         environment="a group that nobody needs to know, on any connected links; messages may have lifetimes",
         summary="causal and Δ-causal broadcast with causal barriers",
         lifetimes=True,
+        local=frozenset({"late_us"}),
     )
 )
 register(

@@ -1,0 +1,83 @@
+"""The zoo of barriers and contacts: random worlds catch every broken variant and flag no right one."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from functools import partial
+
+import pytest
+
+from support.barrier_judge import Judge
+from support.barrier_net import random_run
+from whence.core.protocol import Protocol
+from whence.protocols.barrier import Barrier
+from whence.protocols.oppnet import Oppnet
+from zoo.barrier_mutants import ORDER, UncheckedBarrier, UncheckedOppnet, Variant
+from zoo.carry_mutants import CARRY
+
+RIGHT_WORLDS, MUTANT_WORLDS = 100, 400  # a mutant's worlds end with the first in which it is caught
+
+# What the mutants are made of is right too: they are caught for what they change.
+RIGHT = [
+    (Barrier, "barrier"),
+    (Oppnet, "oppnet"),
+    (UncheckedBarrier, "barrier"),
+    (UncheckedOppnet, "oppnet"),
+]
+
+
+def judged(make: Callable[..., Protocol], protocol: str, seed: int, **params: int) -> Counter[str]:
+    net = random_run(seed, protocol, world=partial(Judge, make), **params)
+    assert isinstance(net, Judge)
+    if protocol == "oppnet" and not net.params["capacity"]:
+        net.end_in_a_line()
+    return net.verdict()
+
+
+def caught(variant: Variant, make: Callable[..., Protocol], protocol: str) -> tuple[int, Counter[str]]:
+    found: Counter[str] = Counter()
+    for seed in range(MUTANT_WORLDS):
+        found += judged(make, protocol, seed, **variant.world)
+        if variant.gives_away & found.keys():
+            return seed, found
+    return -1, found
+
+
+@pytest.mark.parametrize("variant", ORDER, ids=lambda variant: variant.name)
+def test_every_broken_order_is_caught_over_links(variant: Variant) -> None:
+    seed, found = caught(variant, variant.over_links, "barrier")
+    assert seed >= 0, dict(found)
+
+
+@pytest.mark.parametrize("variant", CARRY, ids=lambda variant: variant.name)
+def test_every_broken_way_to_carry_is_caught(variant: Variant) -> None:
+    seed, found = caught(variant, variant.over_contacts, "oppnet")
+    assert seed >= 0, dict(found)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "variant", [each for each in ORDER if each.is_order], ids=lambda variant: variant.name
+)
+def test_every_broken_order_is_caught_over_contacts(variant: Variant) -> None:
+    seed, found = caught(variant, variant.over_contacts, "oppnet")
+    assert seed >= 0, dict(found)
+
+
+@pytest.mark.parametrize(("make", "protocol"), RIGHT)
+def test_no_right_core_is_flagged(make: Callable[..., Protocol], protocol: str) -> None:
+    for seed in range(RIGHT_WORLDS):
+        assert judged(make, protocol, seed) == Counter(), seed
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("make", "protocol"), RIGHT[:2])
+def test_no_right_core_is_flagged_in_a_thousand_worlds(make: Callable[..., Protocol], protocol: str) -> None:
+    for seed in range(RIGHT_WORLDS, 1_000):
+        assert judged(make, protocol, seed) == Counter(), seed
+
+
+def test_every_variant_has_a_name_of_its_own() -> None:
+    names = [variant.name for variant in ORDER + CARRY]
+    assert len(set(names)) == len(names)
