@@ -9,8 +9,10 @@
     watched_*               the same of walkers throughout the run: the largest of each
     plan                    Tables I and IV, in thousandths
 
-Clocks are wrong by constants that are drawn around 0; the kernel counts them from the slowest. That is the
-same run: nothing compares a clock with anything but another clock. Spark's workers import this module.
+Clocks are wrong by constants that are drawn around 0; the kernel counts them from the slowest. Nothing
+compares a clock with anything but another clock, so only the draws of set-up times, which go by the clock,
+are others.
+Spark's workers import this module.
 """
 
 from __future__ import annotations
