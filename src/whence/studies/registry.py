@@ -23,6 +23,10 @@ STUDIES = {
         "whence.studies.vcube:VCubeStudy",
         "Paper 000, VCube: aggregation on a hypercube, every table and figure.",
     ),
+    "oppnet": Entry(
+        "whence.studies.oppnet:OppnetStudy",
+        "Paper 001, causal barriers: buses, walkers and real contacts, every table and figure.",
+    ),
     "deadline": Entry(
         "whence.studies.deadline:DeadlineStudy",
         "Paper 002, TDCA and ODCA: Figure 9 under two readings, bounds, improvements and flaws.",

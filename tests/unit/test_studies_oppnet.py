@@ -1,0 +1,351 @@
+"""The study of opportunistic networks: grid, runner, advice, expectations that can fail. No Spark."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+
+from whence.kernels.oppnet import Settings, from_scenario, run_plan, since_entry
+from whence.overlay.contacts import make_plan
+from whence.report.plots import svg
+from whence.sim.faults import plan_faults
+from whence.sim.scenario import checked, run_id
+from whence.studies import oppnet_advice, oppnet_data, registry
+from whence.studies import oppnet_published as published
+from whence.studies.base import check_grid
+from whence.studies.oppnet import MINUTE_US, SCALES, SKEWS_S, OppnetStudy, scenario
+from whence.studies.oppnet_published import BUSES, WALKERS
+from whence.studies.oppnet_runner import settings_of, simulate_to
+from whence.studies.results import Results, Row
+from whence.studies.run import _row
+from whence.trace.measures import read_measures
+from whence.verify.run import verify_trace
+
+STUDY = OppnetStudy()
+INTEL = oppnet_data.DATA_SETS["Intel"]
+
+
+@pytest.fixture
+def no_data(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(oppnet_data.VARIABLE, raising=False)
+
+
+# The grid
+
+
+@pytest.mark.usefixtures("no_data")
+@pytest.mark.parametrize("scale", SCALES)
+def test_the_grid(scale: str) -> None:
+    points = STUDY.grid(scale)
+    check_grid(STUDY, points)
+    assert len({run_id(point.scenario) for point in points}) == len(points)
+    assert checked(points[0].scenario) == points[0].scenario
+    assert {point.labels["part"] for point in points} == {"main", "skew", "advice"}
+
+
+@pytest.mark.usefixtures("no_data")
+def test_the_papers_scale_has_every_lifetime_in_both_modes_on_the_same_plans() -> None:
+    points = [point for point in STUDY.grid("paper") if point.labels["part"] == "main"]
+    for plan, columns in published.PRINTED.items():
+        for mode in ("published", "safe"):
+            found = [
+                point for point in points if point.labels["plan"] == plan and point.labels["mode"] == mode
+            ]
+            assert {point.labels["lifetime"] for point in found} == set(columns)
+            assert len(found) >= published.SEEDS_MIN * len(columns)
+    twins: dict[tuple[Any, ...], set[str]] = {}
+    for point in points:
+        plain = msgspec.structs.replace(point.scenario, params={**point.scenario.params, "mode": "safe"})
+        place = (point.labels["plan"], point.labels["lifetime"], point.labels["seed"])
+        run = msgspec.structs.replace(plain, record=points[0].scenario.record)
+        twins.setdefault(place, set()).add(run_id(run))
+    assert all(len(alike) == 1 for alike in twins.values())
+
+
+def test_it_is_registered() -> None:
+    assert type(registry.lookup("oppnet")) is OppnetStudy
+
+
+def test_the_papers_numbers_agree_with_each_other() -> None:
+    for plan, columns in published.PRINTED.items():
+        for lifetime, one in columns.items():
+            messages = published.BROADCASTS[plan] + one.receives
+            assert 100 * one.deliveries / messages == pytest.approx(one.ratio_percent, abs=0.011), lifetime
+            if one.expiries is not None:
+                assert 100 * one.expiries / one.receives == pytest.approx(one.expiry_percent, abs=0.006)
+            assert one.age.mean == pytest.approx(one.delay.mean + one.latency.mean, abs=1.5)
+            assert not lifetime or one.age.greatest <= 60 * lifetime
+
+
+# The runner
+
+
+def small(seed: int = 1, mode: str = "published", skew_s: int = 0) -> Any:
+    point = next(each for each in STUDY.grid("tiny") if each.labels["plan"] == WALKERS)
+    return scenario(point.scenario.topology, 5, mode, seed, "deliveries", skew_s=skew_s)
+
+
+@pytest.mark.parametrize("mode", ["published", "safe"])
+def test_a_run_is_what_the_kernel_makes_of_its_scenario(mode: str, tmp_path: Path) -> None:
+    made = small(seed=2, mode=mode)
+    manifest = simulate_to(made, tmp_path / "trace")
+    outcome = from_scenario(msgspec.structs.replace(made, params={**made.params, "seed": made.seed}))
+    counted = read_measures(tmp_path / "trace")
+    assert counted is not None
+    found = outcome.measures()
+    assert counted.measures["receives"] == found.receives > 1_000
+    assert counted.measures["deliveries"] == found.deliveries
+    assert counted.measures["expiries"] == found.expiries
+    assert counted.measures["latency"][3] == round(found.latency.mean_us)
+    assert counted.measures["delay_percentiles"][50] == round(float(np.median(outcome.delay_us)))
+    assert counted.measures["latency_within"][0] == int((outcome.latency_us <= 0).sum())
+    assert manifest.events == found.broadcasts + found.deliveries + found.expiries
+
+
+def test_clocks_are_counted_from_the_slowest() -> None:
+    made = small(mode="safe", skew_s=30)
+    settings = settings_of(made)
+    drawn = [plan_faults(made).clocks[node].offset_us for node in range(made.nodes)]
+    assert min(drawn) < 0 < max(drawn)
+    assert list(settings.offsets_us) == [offset_us - min(drawn) for offset_us in drawn]
+    assert max(settings.offsets_us) <= settings.skew_us == 60_000_000
+    assert settings_of(small(seed=2)).offsets_us == ()
+
+
+# The smallest lifetime
+
+
+def test_bisection_finds_the_smallest() -> None:
+    for least_us in (1, 1_500_000, 77_000_000, 999_000_000):
+        found_us = oppnet_advice.bisect(lambda us, least_us=least_us: us >= least_us, 1, 1_000_000_000)
+        assert max(least_us, 1_000_000) <= found_us <= max(1_000_000, least_us * 1.02 + 1)
+
+
+def test_the_smallest_lifetime_in_a_plan_that_can_be_seen_through() -> None:
+    # ann and bob are together all the time; eve meets bob once, in minute 30, and leaves; joe comes too late.
+    minute_us = MINUTE_US
+    plan = make_plan(
+        ["ann", "bob", "eve", "joe"],
+        [
+            (0, 1, 0, 60 * minute_us),
+            (1, 2, 30 * minute_us, 31 * minute_us),
+            (0, 3, 50 * minute_us, 55 * minute_us),
+        ],
+        [
+            (0, 0, 60 * minute_us),
+            (1, 0, 60 * minute_us),
+            (2, 0, 40 * minute_us),
+            (3, 45 * minute_us, 60 * minute_us),
+        ],
+        stop_us=60 * minute_us,
+    )
+    broadcasts = np.array([(10 * minute_us, 0), (20 * minute_us, 1)], dtype=np.int64)
+    settings = Settings(setup_max_us=0)
+    counts = oppnet_advice.smallest_lifetimes(plan, settings, broadcasts)
+    assert counts["pairs"] == 4  # joe is not there yet
+    assert counts["pairs_possible"] == 4
+    longest_us = counts["lifetime_99_us"]
+    assert 20 * minute_us < longest_us <= 20.5 * minute_us  # ann's message to eve takes 20 minutes
+    shares = dict(zip(counts["tried_us"], counts["tried_reached"], strict=True))
+    assert shares[longest_us] == 4
+    assert max((us for us, reached in shares.items() if reached < 4), default=0) > 0.97 * longest_us
+
+
+def test_who_comes_later_or_has_left_is_not_counted() -> None:
+    plan = make_plan(
+        ["ann", "bob"], [(0, 1, 5_000_000, 60_000_000)], [(0, 0, 60_000_000), (1, 4_000_000, 60_000_000)]
+    )
+    for sent_us, pairs in ((3_000_000, 0), (4_000_000, 1)):
+        broadcasts = np.array([(sent_us, 0)], dtype=np.int64)
+        outcome = run_plan(plan, Settings(setup_max_us=0), broadcasts)
+        assert outcome.measures().receives == 1
+        assert oppnet_advice.pairs_reached(plan, outcome) == pairs
+        assert oppnet_advice.pairs_present(plan, broadcasts) == pairs
+
+
+# Real traces
+
+
+def test_traces_are_found_by_an_environment_variable(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv(oppnet_data.VARIABLE, raising=False)
+    assert oppnet_data.find() == {}
+    (reason,) = oppnet_data.skipped(set())
+    assert "WHENCE_DATA is not set" in reason
+    assert all(name in reason for name in oppnet_data.DATA_SETS)
+    monkeypatch.setenv(oppnet_data.VARIABLE, str(tmp_path))
+    assert oppnet_data.find() == {}
+    path = tmp_path / INTEL.file
+    path.parent.mkdir()
+    path.write_text(
+        "0\tCONN\ta\tb\tup\n4000\tCONN\ta\tb\tdown\n4001\tCONN\ta\tc\tup\n9000\tCONN\ta\tc\tdown\n"
+    )
+    assert list(oppnet_data.find()) == ["Intel"]
+    points = [point for point in STUDY.grid("tiny") if point.labels["plan"] == "Intel"]
+    assert {point.labels["part"] for point in points} == {"trace", "advice"}
+    manifest = simulate_to(points[0].scenario, tmp_path / "trace")
+    assert manifest.events > 3 * (9_000 // 1_200)
+    (reason,) = oppnet_data.skipped({"Intel"})
+    assert f"not in {tmp_path}" in reason
+    assert "Intel" not in reason
+    assert oppnet_data.skipped(set(oppnet_data.DATA_SETS)) == []
+
+
+# Expectations
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory) -> Results:
+    """The smallest scale, without Spark and without real traces."""
+    rows = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delenv(oppnet_data.VARIABLE, raising=False)
+        points = STUDY.grid("tiny")
+    for point in points:
+        folder = tmp_path_factory.mktemp("run") / "trace"
+        verdict = {}
+        if simulate_to(point.scenario, folder).level != "measures":
+            (report,) = verify_trace(folder)
+            verdict = msgspec.to_builtins(report)
+        counted = read_measures(folder)
+        assert counted is not None
+        rows.append(_row(STUDY, run_id(point.scenario), point, {}, verdict, counted.measures))
+    return Results(tuple(rows))
+
+
+def failed(results: Results) -> set[str]:
+    return {one.name for one in STUDY.expectations(results) if one.failed}
+
+
+def changed(results: Results, measure: str, value: float | None, **labels: Any) -> Results:
+    """The same runs, with one measure of some of them set to another value."""
+
+    def other(row: Row) -> Row:
+        if any(row.labels[name] != at for name, at in labels.items()) or measure not in row.measures:
+            return row
+        return replace(row, measures={**row.measures, measure: value})
+
+    return Results(tuple(other(row) for row in results.rows))
+
+
+@pytest.mark.usefixtures("no_data")
+def test_the_smallest_scale_holds(results: Results) -> None:
+    assert failed(results) == set()
+    found = {one.name: one for one in STUDY.expectations(results)}
+    assert found["safe: runs with a trace that keep every promise"].measured == 3 + len(SKEWS_S)
+    names = {table.name for table in STUDY.tables(results)}
+    assert names == {
+        "plan-buses", "counts-buses", "delays-buses", "plan-walkers", "counts-walkers", "delays-walkers",
+        "modes", "skew", "advice",
+    }  # fmt: skip
+    figures = {figure.name: figure for figure in STUDY.figures(results)}
+    assert {"figure-4", "figure-5", "figure-6", "figure-9", "figure-10", "figure-11", "churn"} <= set(figures)
+    assert all(svg(figure) for figure in figures.values())
+    assert any("WHENCE_DATA is not set" in sentence for sentence in STUDY.findings(results))
+
+
+@pytest.mark.parametrize(
+    ("measure", "value", "labels", "name"),
+    [
+        ("expiries", 1, {"mode": "safe", "plan": BUSES, "seed": 2}, "safe: expiries"),
+        ("causal", 1, {"mode": "safe", "part": "skew"}, "safe: what the verifier found"),
+        ("duplicate", 1, {"mode": "safe", "part": "main", "seed": 1}, "safe: what the verifier found"),
+        ("receives", 5, {"mode": "safe", "plan": WALKERS, "seed": 2}, "safe and published: difference"),
+        ("barrier_mean", 99, {"mode": "safe", "plan": BUSES}, "safe: a message's barrier"),
+        ("causal", 0, {"mode": "published", "skew_s": 30}, "published: violations with clocks ± 30 s"),
+    ],
+)
+def test_expectations_can_fail(
+    results: Results, measure: str, value: float, labels: dict[str, Any], name: str
+) -> None:
+    assert any(found.startswith(name) for found in failed(changed(results, measure, value, **labels)))
+
+
+def as_published(results: Results, plan: str, lifetime: int) -> Results:
+    """Runs of five seeds that measured exactly what the paper prints."""
+    rows = results.select(part="main", plan=plan, mode="published", seed=1)
+    one = published.PRINTED[plan][lifetime]
+    measures = {
+        "receives": one.receives,
+        "ratio_percent": one.ratio_percent,
+        "expiry_percent": one.expiry_percent,
+        "delay_mean_s": one.delay.mean,
+        "latency_mean_s": one.latency.mean,
+        "latency_sd_s": one.latency.deviation,
+    }
+    return Results(
+        tuple(
+            replace(
+                rows[0],
+                labels={**rows[0].labels, "lifetime": lifetime, "seed": seed},
+                measures={**rows[0].measures, **measures},
+            )
+            for seed in range(1, published.SEEDS_MIN + 1)
+        )
+    )
+
+
+@pytest.mark.parametrize(
+    ("plan", "lifetime", "measure", "within", "beyond"),
+    [
+        (WALKERS, 20, "receives", 1.049, 1.051),
+        (WALKERS, 20, "ratio_percent", 1 - 0.99 / 95.19, 1 - 1.01 / 95.19),
+        (WALKERS, 20, "delay_mean_s", 0.961, 0.959),
+        (WALKERS, 20, "latency_mean_s", 1.19, 1.21),
+        (WALKERS, 20, "latency_sd_s", 1.19, 1.21),
+        (WALKERS, 20, "expiry_percent", 0.149 / 0.11, 0.151 / 0.11),
+        (WALKERS, 10, "expiry_percent", 0.041 / 0.08, 0.039 / 0.08),
+        (WALKERS, 5, "latency_mean_s", 1.99, 2.01),
+        (BUSES, 60, "receives", 0.951, 0.949),
+        (BUSES, 20, "receives", 0.881, 0.879),
+        (BUSES, 120, "ratio_percent", 0.9991, 0.9989),
+        (BUSES, 60, "delay_mean_s", 1.079, 1.081),
+        (BUSES, 0, "delay_mean_s", 1.249, 1.251),
+        (BUSES, 0, "latency_mean_s", 2.99, 3.01),
+        (BUSES, 10, "latency_mean_s", 1 / 1.99, 1 / 2.01),
+    ],
+)
+def test_the_tolerances_are_those_of_the_specification(
+    results: Results, plan: str, lifetime: int, measure: str, within: float, beyond: float
+) -> None:
+    def differing(factor: float) -> list[str]:
+        exact = as_published(results, plan, lifetime)
+        value = exact.rows[0].measure(measure)
+        return [
+            one.name
+            for one in STUDY.expectations(changed(exact, measure, value * factor))
+            if one.failed and one.name.startswith(("Table II", "Table V"))
+        ]
+
+    assert differing(1.0) == []
+    assert differing(within) == []
+    assert len(differing(beyond)) == 1
+
+
+def test_fewer_seeds_are_shown_and_not_demanded(results: Results) -> None:
+    exact = as_published(results, WALKERS, 20)
+    few = changed(Results(exact.rows[:-1]), "receives", 1)
+    (one,) = [each for each in STUDY.expectations(few) if each.name.startswith("Table V: receives")]
+    assert (one.demanded, one.words) == (False, "not reproduced")
+    assert "4 of the 5 seeds" in one.source
+
+
+def test_a_growing_registry_is_a_failure(results: Results) -> None:
+    (row,) = results.select(part="main", plan=WALKERS, mode="safe", seed=1)
+    for sizes, is_failure in ((list(range(10, 70)), True), ([40] * 60, False)):
+        grown = Results((replace(row, counted={**row.counted, "watched_delivered": sizes}),))
+        found = [one.failed for one in STUDY.expectations(grown) if one.name.startswith("Figure 11")]
+        assert found == [is_failure]
+
+
+def test_since_entry_is_the_papers_workload() -> None:
+    plan = make_plan(
+        ["a", "b"], [(0, 1, 100, 200)], [(0, 0, 150_000_000), (1, 100, 50_000_000)], stop_us=150_000_000
+    )
+    assert since_entry(plan, 43_000_000, 60_000_000).tolist() == [
+        [43_000_000, 0], [43_000_100, 1], [103_000_000, 0]
+    ]  # fmt: skip
