@@ -16,7 +16,7 @@ from whence.protocols.oppnet import Oppnet
 from zoo.barrier_mutants import ORDER, UncheckedBarrier, UncheckedOppnet, Variant
 from zoo.carry_mutants import CARRY
 
-RIGHT_WORLDS, MUTANT_WORLDS = 100, 400  # a mutant's worlds end with the first in which it is caught
+RIGHT_WORLDS, MUTANT_WORLDS = 100, 1_000  # a mutant's worlds end with the first in which it is caught
 
 # What the mutants are made of is right too: they are caught for what they change.
 RIGHT = [
