@@ -174,7 +174,7 @@ def state(folder: Path, quick: bool) -> dict[str, Any]:
         table.append([batch, 400 * batch, 5 * batch // lives, keys, stored.count(), size, memory])
     headings = (
         "batch",
-        "rows",
+        "rows made",
         "rooms so far",
         "keys (progress)",
         "keys",

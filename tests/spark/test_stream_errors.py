@@ -108,6 +108,18 @@ def test_a_row_that_cannot_be_read_is_an_error_and_no_row_of_nulls(
     assert summary.rows_out == 2
 
 
+@pytest.mark.slow
+def test_a_log_that_cannot_be_parsed(spark: SparkSession, tmp_path: Path) -> None:
+    """An error of a Python worker is told in one line, too."""
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "x.log").write_text("this is no log of clocks\n")
+    order = {"key": ["log", "execution"], "clock": "clock", "origin": "host", "lifetime": "1s"}
+    more = {"source_format": "shiviz", "schema": None, "order": order}
+    with pytest.raises(DataError, match=r"query from .*x\.log") as told:
+        run_job(spark, job(tmp_path / "in", tmp_path / "out", **more))
+    assert "Traceback" not in told.value.reason
+
+
 def test_a_time_that_is_none(spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "x.csv").write_text("id,after,at\na,,yesterday\n")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -216,38 +217,34 @@ def test_the_command_on_vector_clocks(spark: SparkSession, tmp_path: Path) -> No
     assert [row.event for row in rows] == ["start", "got it", "back"]
 
 
-class Named(DataSource):
-    """A source that Spark knows by its name alone."""
-
-    @classmethod
-    def name(cls) -> str:
-        return "made_up"
-
-    def schema(self) -> str:
-        return "id bigint, after array<bigint>, at timestamp"
-
-    def simpleStreamReader(self, schema: Any) -> SimpleDataSourceStreamReader:
-        return NamedReader()
-
-
-class NamedReader(SimpleDataSourceStreamReader):
-    def initialOffset(self) -> dict[str, int]:
-        return {"row": 0}
-
-    def read(self, start: dict[str, int]) -> Any:
-        from datetime import UTC, datetime
-
-        times = [datetime(2026, 1, 1, 0, 0, second, tzinfo=UTC) for second in (0, 1)]
-        rows = [(2, [1], times[0]), (1, [], times[1])]
-        return iter(rows[start["row"] :]), {"row": len(rows)}
-
-    def readBetweenOffsets(self, start: dict[str, int], end: dict[str, int]) -> Any:
-        return self.read(start)[0]
-
-
 @pytest.mark.slow
 def test_a_source_by_name(spark: SparkSession, tmp_path: Path) -> None:
-    spark.dataSource.register(Named)
+    """Any source that Spark knows, here one made in Python."""
+
+    class Reader(SimpleDataSourceStreamReader):  # in here, so that it is sent to the workers by value
+        def initialOffset(self) -> dict[str, int]:
+            return {"row": 0}
+
+        def read(self, start: dict[str, int]) -> Any:
+            times = [datetime(2026, 1, 1, 0, 0, second, tzinfo=UTC) for second in (0, 1)]
+            rows = [(2, [1], times[0]), (1, [], times[1])]
+            return iter(rows[start["row"] :]), {"row": len(rows)}
+
+        def readBetweenOffsets(self, start: dict[str, int], end: dict[str, int]) -> Any:
+            return self.read(start)[0]
+
+    class Source(DataSource):
+        @classmethod
+        def name(cls) -> str:
+            return "made_up"
+
+        def schema(self) -> str:
+            return "id bigint, after array<bigint>, at timestamp"
+
+        def simpleStreamReader(self, schema: Any) -> SimpleDataSourceStreamReader:
+            return Reader()
+
+    spark.dataSource.register(Source)
     order = COLUMNS | {"key": None, "lifetime": "1 hour"}
     more = {"source_format": "made_up", "schema": None, "source_options": {}, "order": order}
     summary = run_job(spark, job(Path("unused"), tmp_path / "out", **more))

@@ -55,9 +55,10 @@ _FOREVER_US = 1 << 62
 class CausalOrder:
     """The order of one key's rows.
 
-    `remember_us`: how long after its end the id of a row is known; None: the largest lifetime. `horizon_us`:
-    the largest lifetime that any row may have; it grows by itself when a larger one is seen. `vector`: ids are `origin:number` of
-    vector clocks, where number k of an origin stands for all of its numbers up to k.
+    `remember_us`: how long after its end the id of a row is known; None: the largest lifetime.
+    `horizon_us`: the largest lifetime that any row may have; it grows by itself when a larger one is seen.
+    `vector`: ids are `origin:number` of vector clocks, where number k of an origin stands for all of its
+    numbers up to k.
     """
 
     def __init__(

@@ -279,10 +279,14 @@ def _add(summary: StreamSummary, report: Mapping[str, Any]) -> None:
 
 
 def reason_of(error: BaseException) -> str:
-    """One line of what Spark says: its innermost cause, without names of Java classes and error classes."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    """One line of what Spark says: its innermost cause, without names of classes and codes."""
+    text = str(error)
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
     causes = [line.removeprefix("Caused by:").strip() for line in lines if line.startswith("Caused by:")]
-    telling = [line for line in lines if line.startswith("[") or "Error:" in line]
+    raised = [line for line in lines if re.match(r"(?:\w+\.)*\w+(?:Error|Exception): ", line)]
+    if "Traceback (most recent call last)" in text and raised:  # of a Python worker
+        causes = raised
+    telling = [line for line in lines if line.startswith("[")]
     line = (causes[-1:] or telling or lines or [type(error).__name__])[0]
     line = re.sub(r"^(?:[\w$]+\.)+[\w$]+:\s*", "", line)
     line = re.sub(r"^\[[A-Z0-9_.]+\]\s*|\s*SQLSTATE: \w+", "", line)
