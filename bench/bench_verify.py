@@ -267,7 +267,7 @@ def run_cases(cases: list[tuple[tuple[int, int], str]], folder: Path) -> list[di
         )
         row["against_in_process"] = None if base is None else round(row["cpu_s"] / base, 2)
         rows.append(row)
-        print(f"  {path} {deliveries:,}: {row['cpu_s']} CPU-s", file=sys.stderr)
+        print(f"  {row}", file=sys.stderr)
     return rows
 
 

@@ -90,11 +90,6 @@ class Loader:
         self._runs: set[str] = set()
         self._last: tuple[Any, Array] | None = None  # one batch's distinct names are often the next one's
 
-    @property
-    def names(self) -> list[str]:
-        """Every name so far; a name's place is its provisional index."""
-        return list(self._ids)
-
     def _id(self, name: str) -> int:
         return self._ids.setdefault(name, len(self._ids))
 
