@@ -72,9 +72,18 @@ def assert_chain(finding: Finding, run: Run, oracle: Oracle) -> None:
 
 
 def test_the_verifier_agrees_with_brute_force_on_5000_random_traces() -> None:
-    rng = random.Random(20_240_611)
+    compare(TRACES, 20_240_611)
+
+
+@pytest.mark.slow
+def test_the_verifier_agrees_with_brute_force_on_10000_more() -> None:
+    compare(10_000, 20_261_117)
+
+
+def compare(count: int, seed: int) -> None:
+    rng = random.Random(seed)
     seen: Counter[str] = Counter()
-    for _ in range(TRACES):
+    for _ in range(count):
         run, members = random_run(rng)
         # Of some runs the promises do not speak of time: then no time matters.
         timing, slack_us = random_timing(run, rng), rng.choice([0, 0, 1, 30])

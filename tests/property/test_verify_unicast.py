@@ -43,9 +43,18 @@ def assert_chain(finding: Finding, run: Run, to: To, oracle: UnicastOracle) -> N
 
 
 def test_the_verifier_agrees_with_brute_force_on_3000_random_unicast_traces() -> None:
-    rng = random.Random(20_261_116)
+    compare(TRACES, 20_261_116)
+
+
+@pytest.mark.slow
+def test_the_verifier_agrees_with_brute_force_on_10000_more() -> None:
+    compare(10_000, 20_261_118)
+
+
+def compare(count: int, seed: int) -> None:
+    rng = random.Random(seed)
     seen: Counter[str] = Counter()
-    for _ in range(TRACES):
+    for _ in range(count):
         run, members, to = random_unicast_run(rng)
         report, oracle = verify(run, to, members), UnicastOracle(run, members, to)
         assert_agrees(report, oracle)

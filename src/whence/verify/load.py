@@ -88,11 +88,7 @@ class Loader:
         self._members = {self._id(name) for name in members}
         self._rows: list[Row] = []
         self._runs: set[str] = set()
-
-    @property
-    def names(self) -> list[str]:
-        """Every name so far; a name's place is its provisional index."""
-        return list(self._ids)
+        self._last: tuple[Any, Array] | None = None  # one batch's distinct names are often the next one's
 
     def _id(self, name: str) -> int:
         return self._ids.setdefault(name, len(self._ids))
@@ -178,10 +174,13 @@ class Loader:
         return to
 
     def _ids_of(self, names: pa.Array[Any]) -> Array:
-        """Provisional indices of many names: one dictionary look-up per distinct name."""
+        """Provisional indices of many names: one look-up per distinct name, at most."""
         encoded: Any = names.dictionary_encode()
-        dictionary: list[str] = encoded.dictionary.to_pylist()
-        distinct = np.array([self._id(name) for name in dictionary], dtype=np.int32)
+        if self._last is None or not encoded.dictionary.equals(self._last[0]):
+            dictionary: list[str] = encoded.dictionary.to_pylist()
+            found = np.array([self._id(name) for name in dictionary], dtype=np.int32)
+            self._last = (encoded.dictionary, found)
+        distinct = self._last[1]
         indices = numbers_of(encoded.indices)
         return distinct[indices] if len(indices) else np.empty(0, dtype=np.int32)
 

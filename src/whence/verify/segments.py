@@ -6,7 +6,7 @@ Nothing here holds all events. What is kept of every row is where it is and how 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -189,8 +189,3 @@ class Segments:
 def joined(parts: Sequence[Array], dtype: Any) -> Array:
     """Arrays end to end."""
     return np.concatenate(parts) if parts else np.empty(0, dtype=dtype)
-
-
-def total_bytes(arrays: Iterable[Array]) -> int:
-    """What they take in memory."""
-    return sum(each.nbytes for each in arrays)
