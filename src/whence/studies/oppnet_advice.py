@@ -44,21 +44,22 @@ def smallest_lifetimes(plan: ContactPlan, settings: Settings, broadcasts: Any) -
         "pairs_possible": possible,
         "longest_us": longest_us,
     }
-    high_us = longest_us
     for percent in SHARES_PERCENT:
         wanted = -(-possible * percent // 100)
-        high_us = bisect(reached, wanted, high_us)
-        counts[f"lifetime_{percent}_us"] = high_us
-        counts[f"reached_{percent}"] = reached(high_us)
+        # What other shares have tried narrows this one.
+        high_us = min(lifetime_us for lifetime_us, count in found.items() if count >= wanted)
+        below_us = [lifetime_us for lifetime_us in found if lifetime_us < high_us]
+        least_us = bisect(reached, wanted, max(below_us, default=SHORTEST_US), high_us)
+        counts[f"lifetime_{percent}_us"] = least_us
+        counts[f"reached_{percent}"] = reached(least_us)
     return counts | {
         "tried_us": sorted(found),
         "tried_reached": [found[lifetime_us] for lifetime_us in sorted(found)],
     }
 
 
-def bisect(reached: Callable[[int], int], wanted: int, high_us: int) -> int:
-    """The smallest lifetime that reaches what is wanted, to `PRECISION`, given that `high_us` does."""
-    low_us = SHORTEST_US
+def bisect(reached: Callable[[int], int], wanted: int, low_us: int, high_us: int) -> int:
+    """The smallest lifetime from `low_us` on that reaches what is wanted, to `PRECISION`; `high_us` does."""
     if high_us <= low_us or reached(low_us) >= wanted:
         return min(low_us, high_us)
     while high_us > low_us * PRECISION + 1:

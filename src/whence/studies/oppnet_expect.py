@@ -154,7 +154,7 @@ def _quantiles(results: Results) -> Iterator[Expectation]:
         found = mean(results, f"{one.what}_{one.percent}_s", one.plan, one.lifetime)
         if found is not None:
             yield Expectation(
-                f"section VI: {one.percent} % of {one.what}s are below, {NAMES[one.plan]}, "
+                f"section VI: {one.what} that {one.percent} % stay below, {NAMES[one.plan]}, "
                 f"{minutes(one.lifetime)}",
                 one.seconds,
                 found.mean,

@@ -61,7 +61,7 @@ def figures(results: Results) -> list[Figure]:
         _registries(results, "figure-11", "Figure 11", WALKERS, (5, 20), STAY_CAPTION),
         _churn(results),
         _barriers(results),
-        _advice(results),
+        *_advice(results),
     ]
     return [figure for figure in made if figure.panels and all(panel.series for panel in figure.panels)]
 
@@ -191,21 +191,25 @@ def _barriers(results: Results) -> Figure:
     return Figure("barriers", "Barriers as printed and pruned", BARRIER_CAPTION, tuple(panels))
 
 
-def _advice(results: Results) -> Figure:
-    series = []
+def _advice(results: Results) -> list[Figure]:
+    panels = []
     for plan in dict.fromkeys(str(row.labels["plan"]) for row in results.select(part="advice")):
-        row = results.select(part="advice", plan=plan)[0]
-        if not row.counted:
+        counted = results.select(part="advice", plan=plan)[0].counted
+        if not counted:
             continue
-        possible = max(row.counted["pairs_possible"], 1)
+        possible = max(counted["pairs_possible"], 1)
         points = [
             (lifetime_us / 6e7, 100 * reached / possible)
-            for lifetime_us, reached in zip(
-                row.counted["tried_us"], row.counted["tried_reached"], strict=True
-            )
-            if 60 * reached >= possible
+            for lifetime_us, reached in zip(counted["tried_us"], counted["tried_reached"], strict=True)
         ]
-        series.append(_series(NAMES.get(plan, plan), *zip(*points, strict=True)))
-    panels = tuple(Panel(one.label, "lifetime, min", "of the reachable pairs, %", (one,)) for one in series)
-    # Side by side they would be too small: two plans to a figure's width is what a page can hold.
-    return Figure("advice", "Lifetime and delivered share", ADVICE_CAPTION, panels[:3])
+        series = _series("delivered", *zip(*points, strict=True))
+        panels.append(Panel(NAMES.get(plan, plan), "lifetime, min", "of the reachable pairs, %", (series,)))
+    return [
+        Figure(
+            f"advice-{at // 2 + 1}",
+            "Lifetime and delivered share",
+            ADVICE_CAPTION,
+            tuple(panels[at : at + 2]),
+        )
+        for at in range(0, len(panels), 2)
+    ]
