@@ -126,12 +126,14 @@ def _falls(results: Results, nodes: int, where: str) -> Iterator[Expectation]:
 def _views(results: Results, nodes: int, where: str) -> Iterator[Expectation]:
     if nodes not in VIEWS:
         return
-    rows = results.select(part=HOUR, nodes=nodes)
+    degree = results.estimate("degree", part=HOUR, nodes=nodes)
+    control = results.estimate("control_early", part=HOUR, nodes=nodes)
     yield Expectation(
-        f"safe degree, minutes 5 to 15, {where}",
+        f"safe degree, minutes 5 to 15, mean of the runs, {where}",
         VIEWS[nodes],
-        farthest([row.measure("degree") for row in rows], VIEWS[nodes]),
-        "section 3 says about; Spray's rule for joins makes ours grow by ln N x 2, the paper's grow by less",
+        degree.mean if degree else None,
+        "section 3 says about. Spray's views hold about ln N arcs, seen from both ends 2 ln N (9.2, 13.8, "
+        "18.4): ours follow that, the paper's 15 does not",
         Tolerance(relative=0.05),
         unit="links",
         demanded=False,
@@ -140,8 +142,8 @@ def _views(results: Results, nodes: int, where: str) -> Iterator[Expectation]:
         yield Expectation(
             f"control traffic, minutes 5 to 15, {where}",
             1,
-            farthest([row.measure("control_early") for row in rows], 1),
-            "section 3: 7.5 links x 8 messages / 60 s, for views of 15",
+            control.mean if control else None,
+            "section 3: 7.5 links x 8 messages / 60 s, for views of 15; ours are larger",
             Tolerance(relative=0.08),
             unit="per s",
             demanded=False,

@@ -53,7 +53,7 @@ class Scale(NamedTuple):
 
 SCALES = {
     "demo": Scale(
-        {100: 2, 1_000: 1},
+        {100: 3, 1_000: 1},
         Base(32, 4, 20, 100),
         (16, 32, 64),
         (4, 8, 16),
@@ -66,7 +66,7 @@ SCALES = {
         "the hour with 100 and 1,000 processes; Table 1 up to 64; the frontier up to 1,000",
     ),
     "paper": Scale(
-        {100: 3, 1_000: 2, 10_000: 1},
+        {100: 5, 1_000: 1, 10_000: 1},
         Base(32, 4, 20, 100),
         (16, 32, 64, 128),
         (4, 8, 16, 24),
@@ -74,7 +74,7 @@ SCALES = {
         (1, 10, 100, 1_000),
         (25, 50, 100, 1_000, 10_000),
         {25: 8, 50: 8, 100: 10},
-        (1, 10, 100),
+        (10, 100),
         (12, 24, 48),
         "the hour with 100, 1,000 and 10,000 processes; Table 1 up to 128; the frontier up to 10,000",
     ),
