@@ -31,6 +31,10 @@ STUDIES = {
         "whence.studies.deadline:DeadlineStudy",
         "Paper 002, TDCA and ODCA: Figure 9 under two readings, bounds, improvements and flaws.",
     ),
+    "prc": Entry(
+        "whence.studies.prc:PrcStudy",
+        "Paper 003, PRC-broadcast: Figures 5a and 5b, Table 1 measured, the frontier to vector and barrier.",
+    ),
     "domains": Entry(
         "whence.studies.domains:DomainsStudy",
         "Paper 004, causality domains: what clocks cost, cycles, planned domains.",

@@ -1,0 +1,26 @@
+"""The PRC study from its grid to its page, on Spark, at its smallest scale."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from whence.studies.prc import PrcStudy
+from whence.studies.run import run_study
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+
+
+def test_the_study_holds_at_the_smallest_scale(spark: SparkSession, tmp_path: Path) -> None:
+    result = run_study(spark, PrcStudy(), "tiny", tmp_path)
+    assert result.failures == ()
+    assert len(result.results.rows) == len(PrcStudy().grid("tiny"))
+    assert [one.name for one in result.expectations if one.failed] == []
+    judged = [row for row in result.results.rows if row.judged]
+    assert {row.labels["part"] for row in judged} == {"opening", "growth"}
+    assert all(row.ok for row in judged)

@@ -1,0 +1,237 @@
+"""The PRC study: its grid, what it counts, its fits, expectations that can fail. No Spark."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from whence.kernels import prc as kernel
+from whence.report.plots import svg
+from whence.sim import dynamic
+from whence.sim.experiment import paper
+from whence.sim.scenario import checked, run_id
+from whence.studies import prc_measures as m
+from whence.studies import registry
+from whence.studies.base import check_grid
+from whence.studies.expect import Verdict
+from whence.studies.prc import PrcStudy
+from whence.studies.prc_expect import TABLE_1, VIEWS, expectations
+from whence.studies.prc_runner import simulate_to
+from whence.studies.prc_runs import BASELINES, HOUR, OPENING, SCALES, carried, carry, hour, opening, static
+from whence.studies.results import Results, Row
+from whence.studies.run import _row
+from whence.trace.measures import read_measures
+from whence.trace.schema import Level
+from whence.verify.run import verify_trace
+
+STUDY = PrcStudy()
+
+
+# The grid
+
+
+@pytest.mark.parametrize("scale", SCALES)
+def test_the_grid(scale: str) -> None:
+    points = STUDY.grid(scale)
+    check_grid(STUDY, points)
+    assert len({run_id(point.scenario) for point in points}) == len(points)
+    for point in points[::5]:
+        assert checked(point.scenario) == point.scenario
+
+
+def test_the_papers_scale_has_the_papers_sizes() -> None:
+    points = [point for point in STUDY.grid("paper") if point.labels["part"] == HOUR]
+    assert {point.labels["nodes"] for point in points} == set(VIEWS)
+    assert carried(points[-1].scenario) == paper(10_000)
+
+
+def test_a_scenario_carries_an_experiment_and_its_id_follows_every_parameter() -> None:
+    experiment = paper(100, 3)
+    scenario = carry(experiment, "measures")
+    assert carried(checked(scenario)) == experiment
+    later = msgspec.structs.replace(experiment, shuffle_every_us=experiment.shuffle_every_us + 1)
+    assert run_id(carry(later, "measures")) != run_id(scenario)
+    assert carried(static("vector", 8, 4, 20, 100, 1, "measures")) is None
+
+
+def test_it_is_registered() -> None:
+    assert type(registry.lookup("prc")) is PrcStudy
+
+
+# What a run counts
+
+
+def measured(scenario: Any, folder: Path) -> dict[str, Any]:
+    simulate_to(scenario, folder)
+    found = read_measures(folder)
+    assert found is not None
+    return dict(found.measures)
+
+
+def test_messages_carry_one_number_or_as_many_as_changed(tmp_path: Path) -> None:
+    def numbers(protocol: str) -> float:
+        counts = measured(static(protocol, 8, 4, 20, 100, 1, "measures"), tmp_path / protocol)
+        assert counts["deliveries"] == 8 * counts["broadcasts"]
+        return float(counts["numbers"] / counts["copies"])
+
+    assert [numbers(each) for each in ("reliable", "preventive", "link_memory")] == [1, 1, 1]
+    assert 2 < numbers("vector") < 8
+
+
+def test_link_memory_tags_its_other_links_and_ends_empty(tmp_path: Path) -> None:
+    counts = measured(static("link_memory", 10, 4, 20, 100, 1, "measures"), tmp_path / "run")
+    own, others = counts["broadcasts"], counts["deliveries"] - counts["broadcasts"]
+    assert counts["work"] == own * (1 + 4) + others * (1 + 3)
+    assert counts["entries_left"] == 0
+
+
+def test_who_remembers_origins_ends_with_all_of_them(tmp_path: Path) -> None:
+    for protocol in ("reliable", "preventive"):
+        counts = measured(static(protocol, 8, 4, 20, 100, 1, "measures"), tmp_path / protocol)
+        assert counts["entries_left"] == 8 * 8
+
+
+def test_a_new_link_costs_flooding_nothing_and_a_barrier_its_registry(tmp_path: Path) -> None:
+    for protocol, packets in (("reliable", 0), ("vector", 0), ("barrier", 2)):
+        counts = measured(static(protocol, 8, 4, 20, 100, 1, "measures"), tmp_path / protocol)
+        assert counts["opened_packets"] == packets
+    assert counts["opened_bytes"] > 2 * 8  # a name and a number of each source at least
+
+
+def test_a_recorded_opening_is_the_kernels_run_and_verifies(tmp_path: Path) -> None:
+    scenario = opening("prc", 12, 10, 1, "all")
+    counts = measured(scenario, tmp_path / "run")
+    experiment = carried(scenario)
+    assert experiment is not None
+    series = kernel.run(experiment)
+    assert counts["expected_us"] == [window.expected_us for window in series.windows]
+    assert sum(counts["control"]) == 8 * counts["opened"] == 8 * series.opened
+    (report,) = verify_trace(tmp_path / "run")
+    assert report.ok
+    assert report.promises.complete  # everybody has joined before the first broadcast
+    assert dynamic.run(experiment).logs == series.logs
+
+
+# Fits
+
+
+def test_a_power_law_is_found() -> None:
+    factor, exponent = m.power([(x, 3 * x**1.5) for x in (2.0, 4.0, 16.0)])
+    assert (factor, exponent) == (pytest.approx(3), pytest.approx(1.5))
+    with pytest.raises(ValueError, match="two points"):
+        m.slope([(1.0, 1.0)])
+
+
+# The whole, without Spark
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory) -> Results:
+    """The tiny scale, run here."""
+    root = tmp_path_factory.mktemp("prc")
+    rows = []
+    for point in STUDY.grid("tiny"):
+        run = run_id(point.scenario)
+        folder = root / f"run={run}"
+        counts = measured(point.scenario, folder)
+        traced = point.scenario.record.as_level() > Level.MEASURES
+        verdict = msgspec.to_builtins(verify_trace(folder)[0]) if traced else {}
+        rows.append(_row(STUDY, run, point, {}, verdict, counts))
+    return Results(tuple(rows))
+
+
+def test_everything_is_reproduced(results: Results) -> None:
+    assert [one.name for one in expectations(results) if one.verdict is not Verdict.REPRODUCED] == []
+
+
+def test_the_page_has_its_parts(results: Results) -> None:
+    names = {table.name for table in STUDY.tables(results)}
+    assert names == {"figure-5b", "table-1", "links", "frontier", "costs"}
+    names = {figure.name for figure in STUDY.figures(results)}
+    assert {"figure-5a", "figure-5b", "law", "growth", "memory", "frontier"} <= names
+    for figure in STUDY.figures(results):
+        assert svg(figure).startswith("<svg")
+    assert STUDY.headline(results).rows[0][0] == 24
+    assert len(STUDY.findings(results)) >= 8
+
+
+def spoiled(results: Results, part: str, protocol: str, **changes: float) -> set[str]:
+    """The names of what differs when measures of a part are replaced."""
+
+    def change(row: Row) -> Row:
+        if row.labels["part"] != part or row.labels["protocol"] != protocol:
+            return row
+        return replace(row, measures={**row.measures, **changes})
+
+    changed = Results(tuple(map(change, results.rows)))
+    return {one.name for one in expectations(changed) if one.failed}
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"law_off_percent": -3.1}, "E off"),
+        ({"early_per_link": 0.0104}, "before the delay rises"),
+        ({"space_end": 0.001}, "space from minute 52"),
+        ({"left": 1.0}, "when the hour ends"),
+        ({"control_end": 0.01}, "control traffic from minute 52"),
+        ({"undelivered": 1.0}, "deliveries missing"),
+        ({"hops_per_link": 7.99}, "control hops"),
+        ({"control_late": 1.0}, "at 2.5 s over that"),
+        ({"control_slope": 0.01}, "slope"),
+    ],
+)
+def test_each_check_of_the_hour_can_fail(results: Results, change: dict[str, float], words: str) -> None:
+    failed = spoiled(results, HOUR, "prc", **change)
+    assert len(failed) == 1
+    assert words in failed.pop()
+
+
+def test_table_1_can_fail(results: Results) -> None:
+    for protocol in BASELINES:
+        flat = spoiled(results, "growth", protocol, space=5.0)
+        assert len(flat) == sum(
+            (measure, name, exponent) == ("space", protocol, 1.0) for measure, name, _, exponent, _ in TABLE_1
+        )
+    assert len(spoiled(results, OPENING, "prc", hops_per_link=6.0)) == 1
+    assert len(spoiled(results, OPENING, "prc", entries_left=1.0)) == 1
+
+
+def test_a_broken_promise_fails(results: Results) -> None:
+    rows = tuple(replace(row, verdict={"ok": False}) if row.judged else row for row in results.rows)
+    failed = {one.name for one in expectations(Results(rows)) if one.failed}
+    assert len(failed) == 2
+
+
+def test_the_frontier_is_where_costs_are_even(results: Results) -> None:
+    for protocol in ("vector", "barrier"):
+        rate = m.even_rate(results, protocol, 32)
+        factor, exponent = m.power(m.cost(results, "space", "prc", 32))
+        assert factor * rate**exponent == pytest.approx(m.other_space(results, protocol, 32))
+    # The law: entries = rate x delay x degree, so twice the memory is worth twice the rate.
+    assert exponent == pytest.approx(1, abs=0.05)
+    assert m.other_space(results, "vector", 64) > m.other_space(results, "vector", 32)
+
+
+def test_hours_are_read_minute_by_minute() -> None:
+    counted = {
+        "start_us": [0, 15 * 60_000_000],
+        "process_us": [120_000_000, 120_000_000],
+        "degree_us": [1_200_000_000, 1_200_000_000],
+        "expected_us": [0, 600_000_000],
+        "buffered_us": [0, 120_000_000],
+        "control": [60, 0],
+    }
+    first, second = m.minutes(counted)
+    assert (first.degree, first.control, first.delay_ms, first.space) == (10, 0.5, 1, 0)
+    assert (second.space, second.delay_ms) == (6, pytest.approx(50.98, abs=0.01))
+    assert second.law == pytest.approx(10 * 0.05098 * 10, rel=1e-3)
+    assert m.minutes({**counted, "control": [0, 60]})[1].control == 0.5
+
+
+def test_the_hour_of_the_study_is_the_papers() -> None:
+    assert carried(hour(1_000, 2)) == paper(1_000, 2)
