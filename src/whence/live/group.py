@@ -20,12 +20,14 @@ from whence.errors import (
 )
 from whence.live.addresses import parse_address
 from whence.live.datagrams import payload_room_bytes
+from whence.live.dynamic import DynamicNode
 from whence.live.journal import GroupEvent
 from whence.live.limits import Limits
 from whence.live.linkfaults import LinkFaults
 from whence.live.links import Link
 from whence.live.node import Node, Settings
 from whence.live.stats import Stats, gather
+from whence.live.swarm_settings import SwarmSettings, swarm_settings
 from whence.protocols import registry
 
 if TYPE_CHECKING:
@@ -39,13 +41,15 @@ def join(
     name: str,
     *,
     node: str,
-    peers: Mapping[str, str],
+    peers: Mapping[str, str] | None = None,
+    contact: str | None = None,
     listen: str | None = None,
     protocol: str = "vector",
     trace: str | Path | None = None,
     limits: Limits | None = None,
     transport: str | None = None,
     faults: LinkFaults | None = None,
+    shuffle_s: float | None = None,
     **params: Any,
 ) -> Joining:
     """Join the group `name` as `node`: `async with join(...) as group`.
@@ -56,8 +60,29 @@ def join(
     `transport` is "tcp" or "udp"; by default that for which the protocol is made. `faults` makes a
     node lose, double and reorder the datagrams that it sends: a testing aid. Further keywords are the
     protocol's parameters.
+
+    Under a protocol without a list of members (`prc`) there are no `peers`: the node listens at `listen`, and
+    is taken in by the process at `contact`, or is the first if that is None. Entering waits until it is
+    in. `shuffle_s` is how often links are exchanged (60 s).
     """
     _check_name("group", name)
+    if registry.lookup(protocol).swarm:
+        _check_name("node", node)
+        _choose_transport(transport, protocol, faults, 1)
+        if peers is not None:
+            raise ParameterError(
+                "peers",
+                f"protocol {protocol!r} has no list of members",
+                "Give `listen`, and `contact` unless this is the first process",
+            )
+        swarm = swarm_settings(name, node, contact, listen, protocol, params, limits or Limits(), shuffle_s)
+        return Joining(swarm, None if trace is None else Path(trace))
+    if contact is not None or shuffle_s is not None:
+        raise ParameterError(
+            "contact" if contact is not None else "shuffle_s",
+            f"protocol {protocol!r} has a list of members",
+            "Name them in `peers`, or use protocol 'prc'",
+        )
     if not isinstance(peers, Mapping) or node not in peers:
         raise ParameterError(f"node {node!r}", "it is not among the peers", "List every member in `peers`")
     addresses = {}
@@ -134,7 +159,8 @@ class Joining:
     async def __aenter__(self) -> Group:
         if self._group is not None:
             raise MisuseError("join", "it was entered before", "Call whence.join again for each use")
-        node = Node(self._settings)
+        settings = self._settings
+        node = DynamicNode(settings) if isinstance(settings, SwarmSettings) else Node(settings)
         await node.listen()
         # After the address is ours: a failed start must not leave a trace that blocks the next.
         try:
@@ -215,8 +241,8 @@ class Group:
 
     @property
     def members(self) -> tuple[str, ...]:
-        """Every configured member, sorted, this node included."""
-        return self._node.identity.members
+        """Every configured member, sorted, this node included; without a list, it and its neighbours."""
+        return self._node.members
 
     async def broadcast(self, payload: bytes, *, deadline: float | None = None) -> MessageId:
         """Send `payload` to every member, this node included; answers the message's id.
