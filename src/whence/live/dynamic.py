@@ -12,10 +12,10 @@ import random
 from typing import ClassVar, cast
 
 from whence.core.message import NodeId, Packet
-from whence.errors import FrameError, PeerError
+from whence.errors import FrameError, HandshakeError, PeerError
 from whence.live.addresses import Address
 from whence.live.connection import Connection
-from whence.live.handshake import Identity
+from whence.live.handshake import Identity, RefusedForNowError
 from whence.live.host import Host
 from whence.live.housekeeping import keep_house
 from whence.live.links import Link, LinkState
@@ -73,6 +73,7 @@ class DynamicNode(Node):
             self.host.overlaid.found()
         else:
             await self._join(self.settings.contact)
+        self.host.joined()
         for work in (keep_house(self), self._keep_shuffling()):
             task = self._loop.create_task(work)
             task.add_done_callback(self._task_ended)
@@ -94,6 +95,8 @@ class DynamicNode(Node):
                 self.swarm.contact = None
                 return
             problem = link.last_error or problem
+            if isinstance(problem, HandshakeError) and not isinstance(problem, RefusedForNowError):
+                break  # it would say the same again
             await asyncio.sleep(pause_s * random.uniform(0.5, 1.0))
             pause_s = min(2 * pause_s, limits.backoff_max_s)
         kind = type(problem) if isinstance(problem, PeerError) else PeerError

@@ -28,6 +28,11 @@ class SwarmHost(Host):
         """Before the first input. Every process lives once: who comes back has another name."""
         self.recorder = recorder
 
+    def joined(self) -> None:
+        """Mark in the trace from when on this process must deliver what is broadcast."""
+        if self.recorder is not None:
+            self.recorder.event(self.core.me, self._clock.now_us(), Kind.SAMPLE, None, 1, detail="joined")
+
     def tell(self, say: Callable[[Overlaid, int], Effects]) -> None:
         """Tell the core what the overlay has decided."""
         if self.stopped:
