@@ -53,7 +53,7 @@ def test_processes_come_and_go_and_those_who_stay_agree(tmp_path: Path) -> None:
 
 async def fifty(trace: Path) -> tuple[list[str], dict[str, dict[str, Any]]]:
     options: dict[str, Any] = {"pause_s": 5.0, "shuffle_s": 20.0, "timeout_us": 10_000_000}
-    async with Churn(seed=7, trace=str(trace), connect_timeout_s=60.0, **options) as churn:
+    async with Churn(seed=7, trace=str(trace), patience_s=60.0, **options) as churn:
         await churn.join()
         for _ in range(7):
             await churn.join(6)

@@ -31,7 +31,7 @@ class Settings:
     pause_s: float = 0.05
     shuffle_s: float = 0.4
     timeout_us: int = 3_000_000
-    connect_timeout_s: float = 20.0
+    patience_s: float = 20.0  # a machine that is busy is not a fault
 
 
 class Process:
@@ -223,7 +223,12 @@ async def run(settings: Settings) -> None:
         trace=settings.trace,
         shuffle_s=settings.shuffle_s,
         timeout_us=settings.timeout_us,
-        limits=whence.Limits(backoff_first_s=0.05, connect_timeout_s=settings.connect_timeout_s),
+        limits=whence.Limits(
+            backoff_first_s=0.05,
+            connect_timeout_s=settings.patience_s,
+            handshake_timeout_s=settings.patience_s,
+            silence_s=settings.patience_s,
+        ),
     )
     async with joining as group:
         print(json.dumps({"in": True}), flush=True)

@@ -341,6 +341,11 @@ class Group:
         if missing:
             raise _not_connected(self.name, missing, timeout_s)
 
+    def flush_trace(self) -> None:
+        """Put what was recorded on disk: called right after `broadcast`, before the message leaves."""
+        if self._trace is not None:
+            self._trace.flush()
+
     async def leave(self) -> None:
         """Wait (a bounded time) until what was broadcast is acknowledged, say good-bye, and close."""
         if self._leaving is None:

@@ -11,7 +11,8 @@ addresses (swarm_wire.py), links are dialled, and both ends must agree before a 
                 asks a neighbour for More
     close       when neither end names the other, routes a handshake there, or is about to (Release, Claim)
 
-`view_min` is ours: at sizes where ln(N) is 2 or 3, one crash could cut a process off.
+`view_min` is ours. A process keeps so many safe links, named or not: where ln(N) is 2 or 3, one crash or one
+handshake that fails could cut it off, and who is cut off cannot come back.
 """
 
 from __future__ import annotations
@@ -123,10 +124,17 @@ class Swarm:
     def tidy(self) -> None:
         """Say what we need, and close what nobody needs."""
         needed = self._needed()
-        for peer in sorted(self.ready):
+        spare = len(self.safe_links()) - self.view_min
+        # Those that we have released first: what is said should not change from one time to the next.
+        for peer in sorted(self.ready, key=lambda peer: (peer not in self.released, peer)):
             if not self._lines.links[peer].alive:
                 continue
-            if peer in needed or self._core.is_using(peer):
+            is_needed = peer in needed or self._core.is_using(peer)
+            if not is_needed and self.is_safe(peer):
+                # Where handshakes fail, the link that is to replace this one may never be made.
+                is_needed = spare <= 0
+                spare -= 1
+            if is_needed:
                 if peer in self.released:
                     self.released.discard(peer)
                     self._say(peer, Claim())
@@ -240,12 +248,14 @@ class Swarm:
         """Exchange half of the view with the neighbour that was named first; see to a small view."""
         if self.is_leaving:
             return
+        safe = self.safe_links()
+        if safe and not self.view.arcs:  # the arcs that we were given led nowhere
+            self.view.take([random.choice(safe)])
         partner = self.view.partner(self.is_safe)
         if partner is not None:
             self.shuffles += 1
             given = self.view.give(partner, self.is_safe, random.getrandbits(64), begins=True)
             self._give(partner, BEGINS, given)
-        safe = self.safe_links()
         if safe and len(safe) < self.view_min:
             known = sorted({*self._lines.links, *self.planned})
             self._say(random.choice(safe), More(known[:ARCS_MAX]))
