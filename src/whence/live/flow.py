@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection
 from typing import Any
 from weakref import WeakSet
 
@@ -35,7 +35,7 @@ class Flow:
     def __init__(
         self,
         host: Host,
-        links: Sequence[Link],
+        links: Collection[Link],
         limits: Limits,
         journal: Journal,
         wake: Callable[[], None],

@@ -19,27 +19,27 @@ from whence.errors import (
     missing_extra,
 )
 from whence.live.addresses import parse_address
-from whence.live.datagrams import payload_room_bytes
+from whence.live.arguments import check_name, choose_transport, lifetime_of, lifetime_us
+from whence.live.dynamic import DynamicNode
 from whence.live.journal import GroupEvent
 from whence.live.limits import Limits
 from whence.live.linkfaults import LinkFaults
 from whence.live.links import Link
 from whence.live.node import Node, Settings
 from whence.live.stats import Stats, gather
+from whence.live.swarm_settings import SwarmSettings, swarm_settings
 from whence.protocols import registry
 
 if TYPE_CHECKING:
     from whence.trace.writer import TraceWriter
-
-_NAME_MAX = 255
-_DEADLINE_MAX_S = 10**9
 
 
 def join(
     name: str,
     *,
     node: str,
-    peers: Mapping[str, str],
+    peers: Mapping[str, str] | None = None,
+    contact: str | None = None,
     listen: str | None = None,
     protocol: str = "vector",
     trace: str | Path | None = None,
@@ -47,6 +47,7 @@ def join(
     transport: str | None = None,
     faults: LinkFaults | None = None,
     lifetime: float | None = None,
+    shuffle_s: float | None = None,
     **params: Any,
 ) -> Joining:
     """Join the group `name` as `node`: `async with join(...) as group`.
@@ -58,13 +59,35 @@ def join(
     node lose, double and reorder the datagrams that it sends: a testing aid. `lifetime` is in seconds, for
     protocols with lifetimes: of messages that are broadcast without a `deadline`. Further keywords are
     the protocol's parameters.
+
+    Under a protocol without a list of members (`prc`) there are no `peers`: the node listens at `listen`, and
+    is taken in by the process at `contact`, or is the first if that is None. Entering waits until it is
+    in. `shuffle_s` is how often links are exchanged (60 s).
     """
-    _check_name("group", name)
+    check_name("group", name)
+    if registry.lookup(protocol).swarm:
+        check_name("node", node)
+        choose_transport(transport, protocol, faults, 1)
+        lifetime_of(protocol, lifetime, params)
+        if peers is not None:
+            raise ParameterError(
+                "peers",
+                f"protocol {protocol!r} has no list of members",
+                "Give `listen`, and `contact` unless this is the first process",
+            )
+        swarm = swarm_settings(name, node, contact, listen, protocol, params, limits or Limits(), shuffle_s)
+        return Joining(swarm, None if trace is None else Path(trace))
+    if contact is not None or shuffle_s is not None:
+        raise ParameterError(
+            "contact" if contact is not None else "shuffle_s",
+            f"protocol {protocol!r} has a list of members",
+            "Name them in `peers`, or use protocol 'prc'",
+        )
     if not isinstance(peers, Mapping) or node not in peers:
         raise ParameterError(f"node {node!r}", "it is not among the peers", "List every member in `peers`")
     addresses = {}
     for member, text in peers.items():
-        _check_name("node", member)
+        check_name("node", member)
         addresses[member] = parse_address(text, f"address of {member!r}")
     shared = [member for member in addresses if list(addresses.values()).count(addresses[member]) > 1]
     if shared:
@@ -74,9 +97,9 @@ def join(
     limits = limits or Limits()
     limits.check()
     registry.require_live(protocol)
-    params = {**registry.lookup(protocol).live_defaults, **params, **_lifetime_of(protocol, lifetime, params)}
+    params = {**registry.lookup(protocol).live_defaults, **params, **lifetime_of(protocol, lifetime, params)}
     registry.make(protocol, node, addresses, params)  # refuse an unknown protocol or parameter here and now
-    transport = _choose_transport(transport, protocol, faults, len(addresses))
+    transport = choose_transport(transport, protocol, faults, len(addresses))
     settings = Settings(
         group=name,
         node=node,
@@ -91,56 +114,6 @@ def join(
     return Joining(settings, None if trace is None else Path(trace))
 
 
-def _lifetime_of(protocol: str, lifetime: object, params: Mapping[str, Any]) -> dict[str, int]:
-    """The group's lifetime as the cores call it."""
-    if lifetime is None:
-        return {}
-    if not registry.lookup(protocol).lifetimes:
-        others = [name for name in registry.names() if registry.lookup(name).lifetimes]
-        raise ParameterError(
-            f"lifetime {lifetime!r}",
-            f"messages of protocol {protocol!r} have no lifetimes",
-            f"Leave it out, or use a protocol with lifetimes: {', '.join(others)}",
-        )
-    if "lifetime_us" in params:
-        raise ParameterError("lifetime", "lifetime_us says the same", "Give one of the two")
-    return {"lifetime_us": _lifetime_us("lifetime", lifetime)}
-
-
-def _choose_transport(wanted: object, protocol: str, faults: LinkFaults | None, members: int) -> str:
-    """The transport to use: the one that was asked for, if the protocol can live with it."""
-    made_for_datagrams = registry.lookup(protocol).datagrams
-    if wanted is None:
-        wanted = "udp" if made_for_datagrams else "tcp"
-    if wanted == "udp" and not made_for_datagrams:
-        others = [name for name in registry.names() if registry.lookup(name).datagrams]
-        raise ParameterError(
-            "transport 'udp'",
-            f"protocol {protocol!r} needs links that lose nothing",
-            f"Use 'tcp', or a protocol made for datagrams: {', '.join(others)}",
-        )
-    if wanted not in ("tcp", "udp"):
-        raise ParameterError(f"transport {wanted!r}", "there is none of that name", "Use 'tcp' or 'udp'")
-    if faults is not None:
-        if wanted != "udp":
-            raise ParameterError("faults", "only datagrams can be lost on purpose", "Use transport='udp'")
-        faults.check()
-    if wanted == "udp" and payload_room_bytes(members) <= 0:
-        raise ParameterError(
-            "transport 'udp'",
-            f"what a message says of {members} members does not fit into one datagram",
-            "Use 'tcp'",
-        )
-    return str(wanted)
-
-
-def _check_name(what: str, name: object) -> None:
-    if not isinstance(name, str) or not 0 < len(name) <= _NAME_MAX:
-        raise ParameterError(
-            f"{what} name", f"{name!r} is not a string of 1 to {_NAME_MAX} characters", "Choose a short name"
-        )
-
-
 class Joining:
     """What `join` answers: enter it to take part, leave it to say good-bye."""
 
@@ -152,7 +125,8 @@ class Joining:
     async def __aenter__(self) -> Group:
         if self._group is not None:
             raise MisuseError("join", "it was entered before", "Call whence.join again for each use")
-        node = Node(self._settings)
+        settings = self._settings
+        node = DynamicNode(settings) if isinstance(settings, SwarmSettings) else Node(settings)
         await node.listen()
         # After the address is ours: a failed start must not leave a trace that blocks the next.
         try:
@@ -233,8 +207,8 @@ class Group:
 
     @property
     def members(self) -> tuple[str, ...]:
-        """Every configured member, sorted, this node included."""
-        return self._node.identity.members
+        """Every configured member, sorted, this node included; without a list, it and its neighbours."""
+        return self._node.members
 
     async def broadcast(self, payload: bytes, *, deadline: float | None = None) -> MessageId:
         """Send `payload` to every member, this node included; answers the message's id.
@@ -249,7 +223,7 @@ class Group:
             raise self._too_large(len(payload))
         if self._flow.room <= 0:
             await self._flow.wait()
-        return self._node.broadcast(payload, None if deadline is None else _lifetime_us("deadline", deadline))
+        return self._node.broadcast(payload, None if deadline is None else lifetime_us("deadline", deadline))
 
     def _too_large(self, size_bytes: int) -> PayloadTooLargeError:
         limit_bytes = self._max_payload_bytes
@@ -333,6 +307,11 @@ class Group:
         if missing:
             raise _not_connected(self.name, missing, timeout_s)
 
+    def flush_trace(self) -> None:
+        """Put what was recorded on disk: called right after `broadcast`, before the message leaves."""
+        if self._trace is not None:
+            self._trace.flush()
+
     async def leave(self) -> None:
         """Wait (a bounded time) until what was broadcast is acknowledged, say good-bye, and close."""
         if self._leaving is None:
@@ -346,20 +325,6 @@ class Group:
         finally:
             if self._trace is not None:
                 self._trace.close()
-
-
-def _lifetime_us(what: str, seconds: object) -> int:
-    if (
-        isinstance(seconds, bool)
-        or not isinstance(seconds, int | float)
-        or not 0 < seconds <= _DEADLINE_MAX_S
-    ):
-        raise ParameterError(
-            what,
-            f"{seconds!r} is not a number of seconds above 0 and up to {_DEADLINE_MAX_S:,}",
-            "Say in how many seconds from its broadcast a message is worthless",
-        )
-    return max(1, round(seconds * 1_000_000))
 
 
 def _again(closed: WhenceError | None) -> GroupClosedError:

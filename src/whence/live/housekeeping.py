@@ -25,7 +25,7 @@ async def keep_house(node: Node) -> None:
         due_s = now_s + period_s
         if late:
             continue  # we were asleep ourselves: what has arrived meanwhile is not read yet
-        for link in node.links.values():
+        for link in list(node.links.values()):
             _look_after(node, link, now_s)
         node.host.sample()
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 from whence.core.effects import Reason
 from whence.core.message import MessageId, NodeId, Packet
@@ -67,6 +67,11 @@ class Settings:
 class Node:
     """One member of the group. Create it inside the event loop, `start` it, `leave`."""
 
+    # What dynamic.py replaces, where there is no list of members.
+    identity_type: ClassVar[type[Identity]] = Identity
+    host_type: ClassVar[type[Host]] = Host
+    peering_type: ClassVar[type[Peering]] = Peering
+
     def __init__(self, settings: Settings) -> None:
         members = tuple(sorted(settings.addresses))
         info = registry.lookup(settings.protocol)
@@ -84,7 +89,7 @@ class Node:
             for peer in members
             if peer != settings.node
         }
-        self.identity = Identity(
+        self.identity = self.identity_type(
             group=settings.group,
             protocol=settings.protocol,
             parameters=canonical_parameters(info.shared({**info.parameters, **settings.params})),
@@ -94,11 +99,11 @@ class Node:
             session=secrets.randbits(62) + 1,  # never 0, which means "never met"
         )
         self.journal = Journal(settings.node)
-        self.host = Host(core, self.links, self.wake, self.fail, self._count_on, self._stopped)
-        self.peering = Peering(
+        self.host = self.host_type(core, self.links, self.wake, self.fail, self._count_on, self._stopped)
+        self.peering = self.peering_type(
             self.identity, self.links, limits, self.journal, self._link_gone, self._link_renewed, self.fail
         )
-        self._link_list = tuple(self.links.values())
+        self._link_list: Collection[Link] = self.links.values()
         self.flow = Flow(self.host, self._link_list, limits, self.journal, self.wake)
         self.bytes_sent = self.bytes_received = 0
         self.leaving = self.failed = False
@@ -109,6 +114,11 @@ class Node:
         self._tasks: list[asyncio.Task[None]] = []
         self._flush_scheduled = False
         self._ack_timer: asyncio.TimerHandle | None = None
+
+    @property
+    def members(self) -> tuple[NodeId, ...]:
+        """Every configured member, sorted."""
+        return self.identity.members
 
     # Life
 
@@ -358,7 +368,7 @@ class Node:
         self._flush(ack_now=True)
 
     def _give_up_slow_peers(self) -> None:
-        for link in self._link_list:
+        for link in list(self._link_list):
             messages, queue_bytes = link.out.unacknowledged, link.out.unacknowledged_bytes()
             over = messages > self._hard_messages or queue_bytes > self._hard_bytes
             if link.alive and over:

@@ -57,6 +57,7 @@ class ProtocolInfo:
     live_defaults: Mapping[str, Any] = field(
         default_factory=dict
     )  # what a live node sets unless told otherwise
+    swarm: bool = False  # live processes join it through a contact: there is no list of members
     local: frozenset[str] = frozenset()  # parameters on which the members need not agree
 
     def shared(self, params: Mapping[str, Any]) -> dict[str, Any]:
@@ -239,10 +240,12 @@ register(
         make=Prc,
         packet_type=Prc.packet_type,
         promises=Promises(causal=True, fifo=True, no_duplicates=True, complete=True),
-        environment="large groups without a list of members, whose links change; simulation only",
+        environment="large groups without a list of members, whose links change",
         summary="link memory over links that open and close while messages flow (paper 003, Algorithm 2)",
         fifo_links=True,
-        live=False,
+        live_defaults={"links": "dynamic", "timeout_us": 5_000_000},
+        swarm=True,
+        local=frozenset({"timeout_us", "attempts", "own_after_echo"}),
     )
 )
 register(

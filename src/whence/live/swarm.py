@@ -1,0 +1,291 @@
+"""Spray between live processes: who is linked to whom, without a list of members.
+
+The view is overlay/spray.py's; here is what a simulator does in no time and with one hand: names travel with
+addresses (swarm_wire.py), links are dialled, and both ends must agree before a link is closed.
+
+    shuffle     Give to the oldest neighbour, Give back. The taker dials whom it is not linked to, says Ready,
+                and opens the link through the giver, which keeps its links to both until that is done
+    join        the contact takes us in; it gives our name to the processes that it names
+    leave       the neighbours are introduced to each other in a ring, so that nobody is cut off
+    crash       arcs to the lost process are replaced as Spray does it; who has fewer than `view_min` links
+                asks a neighbour for More
+    close       when neither end names the other, routes a handshake there, or is about to (Release, Claim)
+
+`view_min` is ours. A process keeps so many safe links, named or not: where ln(N) is 2 or 3, one crash or one
+handshake that fails could cut it off, and who is cut off cannot come back.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from collections.abc import Callable, Iterable
+from itertools import pairwise
+from typing import Protocol
+
+from whence.core.effects import Effects
+from whence.core.message import NodeId
+from whence.live.addresses import Address
+from whence.live.links import Link
+from whence.live.swarm_host import SwarmHost
+from whence.live.swarm_wire import (
+    ANSWERS,
+    ARCS_MAX,
+    BEGINS,
+    INTRODUCES,
+    Claim,
+    Give,
+    More,
+    Opening,
+    Ready,
+    Release,
+    Word,
+    address_of,
+    overlay_packet,
+)
+from whence.live.wire import data_frame
+from whence.overlay.spray import Spray
+from whence.protocols.overlaid import Overlaid
+
+VIEW_MAX = 1024  # arcs; more than any correct group leads to
+CALLS_MAX = 64  # at a time
+
+
+class Lines(Protocol):
+    """What the overlay needs of the node."""
+
+    links: dict[NodeId, Link]
+    host: SwarmHost
+
+    def dial(self, peer: NodeId, address: Address) -> None:
+        """Call a process; `Swarm.up` or `Swarm.unreachable` follows."""
+
+    def hang_up(self, peer: NodeId, why: str) -> None:
+        """End the link to `peer`; `Swarm.lost` follows."""
+
+    def wake(self) -> None:
+        """There is something to write."""
+
+
+class Swarm:
+    """The overlay of one process."""
+
+    def __init__(self, me: NodeId, address: Address, lines: Lines, view_min: int) -> None:
+        self.me = me
+        self.address = address
+        self.view: Spray[NodeId] = Spray(me)
+        self.view_min = view_min
+        self.addresses: dict[NodeId, Address] = {}  # of those that we are linked to or call
+        self.contact: NodeId | None = None  # whom we ask to take us in
+        self.ready: set[NodeId] = set()  # both ends of the link are up
+        self.claims: set[NodeId] = set()  # they need their link to us
+        self.released: set[NodeId] = set()  # we have told them that we do not need ours
+        self.planned: dict[NodeId, NodeId] = {}  # links to be opened once they are ready -> mediator
+        self.given: dict[NodeId, deque[list[NodeId]]] = {}  # taker -> names of each Give without its Opening
+        self.is_leaving = False
+        self.opened = self.closed = self.shuffles = 0
+        self._lines = lines
+        self._core = lines.host.overlaid
+
+    # Links
+
+    def is_safe(self, peer: NodeId) -> bool:
+        """Whether arcs to `peer` may move: its link is used in both directions, and stays."""
+        return peer in self.ready and self._core.is_safe_with(peer) and self._lines.links[peer].alive
+
+    def safe_links(self) -> list[NodeId]:
+        """All peers with a safe link, sorted."""
+        return sorted(filter(self.is_safe, self._lines.links))
+
+    def up(self, link: Link) -> None:
+        """The link's two processes have shaken hands; ours says so."""
+        self.claims.add(link.peer)  # until it says otherwise
+        self._say(link.peer, Ready(str(self.address)))
+
+    def lost(self, peer: NodeId, *, left: bool) -> None:
+        """The link to `peer` is over."""
+        self.ready.discard(peer)
+        self.claims.discard(peer)
+        self.released.discard(peer)
+        self.given.pop(peer, None)
+        self.planned.pop(peer, None)
+        if left:  # it has seen to its neighbours
+            self.view.arcs = [name for name in self.view.arcs if name != peer]
+        else:
+            self.view.lost(peer, random.getrandbits(64))
+        self.addresses.pop(peer, None)
+        self.tidy()
+
+    def unreachable(self, peer: NodeId) -> None:
+        """A call came to nothing."""
+        if peer not in self._lines.links:
+            self.lost(peer, left=False)
+
+    def tidy(self) -> None:
+        """Say what we need, and close what nobody needs."""
+        needed = self._needed()
+        spare = len(self.safe_links()) - self.view_min
+        # Those that we have released first: what is said should not change from one time to the next.
+        for peer in sorted(self.ready, key=lambda peer: (peer not in self.released, peer)):
+            if not self._lines.links[peer].alive:
+                continue
+            is_needed = peer in needed or self._core.is_using(peer)
+            if not is_needed and self.is_safe(peer):
+                # Where handshakes fail, the link that is to replace this one may never be made.
+                is_needed = spare <= 0
+                spare -= 1
+            if is_needed:
+                if peer in self.released:
+                    self.released.discard(peer)
+                    self._say(peer, Claim())
+            elif peer not in self.claims and peer in self.released:
+                self.closed += 1
+                self._lines.hang_up(peer, "neither end needs the link")
+            elif peer not in self.released:
+                self.released.add(peer)
+                self._say(peer, Release())
+
+    def _needed(self) -> set[NodeId]:
+        """Peers whose links the overlay itself cannot do without."""
+        needed = {*self.view.arcs, *self.planned, *self.planned.values()}
+        for taker, gives in self.given.items():
+            needed.add(taker)
+            needed.update(name for names in gives for name in names)
+        if self.contact is not None:
+            needed.add(self.contact)
+        return needed
+
+    # What others say
+
+    def hear(self, peer: NodeId, word: Word) -> None:
+        """A word of the process at the other end of a link. Raises `FrameError` if it makes no sense."""
+        if isinstance(word, Ready):
+            self._on_ready(peer, address_of(word.listens))
+        elif isinstance(word, Give):
+            arcs = [(name, address_of(where)) for name, where in word.arcs]
+            self._on_give(peer, word.why, arcs)
+        elif isinstance(word, Opening):
+            self._on_opening(peer, word.names)
+        elif isinstance(word, Claim):
+            self.claims.add(peer)
+        elif isinstance(word, Release):
+            self.claims.discard(peer)
+        else:
+            self._on_more(peer, set(word.known))
+        self.tidy()
+
+    def _on_ready(self, peer: NodeId, address: Address) -> None:
+        self.addresses[peer] = address
+        self.ready.add(peer)
+        mediator = self.planned.pop(peer, None)
+        if peer == self.contact:
+            self._lines.host.tell(lambda core, now_us: core.join(peer, now_us))
+        elif mediator is not None:
+            self.opened += 1
+            route = (self.me, mediator, peer)
+            self._lines.host.tell(lambda core, now_us: core.open(peer, route, now_us))
+
+    def _on_give(self, giver: NodeId, why: int, arcs: list[tuple[NodeId, Address]]) -> None:
+        answer: list[tuple[NodeId, NodeId]] = []
+        if why == BEGINS and not self.is_leaving:
+            answer = self.view.give(giver, self.is_safe, random.getrandbits(64), begins=False)
+        calls = [] if self.is_leaving else self._take(giver, arcs)
+        self._say(giver, Opening(calls))
+        if why == BEGINS:
+            self._give(giver, ANSWERS, answer)
+
+    def _take(self, giver: NodeId, arcs: Iterable[tuple[NodeId, Address]]) -> list[NodeId]:
+        """Add arcs to the view; answers for which of them a link will be opened."""
+        calls: list[NodeId] = []
+        for name, address in arcs:
+            if len(self.view.arcs) >= VIEW_MAX:
+                break
+            if name == self.me:  # it has moved in a circle
+                self.view.take([giver])
+            elif name in self._lines.links or name in self.planned:
+                self.view.take([name])
+            elif len(self.planned) < CALLS_MAX:
+                self.view.take([name])
+                self.planned[name] = giver
+                self.addresses[name] = address
+                calls.append(name)
+                self._lines.dial(name, address)
+        return calls
+
+    def _on_opening(self, taker: NodeId, names: list[NodeId]) -> None:
+        gives = self.given.get(taker)
+        if not gives:
+            return
+        given = gives.popleft()
+        if not gives:
+            del self.given[taker]
+        for name in names:
+            if name in given and self.is_safe(name) and self.is_safe(taker):
+                self._lines.host.tell(_mediating(taker, name))
+
+    def _on_more(self, peer: NodeId, known: set[NodeId]) -> None:
+        others = [name for name in self.safe_links() if name not in known and name != peer]
+        if self.is_safe(peer) and others and not self.is_leaving:
+            count = min(len(others), max(1, self.view_min - len(known)))
+            self._give(peer, INTRODUCES, [(name, name) for name in random.sample(others, count)])
+
+    # What we do
+
+    def took_in(self, joiner: NodeId) -> None:
+        """The core has let a joiner in: have the processes that we name name it."""
+        names = [name for name in self.view.introductions(self.is_safe) if name != joiner]
+        others = [name for name in self.safe_links() if name != joiner and name not in names]
+        lacking = self.view_min - 1 - len(set(names) - {self.me})  # it has its link to us
+        if lacking > 0:
+            names += random.sample(others, min(lacking, len(others)))
+        for name in names:
+            if name == self.me:
+                self.view.take([joiner])
+            else:
+                self._give(name, INTRODUCES, [(joiner, joiner)])
+
+    def shuffle(self) -> None:
+        """Exchange half of the view with the neighbour that was named first; see to a small view."""
+        if self.is_leaving:
+            return
+        safe = self.safe_links()
+        if safe and not self.view.arcs:  # the arcs that we were given led nowhere
+            self.view.take([random.choice(safe)])
+        partner = self.view.partner(self.is_safe)
+        if partner is not None:
+            self.shuffles += 1
+            given = self.view.give(partner, self.is_safe, random.getrandbits(64), begins=True)
+            self._give(partner, BEGINS, given)
+        if safe and len(safe) < self.view_min:
+            known = sorted({*self._lines.links, *self.planned})
+            self._say(random.choice(safe), More(known[:ARCS_MAX]))
+        self.tidy()
+
+    def introduce_neighbours(self) -> None:
+        """Before we leave: link our neighbours in a ring, so that none depends on us."""
+        self.is_leaving = True
+        safe = self.safe_links()
+        ring = [*safe, safe[0]] if len(safe) > 2 else safe
+        for name, other in pairwise(ring):
+            self._give(name, INTRODUCES, [(other, other)])
+
+    def is_settled(self) -> bool:
+        """Nobody waits for us to mediate."""
+        return not self.given and not self._core.relays
+
+    def _give(self, taker: NodeId, why: int, arcs: list[tuple[NodeId, NodeId]]) -> None:
+        """Hand arcs over, each as (named here, named there); links that they need are kept meanwhile."""
+        arcs = arcs[:ARCS_MAX]
+        where = {**self.addresses, self.me: self.address}
+        self.given.setdefault(taker, deque()).append([was for was, becomes in arcs if was == becomes])
+        self._say(taker, Give(why, [(becomes, str(where[becomes])) for _, becomes in arcs]))
+
+    def _say(self, peer: NodeId, word: Word) -> None:
+        link = self._lines.links.get(peer)
+        if link is not None and link.alive:
+            link.out.pending.append(data_frame(overlay_packet(self.me, word)))
+            self._lines.wake()
+
+
+def _mediating(opener: NodeId, target: NodeId) -> Callable[[Overlaid, int], Effects]:
+    return lambda core, now_us: core.mediate(opener, target, now_us)

@@ -1,0 +1,82 @@
+"""Live PRC: processes join, leave and are killed while links open and close under traffic."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support.swarm_process import Churn
+from whence.verify.run import verify_trace
+from whence.verify.survivors import disagreements
+
+SECONDS = float(os.environ.get("WHENCE_SWARM_SECONDS", "600"))
+
+
+def check(trace: Path, survivors: list[str], found: dict[str, dict[str, Any]]) -> None:
+    assert not any(each["error"] or each["peer_errors"] or each["held"] for each in found.values()), found
+    assert sum(each["closed"] for each in found.values()) > 0, found
+    [report] = verify_trace(trace)
+    assert report.ok, report
+    assert (report.counts.duplicate, report.counts.causal, report.counts.fifo) == (0, 0, 0)
+    assert report.deliveries > report.broadcasts > 0
+    assert disagreements(trace, survivors) == []
+
+
+async def eight(trace: Path) -> tuple[list[str], dict[str, dict[str, Any]]]:
+    async with Churn(seed=6, trace=str(trace)) as churn:
+        await churn.join()
+        await churn.join(3)
+        [victim] = await churn.join(is_victim=True)
+        await churn.join(3)
+        await churn.until(lambda found: all(len(each["delivered"]) == 8 for each in found.values()))
+        await churn.kill(victim)
+        await churn.leave("p000")  # the first process is like any other
+        _, latest = await churn.join(2)
+        await churn.leave("p003")
+        await churn.until(
+            lambda found: all(each["delivered"].get(latest, [0, 0])[1] > 20 for each in found.values())
+        )
+        found = await churn.quiet()
+        await churn.end()
+        return list(churn.there), found
+
+
+@pytest.mark.timeout(120)
+def test_processes_come_and_go_and_those_who_stay_agree(tmp_path: Path) -> None:
+    survivors, found = asyncio.run(eight(tmp_path))
+    check(tmp_path, survivors, found)
+
+
+async def fifty(trace: Path) -> tuple[list[str], dict[str, dict[str, Any]]]:
+    options: dict[str, Any] = {"pause_s": 5.0, "shuffle_s": 20.0, "timeout_us": 10_000_000}
+    async with Churn(seed=7, trace=str(trace), patience_s=60.0, **options) as churn:
+        await churn.join()
+        for _ in range(7):
+            await churn.join(6)
+            await churn.join(is_victim=True)
+        await churn.storm(SECONDS, every_s=2.0)
+        last = max(churn.there)
+        await churn.until(lambda found: all(last in each["delivered"] for each in found.values()), 120)
+        found = await churn.quiet()
+        await churn.end()
+        print(f"{SECONDS} s: {churn.joined} joined, {churn.left} left, {churn.killed} were killed")
+        print(
+            "opened",
+            sum(each["opened"] for each in found.values()),
+            "degree",
+            sum(len(each["safe"]) for each in found.values()) / len(found),
+        )
+        return list(churn.there), found
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(SECONDS + 900)
+def test_fifty_processes_churn_for_ten_minutes(tmp_path: Path) -> None:
+    """WHENCE_SWARM_SECONDS says how long instead."""
+    survivors, found = asyncio.run(fifty(tmp_path))
+    assert len(survivors) == 50
+    check(tmp_path, survivors, found)

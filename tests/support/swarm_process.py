@@ -1,0 +1,270 @@
+"""One process of a live PRC group, told over its standard input what to do.
+
+`Churn` is the parent of many.
+
+python tests/support/swarm_process.py <json>     lines: "quiet" (broadcast no more), "report", "leave"
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import sys
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import whence
+from whence.errors import WhenceError
+
+
+@dataclass
+class Settings:
+    """What one process is told."""
+
+    node: str
+    listen: str
+    contact: str | None
+    trace: str | None = None
+    is_victim: bool = False  # it will be killed: no broadcast that it has recorded may be lost
+    pause_s: float = 0.05
+    shuffle_s: float = 0.4
+    timeout_us: int = 3_000_000
+    patience_s: float = 20.0  # a machine that is busy is not a fault
+
+
+class Process:
+    """The parent's handle."""
+
+    def __init__(self, settings: Settings, process: asyncio.subprocess.Process) -> None:
+        self.settings = settings
+        self.process = process
+
+    @classmethod
+    async def start(cls, settings: Settings) -> Process:
+        process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            __file__,
+            json.dumps(asdict(settings)),
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            limit=1 << 20,
+        )
+        return cls(settings, process)
+
+    def say(self, line: str) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write(f"{line}\n".encode())
+
+    async def answer(self, timeout_s: float = 60) -> dict[str, Any]:
+        assert self.process.stdout is not None
+        line = await asyncio.wait_for(self.process.stdout.readline(), timeout_s)
+        assert line, f"{self.settings.node} is gone ({self.process.returncode})"
+        answer: dict[str, Any] = json.loads(line)
+        return answer
+
+    async def report(self) -> dict[str, Any]:
+        self.say("report")
+        return await self.answer()
+
+    async def kill(self) -> None:
+        """SIGKILL, wherever it is in its work."""
+        self.process.kill()
+        await self.process.wait()
+
+    async def end(self) -> None:
+        if self.process.returncode is None:
+            self.say("leave")
+            await asyncio.wait_for(self.process.wait(), 60)
+            assert self.process.returncode == 0, self.settings.node
+
+
+class Churn:
+    """Processes that come and go; everything about them is drawn from one seed."""
+
+    def __init__(self, seed: int, **options: Any) -> None:
+        self.draw = random.Random(seed)
+        self.options = options
+        self.there: dict[str, Process] = {}
+        self.joined = self.left = self.killed = 0
+
+    async def join(self, count: int = 1, *, is_victim: bool = False) -> list[str]:
+        """So many processes more, side by side, each through a contact drawn at random."""
+        from support.living import free_ports  # not on the path of the processes themselves
+
+        contacts = [each.settings.listen for each in self.there.values()]
+        new: dict[str, Process] = {}
+        for port in free_ports(count):
+            name = f"p{self.joined:03d}"
+            self.joined += 1
+            contact = self.draw.choice(contacts) if contacts else None
+            settings = Settings(name, f"127.0.0.1:{port}", contact, is_victim=is_victim, **self.options)
+            new[name] = await Process.start(settings)
+        for process in new.values():
+            try:
+                assert await process.answer() == {"in": True}
+            except BaseException:
+                for each in new.values():
+                    if each.process.returncode is None:
+                        each.process.kill()
+                raise
+        self.there.update(new)
+        return list(new)
+
+    async def leave(self, name: str | None = None) -> None:
+        self.left += 1
+        await self.there.pop(name or self._anybody()).end()
+
+    async def kill(self, name: str) -> None:
+        self.killed += 1
+        await self.there.pop(name).kill()
+
+    def _anybody(self) -> str:
+        return self.draw.choice(sorted(set(self.there) - self.victims()))
+
+    def victims(self) -> set[str]:
+        return {name for name, each in self.there.items() if each.settings.is_victim}
+
+    async def reports(self) -> dict[str, dict[str, Any]]:
+        answers = await asyncio.gather(*(each.report() for each in self.there.values()))
+        return dict(zip(self.there, answers, strict=True))
+
+    async def until(
+        self, condition: Callable[[dict[str, dict[str, Any]]], bool], timeout_s: float = 40.0
+    ) -> dict[str, dict[str, Any]]:
+        """The first reports of all for which the condition holds."""
+        found: dict[str, dict[str, Any]] = {}
+        try:
+            async with asyncio.timeout(timeout_s):
+                while not condition(found := await self.reports()):  # noqa: ASYNC110 - other processes
+                    await asyncio.sleep(0.1)
+        except TimeoutError:
+            raise AssertionError(found) from None
+        return found
+
+    async def quiet(self) -> dict[str, dict[str, Any]]:
+        """Stop the traffic; wait until nothing is in transit, and until each was seen to hold nothing."""
+        for process in self.there.values():
+            process.say("quiet")
+        empty: set[str] = set()
+
+        def calm(found: dict[str, dict[str, Any]]) -> bool:
+            empty.update(name for name, each in found.items() if each["entries"] == 0)
+            in_transit = sum(each["expecting"] + each["buffered"] for each in found.values())
+            ends = {json.dumps(self._ends(each)) for each in found.values()}
+            return in_transit == 0 and len(ends) == 1 and empty >= set(found)
+
+        return await self.until(calm)
+
+    def _ends(self, report: dict[str, Any]) -> dict[str, int]:
+        """Of those that are there: up to which message everything was delivered."""
+        return {origin: last for origin, (_, last) in report["delivered"].items() if origin in self.there}
+
+    async def storm(self, seconds: float, every_s: float) -> None:
+        """Join, leave and `kill -9` by turns, so that the size stays about the same."""
+        loop = asyncio.get_running_loop()
+        end_s = loop.time() + seconds
+        while loop.time() < end_s:
+            await asyncio.sleep(every_s)
+            if self.draw.random() < 0.5 and self.victims():
+                await self.kill(self.draw.choice(sorted(self.victims())))
+                await self.join(is_victim=True)
+            else:
+                await self.leave()
+                await self.join()
+
+    async def end(self) -> None:
+        """Have all leave, side by side."""
+        await asyncio.gather(*(each.end() for each in self.there.values()))
+
+    async def __aenter__(self) -> Churn:
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        for each in self.there.values():
+            if each.process.returncode is None:
+                await each.kill()
+
+
+def report_of(group: whence.Group, seen: dict[str, list[int]], error: str) -> dict[str, Any]:
+    node: Any = group._node
+    core, swarm, stats = node.host.core, node.swarm, group.stats()
+    return {
+        "node": group.node,
+        "delivered": dict(sorted(seen.items())),
+        "entries": stats.control_entries,
+        "expecting": core.expecting(),
+        "buffered": core.buffered(),
+        "safe": swarm.safe_links(),
+        "arcs": len(swarm.view.arcs),
+        "opened": swarm.opened,
+        "closed": swarm.closed,
+        "held": stats.held_messages,
+        "peer_errors": stats.peer_errors,
+        "discards": stats.discards,
+        "error": error,
+    }
+
+
+async def run(settings: Settings) -> None:
+    loop = asyncio.get_running_loop()
+    stdin = asyncio.StreamReader()
+    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(stdin), sys.stdin)
+    is_quiet = asyncio.Event()
+    seen: dict[str, list[int]] = {}  # origin -> how many, the last
+    error = ""
+    joining = whence.join(
+        "room",
+        node=settings.node,
+        listen=settings.listen,
+        contact=settings.contact,
+        protocol="prc",
+        trace=settings.trace,
+        shuffle_s=settings.shuffle_s,
+        timeout_us=settings.timeout_us,
+        limits=whence.Limits(
+            backoff_first_s=0.05,
+            connect_timeout_s=settings.patience_s,
+            handshake_timeout_s=settings.patience_s,
+            silence_s=settings.patience_s,
+        ),
+    )
+    async with joining as group:
+        print(json.dumps({"in": True}), flush=True)
+
+        async def speak() -> None:
+            nonlocal error
+            try:
+                while not is_quiet.is_set():
+                    await group.broadcast(settings.node.encode())
+                    if settings.is_victim and group._trace is not None:
+                        # On disk before the packets leave: they go in the next turn of the loop.
+                        group._trace.flush()
+                    await asyncio.sleep(settings.pause_s * random.uniform(0.5, 1.5))
+            except WhenceError as problem:
+                error = str(problem)
+
+        async def read() -> None:
+            nonlocal error
+            try:
+                async for message in group:
+                    each = seen.setdefault(message.origin, [0, 0])
+                    each[0] += 1
+                    each[1] = message.number
+            except WhenceError as problem:
+                error = str(problem)
+
+        tasks = [asyncio.create_task(speak()), asyncio.create_task(read())]
+        while (line := (await stdin.readline()).decode().strip()) not in ("leave", ""):
+            if line == "quiet":
+                is_quiet.set()
+            else:
+                print(json.dumps(report_of(group, seen, error)), flush=True)
+        is_quiet.set()
+        await tasks[0]
+    await tasks[1]
+
+
+if __name__ == "__main__":
+    asyncio.run(run(Settings(**json.loads(sys.argv[1]))))
