@@ -24,10 +24,11 @@ def blocks(language: str) -> list[tuple[str, str]]:
     ]
 
 
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize(("page", "code"), blocks("python"))
 def test_python_examples_run(page, code, tmp_path):
     result = subprocess.run(
-        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=500, check=False
     )
     assert result.returncode == 0, f"{page}:\n{code}\n{result.stderr}"
 
