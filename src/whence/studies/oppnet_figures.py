@@ -12,6 +12,7 @@ from whence.studies.oppnet_published import BUSES, WALKERS
 from whence.studies.oppnet_tables import NAMES
 from whence.studies.results import Results, Row
 
+DELAY_MAX_MIN = 150.0  # of Figure 5: beyond are messages that wait for a bus that starts late
 POINTS_MAX = 60  # of a line over time; more would hide each other
 REGISTRIES = {"barrier": "causal barrier", "delivered": "co-delivered", "pending": "pending"}
 
@@ -114,7 +115,8 @@ def _distributions(results: Results, name: str, number: str, plan: str, cut_s: i
             sum(row.counted["delay_percentiles"][percent] for row in rows) / len(rows) / 6e7
             for percent in percents
         ]
-        delays.append(_series(minutes(lifetime), x, percents))
+        shown = [(at, percent) for at, percent in zip(x, percents, strict=True) if at <= DELAY_MAX_MIN]
+        delays.append(_series(minutes(lifetime), *zip(*shown, strict=True)))
         edges = [at for at, edge_s in enumerate(LATENCY_EDGES_S) if edge_s <= cut_s]
         shares = [
             estimate([100 * row.counted["latency_within"][at] / row.counted["latency"][0] for row in rows])

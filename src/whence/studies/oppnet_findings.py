@@ -18,7 +18,7 @@ def findings(results: Results) -> list[str]:
         told += _beside_paper(results, plan)
     told += [*_modes(results), *_skew(results), *_churn(results), *_advice(results)]
     present = {str(row.labels["plan"]) for row in results.select(part="trace")}
-    return [*told, *_traces(results, present), *oppnet_data.skipped(present)]
+    return [*told, *_traces(results, present), *oppnet_data.skipped({*present, *oppnet_data.find()})]
 
 
 def _beside_paper(results: Results, plan: str) -> list[str]:

@@ -38,8 +38,8 @@ SKEW_NOTE = (
 TRACES_NOTE = (
     "Every node broadcasts every 20 minutes, the exchange is that of the other runs. A contact that the "
     "trace has seen in one scan only has no length, and nothing can be sent in it. But for Cairns, all nodes "
-    "are there from the beginning and broadcast at the same moments, so messages expire together: that is "
-    "where the codes as printed break order with right clocks (flaw F8, docs/barrier.md)."
+    "are there from the beginning and broadcast at the same moments, so messages expire together, which is "
+    "what flaw F8 of the printed codes needs to break order with right clocks (docs/barrier.md)."
 )
 ADVICE_NOTE = (
     "Pairs of a message and another node that is in the network when it is broadcast. Reachable: those "
@@ -70,8 +70,8 @@ def headline(results: Results) -> Table:
                 )
             )
     columns_ = (
-        "scenario", "lifetime", "receives, paper", "ours", "co-delivered %, paper", "ours",
-        "barrier entries, as printed", "safe",
+        "scenario", "lifetime", "receives, paper", "ours", "ratio %, paper", "ours", "barrier, printed",
+        "safe",
     )  # fmt: skip
     return Table("glance", "At a glance", columns_, tuple(rows))
 
