@@ -133,7 +133,7 @@ def _views(results: Results, nodes: int, where: str) -> Iterator[Expectation]:
         VIEWS[nodes],
         degree.mean if degree else None,
         "section 3 says about. Spray's views hold about ln N arcs, seen from both ends 2 ln N (9.2, 13.8, "
-        "18.4): ours follow that, the paper's 15 does not",
+        "18.4): ours are near that, the paper's 15 is below",
         Tolerance(relative=0.05),
         unit="links",
         demanded=False,

@@ -41,8 +41,8 @@ RATES_CAPTION = (
 )
 FRONTIER_CAPTION = (
     "The rate at which PRC holds as much as the others, against the size of the group, delay 300 ms: below "
-    "a line PRC remembers less, above it more. Beyond the largest group of vector and barrier these follow "
-    "their power law."
+    "a line PRC remembers less, above it more. Beyond the largest group of vector and barrier these go on "
+    "in a straight line."
 )
 
 
@@ -99,11 +99,11 @@ def _law(results: Results) -> Figure:
         hour = m.minutes(results.select(part=HOUR, nodes=nodes)[0].counted)[3 : m.STOP]
         lines.append(
             _series(
-                f"{nodes:,} processes",
+                f"{nodes:,}",
                 [(each.minute + 1, 100 * (each.expected / each.law - 1)) for each in hour],
             )
         )
-    panel = Panel("E off its law", "minute", "%", tuple(lines))
+    panel = Panel("E off its law, by number of processes", "minute", "%", tuple(lines))
     return Figure("law", "E = rate x delay x safe degree", LAW_CAPTION, (panel,))
 
 

@@ -220,15 +220,19 @@ def sizes(results: Results, protocol: str) -> list[int]:
 
 
 def other_space(results: Results, protocol: str, nodes: int) -> float:
-    """Entries of vector or barrier in a group: measured, or beyond that by the power law of what was."""
+    """Entries of vector or barrier in a group: measured, or beyond that on the straight line of what was.
+
+    A line, for both hold a fixed number for each process, and a barrier what is in transit besides.
+    """
     known = {
         size: _mean([y for _, y in cost(results, "space", protocol, size)])
         for size in sizes(results, protocol)
     }
     if nodes in known:
         return known[nodes]
-    factor, exponent = power(list(known.items()))
-    return float(factor * nodes**exponent)
+    points = [(float(size), space) for size, space in known.items()]
+    grows = slope(points)
+    return _mean([space for _, space in points]) + grows * (nodes - _mean([size for size, _ in points]))
 
 
 def even_rate(results: Results, protocol: str, nodes: int) -> float:

@@ -26,10 +26,10 @@ LINKS_NOTE = (
 )
 FRONTIER_NOTE = (
     "At 300 ms, in broadcasts per second of the whole group. Memory: up to this rate PRC holds less than "
-    "the other. In transit: that rate with vector x delay. Where it says power law, the entries of vector "
-    "and barrier are those of smaller groups, extended; PRC's own line is extended where the rate is above "
-    "the largest measured. Bytes: from this rate on PRC sends fewer bytes of control, opening links "
-    "included; the links of vector and barrier are static, which is to their advantage."
+    "the other. In transit: that rate with vector x delay. Where it says straight line, the entries of "
+    "vector and barrier are those of smaller groups, extended; PRC's own line is extended where the rate "
+    "is above the largest measured. Bytes: from this rate on PRC sends fewer bytes of control, opening "
+    "links included; the links of vector and barrier are static, which is to their advantage."
 )
 
 
@@ -126,7 +126,7 @@ def frontier(results: Results) -> Table:
         sent: list[Cell] = [None, None]
         if nodes in measured:
             sent = [_rounded(m.even_rate_bytes(results, protocol, nodes)) for protocol in FLOODING]
-        how = "measured" if nodes in measured else "power law"
+        how = "measured" if nodes in measured else "straight line"
         delay_s = m.BOUND_MS / 1_000
         rows.append((nodes, how, *map(_rounded, rates), _rounded(rates[0] * delay_s), *sent))
     columns = (
