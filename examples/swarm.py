@@ -2,7 +2,7 @@
 
 python examples/swarm.py                                  # 50 processes, a minute of churn
 python examples/swarm.py --processes 20 --seconds 20 --trace folder
-python examples/swarm.py --demo                           # 8 processes, a few seconds
+python examples/swarm.py --demo                           # 6 processes, a few seconds
 
 Everybody broadcasts all the time, links are opened and closed under the traffic, and at the end the traces
 of all are put together and verified: nothing twice, nothing out of causal order, and those who stayed agree.
@@ -129,12 +129,11 @@ class Swarm:
         """Stop the traffic; whether all hold the same soon, and no control information any more."""
         for process, _ in self.there.values():
             await tell(process, "quiet")
-        holding = set(self.there)
         for _ in range(300):
             reports = {name: await report(process) for name, (process, _) in self.there.items()}
-            holding -= {name for name, (entries, _) in reports.items() if entries == 0}
+            held = sum(entries for entries, _ in reports.values())
             newest = {str([pair for pair in pairs if pair[0] in self.there]) for _, pairs in reports.values()}
-            if len(newest) == 1 and not holding:
+            if len(newest) == 1 and not held:
                 return True
             await asyncio.sleep(0.2)
         return False
@@ -212,7 +211,7 @@ def main() -> None:
         asyncio.run(member(name, listen, contact or None, trace, float(pause)))
         return
     if options.demo:
-        options.processes, options.seconds, options.pause = 8, 3.0, 0.2
+        options.processes, options.seconds, options.pause = 6, 2.0, 0.2
     with tempfile.TemporaryDirectory() as folder:
         good = asyncio.run(swarm(options.processes, options.seconds, options.pause, options.trace or folder))
     sys.exit(0 if good else 1)

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +16,7 @@ from support.swarm_process import Churn
 from whence.verify.run import verify_trace
 from whence.verify.survivors import disagreements
 
+SWARM = Path(__file__).parents[2] / "examples" / "swarm.py"
 SECONDS = float(os.environ.get("WHENCE_SWARM_SECONDS", "600"))
 
 
@@ -49,6 +53,21 @@ async def eight(trace: Path) -> tuple[list[str], dict[str, dict[str, Any]]]:
 def test_processes_come_and_go_and_those_who_stay_agree(tmp_path: Path) -> None:
     survivors, found = asyncio.run(eight(tmp_path))
     check(tmp_path, survivors, found)
+
+
+@pytest.mark.timeout(180)
+def test_the_swarm_demonstration_verifies() -> None:
+    demo = subprocess.run([sys.executable, str(SWARM), "--demo"], capture_output=True, text=True, check=False)
+    assert demo.returncode == 0, demo.stdout + demo.stderr
+    assert re.fullmatch(
+        r"6 processes are in\n"
+        r"[1-9]\d* more came, [1-9]\d* left, \d+ were killed\n"
+        r"no control information is left: yes\n"
+        r"[1-9]\d* messages, [1-9]\d* deliveries\n"
+        r"0 twice, 0 out of causal order\n"
+        r"the 6 that stayed agree: yes\n",
+        demo.stdout,
+    ), demo.stdout
 
 
 async def fifty(trace: Path) -> tuple[list[str], dict[str, dict[str, Any]]]:

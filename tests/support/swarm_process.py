@@ -144,18 +144,15 @@ class Churn:
         return found
 
     async def quiet(self) -> dict[str, dict[str, Any]]:
-        """Stop the traffic; wait until nothing is in transit, and until each was seen to hold nothing."""
+        """Stop the traffic; wait until nothing is in transit, nobody holds anything, and all have the same."""
         for process in self.there.values():
             process.say("quiet")
-        empty: set[str] = set()
 
         def calm(found: dict[str, dict[str, Any]]) -> bool:
-            empty.update(name for name, each in found.items() if each["entries"] == 0)
-            in_transit = sum(each["expecting"] + each["buffered"] for each in found.values())
             ends = {json.dumps(self._ends(each)) for each in found.values()}
-            return in_transit == 0 and len(ends) == 1 and empty >= set(found)
+            return len(ends) == 1 and not any(each["entries"] for each in found.values())
 
-        return await self.until(calm)
+        return await self.until(calm, 90.0)
 
     def _ends(self, report: dict[str, Any]) -> dict[str, int]:
         """Of those that are there: up to which message everything was delivered."""
@@ -189,13 +186,11 @@ class Churn:
 
 def report_of(group: whence.Group, seen: dict[str, list[int]], error: str) -> dict[str, Any]:
     node: Any = group._node
-    core, swarm, stats = node.host.core, node.swarm, group.stats()
+    swarm, stats = node.swarm, group.stats()
     return {
         "node": group.node,
         "delivered": dict(sorted(seen.items())),
         "entries": stats.control_entries,
-        "expecting": core.expecting(),
-        "buffered": core.buffered(),
         "safe": swarm.safe_links(),
         "arcs": len(swarm.view.arcs),
         "opened": swarm.opened,
