@@ -117,3 +117,8 @@ class Pairs(Generic[Name]):
     def joined(self, one: Name, other: Name) -> bool:
         """Whether any arc joins the two."""
         return (min(one, other), max(one, other)) in self.arcs
+
+
+def pair(one: int, other: int) -> tuple[int, int]:
+    """Two processes as one key, whichever of them is named first."""
+    return (one, other) if one < other else (other, one)
