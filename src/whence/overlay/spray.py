@@ -119,6 +119,6 @@ class Pairs(Generic[Name]):
         return (min(one, other), max(one, other)) in self.arcs
 
 
-def pair(one: int, other: int) -> tuple[int, int]:
+def pair_of(one: int, other: int) -> tuple[int, int]:
     """Two processes as one key, whichever of them is named first."""
     return (one, other) if one < other else (other, one)

@@ -23,7 +23,7 @@ from whence.core.effects import Effects
 from whence.core.message import Message, NodeId, Packet
 from whence.core.rng import GOLDEN, MASK, below, mix64, purpose, stream
 from whence.errors import InvariantError
-from whence.overlay.spray import Pairs, Spray, pair
+from whence.overlay.spray import Pairs, Spray, pair_of
 from whence.protocols import registry
 from whence.protocols.overlaid import Overlaid
 from whence.protocols.prc_wire import MESSAGE, ROUTED
@@ -183,7 +183,7 @@ class DynamicEngine:
 
     def _arrive(self, parcel: Parcel, time_us: int) -> None:
         source, target, incarnation, packet, about = parcel
-        if self.incarnations.get(pair(source, target)) != incarnation:
+        if self.incarnations.get(pair_of(source, target)) != incarnation:
             return  # the link is gone, and with it what was in flight
         kind = packet[0]
         if kind == MESSAGE:
@@ -291,13 +291,13 @@ class DynamicEngine:
 
     def _connect(self, one: int, other: int, time_us: int) -> None:
         self._counter += 1
-        self.incarnations[pair(one, other)] = self._counter
+        self.incarnations[pair_of(one, other)] = self._counter
         self.drivers[one].link_up(self.names[other], time_us)
         self.drivers[other].link_up(self.names[one], time_us)
 
     def _open(self, opener: int, mediator: int, target: int, time_us: int) -> None:
         """An arc from opener to target has appeared; whoever gave it away, or introduced it, mediates."""
-        if pair(opener, target) in self.incarnations:
+        if pair_of(opener, target) in self.incarnations:
             return
         self.opened += 1
         self._connect(opener, target, time_us)
@@ -306,7 +306,7 @@ class DynamicEngine:
         self._tell(opener, lambda core, now: core.open(other, (one, between, other), now), time_us)
 
     def _close_if_unwanted(self, one: int, other: int, time_us: int) -> None:
-        if self.pairs.joined(one, other) or pair(one, other) not in self.incarnations:
+        if self.pairs.joined(one, other) or pair_of(one, other) not in self.incarnations:
             return
         self._unwanted.setdefault(one, set()).add(other)
         self._unwanted.setdefault(other, set()).add(one)
@@ -328,7 +328,7 @@ class DynamicEngine:
 
     def _disconnect(self, one: int, other: int, time_us: int) -> None:
         self._want(one, other)
-        del self.incarnations[pair(one, other)]
+        del self.incarnations[pair_of(one, other)]
         for near, far in ((one, other), (other, one)):
             self.drivers[near].link_down(self.names[far], time_us)
             self._look(near)
@@ -342,7 +342,7 @@ class DynamicEngine:
         arrive_us = time_us + delay_us(self.experiment.latency, time_us)
         for peer in to:
             target = self.index[peer]
-            incarnation = self.incarnations.get(pair(node, target))
+            incarnation = self.incarnations.get(pair_of(node, target))
             if incarnation is not None:
                 self._counter += 1
                 parcel = Parcel(node, target, incarnation, packet, about)
@@ -371,8 +371,8 @@ class DynamicEngine:
     def close_link(self, node: int, peer: NodeId, time_us: int) -> None:
         """A handshake has failed: the link goes at both ends, and the arcs with it."""
         other = self.index[peer]
-        if pair(node, other) in self.incarnations:
-            del self.incarnations[pair(node, other)]
+        if pair_of(node, other) in self.incarnations:
+            del self.incarnations[pair_of(node, other)]
             self._want(node, other)
             self.drivers[other].link_down(self.names[node], time_us)
             self._look(other)
