@@ -41,8 +41,12 @@ async def eight(trace: Path) -> tuple[list[str], dict[str, dict[str, Any]]]:
         await churn.leave("p000")  # the first process is like any other
         _, latest = await churn.join(2)
         await churn.leave("p003")
+        there = set(churn.there)
         await churn.until(
-            lambda found: all(each["delivered"].get(latest, [0, 0])[1] > 20 for each in found.values())
+            lambda found: all(
+                there <= set(each["delivered"]) and each["delivered"][latest][1] > 20
+                for each in found.values()
+            )
         )
         found = await churn.quiet()
         await churn.end()
@@ -78,8 +82,8 @@ async def fifty(trace: Path) -> tuple[list[str], dict[str, dict[str, Any]]]:
             await churn.join(6)
             await churn.join(is_victim=True)
         await churn.storm(SECONDS, every_s=2.0)
-        last = max(churn.there)
-        await churn.until(lambda found: all(last in each["delivered"] for each in found.values()), 120)
+        there = set(churn.there)
+        await churn.until(lambda found: all(there <= set(each["delivered"]) for each in found.values()), 120)
         found = await churn.quiet()
         await churn.end()
         print(f"{SECONDS} s: {churn.joined} joined, {churn.left} left, {churn.killed} were killed")

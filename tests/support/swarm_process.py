@@ -144,7 +144,7 @@ class Churn:
         return found
 
     async def quiet(self) -> dict[str, dict[str, Any]]:
-        """Stop the traffic; wait until nothing is in transit, nobody holds anything, and all have the same."""
+        """Stop the traffic; wait until nobody holds anything for messages, and all have the same."""
         for process in self.there.values():
             process.say("quiet")
 
