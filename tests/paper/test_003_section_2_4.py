@@ -152,10 +152,11 @@ def test_our_misuse_raises():
             Prc("a", "a", **params)
 
 
-def test_it_is_refused_live_with_a_typed_error():
+def test_what_runs_in_simulation_only_is_refused_live_with_a_typed_error():
     import whence
 
-    for name in ("prc", "link_memory", "preventive"):
+    for name in ("link_memory", "preventive"):
         with pytest.raises(ParameterError, match="live"):
             whence.join("room", node="a", peers={"a": "127.0.0.1:7001"}, protocol=name)
     assert registry.lookup("vector").live
+    assert registry.lookup("prc").live
