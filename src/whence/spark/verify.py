@@ -141,9 +141,9 @@ def blocks_for(trace: Trace, run: str, cores: int) -> int:
 
 def cores_of(spark: SparkSession) -> int:
     """How many tasks run at a time; a Spark Connect client does not know and takes it for a few."""
-    from whence.spark.session import is_remote
-
-    return 8 if is_remote(spark) else int(spark.sparkContext.defaultParallelism)
+    # Asked by its module: our session knows too, but knows the package's front door, and with it protocols.
+    remote = type(spark).__module__.startswith("pyspark.sql.connect")
+    return 8 if remote else int(spark.sparkContext.defaultParallelism)
 
 
 def _of_run(trace: Trace, run: str) -> Trace:
