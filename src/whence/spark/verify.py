@@ -111,9 +111,11 @@ def verify_folder(
     ]
     memory_bytes = memory_bytes or default_memory_bytes() // min(cores, max(1, len(jobs)))
 
+    parts = {run: _of_run(trace, run) for run in wanted}
+
     def judge(job: _Job) -> RunReport:
         (report,) = verify_trace(
-            _of_run(trace, job.run), run=job.run, witness_max=witness_max, complete=complete, causal=causal,
+            parts[job.run], run=job.run, witness_max=witness_max, complete=complete, causal=causal,
             memory_bytes=memory_bytes, block=job.block,
         )  # fmt: skip
         return report
