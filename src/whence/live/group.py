@@ -225,6 +225,17 @@ class Group:
             await self._flow.wait()
         return self._node.broadcast(payload, None if deadline is None else lifetime_us("deadline", deadline))
 
+    async def send(self, to: str, payload: bytes) -> MessageId:
+        """Send `payload` to the member `to` alone, under a point-to-point protocol; answers its id.
+
+        Returns and waits as `broadcast` does.
+        """
+        if isinstance(payload, bytes) and len(payload) > self._max_payload_bytes:
+            raise self._too_large(len(payload))
+        if self._flow.room <= 0:
+            await self._flow.wait()
+        return self._node.broadcast(payload, None, to)
+
     def _too_large(self, size_bytes: int) -> PayloadTooLargeError:
         limit_bytes = self._max_payload_bytes
         if limit_bytes < self._node.limits.max_payload_bytes:

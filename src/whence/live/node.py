@@ -79,7 +79,7 @@ class Node:
         self.limits = limits = settings.limits
         core = registry.make(settings.protocol, settings.node, members, settings.params)
         self.packet_type: type[Packet] = core.packet_type
-        self.max_frame_bytes = limits.max_frame_bytes(len(members))
+        self.max_frame_bytes = limits.max_frame_bytes(len(members), matrix=info.point_to_point)
         udp = settings.transport == "udp"
         self.transport: TcpTransport | UdpTransport = (
             UdpTransport(self) if udp else TcpTransport(self, renews=core.renews)
@@ -87,7 +87,7 @@ class Node:
         self.links: dict[NodeId, Link] = {
             peer: self.transport.make_link(peer, settings.addresses[peer])
             for peer in members
-            if peer != settings.node
+            if peer != settings.node and (core.linked is None or peer in core.linked)
         }
         self.identity = self.identity_type(
             group=settings.group,
@@ -245,10 +245,13 @@ class Node:
 
     # Messages
 
-    def broadcast(self, payload: bytes, lifetime_us: int | None = None) -> MessageId:
-        """Broadcast now; the caller has waited for room."""
+    def broadcast(
+        self, payload: bytes, lifetime_us: int | None = None, to: NodeId | None = None
+    ) -> MessageId:
+        """Broadcast now, or send `to` one node; the caller has waited for room."""
+        host = self.host
         try:
-            id_, frame_bytes = self.host.broadcast(payload, lifetime_us)
+            id_, frame_bytes = host.broadcast(payload, lifetime_us) if to is None else host.send(to, payload)
         except MisuseError:
             raise  # the caller's mistake, and nothing has happened
         except Exception as error:  # the core has moved, but its effects were not carried out

@@ -89,6 +89,12 @@ class Peering:
 
     def _judge(self, connection: Connection, dialled: Link | None, hello: Hello) -> Link | None:
         self.identity.check(hello)
+        if hello.node not in self._links:
+            raise HandshakeError(
+                f"node {hello.node!r}",
+                f"it has no link to node {self.identity.node!r}: they share no domain",
+                "Give every member the same domains",
+            )
         link = self._links[hello.node]
         if dialled is not link and (dialled is not None or link.dials):
             raise HandshakeError(
