@@ -50,7 +50,7 @@ class Connection(asyncio.Protocol):
         timeout_s = self._node.limits.handshake_timeout_s
         self._deadline = self._loop.call_later(timeout_s, self._handshake_too_slow)
         if self._dialled is not None:
-            self.write(hello_frame(self._node.identity.hello(self._dialled)))
+            self.reply(self._dialled)
 
     def data_received(self, data: bytes) -> None:
         link = self._link
@@ -142,7 +142,8 @@ class Connection(asyncio.Protocol):
         self.data_received(b"")  # frames may have come in the same segment as the HELLO
 
     def reply(self, link: Link) -> None:
-        """Answer an accepted HELLO with ours."""
+        """Say HELLO: first where we have dialled, in answer to an accepted one otherwise."""
+        link.begin()
         self.write(hello_frame(self._node.identity.hello(link)))
 
     def _handshake_too_slow(self) -> None:

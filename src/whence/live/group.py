@@ -19,7 +19,9 @@ from whence.errors import (
     missing_extra,
 )
 from whence.live.addresses import parse_address
-from whence.live.arguments import check_name, choose_transport, lifetime_of, lifetime_us
+from whence.live.agents import serve
+from whence.live.arguments import check_name, choose_transport, lifetime_of, lifetime_us, store_of
+from whence.live.durable import DurableNode
 from whence.live.dynamic import DynamicNode
 from whence.live.journal import GroupEvent
 from whence.live.limits import Limits
@@ -28,6 +30,7 @@ from whence.live.links import Link
 from whence.live.node import Node, Settings
 from whence.live.stats import Stats, gather
 from whence.live.swarm_settings import SwarmSettings, swarm_settings
+from whence.mom.server import Agent
 from whence.protocols import registry
 
 if TYPE_CHECKING:
@@ -48,6 +51,7 @@ def join(
     faults: LinkFaults | None = None,
     lifetime: float | None = None,
     shuffle_s: float | None = None,
+    store: str | Path | None = None,
     **params: Any,
 ) -> Joining:
     """Join the group `name` as `node`: `async with join(...) as group`.
@@ -63,15 +67,18 @@ def join(
     Under a protocol without a list of members (`prc`) there are no `peers`: the node listens at `listen`, and
     is taken in by the process at `contact`, or is the first if that is None. Entering waits until it is
     in. `shuffle_s` is how often links are exchanged (60 s).
+
+    `store` is a file that makes the node durable, as all members must be: what `broadcast` or `send` has
+    answered for and what was received survives any crash, and leaving only suspends (docs/durability.md).
     """
     check_name("group", name)
     if registry.lookup(protocol).swarm:
         check_name("node", node)
         choose_transport(transport, protocol, faults, 1)
         lifetime_of(protocol, lifetime, params)
-        if peers is not None:
+        if peers is not None or store is not None:
             raise ParameterError(
-                "peers",
+                "peers" if peers is not None else "store",
                 f"protocol {protocol!r} has no list of members",
                 "Give `listen`, and `contact` unless this is the first process",
             )
@@ -98,7 +105,7 @@ def join(
     limits.check()
     registry.require_live(protocol)
     params = {**registry.lookup(protocol).live_defaults, **params, **lifetime_of(protocol, lifetime, params)}
-    registry.make(protocol, node, addresses, params)  # refuse an unknown protocol or parameter here and now
+    core = registry.make(protocol, node, addresses, params)  # refuse a bad parameter here and now
     transport = choose_transport(transport, protocol, faults, len(addresses))
     settings = Settings(
         group=name,
@@ -110,6 +117,7 @@ def join(
         limits=limits,
         transport=transport,
         faults=faults,
+        store=store_of(store, protocol, transport, limits, core.renews),
     )
     return Joining(settings, None if trace is None else Path(trace))
 
@@ -125,12 +133,11 @@ class Joining:
     async def __aenter__(self) -> Group:
         if self._group is not None:
             raise MisuseError("join", "it was entered before", "Call whence.join again for each use")
-        settings = self._settings
-        node = DynamicNode(settings) if isinstance(settings, SwarmSettings) else Node(settings)
-        await node.listen()
-        # After the address is ours: a failed start must not leave a trace that blocks the next.
+        node = _make_node(self._settings)
         try:
-            trace = None if self._trace is None else _open_trace(self._settings, self._trace)
+            await node.listen()
+            # After the address is ours: a failed start must not leave a trace that blocks the next.
+            trace = None if self._trace is None else _open_trace(node, self._trace)
             await node.start(trace)
         except BaseException:
             await node.leave()
@@ -148,10 +155,17 @@ class Joining:
             await self._group.leave()
 
 
-def _open_trace(settings: Settings, folder: Path) -> TraceWriter:
+def _make_node(settings: Settings) -> Node:
+    if isinstance(settings, SwarmSettings):
+        return DynamicNode(settings)
+    return Node(settings) if settings.store is None else DurableNode(settings)
+
+
+def _open_trace(node: Node, folder: Path) -> TraceWriter:
     from whence.trace.schema import Level, PromisesMade
     from whence.trace.writer import TraceWriter
 
+    settings = node.settings
     info = registry.lookup(settings.protocol)
     promises = PromisesMade(
         causal=info.promises.causal,
@@ -178,6 +192,7 @@ def _open_trace(settings: Settings, folder: Path) -> TraceWriter:
             seed=None,
             nodes=settings.addresses,
             level=Level.ALL,
+            keep_parts=node.trace_parts() if isinstance(node, DurableNode) else None,
         )
     except ModuleNotFoundError as error:
         raise missing_extra("trace", error.name or "pyarrow", "trace") from error
@@ -192,6 +207,7 @@ class Group:
         self._host = node.host
         self._inbox = node.host.inbox
         self._trace = trace
+        self._durable = node if isinstance(node, DurableNode) else None
         self._leaving: asyncio.Task[None] | None = None
         self._max_payload_bytes = node.identity.max_payload_bytes
 
@@ -223,7 +239,10 @@ class Group:
             raise self._too_large(len(payload))
         if self._flow.room <= 0:
             await self._flow.wait()
-        return self._node.broadcast(payload, None if deadline is None else lifetime_us("deadline", deadline))
+        within_us = None if deadline is None else lifetime_us("deadline", deadline)
+        if self._durable is not None:
+            return await self._durable.submit(payload, within_us, None)
+        return self._node.broadcast(payload, within_us)
 
     async def send(self, to: str, payload: bytes) -> MessageId:
         """Send `payload` to the member `to` alone, under a point-to-point protocol; answers its id.
@@ -234,7 +253,30 @@ class Group:
             raise self._too_large(len(payload))
         if self._flow.room <= 0:
             await self._flow.wait()
+        if self._durable is not None:
+            return await self._durable.submit(payload, None, to)
         return self._node.broadcast(payload, None, to)
+
+    async def serve(self, agent: Agent) -> None:
+        """Let `agent` react to every message, until the group is closed; of a durable node.
+
+        `agent(state, message)` answers its new state and the messages to send, `Output(to, payload)`; it may
+        be a coroutine. Reaction, state and messages are one step: a crash leaves all of it or nothing.
+        If it raises, `AgentError` says at which message, which stays in the queue.
+        """
+        await serve(self._need_store("serve"), agent)
+
+    def done(self) -> None:
+        """Of a durable node: the messages taken so far need not come again after a restart.
+
+        Asking for the next message says so too.
+        """
+        self._need_store("done").finished()
+
+    def _need_store(self, what: str) -> DurableNode:
+        if self._durable is None:
+            raise MisuseError(what, "this node has no store", "Give `store=` to whence.join")
+        return self._durable
 
     def _too_large(self, size_bytes: int) -> PayloadTooLargeError:
         limit_bytes = self._max_payload_bytes
@@ -257,6 +299,8 @@ class Group:
 
     async def outcomes(self) -> AsyncIterator[Message | Expired]:
         """Every message, and from now on also an `Expired` for each that came or waited too long here."""
+        if self._durable is not None:
+            raise MisuseError("outcomes", "a durable node does not keep them", "Read messages only")
         self._flow.reads()
         self._host.tells_outcomes = True
         while True:
@@ -266,7 +310,9 @@ class Group:
                 return
 
     async def _next(self) -> Message | Expired:
-        inbox = self._inbox
+        inbox, durable = self._inbox, self._durable
+        if durable is not None:
+            durable.finished()
         while not inbox:
             if self._flow.closed is not None:
                 if self._node.failed:
@@ -274,8 +320,11 @@ class Group:
                 raise StopAsyncIteration
             self._flow.reads()
             await self._node.arrival()
-        message = inbox.popleft()
-        self._host.unread_bytes -= len(message[2])
+        if durable is not None:
+            message: Message | Expired = durable.host.hand_out()
+        else:
+            message = inbox.popleft()
+            self._host.unread_bytes -= len(message[2])
         if self._flow.full and self._flow.relieved():
             self._node.wake()
         return message

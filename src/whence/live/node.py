@@ -11,6 +11,7 @@ import logging
 import secrets
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, ClassVar
 
 from whence.core.effects import Reason
@@ -55,6 +56,7 @@ class Settings:
     limits: Limits = field(default_factory=Limits)
     transport: str = "tcp"
     faults: LinkFaults | None = None  # on purpose, of datagrams only
+    store: Path | None = None  # of a durable node
 
     @property
     def max_payload_bytes(self) -> int:
@@ -79,6 +81,7 @@ class Node:
         self.limits = limits = settings.limits
         core = registry.make(settings.protocol, settings.node, members, settings.params)
         self.packet_type: type[Packet] = core.packet_type
+        self.point_to_point = info.point_to_point
         self.max_frame_bytes = limits.max_frame_bytes(len(members), matrix=info.point_to_point)
         udp = settings.transport == "udp"
         self.transport: TcpTransport | UdpTransport = (
@@ -89,14 +92,17 @@ class Node:
             for peer in members
             if peer != settings.node and (core.linked is None or peer in core.linked)
         }
+        parameters = canonical_parameters(info.shared({**info.parameters, **settings.params}))
+        if settings.store is not None:
+            parameters["store"] = "true"  # durable members only: the others could not come back
         self.identity = self.identity_type(
             group=settings.group,
             protocol=settings.protocol,
-            parameters=canonical_parameters(info.shared({**info.parameters, **settings.params})),
+            parameters=parameters,
             members=members,
             max_payload_bytes=settings.max_payload_bytes,
             node=settings.node,
-            session=secrets.randbits(62) + 1,  # never 0, which means "never met"
+            session=self._session(members, parameters),
         )
         self.journal = Journal(settings.node)
         self.host = self.host_type(core, self.links, self.wake, self.fail, self._count_on, self._stopped)
@@ -120,6 +126,10 @@ class Node:
         """Every configured member, sorted."""
         return self.identity.members
 
+    def _session(self, members: tuple[NodeId, ...], parameters: Mapping[str, str]) -> int:
+        """This node's incarnation; never 0, which means "never met"."""
+        return secrets.randbits(62) + 1
+
     # Life
 
     async def listen(self) -> None:
@@ -132,13 +142,18 @@ class Node:
         now_s = self._loop.time()
         for link in self._link_list:
             link.lost_s = now_s
-            self.host.link_up(link.peer)
+        await self._bring_up()
         self.flow.refresh()
         work = await self.transport.start()
         self.wake()  # a core may have something to say to a new link
         self._tasks = [self._loop.create_task(each) for each in (*work, keep_house(self))]
         for task in self._tasks:
             task.add_done_callback(self._task_ended)
+
+    async def _bring_up(self) -> None:
+        """Tell the core that its links exist."""
+        for link in self._link_list:
+            self.host.link_up(link.peer)
 
     async def leave(self) -> None:
         """Wait until all that was sent is acknowledged, say good-bye, close. Takes a bounded time."""

@@ -133,7 +133,7 @@ class Peering:
 
     def _attach(self, connection: Connection, link: Link, hello: Hello, *, reply: bool) -> None:
         if link.channel is not None:  # the peer has noticed before us that the old one is dead
-            self._drop(link, "it was replaced by a newer connection")
+            self.drop(link, "it was replaced by a newer connection")
         link.attach(connection, hello.session, hello.received)
         if reply:
             connection.reply(link)
@@ -179,9 +179,10 @@ class Peering:
 
     def silent(self, link: Link) -> None:
         """Nothing has been heard for too long: the connection is dead, whatever the kernel thinks."""
-        self._drop(link, f"nothing was heard for {self._limits.silence_s:g} s")
+        self.drop(link, f"nothing was heard for {self._limits.silence_s:g} s")
 
-    def _drop(self, link: Link, why: str) -> None:
+    def drop(self, link: Link, why: str) -> None:
+        """End the connection of a link here and now; the link resumes on the next one."""
         self._journal.note("disconnected", link.peer, f"closed the connection to {link.peer}: {why}")
         if link.channel is not None:
             link.channel.abort()
