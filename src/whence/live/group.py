@@ -273,6 +273,11 @@ class Group:
         """
         self._need_store("done").finished()
 
+    @property
+    def agent_state(self) -> bytes:
+        """What the agent of a durable node answered last; empty before its first reaction."""
+        return self._need_store("agent_state").host.agent_state
+
     def _need_store(self, what: str) -> DurableNode:
         if self._durable is None:
             raise MisuseError(what, "this node has no store", "Give `store=` to whence.join")
