@@ -3,8 +3,8 @@
 python tests/support/durable_process.py <json>     prints "reactions outputs unread"; SIGTERM suspends
 
 A token's payload is "<source>:<number>:<hops left>". Each server sends its share of tokens, in any number of
-lives (how many have left follows from the store), and every agent passes a token on until its hops are used up.
-So the number of reactions in the whole system is known: more is a duplicate, less is a loss.
+lives (how many have left follows from the store), and every agent passes a token on until its hops are used
+up. So the number of reactions in the whole system is known: more is a duplicate, less is a loss.
 """
 
 from __future__ import annotations

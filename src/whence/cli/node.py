@@ -95,6 +95,7 @@ async def _run(
         transport=config.transport,
         faults=config.faults,
         lifetime=config.lifetime,
+        store=config.store,
         **config.params,
     )
     async with joining as group:

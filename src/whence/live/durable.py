@@ -28,6 +28,7 @@ from whence.live.host import Host
 from whence.live.links import Channel, Link
 from whence.live.node import Node, Settings
 from whence.live.peering import Peering
+from whence.live.stats import StoreStats
 from whence.live.store import Store
 from whence.live.wire import Hello, error_frame
 from whence.mom.records import Arrived, Linked, Met, Record, RecordCodec, Sent
@@ -213,6 +214,18 @@ class DurableNode(Node):
             self._recorder.flush()
             parts = self._recorder.parts
         return msgspec.msgpack.encode({**self.host.save(), "trace_parts": parts})
+
+    def store_stats(self) -> StoreStats:
+        """What the store has done since the node started."""
+        store, log = self.store, self.log
+        return StoreStats(
+            records=log.records,
+            commits=store.commits,
+            snapshots=store.snapshots,
+            log_bytes=store.log_bytes,
+            reactions=self.host.reactions,
+            error=None if log.broken is None else str(log.broken),
+        )
 
     def finished(self) -> None:
         """The application is done with what it was given."""

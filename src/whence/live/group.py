@@ -8,6 +8,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
+import msgspec
+
 from whence.core.message import Expired, Message, MessageId, Waiting
 from whence.errors import (
     GroupClosedError,
@@ -353,7 +355,10 @@ class Group:
 
     def stats(self) -> Stats:
         """Counters since the node joined, and the state of every link."""
-        return gather(self._node)
+        stats = gather(self._node)
+        if self._durable is None:
+            return stats
+        return msgspec.structs.replace(stats, store=self._durable.store_stats())
 
     @property
     def events(self) -> list[GroupEvent]:
