@@ -4,13 +4,13 @@
 
 A group of forked processes on loopback, 64-byte payloads; in each, 256 tasks broadcast one message after the
 other, and one task reads. The stores are in a temporary folder of `--folder` (by default the current one: a
-`tmpfs` would make every sync free). Rounds alternate (fifo, vector, vector without a store, bare loop), so that
-a change in the machine's load meets all; figures are medians, ratios medians of paired ratios.
+`tmpfs` would make every sync free). Rounds alternate (fifo, vector, vector without a store, bare loop), so
+that a change in the machine's load meets all; figures are medians, ratios medians of paired ratios.
 
 The bare loop is what no durable node on SQLite can beat: one process that inserts the same payloads into a
-table of the same settings, as many per commit as the durable nodes put into one. `one by one` is the same with
-a commit for each. Messages per second are those of one node: a durable message is counted when its `broadcast`
-has answered and all members have delivered it.
+table of the same settings, as many per commit as the durable nodes put into one. `one by one` is the same
+with a commit for each. Messages per second are those of one node: a durable message is counted when its
+`broadcast` has answered and all members have delivered it.
 """
 
 from __future__ import annotations

@@ -122,8 +122,12 @@ class CommitLog:
             self._carry_out(entry)
         if taken > self._taken_on_disk:
             self._taken_on_disk = taken
-            self._apply(Taken(taken), 0)
-        state = self._committed()
+            self._carry_out(Entry(Taken(taken), None, 0))
+        try:
+            state = self._committed()
+        except Exception as error:  # noqa: BLE001 - as below
+            self._fail(error)
+            return True
         if state is not None:
             await self._snapshot(state)
         return True

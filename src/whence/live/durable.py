@@ -12,6 +12,7 @@ Leaving suspends: the peers keep what is for this node until it comes back.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable, Mapping
 from typing import ClassVar
@@ -19,7 +20,7 @@ from typing import ClassVar
 import msgspec
 
 from whence.core.message import MessageId, NodeId, Packet
-from whence.errors import MisuseError, PeerError, StoreError, TraceError
+from whence.errors import GroupClosedError, MisuseError, PeerError, StoreError, TraceError
 from whence.live.commit import CommitLog
 from whence.live.connection import Connection
 from whence.live.durable_host import DurableHost
@@ -152,9 +153,8 @@ class DurableNode(Node):
         for link in self._link_list:
             link.out.take(1 << 60)  # all of it may have been sent: the peer's HELLO says what it has
             link.peer_session = host.sessions.get(link.peer, 0)
-        for link in self._link_list:
-            if link.peer not in host.linked:
-                await self.log.submit(Linked(host.now_us(), link.peer, True))
+        new = [link.peer for link in self._link_list if link.peer not in host.linked]
+        await asyncio.gather(*[self.log.submit(Linked(host.now_us(), peer, True)) for peer in new])
 
     def _replay(self, record: Record) -> None:
         try:
@@ -176,7 +176,12 @@ class DurableNode(Node):
         """Broadcast, or send `to` one node: answers when the message is on the disk."""
         self.flow.room -= 1
         id_ = await self.log.submit(Sent(self.host.now_us(), to, payload, lifetime_us))
-        assert id_ is not None
+        if id_ is None:
+            raise GroupClosedError(
+                f"group {self.settings.group!r}",
+                "the node failed while the message was written",
+                "Start it again: the message leaves then",
+            )
         return id_
 
     def receive(self, link: Link, packets: list[Packet], data_bytes: int) -> None:
