@@ -8,7 +8,16 @@ import msgspec
 
 import whence
 from whence.core.message import Packet
-from whence.live.wire import Control, FrameReader, Hello, Refusal, hello_frame
+from whence.live.wire import (
+    Answer,
+    Challenge,
+    Control,
+    FrameReader,
+    Hello,
+    Refusal,
+    answer_frame,
+    hello_frame,
+)
 
 
 class RawPeer:
@@ -37,6 +46,10 @@ class RawPeer:
                 data = await self.reader.read(65536)
                 assert data, "closed before it was greeted"
                 answer = self.frames.greeting(data)
+                if isinstance(answer, Challenge):
+                    self.writer.write(answer_frame(answer.nonce))
+                    answer = self.frames.greeting(b"")
+        assert not isinstance(answer, Challenge | Answer)
         self._take(b"")
         return answer
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -19,7 +20,7 @@ from whence.errors import (
     missing_extra,
 )
 from whence.live.addresses import parse_address
-from whence.live.arguments import check_name, choose_transport, lifetime_of, lifetime_us
+from whence.live.arguments import check_name, choose_keys, choose_transport, lifetime_of, lifetime_us
 from whence.live.dynamic import DynamicNode
 from whence.live.journal import GroupEvent
 from whence.live.limits import Limits
@@ -48,6 +49,8 @@ def join(
     faults: LinkFaults | None = None,
     lifetime: float | None = None,
     shuffle_s: float | None = None,
+    keys: str | Path | None = None,
+    plaintext: bool = False,
     **params: Any,
 ) -> Joining:
     """Join the group `name` as `node`: `async with join(...) as group`.
@@ -63,11 +66,15 @@ def join(
     Under a protocol without a list of members (`prc`) there are no `peers`: the node listens at `listen`, and
     is taken in by the process at `contact`, or is the first if that is None. Entering waits until it is
     in. `shuffle_s` is how often links are exchanged (60 s).
+
+    `keys` is a folder made by `whence keys`: every connection is then TLS, and every member must have keys
+    of the group's authority. Without keys, addresses beyond this machine are refused, unless `plaintext`
+    asks for them.
     """
     check_name("group", name)
     if registry.lookup(protocol).swarm:
         check_name("node", node)
-        choose_transport(transport, protocol, faults, 1)
+        transport = choose_transport(transport, protocol, faults, 1)
         lifetime_of(protocol, lifetime, params)
         if peers is not None:
             raise ParameterError(
@@ -76,6 +83,9 @@ def join(
                 "Give `listen`, and `contact` unless this is the first process",
             )
         swarm = swarm_settings(name, node, contact, listen, protocol, params, limits or Limits(), shuffle_s)
+        others = {"listen": swarm.listen} | ({} if swarm.contact is None else {"contact": swarm.contact})
+        found = choose_keys(keys, plaintext, transport, name, node, others)
+        swarm = replace(swarm, keys=found, plaintext=plaintext)
         return Joining(swarm, None if trace is None else Path(trace))
     if contact is not None or shuffle_s is not None:
         raise ParameterError(
@@ -100,16 +110,20 @@ def join(
     params = {**registry.lookup(protocol).live_defaults, **params, **lifetime_of(protocol, lifetime, params)}
     registry.make(protocol, node, addresses, params)  # refuse an unknown protocol or parameter here and now
     transport = choose_transport(transport, protocol, faults, len(addresses))
+    listens = addresses[node] if listen is None else parse_address(listen, "listen")
+    others = {f"address of {member!r}:": address for member, address in addresses.items()}
     settings = Settings(
         group=name,
         node=node,
         addresses=addresses,
-        listen=addresses[node] if listen is None else parse_address(listen, "listen"),
+        listen=listens,
         protocol=protocol,
         params=params,
         limits=limits,
         transport=transport,
         faults=faults,
+        keys=choose_keys(keys, plaintext, transport, name, node, {"listen": listens} | others),
+        plaintext=plaintext,
     )
     return Joining(settings, None if trace is None else Path(trace))
 

@@ -35,6 +35,7 @@ from whence.live.linkfaults import LinkFaults
 from whence.live.links import Link
 from whence.live.peering import Peering
 from whence.live.tcp import TcpTransport
+from whence.live.tls import Keys
 from whence.live.udp import UdpTransport
 from whence.protocols import registry
 from whence.trace.schema import Recorder
@@ -55,6 +56,8 @@ class Settings:
     limits: Limits = field(default_factory=Limits)
     transport: str = "tcp"
     faults: LinkFaults | None = None  # on purpose, of datagrams only
+    keys: Keys | None = None  # None: plain text
+    plaintext: bool = False  # it was asked for, wherever the others are
 
     @property
     def max_payload_bytes(self) -> int:
