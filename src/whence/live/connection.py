@@ -196,7 +196,7 @@ class Connection(asyncio.Protocol):
     def _cut_short(self) -> PeerError:
         """Why a connection that we dialled has ended before the other side said HELLO, as far as we know."""
         return PeerError(
-            self.source,
+            "connection",
             "it closed the connection before it said HELLO",
             "See its log; if it has keys, this node needs keys too",
         )

@@ -7,10 +7,11 @@ a bad certificate out without a word to us, and a refusal must be counted, logge
 from __future__ import annotations
 
 import asyncio
+import ssl
 import time
 from typing import TYPE_CHECKING
 
-from whence.errors import CertificateError, PeerError
+from whence.errors import CertificateError, FrameError, PeerError
 from whence.live.connection import WRITE_BUFFER_BYTES, Connection
 from whence.live.links import Link
 from whence.live.tls import Certified, Keys, certified, handshake_problem
@@ -44,6 +45,10 @@ class SecureConnection(Connection):
     def connection_lost(self, exc: Exception | None) -> None:
         if self._expiry is not None:
             self._expiry.cancel()
+        if isinstance(exc, ssl.SSLError) and self._link is not None:
+            # Not what the peer wrote, or not now: TLS numbers and seals every record.
+            reason = f"a TLS record was damaged, forged or replayed on its way ({exc.reason})"
+            self._fail(FrameError("connection", reason, "Look at what lies between the two nodes"))
         super().connection_lost(exc)
 
     # TLS
@@ -74,7 +79,7 @@ class SecureConnection(Connection):
                 secured.abort()
             return
         if secured is None or secured.get_extra_info("ssl_object") is None:
-            self._fail(handshake_problem(self.source, problem))
+            self._fail(handshake_problem(problem))
             self.connection_lost(None)  # asyncio does not say so of a connection that was never made
             return
         self._transport = secured
@@ -94,7 +99,7 @@ class SecureConnection(Connection):
         identity = self._node.identity
         if peer.group != identity.group:
             raise CertificateError(
-                self.source,
+                "certificate",
                 f"its certificate is for group {peer.group!r}, and this is {identity.group!r}",
                 "Give it keys of this group",
             )
@@ -112,7 +117,7 @@ class SecureConnection(Connection):
         assert self._peer is not None
         if (hello.group, hello.node) != self._peer[:2]:
             raise CertificateError(
-                self.source,
+                "certificate",
                 f"it says that it is {hello.node!r} of group {hello.group!r}, and its certificate "
                 f"is for {self._peer.node!r} of {self._peer.group!r}",
                 "Give every node its own keys",
@@ -126,7 +131,7 @@ class SecureConnection(Connection):
             self._expiry = self._loop.call_later(min(left_s + 0.1, _LOOK_AGAIN_S), self._await_expiry)
             return
         self._fail(
-            CertificateError(self.source, "its certificate has expired", "Make new ones with `whence keys`")
+            CertificateError("certificate", "its certificate has expired", "Make new ones with `whence keys`")
         )
 
     # Ends
@@ -143,10 +148,10 @@ class SecureConnection(Connection):
 
     def _cut_short(self) -> PeerError:
         if self._peer is None:
-            return handshake_problem(self.source, None)
+            return handshake_problem(None)
         # In TLS 1.3 a client learns only after its handshake that the server will not have it.
         return PeerError(
-            self.source,
+            "connection",
             "it closed the connection without a word after the TLS handshake; "
             "perhaps it does not accept this node's certificate",
             "Give both keys of one authority that have not expired, and see the other's log",

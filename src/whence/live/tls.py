@@ -205,24 +205,30 @@ _PLAIN = {
 }  # fmt: skip
 
 
-def handshake_problem(source: str, error: BaseException | None) -> PeerError:
+def handshake_problem(error: BaseException | None) -> PeerError:
     """Why a TLS handshake came to nothing."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return CertificateError(
-            source, f"its certificate is refused: {error.verify_message}", "Give it keys of this group"
+            "TLS handshake",
+            f"its certificate is refused: {error.verify_message}",
+            "Give it keys of this group",
         )
     if isinstance(error, ssl.SSLError):
         reason = error.reason or str(error)
         if reason == "PEER_DID_NOT_RETURN_A_CERTIFICATE":
-            return CertificateError(source, "it shows no certificate", "Give it keys of this group")
+            return CertificateError("TLS handshake", "it shows no certificate", "Give it keys of this group")
         if "ALERT" in reason:
             return CertificateError(
-                source, f"it refuses this node's certificate ({reason})", "Give both keys of one authority"
+                "TLS handshake",
+                f"it refuses this node's certificate ({reason})",
+                "Give both keys of one authority",
             )
         said = "it does not speak TLS 1.3" if reason in _PLAIN else "the TLS handshake failed"
-        return HandshakeError(source, f"{said} ({reason})", "Give every member keys, or plaintext to all")
+        return HandshakeError(
+            "TLS handshake", f"{said} ({reason})", "Give every member keys, or plaintext to all"
+        )
     return PeerError(  # no more than that is known: it may just have stopped
-        source,
+        "TLS handshake",
         "the connection ended in the middle of the TLS handshake",
         "Give both keys of one authority, and see the other's log",
     )
