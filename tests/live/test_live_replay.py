@@ -314,31 +314,30 @@ def test_every_frame_twice_is_delivered_once(protocol: str, monkeypatch: pytest.
     asyncio.run(main())
 
 
-def test_every_message_twice_is_delivered_once_where_there_is_no_list_of_members(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    take_frames = LinkOut.take
-    marked = b"say it twice"
-
-    def twice(self: LinkOut, max_frames: int) -> bytes:
-        self.pending = [frame for frame in self.pending for _ in range(2 if marked in frame else 1)]
-        return take_frames(self, 2 * max_frames)
+def test_a_recorded_connection_is_refused_where_there_is_no_list_of_members() -> None:
+    """`prc` remembers no message once all links have echoed it: a replayed one would be delivered again."""
 
     async def main() -> None:
         ports = free_ports(2)
-        monkeypatch.setattr(LinkOut, "take", twice)
         options: dict[str, Any] = {"protocol": "prc", "limits": LIMITS}
+        ear = Ear(ports[0])
+        await ear.start()
         async with (
             whence.join("room", node="alice", listen=f"127.0.0.1:{ports[0]}", **options) as alice,
             whence.join(
-                "room", node="bob", listen=f"127.0.0.1:{ports[1]}", contact=f"127.0.0.1:{ports[0]}", **options
+                "room", node="bob", listen=f"127.0.0.1:{ports[1]}", contact=f"127.0.0.1:{ear.port}", **options
             ) as bob,
         ):
-            for number in range(10):
-                await alice.broadcast(marked + b"%d" % number)
-            assert [m.payload for m in await take(bob, 10)] == [marked + b"%d" % n for n in range(10)]
-            await bob.broadcast(b"the end")
-            assert (await take(alice, 11))[-1].payload == b"the end"
-            assert (bob.unread, bob.stats().deliveries) == (1, 11)  # its own message waits to be read
+            await bob.broadcast(b"once")
+            assert (await take(alice, 1))[0].payload == b"once"
+            [recording] = ear.lines(dialler=True)
+            assert b"once" in recording
+            for count in (1, 2):
+                refusal_in(await send_raw(f"127.0.0.1:{ports[0]}", recording))
+                assert replays_at(alice) == count
+            await bob.broadcast(b"still linked")
+            assert (await take(alice, 1))[0].payload == b"still linked"
+            assert alice.stats().deliveries == 2
+        await ear.stop()
 
     asyncio.run(main())
