@@ -10,6 +10,7 @@ there.
 
 from __future__ import annotations
 
+import hashlib
 import ssl
 import stat
 from collections.abc import Mapping
@@ -23,6 +24,7 @@ from whence.live.journal import log
 
 AUTHORITY = "ca"
 _SCHEME = "whence"
+_STEM_MAX = 150
 
 
 class KeyFiles(NamedTuple):
@@ -46,6 +48,8 @@ def key_files(folder: Path, node: NodeId) -> KeyFiles:
     stem = quote(node, safe=" ")
     if stem.lower() == AUTHORITY:  # the authority's own files; not even by another case of letters
         stem = f"%{ord(stem[0]):02X}{stem[1:]}"
+    if len(stem) > _STEM_MAX:  # no file system takes a name of any length
+        stem = f"{stem[:_STEM_MAX]}-{hashlib.sha256(node.encode()).hexdigest()[:32]}"
     return KeyFiles(folder / f"{AUTHORITY}.pem", folder / f"{stem}.pem", folder / f"{stem}.key")
 
 
