@@ -30,7 +30,7 @@ NODE_DAYS = 365
 AUTHORITY_DAYS = 3650
 DAYS_MAX = 36_500
 _EARLIER = timedelta(hours=1)  # the nodes' clocks may be behind ours
-_NAME_SHOWN = 64  # X.509 allows no longer common name; what counts is the URI
+_NAME_SHOWN = 64  # bytes: X.509 allows no longer common name; what counts is the URI
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,8 @@ def certify(
 ) -> x509.Certificate:
     """A certificate for `node`, or for the authority itself if that is None."""
     shown = f"whence authority of {group}" if node is None else node
-    subject = x509.Name([x509.NameAttribute(x509.oid.NameOID.COMMON_NAME, shown[:_NAME_SHOWN])])
+    shown = shown.encode()[:_NAME_SHOWN].decode(errors="ignore")
+    subject = x509.Name([x509.NameAttribute(x509.oid.NameOID.COMMON_NAME, shown)])
     now = datetime.now(UTC)
     is_authority = node is None
     builder = (
