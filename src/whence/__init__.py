@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 
     from whence.core.message import Expired, Message, MessageId, Waiting
     from whence.errors import WhenceError
-    from whence.live.group import Group, join
+    from whence.live.group import Group
+    from whence.live.joining import join
     from whence.live.journal import GroupEvent
     from whence.live.limits import Limits
     from whence.live.linkfaults import LinkFaults
@@ -57,7 +58,7 @@ _HOME = {
     "StoreStats": "whence.live.stats",
     "Waiting": "whence.core.message",
     "WhenceError": "whence.errors",
-    "join": "whence.live.group",
+    "join": "whence.live.joining",
 }
 
 

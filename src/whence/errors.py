@@ -47,6 +47,10 @@ class PayloadTooLargeError(MisuseError):
     """A payload is larger than the group's limit."""
 
 
+class KeysRequiredError(MisuseError):
+    """An address can be reached from other machines, and neither keys nor plain text were asked for."""
+
+
 class PeerError(WhenceError):
     """Another node sent what it must not send."""
 
@@ -65,6 +69,14 @@ class VersionError(PeerError):
 
 class HandshakeError(PeerError):
     """A peer belongs to another group, or claims an identity that it cannot have."""
+
+
+class CertificateError(HandshakeError):
+    """A peer shows no certificate, a foreign or expired one, or that of another node."""
+
+
+class ReplayError(HandshakeError):
+    """A peer says what was said on another connection: it is a recording."""
 
 
 class PeerTooSlowError(PeerError):
@@ -93,6 +105,10 @@ class ContactPlanError(DataError):
 
 class ConfigError(DataError):
     """A configuration file is malformed or contradicts itself."""
+
+
+class KeysError(DataError):
+    """A key or certificate is missing, unreadable, expired, or belongs to another node."""
 
 
 class DomainGraphError(DataError):

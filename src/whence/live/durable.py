@@ -27,8 +27,9 @@ from whence.live.durable_host import DurableHost
 from whence.live.handshake import GoneError, error_code
 from whence.live.host import Host
 from whence.live.links import Channel, Link
-from whence.live.node import Node, Settings
+from whence.live.node import Node
 from whence.live.peering import Peering
+from whence.live.settings import Settings
 from whence.live.stats import StoreStats
 from whence.live.store import Store
 from whence.live.wire import Hello, error_frame

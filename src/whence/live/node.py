@@ -10,9 +10,7 @@ import asyncio
 import logging
 import secrets
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from whence.core.effects import Reason
 from whence.core.message import MessageId, NodeId, Packet
@@ -24,46 +22,20 @@ from whence.errors import (
     PeerTooSlowError,
     WhenceError,
 )
-from whence.live.addresses import Address
-from whence.live.datagrams import payload_room_bytes
 from whence.live.flow import Flow
 from whence.live.handshake import Identity, canonical_parameters
 from whence.live.host import Host
 from whence.live.housekeeping import keep_house
 from whence.live.journal import Journal, log
-from whence.live.limits import Limits
-from whence.live.linkfaults import LinkFaults
 from whence.live.links import Link
 from whence.live.peering import Peering
+from whence.live.settings import Settings
 from whence.live.tcp import TcpTransport
 from whence.live.udp import UdpTransport
 from whence.protocols import registry
 from whence.trace.schema import Recorder
 
 BATCH_BYTES = 256 * 1024  # one write: about as much as the transport takes before it asks to wait
-
-
-@dataclass(frozen=True)
-class Settings:
-    """Everything that a node is told, checked."""
-
-    group: str
-    node: NodeId
-    addresses: Mapping[NodeId, Address]  # all members
-    listen: Address
-    protocol: str
-    params: Mapping[str, Any] = field(default_factory=dict)
-    limits: Limits = field(default_factory=Limits)
-    transport: str = "tcp"
-    faults: LinkFaults | None = None  # on purpose, of datagrams only
-    store: Path | None = None  # of a durable node
-
-    @property
-    def max_payload_bytes(self) -> int:
-        """The group's limit: a message must fit into one datagram, where there are datagrams."""
-        room_bytes = payload_room_bytes(len(self.addresses))
-        limit_bytes = self.limits.max_payload_bytes
-        return min(limit_bytes, room_bytes) if self.transport == "udp" else limit_bytes
 
 
 class Node:

@@ -76,16 +76,26 @@ class Peering:
 
     # Handshake
 
+    def claimed(self, connection: Connection, hello: Hello) -> None:
+        """Judge what a stranger says of itself, before it is asked for a sign of life."""
+        connection.source = f"{hello.node!r} at {connection.source.removeprefix('stranger at ')}"
+        try:
+            self.identity.check(hello)
+        except PeerError as error:
+            self._remember(hello, error)
+            raise
+
     def greeted(self, connection: Connection, dialled: Link | None, hello: Hello) -> Link | None:
         """Judge a HELLO. Answers the link that the connection now serves, or None if it was closed."""
-        if dialled is None:
-            connection.source = f"{hello.node!r} at {connection.source.removeprefix('stranger at ')}"
         try:
             return self._judge(connection, dialled, hello)
         except PeerError as error:
-            if hello.node in self._links:
-                self._links[hello.node].last_error = error
+            self._remember(hello, error)
             raise
+
+    def _remember(self, hello: Hello, error: PeerError) -> None:
+        if hello.node in self._links:
+            self._links[hello.node].last_error = error
 
     def _judge(self, connection: Connection, dialled: Link | None, hello: Hello) -> Link | None:
         self.identity.check(hello)
