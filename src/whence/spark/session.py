@@ -23,6 +23,7 @@ from urllib.parse import urlsplit
 
 from whence.errors import ExtraMissingError, MisuseError, PlatformError, missing_extra
 from whence.spark import jvm
+from whence.spark.cores import is_remote
 from whence.spark.java import find_java
 from whence.spark.shipping import package_zip
 
@@ -115,11 +116,6 @@ def _reuse(running: SparkSession, wanted: str | None) -> SparkSession:
             "Stop the other session first, or use another process",
         )
     return running
-
-
-def is_remote(session: SparkSession) -> bool:
-    """Whether this is a Spark Connect client, which has no JVM of its own."""
-    return not hasattr(session, "_jvm")
 
 
 # A classic session: this process holds the driver

@@ -19,6 +19,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import ArrayType, LongType, StringType, StructField, StructType
 
 from whence.errors import PlatformError, TraceError
+from whence.spark.cores import cores_of
 from whence.spark.tables import (
     FINDINGS,
     MANIFESTS,
@@ -139,13 +140,6 @@ def blocks_for(trace: Trace, run: str, cores: int) -> int:
     # A run of broadcasts has one past per broadcast with an entry per origin: about one entry per delivery.
     wide = len(trace.nodes(run)) > BLOCK_NODES or 2 * events > PAST_BYTES
     return cores if wide else 1
-
-
-def cores_of(spark: SparkSession) -> int:
-    """How many tasks run at a time; a Spark Connect client does not know and takes it for a few."""
-    # Asked by its module: our session knows too, but knows the package's front door, and with it protocols.
-    remote = type(spark).__module__.startswith("pyspark.sql.connect")
-    return 8 if remote else int(spark.sparkContext.defaultParallelism)
 
 
 def _of_run(trace: Trace, run: str) -> Trace:
