@@ -168,8 +168,9 @@ def judge_bounded(folder: Path) -> bool:
 
 
 def judge_by_spark(folder: Path) -> bool:
+    from whence.spark.cores import cores_of
     from whence.spark.session import get_session
-    from whence.spark.verify import cores_of, verify_folder
+    from whence.spark.verify import verify_folder
 
     spark = get_session("bench verify")
     return verify_folder(spark, folder, blocks=cores_of(spark))[0].ok

@@ -149,6 +149,17 @@ def _fail_os(problem: OSError) -> NoReturn:
     sys.exit(EXIT_MISUSE)
 
 
+def _fail_spark(problem: Exception) -> NoReturn:
+    """Too little memory for a job on Spark is the machine's matter, too."""
+    if "pyspark" in sys.modules:
+        from whence.spark.failures import SPARK_ERRORS, memory_problem
+
+        found = memory_problem(problem, "the job on Spark") if isinstance(problem, SPARK_ERRORS) else None
+        if found is not None:
+            _fail(found)
+    _fail_bug(problem)
+
+
 def _fail_bug(problem: Exception) -> NoReturn:
     traceback.print_exception(problem)
     _say("error", f"{type(problem).__name__}: {problem}", "red")
@@ -171,10 +182,10 @@ def main(args: list[str] | None = None) -> NoReturn:
         _leave_pipe()
     except OSError as problem:
         if problem.filename is None:
-            _fail_bug(problem)
+            _fail_spark(problem)
         _fail_os(problem)
     except Exception as problem:  # noqa: BLE001 the outermost frame: whatever is left is a bug of ours
-        _fail_bug(problem)
+        _fail_spark(problem)
     except SystemExit:
         try:
             sys.stdout.flush()

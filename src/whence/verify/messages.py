@@ -102,7 +102,7 @@ def place_ends(
     messages = index.messages
     delivers = events.kind == Kind.DELIVER
     ends = delivers | (events.kind == Kind.EXPIRE)
-    unsure = _guess(messages, events, ends, message)
+    unsure = _guess(index, events, ends, message)
     limit = messages.total
     if len(unsure):
         limit = _look_closer(index, events, unsure, delivers, ends, message, malformed)
@@ -133,7 +133,7 @@ def find_broadcasts(events: Events, malformed: list[tuple[int, str]]) -> Message
         if number[event] < expected[event] or not is_restarted:
             why = f"this node's next broadcast should have number {expected[event]}"
             malformed.append((int(at[event]), why))
-    to = events.to[at] if len(events.to) else np.full(len(at), -1, dtype=np.int32)
+    to = events.to[at].astype(np.int32) if len(events.to) else np.full(len(at), -1, dtype=np.int32)
     for which in np.flatnonzero((to >= 0) & ~events.is_node[to]):
         malformed.append((int(at[which]), "it is sent to a node that is not there"))
     if events.timing is not None:
@@ -153,24 +153,25 @@ def find_broadcasts(events: Events, malformed: list[tuple[int, str]]) -> Message
     )
 
 
-def _guess(messages: Messages, events: Columns, ends: Array, message: Array) -> Array:
+def _guess(index: NumberIndex, events: Columns, ends: Array, message: Array) -> Array:
     """Fill in the message of deliveries and expiries where numbers are dense; returns the events left over.
 
     In chunks that stay in the processor's cache: temporary arrays over all events would cost more than the
     work itself.
     """
+    messages = index.messages
     if messages.total == 0:
         return np.flatnonzero(ends)
-    before = messages.starts - 1
+    before, count = messages.starts - 1, index.count
     unsure: list[Array] = []
     for low in range(0, len(ends), CHUNK):
         part = slice(low, low + CHUNK)
         origin, number = events.origin[part], events.number[part]
-        guess = np.minimum(np.maximum(number, 1), messages.total).astype(np.int32)
-        guess += before[origin]
-        np.minimum(guess, messages.total - 1, out=guess)
-        right = (messages.number[guess] == number) & (messages.node[guess] == origin)
-        np.copyto(message[part], guess, where=right & ends[part])
+        right = (number > 0) & (number <= count[origin]) & ends[part]
+        guess = before[origin] + number
+        if not index.dense:
+            right &= messages.number[np.where(right, guess, 0)] == number
+        np.copyto(message[part], guess, where=right, casting="unsafe")
         unsure.append(low + np.flatnonzero(ends[part] & ~right))
     return np.concatenate(unsure) if unsure else np.empty(0, dtype=np.int64)
 
@@ -226,6 +227,8 @@ class NumberIndex:
     def __init__(self, messages: Messages) -> None:
         self.messages = messages
         self.addressed = bool((messages.to >= 0).any())  # some messages are for one node only
+        self.dense = bool((messages.number == messages.rank).all())  # the usual case: 1, 2, 3 ...
+        self.count = np.append(np.diff(messages.starts), np.int32(0))  # of each origin; the last: of no name
 
     @cached_property
     def _sorted(self) -> tuple[Array, Array, Array]:
