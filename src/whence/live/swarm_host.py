@@ -28,11 +28,6 @@ class SwarmHost(Host):
         """Before the first input. Every process lives once: who comes back has another name."""
         self.recorder = recorder
 
-    def control_entries(self) -> int:
-        """The paper's space: E and the buffers. Handshakes under way are the overlay's, traffic or not."""
-        core = self.overlaid
-        return core.expecting() + core.buffered() + len(core.unechoed)
-
     def joined(self) -> None:
         """Mark in the trace from when on this process must deliver what is broadcast."""
         if self.recorder is not None:
