@@ -21,8 +21,8 @@ delivered since β is its Bα (up to ρ) and Bπ. C leaves Bβ out of its answer
 
 Repairs to the printed algorithm, with the line of the specification's table that each is for:
 - every attempt has an epoch, and control of another attempt is ignored (2);
-- ABORT on the new link leaves "closed up to epoch", so that a late α builds nothing (3). This tombstone ends with
-  the next attempt or with the link, which the target closes itself if the opener does neither in two time-outs;
+- ABORT on the new link leaves "closed up to epoch", so that a late α builds nothing (3). This tombstone goes
+  when the link is safe or gone: if nothing follows in two time-outs, the target closes the link;
 - both ends time out (4). The opener aborts and tries again with a new epoch, or closes the link; once it
   has sent Bβ it cannot take that back, so a failure from there on closes the link, which resets both ends.
   The target waits twice as long, for the opener to try again, and then closes the link;
@@ -289,8 +289,8 @@ class Handshakes(Overlaid):
 
     def _accepting_timed_out(self, opener: NodeId) -> Effects:
         effects: Effects = []
-        # It is gone, or took back what we wait for: only a reset helps both. An attempt of our own to the same
-        # process has its own time-out, and takes a tombstone with it, however it ends.
+        # It is gone, or took back what we wait for: only a reset helps both. An attempt of our own to it has
+        # its own time-out, and takes the tombstone along, however it ends.
         if opener in self.accepting or (opener in self.closed and opener not in self.opening):
             self._close(opener, effects)
         return effects
