@@ -205,6 +205,7 @@ def test_nodes_without_a_list_of_members_join_through_a_contact(tmp_path: Path) 
         [report] = verify_trace(trace)
         assert report.ok
         assert (report.broadcasts, report.deliveries) == (3, 9)
+        assert replay(trace).ok
 
     asyncio.run(main())
 
