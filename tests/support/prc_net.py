@@ -155,6 +155,8 @@ class Net:
     def watch(self, name: str) -> None:
         """Whatever becomes of the others: a timer is set for all that a core keeps of a handshake."""
         core = self.cores[name]
+        if not isinstance(core, Prc):  # preventive broadcast keeps its handshakes otherwise
+            return
         keys = [OPEN + peer for peer in core.opening]
         keys += [ACCEPT + peer for peer in core.accepting]
         keys += [ACCEPT + peer for peer in core.closed if peer not in core.opening]
