@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from whence.live.journal import GroupEvent
     from whence.live.limits import Limits
     from whence.live.linkfaults import LinkFaults
+    from whence.live.ordered import Ordered
     from whence.live.stats import LinkStats, Stats
 
     __version__: str
@@ -33,6 +34,7 @@ __all__ = [
     "LinkStats",
     "Message",
     "MessageId",
+    "Ordered",
     "Stats",
     "Waiting",
     "WhenceError",
@@ -49,6 +51,7 @@ _HOME = {
     "LinkStats": "whence.live.stats",
     "Message": "whence.core.message",
     "MessageId": "whence.core.message",
+    "Ordered": "whence.live.ordered",
     "Stats": "whence.live.stats",
     "Waiting": "whence.core.message",
     "WhenceError": "whence.errors",
