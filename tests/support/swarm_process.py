@@ -2,7 +2,8 @@
 
 `Churn` is the parent of many.
 
-python tests/support/swarm_process.py <json>     lines: "quiet" (broadcast no more), "report", "leave"
+python tests/support/swarm_process.py <json>     lines: "quiet" (broadcast no more), "still" (exchange
+no links any more), "report", "leave"
 """
 
 from __future__ import annotations
@@ -144,15 +145,29 @@ class Churn:
         return found
 
     async def quiet(self) -> dict[str, dict[str, Any]]:
-        """Stop the traffic; wait until nobody holds anything for messages, and all have the same."""
+        """Stop the traffic; wait until all have the same, and each has been seen to hold nothing.
+
+        Links are exchanged as before, so somebody is always opening one; what is kept for it must not stay.
+        """
         for process in self.there.values():
             process.say("quiet")
+        emptied: set[str] = set()
 
         def calm(found: dict[str, dict[str, Any]]) -> bool:
             ends = {json.dumps(self._ends(each)) for each in found.values()}
-            return len(ends) == 1 and not any(each["entries"] for each in found.values())
+            if len(ends) == 1 and not any(each["space"] for each in found.values()):
+                emptied.update(name for name, each in found.items() if not each["entries"])
+            return emptied == set(found)
 
-        return await self.until(calm, 90.0)
+        return await self.until(calm, 120.0)
+
+    async def still(self, timeout_s: float) -> dict[str, dict[str, Any]]:
+        """Stop the exchange of links as well; wait until nobody holds anything at all."""
+        for process in self.there.values():
+            process.say("still")
+        return await self.until(
+            lambda found: not any(each["entries"] or each["pending"] for each in found.values()), timeout_s
+        )
 
     def _ends(self, report: dict[str, Any]) -> dict[str, int]:
         """Of those that are there: up to which message everything was delivered."""
@@ -186,11 +201,13 @@ class Churn:
 
 def report_of(group: whence.Group, seen: dict[str, list[int]], error: str) -> dict[str, Any]:
     node: Any = group._node
-    swarm, stats = node.swarm, group.stats()
+    swarm, core, stats = node.swarm, node.host.core, group.stats()
     return {
         "node": group.node,
         "delivered": dict(sorted(seen.items())),
         "entries": stats.control_entries,
+        "space": core.expecting() + core.buffered(),  # the paper's: for messages
+        "pending": len(swarm.planned) + len(swarm.given),  # of the overlay
         "safe": swarm.safe_links(),
         "arcs": len(swarm.view.arcs),
         "opened": swarm.opened,
@@ -200,6 +217,12 @@ def report_of(group: whence.Group, seen: dict[str, list[int]], error: str) -> di
         "discards": stats.discards,
         "error": error,
     }
+
+
+def rest(group: whence.Group) -> None:
+    """The overlay decides nothing new any more."""
+    node: Any = group._node
+    node.swarm.shuffle = lambda: None
 
 
 async def run(settings: Settings) -> None:
@@ -254,6 +277,8 @@ async def run(settings: Settings) -> None:
         while (line := (await stdin.readline()).decode().strip()) not in ("leave", ""):
             if line == "quiet":
                 is_quiet.set()
+            elif line == "still":
+                rest(group)
             else:
                 print(json.dumps(report_of(group, seen, error)), flush=True)
         is_quiet.set()
