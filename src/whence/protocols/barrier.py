@@ -51,7 +51,7 @@ from whence.protocols.barrier_order import Order, check_count, check_lifetime
 from whence.protocols.barrier_published import PublishedOrder
 from whence.protocols.barrier_safe import SafeOrder
 from whence.protocols.barrier_wire import BarrierPacket, as_number, named, packet_sizes, well_formed
-from whence.protocols.flooding import Flooding, check_payload
+from whence.protocols.flooding import Relaying, check_payload
 
 WAKE = "wake"  # the one timer
 
@@ -83,7 +83,7 @@ def check_message_lifetime(order: Order, lifetime_us: int) -> None:
         )
 
 
-class Barrier(Flooding):
+class Barrier(Relaying):
     """See the module."""
 
     name: ClassVar[str] = "barrier"
@@ -100,7 +100,7 @@ class Barrier(Flooding):
         relay: bool = True,
         late_us: int = 10_000_000,
     ) -> None:
-        super().__init__(me, (me,), relay=relay)
+        super().__init__(me, relay=relay)
         check_count("late_us", late_us)
         self.order = make_order(me, mode, lifetime_us, skew_us)
         # As printed it is the network's cache, to which duplicates are left; it forgets at the deadline.
@@ -178,12 +178,6 @@ class Barrier(Flooding):
                 self.seen.note(key, deadline_us)
                 return Expire(id_, Reason.EXPIRED)
         return Discard(id_, peer, refused)
-
-    def _refuse(self, packet: Packet) -> Reason | None:
-        raise NotImplementedError  # `receive` asks the order, which needs the time
-
-    def _accept(self, packet: Packet, now_us: int, effects: Effects) -> None:
-        raise NotImplementedError
 
     def link_up(self, peer: NodeId, now_us: int) -> Effects:
         super().link_up(peer, now_us)
