@@ -245,4 +245,15 @@ def _advice(results: Results) -> Table:
         *(f"{percent} % of these: lifetime, min" for percent in SHARES_PERCENT),
     )  # fmt: skip
     title = "The smallest lifetime that delivers a wanted share"
-    return Table("advice", title, columns, tuple(rows), ADVICE_NOTE)
+    return Table("advice", title, columns, tuple(rows), ADVICE_NOTE + _not_advised(results, plans))
+
+
+def _not_advised(results: Results, advised: list[str]) -> str:
+    """Which plans of the page have no line in the table, and why."""
+    missing = [NAMES.get(plan, plan) for plan in map(str, results.values("plan")) if plan not in advised]
+    if not missing:
+        return ""
+    return (
+        f" Not looked for at this scale: {', '.join(missing)}. Each takes some twenty runs of a whole plan; "
+        "`--scale paper` has them all."
+    )
