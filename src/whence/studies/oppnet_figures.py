@@ -45,7 +45,7 @@ CHURN_ALL_CAPTION = (
 BARRIER_CAPTION = (
     "Entries in a message's barrier, mean over messages. As printed a barrier names every source whose "
     "latest message was delivered since the sender's last broadcast, also those that others in it imply; "
-    "`safe` leaves these out."
+    "safe mode leaves these out."
 )
 ADVICE_CAPTION = (
     "Which share of the reachable pairs is delivered with a lifetime (every run of the bisection is a "
