@@ -11,6 +11,7 @@ from whence.studies.results import Results, Row
 ADVICE = "oppnet-advice"  # the name of the scenarios of which the smallest lifetime is looked for
 LATENCY_EDGES_S = tuple(range(0, 91, 3))  # Figures 5b and 10b are cut at 60 and 90 s
 SHARES_PERCENT = (99, 95, 90)
+REGISTRIES = {"barrier": "causal barrier", "delivered": "co-delivered", "pending": "pending"}
 PARTS_OF_A_SPREAD = ("min", "max", "mean", "sd")
 
 
@@ -40,7 +41,7 @@ def derive(counted: Mapping[str, Any]) -> dict[str, float | None]:
                 found[f"{what}_{percent}_s"] = value_us / 1e6
     for at, thousandths in enumerate(counted.get("plan", ())):
         found[f"plan_{at}"] = thousandths / 1000
-    for registry in ("barrier", "delivered", "pending"):
+    for registry in REGISTRIES:
         sizes = counted.get(f"watched_{registry}")
         if sizes:
             found[f"largest_{registry}"] = max(sizes)
