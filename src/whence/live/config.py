@@ -48,7 +48,8 @@ def load_config(
     except ValueError as error:  # not TOML, or not text
         raise ConfigError(str(path), f"it is not TOML ({error})", "Correct the syntax") from None
     # Paths are relative to the file, wherever the command is called.
-    beside = {name: str(path.parent / value) for name in ("keys", "store") if (value := getattr(config, name))}
+    named = {"keys": config.keys, "store": config.store}
+    beside = {name: str(path.parent / value) for name, value in named.items() if value}
     given = {"node": node, "listen": listen, "contact": contact}
     config = msgspec.structs.replace(
         config, **beside, **{name: value for name, value in given.items() if value is not None}
