@@ -61,6 +61,9 @@ def test_what_was_not(monkeypatch: pytest.MonkeyPatch) -> None:
         for silence in (
             ConnectionRefusedError(111, "Connection refused"),
             RuntimeError("An error occurred while calling o47.load"),
+            RuntimeError(
+                "An error occurred\n: SparkException: Job 0 cancelled because SparkContext was shut down"
+            ),
         ):
             silent = memory_problem(silence, "the query")
             assert silent is not None

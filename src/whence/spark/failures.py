@@ -65,7 +65,8 @@ def _is_silence(error: BaseException) -> bool:
     """Whether nobody answers any more: a call has failed, and not even its reason can be asked for."""
     if isinstance(error, ConnectionError) or type(error).__name__ == "Py4JNetworkError":
         return True
-    return re.fullmatch(r"An error occurred while calling \S+", str(error).strip()) is not None
+    said = str(error).strip()
+    return "SparkContext was shut down" in said or bool(re.fullmatch(r"An error \w+ while calling \S+", said))
 
 
 @contextmanager
@@ -80,7 +81,9 @@ def spark_failures(what: str, fix: str) -> Iterator[None]:
 def reason_of(error: BaseException) -> str:
     """One line of what Spark says: its innermost cause, without names of classes and codes."""
     text = str(error)
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    lines = [line.strip().removeprefix(": ") for line in text.splitlines() if line.strip()]
+    if len(lines) > 1 and lines[0].startswith("An error occurred while calling"):
+        del lines[0]
     causes = [line.removeprefix("Caused by:").strip() for line in lines if line.startswith("Caused by:")]
     raised = [line for line in lines if re.match(r"(?:\w+\.)*\w+(?:Error|Exception): ", line)]
     if "Traceback (most recent call last)" in text and raised:  # of a Python worker

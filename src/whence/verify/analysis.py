@@ -17,7 +17,7 @@ from whence.trace.schema import Kind
 from whence.verify import kernel
 from whence.verify.access import Access, MemoryAccess
 from whence.verify.kernel import DELIVERY, UNTIMELY, Kernels
-from whence.verify.load import Events
+from whence.verify.load import Events, places_of
 from whence.verify.messages import Messages, Placed, place
 from whence.verify.report import Counts
 from whence.verify.witness import Overtaken, Search
@@ -89,7 +89,7 @@ def analyse(
     bounds = block.bounds(placed.messages.columns)
     causal, overtakings = _find_disordered(kernels, events, placed, runs, search, witness_max, bounds)
     overtaken = _find_overtaken(kernels, events, placed, bounds)
-    untimely = placed.action == UNTIMELY
+    untimely = places_of(placed.action, UNTIMELY)
     overdue = _find_overdue(events, placed, clock_slack_us)
     missing = np.where(survives, wanted_at(placed.messages, wanted, len(survives)) - ended, 0)
 
@@ -108,9 +108,9 @@ def analyse(
         search=search,
         nodes=int(events.is_node.sum()),
         events=events.total,
-        broadcasts=_count(events.kind == Kind.BROADCAST),
+        broadcasts=len(places_of(events.kind, Kind.BROADCAST)),
         deliveries=_count(events.kind == Kind.DELIVER),
-        expiries=_count(events.kind == Kind.EXPIRE),
+        expiries=len(places_of(events.kind, Kind.EXPIRE)),
         counts=Counts(
             causal=causal,
             fifo=_count(overtaken),
@@ -118,7 +118,7 @@ def analyse(
             late=len(overdue),
             created=_count(created),
             missing=int(missing.sum()),
-            malformed=len(placed.malformed) + _count(untimely) + _count(again),
+            malformed=len(placed.malformed) + len(untimely) + _count(again),
         ),
         missing=missing,
         wanted=wanted,
@@ -128,7 +128,7 @@ def analyse(
             duplicate=some(repeat),
             late=[_timed(events, placed, event) for event in overdue[:witness_max].tolist()],
             created=some(created),
-            untimely=some(untimely),
+            untimely=untimely[:witness_max].tolist(),
             again=some(again),
             malformed=placed.malformed[:witness_max],
         ),
@@ -149,8 +149,9 @@ def choose_kernels(events: int) -> Kernels:
 def survivors(events: Events) -> Array:
     """Per name: it is a member that has not crashed for good."""
     survives = events.is_node.copy()
-    turning = np.flatnonzero((events.kind == Kind.CRASH) | (events.kind == Kind.RESTART))
-    for event in turning:  # in the order of each node: the last one decides
+    for event in places_of(
+        events.kind, Kind.CRASH, Kind.RESTART
+    ):  # in the order of each node: the last one decides
         node = int(events.node_of(event))
         survives[node] = events.kind[event] == Kind.RESTART
     return survives

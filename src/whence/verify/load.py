@@ -27,6 +27,8 @@ _LIFETIME_MAX = 2**63 - 1
 
 Array = npt.NDArray[Any]
 
+CHUNK = 1 << 16  # events at a time whose temporary arrays stay in the processor's cache
+
 _KEPT = np.zeros(256, dtype=bool)
 _KEPT[list(VERIFIED_KINDS)] = True
 
@@ -246,6 +248,18 @@ class Loader:
                     "Give all rows of the run, each of them once",
                 )
             expected += row.events
+
+
+def places_of(values: Array, *wanted: int) -> Array:
+    """Where any of the wanted values is; in chunks, so that little memory is touched on the way."""
+    found: list[Array] = []
+    for low in range(0, len(values), CHUNK):
+        part = values[low : low + CHUNK]
+        there = part == wanted[0]
+        for other in wanted[1:]:
+            there |= part == other
+        found.append(low + np.flatnonzero(there))
+    return np.concatenate(found) if found else np.empty(0, dtype=np.int64)
 
 
 def columns_needed(timed: bool) -> tuple[str, ...]:

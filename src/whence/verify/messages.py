@@ -16,11 +16,9 @@ import numpy.typing as npt
 
 from whence.trace.schema import Kind
 from whence.verify.kernel import BROADCAST
-from whence.verify.load import UNREADABLE, Events
+from whence.verify.load import CHUNK, UNREADABLE, Events, places_of
 
 Array = npt.NDArray[Any]
-
-CHUNK = 1 << 16
 
 
 class Messages(NamedTuple):
@@ -51,7 +49,9 @@ class Ends(NamedTuple):
 
     message_limit: int  # above every message's index; from messages.total on: delivered, but never broadcast
     delivers: Array  # per event: a delivery that names a message
-    ends: Array  # per event: such a delivery, or an expiry of a message that was broadcast
+    # Per event: such a delivery, or an expiry of a message that was broadcast; where nothing expires this is
+    # the same array.
+    ends: Array
 
 
 class Placed(NamedTuple):
@@ -101,7 +101,9 @@ def place_ends(
     """Fill in the `message` of every delivery and expiry; what makes no sense goes to `malformed`."""
     messages = index.messages
     delivers = events.kind == Kind.DELIVER
-    ends = delivers | (events.kind == Kind.EXPIRE)
+    expiries = places_of(events.kind, Kind.EXPIRE)
+    ends = delivers.copy() if len(expiries) else delivers
+    ends[expiries] = True
     unsure = _guess(index, events, ends, message)
     limit = messages.total
     if len(unsure):
@@ -113,7 +115,7 @@ def place_ends(
 
 def find_broadcasts(events: Events, malformed: list[tuple[int, str]]) -> Messages:
     """The table of messages; what is wrong with BROADCAST rows goes to `malformed`."""
-    at = np.flatnonzero(events.kind == Kind.BROADCAST)
+    at = places_of(events.kind, Kind.BROADCAST)
     node = events.node_of(at)
     foreign = events.origin[at] != node
     if foreign.any():
