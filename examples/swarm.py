@@ -94,6 +94,7 @@ class Swarm:
     async def join(self, count: int) -> None:
         """Start processes, each with some process that is there as its contact."""
         wanted = len(self.there) + count
+        is_start = count > 1
         while count > 0:
             wave = min(count, WAVE) if self.there else 1  # the first has no contact
             count -= wave
@@ -103,7 +104,8 @@ class Swarm:
                 if await line_of(process) != "in":
                     raise SystemExit(f"{name} did not come in")
                 self.there[name] = (process, listen)
-            self.progress(f"{len(self.there)} of {wanted} processes are in")
+            if is_start:
+                self.progress(f"{len(self.there)} of {wanted} processes are in")
 
     async def _start(self, contact: str) -> tuple[str, Process, str]:
         self.joined += 1

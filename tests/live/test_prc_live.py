@@ -84,7 +84,7 @@ async def fifty(trace: Path) -> tuple[list[str], dict[str, dict[str, Any]]]:
         for _ in range(7):
             await churn.join(6)
             await churn.join(is_victim=True)
-        await churn.storm(SECONDS, every_s=2.0)
+        await churn.storm(SECONDS, every_s=2.0, at_once=4)
         there = set(churn.there)
         await churn.until(lambda found: all(there <= set(each["delivered"]) for each in found.values()), 120)
         await churn.quiet()

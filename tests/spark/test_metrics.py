@@ -302,3 +302,19 @@ def test_measures_do_not_depend_on_partitions(spark: SparkSession, events: DataF
     whole = sorted(map(tuple, summary(events.coalesce(1)).collect()))
     split = sorted(map(tuple, summary(events.repartition(7, "seq")).collect()))
     assert whole == split
+
+
+def test_words_that_tell_packets_apart_name_no_messages(spark: SparkSession) -> None:
+    """What PRC writes of its control (`alpha/p1/3`), alone and before the messages of a buffer."""
+    events = made(
+        spark,
+        (Kind.RECEIVE, 1, None, 0, "a", 9, 9, "alpha/p1/3"),
+        (Kind.RECEIVE, 2, None, 0, "a", 9, 9, "buffer/p1/3 c:7 d:2"),
+        (Kind.DELIVER, 2, "c", 7),
+        (Kind.COMMAND, 3, None, 0, None, 0, 0, '["mediate","a","b"]'),
+        (Kind.DELIVER, 3, "d", 2),
+    )
+    named = tables.carried(events).where("origin is not null and kind = 3").select("origin", "number")
+    assert sorted((row.origin, row.number) for row in named.collect()) == [("c", 7), ("d", 2)]
+    [row] = buffer_peaks(events).collect()
+    assert row.held_peak == 1  # d, from the buffer's step to the command's

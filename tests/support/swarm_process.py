@@ -12,6 +12,7 @@ import asyncio
 import json
 import random
 import sys
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -89,18 +90,24 @@ class Churn:
         self.options = options
         self.there: dict[str, Process] = {}
         self.joined = self.left = self.killed = 0
+        self._asked: Counter[str] = Counter()  # who is being asked to take somebody in, and so must stay
 
     async def join(self, count: int = 1, *, is_victim: bool = False) -> list[str]:
         """So many processes more, side by side, each through a contact drawn at random."""
         from support.living import free_ports  # not on the path of the processes themselves
 
-        contacts = [each.settings.listen for each in self.there.values()]
+        contacts = sorted(self.there)
         new: dict[str, Process] = {}
+        asked: list[str] = []
         for port in free_ports(count):
             name = f"p{self.joined:03d}"
             self.joined += 1
-            contact = self.draw.choice(contacts) if contacts else None
+            contact = None
+            if contacts:
+                asked.append(self.draw.choice(contacts))
+                contact = self.there[asked[-1]].settings.listen
             settings = Settings(name, f"127.0.0.1:{port}", contact, is_victim=is_victim, **self.options)
+            self._asked.update(asked[-1:])
             new[name] = await Process.start(settings)
         for process in new.values():
             try:
@@ -110,22 +117,22 @@ class Churn:
                     if each.process.returncode is None:
                         each.process.kill()
                 raise
+        self._asked.subtract(asked)
         self.there.update(new)
         return list(new)
 
     async def leave(self, name: str | None = None) -> None:
         self.left += 1
-        await self.there.pop(name or self._anybody()).end()
+        await self.there.pop(name or self.draw.choice(self._free(is_victim=False))).end()
 
     async def kill(self, name: str) -> None:
         self.killed += 1
         await self.there.pop(name).kill()
 
-    def _anybody(self) -> str:
-        return self.draw.choice(sorted(set(self.there) - self.victims()))
-
-    def victims(self) -> set[str]:
-        return {name for name, each in self.there.items() if each.settings.is_victim}
+    def _free(self, *, is_victim: bool) -> list[str]:
+        """Who may go now: nobody that a newcomer has been sent to."""
+        there = self.there.items()
+        return sorted(n for n, each in there if each.settings.is_victim == is_victim and not self._asked[n])
 
     async def reports(self) -> dict[str, dict[str, Any]]:
         answers = await asyncio.gather(*(each.report() for each in self.there.values()))
@@ -173,14 +180,17 @@ class Churn:
         """Of those that are there: up to which message everything was delivered."""
         return {origin: last for origin, (_, last) in report["delivered"].items() if origin in self.there}
 
-    async def storm(self, seconds: float, every_s: float) -> None:
-        """Join, leave and `kill -9` by turns, so that the size stays about the same."""
-        loop = asyncio.get_running_loop()
-        end_s = loop.time() + seconds
-        while loop.time() < end_s:
+    async def storm(self, seconds: float, every_s: float, at_once: int = 1) -> None:
+        """Join, leave and `kill -9`, `at_once` side by side, so that the size stays about the same."""
+        end_s = asyncio.get_running_loop().time() + seconds
+        await asyncio.gather(*(self._gusts(end_s, every_s) for _ in range(at_once)))
+
+    async def _gusts(self, end_s: float, every_s: float) -> None:
+        while asyncio.get_running_loop().time() < end_s:
             await asyncio.sleep(every_s)
-            if self.draw.random() < 0.5 and self.victims():
-                await self.kill(self.draw.choice(sorted(self.victims())))
+            victims = self._free(is_victim=True)
+            if self.draw.random() < 0.5 and victims:
+                await self.kill(self.draw.choice(victims))
                 await self.join(is_victim=True)
             else:
                 await self.leave()
