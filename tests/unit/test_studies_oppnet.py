@@ -105,6 +105,11 @@ def test_a_run_is_what_the_kernel_makes_of_its_scenario(mode: str, tmp_path: Pat
     assert counted.measures["latency"][3] == round(found.latency.mean_us)
     assert counted.measures["delay_percentiles"][50] == round(float(np.median(outcome.delay_us)))
     assert counted.measures["latency_within"][0] == int((outcome.latency_us <= 0).sum())
+    waits_us = [wait_us for wait_us in outcome.latency_us.tolist() if wait_us > 60_000_000]
+    assert counted.measures["latency_long"] == [len(waits_us), sum(waits_us)]
+    assert sum(waits_us) > 0
+    # The longest of these stays is shorter than the half hour that counts as early.
+    assert counted.measures["latency_early"] == sum(outcome.latency_us.tolist())
     assert manifest.events == found.broadcasts + found.deliveries + found.expiries + len(outcome.late)
 
 

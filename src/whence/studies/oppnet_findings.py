@@ -16,6 +16,7 @@ def findings(results: Results) -> list[str]:
     told = []
     for plan in (BUSES, WALKERS):
         told += _beside_paper(results, plan)
+    told += _waits(results)
     told += [*_modes(results), *_skew(results), *_churn(results), *_advice(results)]
     present = {str(row.labels["plan"]) for row in results.select(part="trace")}
     return [*told, *_traces(results, present), *oppnet_data.skipped({*present, *oppnet_data.find()})]
@@ -36,6 +37,27 @@ def _beside_paper(results: Results, plan: str) -> list[str]:
     return [
         f"{NAMES[plan][0].upper()}{NAMES[plan][1:]}: receives are {min(off):+.1f} to {max(off):+.1f} % "
         f"off the paper's. Co-delivery latency, ours for the paper's: {', '.join(slow)}."
+    ]
+
+
+def _waits(results: Results) -> list[str]:
+    """Why the mean latency of buses falls so much between two lifetimes."""
+    parts = []
+    for lifetime in (0, 120, 60):
+        long, share, early = (
+            mean(results, f"latency_{what}_percent", BUSES, lifetime)
+            for what in ("long", "long_share", "early_share")
+        )
+        if long and share and early:
+            parts.append(
+                f"{minutes(lifetime)}: {long.mean:.2g} % and {share.mean:.0f} %, {early.mean:.0f} % early"
+            )
+    if not parts:
+        return []
+    return [
+        "Means of the buses' latency hang on few messages. Receptions that wait for over a minute, their "
+        "share of all waiting, and the share that falls into a bus's first half hour, in which it takes over "
+        f"what the others carry: {'; '.join(parts)}."
     ]
 
 
