@@ -16,6 +16,7 @@ from whence.studies.deadline import VARIANTS, scenario
 from whence.trace.schema import Kind
 
 ALWAYS, ALL = 60, 1_000
+PLAIN = {"kind": "poisson", "interval_us": 9_000}
 
 
 def compare(first: int, last: int) -> Counter[str]:
@@ -80,7 +81,7 @@ def changed(chosen: Scenario, **changes: object) -> Scenario:
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
-        ({"protocol": "vector", "params": {}}, "no kernel for protocol"),
+        ({"protocol": "vector", "params": {}, "workloads": [PLAIN]}, "no kernel for protocol"),
         ({"params": {"mode": "published"}}, "printed algorithm"),
         ({"link": {"duplicate": 0.1}}, "more than delay and lose"),
         ({"control": {"retransmit_us": 500}}, "more than delay and lose"),
