@@ -1,9 +1,9 @@
 """The kernel of TDCA and ODCA (paper 002), as the cores of `protocols/deadline.py` in the simulator.
 
     outcome = run(scenario)              # a whence.sim Scenario of protocol "tdca" or "odca", safe mode
-    outcome.rows()                       # (time_us, kind, node, message) of every broadcast, delivery and expiry
+    outcome.events                       # every broadcast, delivery and expiry: time, kind, node, message
     record(outcome, recorder)            # the same as rows of a trace, for the verifier (level `deliveries`)
-    outcome.packets, outcome.lost, ...   # what the simulator counts
+    outcome.packets, outcome.expiries    # what the simulator counts
 
 The outcome is that of the cores, bit for bit: the same deliveries and expiries at the same times and in the
 same order, the same packets lost (tests/equivalence/test_deadline_kernel.py). `refusal` says why a scenario
@@ -35,7 +35,7 @@ from whence.trace.schema import Kind, Recorder
 
 MESSAGES_MAX = 1 << a.MESSAGE_BITS
 TIME_MAX_US = 1 << 40
-_SMALLEST = Scenario(nodes=1, protocol="odca", stop=Stop(duration_us=1))
+SMALLEST = Scenario(nodes=1, protocol="odca", stop=Stop(duration_us=1))
 
 
 @dataclass(frozen=True)
@@ -126,7 +126,7 @@ def _too_much(scenario: Scenario, planned: Array) -> str | None:
 
 def warm_up() -> None:
     """Compile the kernel, unless it is compiled: once for each machine and release."""
-    run(_SMALLEST)
+    run(SMALLEST)
 
 
 def _outcome(scenario: Scenario, state: a.State) -> Outcome:
@@ -155,11 +155,11 @@ def record(outcome: Outcome, recorder: Recorder, *, deliveries: bool = True) -> 
     names = node_names(outcome.scenario.nodes)
     events = outcome.events if deliveries else outcome.events_of(a.BROADCAST)
     message = events[:, a.E_MESSAGE]
+    lifetimes_us = outcome.deadline_us - outcome.broadcast_us
     columns = zip(
         events[:, a.E_TIME_US].tolist(), events[:, a.E_KIND].tolist(), events[:, a.E_NODE].tolist(),
         outcome.origin[message].tolist(), outcome.number[message].tolist(),
-        outcome.payload_bytes[message].tolist(), (outcome.deadline_us - outcome.broadcast_us)[message].tolist(),
-        strict=True,
+        outcome.payload_bytes[message].tolist(), lifetimes_us[message].tolist(), strict=True,
     )  # fmt: skip
     for time_us, kind, node, origin, number, payload_bytes, lifetime_us in columns:
         name, source = names[node], names[origin]

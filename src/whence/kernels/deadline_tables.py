@@ -43,7 +43,7 @@ def make_state(scenario: Scenario, options: Mapping[str, Any], planned: Array, r
     pairs = nodes * count
     packets = room * (pairs * (int(settings[a.COPIES]) + (2 if settings[a.KEEPS] else 0)) + 64)
     pool = room * min(pairs * (nodes + 4 if is_window else 4) + 64, POOL_MAX) if settings[a.KEEPS] else 1
-    links, loss = _links(scenario)
+    links, loss = links_of(scenario)
     counters = np.zeros(a.COUNTERS, dtype=np.int64)
     counters[WIDTH_US] = scenario.stop.duration_us // BUCKETS + 1
     at_nodes = np.zeros((nodes, a.NODE_COLUMNS), dtype=np.int64)
@@ -118,7 +118,7 @@ def _settings(scenario: Scenario, options: Mapping[str, Any]) -> Array:
     return settings
 
 
-def _links(scenario: Scenario) -> tuple[Array, Array]:
+def links_of(scenario: Scenario) -> tuple[Array, Array]:
     """What `sim/network.py` knows of each link of the common path, and of the control path."""
     nodes = scenario.nodes
     links = np.zeros((2, nodes, nodes, a.LINK_COLUMNS), dtype=np.int64)
