@@ -278,7 +278,7 @@ def test_an_impostor_at_a_peers_address_is_told_nothing(keys: Path) -> None:
 def test_silent_strangers_at_a_node_with_keys_are_bounded_and_counted(keys: Path) -> None:
     async def main() -> None:
         peers = loopback(["alice", "bob"])
-        limits = quick_limits(handshake_timeout_s=0.7)
+        limits = quick_limits(handshake_timeout_s=3.0)
         async with live_group("alice", "bob", peers=peers, limits=limits, keys=keys) as [alice, bob]:
             host, _, port = peers["bob"].rpartition(":")
             crowd = [await asyncio.open_connection(host, int(port)) for _ in range(60)]
@@ -302,7 +302,7 @@ def test_silent_strangers_at_a_node_with_keys_are_bounded_and_counted(keys: Path
 def test_noise_at_a_node_with_keys(keys: Path, noise: bytes) -> None:
     async def main() -> None:
         peers = loopback(["alice", "bob"])
-        limits = quick_limits(handshake_timeout_s=0.5)
+        limits = quick_limits(handshake_timeout_s=3.0)
         async with live_group("alice", "bob", peers=peers, limits=limits, keys=keys) as [alice, bob]:
             await send_raw(peers["bob"], noise)
             await eventually(lambda: bool(errors_at(bob)))
@@ -317,7 +317,7 @@ def test_noise_at_a_node_with_keys(keys: Path, noise: bytes) -> None:
 def test_a_forged_sender_is_refused_where_there_is_no_list_of_members(keys: Path) -> None:
     async def main() -> None:
         ports = free_ports(2)
-        limits = quick_limits(leave_timeout_s=0.5, connect_timeout_s=1.0, handshake_timeout_s=1.0)
+        limits = quick_limits(leave_timeout_s=0.5, connect_timeout_s=5.0, handshake_timeout_s=5.0)
 
         def joining(name: str, port: int, contact: int | None, folder: Path) -> Any:
             return whence.join(
