@@ -4,7 +4,8 @@
       MisuseError        the caller broke a rule of the API
       PeerError          another node sent what it must not send
       DataError          a file or description is not what it should be
-      PlatformError      the machine lacks something (Java, an extra, a port, memory)
+      PlatformError      the machine lacks something (Java, an extra, a port, memory, a disk)
+      AgentError         the application's agent failed
       InvariantError     a bug in Whence itself: please report it
 
 A command prints these without a traceback; anything else is a bug of ours.
@@ -128,6 +129,14 @@ class ExtraMissingError(PlatformError):
 
 class JavaMissingError(PlatformError):
     """No usable Java was found, and Spark needs one."""
+
+
+class StoreError(PlatformError):
+    """A durable store cannot be opened, read or written."""
+
+
+class AgentError(WhenceError):
+    """An agent failed to react to a message, which stays in its queue."""
 
 
 class InvariantError(WhenceError):

@@ -6,6 +6,7 @@ python tests/support/living.py <json>      one member of a group in its own proc
 from __future__ import annotations
 
 import asyncio
+import functools
 import json
 import random
 import socket
@@ -21,6 +22,16 @@ import whence
 from whence.core.message import Message
 
 QUICK = {"backoff_first_s": 0.01, "backoff_max_s": 0.2, "ack_delay_s": 0.005, "leave_timeout_s": 20.0}
+
+
+def in_a_loop(test: Callable[..., Awaitable[None]]) -> Callable[..., None]:
+    """A test that is a coroutine, run on an event loop of its own."""
+
+    @functools.wraps(test)
+    def run(*args: Any, **options: Any) -> None:
+        asyncio.run(test(*args, **options))  # type: ignore[arg-type]  # a test is a coroutine function
+
+    return run
 
 
 def free_ports(count: int) -> list[int]:

@@ -132,15 +132,6 @@ def test_a_stranger_is_no_destination() -> None:
             registry.make(protocol, "a", "ab").send("z", b"", 0)
 
 
-def test_a_live_group_refuses_them_for_now() -> None:
-    import whence
-
-    with pytest.raises(ParameterError, match="one node each"):
-        whence.join(
-            "room", node="a", peers={"a": "127.0.0.1:7001", "b": "127.0.0.1:7002"}, protocol="domains"
-        )
-
-
 def test_the_state_is_counted() -> None:
     flat, bus = (
         registry.make(

@@ -84,7 +84,7 @@ async def _run(
     import signal
     import sys
 
-    from whence.live.group import join
+    from whence.live.joining import join
 
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
@@ -101,6 +101,7 @@ async def _run(
         transport=config.transport,
         faults=config.faults,
         lifetime=config.lifetime,
+        store=config.store,
         keys=config.keys,
         plaintext=config.plaintext,
         **config.params,

@@ -44,6 +44,16 @@ class Protocol(ABC):
         """Whether this node may broadcast now; it may not before it has joined, or after it has left."""
         return True
 
+    @property
+    def linked(self) -> frozenset[NodeId] | None:
+        """The nodes to which this one needs links; None: all of them."""
+        return None
+
+    @property
+    def waiting(self) -> int | None:
+        """How many messages wait here, where the core counts them itself; None: the host counts."""
+        return None
+
     @abstractmethod
     def broadcast(self, payload: bytes, now_us: int) -> Effects:
         """Broadcast `payload` as message number `last` (after the call) of this node."""

@@ -9,6 +9,7 @@ from typing import Any
 from whence.errors import KeysRequiredError, ParameterError
 from whence.live.addresses import Address
 from whence.live.datagrams import payload_room_bytes
+from whence.live.limits import Limits
 from whence.live.linkfaults import LinkFaults
 from whence.live.tls import Keys
 from whence.protocols import registry
@@ -58,6 +59,22 @@ def choose_transport(wanted: object, protocol: str, faults: LinkFaults | None, m
             "Use 'tcp'",
         )
     return str(wanted)
+
+
+def store_of(store: object, protocol: str, transport: str, limits: Limits, renews: bool) -> Path | None:
+    """The file of a durable node, if the protocol and the rest can be durable."""
+    if store is None:
+        return None
+    if not isinstance(store, str | Path) or not str(store):
+        raise ParameterError("store", f"{store!r} is not a path", "Give the file for this node's store")
+    if transport != "tcp" or renews:
+        why = "members that are found dead are replaced" if renews else "its datagrams are not kept"
+        raise ParameterError("store", f"under protocol {protocol!r} {why}", "Leave it out, or choose another")
+    if limits.give_up_s is not None:
+        raise ParameterError(
+            "limit 'give_up_s'", "a durable group gives nobody up", "Remove it, or leave `store` out"
+        )
+    return Path(store)
 
 
 def choose_keys(

@@ -27,6 +27,7 @@ class NodeConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     transport: str | None = None  # None: that for which the protocol is made
     faults: LinkFaults | None = None
     lifetime: float | None = None  # seconds, for protocols with lifetimes
+    store: str | None = None  # a file: the node is durable
     keys: str | None = None  # a folder, relative to that of the file
     plaintext: bool = False
 

@@ -206,6 +206,7 @@ class Connection(asyncio.Protocol):
         self._say_hello(link, 0 if self._claim is None else self._claim.nonce)
 
     def _say_hello(self, link: Link, nonce: int) -> None:
+        link.begin()
         hello = self._node.identity.hello(link)
         self.write(hello_frame(msgspec.structs.replace(hello, nonce=nonce)))
 

@@ -94,6 +94,7 @@ class Host:
         self._sends_control = False  # this protocol has packets that carry no message
         # Asked once, because a call per packet would cost as much as half a delivery.
         self._packs = type(core).further_messages_of is not Protocol.further_messages_of
+        self._core_counts = core.waiting is not None
 
     def start(self, recorder: Recorder | None) -> None:
         """Before the first input. Who is not in the group yet begins a later life of its node."""
@@ -103,10 +104,13 @@ class Host:
 
     # Inputs
 
-    def broadcast(self, payload: bytes, lifetime_us: int | None = None) -> tuple[MessageId, int]:
+    def broadcast(
+        self, payload: bytes, lifetime_us: int | None = None, now_us: int | None = None
+    ) -> tuple[MessageId, int]:
         """Broadcast; answers the message's id and the bytes queued for each peer."""
         core = self.core
-        now_us = self._clock.now_us()
+        if now_us is None:
+            now_us = self._clock.now_us()
         if lifetime_us is None:
             effects = core.broadcast(payload, now_us)
         else:
@@ -122,11 +126,27 @@ class Host:
         self.held += 1
         return MessageId(core.me, core.last), self._carry_out(effects)
 
-    def receive(self, peer: NodeId, packets: list[Packet]) -> None:
+    def send(self, to: NodeId, payload: bytes, now_us: int | None = None) -> tuple[MessageId, int]:
+        """Send to one node; answers the message's id and the bytes queued."""
+        core = self.core
+        if now_us is None:
+            now_us = self._clock.now_us()
+        effects = core.send(to, payload, now_us)
+        recorder = self.recorder
+        if recorder is not None:
+            recorder.event(core.me, now_us, Kind.BROADCAST, core.me, core.last, to, len(payload))
+            self._record(effects, now_us)
+        self.broadcasts += 1
+        frame_bytes = self._carry_out(effects)
+        self._count_held()
+        return MessageId(core.me, core.last), frame_bytes
+
+    def receive(self, peer: NodeId, packets: list[Packet], now_us: int | None = None) -> None:
         """Packets have arrived over the link from `peer`, in this order."""
         if self.stopped:
             return
-        now_us = self._clock.now_us()
+        if now_us is None:
+            now_us = self._clock.now_us()
         self.held += len(packets)
         if self._packs:
             self.held += sum(len(self.core.further_messages_of(packet)) for packet in packets)
@@ -134,6 +154,12 @@ class Host:
             self._receive_fast(peer, packets, now_us)
         else:
             self._receive_recorded(peer, packets, now_us)
+        self._count_held()
+
+    def _count_held(self) -> None:
+        """Where messages are forwarded, an arrival may end elsewhere: ask the core what is left here."""
+        if self._core_counts:
+            self.held = self.core.waiting or 0
 
     def _receive_fast(self, peer: NodeId, packets: list[Packet], now_us: int) -> None:
         receive, inbox = self.core.receive, self.inbox
@@ -182,16 +208,16 @@ class Host:
             if origin is None and not refused:
                 self.held -= 1
 
-    def link_up(self, peer: NodeId) -> None:
+    def link_up(self, peer: NodeId, now_us: int | None = None) -> None:
         """A reliable link to `peer` exists from now on."""
         if not self.stopped:
-            now_us = self._clock.now_us()
+            now_us = self._clock.now_us() if now_us is None else now_us
             self._input(self.core.link_up(peer, now_us), now_us, Kind.LINK_UP, peer=peer)
 
-    def link_down(self, peer: NodeId) -> None:
+    def link_down(self, peer: NodeId, now_us: int | None = None) -> None:
         """The link to `peer` is gone for good."""
         if not self.stopped:
-            now_us = self._clock.now_us()
+            now_us = self._clock.now_us() if now_us is None else now_us
             self._input(self.core.link_down(peer, now_us), now_us, Kind.LINK_DOWN, peer=peer)
 
     def leave(self) -> None:

@@ -8,6 +8,7 @@ from whence.errors import ParameterError
 
 _FRAME_SLACK_BYTES = 64 * 1024  # control information beside the payload
 _FRAME_SLACK_PER_MEMBER_BYTES = 128  # 14 numbers: the longest test of VCube has 13 for each member
+_NUMBER_BYTES = 9  # the longest number of MessagePack
 _HARD_FACTOR = 8
 
 
@@ -66,9 +67,10 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
                 "Make it at least three times heartbeat_s",
             )
 
-    def max_frame_bytes(self, members: int) -> int:
-        """The longest frame that a correct peer can send."""
-        return self.max_payload_bytes + _FRAME_SLACK_BYTES + _FRAME_SLACK_PER_MEMBER_BYTES * members
+    def max_frame_bytes(self, members: int, *, matrix: bool = False) -> int:
+        """The longest frame that a correct peer can send; with `matrix`, a whole clock of all pairs."""
+        slack_bytes = _FRAME_SLACK_BYTES + _FRAME_SLACK_PER_MEMBER_BYTES * members
+        return self.max_payload_bytes + slack_bytes + (_NUMBER_BYTES * members * members if matrix else 0)
 
     def hard_messages(self, members: int) -> int:
         """How many unacknowledged messages a peer may have before it is given up.

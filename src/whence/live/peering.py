@@ -99,6 +99,12 @@ class Peering:
 
     def _judge(self, connection: Connection, dialled: Link | None, hello: Hello) -> Link | None:
         self.identity.check(hello)
+        if hello.node not in self._links:
+            raise HandshakeError(
+                f"node {hello.node!r}",
+                f"it has no link to node {self.identity.node!r}: they share no domain",
+                "Give every member the same domains",
+            )
         link = self._links[hello.node]
         if dialled is not link and (dialled is not None or link.dials):
             raise HandshakeError(
@@ -137,7 +143,7 @@ class Peering:
 
     def _attach(self, connection: Connection, link: Link, hello: Hello, *, reply: bool) -> None:
         if link.channel is not None:  # the peer has noticed before us that the old one is dead
-            self._drop(link, "it was replaced by a newer connection")
+            self.drop(link, "it was replaced by a newer connection")
         link.attach(connection, hello.session, hello.received)
         if reply:
             connection.reply(link)
@@ -183,9 +189,10 @@ class Peering:
 
     def silent(self, link: Link) -> None:
         """Nothing has been heard for too long: the connection is dead, whatever the kernel thinks."""
-        self._drop(link, f"nothing was heard for {self._limits.silence_s:g} s")
+        self.drop(link, f"nothing was heard for {self._limits.silence_s:g} s")
 
-    def _drop(self, link: Link, why: str) -> None:
+    def drop(self, link: Link, why: str) -> None:
+        """End the connection of a link here and now; the link resumes on the next one."""
         self._journal.note("disconnected", link.peer, f"closed the connection to {link.peer}: {why}")
         if link.channel is not None:
             link.channel.abort()

@@ -48,9 +48,9 @@ class SwarmHost(Host):
             self._record(effects, now_us)
         self._carry_out(effects)
 
-    def receive(self, peer: NodeId, packets: list[Packet]) -> None:
+    def receive(self, peer: NodeId, packets: list[Packet], now_us: int | None = None) -> None:
         """As `Host.receive`. A buffer may bring what is here already: ask the core what it holds."""
-        super().receive(peer, packets)
+        super().receive(peer, packets, now_us)
         self.held = len(self.overlaid.unechoed)
 
     def _send(self, effect: Send) -> int:

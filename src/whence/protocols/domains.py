@@ -92,6 +92,12 @@ class Domains(Unicast):
             )
         return graph
 
+    @property
+    def linked(self) -> frozenset[NodeId]:
+        """The servers of this server's domains."""
+        groups = (self.graph.groups[domain] for domain in self.consumers)
+        return frozenset(server for group in groups for server in group) - {self.me}
+
     # Sending (figure 7, left)
 
     def send(self, to: NodeId, payload: bytes, now_us: int) -> Effects:
@@ -148,6 +154,10 @@ class Domains(Unicast):
         return self.consumers[domain].refuse(self.places[domain][peer], count, stamp)
 
     # The rest of the contract
+
+    @property
+    def waiting(self) -> int:
+        return sum(len(consumer.held) for consumer in self.consumers.values())
 
     def explain(self) -> list[Waiting]:
         waiting = []

@@ -87,6 +87,10 @@ class Matrix(Unicast):
             return Reason.MALFORMED
         return self.consumer.refuse(origin, count, stamp)
 
+    @property
+    def waiting(self) -> int:
+        return len(self.consumer.held)
+
     def explain(self) -> list[Waiting]:
         members, consumer = self.members, self.consumer
         waiting = []

@@ -65,11 +65,6 @@ class ProtocolInfo:
         return {name: value for name, value in params.items() if name not in self.local}
 
     @property
-    def joinable(self) -> bool:
-        """Whether `whence.join` offers it: a joined group broadcasts."""
-        return self.live and not self.point_to_point
-
-    @property
     def parameters(self) -> dict[str, Any]:
         """The keyword parameters of `make` with their defaults."""
         return {
@@ -107,11 +102,9 @@ def lookup(name: str) -> ProtocolInfo:
 def require_live(name: str) -> None:
     """Refuse a protocol that cannot run between live nodes."""
     info = lookup(name)
-    if not info.joinable:
+    if not info.live:
         why = f"it does not run between live nodes yet ({info.environment})"
-        if info.point_to_point:
-            why = "its messages go to one node each, and a joined group broadcasts"
-        lively = ", ".join(each for each in names() if _REGISTRY[each].joinable)
+        lively = ", ".join(each for each in names() if _REGISTRY[each].live)
         raise ParameterError(f"protocol {name!r}", why, f"Choose from: {lively}")
 
 
