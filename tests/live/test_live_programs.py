@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from support.keyring import keys_for
 from support.living import free_ports
 from whence.errors import ConfigError, ParameterError
 from whence.live.config import load_config
@@ -312,5 +313,46 @@ def test_a_deadline_where_there_are_none_is_said_and_does_not_end_the_node(tmp_p
         _, errors = await end(wrong)
         assert wrong.returncode == 2
         assert "needs links that lose nothing" in errors
+
+    asyncio.run(main())
+
+
+def test_nodes_as_processes_with_keys(tmp_path: Path) -> None:
+    """Listening at every address of the machine, which without keys is refused in two lines."""
+
+    async def main() -> None:
+        keys_for(tmp_path / "keys", "alice", "bob")
+        names = ["alice", "bob"]
+        config = config_file(tmp_path, names)
+        listen = {
+            name: f"0.0.0.0:{load_config(config, name).peers[name].rpartition(':')[2]}" for name in names
+        }
+        for name in names:
+            file = tmp_path / f"{name}.toml"
+            file.write_text(f'keys = "keys"\nlisten = "{listen[name]}"\n{config.read_text()}')
+        alice = await whence_node("--config", tmp_path / "alice.toml", "--node", "alice")
+        bob = await whence_node("--config", tmp_path / "bob.toml", "--node", "bob")
+        assert alice.stdin is not None
+        alice.stdin.write(b"for members only\n")
+        await alice.stdin.drain()
+        assert await line_of(bob) == "alice:1 for members only"
+        for process in (alice, bob):
+            process.send_signal(signal.SIGTERM)
+            _, errors = await end(process)
+            assert process.returncode == 0, errors
+            assert "Traceback" not in errors
+        (tmp_path / "alice.toml").write_text(f'listen = "{listen["alice"]}"\n{config.read_text()}')
+        bare = await whence_node("--config", tmp_path / "alice.toml", "--node", "alice")
+        _, errors = await end(bare)
+        assert bare.returncode == 2
+        assert errors.startswith(f"error: listen {listen['alice']}: it is not on this machine")
+        assert "plaintext=True" in errors.splitlines()[1]
+        given = await whence_node(
+            "--config", tmp_path / "alice.toml", "--node", "alice", "--keys", tmp_path / "keys", "--until-eof"
+        )
+        assert given.stdin is not None
+        given.stdin.close()
+        _, errors = await end(given)
+        assert given.returncode == 0, errors
 
     asyncio.run(main())
