@@ -66,7 +66,7 @@ def _show_all(system: System, answers: dict[str, Status | None]) -> None:
 
     columns = ["server", "state", "domains", "links", "queue in", "queue out", "held", "sent", "delivered"]
     columns += ["reactions", "clocks", "restarts"]
-    rows = []
+    rows: list[tuple[object, ...]] = []
     for server, status_ in answers.items():
         domains = ", ".join(system.graph.names[at] for at in system.graph.domains_of[server])
         if status_ is None:
@@ -99,12 +99,15 @@ def _links(status_: Status) -> str:
 
 
 def _show_one(system: System, name: str, status_: Status | None) -> None:
+    import msgspec
+
     from whence.cli import console
 
     if status_ is None:
         console.out.print(f"{name} is down; its log: {system.log_of(name)}", markup=False)
         return
     out, table = console.out, console.table
+    store = {} if status_.store is None else msgspec.structs.asdict(status_.store)
     facts = {
         "process": status_.pid,
         "up": f"{status_.up_s:.0f} s",
@@ -117,14 +120,23 @@ def _show_one(system: System, name: str, status_: Status | None) -> None:
         "delivered": status_.delivered,
         "reactions": status_.reactions,
         "control entries": status_.control_entries,
-        **{f"store: {key}": value for key, value in (status_.store or {}).items()},
+        **{f"store: {key}": value for key, value in store.items() if key != "reactions"},
         **{f"problem: {key}": value for key, value in status_.problems.items()},
     }
-    out.print(table(f"{system.name}: {name}", ["", "now"], [(key, str(value)) for key, value in facts.items()]))
+    out.print(
+        table(f"{system.name}: {name}", ["", "now"], [(key, str(value)) for key, value in facts.items()])
+    )
     clocks = [(clock.domain, clock.servers, clock.entries) for clock in status_.clocks]
     out.print(table("Clocks", ["domain", "servers", "entries"], clocks))
     links = [
-        (peer, link.state, link.unacknowledged_messages, link.packets_sent, link.packets_received, link.last_error or "")
+        (
+            peer,
+            link.state,
+            link.unacknowledged_messages,
+            link.packets_sent,
+            link.packets_received,
+            link.last_error or "",
+        )
         for peer, link in status_.links.items()
     ]
     out.print(table("Links", ["to", "state", "queue out", "sent", "received", "last problem"], links))

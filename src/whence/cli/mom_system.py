@@ -18,7 +18,8 @@ Description = Annotated[Path, typer.Argument(metavar="SYSTEM.toml", help="The sy
 def up(
     description: Description,
     only: Annotated[
-        list[str] | None, typer.Option(help="Start this server (can be repeated); default: all.", metavar="NAME")
+        list[str] | None,
+        typer.Option(help="Start this server (can be repeated); default: all.", metavar="NAME"),
     ] = None,
     detach: Annotated[
         bool, typer.Option("--detach", "-d", help="Return when all are up; `whence mom down` stops them.")
@@ -27,8 +28,8 @@ def up(
 ) -> None:
     """Start every server of a system as a process of its own, and start again those that die.
 
-    Ctrl-C or SIGTERM stops them in order; they go on from their stores at the next start. A second Ctrl-C kills
-    those that have not stopped yet.
+    Ctrl-C or SIGTERM stops them in order; they go on from their stores at the next start. A second Ctrl-C
+    kills those that have not stopped yet.
     """
     from whence.servers.joining import load_system
     from whence.servers.up import Running
@@ -84,7 +85,9 @@ def _fail(system: System, problem: Event | None, running: Running) -> None:
     if problem.error is not None:
         raise problem.error.error()
     raise PlatformError(
-        f"server {problem.server!r}", f"it died ({problem.detail})", f"See {system.log_of(problem.server or '')}"
+        f"server {problem.server!r}",
+        f"it died ({problem.detail})",
+        f"See {system.log_of(problem.server or '')}",
     )
 
 
@@ -119,7 +122,9 @@ def serve(
 def down(
     description: Description,
     name: Annotated[str | None, typer.Argument(help="Stop this server only; `up` leaves it down.")] = None,
-    timeout: Annotated[float, typer.Option(help="Wait so many seconds for the end.", metavar="SECONDS")] = 90.0,
+    timeout: Annotated[
+        float, typer.Option(help="Wait so many seconds for the end.", metavar="SECONDS")
+    ] = 90.0,
     now: Annotated[bool, typer.Option("--now", help="Kill servers that have not stopped yet.")] = False,
 ) -> None:
     """Stop a system, in order; it goes on where it was at the next `whence mom up`."""

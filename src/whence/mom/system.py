@@ -16,8 +16,8 @@
     address = "10.0.0.7:7100"
     agent = "orders:store"              # a module (also one beside the file) and a function in it
 
-Here is what the file itself can be asked for: words, names, domains. What only `whence.join` knows (addresses,
-limits, parameters of the protocol) is checked by `servers.joining`. No sockets here, no processes.
+Here is what the file itself can be asked for: words, names, domains. What only `whence.join` knows
+(addresses, limits, parameters of the protocol) is checked by `servers.joining`.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ class System:
 
 
 def read_system(path: Path) -> System:
-    """Read and check a description; `ConfigError` or `DomainGraphError` name the file, the table and the fix."""
+    """Read and check a description; `ConfigError` or `DomainGraphError` name file, table and fix."""
     try:
         data = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -164,7 +164,9 @@ def _servers(top: _Top, graph: DomainGraph, path: Path) -> dict[NodeId, ServerTa
     strangers = sorted(set(top.servers) - set(graph.servers))
     if strangers:
         raise ConfigError(
-            f"{path}: [servers.{strangers[0]}]", "this server is in no domain", "Add it to a domain's `servers`"
+            f"{path}: [servers.{strangers[0]}]",
+            "this server is in no domain",
+            "Add it to a domain's `servers`",
         )
     tables = {}
     for server in graph.servers:
@@ -199,7 +201,7 @@ def _addresses(top: _Top, servers: Mapping[NodeId, ServerTable], path: Path) -> 
             raise ConfigError(
                 f"{path}: [servers.{server}]",
                 "it has no address",
-                'Write address = "host:port" there, or base_port = 7100 at the top for servers on one machine',
+                'Write address = "host:port" there, or base_port = 7100 at the top, for one machine',
             )
     return addresses
 
@@ -221,5 +223,7 @@ def _table(data: object, kind: type[Any], where: str) -> Any:
         return msgspec.convert(data, kind)
     except msgspec.ValidationError as error:
         fields = ", ".join(kind.__struct_fields__)
-        text = re.sub(r" - at `\$\.?([^`]*)`", lambda found: f" (at {found[1]})" if found[1] else "", str(error))
+        text = re.sub(
+            r" - at `\$\.?([^`]*)`", lambda found: f" (at {found[1]})" if found[1] else "", str(error)
+        )
         raise ConfigError(where, text, f"Correct it; the fields are: {fields}") from None

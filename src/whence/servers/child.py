@@ -21,9 +21,7 @@ PART_MAX = 500  # of an error: a line on the pipe must stay below PIPE_BUF (4096
 LOG_FORMAT = "%(asctime)s %(message)s"
 
 
-def run_child(
-    system: System, server: NodeId, *, restarts: int, states_fd: int, leash_fd: int
-) -> NoReturn:
+def run_child(system: System, server: NodeId, *, restarts: int, states_fd: int, leash_fd: int) -> NoReturn:
     """Be the server until it stops; whatever happens, this process ends here."""
     code = 70
     try:
@@ -52,7 +50,7 @@ def _serve(system: System, server: NodeId, restarts: int, states_fd: int, leash_
     try:
         asyncio.run(main())
     except WhenceError as error:
-        logging.getLogger("whence.servers").error("%s: %s", server, error)  # noqa: TRY400 - no bug of ours
+        logging.getLogger("whence.servers").error("%s: %s", server, error)
         _say(states_fd, server, "failed", error)
         return 2
     return 0

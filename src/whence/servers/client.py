@@ -76,7 +76,7 @@ class Client:
         self._ask(AskStop(), Done)
 
     def tail(self, count: int | None = None) -> Iterator[Told]:
-        """Messages from now on (at most `count`), until the server stops; without an agent also those that wait.
+        """Messages from now on (at most `count`) until the server stops; without an agent those that wait.
 
         Where there is no agent, a message counts as taken when the caller comes back for the next one.
         """
@@ -135,5 +135,5 @@ class Client:
         return ServerDownError(
             f"server {self.server!r}",
             reason,
-            f"Start it with `whence mom up {self._system.path}`, or look into {self._system.log_of(self.server)}",
+            f"Start it with `whence mom up {self._system.path}`, or see {self._system.log_of(self.server)}",
         )

@@ -1,8 +1,8 @@
 """Who sees a server's messages besides its agent: the tails.
 
-Where an agent serves, a tail is told each message after the reaction; a slow reader misses some, and is told how
-many. Where there is no agent, the tails are the readers: a message stays in QueueIN until one of them says that
-it took it, so that a reader which dies half-way has lost nothing.
+Where an agent serves, a tail is told each message after the reaction; a slow reader misses some, and is told
+how many. Where there is no agent, the tails are the readers: a message stays in QueueIN until one of them
+says that it took it, so that a reader which dies half-way has lost nothing.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections import deque
+from collections.abc import Awaitable
 from typing import Any
 
 from whence.core.message import Message
@@ -52,7 +53,6 @@ class Feed:
     def __init__(self, agent: Any = None) -> None:
         self.agent = agent
         self.reactions = 0
-        self.busy = False  # a message has left the inbox and is not reacted to yet
         self._tails: set[Tail] = set()
         self._in_hand: Told | None = None  # without an agent: what waits to be taken
         self._taken = asyncio.Event()
@@ -75,30 +75,28 @@ class Feed:
             self._in_hand = None
             self._taken.set()
 
-    async def react(self, state: bytes, message: Message) -> tuple[bytes, list[Output]]:
-        """Let the agent react; without one, wait for a reader."""
-        self.busy = True
-        try:
-            return await self._react(state, message)
-        finally:
-            self.busy = False
-
-    async def _react(self, state: bytes, message: Message) -> tuple[bytes, list[Output]]:
-        if self.agent is None:
-            await self._hand_over(_told(message, []))
-            self.reactions += 1
-            return state, []
-        answer = self.agent(state, message)
+    def react(self, state: bytes, message: Message) -> Any:
+        """What to give to `serve`: the agent, overheard. A coroutine if the agent is one."""
+        answer: Any = self.agent(state, message)
         if inspect.isawaitable(answer):
-            answer = await answer
-        state, outputs = answer
-        self.reactions += 1
-        if self._tails:
-            self._tell(_told(message, outputs))
-        return state, outputs
+            return self._later(answer, message)
+        self._overhear(message, answer)
+        return answer
 
-    async def _hand_over(self, line: Told) -> None:
-        self._in_hand = line
+    async def _later(self, answer: Awaitable[Any], message: Message) -> Any:
+        known = await answer
+        self._overhear(message, known)
+        return known
+
+    def _overhear(self, message: Message, answer: Any) -> None:
+        self.reactions += 1
+        if self._tails:  # the reaction is not on the disk yet: after a crash it may be told once more
+            _, outputs = answer
+            self._tell(_told(message, outputs))
+
+    async def hand_over(self, message: Message) -> None:
+        """Without an agent: wait until a reader has taken the message."""
+        self._in_hand = line = _told(message, [])
         self._taken.clear()
         self._tell(line)
         try:

@@ -17,8 +17,6 @@ from whence.live.limits import Limits
 from whence.mom.server import Agent
 from whence.mom.system import System, read_system
 
-DURABLE = "store" in inspect.signature(join).parameters
-
 
 def load_system(path: Path) -> System:
     """Read a description and check all of it, as far as that is possible without starting anything."""
@@ -33,7 +31,7 @@ def load_system(path: Path) -> System:
 def joining(system: System, server: NodeId) -> Joining:
     """The server's node: enter it to take part."""
     options: dict[str, Any] = {}
-    if system.durable and DURABLE:
+    if system.durable:
         options["store"] = system.store_of(server)
     if system.keys is not None:
         options["keys"] = system.keys

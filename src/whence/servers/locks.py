@@ -1,4 +1,4 @@
-"""One process per server, and one `whence mom up` per folder: locks that end with the process that holds them."""
+"""One process per server, one `whence mom up` per folder: locks that end with the process that holds them."""
 
 from __future__ import annotations
 

@@ -6,20 +6,21 @@
     {"request": "took"}                                         to each of them, where there is no agent
     {"request": "stop"}
 
-Each request is answered with one line, its kind in `answer`; a tail with a line for each message as well. What
-cannot be understood is answered with an error that has a type, a reason and a fix, and the connection goes on.
+Each request is answered with one line, its kind in `answer`; a tail with a line for each message as well.
+What cannot be understood is answered with an error that has a type, a reason and a fix, and the connection
+goes on.
 """
 
 from __future__ import annotations
 
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import msgspec
 
 from whence import errors
 from whence.core.message import NodeId
 from whence.errors import RequestError, WhenceError
-from whence.live.stats import LinkStats
+from whence.live.stats import LinkStats, StoreStats
 
 LINE_SLACK_BYTES = 4096  # of a request, beside its payload
 
@@ -28,26 +29,26 @@ class _Request(msgspec.Struct, frozen=True, tag_field="request", forbid_unknown_
     """Any request."""
 
 
-class AskStatus(_Request, tag="status"):
+class AskStatus(_Request, frozen=True, tag="status"):
     """How are you?"""
 
 
-class AskSend(_Request, tag="send"):
+class AskSend(_Request, frozen=True, tag="send"):
     """Send `payload` to the server `to`; answered when the message is durable."""
 
     to: NodeId
     payload: bytes
 
 
-class AskTail(_Request, tag="tail"):
+class AskTail(_Request, frozen=True, tag="tail"):
     """Tell me every message from now on; where there is no agent, also those that wait."""
 
 
-class Took(_Request, tag="took"):
+class Took(_Request, frozen=True, tag="took"):
     """The message of the last line is mine: where there is no agent, it leaves QueueIN now."""
 
 
-class AskStop(_Request, tag="stop"):
+class AskStop(_Request, frozen=True, tag="stop"):
     """Stop, in order; go on from the store at the next start."""
 
 
@@ -58,7 +59,7 @@ class _Answer(msgspec.Struct, frozen=True, tag_field="answer", kw_only=True, omi
     """Any answer."""
 
 
-class Refused(_Answer, tag="error"):
+class Refused(_Answer, frozen=True, kw_only=True, tag="error"):
     """The request was not carried out."""
 
     type: str
@@ -79,26 +80,26 @@ class Refused(_Answer, tag="error"):
         return kind(self.what, self.reason, self.fix)
 
 
-class Accepted(_Answer, tag="accepted"):
+class Accepted(_Answer, frozen=True, kw_only=True, tag="accepted"):
     """A message is on its way, and durable."""
 
     origin: NodeId
     number: int
 
 
-class Done(_Answer, tag="done"):
+class Done(_Answer, frozen=True, kw_only=True, tag="done"):
     """Agreed: to `tail`, `took` and `stop`. `takes` says that a tail must answer `took` to each message."""
 
     takes: bool = False
 
 
-class Told(_Answer, tag="message"):
+class Told(_Answer, frozen=True, kw_only=True, tag="message"):
     """A message at a tail, with what the agent sent in return."""
 
     origin: NodeId
     number: int
     payload: bytes
-    outputs: list[tuple[NodeId, bytes]] = []
+    outputs: list[tuple[NodeId | None, bytes]] = []
     missed: int = 0  # messages before this one for which the reader was too slow
 
 
@@ -126,7 +127,7 @@ class HeldShown(msgspec.Struct, frozen=True, kw_only=True):
     missing: list[str]
 
 
-class Status(_Answer, tag="status"):
+class Status(_Answer, frozen=True, kw_only=True, tag="status"):
     """One server, now. Counters are since the process started, or since ever where there is a store."""
 
     server: NodeId
@@ -147,13 +148,13 @@ class Status(_Answer, tag="status"):
     routes: list[RouteShown]
     links: dict[NodeId, LinkStats]
     problems: dict[str, int]  # peers' faults by type, and discarded packets by reason
-    store: dict[str, Any] | None = None
+    store: StoreStats | None = None
 
 
 Answer: TypeAlias = Refused | Accepted | Done | Told | Status
 
-_REQUESTS = msgspec.json.Decoder(Request)
-_ANSWERS = msgspec.json.Decoder(Answer)
+_REQUESTS: msgspec.json.Decoder[Request] = msgspec.json.Decoder(Request)
+_ANSWERS: msgspec.json.Decoder[Answer] = msgspec.json.Decoder(Answer)
 _encoder = msgspec.json.Encoder()
 
 

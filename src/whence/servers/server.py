@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import logging
 import os
 import signal
@@ -10,6 +11,7 @@ import time
 from collections.abc import Callable
 
 from whence.core.message import NodeId
+from whence.errors import PlatformError
 from whence.live.group import Group
 from whence.mom.system import System
 from whence.servers.admin import Admin
@@ -65,7 +67,7 @@ class Server:
             max_payload_bytes=limits_of(self.system).max_payload_bytes,
         )
         await admin.start()
-        serving = asyncio.create_task(_serve(group, self._feed))
+        serving = asyncio.create_task(_serve(group, self._feed, durable=self.system.durable))
         stopping = asyncio.create_task(self._stop.wait())
         try:
             log.warning("%s: started (process %d)", self.name, os.getpid())
@@ -78,7 +80,10 @@ class Server:
                 task.cancel()
             await asyncio.gather(*both, return_exceptions=True)
         if not serving.cancelled():
-            serving.result()  # what the agent or the node has raised ends the process
+            serving.result()  # what the agent has raised ends the process
+        if not self._stop.is_set():
+            problems = [event.detail for event in group.events if event.kind == "failed"]
+            raise PlatformError(f"server {self.name!r}", (problems or ["it was closed"])[-1], "See its log")
         log.warning("%s: stops", self.name)
 
     def status(self, group: Group) -> Status:
@@ -95,7 +100,7 @@ class Server:
             up_s=round(time.monotonic() - self._began_s, 3),
             agent=self.system.servers[self.name].agent,
             durable=self.system.durable,
-            queue_in=stats.unread_messages + self._feed.busy,
+            queue_in=stats.unread_messages + (stats.store.in_hand if stats.store is not None else 0),
             queue_out=sum(link.unacknowledged_messages for link in stats.links.values()),
             held=len(waiting),
             held_first=[
@@ -108,10 +113,12 @@ class Server:
             ],
             sent=stats.broadcasts,
             delivered=stats.deliveries,
-            reactions=self._feed.reactions,
+            reactions=self._feed.reactions if stats.store is None else stats.store.reactions,
             control_entries=stats.control_entries,
             clocks=[
-                Clock(domain=graph.names[at], servers=len(graph.groups[at]), entries=len(graph.groups[at]) ** 2)
+                Clock(
+                    domain=graph.names[at], servers=len(graph.groups[at]), entries=len(graph.groups[at]) ** 2
+                )
                 for at in graph.domains_of[self.name]
             ],
             routes=[
@@ -120,19 +127,31 @@ class Server:
             ],
             links=stats.links,
             problems=problems,
+            store=stats.store,
         )
 
 
-async def _serve(group: Group, feed: Feed) -> None:
+async def _serve(group: Group, feed: Feed, *, durable: bool) -> None:
     """Let the agent react to each message of QueueIN, in order, until the group is closed."""
-    state = b""
-    async for message in group:
-        state, outputs = await feed.react(state, message)
-        for to, payload in outputs:
-            await group.send(to, payload)
+    if feed.agent is None:
+        async for message in group:
+            await feed.hand_over(message)
+            if durable:
+                group.done()
+    elif durable:
+        await group.serve(feed.react)
+    else:
+        state = b""
+        async for message in group:
+            answer = feed.react(state, message)
+            state, outputs = (await answer) if inspect.isawaitable(answer) else answer
+            for to, payload in outputs:
+                await group.send(to, payload)
 
 
-def run_server(system: System, name: str, *, restarts: int = 0, ready: Callable[[], None] = lambda: None) -> None:
+def run_server(
+    system: System, name: str, *, restarts: int = 0, ready: Callable[[], None] = lambda: None
+) -> None:
     """Run one server in this process until SIGTERM or SIGINT."""
     asyncio.run(_run(system, name, restarts, ready))
 

@@ -1,11 +1,11 @@
 """The parent of a system's servers: starts them by forking, starts again those that die, stops them all.
 
-One thread, no event loop: a fork copies locks in whatever state other threads have them, so there are none. All
-that the servers need is imported before the first fork and shared by all of them (2.6 MB and 10 ms for each).
+One thread, no event loop: a fork copies locks in whatever state other threads have them, so there are none.
+All that the servers need is imported before the first fork and shared by all of them.
 
-Three pipes keep it honest. The servers say on `states` when they are ready or why they cannot start. They hold an
-end of `leash`: when the supervisor dies, however that happens, they see its end and stop. And the supervisor
-holds an end of the one from the command that people see (up.py): when that dies, it stops the system.
+Three pipes keep it honest. The servers say on `states` when they are ready or why they cannot start. They
+hold an end of `leash`: when the supervisor dies, however that happens, they see its end and stop. And the
+supervisor holds an end of the one from the command that people see (up.py): when that dies, it stops them.
 """
 
 from __future__ import annotations
@@ -122,7 +122,9 @@ class Supervisor:
         signal.signal(signal.SIGCHLD, lambda number, frame: None)
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         signal.signal(signal.SIGTERM, lambda number, frame: self._stop("it was told to"))
-        signal.signal(signal.SIGQUIT, lambda number, frame: self._stop("it was told to, at once", at_once=True))
+        signal.signal(
+            signal.SIGQUIT, lambda number, frame: self._stop("it was told to, at once", at_once=True)
+        )
         self._select.register(self._wake_fd, selectors.EVENT_READ)
 
     # One turn
@@ -258,7 +260,9 @@ class Supervisor:
     def _kill(self) -> None:
         for server, child in self._children.items():
             if child.pid:
-                self._tell(Event(kind="killed", server=server, pid=child.pid, detail="it did not stop in time"))
+                self._tell(
+                    Event(kind="killed", server=server, pid=child.pid, detail="it did not stop in time")
+                )
                 os.kill(child.pid, signal.SIGKILL)
         self._stopping_s = time.monotonic()
 

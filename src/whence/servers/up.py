@@ -72,7 +72,9 @@ class Running:
         return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
 
 
-def _supervise(system: System, servers: Sequence[NodeId], restart: bool, events_fd: int, front_fd: int) -> None:
+def _supervise(
+    system: System, servers: Sequence[NodeId], restart: bool, events_fd: int, front_fd: int
+) -> None:
     """In the supervisor's process, which ends here. Out of the terminal's reach: Ctrl-C is the command's."""
     code = 70
     try:
