@@ -34,7 +34,10 @@ def status(
     names = list(system.servers) if name is None else [system.require(name)]
     answers = _ask_all(system, names)
     if as_json:
-        servers = {server: answers[server] or {"server": server, "down": True} for server in names}
+        servers = {
+            server: answers[server] or {"server": server, "answer": _absent(system, server)}
+            for server in names
+        }
         console.print_json({"system": system.name, "folder": system.folder, "servers": servers})
     elif name is None:
         _show_all(system, answers)
@@ -70,7 +73,7 @@ def _show_all(system: System, answers: dict[str, Status | None]) -> None:
     for server, status_ in answers.items():
         domains = ", ".join(system.graph.names[at] for at in system.graph.domains_of[server])
         if status_ is None:
-            rows.append((server, "down", domains, *(None,) * (len(columns) - 3)))
+            rows.append((server, _absent(system, server), domains, *(None,) * (len(columns) - 3)))
             continue
         rows.append(
             (
@@ -93,6 +96,13 @@ def _show_all(system: System, answers: dict[str, Status | None]) -> None:
     console.out.print(console.table(title, columns, rows, right={"links", "clocks"}))
 
 
+def _absent(system: System, server: str) -> str:
+    """Why there is no answer: no process, or one that does not answer (it starts, it stops, it hangs)."""
+    from whence.servers.locks import holder_of
+
+    return "down" if holder_of(system.lock_of(server)) is None else "silent"
+
+
 def _links(status_: Status) -> str:
     connected = sum(link.state == "connected" for link in status_.links.values())
     return f"{connected}/{len(status_.links)}"
@@ -104,7 +114,7 @@ def _show_one(system: System, name: str, status_: Status | None) -> None:
     from whence.cli import console
 
     if status_ is None:
-        console.out.print(f"{name} is down; its log: {system.log_of(name)}", markup=False)
+        console.out.print(f"{name} is {_absent(system, name)}; its log: {system.log_of(name)}", markup=False)
         return
     out, table = console.out, console.table
     store = {} if status_.store is None else msgspec.structs.asdict(status_.store)

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from whence.mom.system import System
     from whence.servers.supervisor import Event
     from whence.servers.up import Running
@@ -43,6 +45,7 @@ def up(
 
 def _follow(system: System, running: Running, count: int, *, detach: bool) -> None:
     from whence.cli import console
+    from whence.errors import PlatformError
 
     events = running.events()
     problem: Event | None = None
@@ -66,10 +69,30 @@ def _follow(system: System, running: Running, count: int, *, detach: bool) -> No
         return
     console.err.print(f"{system.name}: {servers} up; Ctrl-C stops", markup=False)
     for event in events:
-        _say(event)
+        if event.kind == "stopping":
+            _follow_stopping(system, events, count)
+        else:
+            _say(event)
     code = running.wait()
+    if code < 0:
+        raise PlatformError(
+            f"system {system.name!r}",
+            f"the process that watches its servers was ended by signal {-code}; they have stopped",
+            "Start it again",
+        )
     if code:
         raise typer.Exit(code)
+
+
+def _follow_stopping(system: System, events: Iterator[Event], count: int) -> None:
+    from whence.cli import console
+
+    with console.progress(f"{system.name}: stopping", total=count) as bar:
+        for event in events:
+            if event.kind == "stopped":
+                bar.advance()
+            elif event.kind == "killed":
+                _say(event)
 
 
 def _fail(system: System, problem: Event | None, running: Running) -> None:

@@ -14,7 +14,7 @@ class Lock:
 
     def __init__(self, path: Path, what: str, fix: str) -> None:
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)  # what servers keep is private
             self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
             raise PlatformError(

@@ -198,6 +198,8 @@ class Supervisor:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
         self._select.close()
         self._lock.close()
+        if self._log is not None:
+            self._log.close()
         for fd in (
             self._states_fd,
             self._leash_end,

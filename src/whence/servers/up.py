@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
 import signal
@@ -53,7 +54,8 @@ class Running:
 
     def stop(self, *, at_once: bool = False) -> None:
         """Tell it to stop every server; `at_once` kills those that do not."""
-        os.kill(self.pid, signal.SIGQUIT if at_once else signal.SIGTERM)
+        with contextlib.suppress(ProcessLookupError):  # it has ended by itself
+            os.kill(self.pid, signal.SIGQUIT if at_once else signal.SIGTERM)
 
     def stop_on_signals(self) -> None:
         """From now on SIGTERM and Ctrl-C stop the system; a second one does so at once."""
@@ -98,7 +100,8 @@ def stop_system(system: System, timeout_s: float, *, at_once: bool = False) -> l
     running = [server for server in system.servers if holder_of(system.lock_of(server)) is not None]
     supervisor = holder_of(system.up_lock)
     if supervisor is not None:
-        os.kill(supervisor, signal.SIGQUIT if at_once else signal.SIGTERM)
+        with contextlib.suppress(ProcessLookupError):  # it has just ended
+            os.kill(supervisor, signal.SIGQUIT if at_once else signal.SIGTERM)
     else:
         for server in running:
             _ask_to_stop(system, server)
