@@ -17,6 +17,7 @@ from whence.errors import ServerDownError
 from whence.mom.system import System
 from whence.servers.client import Client
 from whence.servers.locks import holder_of
+from whence.servers.requests import Status
 from whence.trace.check import check_trace
 from whence.verify.run import verify_trace
 
@@ -30,22 +31,15 @@ def made() -> Iterator[Bench]:
 def test_up_send_tail_status_down_and_up_again(made: Bench) -> None:
     system = made.write(tables='e: agent = "whence.mom.agents:echo"')
     assert "5 servers are up" in made.run("up", "--detach")
-    for socket in [system.socket_of(server) for server in system.servers]:
-        assert stat.S_IMODE(socket.stat().st_mode) == 0o600
+    for path in [system.socket_of(server) for server in system.servers]:
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert made.run("send", "a", "e", "hello") == "a:1\n"
     assert made.run("tail", "a", "--count", 1) == "e:1 hello\n"
-    for number in range(3):
-        made.run("send", "a", "d", f"number {number}")
-    assert made.run("tail", "d", "--count", 1) == "a:2 number 0\n"
-    until(lambda: made.status()["d"]["queue_in"] == 2)
+    send(system, "a", "d", 3)
+    assert made.run("tail", "d", "--count", 1) == "a:2 0\n"
+    until(lambda: status(system, "d").queue_in == 2)
     servers = made.status()
-    assert {server: each["sent"] for server, each in servers.items()} == {
-        "a": 4,
-        "b": 0,
-        "c": 0,
-        "d": 0,
-        "e": 1,
-    }
+    assert [servers[server]["sent"] for server in "abcde"] == [4, 0, 0, 0, 1]
     assert {route["to"]: route["hop"] for route in servers["a"]["routes"]} == {
         "b": "b", "c": "c", "d": "c", "e": "c"
     }  # fmt: skip
@@ -62,15 +56,20 @@ def test_up_send_tail_status_down_and_up_again(made: Bench) -> None:
     # What was not taken is still there, and the numbers go on.
     made.run("up", "--detach")
     lines = made.run("tail", "d", "--count", 2, "--json").splitlines()
-    assert [json.loads(line)["text"] for line in lines] == ["number 1", "number 2"]
+    assert [json.loads(line)["text"] for line in lines] == ["1", "2"]
     assert made.run("send", "a", "e", "again") == "a:5\n"
     made.run("down")
 
 
+def status(system: System, server: str) -> Status:
+    with Client(system, server) as client:
+        return client.status()
+
+
 def reactions(system: System, server: str) -> int:
+    """Of its agent; -1 while it is down."""
     try:
-        with Client(system, server) as client:
-            return client.status().reactions
+        return status(system, server).reactions
     except ServerDownError:
         return -1
 

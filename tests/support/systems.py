@@ -60,9 +60,8 @@ class Bench:
             output, errors = process.communicate(timeout=PATIENCE_S)
         finally:
             process.kill()
-        assert process.returncode == code, (
-            f"{command}: {process.returncode}\n{output}\n{errors}\n{self.logs()}"
-        )
+        said = f"{command}: exit code {process.returncode}\n{output}\n{errors}\n{self.logs()}"
+        assert process.returncode == code, said
         return output if code == 0 else output + errors
 
     def status(self, code: int = 0) -> dict[str, Any]:

@@ -42,7 +42,8 @@ def test_a_long_one_says_it_all(tmp_path: Path) -> None:
         'name = "orders"\nstamps = "full"\nfolder = "here"\ntrace = true\ndurable = false\n'
         + DOMAINS
         + '[servers.a]\naddress = "10.0.0.1:7000"\nlisten = "0.0.0.0:7000"\n'
-        + '[servers.b]\naddress = "10.0.0.2:7000"\nagent = "whence.mom.agents:forward"\noptions = {to = "a"}\n'
+        + '[servers.b]\naddress = "10.0.0.2:7000"\n'
+        + 'agent = "whence.mom.agents:forward"\noptions = {to = "a"}\n'
         + "[limits]\nqueue_messages = 10\n"
     )
     system = load_system(written(tmp_path, text))
