@@ -68,7 +68,7 @@ def _show_all(system: System, answers: dict[str, Status | None]) -> None:
     from whence.cli import console
 
     columns = ["server", "state", "domains", "links", "queue in", "queue out", "held", "sent", "delivered"]
-    columns += ["reactions", "clocks", "restarts"]
+    columns += ["reactions", "clocks"]
     rows: list[tuple[object, ...]] = []
     for server, status_ in answers.items():
         domains = ", ".join(system.graph.names[at] for at in system.graph.domains_of[server])
@@ -78,7 +78,7 @@ def _show_all(system: System, answers: dict[str, Status | None]) -> None:
         rows.append(
             (
                 server,
-                "up",
+                f"up, {status_.restarts} restarts" if status_.restarts else "up",
                 domains,
                 _links(status_),
                 status_.queue_in,
@@ -88,7 +88,6 @@ def _show_all(system: System, answers: dict[str, Status | None]) -> None:
                 status_.delivered,
                 status_.reactions,
                 "+".join(f"{clock.servers}²" for clock in status_.clocks),
-                status_.restarts,
             )
         )
     up = sum(answer is not None for answer in answers.values())
