@@ -7,6 +7,7 @@ import os
 import re
 import signal
 import socket
+import ssl
 import stat
 from collections.abc import Iterator
 
@@ -14,7 +15,9 @@ import pytest
 
 from support.systems import Bench, bench, until
 from whence.errors import ServerDownError
+from whence.live.authority import make_group
 from whence.mom.system import System
+from whence.overlay.domain_graph import organised
 from whence.servers.client import Client
 from whence.servers.locks import holder_of
 from whence.servers.requests import Status
@@ -200,6 +203,22 @@ def test_a_server_that_cannot_start_ends_up_with_its_error(made: Bench) -> None:
     made.run("down")
 
 
+def test_with_keys_every_link_is_secured(made: Bench) -> None:
+    make_group(made.folder / "keys", "test", list("abcde"))
+    system = made.write(top='keys = "keys"', tables='e: agent = "whence.mom.agents:echo"')
+    made.run("up", "--detach")
+    made.run("send", "a", "e", "hello")
+    assert made.run("tail", "a", "--count", 1) == "e:1 hello\n"
+    context = ssl.create_default_context(cafile=str(made.folder / "keys" / "ca.pem"))
+    context.check_hostname = False  # certificates name nodes, not hosts
+    port = int(system.addresses["a"].rpartition(":")[2])
+    with (
+        socket.create_connection(("127.0.0.1", port), timeout=30) as stranger,
+        context.wrap_socket(stranger) as secured,
+    ):
+        assert secured.version() == "TLSv1.3"
+
+
 def test_a_tail_overhears_an_agent(made: Bench) -> None:
     made.write(
         {"one": ["a", "b", "c"]},
@@ -214,3 +233,20 @@ def test_a_tail_overhears_an_agent(made: Bench) -> None:
     line = json.loads(as_json.communicate()[0])
     assert (line["origin"], line["text"]) == ("a", "news")
     assert line["outputs"] == [{"to": "c", "text": "news"}, {"to": "a", "text": "news"}]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_a_hundred_and_fifty_servers(made: Bench) -> None:
+    names = [f"s{number:03}" for number in range(150)]
+    groups = organised("bus", names)
+    system = made.write({f"d{at}": list(group) for at, group in enumerate(groups)})
+    assert "150 servers are up" in made.run("up", "--detach")
+    send(system, "s001", "s149", 10)
+    assert len(made.run("tail", "s149", "--count", 10).splitlines()) == 10
+    until(lambda: all(_linked(system, server) for server in names), 300)
+    assert "150 servers stopped" in made.run("down")
+
+
+def _linked(system: System, server: str) -> bool:
+    return all(link.state == "connected" for link in status(system, server).links.values())

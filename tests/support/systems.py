@@ -20,7 +20,7 @@ from whence.mom.system import System
 from whence.servers.joining import load_system
 
 TWO_DOMAINS = {"left": ["a", "b", "c"], "right": ["c", "d", "e"]}
-PATIENCE_S = 60.0
+PATIENCE_S = 100.0
 
 
 class Bench:

@@ -9,7 +9,8 @@ import msgspec
 import pytest
 
 from whence.core.message import Message
-from whence.errors import ConfigError, DomainGraphError, ParameterError
+from whence.errors import ConfigError, DomainGraphError, KeysError, KeysRequiredError, ParameterError
+from whence.live.authority import make_group
 from whence.live.handshake import canonical_parameters
 from whence.live.wire import MAGIC, VERSION, Hello
 from whence.mom.agents import counter, echo, forward, ignore, ping_pong
@@ -39,7 +40,7 @@ def test_a_short_description_is_enough(tmp_path: Path) -> None:
 
 def test_a_long_one_says_it_all(tmp_path: Path) -> None:
     text = (
-        'name = "orders"\nstamps = "full"\nfolder = "here"\ntrace = true\ndurable = false\n'
+        'name = "orders"\nstamps = "full"\nfolder = "here"\ntrace = true\ndurable = false\nplaintext = true\n'
         + DOMAINS
         + '[servers.a]\naddress = "10.0.0.1:7000"\nlisten = "0.0.0.0:7000"\n'
         + '[servers.b]\naddress = "10.0.0.2:7000"\n'
@@ -87,6 +88,18 @@ def test_a_mistake_is_named_with_file_table_and_fix(tmp_path: Path, what: str) -
     assert str(path) in caught.value.what
     assert where in caught.value.what
     assert caught.value.fix
+
+
+def test_between_machines_keys_are_demanded(tmp_path: Path) -> None:
+    text = DOMAINS + '[servers.a]\naddress = "10.0.0.1:7000"\n[servers.b]\naddress = "10.0.0.2:7000"\n'
+    with pytest.raises(KeysRequiredError, match=r"shop\.toml: .* set plaintext = true"):
+        load_system(written(tmp_path, text))
+    assert load_system(written(tmp_path, "plaintext = true\n" + text)).plaintext
+    make_group(tmp_path / "keys", "shop", ["a"])
+    secured = written(tmp_path, "keys = 'keys'\n" + text)
+    assert load_system(secured, ["a"]).keys == tmp_path / "keys"
+    with pytest.raises(KeysError, match=r"b\.pem"):  # of a server that shall not run here none are needed
+        load_system(secured)
 
 
 def test_domains_are_refused_as_everywhere(tmp_path: Path) -> None:

@@ -36,11 +36,11 @@ def up(
     from whence.servers.joining import load_system
     from whence.servers.up import Running
 
-    system = load_system(description)
-    names = [system.require(name) for name in only] if only else list(system.servers)
-    running = Running(system, sorted(set(names)), restart=restart)  # forks: nothing may have a thread yet
+    system = load_system(description, only or None)
+    names = sorted(set(only or system.servers))
+    running = Running(system, names, restart=restart)  # forks: nothing may have a thread yet
     running.stop_on_signals()
-    _follow(system, running, len(set(names)), detach=detach)
+    _follow(system, running, len(names), detach=detach)
 
 
 def _follow(system: System, running: Running, count: int, *, detach: bool) -> None:
@@ -139,7 +139,7 @@ def serve(
     from whence.servers.server import run_server
 
     logging.basicConfig(level=logging.WARNING, format=LOG_FORMAT, stream=sys.stderr)
-    run_server(load_system(description), name)
+    run_server(load_system(description, [name]), name)
 
 
 def down(

@@ -61,6 +61,7 @@ class _Top(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     trace: bool = False
     durable: bool = True
     keys: str | None = None
+    plaintext: bool = False
     limits: dict[str, Any] = {}
 
 
@@ -77,7 +78,8 @@ class System:
     folder: Path
     trace: bool
     durable: bool  # False: for measurements; a server that stops forgets everything
-    keys: Path | None
+    keys: Path | None  # made by `whence keys`: then every connection is TLS
+    plaintext: bool  # between machines without keys
     limits: Mapping[str, Any]
 
     def socket_of(self, server: NodeId) -> Path:
@@ -154,6 +156,7 @@ def read_system(path: Path) -> System:
         trace=top.trace,
         durable=top.durable,
         keys=None if top.keys is None else here / top.keys,
+        plaintext=top.plaintext,
         limits=top.limits,
     )
     _check_socket_paths(system)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import sys
+from collections.abc import Iterable
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -11,30 +12,26 @@ from typing import Any
 import msgspec
 
 from whence.core.message import NodeId
-from whence.errors import ConfigError, ParameterError
-from whence.live.group import Joining, join
+from whence.errors import ConfigError, KeysRequiredError, ParameterError
+from whence.live.joining import Joining, join
 from whence.live.limits import Limits
 from whence.mom.server import Agent
 from whence.mom.system import System, read_system
 
 
-def load_system(path: Path) -> System:
-    """Read a description and check all of it, as far as that is possible without starting anything."""
+def load_system(path: Path, only: Iterable[str] | None = None) -> System:
+    """Read a description and check all of it that can be checked without starting anything.
+
+    `only` names the servers that shall run here: keys of the others need not be on this machine.
+    """
     system = read_system(path)
-    first = next(iter(system.servers))
-    for server, table in system.servers.items():
-        if server == first or table.listen is not None:  # all else is the same for all of them
-            joining(system, server)
+    for server in system.servers if only is None else only:
+        joining(system, system.require(server))
     return system
 
 
 def joining(system: System, server: NodeId) -> Joining:
     """The server's node: enter it to take part."""
-    options: dict[str, Any] = {}
-    if system.durable:
-        options["store"] = system.store_of(server)
-    if system.keys is not None:
-        options["keys"] = system.keys
     try:
         return join(
             system.name,
@@ -44,10 +41,19 @@ def joining(system: System, server: NodeId) -> Joining:
             protocol="domains",
             trace=system.trace_folder,
             limits=limits_of(system),
+            keys=system.keys,
+            plaintext=system.plaintext,
             domains=[list(group) for group in system.graph.groups],
             stamps=system.stamps,
-            **options,
+            store=system.store_of(server) if system.durable else None,
         )
+    except KeysRequiredError as error:
+        raise KeysRequiredError(
+            f"{system.path}: {error.what}",
+            error.reason,
+            f'Make keys with `whence keys init {system.name} --nodes ...` and set keys = "FOLDER"; '
+            "or set plaintext = true if you trust the network",
+        ) from error
     except ParameterError as error:
         raise ConfigError(f"{system.path}: {error.what}", error.reason, error.fix) from error
 
