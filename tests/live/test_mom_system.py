@@ -14,13 +14,14 @@ from collections.abc import Iterator
 import pytest
 
 from support.systems import Bench, bench, until
-from whence.errors import ServerDownError
+from whence.errors import PlatformError, ServerDownError
 from whence.live.authority import make_group
 from whence.mom.system import System
 from whence.overlay.domain_graph import organised
 from whence.servers.client import Client
 from whence.servers.locks import holder_of
 from whence.servers.requests import Status
+from whence.servers.up import system_up
 from whence.trace.check import check_trace
 from whence.verify.run import verify_trace
 
@@ -201,6 +202,16 @@ def test_a_server_that_cannot_start_ends_up_with_its_error(made: Bench) -> None:
         assert "it is in use" in made.run("up", code=2)
     made.run("up", "--detach")
     made.run("down")
+
+
+def test_a_program_runs_a_system(made: Bench) -> None:
+    described = made.write({"one": ["a", "b"]}, tables='b: agent = "whence.mom.agents:ping_pong"')
+    with system_up(made.path) as system, Client(system, "a") as client:
+        client.send("b", b"1")
+        assert [told.payload for told in client.tail(1)] == [b"0"]
+        with pytest.raises(PlatformError, match="it runs already"), system_up(made.path):
+            pass
+    assert all(holder_of(described.lock_of(server)) is None for server in "ab")
 
 
 def test_with_keys_every_link_is_secured(made: Bench) -> None:

@@ -173,6 +173,7 @@ class Supervisor:
         if not self._told_up and all(child.ready for child in self._children.values()):
             self._told_up = True
             self._tell(Event(kind="up", pid=os.getpid()))
+            os.set_blocking(self._events_fd, False)  # from here on nobody counts them
 
     # Starting
 
@@ -274,6 +275,8 @@ class Supervisor:
             text = " ".join(word for word in words if word)
             text += f": {event.detail}" if event.detail else ""
             text += f": {event.error.error()}" if event.error is not None else ""
-            self._log.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {text}\n")
-        with contextlib.suppress(BrokenPipeError):  # the command was told to leave us alone
+            with contextlib.suppress(OSError):  # a full disk must not end those who could go on
+                self._log.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {text}\n")
+        # The command was told to leave us alone, or is stopped (Ctrl-Z) and reads nothing.
+        with contextlib.suppress(BrokenPipeError, BlockingIOError):
             os.write(self._events_fd, msgspec.json.encode(event) + b"\n")

@@ -6,20 +6,24 @@ import contextlib
 import gc
 import os
 import signal
+import subprocess
 import sys
 import time
 import traceback
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
 from types import FrameType
 
 import msgspec
 
 from whence.core.message import NodeId
-from whence.errors import ServerDownError, WhenceError
+from whence.errors import PlatformError, ServerDownError, WhenceError
 from whence.mom.system import System
 from whence.servers.client import Client
+from whence.servers.joining import load_system
 from whence.servers.locks import holder_of
-from whence.servers.supervisor import Event, Supervisor
+from whence.servers.supervisor import STOP_TIMEOUT_S, Event, Supervisor
 
 _POLL_S = 0.05
 
@@ -90,6 +94,25 @@ def _supervise(
             sys.stderr.flush()
         finally:
             os._exit(code)
+
+
+@contextmanager
+def system_up(path: Path) -> Iterator[System]:
+    """Run a whole system for as long as the block takes.
+
+    For any program: the servers are forked by a process of their own, so this one may have threads.
+    """
+    system = load_system(path)
+    command = [sys.executable, "-m", "whence", "mom", "up", str(path), "--detach"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise PlatformError(
+            f"system {system.name!r}", f"it did not start: {done.stderr.strip()}", "Mend that, and try again"
+        )
+    try:
+        yield system
+    finally:
+        stop_system(system, STOP_TIMEOUT_S + 5)
 
 
 def stop_system(system: System, timeout_s: float, *, at_once: bool = False) -> list[NodeId]:
