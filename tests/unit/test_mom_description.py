@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import threading
 from pathlib import Path
 
 import msgspec
 import pytest
 
 from whence.core.message import Message
-from whence.errors import ConfigError, DomainGraphError, KeysError, KeysRequiredError, ParameterError
+from whence.errors import (
+    ConfigError,
+    DomainGraphError,
+    KeysError,
+    KeysRequiredError,
+    ParameterError,
+    PlatformError,
+)
 from whence.live.authority import make_group
 from whence.live.handshake import canonical_parameters
 from whence.live.wire import MAGIC, VERSION, Hello
@@ -18,6 +27,7 @@ from whence.mom.records import Output
 from whence.mom.system import read_system
 from whence.servers.feed import LINES_KEPT, Feed
 from whence.servers.joining import joining, load_agent, load_system
+from whence.servers.locks import Lock, holder_of
 
 DOMAINS = '[[domains]]\nname = "one"\nservers = ["a", "b"]\n'
 GOOD = "base_port = 7100\n" + DOMAINS
@@ -177,3 +187,31 @@ def test_domains_of_many_servers_fit_into_a_hello() -> None:
     assert texts[0].startswith('[["server-0","server-1"')
     hello = Hello(MAGIC, VERSION, "g", "domains", {"domains": texts[0]}, ["a"], 1, "a", "b", 1, 0, 0)
     assert msgspec.msgpack.decode(msgspec.msgpack.encode(hello), type=Hello) == hello
+
+
+def test_a_lock_is_one_process_and_looking_on_does_not_take_it(tmp_path: Path) -> None:
+    path = tmp_path / "folder" / "a.lock"
+    assert holder_of(path) is None
+    stop = threading.Event()
+
+    def look_on() -> None:
+        while not stop.is_set():
+            holder_of(path)
+
+    onlookers = [threading.Thread(target=look_on) for _ in range(2)]
+    for each in onlookers:
+        each.start()
+    try:
+        for _ in range(200):
+            lock = Lock(path, "server 'a'", "Stop it")
+            assert holder_of(path) == os.getpid()
+            lock.close()
+    finally:
+        stop.set()
+        for each in onlookers:
+            each.join()
+    lock = Lock(path, "server 'a'", "Stop it")
+    with pytest.raises(PlatformError, match=rf"it runs already \(process {os.getpid()}\)"):
+        Lock(path, "server 'a'", "Stop it")
+    lock.close()
+    assert holder_of(path) is None

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
+import time
 from pathlib import Path
 
 from whence.errors import PlatformError
+
+_TRIES = 20
+_PAUSE_S = 0.01
 
 
 class Lock:
@@ -20,14 +25,21 @@ class Lock:
             raise PlatformError(
                 str(path), error.strerror or str(error), "Set `folder` to one that may be written"
             ) from error
-        try:
-            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
+        if not self._try_hard():
             holder = os.pread(self._fd, 32, 0).decode(errors="replace").strip()
             os.close(self._fd)
-            raise PlatformError(what, f"it runs already (process {holder or 'unknown'})", fix) from None
+            raise PlatformError(what, f"it runs already (process {holder or 'unknown'})", fix)
         os.ftruncate(self._fd, 0)
         os.pwrite(self._fd, b"%d\n" % os.getpid(), 0)
+
+    def _try_hard(self) -> bool:
+        """More than once: `holder_of` may have the file for a moment, in whoever looks on."""
+        for _ in range(_TRIES):
+            with contextlib.suppress(OSError):
+                fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return True
+            time.sleep(_PAUSE_S)
+        return False
 
     def close(self) -> None:
         """Free it; in a child after a fork, let go of the copy, which does not free it."""

@@ -123,6 +123,9 @@ def stop_system(system: System, timeout_s: float, *, at_once: bool = False) -> l
     running = [server for server in system.servers if holder_of(system.lock_of(server)) is not None]
     supervisor = holder_of(system.up_lock)
     if supervisor is not None:
+        time.sleep(_POLL_S)  # one that is just starting has not written its own number yet
+        supervisor = holder_of(system.up_lock)
+    if supervisor is not None:
         with contextlib.suppress(ProcessLookupError):  # it has just ended
             os.kill(supervisor, signal.SIGQUIT if at_once else signal.SIGTERM)
     else:
