@@ -43,7 +43,7 @@ COMMANDS = (
     Entry("simulate", RUN, "Simulate a scenario and write its trace."),
     Entry("replay", RUN, "Run a recorded trace through the protocol again and compare every effect."),
     Entry("keys", RUN, "Make and show keys for TLS between the nodes of a group."),
-    Entry("mom", RUN, "Message-oriented middleware: plan domains of causality from traffic."),
+    Entry("mom", RUN, "Message-oriented middleware: run systems of durable servers, plan their domains."),
     Entry("sweep", RUN, "Simulate a grid of scenarios on Spark, one run per task; resumable."),
     Entry("contacts", RUN, "Make a contact plan from positions, traces, timetables or a scenario."),
     Entry("stream", RUN, "Put a stream of rows into causal order on Spark; resumable."),

@@ -31,6 +31,7 @@ class StoreStats(msgspec.Struct, frozen=True, kw_only=True):
     snapshots: int
     log_bytes: int  # since the last snapshot: what a recovery would read
     reactions: int  # of the agent, in all lives
+    in_hand: int  # messages that the agent or reader was given, and is not done with: the disk has them
     error: str | None  # why the last write failed, while that is so
 
 
