@@ -1,0 +1,163 @@
+"""One server process of the live measurements: a member of a live group, an agent, and a line to its parent.
+
+The agent on each server sends back what it receives (paper 004, section 6.1). The parent asks over a socket
+(`Command`, one line of JSON each way); one of the servers is asked to be the paper's main agent, which takes
+the time. When the socket closes, however that came about, the process ends at once: nothing may outlive a
+measurement.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import socket
+import time
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+import whence
+from whence.core.message import NodeId
+from whence.errors import InvariantError, WhenceError
+from whence.live.group import Group, Joining
+from whence.live.limits import Limits
+
+ASK, ANSWER = b"?", b"!"
+NEVER_S = 86_400.0
+LINE_BYTES_MAX = 16 * 1024 * 1024
+
+
+class Command(msgspec.Struct, frozen=True):
+    """What the parent asks for: `connect`, `cpu`, or `rounds` of one message to each of `to` and back."""
+
+    kind: str
+    to: tuple[NodeId, ...] = ()
+    rounds: int = 0
+    timeout_s: float = 0.0
+
+
+class Reply(msgspec.Struct, frozen=True):
+    """What a server answers: processor time since its start, or the wall time of each round."""
+
+    cpu_ns: int = 0
+    wall_ns: tuple[int, ...] = ()
+    error: str = ""
+
+
+class Member(msgspec.Struct, frozen=True):
+    """What a server is told when it is born."""
+
+    node: NodeId
+    peers: dict[NodeId, str]
+    params: dict[str, Any]
+    all_there: bool  # every member is a process; otherwise only those on the way between the two ends
+    store: Path | None = None  # a folder to be durable in
+
+
+def joining(member: Member) -> Joining:
+    """Into the group, with links that are silent while nothing is sent: idle servers must cost nothing."""
+    limits = Limits(
+        heartbeat_s=NEVER_S,
+        silence_s=3 * NEVER_S,
+        connect_timeout_s=60.0,
+        handshake_timeout_s=60.0,
+        # Who is not there is called once; the servers that are there are born in such an order that each
+        # finds those that it calls.
+        backoff_first_s=0.05 if member.all_there else NEVER_S,
+        backoff_max_s=1.0 if member.all_there else NEVER_S,
+    )
+    durable = {} if member.store is None else {"store": member.store}
+    return whence.join(
+        "study-domains",
+        node=member.node,
+        peers=member.peers,
+        protocol="domains",
+        limits=limits,
+        **member.params,
+        **durable,
+    )
+
+
+class Agent:
+    """Sends back what it is asked; as the main agent, asks and takes the time."""
+
+    def __init__(self, group: Group) -> None:
+        self.group = group
+        self.answers: asyncio.Queue[tuple[NodeId, bytes]] = asyncio.Queue()
+        self.asked = 0
+
+    async def react(self) -> None:
+        """For ever."""
+        group = self.group
+        async for origin, _, payload in group:
+            if payload[:1] == ASK:
+                await group.send(origin, ANSWER + payload[1:])
+            else:
+                self.answers.put_nowait((origin, payload))
+
+    async def rounds(self, to: tuple[NodeId, ...], count: int) -> tuple[int, ...]:
+        """`count` times: one message to each of `to`, and all answers. Nanoseconds of each round."""
+        times_ns = []
+        for _ in range(count):
+            self.asked += 1
+            number = b"%d" % self.asked
+            began_ns = time.perf_counter_ns()
+            for name in to:
+                await self.group.send(name, ASK + number)
+            answered = [await self.answers.get() for _ in to]
+            times_ns.append(time.perf_counter_ns() - began_ns)
+            if sorted(answered) != sorted((name, ANSWER + number) for name in to):
+                raise InvariantError("answers", "they are not one from each server that was asked", "Report it")
+        return tuple(times_ns)
+
+
+async def _obey(command: Command, agent: Agent) -> Reply:
+    if command.kind == "connect":
+        await agent.group.wait_connected(command.timeout_s)
+    elif command.kind == "rounds":
+        async with asyncio.timeout(command.timeout_s):
+            return Reply(wall_ns=await agent.rounds(command.to, command.rounds))
+    return Reply(cpu_ns=time.process_time_ns())
+
+
+async def _serve(member: Member, line: socket.socket) -> None:
+    reader, writer = await asyncio.open_connection(sock=line, limit=LINE_BYTES_MAX)
+    encode, decode = msgspec.json.encode, msgspec.json.Decoder(Command).decode
+
+    def say(reply: Reply) -> None:
+        writer.write(encode(reply) + b"\n")
+
+    try:
+        group = await joining(member).__aenter__()
+    except WhenceError as error:
+        say(Reply(error=str(error)))
+        await writer.drain()
+        return
+    agent = Agent(group)
+    reacting = asyncio.create_task(agent.react())
+    say(Reply())  # it listens
+    while asked := await reader.readline():
+        try:
+            reply = await _obey(decode(asked), agent)
+        except (WhenceError, TimeoutError) as error:
+            reply = Reply(error=str(error) or f"no answer in time: {_troubles(group)}")
+        if reacting.done():
+            reply = Reply(error=f"its agent has ended: {reacting.exception()}")
+        say(reply)
+
+
+def _troubles(group: Group) -> str:
+    return "; ".join(event.detail for event in group.events[-3:]) or "no event"
+
+
+def live(member: Member, line: socket.socket) -> None:
+    """The life of a forked process. Does not return."""
+    code = 1
+    try:
+        with contextlib.suppress(ConnectionError):  # the parent is gone, and so are we
+            asyncio.run(_serve(member, line))
+        code = 0
+    finally:
+        os._exit(code)  # the parent's own buffers and exit handlers are none of ours
