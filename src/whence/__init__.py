@@ -16,11 +16,13 @@ if TYPE_CHECKING:
 
     from whence.core.message import Expired, Message, MessageId, Waiting
     from whence.errors import WhenceError
-    from whence.live.group import Group, join
+    from whence.live.group import Group
+    from whence.live.joining import join
     from whence.live.journal import GroupEvent
     from whence.live.limits import Limits
     from whence.live.linkfaults import LinkFaults
-    from whence.live.stats import LinkStats, Stats
+    from whence.live.stats import LinkStats, Stats, StoreStats
+    from whence.mom.records import Output
 
     __version__: str
 
@@ -33,7 +35,9 @@ __all__ = [
     "LinkStats",
     "Message",
     "MessageId",
+    "Output",
     "Stats",
+    "StoreStats",
     "Waiting",
     "WhenceError",
     "__version__",
@@ -49,10 +53,12 @@ _HOME = {
     "LinkStats": "whence.live.stats",
     "Message": "whence.core.message",
     "MessageId": "whence.core.message",
+    "Output": "whence.mom.records",
     "Stats": "whence.live.stats",
+    "StoreStats": "whence.live.stats",
     "Waiting": "whence.core.message",
     "WhenceError": "whence.errors",
-    "join": "whence.live.group",
+    "join": "whence.live.joining",
 }
 
 

@@ -4,7 +4,8 @@
       MisuseError        the caller broke a rule of the API
       PeerError          another node sent what it must not send
       DataError          a file or description is not what it should be
-      PlatformError      the machine lacks something (Java, an extra, a port, memory)
+      PlatformError      the machine lacks something (Java, an extra, a port, memory, a disk)
+      AgentError         the application's agent failed
       InvariantError     a bug in Whence itself: please report it
 
 A command prints these without a traceback; anything else is a bug of ours.
@@ -46,6 +47,10 @@ class PayloadTooLargeError(MisuseError):
     """A payload is larger than the group's limit."""
 
 
+class KeysRequiredError(MisuseError):
+    """An address can be reached from other machines, and neither keys nor plain text were asked for."""
+
+
 class PeerError(WhenceError):
     """Another node sent what it must not send."""
 
@@ -64,6 +69,14 @@ class VersionError(PeerError):
 
 class HandshakeError(PeerError):
     """A peer belongs to another group, or claims an identity that it cannot have."""
+
+
+class CertificateError(HandshakeError):
+    """A peer shows no certificate, a foreign or expired one, or that of another node."""
+
+
+class ReplayError(HandshakeError):
+    """A peer says what was said on another connection: it is a recording."""
 
 
 class PeerTooSlowError(PeerError):
@@ -94,6 +107,10 @@ class ConfigError(DataError):
     """A configuration file is malformed or contradicts itself."""
 
 
+class KeysError(DataError):
+    """A key or certificate is missing, unreadable, expired, or belongs to another node."""
+
+
 class DomainGraphError(DataError):
     """A description of domains is malformed, disconnected or cyclic."""
 
@@ -112,6 +129,14 @@ class ExtraMissingError(PlatformError):
 
 class JavaMissingError(PlatformError):
     """No usable Java was found, and Spark needs one."""
+
+
+class StoreError(PlatformError):
+    """A durable store cannot be opened, read or written."""
+
+
+class AgentError(WhenceError):
+    """An agent failed to react to a message, which stays in its queue."""
 
 
 class InvariantError(WhenceError):

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from whence.core.message import Packet
 from whence.errors import PeerError
-from whence.live.wire import HEADER, FrameReader, FrameType, Hello, Refusal, hello_frame
+from whence.live.wire import HEADER, Answer, Challenge, FrameReader, FrameType, Hello, Refusal, hello_frame
 from whence.protocols import registry
 
 HELLO = Hello(
@@ -41,7 +41,7 @@ def greet(data: bytes) -> None:
         answer = FrameReader(TYPES[0], LIMIT).greeting(data)
     except PeerError:
         return
-    assert answer is None or isinstance(answer, Hello | Refusal)
+    assert answer is None or isinstance(answer, Hello | Challenge | Answer | Refusal)
 
 
 msgpack_values = st.recursive(
@@ -51,7 +51,7 @@ msgpack_values = st.recursive(
 )
 frames = st.builds(
     lambda kind, body: HEADER.pack(len(body) + 1, kind) + body,
-    st.sampled_from([*FrameType, 0, 7, 255]),
+    st.sampled_from([*FrameType, 0, 9, 255]),
     msgpack_values.map(msgspec.msgpack.encode) | st.binary(max_size=60),
 )
 

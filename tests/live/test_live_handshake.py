@@ -11,6 +11,7 @@ import pytest
 
 import whence
 from support.living import eventually, live_group, loopback, quick_limits, send_raw, take
+from support.raw_peer import RawPeer
 from whence.errors import GroupClosedError, HandshakeError, VersionError
 from whence.live.wire import (
     HEADER,
@@ -18,7 +19,6 @@ from whence.live.wire import (
     FrameType,
     Hello,
     Refusal,
-    hello_frame,
 )
 from whence.protocols.vector import VectorPacket
 
@@ -116,8 +116,9 @@ def test_an_impossible_hello_is_refused_with_its_reason(what: str) -> None:
         peers = loopback(["aaron", "bob", "carol"])
         async with live_group("bob", "carol", peers=peers, connected=False) as [bob, carol]:
             await eventually(lambda: bob.stats().links["carol"].state == "connected")
-            answer = await send_raw(peers["bob"], hello_frame(a_hello(bob, **changes)))
-            refusal = refusal_in(answer)
+            aaron = RawPeer("aaron", peers, bob, session=5)
+            aaron.hello = msgspec.structs.replace(aaron.hello, **changes)
+            refusal = await aaron.refused()
             assert refusal.code == code
             assert words in refusal.reason
             assert bob.stats().peer_errors["HandshakeError"] == 1

@@ -12,7 +12,7 @@ import pytest
 
 from whence.core.message import Packet
 from whence.core.sizes import FRAME_BYTES
-from whence.errors import FrameError, FrameTooLargeError, PeerError, VersionError
+from whence.errors import FrameError, FrameTooLargeError, HandshakeError, PeerError, VersionError
 from whence.live.datagrams import Header, digest_of, payload_room_bytes
 from whence.live.handshake import Identity, error_code, refused
 from whence.live.wire import (
@@ -27,6 +27,8 @@ from whence.live.wire import (
     Hello,
     Refusal,
     ack_frame,
+    answer_frame,
+    challenge_frame,
     data_frame,
     error_frame,
     hello_frame,
@@ -45,7 +47,7 @@ DOCUMENT = Path(__file__).parents[2] / "docs" / "wire-format.md"
 HELLO = Hello(
     magic="whence", version=1, group="room", protocol="vector", parameters={"relay": "true"},
     members=["alice", "bob"], max_payload_bytes=1048576, node="alice", to="bob", session=258,
-    peer_session=0, received=0,
+    peer_session=0, received=0, nonce=25,
 )  # fmt: skip
 
 
@@ -216,7 +218,7 @@ def test_a_bad_frame_is_a_typed_error_and_what_came_before_is_kept(name: str) ->
 BAD_GREETINGS = {
     "DATA first": (data_frame(VectorPacket(0, 1, (), b"")), FrameError),
     "HTTP": (b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", FrameError),
-    "TLS": (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc", FrameError),
+    "TLS": (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc", HandshakeError),
     "too long": (HEADER.pack(GREETING_MAX_BYTES + 1, FrameType.HELLO), FrameTooLargeError),
     "other magic": (frame(1, body(["hwence", 1])), FrameError),
     "not an array": (frame(1, body({"magic": "whence"})), FrameError),
@@ -279,6 +281,8 @@ def documented() -> list[tuple[str, bytes]]:
 def test_the_documents_examples_are_what_is_written() -> None:
     written = {
         "HELLO": hello_frame(HELLO),
+        "CHALLENGE": challenge_frame(300),
+        "ANSWER": answer_frame(300),
         "DATA of `fifo`": data_frame(FifoPacket(1, 300, b"hi")),
         "DATA of `vector`": data_frame(VectorPacket(0, 7, (1, 300), b"hi")),
         "ACK": ack_frame(300),

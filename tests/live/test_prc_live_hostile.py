@@ -15,7 +15,17 @@ from support.living import eventually, free_ports, take
 from whence.core.message import Packet
 from whence.errors import HandshakeError, ParameterError, PeerError
 from whence.live.swarm_wire import OVERLAY, Give, More, Opening, Ready, Word, overlay_packet
-from whence.live.wire import Bye, FrameReader, Hello, Refusal, data_frame, hello_frame
+from whence.live.wire import (
+    Answer,
+    Bye,
+    Challenge,
+    FrameReader,
+    Hello,
+    Refusal,
+    answer_frame,
+    data_frame,
+    hello_frame,
+)
 from whence.protocols.prc_wire import ALPHA, BUFFER, JOIN, PrcPacket, direct, message_packet, routed
 
 LIMITS = whence.Limits(
@@ -69,6 +79,10 @@ class Stranger:
                 data = await self.reader.read(65536)
                 assert data
                 answer = self.frames.greeting(data)
+                if isinstance(answer, Challenge):
+                    self.writer.write(answer_frame(answer.nonce))
+                    answer = self.frames.greeting(b"")
+        assert not isinstance(answer, Challenge | Answer)
         return answer
 
     def say(self, *packets: Packet) -> None:

@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 
 import msgspec
 
 import whence
 from whence.core.message import Packet
-from whence.live.wire import Control, FrameReader, Hello, Refusal, hello_frame
+from whence.live.wire import (
+    Answer,
+    Challenge,
+    Control,
+    FrameReader,
+    Hello,
+    Refusal,
+    answer_frame,
+    hello_frame,
+)
 
 
 class RawPeer:
@@ -25,11 +35,16 @@ class RawPeer:
         self.packets: list[Packet] = []
         self.control: list[Control] = []
         self.writer: asyncio.StreamWriter | None = None
+        self.context: ssl.SSLContext | None = None  # None: plain text
+        self.said = b""  # all that was written on the last connection
 
     async def _open(self) -> Hello | Refusal:
         host, _, port = self.address.rpartition(":")
-        self.reader, self.writer = await asyncio.open_connection(host, int(port))
-        self.writer.write(hello_frame(self.hello))
+        self.reader, self.writer = await asyncio.open_connection(
+            host, int(port), ssl=self.context, server_hostname=None if self.context is None else ""
+        )
+        self.said = hello_frame(self.hello)
+        self.writer.write(self.said)
         self.frames = FrameReader(self.packet_type, 1 << 24)
         answer = None
         async with asyncio.timeout(10):
@@ -37,6 +52,11 @@ class RawPeer:
                 data = await self.reader.read(65536)
                 assert data, "closed before it was greeted"
                 answer = self.frames.greeting(data)
+                if isinstance(answer, Challenge):
+                    self.said += answer_frame(answer.nonce)
+                    self.writer.write(answer_frame(answer.nonce))
+                    answer = self.frames.greeting(b"")
+        assert not isinstance(answer, Challenge | Answer)
         self._take(b"")
         return answer
 
@@ -56,6 +76,7 @@ class RawPeer:
 
     async def send(self, data: bytes) -> None:
         assert self.writer is not None
+        self.said += data
         self.writer.write(data)
         await self.writer.drain()
 

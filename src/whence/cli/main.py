@@ -24,7 +24,7 @@ EXIT_BUG = 70  # EX_SOFTWARE of sysexits.h
 
 # Which extra brings a package that a command could not import.
 EXTRAS = {"pyarrow": "trace", "numpy": "trace", "numba": "lab", "matplotlib": "lab", "jinja2": "lab"}
-EXTRAS |= {"pyspark": "spark", "pandas": "spark", "google": "spark"}
+EXTRAS |= {"pyspark": "spark", "pandas": "spark", "google": "spark", "cryptography": "tls"}
 
 RUN, JUDGE, STUDY = "Run", "Judge", "Study"
 
@@ -42,6 +42,7 @@ COMMANDS = (
     Entry("node", RUN, "Run a live node of a group from a configuration file."),
     Entry("simulate", RUN, "Simulate a scenario and write its trace."),
     Entry("replay", RUN, "Run a recorded trace through the protocol again and compare every effect."),
+    Entry("keys", RUN, "Make and show keys for TLS between the nodes of a group."),
     Entry("mom", RUN, "Message-oriented middleware: plan domains of causality from traffic."),
     Entry("sweep", RUN, "Simulate a grid of scenarios on Spark, one run per task; resumable."),
     Entry("contacts", RUN, "Make a contact plan from positions, traces, timetables or a scenario."),

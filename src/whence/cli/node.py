@@ -34,6 +34,10 @@ def command(
         float | None,
         typer.Option(help="Each line is worthless after so many seconds (odca, tdca).", metavar="SECONDS"),
     ] = None,
+    keys: Annotated[
+        Path | None,
+        typer.Option(help="The folder of this node's keys, whatever the file says.", metavar="DIR"),
+    ] = None,
     until_eof: Annotated[
         bool,
         typer.Option("--until-eof", help="Leave when standard input ends (a terminal's end always does)."),
@@ -62,6 +66,8 @@ def command(
     settings = load_config(config, node)
     if transport is not None:
         settings = structs.replace(settings, transport=transport)
+    if keys is not None:
+        settings = structs.replace(settings, keys=str(keys), plaintext=False)
     if loss is not None:
         settings = structs.replace(
             settings, faults=structs.replace(settings.faults or LinkFaults(), loss=loss)
@@ -78,7 +84,7 @@ async def _run(
     import signal
     import sys
 
-    from whence.live.group import join
+    from whence.live.joining import join
 
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
@@ -95,6 +101,9 @@ async def _run(
         transport=config.transport,
         faults=config.faults,
         lifetime=config.lifetime,
+        store=config.store,
+        keys=config.keys,
+        plaintext=config.plaintext,
         **config.params,
     )
     async with joining as group:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ipaddress import ip_address
 from typing import NamedTuple
 
 from whence.errors import ParameterError
@@ -12,6 +13,17 @@ class Address(NamedTuple):
 
     host: str
     port: int
+
+    @property
+    def is_loopback(self) -> bool:
+        """Whether only this machine can be meant. No name is looked up: whose answer would that be?"""
+        name = self.host.rstrip(".").lower()
+        if name == "localhost" or name.endswith(".localhost"):  # RFC 6761, section 6.3
+            return True
+        try:
+            return ip_address(name.partition("%")[0]).is_loopback
+        except ValueError:
+            return False
 
     def __str__(self) -> str:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"

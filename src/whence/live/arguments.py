@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
-from whence.errors import ParameterError
+from whence.errors import KeysRequiredError, ParameterError
+from whence.live.addresses import Address
 from whence.live.datagrams import payload_room_bytes
+from whence.live.limits import Limits
 from whence.live.linkfaults import LinkFaults
+from whence.live.tls import Keys
 from whence.protocols import registry
 
 _NAME_MAX = 255
@@ -55,6 +59,66 @@ def choose_transport(wanted: object, protocol: str, faults: LinkFaults | None, m
             "Use 'tcp'",
         )
     return str(wanted)
+
+
+def store_of(store: object, protocol: str, transport: str, limits: Limits, renews: bool) -> Path | None:
+    """The file of a durable node, if the protocol and the rest can be durable."""
+    if store is None:
+        return None
+    if not isinstance(store, str | Path) or not str(store):
+        raise ParameterError("store", f"{store!r} is not a path", "Give the file for this node's store")
+    if transport != "tcp" or renews:
+        why = "members that are found dead are replaced" if renews else "its datagrams are not kept"
+        raise ParameterError("store", f"under protocol {protocol!r} {why}", "Leave it out, or choose another")
+    if limits.give_up_s is not None:
+        raise ParameterError(
+            "limit 'give_up_s'", "a durable group gives nobody up", "Remove it, or leave `store` out"
+        )
+    return Path(store)
+
+
+def choose_keys(
+    keys: str | Path | None,
+    plaintext: object,
+    transport: str,
+    group: str,
+    node: str,
+    others: Mapping[str, Address],
+) -> Keys | None:
+    """The node's keys, or None for plain text: between machines only if that was asked for.
+
+    `others` are all addresses that play a part, by what they are.
+    """
+    if not isinstance(plaintext, bool):
+        raise ParameterError("plaintext", f"{plaintext!r} is neither True nor False", "Leave it out")
+    if keys is not None and plaintext:
+        raise ParameterError("plaintext", "keys were given as well", "Leave one of the two out")
+    if keys is not None and transport == "udp":
+        raise ParameterError(
+            "keys",
+            "datagrams cannot be secured (SECURITY.md says why)",
+            "Use transport='tcp', or leave them out",
+        )
+    if keys is not None:
+        return Keys(Path(keys), group, node)
+    if not plaintext:
+        demand_loopback(transport, group, others)
+    return None
+
+
+def demand_loopback(transport: str, group: str, addresses: Mapping[str, Address]) -> None:
+    """Refuse to speak in the clear to where others may listen."""
+    for what, address in addresses.items():
+        if not address.is_loopback:
+            fix = "Use transport='tcp' with keys, or say plaintext=True if you trust the network"
+            if transport == "tcp":
+                fix = (
+                    f"Make keys with `whence keys init {group} --nodes ...` and give keys=DIR, "
+                    "or say plaintext=True if you trust the network"
+                )
+            raise KeysRequiredError(
+                f"{what} {address}", "it is not on this machine, and there are no keys", fix
+            )
 
 
 def check_name(what: str, name: object) -> None:

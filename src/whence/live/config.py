@@ -27,6 +27,9 @@ class NodeConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     transport: str | None = None  # None: that for which the protocol is made
     faults: LinkFaults | None = None
     lifetime: float | None = None  # seconds, for protocols with lifetimes
+    store: str | None = None  # a file: the node is durable
+    keys: str | None = None  # a folder, relative to that of the file
+    plaintext: bool = False
 
 
 def load_config(path: Path, node: str | None = None) -> NodeConfig:
@@ -40,6 +43,8 @@ def load_config(path: Path, node: str | None = None) -> NodeConfig:
         raise ConfigError(str(path), _plain(str(error)), fix) from None
     except ValueError as error:  # not TOML, or not text
         raise ConfigError(str(path), f"it is not TOML ({error})", "Correct the syntax") from None
+    if config.keys is not None:
+        config = msgspec.structs.replace(config, keys=str(path.parent / config.keys))
     if node is not None:
         config = msgspec.structs.replace(config, node=node)
     if not config.node:

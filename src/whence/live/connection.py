@@ -3,12 +3,27 @@
 from __future__ import annotations
 
 import asyncio
+import secrets
 import socket
 from typing import TYPE_CHECKING, cast
 
-from whence.errors import FrameError, HandshakeError, PeerError
+import msgspec
+
+from whence.errors import FrameError, HandshakeError, PeerError, ReplayError
 from whence.live.links import Link
-from whence.live.wire import Ack, Bye, FrameReader, Refusal, hello_frame
+from whence.live.wire import (
+    Ack,
+    Answer,
+    Bye,
+    Challenge,
+    FrameReader,
+    Greetings,
+    Hello,
+    Refusal,
+    answer_frame,
+    challenge_frame,
+    hello_frame,
+)
 
 if TYPE_CHECKING:
     from whence.live.node import Node
@@ -31,6 +46,9 @@ class Connection(asyncio.Protocol):
         self.writable = False
         self.closed: asyncio.Future[None] = self._loop.create_future()
         self.source = link.peer if link else "a stranger"
+        # Drawn anew for each connection: whoever only repeats what was once said cannot answer it.
+        self._nonce = secrets.randbits(62) + 1
+        self._claim: Hello | None = None  # of an accepted connection, until our challenge is answered
 
     # From asyncio
 
@@ -49,8 +67,12 @@ class Connection(asyncio.Protocol):
                 return
         timeout_s = self._node.limits.handshake_timeout_s
         self._deadline = self._loop.call_later(timeout_s, self._handshake_too_slow)
+        self._begin()
+
+    def _begin(self) -> None:
+        """Say HELLO, if it is ours to speak first."""
         if self._dialled is not None:
-            self.write(hello_frame(self._node.identity.hello(self._dialled)))
+            self._say_hello(self._dialled, self._nonce)
 
     def data_received(self, data: bytes) -> None:
         link = self._link
@@ -70,6 +92,8 @@ class Connection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.writable = False
+        if self._deadline is not None and self._dialled is not None:
+            self._dialled.last_error = self._cut_short()
         self._end_handshake()
         if self._abort_timer is not None:
             self._abort_timer.cancel()
@@ -122,18 +146,16 @@ class Connection(asyncio.Protocol):
         if self._transport is None or self._transport.is_closing():
             return
         try:
-            greeting = self._reader.greeting(data)
-            if greeting is None:
-                return
-            if isinstance(greeting, Refusal):
-                self._node.peering.refused_by_peer(self._dialled, self.source, greeting)
-                self.close()
-                return
-            link = self._node.peering.greeted(self, self._dialled, greeting)
+            link = None
+            while link is None:
+                greeting = self._reader.greeting(data)
+                if greeting is None:
+                    return
+                link, data = self._greeted(greeting), b""
+                if self._transport.is_closing():  # the node has said what there was to say
+                    return
         except PeerError as error:
             self._fail(error)
-            return
-        if link is None:  # the node has said what there was to say, and closed the connection
             return
         self._end_handshake()
         self._link = link
@@ -141,9 +163,52 @@ class Connection(asyncio.Protocol):
         self._node.wake()  # what the peer has not received is pending again
         self.data_received(b"")  # frames may have come in the same segment as the HELLO
 
+    def _greeted(self, greeting: Greetings) -> Link | None:
+        """One step of the handshake; answers the link once it has passed."""
+        peering = self._node.peering
+        if isinstance(greeting, Refusal):
+            peering.refused_by_peer(self._dialled, self.source, greeting)
+            self.close()
+        elif isinstance(greeting, Hello):
+            self._vouch(greeting)
+            if self._dialled is not None:
+                if greeting.nonce != self._nonce:
+                    raise _replayed(greeting.node)
+                return peering.greeted(self, self._dialled, greeting)
+            if self._claim is not None:
+                raise FrameError("HELLO frame", "it is the second one", "Check the peer's release")
+            peering.claimed(self, greeting)  # who has no business here is not asked for anything
+            self._claim = greeting
+            self.write(challenge_frame(self._nonce))
+        elif isinstance(greeting, Challenge) and self._dialled is not None:
+            self.write(answer_frame(greeting.nonce))
+        elif isinstance(greeting, Answer) and self._claim is not None:
+            if greeting.nonce != self._nonce:
+                raise _replayed(self._claim.node)
+            return peering.greeted(self, None, self._claim)
+        else:
+            raise FrameError("first frame", "it is not HELLO", "Check that the peer is a Whence node")
+        return None
+
+    def _vouch(self, hello: Hello) -> None:
+        """Refuse who is not whom it says it is. In plain text nobody can tell."""
+
+    def _cut_short(self) -> PeerError:
+        """Why a connection that we dialled has ended before the other side said HELLO, as far as we know."""
+        return PeerError(
+            "connection",
+            "it closed the connection before it said HELLO",
+            "See its log; if it has keys, this node needs keys too",
+        )
+
     def reply(self, link: Link) -> None:
         """Answer an accepted HELLO with ours."""
-        self.write(hello_frame(self._node.identity.hello(link)))
+        self._say_hello(link, 0 if self._claim is None else self._claim.nonce)
+
+    def _say_hello(self, link: Link, nonce: int) -> None:
+        link.begin()
+        hello = self._node.identity.hello(link)
+        self.write(hello_frame(msgspec.structs.replace(hello, nonce=nonce)))
 
     def _handshake_too_slow(self) -> None:
         self._fail(
@@ -185,3 +250,11 @@ class Connection(asyncio.Protocol):
         """The peer broke the rules: say so, count it, close. The link survives and resumes."""
         link = self._link
         self._node.peering.fault(self, link or self._dialled, link is not None, error)
+
+
+def _replayed(node: str) -> ReplayError:
+    return ReplayError(
+        f"node {node!r}",
+        "it does not answer what it was asked on this connection: it repeats another one",
+        "Look for who records and replays the group's traffic, and use keys",
+    )

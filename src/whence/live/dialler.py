@@ -6,8 +6,8 @@ import asyncio
 import random
 from typing import TYPE_CHECKING
 
-from whence.live.connection import Connection
 from whence.live.links import Link
+from whence.live.secure import connection_to
 
 if TYPE_CHECKING:
     from whence.live.node import Node
@@ -25,7 +25,7 @@ async def keep_dialling(node: Node, link: Link) -> None:
         began_s, before = loop.time(), _progress(link)
         try:
             async with asyncio.timeout(limits.connect_timeout_s):
-                _, connection = await loop.create_connection(lambda: Connection(node, link), *link.address)
+                _, connection = await loop.create_connection(lambda: connection_to(node, link), *link.address)
         except OSError as error:  # TimeoutError is one
             link.last_error = error
             if attempts == 0:  # the first of a row, or a peer that is down would fill the log

@@ -21,6 +21,7 @@ from whence.live.housekeeping import keep_house
 from whence.live.links import Link, LinkState
 from whence.live.node import Node
 from whence.live.peering import Peering
+from whence.live.secure import connection_to
 from whence.live.swarm import Swarm
 from whence.live.swarm_host import SwarmHost
 from whence.live.swarm_peering import SwarmIdentity, SwarmPeering
@@ -110,7 +111,9 @@ class DynamicNode(Node):
         """One call to the contact: until it has taken us in, or hung up."""
         core, changed = self.host.overlaid, self.peering.changed
         async with asyncio.timeout_at(deadline_s):
-            _, connection = await self._loop.create_connection(lambda: Connection(self, link), *link.address)
+            _, connection = await self._loop.create_connection(
+                lambda: connection_to(self, link), *link.address
+            )
         closed = connection.closed
         closed.add_done_callback(lambda _: changed.set())
         await self._until(lambda: core.is_joined or self.failed or closed.done(), deadline_s)
@@ -252,6 +255,12 @@ class DynamicNode(Node):
 
     def dial(self, peer: NodeId, address: Address) -> None:
         """Call a process; one attempt, because there are others."""
+        settings = self.settings
+        if settings.keys is None and not settings.plaintext and not address.is_loopback:
+            # Addresses come from peers: none of them may lead us to speak in the clear beyond this machine.
+            self.journal.note("unreachable", peer, f"{address} is not on this machine, and there are no keys")
+            self._loop.call_soon(self.swarm.unreachable, peer)
+            return
         link = self.peering.dialling[peer] = Link(peer, address, dials=True)
         call = self._loop.create_task(self._call(link))
         self._calls.add(call)
@@ -263,7 +272,7 @@ class DynamicNode(Node):
         try:
             async with asyncio.timeout(self.limits.connect_timeout_s):
                 _, connection = await self._loop.create_connection(
-                    lambda: Connection(self, link), *link.address
+                    lambda: connection_to(self, link), *link.address
                 )
             await connection.closed
         except OSError as error:

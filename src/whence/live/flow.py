@@ -165,7 +165,8 @@ class Flow:
         if self.full and bounded and all(link.channel is not None for link in self._crowded()):
             self.release = True
             self._wake()
-        waiter.set_result(None)  # it looks again, and comes back here in another second if it must
+        if not waiter.done():  # it may have been woken in this very turn of the loop
+            waiter.set_result(None)  # it looks again, and comes back here in another moment if it must
 
     def _crowded(self) -> list[Link]:
         """The peers that a broadcast may be waiting for."""

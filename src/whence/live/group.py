@@ -3,184 +3,32 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
-from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING, Self
+
+import msgspec
 
 from whence.core.message import Expired, Message, MessageId, Waiting
 from whence.errors import (
     GroupClosedError,
     MisuseError,
-    ParameterError,
     PayloadTooLargeError,
     PeerError,
     WhenceError,
-    missing_extra,
 )
-from whence.live.addresses import parse_address
-from whence.live.arguments import check_name, choose_transport, lifetime_of, lifetime_us
-from whence.live.dynamic import DynamicNode
+from whence.live.agents import serve
+from whence.live.arguments import (
+    lifetime_us,
+)
+from whence.live.durable import DurableNode
 from whence.live.journal import GroupEvent
-from whence.live.limits import Limits
-from whence.live.linkfaults import LinkFaults
 from whence.live.links import Link
-from whence.live.node import Node, Settings
+from whence.live.node import Node
 from whence.live.stats import Stats, gather
-from whence.live.swarm_settings import SwarmSettings, swarm_settings
-from whence.protocols import registry
+from whence.mom.server import Agent
 
 if TYPE_CHECKING:
     from whence.trace.writer import TraceWriter
-
-
-def join(
-    name: str,
-    *,
-    node: str,
-    peers: Mapping[str, str] | None = None,
-    contact: str | None = None,
-    listen: str | None = None,
-    protocol: str = "vector",
-    trace: str | Path | None = None,
-    limits: Limits | None = None,
-    transport: str | None = None,
-    faults: LinkFaults | None = None,
-    lifetime: float | None = None,
-    shuffle_s: float | None = None,
-    **params: Any,
-) -> Joining:
-    """Join the group `name` as `node`: `async with join(...) as group`.
-
-    `peers` names every member, this one included, with the address ("host:port") at which it
-    listens; all members must be given the same names, protocol and parameters. `listen` binds
-    another address than the one that the peers use. `trace` is a folder for the node's trace.
-    `transport` is "tcp" or "udp"; by default that for which the protocol is made. `faults` makes a
-    node lose, double and reorder the datagrams that it sends: a testing aid. `lifetime` is in seconds, for
-    protocols with lifetimes: of messages that are broadcast without a `deadline`. Further keywords are
-    the protocol's parameters.
-
-    Under a protocol without a list of members (`prc`) there are no `peers`: the node listens at `listen`, and
-    is taken in by the process at `contact`, or is the first if that is None. Entering waits until it is
-    in. `shuffle_s` is how often links are exchanged (60 s).
-    """
-    check_name("group", name)
-    if registry.lookup(protocol).swarm:
-        check_name("node", node)
-        choose_transport(transport, protocol, faults, 1)
-        lifetime_of(protocol, lifetime, params)
-        if peers is not None:
-            raise ParameterError(
-                "peers",
-                f"protocol {protocol!r} has no list of members",
-                "Give `listen`, and `contact` unless this is the first process",
-            )
-        swarm = swarm_settings(name, node, contact, listen, protocol, params, limits or Limits(), shuffle_s)
-        return Joining(swarm, None if trace is None else Path(trace))
-    if contact is not None or shuffle_s is not None:
-        raise ParameterError(
-            "contact" if contact is not None else "shuffle_s",
-            f"protocol {protocol!r} has a list of members",
-            "Name them in `peers`, or use protocol 'prc'",
-        )
-    if not isinstance(peers, Mapping) or node not in peers:
-        raise ParameterError(f"node {node!r}", "it is not among the peers", "List every member in `peers`")
-    addresses = {}
-    for member, text in peers.items():
-        check_name("node", member)
-        addresses[member] = parse_address(text, f"address of {member!r}")
-    shared = [member for member in addresses if list(addresses.values()).count(addresses[member]) > 1]
-    if shared:
-        raise ParameterError(
-            f"peers {', '.join(sorted(shared))}", "they share one address", "Give each its own port"
-        )
-    limits = limits or Limits()
-    limits.check()
-    registry.require_live(protocol)
-    params = {**registry.lookup(protocol).live_defaults, **params, **lifetime_of(protocol, lifetime, params)}
-    registry.make(protocol, node, addresses, params)  # refuse an unknown protocol or parameter here and now
-    transport = choose_transport(transport, protocol, faults, len(addresses))
-    settings = Settings(
-        group=name,
-        node=node,
-        addresses=addresses,
-        listen=addresses[node] if listen is None else parse_address(listen, "listen"),
-        protocol=protocol,
-        params=params,
-        limits=limits,
-        transport=transport,
-        faults=faults,
-    )
-    return Joining(settings, None if trace is None else Path(trace))
-
-
-class Joining:
-    """What `join` answers: enter it to take part, leave it to say good-bye."""
-
-    def __init__(self, settings: Settings, trace: Path | None) -> None:
-        self._settings = settings
-        self._trace = trace
-        self._group: Group | None = None
-
-    async def __aenter__(self) -> Group:
-        if self._group is not None:
-            raise MisuseError("join", "it was entered before", "Call whence.join again for each use")
-        settings = self._settings
-        node = DynamicNode(settings) if isinstance(settings, SwarmSettings) else Node(settings)
-        await node.listen()
-        # After the address is ours: a failed start must not leave a trace that blocks the next.
-        try:
-            trace = None if self._trace is None else _open_trace(self._settings, self._trace)
-            await node.start(trace)
-        except BaseException:
-            await node.leave()
-            raise
-        self._group = Group(node, trace)
-        return self._group
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        if self._group is not None:
-            await self._group.leave()
-
-
-def _open_trace(settings: Settings, folder: Path) -> TraceWriter:
-    from whence.trace.schema import Level, PromisesMade
-    from whence.trace.writer import TraceWriter
-
-    info = registry.lookup(settings.protocol)
-    promises = PromisesMade(
-        causal=info.promises.causal,
-        fifo=info.promises.fifo,
-        no_duplicates=info.promises.no_duplicates,
-        # A live node may leave or be stopped at any time, and then it misses what follows.
-        complete=False,
-        timely=info.promises.timely,
-        clock_slack_us=round(settings.limits.clock_slack_s * 1e6) if info.promises.timely else 0,
-    )
-    try:
-        return TraceWriter(
-            folder,
-            run=settings.group,
-            writer=settings.node,
-            protocol=settings.protocol,
-            parameters={
-                "protocol": settings.protocol,
-                "params": dict(settings.params),
-                "host": "live",
-                "transport": settings.transport,
-            },
-            promises=promises,
-            seed=None,
-            nodes=settings.addresses,
-            level=Level.ALL,
-        )
-    except ModuleNotFoundError as error:
-        raise missing_extra("trace", error.name or "pyarrow", "trace") from error
 
 
 class Group:
@@ -192,6 +40,7 @@ class Group:
         self._host = node.host
         self._inbox = node.host.inbox
         self._trace = trace
+        self._durable = node if isinstance(node, DurableNode) else None
         self._leaving: asyncio.Task[None] | None = None
         self._max_payload_bytes = node.identity.max_payload_bytes
 
@@ -223,7 +72,10 @@ class Group:
             raise self._too_large(len(payload))
         if self._flow.room <= 0:
             await self._flow.wait()
-        return self._node.broadcast(payload, None if deadline is None else lifetime_us("deadline", deadline))
+        within_us = None if deadline is None else lifetime_us("deadline", deadline)
+        if self._durable is not None:
+            return await self._durable.submit(payload, within_us, None)
+        return self._node.broadcast(payload, within_us)
 
     async def send(self, to: str, payload: bytes) -> MessageId:
         """Send `payload` to the member `to` alone, under a point-to-point protocol; answers its id.
@@ -234,7 +86,35 @@ class Group:
             raise self._too_large(len(payload))
         if self._flow.room <= 0:
             await self._flow.wait()
+        if self._durable is not None:
+            return await self._durable.submit(payload, None, to)
         return self._node.broadcast(payload, None, to)
+
+    async def serve(self, agent: Agent) -> None:
+        """Let `agent` react to every message, until the group is closed; of a durable node.
+
+        `agent(state, message)` answers its new state and the messages to send, `Output(to, payload)`; it may
+        be a coroutine. Reaction, state and messages are one step: a crash leaves all of it or nothing.
+        If it raises, `AgentError` says at which message, which stays in the queue.
+        """
+        await serve(self._need_store("serve"), agent)
+
+    def done(self) -> None:
+        """Of a durable node: the messages taken so far need not come again after a restart.
+
+        Asking for the next message says so too.
+        """
+        self._need_store("done").finished()
+
+    @property
+    def agent_state(self) -> bytes:
+        """What the agent of a durable node answered last; empty before its first reaction."""
+        return self._need_store("agent_state").host.agent_state
+
+    def _need_store(self, what: str) -> DurableNode:
+        if self._durable is None:
+            raise MisuseError(what, "this node has no store", "Give `store=` to whence.join")
+        return self._durable
 
     def _too_large(self, size_bytes: int) -> PayloadTooLargeError:
         limit_bytes = self._max_payload_bytes
@@ -257,6 +137,8 @@ class Group:
 
     async def outcomes(self) -> AsyncIterator[Message | Expired]:
         """Every message, and from now on also an `Expired` for each that came or waited too long here."""
+        if self._durable is not None:
+            raise MisuseError("outcomes", "a durable node does not keep them", "Read messages only")
         self._flow.reads()
         self._host.tells_outcomes = True
         while True:
@@ -266,7 +148,9 @@ class Group:
                 return
 
     async def _next(self) -> Message | Expired:
-        inbox = self._inbox
+        inbox, durable = self._inbox, self._durable
+        if durable is not None:
+            durable.finished()
         while not inbox:
             if self._flow.closed is not None:
                 if self._node.failed:
@@ -274,8 +158,11 @@ class Group:
                 raise StopAsyncIteration
             self._flow.reads()
             await self._node.arrival()
-        message = inbox.popleft()
-        self._host.unread_bytes -= len(message[2])
+        if durable is not None:
+            message: Message | Expired = durable.host.hand_out()
+        else:
+            message = inbox.popleft()
+            self._host.unread_bytes -= len(message[2])
         if self._flow.full and self._flow.relieved():
             self._node.wake()
         return message
@@ -299,7 +186,10 @@ class Group:
 
     def stats(self) -> Stats:
         """Counters since the node joined, and the state of every link."""
-        return gather(self._node)
+        stats = gather(self._node)
+        if self._durable is None:
+            return stats
+        return msgspec.structs.replace(stats, store=self._durable.store_stats())
 
     @property
     def events(self) -> list[GroupEvent]:

@@ -103,6 +103,15 @@ class LinkOut:
         written = list(chain.from_iterable(batch for batch, _ in self._written))
         self._forget_written(received, written[received - self._first :] + self.pending)
 
+    def unacknowledged_frames(self) -> list[bytes]:
+        """What a durable node keeps of the queue."""
+        written = list(chain.from_iterable(batch for batch, _ in self._written))
+        return written[self.acknowledged - self._first :] + self.pending
+
+    def restore(self, acknowledged: int, frames: list[bytes]) -> None:
+        """Become the queue that was kept: `frames` follow the first `acknowledged` of the session."""
+        self._forget_written(acknowledged, frames)
+
     def clear(self) -> int:
         """The peer is gone: forget everything; answers how many frames it will never get."""
         lost = self.unacknowledged
@@ -195,6 +204,9 @@ class Link:
         self.dials = dials  # this node makes the connection; otherwise it waits for the peer's
         self.out = LinkOut()
         self.incoming = LinkIn()
+        self.arrived = (
+            0  # number of the newest DATA frame on the present connection: it may not be `received`
+        )
         self.state = LinkState.ALIVE
         self.alive = True  # the peer may still take part: its queue counts
         self.peer_session = 0  # 0: never met
@@ -226,6 +238,10 @@ class Link:
         self.state, self.alive = LinkState.ALIVE, True
         self.peer_session = self.faults = 0
         self.refuse_until_s, self._fault_at = 0.0, -1
+
+    def begin(self) -> None:
+        """A HELLO leaves: what comes on its connection follows what is received by now."""
+        self.arrived = self.incoming.received
 
     def attach(self, channel: Channel, session: int, received: int) -> None:
         """A connection has passed its handshake: resume on it."""

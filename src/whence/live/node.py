@@ -10,8 +10,7 @@ import asyncio
 import logging
 import secrets
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from whence.core.effects import Reason
 from whence.core.message import MessageId, NodeId, Packet
@@ -23,45 +22,20 @@ from whence.errors import (
     PeerTooSlowError,
     WhenceError,
 )
-from whence.live.addresses import Address
-from whence.live.datagrams import payload_room_bytes
 from whence.live.flow import Flow
 from whence.live.handshake import Identity, canonical_parameters
 from whence.live.host import Host
 from whence.live.housekeeping import keep_house
 from whence.live.journal import Journal, log
-from whence.live.limits import Limits
-from whence.live.linkfaults import LinkFaults
 from whence.live.links import Link
 from whence.live.peering import Peering
+from whence.live.settings import Settings
 from whence.live.tcp import TcpTransport
 from whence.live.udp import UdpTransport
 from whence.protocols import registry
 from whence.trace.schema import Recorder
 
 BATCH_BYTES = 256 * 1024  # one write: about as much as the transport takes before it asks to wait
-
-
-@dataclass(frozen=True)
-class Settings:
-    """Everything that a node is told, checked."""
-
-    group: str
-    node: NodeId
-    addresses: Mapping[NodeId, Address]  # all members
-    listen: Address
-    protocol: str
-    params: Mapping[str, Any] = field(default_factory=dict)
-    limits: Limits = field(default_factory=Limits)
-    transport: str = "tcp"
-    faults: LinkFaults | None = None  # on purpose, of datagrams only
-
-    @property
-    def max_payload_bytes(self) -> int:
-        """The group's limit: a message must fit into one datagram, where there are datagrams."""
-        room_bytes = payload_room_bytes(len(self.addresses))
-        limit_bytes = self.limits.max_payload_bytes
-        return min(limit_bytes, room_bytes) if self.transport == "udp" else limit_bytes
 
 
 class Node:
@@ -79,6 +53,7 @@ class Node:
         self.limits = limits = settings.limits
         core = registry.make(settings.protocol, settings.node, members, settings.params)
         self.packet_type: type[Packet] = core.packet_type
+        self.point_to_point = info.point_to_point
         self.max_frame_bytes = limits.max_frame_bytes(len(members), matrix=info.point_to_point)
         udp = settings.transport == "udp"
         self.transport: TcpTransport | UdpTransport = (
@@ -89,14 +64,17 @@ class Node:
             for peer in members
             if peer != settings.node and (core.linked is None or peer in core.linked)
         }
+        parameters = canonical_parameters(info.shared({**info.parameters, **settings.params}))
+        if settings.store is not None:
+            parameters["store"] = "true"  # durable members only: the others could not come back
         self.identity = self.identity_type(
             group=settings.group,
             protocol=settings.protocol,
-            parameters=canonical_parameters(info.shared({**info.parameters, **settings.params})),
+            parameters=parameters,
             members=members,
             max_payload_bytes=settings.max_payload_bytes,
             node=settings.node,
-            session=secrets.randbits(62) + 1,  # never 0, which means "never met"
+            session=self._session(members, parameters),
         )
         self.journal = Journal(settings.node)
         self.host = self.host_type(core, self.links, self.wake, self.fail, self._count_on, self._stopped)
@@ -120,6 +98,10 @@ class Node:
         """Every configured member, sorted."""
         return self.identity.members
 
+    def _session(self, members: tuple[NodeId, ...], parameters: Mapping[str, str]) -> int:
+        """This node's incarnation; never 0, which means "never met"."""
+        return secrets.randbits(62) + 1
+
     # Life
 
     async def listen(self) -> None:
@@ -132,13 +114,18 @@ class Node:
         now_s = self._loop.time()
         for link in self._link_list:
             link.lost_s = now_s
-            self.host.link_up(link.peer)
+        await self._bring_up()
         self.flow.refresh()
         work = await self.transport.start()
         self.wake()  # a core may have something to say to a new link
         self._tasks = [self._loop.create_task(each) for each in (*work, keep_house(self))]
         for task in self._tasks:
             task.add_done_callback(self._task_ended)
+
+    async def _bring_up(self) -> None:
+        """Tell the core that its links exist."""
+        for link in self._link_list:
+            self.host.link_up(link.peer)
 
     async def leave(self) -> None:
         """Wait until all that was sent is acknowledged, say good-bye, close. Takes a bounded time."""

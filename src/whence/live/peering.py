@@ -76,16 +76,26 @@ class Peering:
 
     # Handshake
 
+    def claimed(self, connection: Connection, hello: Hello) -> None:
+        """Judge what a stranger says of itself, before it is asked for a sign of life."""
+        connection.source = f"{hello.node!r} at {connection.source.removeprefix('stranger at ')}"
+        try:
+            self.identity.check(hello)
+        except PeerError as error:
+            self._remember(hello, error)
+            raise
+
     def greeted(self, connection: Connection, dialled: Link | None, hello: Hello) -> Link | None:
         """Judge a HELLO. Answers the link that the connection now serves, or None if it was closed."""
-        if dialled is None:
-            connection.source = f"{hello.node!r} at {connection.source.removeprefix('stranger at ')}"
         try:
             return self._judge(connection, dialled, hello)
         except PeerError as error:
-            if hello.node in self._links:
-                self._links[hello.node].last_error = error
+            self._remember(hello, error)
             raise
+
+    def _remember(self, hello: Hello, error: PeerError) -> None:
+        if hello.node in self._links:
+            self._links[hello.node].last_error = error
 
     def _judge(self, connection: Connection, dialled: Link | None, hello: Hello) -> Link | None:
         self.identity.check(hello)
@@ -133,7 +143,7 @@ class Peering:
 
     def _attach(self, connection: Connection, link: Link, hello: Hello, *, reply: bool) -> None:
         if link.channel is not None:  # the peer has noticed before us that the old one is dead
-            self._drop(link, "it was replaced by a newer connection")
+            self.drop(link, "it was replaced by a newer connection")
         link.attach(connection, hello.session, hello.received)
         if reply:
             connection.reply(link)
@@ -179,9 +189,10 @@ class Peering:
 
     def silent(self, link: Link) -> None:
         """Nothing has been heard for too long: the connection is dead, whatever the kernel thinks."""
-        self._drop(link, f"nothing was heard for {self._limits.silence_s:g} s")
+        self.drop(link, f"nothing was heard for {self._limits.silence_s:g} s")
 
-    def _drop(self, link: Link, why: str) -> None:
+    def drop(self, link: Link, why: str) -> None:
+        """End the connection of a link here and now; the link resumes on the next one."""
         self._journal.note("disconnected", link.peer, f"closed the connection to {link.peer}: {why}")
         if link.channel is not None:
             link.channel.abort()

@@ -23,6 +23,17 @@ class LinkStats(msgspec.Struct, frozen=True, kw_only=True):
     last_error: str | None
 
 
+class StoreStats(msgspec.Struct, frozen=True, kw_only=True):
+    """The store of a durable node, since the node started."""
+
+    records: int  # inputs that were written
+    commits: int  # synced writes: records share them
+    snapshots: int
+    log_bytes: int  # since the last snapshot: what a recovery would read
+    reactions: int  # of the agent, in all lives
+    error: str | None  # why the last write failed, while that is so
+
+
 class Stats(msgspec.Struct, frozen=True, kw_only=True):
     """Counters of one node since it joined."""
 
@@ -45,6 +56,7 @@ class Stats(msgspec.Struct, frozen=True, kw_only=True):
     dropped: dict[str, int]  # packets or datagrams that this node dropped, by cause; none on tcp
     lost_frames: int  # queued for peers that left or were given up
     links: dict[str, LinkStats]
+    store: StoreStats | None = None  # of a durable node
 
 
 def gather(node: Node) -> Stats:

@@ -10,7 +10,7 @@ from whence.core.message import NodeId
 from whence.errors import ParameterError
 from whence.live.addresses import Address, parse_address
 from whence.live.limits import Limits
-from whence.live.node import Settings
+from whence.live.settings import Settings
 from whence.protocols import registry
 
 SHUFFLE_S = 60.0  # as the paper has it

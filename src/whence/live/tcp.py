@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 from whence.core.message import NodeId
 from whence.errors import PlatformError
 from whence.live.addresses import Address
-from whence.live.connection import Connection
 from whence.live.dialler import keep_dialling
 from whence.live.links import Link
+from whence.live.secure import connection_to
 
 if TYPE_CHECKING:
     from whence.live.node import Node
@@ -39,7 +39,7 @@ class TcpTransport:
         backlog = max(128, 2 * len(node.links))
         try:
             self._server = await asyncio.get_running_loop().create_server(
-                lambda: Connection(node, None), host, port, backlog=backlog, start_serving=False
+                lambda: connection_to(node, None), host, port, backlog=backlog, start_serving=False
             )
         except OSError as error:
             raise cannot_listen(node.settings.listen, error) from error

@@ -18,7 +18,7 @@ import msgspec
 from msgspec import Meta
 
 from whence.core.message import Packet
-from whence.errors import FrameError, FrameTooLargeError, PeerError, VersionError
+from whence.errors import FrameError, FrameTooLargeError, HandshakeError, PeerError, VersionError
 
 MAGIC = "whence"
 VERSION = 1
@@ -27,6 +27,7 @@ GREETING_MAX_BYTES = 256 * 1024  # a HELLO lists the members; nobody unknown may
 HEADER = struct.Struct(">IB")  # length of what follows the length, type
 _LENGTH_BYTES = 4
 _TEXT_MAX = 1000
+_TLS_OPENING = b"\x16\x03"  # no frame of ours announces so many bytes
 
 
 class FrameType(IntEnum):
@@ -38,7 +39,11 @@ class FrameType(IntEnum):
     PING = 4
     BYE = 5
     ERROR = 6
+    CHALLENGE = 7
+    ANSWER = 8
 
+
+_HANDSHAKE = (FrameType.HELLO, FrameType.ERROR, FrameType.CHALLENGE, FrameType.ANSWER)
 
 _Name: TypeAlias = Annotated[str, Meta(min_length=1, max_length=255)]
 _Text: TypeAlias = Annotated[str, Meta(max_length=_TEXT_MAX)]
@@ -67,6 +72,19 @@ class Hello(msgspec.Struct, array_like=True, frozen=True):
     session: _Count  # the speaker's incarnation: random, drawn when it starts
     peer_session: _Count  # the listener's incarnation as the speaker knows it; 0 if they never met
     received: _Count  # DATA frames received from the listener in that pair of sessions
+    nonce: _Count = 0  # the dialler's, drawn for this connection; the other side's HELLO repeats it
+
+
+class Challenge(msgspec.Struct, array_like=True, frozen=True):
+    """Whoever accepted a connection draws a number, which nobody could have known before."""
+
+    nonce: _Count
+
+
+class Answer(msgspec.Struct, array_like=True, frozen=True):
+    """The dialler repeats it: it is there, and no recording."""
+
+    nonce: _Count
 
 
 class Refusal(msgspec.Struct, array_like=True, frozen=True):
@@ -87,13 +105,14 @@ class Ack(msgspec.Struct, array_like=True, frozen=True):
     received: _Count
 
 
+Greetings: TypeAlias = Hello | Challenge | Answer | Refusal
 Control: TypeAlias = Ack | Bye | Refusal | Hello
 
 _encode = msgspec.msgpack.Encoder().encode
 _greeting = msgspec.msgpack.Decoder(Greeting)
 _hello = msgspec.msgpack.Decoder(Hello)
 _refusal = msgspec.msgpack.Decoder(Refusal)
-_ack = msgspec.msgpack.Decoder(_Count)
+_number = msgspec.msgpack.Decoder(_Count)
 
 T = TypeVar("T")
 
@@ -114,6 +133,16 @@ def data_frame(packet: Packet) -> bytes:
 def ack_frame(received: int) -> bytes:
     """The frame that acknowledges the first `received` DATA frames."""
     return _frame(FrameType.ACK, _encode(received))
+
+
+def challenge_frame(nonce: int) -> bytes:
+    """The frame that asks the dialler for a sign of life."""
+    return _frame(FrameType.CHALLENGE, _encode(nonce))
+
+
+def answer_frame(nonce: int) -> bytes:
+    """The dialler's answer to it."""
+    return _frame(FrameType.ANSWER, _encode(nonce))
 
 
 def hello_frame(hello: Hello) -> bytes:
@@ -156,14 +185,20 @@ class FrameReader:
         self._tail = bytearray()  # the beginning of a frame that is not complete
         self._need = HEADER.size  # bytes that the tail must reach before it is worth looking at
 
-    def greeting(self, data: bytes) -> Hello | Refusal | None:
-        """The first frame, once it is complete; what follows it waits for `feed`."""
+    def greeting(self, data: bytes) -> Greetings | None:
+        """The next frame of the handshake, once it is complete; what follows it waits for `feed`."""
         self._tail += data
         if len(self._tail) < HEADER.size:
             return None
         length, kind = HEADER.unpack_from(self._tail)
         stop = _LENGTH_BYTES + length
-        if kind not in (FrameType.HELLO, FrameType.ERROR):
+        if self._tail.startswith(_TLS_OPENING):
+            raise HandshakeError(
+                "connection",
+                "it begins with TLS, and this node speaks plain text",
+                "Give every member keys, or none",
+            )
+        if kind not in _HANDSHAKE:
             raise FrameError(
                 "first frame", f"its type is {kind}, not HELLO", "Check that the peer is a Whence node"
             )
@@ -175,6 +210,10 @@ class FrameReader:
         self._need = HEADER.size
         if kind == FrameType.ERROR:
             return _decoded(_refusal, body, "ERROR")
+        if kind == FrameType.CHALLENGE:
+            return Challenge(_decoded(_number, body, "CHALLENGE"))
+        if kind == FrameType.ANSWER:
+            return Answer(_decoded(_number, body, "ANSWER"))
         opening = _decoded(_greeting, body, "HELLO")
         if opening.magic != MAGIC:
             raise FrameError("HELLO frame", f"it opens with {opening.magic[:20]!r}", "Connect a Whence node")
@@ -257,7 +296,7 @@ class FrameReader:
 
     def _read_control(self, kind: int, body: bytes) -> None:
         if kind == FrameType.ACK:
-            self.control.append(Ack(_decoded(_ack, body, "ACK")))
+            self.control.append(Ack(_decoded(_number, body, "ACK")))
         elif kind == FrameType.ERROR:
             self.control.append(_decoded(_refusal, body, "ERROR"))
         elif kind == FrameType.HELLO and self._datagrams:

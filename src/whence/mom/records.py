@@ -6,13 +6,16 @@ cores are deterministic. So one record is one atomic step, whatever it changes (
 
 from __future__ import annotations
 
-from typing import NamedTuple, TypeAlias
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import msgspec
 
 from whence.core.effects import Effects
 from whence.core.message import NodeId, Packet
 from whence.errors import DataError
+
+T = TypeVar("T")
 
 
 class Received(NamedTuple):
@@ -31,18 +34,28 @@ class Acknowledged(NamedTuple):
     seq: int
 
 
+class Arrived(NamedTuple):
+    """Packets have come over the link from `peer`, the first as number `seq`, in order and without gaps."""
+
+    now_us: int
+    peer: NodeId
+    seq: int
+    packets: tuple[Packet, ...]
+
+
 class Sent(NamedTuple):
     """The application sends `payload` to one node, or to everybody (None) where the protocol broadcasts."""
 
     now_us: int
     to: NodeId | None
     payload: bytes
+    lifetime_us: int | None = None
 
 
 class Output(NamedTuple):
     """A message that a reaction sends."""
 
-    to: NodeId
+    to: NodeId | None  # None: to everybody, where the protocol broadcasts
     payload: bytes
 
 
@@ -52,6 +65,19 @@ class Reacted(NamedTuple):
     now_us: int
     state: bytes
     outputs: tuple[Output, ...]
+
+
+class Taken(NamedTuple):
+    """The application is done with the first so many `messages` that were ever delivered here."""
+
+    messages: int
+
+
+class Met(NamedTuple):
+    """The peer's session: whoever comes under its name with another one has lost its store."""
+
+    peer: NodeId
+    session: int
 
 
 class Linked(NamedTuple):
@@ -69,7 +95,7 @@ class Fired(NamedTuple):
     key: str
 
 
-Record: TypeAlias = Received | Acknowledged | Sent | Reacted | Linked | Fired
+Record: TypeAlias = Received | Arrived | Acknowledged | Sent | Reacted | Taken | Met | Linked | Fired
 
 # Numbers are part of the format of a log: never reuse one.
 RECORDS: dict[int, type[Record]] = {
@@ -79,6 +105,9 @@ RECORDS: dict[int, type[Record]] = {
     4: Reacted,
     5: Linked,
     6: Fired,
+    7: Arrived,
+    8: Taken,
+    9: Met,
 }
 _NUMBERS = {kind: number for number, kind in RECORDS.items()}
 
@@ -95,12 +124,29 @@ class RecordCodec:
 
     def decode(self, data: bytes) -> Record:
         """The record, or a `DataError` for bytes that no codec of this protocol wrote."""
+        return self._read(data, self._record)
+
+    def encode_batch(self, records: Iterable[Record]) -> bytes:
+        """Several records, which one commit puts on disk together."""
+        return msgspec.msgpack.encode([(_NUMBERS[type(record)], *record) for record in records])
+
+    def decode_batch(self, data: bytes) -> list[Record]:
+        """What `encode_batch` was given."""
+        return self._read(data, lambda batch: [self._record(fields) for fields in batch])
+
+    def _record(self, data: Any) -> Record:
+        number, *fields = data
+        record = msgspec.convert(fields, RECORDS[number])
+        if isinstance(record, Received):
+            return record._replace(packet=msgspec.convert(record.packet, self._packet_type))
+        if isinstance(record, Arrived):
+            packets = msgspec.convert(record.packets, tuple[self._packet_type, ...])  # type: ignore[name-defined]  # mypy takes no type from an attribute
+            return record._replace(packets=packets)
+        return record
+
+    def _read(self, data: bytes, meaning: Callable[[Any], T]) -> T:
         try:
-            number, *fields = msgspec.msgpack.decode(data)
-            record = msgspec.convert(fields, RECORDS[number])
-            if isinstance(record, Received):
-                record = record._replace(packet=msgspec.convert(record.packet, self._packet_type))
-            return record
+            return meaning(msgspec.msgpack.decode(data))
         except (
             msgspec.DecodeError,
             msgspec.ValidationError,

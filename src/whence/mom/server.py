@@ -37,8 +37,10 @@ from whence.errors import InvariantError, MisuseError
 from whence.mom.records import (
     Acknowledge,
     Acknowledged,
+    Arrived,
     Fired,
     Linked,
+    Met,
     Output,
     Reacted,
     Received,
@@ -46,6 +48,7 @@ from whence.mom.records import (
     Release,
     Sent,
     Step,
+    Taken,
     Transmit,
 )
 
@@ -120,6 +123,9 @@ class DurableServer:
         releases: list[Release] = []
         if isinstance(record, Received):
             releases.append(Acknowledge(record.peer, record.seq))
+        elif isinstance(record, Arrived):
+            last = record.seq + len(record.packets)
+            releases += [Acknowledge(record.peer, seq) for seq in range(record.seq, last)]
         releases += self._enqueue(effects)
         return Step(record, releases, effects)
 
@@ -128,15 +134,23 @@ class DurableServer:
         for record in records:
             self._step(record)
 
-    def apply(self, record: Record) -> Effects:
+    def apply(self, record: Record) -> Effects:  # noqa: PLR0911 - one line for each kind of record
         """What the core answers to a record; all that is not the core's is changed here."""
         if isinstance(record, Received):
             self._take(record.peer, record.seq)
             return self.core.receive(record.peer, record.packet, record.now_us)
+        if isinstance(record, Arrived):
+            return self._apply_arrivals(record)
         if isinstance(record, Reacted):
             return self._apply_reaction(record)
         if isinstance(record, Sent):
-            return self._apply_send(record.to, record.payload, record.now_us)
+            return self._apply_send(record.to, record.payload, record.now_us, record.lifetime_us)
+        if isinstance(record, Taken):
+            while self.reactions < record.messages:
+                self._leave_queue()
+            return []
+        if isinstance(record, Met):
+            return []
         if isinstance(record, Acknowledged):
             self.out.get(record.peer, {}).pop(record.seq, None)
             return []
@@ -145,14 +159,31 @@ class DurableServer:
         change = self.core.link_up if record.is_up else self.core.link_down
         return change(record.peer, record.now_us)
 
-    def _apply_send(self, to: NodeId | None, payload: bytes, now_us: int) -> Effects:
-        return self.core.broadcast(payload, now_us) if to is None else self.core.send(to, payload, now_us)
+    def _apply_send(
+        self, to: NodeId | None, payload: bytes, now_us: int, lifetime_us: int | None = None
+    ) -> Effects:
+        if to is not None:
+            return self.core.send(to, payload, now_us)
+        if lifetime_us is not None:
+            return self.core.broadcast_within(payload, lifetime_us, now_us)
+        return self.core.broadcast(payload, now_us)
 
-    def _apply_reaction(self, record: Reacted) -> Effects:
+    def _apply_arrivals(self, record: Arrived) -> Effects:
+        effects: Effects = []
+        for seq, packet in enumerate(record.packets, record.seq):
+            if not self._is_taken(record.peer, seq):  # a link that was cut brings some again
+                self._take(record.peer, seq)
+                effects += self.core.receive(record.peer, packet, record.now_us)
+        return effects
+
+    def _leave_queue(self) -> None:
         if not self.queue_in:
             raise MisuseError("a reaction", "QueueIN is empty", "Replay the records in their order")
         self.queue_in.popleft()
         self.reactions += 1
+
+    def _apply_reaction(self, record: Reacted) -> Effects:
+        self._leave_queue()
         self.agent_state = record.state
         effects: Effects = []
         for to, payload in record.outputs:

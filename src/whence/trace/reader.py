@@ -148,7 +148,7 @@ def open_trace(path: Path | str, *, hashes: bool = True) -> Trace:
     """
     path = Path(path)
     manifests, leftovers = ([path], []) if path.is_file() else _find_manifests(path)
-    sources = [Source(manifest.parent, _load_manifest(manifest)) for manifest in manifests]
+    sources = [Source(manifest.parent, load_manifest(manifest)) for manifest in manifests]
     sources.sort(key=lambda source: (source.manifest.run, source.manifest.writer, str(source.folder)))
     _check_agreement(path, sources)
     if path.is_dir():
@@ -191,7 +191,8 @@ def _find_manifests(folder: Path) -> tuple[list[Path], list[Path]]:
     return manifests, leftovers
 
 
-def _load_manifest(path: Path) -> Manifest:
+def load_manifest(path: Path) -> Manifest:
+    """Read and check one manifest."""
     try:
         raw = path.read_bytes()
     except OSError as error:

@@ -33,7 +33,10 @@ MANIFEST_SUFFIX = ".manifest.json"
 
 
 class TraceWriter:
-    """One writer's share of a trace folder; a `Recorder`, and a context manager that closes it."""
+    """One writer's share of a trace folder; a `Recorder`, and a context manager that closes it.
+
+    `keep_parts` goes on with a trace that is there: after its first so many parts, the rest is dropped.
+    """
 
     def __init__(
         self,
@@ -48,6 +51,7 @@ class TraceWriter:
         nodes: Iterable[str],
         level: Level,
         overwrite: bool = False,
+        keep_parts: int | None = None,
     ) -> None:
         from whence.trace import columns
 
@@ -82,7 +86,12 @@ class TraceWriter:
         self._parquet: pq.ParquetWriter | None = None
         self._part_rows = self._part_events = 0
         self._closed = False
-        self._prepare_folder(overwrite)
+        self._prepare_folder(overwrite, keep_parts)
+
+    @property
+    def parts(self) -> int:
+        """How many parts are finished: a durable node's snapshot counts on them."""
+        return len(self._manifest.parts)
 
     @property
     def manifest_path(self) -> Path:
@@ -145,23 +154,34 @@ class TraceWriter:
     ) -> None:
         self.close()
 
-    def _prepare_folder(self, overwrite: bool) -> None:
+    def _prepare_folder(self, overwrite: bool, keep_parts: int | None) -> None:
         old = self.manifest_path
+        kept: set[str] = set()
+        if keep_parts:
+            from whence.trace.resume import resume
+
+            past = resume(old, self._manifest, keep_parts)
+            self._manifest, self._digest, self._next = past.manifest, past.digest, past.next
+            self._buffers = {node: [] for node in past.next}
+            kept = {part.file for part in past.manifest.parts}
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            if old.exists() and not overwrite:
+            if old.exists() and not overwrite and keep_parts is None:
                 raise TraceError(
                     str(old),
                     "a trace of this writer is already there",
                     "Choose another folder or writer name",
                 )
-            old.unlink(missing_ok=True)  # the manifest first: parts without it are no trace
+            if not kept:
+                old.unlink(missing_ok=True)  # the manifest first: parts without it are no trace
             name = re.compile(rf"{re.escape(self._manifest.writer)}-\d{{5,}}\.parquet(\.tmp)?")
             for path in self.folder.iterdir():
-                if name.fullmatch(path.name):
+                if name.fullmatch(path.name) and path.name not in kept:
                     path.unlink()
         except OSError as error:
             raise self._unwritable(error) from error
+        if kept:
+            self._write_manifest()
 
     def _new_buffer(self, node: str) -> list[Any]:
         if self._closed:

@@ -1,0 +1,182 @@
+"""What durability costs: durable nodes against a bare SQLite loop, against FIFO, against nodes without it.
+
+    python bench/bench_durable.py [--quick] [--rounds N] [--folder DIR]
+
+A group of forked processes on loopback, 64-byte payloads; in each, 256 tasks broadcast one message after the
+other, and one task reads. The stores are in a temporary folder of `--folder` (by default the current one: a
+`tmpfs` would make every sync free). Rounds alternate (fifo, vector, vector without a store, bare loop), so
+that a change in the machine's load meets all; figures are medians, ratios medians of paired ratios.
+
+The bare loop is what no durable node on SQLite can beat: one process that inserts the same payloads into a
+table of the same settings, as many per commit as the durable nodes put into one. `one by one` is the same
+with a commit for each. Messages per second are those of one node: a durable message is counted when its
+`broadcast` has answered and all members have delivered it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import multiprocessing
+import sqlite3
+import statistics
+import tempfile
+import time
+from dataclasses import dataclass
+from multiprocessing.queues import SimpleQueue
+from multiprocessing.synchronize import Barrier
+from pathlib import Path
+
+import whence
+from bench_live import PAYLOAD, free_ports
+
+TASKS = 256
+
+
+@dataclass(frozen=True)
+class Figures:
+    """One round of one kind of group."""
+
+    messages_per_s: float  # of one node
+    cpu_us_per_delivery: float
+    records_per_commit: float
+
+
+async def member(
+    name: str, peers: dict[str, str], protocol: str, store: Path | None, messages: int, barrier: Barrier
+) -> dict[str, float]:
+    async def produce(group: whence.Group, count: int) -> None:
+        for _ in range(count):
+            await group.broadcast(PAYLOAD)
+
+    async with whence.join(
+        "bench", node=name, peers=peers, protocol=protocol, relay=False, store=store
+    ) as group:
+        await group.wait_connected(60)
+        await asyncio.to_thread(barrier.wait, 120)
+        began_s, began_cpu_s = time.monotonic(), time.process_time()
+        producers = [asyncio.create_task(produce(group, messages // TASKS)) for _ in range(TASKS)]
+        expected = len(peers) * (messages // TASKS) * TASKS
+        delivered = 0
+        async for _ in group:
+            delivered += 1
+            if delivered == expected:
+                break
+        await asyncio.gather(*producers)
+        ended_s, ended_cpu_s = time.monotonic(), time.process_time()
+        await asyncio.to_thread(barrier.wait, 120)
+        figures = group.stats().store
+    return {
+        "seconds": ended_s - began_s,
+        "cpu_s": ended_cpu_s - began_cpu_s,
+        "deliveries": delivered,
+        "records_per_commit": figures.records / figures.commits if figures else 0.0,
+    }
+
+
+def run_member(results: SimpleQueue, barrier: Barrier, arguments: tuple[object, ...]) -> None:
+    """The life of a forked process."""
+    try:
+        results.put(asyncio.run(member(*arguments, barrier)))  # type: ignore[arg-type]  # as run_group gives them
+    except BaseException:
+        barrier.abort()  # so that the others do not wait
+        raise
+
+
+def run_group(protocol: str, durable: bool, nodes: int, messages: int, folder: Path) -> Figures:
+    names = [f"n{index}" for index in range(nodes)]
+    peers = {name: f"127.0.0.1:{port}" for name, port in zip(names, free_ports(nodes), strict=True)}
+    fork = multiprocessing.get_context("fork")
+    barrier, queue = fork.Barrier(nodes), fork.SimpleQueue()
+    with tempfile.TemporaryDirectory(dir=folder) as place:
+        processes = [
+            fork.Process(
+                target=run_member,
+                args=(
+                    queue,
+                    barrier,
+                    (name, peers, protocol, Path(place) / f"{name}.db" if durable else None, messages),
+                ),
+            )
+            for name in names
+        ]
+        for process in processes:
+            process.start()
+        for process in processes:
+            process.join()
+    if any(process.exitcode for process in processes):
+        raise SystemExit(f"{protocol}: a member failed, so the round does not count")
+    results = [queue.get() for _ in names]
+    slowest_s = max(result["seconds"] for result in results)
+    return Figures(
+        (messages // TASKS) * TASKS / slowest_s,
+        sum(result["cpu_s"] for result in results) / sum(result["deliveries"] for result in results) * 1e6,
+        statistics.mean(result["records_per_commit"] for result in results),
+    )
+
+
+def bare_loop(messages: int, per_commit: int, folder: Path) -> float:
+    """Messages per second of a plain loop over SQLite with the store's settings."""
+    with tempfile.TemporaryDirectory(dir=folder) as place:
+        db = sqlite3.connect(Path(place) / "bare.db", isolation_level=None)
+        db.execute("PRAGMA locking_mode = EXCLUSIVE")
+        db.execute("PRAGMA journal_mode = WAL")
+        db.execute("PRAGMA synchronous = FULL")
+        db.execute("CREATE TABLE log (id INTEGER PRIMARY KEY, record BLOB NOT NULL)")
+        began_s = time.monotonic()
+        for first in range(0, messages, per_commit):
+            db.execute("BEGIN IMMEDIATE")
+            db.executemany(
+                "INSERT INTO log (record) VALUES (?)", [(PAYLOAD,)] * min(per_commit, messages - first)
+            )
+            db.execute("COMMIT")
+        seconds = time.monotonic() - began_s
+        db.close()
+    return messages / seconds
+
+
+def measure(nodes: int, messages: int, rounds: int, folder: Path) -> dict[str, float]:
+    seen: list[dict[str, float]] = []
+    for _ in range(rounds):
+        fifo = run_group("fifo", True, nodes, messages, folder)
+        vector = run_group("vector", True, nodes, messages, folder)
+        plain = run_group("vector", False, nodes, messages, folder)
+        per_commit = max(1, round(vector.records_per_commit))
+        bare = bare_loop(messages, per_commit, folder)
+        seen.append(
+            {
+                "one by one/s": bare_loop(500, 1, folder),
+                "bare loop/s": bare,
+                "fifo/s": fifo.messages_per_s,
+                "vector/s": vector.messages_per_s,
+                "without store/s": plain.messages_per_s,
+                "records per commit": vector.records_per_commit,
+                "fifo us": fifo.cpu_us_per_delivery,
+                "vector us": vector.cpu_us_per_delivery,
+                "without store us": plain.cpu_us_per_delivery,
+                "durable : bare loop": vector.messages_per_s / bare,
+                "durable : without store": vector.messages_per_s / plain.messages_per_s,
+                "causal : fifo, CPU": vector.cpu_us_per_delivery / fifo.cpu_us_per_delivery,
+                "store : none, CPU": vector.cpu_us_per_delivery / plain.cpu_us_per_delivery,
+            }
+        )
+    return {key: round(statistics.median(each[key] for each in seen), 3) for key in seen[0]}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
+    parser.add_argument("--quick", action="store_true", help="few messages and rounds")
+    parser.add_argument("--rounds", type=int, default=None)
+    parser.add_argument("--folder", type=Path, default=Path())
+    options = parser.parse_args()
+    nodes, messages, rounds = (3, 2_560, 1) if options.quick else (3, 25_600, 5)
+    line = measure(nodes, messages, options.rounds or rounds, options.folder)
+    print(f"{nodes} nodes, {messages:,} messages of {len(PAYLOAD)} bytes each")
+    for key, value in line.items():
+        print(f"{key:26}{value:>14,.2f}")
+    print(json.dumps({"bench": "durable", "nodes": nodes, "messages": messages, **line}))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,222 @@
+"""`whence.join`: what the caller asks for, checked, becomes a node and its group."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from whence.errors import (
+    MisuseError,
+    ParameterError,
+    missing_extra,
+)
+from whence.live.addresses import Address, parse_address
+from whence.live.arguments import (
+    check_name,
+    choose_keys,
+    choose_transport,
+    lifetime_of,
+    store_of,
+)
+from whence.live.durable import DurableNode
+from whence.live.dynamic import DynamicNode
+from whence.live.group import Group
+from whence.live.limits import Limits
+from whence.live.linkfaults import LinkFaults
+from whence.live.node import Node
+from whence.live.settings import Settings
+from whence.live.swarm_settings import SwarmSettings, swarm_settings
+from whence.protocols import registry
+
+if TYPE_CHECKING:
+    from whence.trace.writer import TraceWriter
+
+
+def join(
+    name: str,
+    *,
+    node: str,
+    peers: Mapping[str, str] | None = None,
+    contact: str | None = None,
+    listen: str | None = None,
+    protocol: str = "vector",
+    trace: str | Path | None = None,
+    limits: Limits | None = None,
+    transport: str | None = None,
+    faults: LinkFaults | None = None,
+    lifetime: float | None = None,
+    shuffle_s: float | None = None,
+    store: str | Path | None = None,
+    keys: str | Path | None = None,
+    plaintext: bool = False,
+    **params: Any,
+) -> Joining:
+    """Join the group `name` as `node`: `async with join(...) as group`.
+
+    `peers` names every member, this one included, with the address ("host:port") at which it
+    listens; all members must be given the same names, protocol and parameters. `listen` binds
+    another address than the one that the peers use. `trace` is a folder for the node's trace.
+    `transport` is "tcp" or "udp"; by default that for which the protocol is made. `faults` makes a
+    node lose, double and reorder the datagrams that it sends: a testing aid. `lifetime` is in seconds, for
+    protocols with lifetimes: of messages that are broadcast without a `deadline`. Further keywords are
+    the protocol's parameters.
+
+    Under a protocol without a list of members (`prc`) there are no `peers`: the node listens at `listen`, and
+    is taken in by the process at `contact`, or is the first if that is None. Entering waits until it is
+    in. `shuffle_s` is how often links are exchanged (60 s).
+
+    `store` is a file that makes the node durable, as all members must be: what `broadcast` or `send` has
+    answered for and what was received survives any crash, and leaving only suspends (docs/durability.md).
+
+    `keys` is a folder made by `whence keys`: every connection is then TLS, and every member must have keys
+    of the group's authority. Without keys, addresses beyond this machine are refused, unless `plaintext`
+    asks for them.
+    """
+    check_name("group", name)
+    traces = None if trace is None else Path(trace)
+    if registry.lookup(protocol).swarm:
+        check_name("node", node)
+        transport = choose_transport(transport, protocol, faults, 1)
+        lifetime_of(protocol, lifetime, params)
+        _refuse_list(protocol, peers, store)
+        swarm = swarm_settings(name, node, contact, listen, protocol, params, limits or Limits(), shuffle_s)
+        others = {"listen": swarm.listen} | ({} if swarm.contact is None else {"contact": swarm.contact})
+        found = choose_keys(keys, plaintext, transport, name, node, others)
+        return Joining(replace(swarm, keys=found, plaintext=plaintext), traces)
+    if contact is not None or shuffle_s is not None:
+        raise ParameterError(
+            "contact" if contact is not None else "shuffle_s",
+            f"protocol {protocol!r} has a list of members",
+            "Name them in `peers`, or use protocol 'prc'",
+        )
+    addresses = _addresses(node, peers)
+    limits = limits or Limits()
+    limits.check()
+    registry.require_live(protocol)
+    params = {**registry.lookup(protocol).live_defaults, **params, **lifetime_of(protocol, lifetime, params)}
+    core = registry.make(protocol, node, addresses, params)  # refuse a bad parameter here and now
+    transport = choose_transport(transport, protocol, faults, len(addresses))
+    listens = addresses[node] if listen is None else parse_address(listen, "listen")
+    others = {f"address of {member!r}:": address for member, address in addresses.items()}
+    settings = Settings(
+        group=name,
+        node=node,
+        addresses=addresses,
+        listen=listens,
+        protocol=protocol,
+        params=params,
+        limits=limits,
+        transport=transport,
+        faults=faults,
+        store=store_of(store, protocol, transport, limits, core.renews),
+        keys=choose_keys(keys, plaintext, transport, name, node, {"listen": listens} | others),
+        plaintext=plaintext,
+    )
+    return Joining(settings, traces)
+
+
+def _refuse_list(protocol: str, peers: object, store: object) -> None:
+    """What only a group with a list of members has."""
+    if peers is not None or store is not None:
+        raise ParameterError(
+            "peers" if peers is not None else "store",
+            f"protocol {protocol!r} has no list of members",
+            "Give `listen`, and `contact` unless this is the first process",
+        )
+
+
+def _addresses(node: str, peers: object) -> dict[str, Address]:
+    """Where every member listens."""
+    if not isinstance(peers, Mapping) or node not in peers:
+        raise ParameterError(f"node {node!r}", "it is not among the peers", "List every member in `peers`")
+    addresses = {}
+    for member, text in peers.items():
+        check_name("node", member)
+        addresses[member] = parse_address(text, f"address of {member!r}")
+    used = Counter(addresses.values())
+    shared = [member for member in addresses if used[addresses[member]] > 1]
+    if shared:
+        raise ParameterError(
+            f"peers {', '.join(sorted(shared))}", "they share one address", "Give each its own port"
+        )
+    return addresses
+
+
+class Joining:
+    """What `join` answers: enter it to take part, leave it to say good-bye."""
+
+    def __init__(self, settings: Settings, trace: Path | None) -> None:
+        self._settings = settings
+        self._trace = trace
+        self._group: Group | None = None
+
+    async def __aenter__(self) -> Group:
+        if self._group is not None:
+            raise MisuseError("join", "it was entered before", "Call whence.join again for each use")
+        node = _make_node(self._settings)
+        try:
+            await node.listen()
+            # After the address is ours: a failed start must not leave a trace that blocks the next.
+            trace = None if self._trace is None else _open_trace(node, self._trace)
+            await node.start(trace)
+        except BaseException:
+            await node.leave()
+            raise
+        self._group = Group(node, trace)
+        return self._group
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if self._group is not None:
+            await self._group.leave()
+
+
+def _make_node(settings: Settings) -> Node:
+    if isinstance(settings, SwarmSettings):
+        return DynamicNode(settings)
+    return Node(settings) if settings.store is None else DurableNode(settings)
+
+
+def _open_trace(node: Node, folder: Path) -> TraceWriter:
+    from whence.trace.schema import Level, PromisesMade
+    from whence.trace.writer import TraceWriter
+
+    settings = node.settings
+    info = registry.lookup(settings.protocol)
+    promises = PromisesMade(
+        causal=info.promises.causal,
+        fifo=info.promises.fifo,
+        no_duplicates=info.promises.no_duplicates,
+        # A live node may leave or be stopped at any time, and then it misses what follows.
+        complete=False,
+        timely=info.promises.timely,
+        clock_slack_us=round(settings.limits.clock_slack_s * 1e6) if info.promises.timely else 0,
+    )
+    try:
+        return TraceWriter(
+            folder,
+            run=settings.group,
+            writer=settings.node,
+            protocol=settings.protocol,
+            parameters={
+                "protocol": settings.protocol,
+                "params": dict(settings.params),
+                "host": "live",
+                "transport": settings.transport,
+            },
+            promises=promises,
+            seed=None,
+            nodes=settings.addresses,
+            level=Level.ALL,
+            keep_parts=node.trace_parts() if isinstance(node, DurableNode) else None,
+        )
+    except ModuleNotFoundError as error:
+        raise missing_extra("trace", error.name or "pyarrow", "trace") from error

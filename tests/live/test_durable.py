@@ -1,0 +1,385 @@
+"""Durable nodes on one event loop: restarts, snapshots, readers, agents, the model, and a disk that fails."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import whence
+from support.living import eventually, in_a_loop, loopback, quick_limits, take
+from whence.core.message import Message
+from whence.errors import AgentError, MisuseError, ParameterError, StoreError, TraceError, WhenceError
+from whence.live import commit, durable
+from whence.live.durable import DurableNode
+from whence.live.store import Store
+from whence.mom.records import RecordCodec
+from whence.mom.server import DurableServer
+from whence.protocols import registry
+from whence.sim.replay import replay
+from whence.trace.check import check_trace
+from whence.verify.run import verify_trace
+
+NAMES = ("a", "b", "c")
+
+
+class Room:
+    """Members that come and go with their stores in one folder."""
+
+    def __init__(self, folder: Path, protocol: str = "matrix", trace: bool = False, **params: Any) -> None:
+        self.folder = folder
+        self.peers = loopback(NAMES)
+        self.protocol = protocol
+        self.trace = folder / "trace" if trace else None
+        self.params = params
+        self.limits: dict[str, Any] = {"leave_timeout_s": 0.5}
+
+    def join(self, node: str, **options: Any) -> Any:
+        given = {"store": self.folder / f"{node}.db", "trace": self.trace, **self.params, **options}
+        return whence.join(
+            "room",
+            node=node,
+            peers=self.peers,
+            protocol=self.protocol,
+            limits=quick_limits(**self.limits),
+            **given,
+        )
+
+    @asynccontextmanager
+    async def all(self) -> AsyncIterator[list[whence.Group]]:
+        groups = [await self.join(name).__aenter__() for name in NAMES]
+        try:
+            yield groups
+        finally:
+            await asyncio.gather(*[group.leave() for group in groups])
+
+
+def node_of(group: whence.Group) -> DurableNode:
+    assert isinstance(group._node, DurableNode)
+    return group._node
+
+
+@in_a_loop
+async def test_what_is_for_a_member_that_is_away_waits_for_it(tmp_path: Path) -> None:
+    room = Room(tmp_path, trace=True)
+    async with room.all() as (a, b, c):
+        await a.send("b", b"early")
+        assert (await b.receive()).payload == b"early"
+        b.done()
+        await b.leave()
+        for number in range(20):
+            await a.send("b", b"%d" % number)
+        await a.leave()  # both are gone, and the messages exist on a's disk only
+        async with room.join("b") as again, room.join("a") as sender:
+            assert [message.payload for message in await take(again, 20)] == [
+                b"%d" % each for each in range(20)
+            ]
+            assert sender.stats().links["b"].state == "connected"
+            assert (await sender.send("c", b"last")).number == 22  # numbers go on
+            assert (await c.receive()).payload == b"last"
+            again.done()
+            c.done()
+    [report] = verify_trace(tmp_path / "trace", complete=True)
+    assert report.ok
+    assert report.deliveries == 22
+    check_trace(tmp_path / "trace")
+    assert replay(tmp_path / "trace").ok
+
+
+@pytest.mark.parametrize("protocol", ["fifo", "vector", "vcube", "barrier"])
+@in_a_loop
+async def test_every_reliable_protocol_can_be_durable(protocol: str, tmp_path: Path) -> None:
+    room = Room(tmp_path, protocol, trace=True, **({"detect": False} if protocol == "vcube" else {}))
+    for life in range(3):
+        async with room.all() as groups:
+            for group in groups:
+                await group.broadcast(b"%d %s" % (life, group.node.encode()))
+            for group in groups:
+                assert len(await take(group, 3)) == 3
+                group.done()
+    [report] = verify_trace(tmp_path / "trace", complete=True)
+    assert report.ok
+    assert report.deliveries == 27
+
+
+@in_a_loop
+async def test_snapshots_replace_the_log_and_change_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(durable, "SNAPSHOT_BYTES", 600)
+    room = Room(tmp_path, trace=True)
+    async with room.all() as (a, b, _):
+        for number in range(200):
+            await a.send("b", b"%d" % number)
+        stats = a.stats().store
+        assert stats is not None
+        assert stats.snapshots > 2
+        assert stats.log_bytes < 2000
+        assert stats.commits <= stats.records
+        assert len(await take(b, 200)) == 200
+        b.done()
+    async with room.all() as (a, b, _):
+        assert (await a.send("b", b"more")).number == 201
+        assert (await b.receive()).payload == b"more"
+    [report] = verify_trace(tmp_path / "trace", complete=True)
+    assert report.ok
+    check_trace(tmp_path / "trace")
+    assert replay(tmp_path / "trace").ok
+
+
+@in_a_loop
+async def test_a_message_comes_again_until_its_reader_is_done_with_it(tmp_path: Path) -> None:
+    room = Room(tmp_path)
+    async with room.all() as (a, b, _):
+        for number in range(5):
+            await a.send("b", b"%d" % number)
+        assert [message.payload for message in await take(b, 3)] == [b"0", b"1", b"2"]  # not done with b"2"
+    async with room.join("b") as b:
+        assert b.unread == 3
+        assert [message.payload for message in await take(b, 3)] == [b"2", b"3", b"4"]
+        b.done()
+    async with room.join("b") as b:
+        assert b.unread == 0
+
+
+# Agents
+
+
+def add(state: bytes, message: Message) -> tuple[bytes, list[whence.Output]]:
+    total = int(state or b"0") + int(message.payload)
+    return b"%d" % total, [whence.Output(message.origin, b"%d" % total)] if message.origin != "b" else []
+
+
+async def add_later(state: bytes, message: Message) -> tuple[bytes, list[whence.Output]]:
+    await asyncio.sleep(0)
+    return add(state, message)
+
+
+@pytest.mark.parametrize("agent", [add, add_later])
+@in_a_loop
+async def test_an_agent_reacts_once_to_each_message_over_its_lives(agent: Any, tmp_path: Path) -> None:
+    room = Room(tmp_path)
+    for life in range(3):
+        async with room.all() as (a, b, _):
+            serving = asyncio.create_task(b.serve(agent))
+            for _ in range(100):
+                await a.send("b", b"1")
+            got = await take(a, 100)
+            a.done()
+            assert [message.payload for message in got] == [
+                b"%d" % (100 * life + at + 1) for at in range(100)
+            ]
+            await b.leave()
+            await serving
+            assert b.agent_state == b"%d" % (100 * (life + 1))
+
+
+@in_a_loop
+async def test_a_failing_agent_loses_nothing(tmp_path: Path) -> None:
+    room = Room(tmp_path)
+    async with room.all() as (a, b, _):
+        for payload in (b"1", b"two", b"3"):
+            await a.send("b", payload)
+        await eventually(lambda: b.unread == 3)
+        with pytest.raises(AgentError, match=r"at message a:2 \(ValueError.*the message waits"):
+            await b.serve(add)
+        assert b.agent_state == b"1"
+        assert b.unread == 2
+        for wrong in (
+            lambda state, message: (state, [whence.Output("nobody", b"")]),
+            lambda state, message: (state, [whence.Output(None, b"")]),
+            lambda state, message: ("text", []),
+            lambda state, message: None,
+        ):
+            with pytest.raises(AgentError, match="at message a:2"):
+                await b.serve(wrong)
+    async with room.join("b") as b:
+        assert b.unread == 2
+        assert (await b.receive()).payload == b"two"
+        b.done()
+        await eventually(lambda: not node_of(b).host.hand)
+        serving = asyncio.create_task(b.serve(add))
+        await eventually(lambda: b.agent_state == b"4")
+        with pytest.raises(MisuseError, match="an agent serves it"):
+            await b.receive()
+        with pytest.raises(MisuseError, match="something else reads"):
+            await b.serve(add)
+        await b.leave()
+        await serving
+
+
+# The model
+
+
+@in_a_loop
+async def test_the_model_makes_the_same_of_a_live_log(tmp_path: Path) -> None:
+    """`mom.DurableServer`, which is crashed at every step in simulation, is the machine that runs live."""
+    room = Room(tmp_path)
+    async with room.all() as (a, b, c):
+        serving = asyncio.create_task(b.serve(add))
+        for number in range(50):
+            await a.send("b", b"%d" % number)
+            await c.send("a", b"x")
+        await take(a, 100)
+        await c.send("b", b"7")
+        await eventually(lambda: node_of(b).host.reactions == 51)
+        await c.leave()
+        await a.send("c", b"for later")
+        for group in (a, b):
+            node = node_of(group)
+            copy = tmp_path / f"copy of {group.node}"
+            shutil.copytree(tmp_path, copy, ignore=shutil.ignore_patterns("copy*"))
+            snapshot, batches = Store(copy / f"{group.node}.db").recover()
+            assert snapshot is None
+            server = DurableServer(registry.make("matrix", group.node, NAMES), add)
+            codec = RecordCodec(server.core.packet_type)
+            server.replay(record for batch in batches for record in codec.decode_batch(batch))
+            assert server.core.save() == node.host.core.save()
+            assert server.agent_state == node.host.agent_state
+            assert server.reactions == node.host.done
+            assert list(server.queue_in) == [*node.host.hand, *node.host.inbox]
+            assert server.out_last == {
+                peer: link.out.total for peer, link in node.links.items() if link.out.total
+            }
+            assert {peer: count for peer, count in server.taken.items() if count} == {
+                peer: link.incoming.received for peer, link in node.links.items() if link.incoming.received
+            }
+        await b.leave()
+        await serving
+
+
+# What is refused
+
+
+@in_a_loop
+async def test_a_foreign_or_damaged_store_is_refused(tmp_path: Path) -> None:
+    room = Room(tmp_path)
+    async with room.all() as (a, _, _):
+        for _ in range(50):
+            await a.send("b", bytes(1000))
+        with pytest.raises(StoreError, match="another process uses it"):
+            await room.join("a").__aenter__()
+    with pytest.raises(StoreError, match="belongs to node 'a'"):
+        await room.join("b", store=tmp_path / "a.db").__aenter__()
+    with pytest.raises(StoreError, match="belongs to parameters"):
+        await room.join("a", stamps="full").__aenter__()
+    whole = (tmp_path / "a.db").read_bytes()
+    for name, content in (
+        ("text", b"no database at all, but long enough to be looked at" * 50),
+        ("cut", whole[: len(whole) // 2]),
+        ("burnt", whole[:3000] + bytes(3000) + whole[6000:]),
+    ):
+        bad = tmp_path / f"{name}.db"
+        bad.write_bytes(content)
+        with pytest.raises(StoreError, match=r"damaged|not a store|not a database"):
+            await room.join("a", store=bad).__aenter__()
+    with pytest.raises(StoreError, match="Check the path"):
+        await room.join("a", store=tmp_path).__aenter__()
+    async with room.join("a") as a:  # none of this has harmed the real one
+        assert a.stats().links["b"].packets_sent == 50
+
+
+@in_a_loop
+async def test_a_member_that_lost_its_store_is_refused_by_name(tmp_path: Path) -> None:
+    room = Room(tmp_path)
+    async with room.all() as (a, b, _):
+        await a.send("b", b"x")
+        await take(b, 1)
+    (tmp_path / "b.db").unlink()
+    async with room.join("a") as a, room.join("b"):
+        with pytest.raises(WhenceError, match=r"restarted without its state|lost its state"):
+            await a.wait_connected(3)
+
+
+@in_a_loop
+async def test_durable_and_other_members_do_not_mix(tmp_path: Path) -> None:
+    room = Room(tmp_path)
+    async with room.join("a") as a, room.join("b", store=None):
+        with pytest.raises(WhenceError, match="parameter 'store'"):
+            await a.wait_connected(2)
+
+
+def test_what_cannot_be_durable_is_refused_at_once(tmp_path: Path) -> None:
+    peers = {"a": "127.0.0.1:7001", "b": "127.0.0.1:7002"}
+    store = tmp_path / "a.db"
+    for options, words in (
+        ({"protocol": "odca"}, "datagrams are not kept"),
+        ({"protocol": "vcube", "detect": True}, "replaced"),
+        ({"limits": whence.Limits(give_up_s=5.0)}, "gives nobody up"),
+        ({"store": 7}, "not a path"),
+    ):
+        with pytest.raises(ParameterError, match=words):
+            whence.join("room", node="a", peers=peers, **{"store": store, **options})  # type: ignore[arg-type]
+    with pytest.raises(ParameterError, match="store"):
+        whence.join("room", node="a", listen="127.0.0.1:7001", protocol="prc", store=store)
+    assert not store.exists()
+
+
+@in_a_loop
+async def test_serving_needs_a_store(tmp_path: Path) -> None:
+    async with whence.join("room", node="a", peers=loopback("a"), protocol="matrix") as group:
+        for misuse in (lambda: group.serve(add), lambda: asyncio.sleep(0, group.done())):
+            with pytest.raises(MisuseError, match="no store"):
+                await misuse()
+
+
+@in_a_loop
+async def test_a_past_without_a_trace_cannot_be_traced(tmp_path: Path) -> None:
+    room = Room(tmp_path)
+    async with room.join("a"):
+        pass
+    with pytest.raises(TraceError, match="a past that was not traced"):
+        await room.join("a", trace=tmp_path / "trace").__aenter__()
+    async with room.join("a"):
+        pass  # and the store is free again
+
+
+# A disk that fails
+
+
+@in_a_loop
+async def test_a_full_disk_refuses_new_sends_and_loses_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SQLite's own limit stands for the disk's: the error is the same SQLITE_FULL."""
+    monkeypatch.setattr(commit, "PROBE_S", 0.02)
+    room = Room(tmp_path, trace=True)
+    room.limits = {"leave_timeout_s": 2.0}
+    async with room.all() as (a, b, c):
+        await a.send("b", b"before")
+        for group in (a, b):
+            pages = node_of(group).store._db.execute("PRAGMA page_count").fetchone()[0]
+            node_of(group).store._db.execute(f"PRAGMA max_page_count = {pages + 4}")
+        accepted = 1
+        refused: list[StoreError] = []
+        for _ in range(60):
+            try:
+                await a.send("b", bytes(2000))
+                accepted += 1
+            except StoreError as error:
+                refused.append(error)
+        assert len(refused) > 10
+        assert {error.what for error in refused} == {f"store {tmp_path / 'a.db'}"}
+        assert all("no room" in error.reason for error in refused)
+        stats = a.stats().store
+        assert stats is not None
+        assert stats.error is not None
+        for _ in range(20):
+            await c.send("b", bytes(2000))  # c's disk is fine, b's is full: c keeps them
+        await eventually(lambda: node_of(b).log.broken is not None)
+        assert c.stats().links["b"].unacknowledged_messages > 0
+        for group in (a, b):
+            node_of(group).store._db.execute("PRAGMA max_page_count = 1000000")
+        got = await take(b, accepted + 20)
+        assert sum(message.origin == "a" for message in got) == accepted
+        await eventually(lambda: node_of(a).log.broken is None)
+        assert (await a.send("b", b"after")).number == accepted + 1  # what was refused has no number
+        assert (await b.receive()).payload == b"after"
+        b.done()
+    [report] = verify_trace(tmp_path / "trace", complete=True)
+    assert report.ok
