@@ -40,16 +40,26 @@ OTHERS = (("daisy", "full"), ("tree", "full"))
 UPDATES = (("flat", "updates"), ("bus", "updates"))
 PAPER_SIZES = (10, 20, 30, 40, 50, 60, 80, 100, 120, 150)
 
+# With the servers between the ends alone there is no need to stop where 150 processes do.
+WAY_FLAT, WAY_BUS = (10, 50, 100, 150, 200, 300, 400), (10, 100, 400, 900, 1600, 2500, 4900)
+DURABLE_SIZES = (10, 50, 100, 150)
+
 PLANS = {
-    "demo": Plan((Batch(_systems((10, 25, 50, 100), BOTH), 5, 60, 1),)),
+    "demo": Plan((Batch(_systems((10, 25, 50, 100), BOTH), rounds=5, pings=50, broadcasts=1),)),
     "paper": Plan(
         (
-            Batch(_systems(PAPER_SIZES, BOTH), 9, 100, 2),
-            Batch(_systems(PAPER_SIZES, OTHERS), 5, 100, 2),
-            Batch(_systems(PAPER_SIZES, UPDATES), 5, 100, 2),
+            Batch(_systems(PAPER_SIZES, BOTH), rounds=9, pings=100, broadcasts=1),
+            Batch(_systems(PAPER_SIZES, OTHERS), rounds=5, pings=100, broadcasts=1),
+            Batch(_systems(PAPER_SIZES, UPDATES), rounds=5, pings=100, broadcasts=1),
+            Batch(
+                _systems(WAY_FLAT, BOTH[:1], all_there=False) + _systems(WAY_BUS, BOTH[1:], all_there=False),
+                rounds=5,
+                pings=40,
+            ),
+            Batch(_systems(DURABLE_SIZES, BOTH, all_there=False, durable=True), rounds=5, pings=20),
         )
     ),
-    "tiny": Plan((Batch(_systems((4, 9), BOTH), 2, 10, 1),)),
+    "tiny": Plan((Batch(_systems((4, 9), BOTH), rounds=2, pings=10, broadcasts=1),)),
 }
 
 
@@ -57,7 +67,8 @@ def measure(plan: Plan, update: Callable[[int], None] = lambda done: None) -> li
     """Carry out a plan in processes of its own; `update` hears how many steps are done."""
     samples: list[Sample] = []
     with tempfile.TemporaryDirectory(prefix="whence-domains-") as folder, _nursery() as process:
-        assert process.stdin is not None and process.stdout is not None  # they were asked for
+        assert process.stdin is not None  # both were asked for
+        assert process.stdout is not None
         process.stdin.write(msgspec.json.encode(msgspec.structs.replace(plan, folder=folder)) + b"\n")
         process.stdin.flush()
         decode = msgspec.json.Decoder(Told).decode
@@ -98,9 +109,8 @@ def _nursery() -> Iterator[subprocess.Popen[bytes]]:
 def row_of(sample: Sample) -> Row:
     """A sample as a run of the study; the repetition is the round."""
     system = sample.system
-    part = "live" if system.all_there else "live-way"
     labels: dict[str, Label] = {
-        "part": f"{part}-durable" if system.durable else part,
+        "part": "live-durable" if system.durable else "live" if system.all_there else "live-way",
         "workload": sample.workload,
         "organisation": system.organisation,
         "stamps": system.stamps,
@@ -115,5 +125,9 @@ def row_of(sample: Sample) -> Row:
         "live_hops": float(len(system.way) - 1) if sample.workload == "ping-pong" else None,
     }
     run = "-".join(str(label) for label in labels.values())
-    parameters = {**msgspec.to_builtins(system), "messages": sample.messages, "processes": len(system.running)}
+    parameters = {
+        **msgspec.to_builtins(system),
+        "messages": sample.messages,
+        "processes": len(system.running),
+    }
     return Row(run, labels, parameters, measures, {})

@@ -1,6 +1,6 @@
 """The parent of the servers: a small warm process that forks them, asks them, and takes them with it.
 
-    python -m whence.studies.domains_live_nursery     a `Plan` on standard input, `Told` lines on standard output
+    python -m whence.studies.domains_live_nursery     standard input: a `Plan`; output: `Told` lines
 
 It is a process of its own because a fork of the study's process would take Spark's threads and memory along;
 forked from here a server costs about 3 MB and 10 ms. Standard input stays open as long as somebody wants the
@@ -97,15 +97,13 @@ class Nursery:
 
     def _start(self, system: System, folder: Path | None) -> dict[NodeId, Server]:
         names = system.names
-        peers = {
-            name: f"127.0.0.1:{port}" for name, port in zip(names, free_ports(len(names)), strict=True)
-        }
+        peers = {name: f"127.0.0.1:{port}" for name, port in zip(names, free_ports(len(names)), strict=True)}
         params = {"domains": system.organisation, "stamps": system.stamps}
         started: dict[NodeId, Server] = {}
         try:
             # The smaller name calls the larger: who is born later finds all that it calls.
             for name in reversed(system.running):
-                store = None if folder is None else folder / name
+                store = None if folder is None else folder / f"{name}.db"
                 server = self.fork(Member(name, peers, params, system.all_there, store))
                 started[name] = server
                 if not system.all_there:

@@ -3,11 +3,26 @@ nursery."""
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import msgspec
 
 from whence.core.message import NodeId
-from whence.overlay.domain_graph import DomainGraph, domain_graph, organised
+from whence.overlay.domain_graph import domain_graph, organised
 from whence.sim.model import node_names
+
+
+@lru_cache(maxsize=128)
+def _way(nodes: int, organisation: str) -> tuple[NodeId, ...]:
+    """Between two servers that are no routers and as far apart as two of these can be: in a tree, whoever
+    is farthest from anybody is one end of a longest path."""
+    names = node_names(nodes)
+    graph = domain_graph(organised(organisation, names))
+    routers = set(graph.routers)
+    plain = [name for name in names if name not in routers]
+    one = max(plain, key=lambda name: len(graph.path(names[0], name)))
+    other = max(plain, key=lambda name: (len(graph.path(one, name)), name))
+    return (one, *(hop for _, hop in graph.path(one, other)))
 
 
 class System(msgspec.Struct, frozen=True):
@@ -25,22 +40,9 @@ class System(msgspec.Struct, frozen=True):
         return node_names(self.nodes)
 
     @property
-    def graph(self) -> DomainGraph:
-        """Its domains."""
-        return domain_graph(organised(self.organisation, self.names))
-
-    @property
-    def ends(self) -> tuple[NodeId, NodeId]:
-        """The first and the last server that are no routers."""
-        routers = set(self.graph.routers)
-        plain = [name for name in self.names if name not in routers]
-        return plain[0], plain[-1]
-
-    @property
-    def way(self) -> list[NodeId]:
-        """The servers that a message between the ends passes, both ends included."""
-        one, other = self.ends
-        return [one, *(hop for _, hop in self.graph.path(one, other))]
+    def way(self) -> tuple[NodeId, ...]:
+        """The servers that a message between the two ends passes, both ends included."""
+        return _way(self.nodes, self.organisation)
 
     @property
     def running(self) -> list[NodeId]:

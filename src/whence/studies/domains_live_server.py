@@ -19,10 +19,12 @@ from typing import Any
 import msgspec
 
 import whence
-from whence.core.message import NodeId
+from whence.core.message import Message, NodeId
 from whence.errors import InvariantError, WhenceError
-from whence.live.group import Group, Joining
+from whence.live.group import Group
+from whence.live.joining import Joining
 from whence.live.limits import Limits
+from whence.mom.records import Output
 
 ASK, ANSWER = b"?", b"!"
 NEVER_S = 86_400.0
@@ -53,7 +55,7 @@ class Member(msgspec.Struct, frozen=True):
     peers: dict[NodeId, str]
     params: dict[str, Any]
     all_there: bool  # every member is a process; otherwise only those on the way between the two ends
-    store: Path | None = None  # a folder to be durable in
+    store: Path | None = None  # a file to be durable in
 
 
 def joining(member: Member) -> Joining:
@@ -68,34 +70,52 @@ def joining(member: Member) -> Joining:
         backoff_first_s=0.05 if member.all_there else NEVER_S,
         backoff_max_s=1.0 if member.all_there else NEVER_S,
     )
-    durable = {} if member.store is None else {"store": member.store}
     return whence.join(
         "study-domains",
         node=member.node,
         peers=member.peers,
         protocol="domains",
         limits=limits,
+        store=member.store,
         **member.params,
-        **durable,
     )
 
 
 class Agent:
     """Sends back what it is asked; as the main agent, asks and takes the time."""
 
-    def __init__(self, group: Group) -> None:
+    def __init__(self, group: Group, *, durable: bool) -> None:
         self.group = group
+        self.durable = durable
         self.answers: asyncio.Queue[tuple[NodeId, bytes]] = asyncio.Queue()
         self.asked = 0
 
     async def react(self) -> None:
         """For ever."""
         group = self.group
+        if self.durable:
+            await group.serve(self.reaction)
+            return
         async for origin, _, payload in group:
             if payload[:1] == ASK:
                 await group.send(origin, ANSWER + payload[1:])
             else:
                 self.answers.put_nowait((origin, payload))
+
+    def reaction(self, state: bytes, message: Message) -> tuple[bytes, list[Output]]:
+        """The same as one atomic step: what was asked, the answer and the clock are on the disk together."""
+        origin, _, payload = message
+        if payload[:1] == ASK:
+            return state, [Output(origin, ANSWER + payload[1:])]
+        self.answers.put_nowait((origin, payload))
+        return state, []
+
+    async def _ask(self, to: tuple[NodeId, ...], payload: bytes) -> None:
+        if self.durable:  # each waits for the disk: together they wait once
+            await asyncio.gather(*[self.group.send(name, payload) for name in to])
+            return
+        for name in to:
+            await self.group.send(name, payload)
 
     async def rounds(self, to: tuple[NodeId, ...], count: int) -> tuple[int, ...]:
         """`count` times: one message to each of `to`, and all answers. Nanoseconds of each round."""
@@ -104,12 +124,11 @@ class Agent:
             self.asked += 1
             number = b"%d" % self.asked
             began_ns = time.perf_counter_ns()
-            for name in to:
-                await self.group.send(name, ASK + number)
+            await self._ask(to, ASK + number)
             answered = [await self.answers.get() for _ in to]
             times_ns.append(time.perf_counter_ns() - began_ns)
             if sorted(answered) != sorted((name, ANSWER + number) for name in to):
-                raise InvariantError("answers", "they are not one from each server that was asked", "Report it")
+                raise InvariantError("answers: not exactly one from each server that was asked")
         return tuple(times_ns)
 
 
@@ -135,7 +154,7 @@ async def _serve(member: Member, line: socket.socket) -> None:
         say(Reply(error=str(error)))
         await writer.drain()
         return
-    agent = Agent(group)
+    agent = Agent(group, durable=member.store is not None)
     reacting = asyncio.create_task(agent.react())
     say(Reply())  # it listens
     while asked := await reader.readline():
