@@ -45,7 +45,7 @@ WAY_FLAT, WAY_BUS = (10, 50, 100, 150, 200, 300, 400), (10, 100, 400, 900, 1600,
 DURABLE_SIZES = (10, 50, 100, 150)
 
 PLANS = {
-    "demo": Plan((Batch(_systems((10, 25, 50, 100), BOTH), rounds=5, pings=50, broadcasts=1),)),
+    "demo": Plan((Batch(_systems((10, 25, 50, 100), BOTH), rounds=9, pings=30, broadcasts=1),)),
     "paper": Plan(
         (
             Batch(_systems(PAPER_SIZES, BOTH), rounds=9, pings=100, broadcasts=1),

@@ -195,8 +195,8 @@ def _growth(results: Results, found: list[Kind]) -> Table:
         *("R² of a + b n", "R² of a + b n²"),
     )
     note = (
-        f"Slopes on logarithmic axes over {LARGE_FROM} servers and more; R² of processor time over all sizes. "
-        "A constant part keeps every slope below that of the clock's work."
+        f"Slopes on logarithmic axes over {LARGE_FROM} servers and more; R² of processor time over all. A "
+        "constant part keeps every slope below that of the clock's work."
     )
     return Table("live-growth", "How measured times grow", columns, tuple(rows), note)
 

@@ -128,7 +128,7 @@ class Agent:
             answered = [await self.answers.get() for _ in to]
             times_ns.append(time.perf_counter_ns() - began_ns)
             if sorted(answered) != sorted((name, ANSWER + number) for name in to):
-                raise InvariantError("answers: not exactly one from each server that was asked")
+                raise InvariantError("answers", "they are not one from each server that was asked")
         return tuple(times_ns)
 
 
