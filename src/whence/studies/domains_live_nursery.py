@@ -66,6 +66,9 @@ class Nursery:
     def __init__(self, lifeline: int) -> None:
         self.lifeline = lifeline
         self.servers: list[Server] = []
+        # All of them, always: a server that dies is noticed while another one is waited for.
+        self.selector = selectors.DefaultSelector()
+        self.selector.register(lifeline, selectors.EVENT_READ)
 
     # Birth
 
@@ -78,11 +81,13 @@ class Nursery:
             for other in self.servers:
                 other.line.close()
             ours.close()
+            self.selector.close()
             os.close(self.lifeline)
             live(member, theirs)
         theirs.close()
         server = Server(member.node, pid, ours)
         self.servers.append(server)
+        self.selector.register(ours, selectors.EVENT_READ, server)
         return server
 
     def start(self, system: System, folder: Path | None) -> dict[NodeId, Server]:
@@ -130,22 +135,17 @@ class Nursery:
         asked = list(servers)
         found: dict[int, Reply] = {}
         until_s = time.monotonic() + REPLY_S
-        with selectors.DefaultSelector() as selector:
-            selector.register(self.lifeline, selectors.EVENT_READ)
-            for server in asked:
-                selector.register(server.line, selectors.EVENT_READ, server)
-            while len(found) < len(asked):
-                ready = selector.select(until_s - time.monotonic())
-                if not ready:
-                    missing = [server.name for server in asked if server.pid not in found]
-                    raise PlatformError(f"servers {missing[:5]}", f"no reply in {REPLY_S:g} s", "Repeat")
-                for key, _ in ready:
-                    if key.data is None:
-                        raise AbandonedError
-                    reply = _read(key.data)
-                    if reply is not None:
-                        found[key.data.pid] = reply
-                        selector.unregister(key.data.line)
+        while len(found) < len(asked):
+            ready = self.selector.select(until_s - time.monotonic())
+            if not ready:
+                missing = [server.name for server in asked if server.pid not in found]
+                raise PlatformError(f"servers {missing[:5]}", f"no reply in {REPLY_S:g} s", "Repeat")
+            for key, _ in ready:
+                if key.data is None:
+                    raise AbandonedError
+                reply = _read(key.data)
+                if reply is not None:
+                    found[key.data.pid] = reply
         return [found[server.pid] for server in asked]
 
     # Death
@@ -154,6 +154,7 @@ class Nursery:
         """These servers are over; returns when they are."""
         ended = list(servers)
         for server in ended:
+            self.selector.unregister(server.line)
             server.line.close()
         for server in ended:
             os.kill(server.pid, signal.SIGKILL)  # it is dying or it is stuck; it has nothing to save

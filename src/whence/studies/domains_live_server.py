@@ -9,12 +9,11 @@ measurement.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 import socket
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
@@ -28,7 +27,6 @@ from whence.mom.records import Output
 
 ASK, ANSWER = b"?", b"!"
 NEVER_S = 86_400.0
-LINE_BYTES_MAX = 16 * 1024 * 1024
 
 
 class Command(msgspec.Struct, frozen=True):
@@ -141,42 +139,59 @@ async def _obey(command: Command, agent: Agent) -> Reply:
     return Reply(cpu_ns=time.process_time_ns())
 
 
-async def _serve(member: Member, line: socket.socket) -> None:
-    reader, writer = await asyncio.open_connection(sock=line, limit=LINE_BYTES_MAX)
-    encode, decode = msgspec.json.encode, msgspec.json.Decoder(Command).decode
+class Line(asyncio.Protocol):
+    """To the parent. Its end is the end of this process, whatever it was doing."""
 
-    def say(reply: Reply) -> None:
-        writer.write(encode(reply) + b"\n")
+    def __init__(self) -> None:
+        self.commands: asyncio.Queue[bytes] = asyncio.Queue()
+        self._heard = b""
 
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast(asyncio.WriteTransport, transport)
+
+    def data_received(self, data: bytes) -> None:
+        *lines, self._heard = (self._heard + data).split(b"\n")
+        for line in lines:
+            self.commands.put_nowait(line)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        os._exit(0)
+
+    def say(self, reply: Reply) -> None:
+        """One line."""
+        self.transport.write(msgspec.json.encode(reply) + b"\n")
+
+
+async def _serve(member: Member, end: socket.socket) -> None:
+    _, line = await asyncio.get_running_loop().create_connection(Line, sock=end)
+    decode = msgspec.json.Decoder(Command).decode
     try:
         group = await joining(member).__aenter__()
     except WhenceError as error:
-        say(Reply(error=str(error)))
-        await writer.drain()
+        line.say(Reply(error=str(error)))
+        await asyncio.sleep(NEVER_S)  # the parent has heard, and ends it
         return
     agent = Agent(group, durable=member.store is not None)
     reacting = asyncio.create_task(agent.react())
-    say(Reply())  # it listens
-    while asked := await reader.readline():
+    line.say(Reply())  # it listens
+    while True:
+        command = decode(await line.commands.get())
         try:
-            reply = await _obey(decode(asked), agent)
+            reply = await _obey(command, agent)
         except (WhenceError, TimeoutError) as error:
             reply = Reply(error=str(error) or f"no answer in time: {_troubles(group)}")
         if reacting.done():
             reply = Reply(error=f"its agent has ended: {reacting.exception()}")
-        say(reply)
+        line.say(reply)
 
 
 def _troubles(group: Group) -> str:
     return "; ".join(event.detail for event in group.events[-3:]) or "no event"
 
 
-def live(member: Member, line: socket.socket) -> None:
+def live(member: Member, end: socket.socket) -> None:
     """The life of a forked process. Does not return."""
-    code = 1
     try:
-        with contextlib.suppress(ConnectionError):  # the parent is gone, and so are we
-            asyncio.run(_serve(member, line))
-        code = 0
+        asyncio.run(_serve(member, end))
     finally:
-        os._exit(code)  # the parent's own buffers and exit handlers are none of ours
+        os._exit(1)  # the parent's own buffers and exit handlers are none of ours
