@@ -9,7 +9,7 @@ import pytest
 from whence.report import plots
 from whence.studies import domains_live_expect, domains_live_figures
 from whence.studies.domains_live_expect import BUS, FLAT
-from whence.studies.domains_live_fit import Kind, crossing, fit, medians, ratios, slope
+from whence.studies.domains_live_fit import Kind, crossing, fit, gains, medians, ratios, slope
 from whence.studies.results import Results, Row
 
 SIZES = (10, 25, 50, 100, 150)
@@ -71,12 +71,12 @@ def test_slopes_and_lines_of_known_curves() -> None:
 
 
 def test_the_crossing_is_between_the_sizes_around_it() -> None:
-    flat, bus = ({nodes: time(nodes) for nodes in SIZES} for time in (square, line))
-    where = crossing(flat, bus)
+    results = system(square, line)
+    where = crossing(gains(results, FLAT, BUS, "cpu_us"))
     assert where is not None
     assert 25 < where < 50
-    assert crossing(bus, flat) is None  # it is faster at first and slower for good
-    assert crossing(flat, dict.fromkeys(flat, 1.0)) is None  # it always was
+    assert crossing(gains(results, BUS, FLAT, "cpu_us")) is None  # faster at first, and slower for good
+    assert crossing({10: 2.0, 20: 3.0}) is None  # it always was
 
 
 def test_the_papers_shapes_are_reproduced() -> None:

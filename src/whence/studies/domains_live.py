@@ -45,7 +45,17 @@ WAY_FLAT, WAY_BUS = (10, 50, 100, 150, 200, 300, 400), (10, 100, 400, 900, 1600,
 DURABLE_SIZES = (10, 50, 100, 150)
 
 PLANS = {
-    "demo": Plan((Batch(_systems((10, 25, 50, 100), BOTH), rounds=9, pings=30, broadcasts=1),)),
+    "demo": Plan(
+        (
+            Batch(_systems((10, 25, 50, 100), BOTH), rounds=7, pings=30, broadcasts=1),
+            Batch(
+                _systems((10, 50, 100, 200), BOTH[:1], all_there=False)
+                + _systems((10, 400, 900, 1600), BOTH[1:], all_there=False),
+                rounds=5,
+                pings=20,
+            ),
+        )
+    ),
     "paper": Plan(
         (
             Batch(_systems(PAPER_SIZES, BOTH), rounds=9, pings=100, broadcasts=1),

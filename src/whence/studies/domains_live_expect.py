@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from whence.studies.domains_live_fit import LARGE_FROM, TIMES, Kind, crossing, fit, medians, slope
+from whence.studies.domains_live_fit import LARGE_FROM, TIMES, Kind, crossing, fit, gains, growth, slope
 from whence.studies.expect import Expectation, Relation
 from whence.studies.results import Results
 
@@ -38,7 +38,7 @@ def _growth(results: Results) -> Iterator[Expectation]:
         (BUS, "figure 11", Relation.AT_MOST, ABOUT_LINEAR, "about linearly"),
     ):  # fmt: skip
         for measure, words in TIMES.items():
-            found = slope(medians(results, kind, measure))
+            found = slope(growth(results, kind, measure))
             if found is not None:
                 yield Expectation(
                     f"live, {kind.workload}, {kind.organisation}: {words} of a message over "
@@ -54,13 +54,13 @@ def _growth(results: Results) -> Iterator[Expectation]:
 def _crossing(results: Results) -> Iterator[Expectation]:
     """Figure 12: domains cost more hops in a small system and win in a large one."""
     for measure, words in TIMES.items():
-        flat, bus = medians(results, FLAT, measure), medians(results, BUS, measure)
-        if not flat or max(flat) < LARGE_FROM:
+        gained = gains(results, FLAT, BUS, measure)
+        if not gained or max(gained) < LARGE_FROM:
             continue
         yield Expectation(
             f"live, ping-pong: {words}, servers from which on the bus is faster",
-            max(flat),
-            crossing(flat, bus),
+            max(gained),
+            crossing(gained),
             "figure 12; specification: the curves cross within the measured sizes",
             relation=Relation.AT_MOST,
             unit="servers",
@@ -70,7 +70,7 @@ def _crossing(results: Results) -> Iterator[Expectation]:
 
 def _straight(results: Results) -> Iterator[Expectation]:
     """Beyond the paper's 150 servers, where what does not grow no longer hides what does."""
-    flat, bus = (medians(results, kind, "cpu_us") for kind in (WAY_FLAT, WAY_BUS))
+    flat, bus = (growth(results, kind, "cpu_us") for kind in (WAY_FLAT, WAY_BUS))
     for values, what, power in ((flat, "flat: a + b n²", 2), (bus, "bus: a + b n", 1)):
         found = fit(values, power)
         if found is not None:

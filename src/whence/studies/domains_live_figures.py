@@ -12,6 +12,8 @@ from whence.studies.domains_live_fit import (
     Kind,
     crossing,
     fit,
+    gains,
+    growth,
     kinds,
     medians,
     ratios,
@@ -52,12 +54,11 @@ def _ratio_series(results: Results, label: str, kind: Kind, measure: str) -> Ser
 
 def _fitted(results: Results, kind: Kind, power: int) -> Series | None:
     """What the paper says of the shape, drawn through our processor times."""
-    values = medians(results, kind, "cpu_us")
+    values = growth(results, kind, "cpu_us")
     found = fit(values, power)
     if found is None:
         return None
-    first = next(iter(values.values()))
-    y = tuple(Estimate(found.at(nodes) / first, None, 1) for nodes in values)
+    y = tuple(Estimate(found.at(nodes), None, 1) for nodes in values)
     return Series(f"a + b n{'²' if power == 2 else ''}", tuple(map(float, values)), y)
 
 
@@ -184,7 +185,7 @@ def _growth(results: Results, found: list[Kind]) -> Table:
     for kind in found:
         if kind.workload == "local":
             continue
-        cpu, wall = (medians(results, kind, measure) for measure in ("cpu_us", "wall_us"))
+        cpu, wall = (growth(results, kind, measure) for measure in ("cpu_us", "wall_us"))
         shares = [made.share if (made := fit(cpu, power)) is not None else None for power in (1, 2)]
         rows.append((
             PARTS[kind.part], kind.workload, kind.organisation, STAMP_WORDS[kind.stamps],
@@ -203,17 +204,17 @@ def _growth(results: Results, found: list[Kind]) -> Table:
 
 def finding(results: Results) -> str:
     """The measured gain in one sentence; empty if nothing large was measured."""
-    flat, bus = medians(results, FLAT, "cpu_us"), medians(results, BUS, "cpu_us")
+    flat, bus = growth(results, FLAT, "cpu_us"), growth(results, BUS, "cpu_us")
     slopes = slope(flat), slope(bus)
     if slopes[0] is None or slopes[1] is None:
         return ""
     most = max(flat)
-    where = crossing(flat, bus)
+    gained = gains(results, FLAT, BUS, "cpu_us")
+    where = crossing(gained)
     from_on = f"the bus is faster from {where:.0f} servers on" if where else "the curves do not cross"
-    flat_ratio, bus_ratio = (ratios(results, kind, "cpu_us")[most].mean for kind in (FLAT, BUS))
     return (
-        f"On real servers a message there and back takes {flat_ratio:.1f} times as long in a system of "
-        f"{most} as in one of {min(flat)} without domains and {bus_ratio:.1f} times on the bus (processor "
+        f"On real servers a message there and back takes {flat[most]:.1f} times as long in a system of "
+        f"{most} as in one of {min(flat)} without domains and {bus[most]:.1f} times on the bus (processor "
         f"time; log-log slopes {slopes[0]:.2f} and {slopes[1]:.2f} from {LARGE_FROM} servers on); {from_on}, "
-        f"{flat[most] / bus[most]:.1f} times as fast with {most}."
+        f"{gained[most]:.1f} times as fast with {most}."
     )

@@ -78,6 +78,21 @@ def ratios(results: Results, kind: Kind, measure: str) -> dict[int, Estimate]:
     }
 
 
+def growth(results: Results, kind: Kind, measure: str) -> dict[int, float]:
+    """The ratios as plain numbers: what slopes and lines are fitted to."""
+    return {nodes: found.mean for nodes, found in ratios(results, kind, measure).items()}
+
+
+def gains(results: Results, flat: Kind, bus: Kind, measure: str) -> dict[int, float]:
+    """Size -> time without domains over time on the bus, in the same round; the median of these."""
+    slow, fast = rounds(results, flat, measure), rounds(results, bus, measure)
+    return {
+        nodes: median(value / fast[nodes][at] for at, value in values.items())
+        for nodes, values in slow.items()
+        if nodes in fast
+    }
+
+
 def _line(points: Sequence[tuple[float, float]]) -> tuple[float, float, float]:
     """Base, rate and R² of the straight line through the points; they differ in x."""
     mean_x = sum(x for x, _ in points) / len(points)
@@ -104,12 +119,12 @@ def slope(values: dict[int, float], start: int = LARGE_FROM) -> float | None:
     return _line(points)[1] if len(points) > 1 else None
 
 
-def crossing(flat: dict[int, float], bus: dict[int, float]) -> float | None:
-    """The number of servers from which on the bus is faster, between two sizes by the logarithms.
+def crossing(gained: dict[int, float]) -> float | None:
+    """The number of servers from which on `gains` are above 1, between two sizes by the logarithms.
 
-    None if it never is, or always was.
+    None if they never are, or always were.
     """
-    both = [(log(nodes), log(flat[nodes] / bus[nodes])) for nodes in flat if nodes in bus]
+    both = [(log(nodes), log(gain)) for nodes, gain in gained.items()]
     for (x0, y0), (x1, y1) in reversed(list(pairwise(both))):
         if y0 <= 0 < y1:
             return exp(x0 - y0 * (x1 - x0) / (y1 - y0))
