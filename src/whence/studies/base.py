@@ -84,6 +84,14 @@ class Figure:
     panels: tuple[Panel, ...]
 
 
+@dataclass(frozen=True)
+class Measurement:
+    """What a study measures on this machine besides its simulations, as times on real processes."""
+
+    steps: int  # for a progress bar
+    run: Callable[[Callable[[int], None]], Sequence[Row]]  # is told a function that hears the steps done
+
+
 class Study(ABC):
     """One study. Subclass it, register it in `studies/registry.py`."""
 
@@ -107,6 +115,10 @@ class Study(ABC):
 
         Workers import it: it must be a function of a module, not of a class or another function.
         """
+        return None
+
+    def measurement(self, scale: str) -> Measurement | None:
+        """What to measure after the simulations, while nothing else runs; its rows have the grid's labels."""
         return None
 
     def derive(self, row: Row) -> Mapping[str, float | None]:

@@ -1,27 +1,31 @@
 """Paper 004: causality domains in a message-oriented middleware; what clocks cost, and what a cycle does to
 order.
 
-Three parts. **cost**: two servers that are no routers send each other messages (ping-pong), or one server
+Four parts. **cost**: two servers that are no routers send each other messages (ping-pong), or one server
 sends to all and all answer (broadcast), in growing systems; every entry of every stamp, clock and persistent
 image is counted. **theorem**: random traffic over links that reorder and duplicate, on acyclic domains and on
 cycles; the verifier judges. **plan**: domains planned from a traffic matrix beside one domain and the paper's
-bus.
-
-The turn-around times of the paper's figures 8, 9, 11 and 12 are measured on real processes, not here;
-docs/domains.md.
+bus. **live**: the turn-around times of the paper's figures 8, 9, 11 and 12, on real server processes
+(`domains_live`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from whence.core.rng import purpose, shuffled, stream
 from whence.sim.distributions import Constant, Pareto
 from whence.sim.model import Link, Periodic, Poisson, Record, Replies, Scenario, Stop, Workload, node_names
-from whence.studies import domains_expect, domains_figures
-from whence.studies.base import Figure, Label, Point, Study, Table
+from whence.studies import (
+    domains_expect,
+    domains_figures,
+    domains_live,
+    domains_live_expect,
+    domains_live_figures,
+)
+from whence.studies.base import Figure, Label, Measurement, Point, Study, Table
 from whence.studies.expect import Expectation
 from whence.studies.results import Results, Row
 
@@ -55,7 +59,12 @@ class Scale(NamedTuple):
 
 SCALES = {
     "demo": Scale(
-        (16, 36, 64, 100, 144), (16, 36, 64), 6, 2, 8_000, "16 to 144 servers; 6 seeds of each domain graph"
+        (16, 36, 64, 100, 144),
+        (16, 36, 64),
+        6,
+        2,
+        8_000,
+        "16 to 144 servers; 6 seeds of each domain graph; 10 to 100 real servers",
     ),
     "paper": Scale(
         (16, 25, 36, 49, 64, 81, 100, 121, 144, 150),
@@ -63,9 +72,9 @@ SCALES = {
         40,
         5,
         20_000,
-        "16 to 150 servers, every square; 40 seeds of each domain graph",
+        "16 to 150 servers, every square; 40 seeds of each domain graph; 10 to 150 real servers",
     ),
-    "tiny": Scale((16, 64, 144), (16,), 3, 1, 300, "16, 64 and 144 servers; 3 seeds"),
+    "tiny": Scale((16, 64, 144), (16,), 3, 1, 300, "16, 64 and 144 servers; 3 seeds; 4 and 9 real servers"),
 }
 
 
@@ -185,7 +194,7 @@ class DomainsStudy(Study):
         "costs the square of the number of servers; with domains of sqrt(n) servers linked by routers it "
         "costs in "
         "proportion to n. Order holds just when the domains form no cycle. Domains can be planned from "
-        "traffic."
+        "traffic. Turn-around times are measured on real server processes."
     )
     scales: ClassVar[Mapping[str, str]] = {name: scale.text for name, scale in SCALES.items()}
 
@@ -231,6 +240,10 @@ class DomainsStudy(Study):
 
         return simulate_to
 
+    def measurement(self, scale: str) -> Measurement:
+        plan = domains_live.PLANS[scale]
+        return Measurement(plan.steps, partial(domains_live.measure, plan))
+
     def derive(self, row: Row) -> Mapping[str, float | None]:
         counted = row.counted
         if not counted or not counted["messages"]:
@@ -248,19 +261,20 @@ class DomainsStudy(Study):
         }
 
     def tables(self, results: Results) -> list[Table]:
-        return domains_figures.tables(results)
+        return [*domains_live_figures.tables(results), *domains_figures.tables(results)]
 
     def figures(self, results: Results) -> list[Figure]:
-        return domains_figures.figures(results)
+        return [*domains_live_figures.figures(results), *domains_figures.figures(results)]
 
     def expectations(self, results: Results) -> list[Expectation]:
-        return domains_expect.expectations(results)
+        return [*domains_expect.expectations(results), *domains_live_expect.expectations(results)]
 
     def headline(self, results: Results) -> Table:
         return domains_figures.headline(results)
 
     def findings(self, results: Results) -> list[str]:
-        return domains_figures.findings(results)
+        live = domains_live_figures.finding(results)
+        return [*domains_figures.findings(results), *([live] if live else [])]
 
 
 def _point(

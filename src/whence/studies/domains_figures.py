@@ -15,11 +15,6 @@ MEASURES = {
     "work": ("work", "entries touched for a message"),
     "image_bytes": ("persisted", "bytes of images for a message"),
 }
-LIVE_NOTE = (
-    "Turn-around times (figures 8, 9, 11 and 12 of the paper) belong to real processes with disks: a "
-    "simulator can only "
-    "count. They are not on this page; the counts below are what makes them grow."
-)
 
 
 def _cost(results: Results, measure: str, workload: str, **labels: Label) -> Estimate | None:
@@ -70,7 +65,7 @@ def _growth(results: Results) -> Figure:
         "sends one entry "
         "a hop, and with a list of changes need not search for it. The persistent image is the paper's: "
         "the whole "
-        "matrix after each change. " + LIVE_NOTE
+        "matrix after each change. These counts are what makes the measured times grow."
     )
     return Figure("growth", "What a message costs: flat against bus", caption, tuple(panels))
 

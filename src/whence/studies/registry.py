@@ -37,7 +37,7 @@ STUDIES = {
     ),
     "domains": Entry(
         "whence.studies.domains:DomainsStudy",
-        "Paper 004, causality domains: what clocks cost, cycles, planned domains.",
+        "Paper 004, causality domains: what clocks cost, times on real servers, cycles, planned domains.",
     ),
 }
 

@@ -128,6 +128,10 @@ def run_study(
         _row(study, run, point, measures.get(run, {}), verdicts.get(run, {}), counted.get(run, {}))
         for run, point in done.items()
     ]
+    measurement = study.measurement(scale)
+    if measurement is not None:
+        with phases.phase("live", measurement.steps) as bar:
+            rows += measurement.run(bar.update)
     results = Results(tuple(rows), study.repetition)
     found = witness.pick(results.rows)
     told = witness.tell(*found, traces / f"run={found[0].run}") if found else None
