@@ -59,8 +59,9 @@ def _follow(system: System, running: Running, count: int, *, detach: bool) -> No
             elif event.kind in ("up", "stopping", "down"):
                 stopped = event.kind != "up"
                 break
-    if stopped or problem is not None:
-        _fail(system, problem, running)
+        if stopped or problem is not None:
+            _fail(system, problem, running)
+    if stopped:
         return
     servers = "1 server is" if count == 1 else f"{count} servers are"
     if detach:

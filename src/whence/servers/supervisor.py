@@ -31,6 +31,7 @@ from whence.servers.requests import Refused
 
 BACKOFF_FIRST_S = 0.1
 BACKOFF_MAX_S = 10.0
+AT_ONCE = max(4, 2 * (os.cpu_count() or 1))  # servers that are starting
 STEADY_S = 30.0  # who lived for so long begins again with the shortest back-off
 STOP_TIMEOUT_S = 60.0  # then a server that does not stop is killed
 _READ_BYTES = 65536
@@ -71,6 +72,8 @@ class Supervisor:
         self._restart = restart
         self._events_fd = events_fd
         self._front_fd = front_fd
+        # The smaller name dials (live/tcp.py): from the end, everybody finds those listening whom it dials.
+        self._pending = sorted(servers)
         self._by_pid: dict[int, NodeId] = {}
         self._stopping_s: float | None = None  # since when
         self._told_up = False
@@ -104,9 +107,8 @@ class Supervisor:
             self._select.register(fd, selectors.EVENT_READ)
         gc.collect()
         gc.freeze()  # the collector must not write to pages that the children share
-        for server in self._children:
-            self._start(server)
-        while any(child.pid or child.due_s is not None for child in self._children.values()):
+        self._start_some()
+        while self._pending or any(child.pid or child.due_s is not None for child in self._children.values()):
             self._turn()
         self._tell(Event(kind="down"))
         lock.close()
@@ -139,6 +141,7 @@ class Supervisor:
             else:
                 self._hear_states()
         self._reap()
+        self._start_some()
         now_s = time.monotonic()
         for server, child in self._children.items():
             if child.due_s is not None and now_s >= child.due_s:
@@ -176,6 +179,14 @@ class Supervisor:
             os.set_blocking(self._events_fd, False)  # from here on nobody counts them
 
     # Starting
+
+    def _start_some(self) -> None:
+        """A few at a time: more would only take the processors from each other."""
+        while self._pending and self._starting() < AT_ONCE:
+            self._start(self._pending.pop())
+
+    def _starting(self) -> int:
+        return sum(bool(child.pid) and not child.was_ready for child in self._children.values())
 
     def _start(self, server: NodeId) -> None:
         child = self._children[server]
@@ -253,6 +264,7 @@ class Supervisor:
         if self._stopping_s is None:
             self._stopping_s = time.monotonic()
             self._tell(Event(kind="stopping", detail=why))
+            self._pending.clear()
             for child in self._children.values():
                 child.due_s = None
                 if child.pid:
