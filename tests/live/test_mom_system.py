@@ -188,6 +188,8 @@ def test_an_agent_that_fails_gets_its_message_again(made: Bench) -> None:
     made.run("send", "a", "b", "y")
     until(lambda: "b died" in system.up_log.read_text())
     assert "it failed at message a:1 (ValueError: not today)" in system.log_of("b").read_text()
+    made.run("down")
+    assert "2 servers are up" in made.run("up", "--detach")  # it starts well, and dies again
     flag.unlink()
     assert made.run("tail", "a", "--count", 2) == "b:1 x\nb:2 xy\n"
 

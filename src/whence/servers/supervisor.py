@@ -54,7 +54,6 @@ class Child:
 
     pid: int = 0  # 0: none at the moment
     began_s: float = 0.0
-    ready: bool = False
     was_ready: bool = False  # at least once: from then on a death is an accident
     restarts: int = 0
     backoff_s: float = BACKOFF_FIRST_S
@@ -171,9 +170,9 @@ class Supervisor:
             event = msgspec.json.decode(line, type=Event)
             child = self._children[event.server or ""]
             if event.kind == "ready" and event.pid == child.pid:
-                child.ready = child.was_ready = True
+                child.was_ready = True
             self._tell(event)
-        if not self._told_up and all(child.ready for child in self._children.values()):
+        if not self._told_up and all(child.was_ready for child in self._children.values()):
             self._told_up = True
             self._tell(Event(kind="up", pid=os.getpid()))
             os.set_blocking(self._events_fd, False)  # from here on nobody counts them
@@ -190,7 +189,6 @@ class Supervisor:
 
     def _start(self, server: NodeId) -> None:
         child = self._children[server]
-        child.ready = False
         child.began_s = time.monotonic()
         # Held back, or a signal could reach the child while the handler is still the supervisor's.
         signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
@@ -239,7 +237,7 @@ class Supervisor:
 
     def _ended(self, server: NodeId, code: int) -> None:
         child = self._children[server]
-        pid, child.pid, child.ready = child.pid, 0, False
+        pid, child.pid = child.pid, 0
         how = f"signal {-code}" if code < 0 else f"exit code {code}"
         if code == 0 or self._stopping_s is not None:
             self._tell(Event(kind="stopped", server=server, pid=pid, detail="" if code == 0 else how))
@@ -247,7 +245,7 @@ class Supervisor:
         if not child.was_ready:  # a mistake in the description or a port in use does not mend itself
             self._tell(Event(kind="died", server=server, pid=pid, detail=f"{how}, before it was ready"))
             self._failed = True
-            self._stop(f"{server} could not start")
+            self._stop("it could not start", server)
             return
         if not self._restart:
             self._tell(Event(kind="died", server=server, pid=pid, detail=how))
@@ -259,11 +257,11 @@ class Supervisor:
         child.backoff_s = min(2 * child.backoff_s, BACKOFF_MAX_S)
         self._tell(Event(kind="died", server=server, pid=pid, detail=again))
 
-    def _stop(self, why: str, *, at_once: bool = False) -> None:
+    def _stop(self, why: str, server: NodeId | None = None, *, at_once: bool = False) -> None:
         """All together: each waits for what the others still owe it. `at_once`: no more waiting."""
         if self._stopping_s is None:
             self._stopping_s = time.monotonic()
-            self._tell(Event(kind="stopping", detail=why))
+            self._tell(Event(kind="stopping", server=server, detail=why))
             self._pending.clear()
             for child in self._children.values():
                 child.due_s = None
