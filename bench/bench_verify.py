@@ -35,6 +35,7 @@ import pyarrow.parquet as pq
 from whence.trace.columns import PACKED_SCHEMA
 from whence.trace.reader import open_trace
 from whence.trace.schema import SEGMENT_EVENTS, Kind, Manifest, Part, PromisesMade
+from whence.trace.writer import PARQUET_OPTIONS
 from whence.verify.run import EVENT_BYTES, verify_trace
 
 GROUP_ROWS = 16
@@ -60,7 +61,7 @@ def write_trace(folder: Path, nodes: int, deliveries: int) -> int:
     folder.mkdir(parents=True)
     path = folder / "bench-00000.parquet"
     rows = 0
-    with pq.ParquetWriter(path, PACKED_SCHEMA, compression="zstd") as writer:
+    with pq.ParquetWriter(path, PACKED_SCHEMA, **PARQUET_OPTIONS) as writer:
         for segment, start in enumerate(range(0, rounds, per_row)):
             numbers = np.arange(start + 1, min(start + per_row, rounds) + 1)
             for low in range(0, nodes, GROUP_ROWS):
@@ -168,8 +169,9 @@ def judge_bounded(folder: Path) -> bool:
 
 
 def judge_by_spark(folder: Path) -> bool:
+    from whence.spark.cores import cores_of
     from whence.spark.session import get_session
-    from whence.spark.verify import cores_of, verify_folder
+    from whence.spark.verify import verify_folder
 
     spark = get_session("bench verify")
     return verify_folder(spark, folder, blocks=cores_of(spark))[0].ok

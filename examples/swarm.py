@@ -17,11 +17,14 @@ import random
 import socket
 import sys
 import tempfile
+import time
 from asyncio.subprocess import PIPE, Process
 from typing import Any
 
 import whence
 
+PROGRESS_S = 5.0  # between two lines that say how far it is
+CALM_S = 120.0  # links whose other end was killed are given up after some time-outs of 5 s
 WAVE = 6  # processes that start side by side: each needs a second of a processor to start
 PATIENT = whence.Limits(connect_timeout_s=30.0, handshake_timeout_s=30.0, silence_s=30.0)
 
@@ -79,9 +82,19 @@ class Swarm:
         self.pause_s = pause_s
         self.there: dict[str, tuple[Process, str]] = {}  # name -> process, where it listens
         self.joined = self.left = self.killed = 0
+        self._told_s = time.monotonic()
+
+    def progress(self, line: str) -> None:
+        """Say how far it is, now and then."""
+        now_s = time.monotonic()
+        if now_s - self._told_s >= PROGRESS_S:
+            self._told_s = now_s
+            print(f"  {line}", flush=True)
 
     async def join(self, count: int) -> None:
         """Start processes, each with some process that is there as its contact."""
+        wanted = len(self.there) + count
+        is_start = count > 1
         while count > 0:
             wave = min(count, WAVE) if self.there else 1  # the first has no contact
             count -= wave
@@ -91,6 +104,8 @@ class Swarm:
                 if await line_of(process) != "in":
                     raise SystemExit(f"{name} did not come in")
                 self.there[name] = (process, listen)
+            if is_start:
+                self.progress(f"{len(self.there)} of {wanted} processes are in")
 
     async def _start(self, contact: str) -> tuple[str, Process, str]:
         self.joined += 1
@@ -124,18 +139,28 @@ class Swarm:
             go = self.kill if self.killed < self.left else self.leave
             await go(random.choice(sorted(self.there)))
             await self.join(1)
+            left_s = max(0.0, end_s - loop.time())
+            self.progress(f"{self.left} left, {self.killed} were killed, as many came; {left_s:.0f} s more")
 
     async def calm(self) -> bool:
-        """Stop the traffic; whether all hold the same soon, and no control information any more."""
+        """Stop the traffic; whether all hold the same soon, and none keeps control information.
+
+        Links are exchanged as before, so at any time somebody is opening one: each has to be seen without.
+        """
         await asyncio.sleep(5 * self.pause_s)  # who came last hears from everybody before all fall silent
         for process, _ in self.there.values():
             await tell(process, "quiet")
-        for _ in range(300):
-            reports = {name: await report(process) for name, (process, _) in self.there.items()}
-            held = sum(entries for entries, _ in reports.values())
+        emptied: set[str] = set()
+        end_s = time.monotonic() + CALM_S
+        while time.monotonic() < end_s:
+            answers = await asyncio.gather(*(report(process) for process, _ in self.there.values()))
+            reports = dict(zip(self.there, answers, strict=True))
             newest = {str([pair for pair in pairs if pair[0] in self.there]) for _, pairs in reports.values()}
-            if len(newest) == 1 and not held:
+            if len(newest) == 1:
+                emptied |= {name for name, (entries, _) in reports.items() if not entries}
+            if emptied == set(self.there):
                 return True
+            self.progress(f"{len(emptied)} of {len(self.there)} hold the same and nothing else")
             await asyncio.sleep(0.2)
         return False
 
@@ -185,7 +210,9 @@ async def swarm(processes: int, seconds: float, pause_s: float, trace: str) -> b
     print(f"{counts.duplicate} twice, {counts.causal} out of causal order")
     apart = disagreements(trace, survivors)
     print(f"the {len(survivors)} that stayed agree: {'no: ' + apart[0] if apart else 'yes'}")
-    return calm and verdict.ok and not apart
+    kept = calm and verdict.ok and not apart
+    print("verdict: every promise was kept" if kept else "verdict: BROKEN")
+    return kept
 
 
 def free_port() -> int:

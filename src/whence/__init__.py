@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from whence.live.journal import GroupEvent
     from whence.live.limits import Limits
     from whence.live.linkfaults import LinkFaults
+    from whence.live.ordered import Ordered
     from whence.live.stats import LinkStats, Stats, StoreStats
     from whence.mom.records import Output
 
@@ -35,6 +36,7 @@ __all__ = [
     "LinkStats",
     "Message",
     "MessageId",
+    "Ordered",
     "Output",
     "Stats",
     "StoreStats",
@@ -53,6 +55,7 @@ _HOME = {
     "LinkStats": "whence.live.stats",
     "Message": "whence.core.message",
     "MessageId": "whence.core.message",
+    "Ordered": "whence.live.ordered",
     "Output": "whence.mom.records",
     "Stats": "whence.live.stats",
     "StoreStats": "whence.live.stats",

@@ -115,12 +115,20 @@ class DomainGraphError(DataError):
     """A description of domains is malformed, disconnected or cyclic."""
 
 
+class RequestError(DataError):
+    """A request to a server's administration is malformed."""
+
+
 class SchemaError(DataError):
     """A table lacks a column, or has it with another type."""
 
 
 class PlatformError(WhenceError):
     """The machine lacks something that the work needs."""
+
+
+class ServerDownError(PlatformError):
+    """A server of a system does not run, or does not answer."""
 
 
 class ExtraMissingError(PlatformError):

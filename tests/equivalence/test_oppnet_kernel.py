@@ -21,7 +21,7 @@ ORDERED = PromisesMade(causal=True, fifo=True, no_duplicates=True, complete=Fals
 
 
 def compare(first: int, last: int) -> dict[str, int]:
-    seen = {"receives": 0, "expiries": 0, "discards": 0, "skewed": 0, "safe": 0}
+    seen = {"receives": 0, "expiries": 0, "discards": 0, "late": 0, "skewed": 0, "safe": 0}
     for seed in range(first, last):
         scenario = small_scenario(seed)
         assert oppnet.refusal(scenario) is None, seed
@@ -31,6 +31,7 @@ def compare(first: int, last: int) -> dict[str, int]:
         seen["receives"] += len(expected["receives"])
         seen["expiries"] += sum(end[1] == "5" for ends in expected["ends"].values() for end in ends)
         seen["discards"] += expected["discards"]
+        seen["late"] += expected["late"]
         seen["skewed"] += bool(scenario.faults)
         seen["safe"] += scenario.params["mode"] == "safe"
     return seen
@@ -40,6 +41,7 @@ def test_the_kernel_is_equal_to_the_cores() -> None:
     seen = compare(0, ALWAYS)
     assert seen["receives"] > 100 * ALWAYS
     assert min(seen["expiries"], seen["discards"]) > 2 * ALWAYS
+    assert seen["late"] > ALWAYS // 2
     assert ALWAYS // 5 < seen["skewed"] < ALWAYS * 4 // 5
     assert ALWAYS // 5 < seen["safe"] < ALWAYS * 4 // 5
 

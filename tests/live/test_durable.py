@@ -15,7 +15,7 @@ import whence
 from support.living import eventually, in_a_loop, loopback, quick_limits, take
 from whence.core.message import Message
 from whence.errors import AgentError, MisuseError, ParameterError, StoreError, TraceError, WhenceError
-from whence.live import commit, durable
+from whence.live import durable
 from whence.live.durable import DurableNode
 from whence.live.store import Store
 from whence.mom.records import RecordCodec
@@ -337,49 +337,3 @@ async def test_a_past_without_a_trace_cannot_be_traced(tmp_path: Path) -> None:
         await room.join("a", trace=tmp_path / "trace").__aenter__()
     async with room.join("a"):
         pass  # and the store is free again
-
-
-# A disk that fails
-
-
-@in_a_loop
-async def test_a_full_disk_refuses_new_sends_and_loses_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """SQLite's own limit stands for the disk's: the error is the same SQLITE_FULL."""
-    monkeypatch.setattr(commit, "PROBE_S", 0.02)
-    room = Room(tmp_path, trace=True)
-    room.limits = {"leave_timeout_s": 2.0}
-    async with room.all() as (a, b, c):
-        await a.send("b", b"before")
-        for group in (a, b):
-            pages = node_of(group).store._db.execute("PRAGMA page_count").fetchone()[0]
-            node_of(group).store._db.execute(f"PRAGMA max_page_count = {pages + 4}")
-        accepted = 1
-        refused: list[StoreError] = []
-        for _ in range(60):
-            try:
-                await a.send("b", bytes(2000))
-                accepted += 1
-            except StoreError as error:
-                refused.append(error)
-        assert len(refused) > 10
-        assert {error.what for error in refused} == {f"store {tmp_path / 'a.db'}"}
-        assert all("no room" in error.reason for error in refused)
-        stats = a.stats().store
-        assert stats is not None
-        assert stats.error is not None
-        for _ in range(20):
-            await c.send("b", bytes(2000))  # c's disk is fine, b's is full: c keeps them
-        await eventually(lambda: node_of(b).log.broken is not None)
-        assert c.stats().links["b"].unacknowledged_messages > 0
-        for group in (a, b):
-            node_of(group).store._db.execute("PRAGMA max_page_count = 1000000")
-        got = await take(b, accepted + 20)
-        assert sum(message.origin == "a" for message in got) == accepted
-        await eventually(lambda: node_of(a).log.broken is None)
-        assert (await a.send("b", b"after")).number == accepted + 1  # what was refused has no number
-        assert (await b.receive()).payload == b"after"
-        b.done()
-    [report] = verify_trace(tmp_path / "trace", complete=True)
-    assert report.ok

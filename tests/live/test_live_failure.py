@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,6 +15,8 @@ from whence.core.effects import CancelTimer, Deliver, Discard, Reason, Send, Set
 from whence.core.message import Message, MessageId, NodeId, Packet
 from whence.errors import GroupClosedError, InvariantError, TraceError
 from whence.live.host import Host
+from whence.protocols import registry
+from whence.protocols.deadline_wire import SOLICITATION, DeadlineMessage, DeadlinePacket, broadcast_packet
 from whence.protocols.fifo import Fifo, FifoPacket
 
 
@@ -150,3 +153,21 @@ def test_what_is_held_is_counted_without_asking_the_core() -> None:
     assert (host.held, host.deliveries) == (0, 2)
     host.receive("b", packets((9, b"bad"), (3, b"now")))
     assert host.held == 0
+
+
+def test_a_control_packet_whose_arrival_ends_a_wait_is_not_counted_as_held() -> None:
+    """A solicitation comes when the time of a waiting message has come: nothing waits any more."""
+
+    async def main() -> None:
+        links: Any = {"b": SimpleNamespace(out=SimpleNamespace(pending=[]))}
+        core = registry.make("odca", "a", ["a", "b"], {"margin_us": 0})
+        host = Host(core, links, lambda: None, lambda error: None)
+        host.link_up("b", 1)
+        second = DeadlineMessage(1, 2, 900, 5_000, (0, 1), (0, 0), b"second")
+        host.receive("b", [broadcast_packet(second)], 1_000)
+        assert (host.held, host.deliveries) == (1, 0)  # it waits for the first one
+        host.receive("b", [DeadlinePacket(SOLICITATION, (), (), (), (0, 1))], 5_000)
+        assert (host.held, host.deliveries) == (0, 1)
+        host.close()
+
+    asyncio.run(main())

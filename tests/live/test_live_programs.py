@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from support.keyring import keys_for
 from support.living import free_ports
 from whence.errors import ConfigError, ParameterError
 from whence.live.config import load_config
@@ -22,6 +23,7 @@ ROOT = Path(__file__).parents[2]
 CHAT = ROOT / "examples" / "chat.py"
 SENSOR = ROOT / "examples" / "sensor.py"
 EXAMPLE = ROOT / "examples" / "node.toml"
+SWARM_EXAMPLE = ROOT / "examples" / "swarm-node.toml"
 
 
 def config_file(folder: Path, names: list[str]) -> Path:
@@ -109,12 +111,25 @@ def test_until_eof_leaves_when_the_input_ends(tmp_path: Path) -> None:
 
 WRONG_FILES = {
     "unknown field": ('group = "g"\npears = {}\n[peers]\na = "h:1"\n', "unknown field `pears`"),
-    "missing field": ('group = "g"\n', "missing required field `peers`"),
+    "missing field": ('group = "g"\nnode = "a"\n', "missing required field `peers`"),
     "wrong type": ('group = "g"\n[peers]\na = 1\n', "Expected `str`, got `int` (at peers[...])"),
     "unknown limit": (
         'group = "g"\n[peers]\na = "h:1"\n[limits]\nque = 1\n',
         "unknown field `que` (at limits)",
     ),
+    "no list, but contact": (
+        'group = "g"\nnode = "a"\ncontact = "h:1"\n[peers]\na = "h:1"\n',
+        "protocol 'vector' has a list of members, and no `contact`",
+    ),
+    "no list, but shuffles": (
+        'group = "g"\nnode = "a"\nshuffle_s = 1.0\n[peers]\na = "h:1"\n',
+        "protocol 'vector' has a list of members, and no `shuffle_s`",
+    ),
+    "a list where there is none": (
+        'group = "g"\nnode = "a"\nprotocol = "prc"\nlisten = "h:1"\n[peers]\na = "h:1"\n',
+        "protocol 'prc' has no list of members",
+    ),
+    "nowhere to be found": ('group = "g"\nnode = "a"\nprotocol = "prc"\n', "needs `listen`"),
     "not TOML": ("group = \n", "it is not TOML"),
     "no node": ('group = "g"\n[peers]\na = "h:1"\n', "which node this is"),
 }
@@ -154,6 +169,46 @@ def test_the_example_configuration_is_right() -> None:
     config = load_config(EXAMPLE)
     assert (config.group, config.node, sorted(config.peers)) == ("room", "alice", ["alice", "bob", "carol"])
     assert load_config(EXAMPLE, "carol").node == "carol"
+    swarm = load_config(SWARM_EXAMPLE, contact="127.0.0.1:7102")
+    assert (swarm.protocol, swarm.peers, swarm.listen) == ("prc", {}, "127.0.0.1:7101")
+    assert swarm.contact == "127.0.0.1:7102"
+
+
+def test_nodes_without_a_list_of_members_join_through_a_contact(tmp_path: Path) -> None:
+    async def main() -> None:
+        ports = free_ports(3)
+        listens = [f"127.0.0.1:{port}" for port in ports]
+        trace = tmp_path / "trace"
+        nodes: list[Process] = []
+        for name, listen, contact in zip("abc", listens, ["", listens[0], listens[1]], strict=True):
+            config = tmp_path / f"{name}.toml"
+            lines = [
+                f'group = "room"\nnode = "{name}"\nprotocol = "prc"\nlisten = "{listen}"\nshuffle_s = 0.5'
+            ]
+            if name == "b":  # in its file; c is told on the command line
+                lines.append(f'contact = "{contact}"')
+            config.write_text("\n".join(lines) + "\n[params]\nown_after_echo = true\n")
+            told = ["--contact", contact] if name == "c" else []
+            node = await whence_node("--config", config, "--trace", trace, *told)
+            nodes.append(node)
+            assert node.stderr is not None
+            said = (await asyncio.wait_for(node.stderr.readline(), 60)).decode()
+            assert said == f"{name} takes part in 'room'\n"
+        for node in nodes:
+            assert node.stdin is not None
+            node.stdin.write(b"hello\n")
+        for node in nodes:
+            assert {await line_of(node) for _ in nodes} == {"a:1 hello", "b:1 hello", "c:1 hello"}
+        for node in nodes:
+            node.send_signal(signal.SIGTERM)
+            _, errors = await end(node)
+            assert node.returncode == 0, errors
+        [report] = verify_trace(trace)
+        assert report.ok
+        assert (report.broadcasts, report.deliveries) == (3, 9)
+        assert replay(trace).ok
+
+    asyncio.run(main())
 
 
 def test_the_chat_demonstration_is_causal_at_everybody() -> None:
@@ -258,5 +313,46 @@ def test_a_deadline_where_there_are_none_is_said_and_does_not_end_the_node(tmp_p
         _, errors = await end(wrong)
         assert wrong.returncode == 2
         assert "needs links that lose nothing" in errors
+
+    asyncio.run(main())
+
+
+def test_nodes_as_processes_with_keys(tmp_path: Path) -> None:
+    """Listening at every address of the machine, which without keys is refused in two lines."""
+
+    async def main() -> None:
+        keys_for(tmp_path / "keys", "alice", "bob")
+        names = ["alice", "bob"]
+        config = config_file(tmp_path, names)
+        listen = {
+            name: f"0.0.0.0:{load_config(config, name).peers[name].rpartition(':')[2]}" for name in names
+        }
+        for name in names:
+            file = tmp_path / f"{name}.toml"
+            file.write_text(f'keys = "keys"\nlisten = "{listen[name]}"\n{config.read_text()}')
+        alice = await whence_node("--config", tmp_path / "alice.toml", "--node", "alice")
+        bob = await whence_node("--config", tmp_path / "bob.toml", "--node", "bob")
+        assert alice.stdin is not None
+        alice.stdin.write(b"for members only\n")
+        await alice.stdin.drain()
+        assert await line_of(bob) == "alice:1 for members only"
+        for process in (alice, bob):
+            process.send_signal(signal.SIGTERM)
+            _, errors = await end(process)
+            assert process.returncode == 0, errors
+            assert "Traceback" not in errors
+        (tmp_path / "alice.toml").write_text(f'listen = "{listen["alice"]}"\n{config.read_text()}')
+        bare = await whence_node("--config", tmp_path / "alice.toml", "--node", "alice")
+        _, errors = await end(bare)
+        assert bare.returncode == 2
+        assert errors.startswith(f"error: listen {listen['alice']}: it is not on this machine")
+        assert "plaintext=True" in errors.splitlines()[1]
+        given = await whence_node(
+            "--config", tmp_path / "alice.toml", "--node", "alice", "--keys", tmp_path / "keys", "--until-eof"
+        )
+        assert given.stdin is not None
+        given.stdin.close()
+        _, errors = await end(given)
+        assert given.returncode == 0, errors
 
     asyncio.run(main())

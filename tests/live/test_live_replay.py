@@ -117,6 +117,30 @@ def test_an_old_session_does_not_give_up_a_member_that_is_away() -> None:
     asyncio.run(main())
 
 
+def test_a_recording_is_refused_by_a_durable_node_that_has_come_back(tmp_path: Path) -> None:
+    """Its session and its links are those of the recording; only the connection is another."""
+
+    async def main() -> None:
+        peers = loopback(["aaron", "bob"])
+        options: dict[str, Any] = {"peers": peers, "store": tmp_path / "bob.db", "limits": LIMITS}
+        async with whence.join("room", node="bob", **options) as bob:
+            session = bob._node.identity.session
+            aaron, recording = await recorded(bob, peers)
+            await aaron.close()
+        async with whence.join("room", node="bob", **options) as bob:
+            assert bob._node.identity.session == session
+            refusal_in(await send_raw(peers["bob"], recording))
+            assert replays_at(bob) == 1
+            assert bob._node.links["aaron"].incoming.received == 3
+            assert (await aaron.connect()).received == 3
+            await aaron.send(data_frame(VectorPacket(0, 4, (), b"4")))
+            # The last one read comes again, as its reader was not done with it; the recording brings nothing.
+            assert [m.payload for m in await take(bob, 2)] == [b"3", b"4"]
+            await aaron.close()
+
+    asyncio.run(main())
+
+
 def test_a_recorded_good_bye_ends_nobody() -> None:
     async def main() -> None:
         peers = loopback(["aaron", "bob"])

@@ -118,6 +118,32 @@ def test_processes_without_a_list_of_members_speak_tls(keys: Path) -> None:
     asyncio.run(main())
 
 
+def test_durable_nodes_come_back_under_tls(keys: Path, tmp_path: Path) -> None:
+    async def main() -> None:
+        peers = loopback(["alice", "bob"])
+
+        def joining(name: str) -> Any:
+            return whence.join(
+                "room", node=name, peers=peers, protocol="matrix", store=tmp_path / f"{name}.db", keys=keys,
+                limits=quick_limits(),
+            )  # fmt: skip
+
+        async with joining("alice") as alice, joining("bob") as bob:
+            await alice.send("bob", b"one")
+            assert (await take(bob, 1))[0].payload == b"one"
+        async with joining("alice") as alice:
+            await alice.send("bob", b"two")
+        async with joining("alice") as alice, joining("bob") as bob:
+            await bob.send("alice", b"three")
+            # Bob had not said that he was done with the first.
+            assert [m.payload for m in await take(bob, 2)] == [b"one", b"two"]
+            assert (await take(alice, 1))[0].payload == b"three"
+            assert alice.stats().peer_errors == bob.stats().peer_errors == {}
+            assert all(each.version() == "TLSv1.3" for each in ssl_objects(alice))
+
+    asyncio.run(main())
+
+
 # What `join` demands
 
 BEYOND = {"alice": "127.0.0.1:7001", "bob": "192.0.2.7:7001"}

@@ -20,11 +20,11 @@ from cryptography.hazmat.primitives import hashes
 
 import whence
 from support.keyring import client_context, issue, keys_for
-from support.living import eventually, free_ports, live_group, loopback, quick_limits, send_raw, take
+from support.living import eventually, free_ports, live_group, loopback, quick_limits, take
 from support.raw_peer import RawPeer
-from whence.errors import CertificateError, FrameError, HandshakeError, PeerError, WhenceError
+from whence.errors import CertificateError, HandshakeError, PeerError, WhenceError
 from whence.live import authority
-from whence.live.tls import certified, key_files, names_of, uri_of
+from whence.live.tls import key_files
 from whence.live.wire import FrameReader, Refusal, data_frame
 from whence.protocols.vector import VectorPacket
 
@@ -275,49 +275,10 @@ def test_an_impostor_at_a_peers_address_is_told_nothing(keys: Path) -> None:
     asyncio.run(main())
 
 
-def test_silent_strangers_at_a_node_with_keys_are_bounded_and_counted(keys: Path) -> None:
-    async def main() -> None:
-        peers = loopback(["alice", "bob"])
-        limits = quick_limits(handshake_timeout_s=0.7)
-        async with live_group("alice", "bob", peers=peers, limits=limits, keys=keys) as [alice, bob]:
-            host, _, port = peers["bob"].rpartition(":")
-            crowd = [await asyncio.open_connection(host, int(port)) for _ in range(60)]
-            await eventually(
-                lambda: sum("too many connections" in event.detail for event in bob.events) >= 20
-            )
-            assert len(bob._node.peering._strangers) <= 36
-            await alice.broadcast(b"through the crowd")
-            assert (await take(bob, 1))[0].payload == b"through the crowd"
-            await eventually(lambda: not bob._node.peering._strangers)
-            assert bob.stats().peer_errors == {"HandshakeError": 60}  # each once, in one way or the other
-            for _, writer in crowd:
-                writer.transport.abort()
-
-    asyncio.run(main())
-
-
-@pytest.mark.parametrize(
-    "noise", [b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01\x02\x00" + bytes(600), b"\x80\x80"]
-)
-def test_noise_at_a_node_with_keys(keys: Path, noise: bytes) -> None:
-    async def main() -> None:
-        peers = loopback(["alice", "bob"])
-        limits = quick_limits(handshake_timeout_s=0.5)
-        async with live_group("alice", "bob", peers=peers, limits=limits, keys=keys) as [alice, bob]:
-            await send_raw(peers["bob"], noise)
-            await eventually(lambda: bool(errors_at(bob)))
-            assert len(errors_at(bob)) == 1
-            assert isinstance(errors_at(bob)[0], PeerError)
-            await alice.broadcast(b"undisturbed")
-            assert (await take(bob, 1))[0].payload == b"undisturbed"
-
-    asyncio.run(main())
-
-
 def test_a_forged_sender_is_refused_where_there_is_no_list_of_members(keys: Path) -> None:
     async def main() -> None:
         ports = free_ports(2)
-        limits = quick_limits(leave_timeout_s=0.5, connect_timeout_s=1.0, handshake_timeout_s=1.0)
+        limits = quick_limits(leave_timeout_s=0.5, connect_timeout_s=5.0, handshake_timeout_s=5.0)
 
         def joining(name: str, port: int, contact: int | None, folder: Path) -> Any:
             return whence.join(
@@ -344,91 +305,6 @@ def test_a_forged_sender_is_refused_where_there_is_no_list_of_members(keys: Path
                 assert (await take(alice, 1))[0].payload == b"honest"
 
     asyncio.run(main())
-
-
-def test_a_damaged_or_repeated_tls_record_ends_the_connection_and_nothing_else(keys: Path) -> None:
-    from support.living import Mesh
-
-    async def main() -> None:
-        async with Mesh(["alice", "bob"]) as mesh:
-            [proxy] = mesh.proxies.values()
-            joins = [
-                whence.join("room", node=name, peers=mesh.peers_of(name), limits=quick_limits(), keys=keys)
-                for name in ("alice", "bob")
-            ]
-            async with joins[0] as alice, joins[1] as bob:
-                await alice.wait_connected(10)
-                await bob.wait_connected(10)
-
-                def twice(data: bytes) -> bytes:
-                    proxy.damage = None
-                    return data + data
-
-                def flipped(data: bytes) -> bytes:
-                    proxy.damage = None
-                    return data[:-1] + bytes([data[-1] ^ 1])
-
-                for number in range(6):
-                    await alice.wait_connected(10)
-                    await bob.wait_connected(10)
-                    before = len(errors_at(alice)) + len(errors_at(bob))
-                    proxy.damage = twice if number % 2 else flipped
-                    await alice.broadcast(b"%d" % number)
-                    assert (await take(bob, 1))[0].payload == b"%d" % number
-                    await eventually(lambda n=before: len(errors_at(alice)) + len(errors_at(bob)) > n)
-                await alice.broadcast(b"the end")
-                assert (await take(bob, 1))[0].payload == b"the end"
-                assert bob.stats().deliveries == 7
-                assert bob.stats().discards == {}  # not even the core has seen anything twice
-                found = errors_at(alice) + errors_at(bob)
-                assert {type(error) for error in found} == {FrameError}
-                assert all("damaged, forged or replayed" in error.reason for error in found)
-
-    asyncio.run(main())
-
-
-# Names in certificates
-
-
-def with_uris(*uris: str) -> dict[str, Any]:
-    return {
-        "subjectAltName": tuple(("URI", uri) for uri in uris),
-        "notAfter": "Nov 16 03:48:38 2036 GMT",
-    }
-
-
-@pytest.mark.parametrize(
-    "uris",
-    [
-        (),
-        ("whence://room",),
-        ("whence://room/",),
-        ("whence:///bob",),
-        ("https://room/bob",),
-        ("whence://room/alice", "whence://room/bob"),
-        ("whence://room/b%6fb",),  # two ways to write one name
-        ("whence://room/a/b",),
-        ("whence://room/bob?x",),
-        ("whence://room/%FF",),
-    ],
-)
-def test_a_certificate_that_does_not_name_one_node_is_refused(uris: tuple[str, ...]) -> None:
-    with pytest.raises(CertificateError, match="does not name one node"):
-        certified(with_uris(*uris))
-
-
-@pytest.mark.parametrize("name", ["bob", "ö/x", "a b", "%2F", "..", "ca", "日本", "a:b@c#d?e", "x" * 255])
-def test_any_name_can_be_certified(tmp_path: Path, name: str) -> None:
-    assert names_of(uri_of(name, name)) == (name, name)
-    assert certified(with_uris("https://example.org/", uri_of("g", name)))[:2] == ("g", name)
-    authority.make_group(tmp_path / "keys", name, [name])
-    whence.join(name, node=name, peers=loopback([name]), keys=tmp_path / "keys")
-
-
-def test_nothing_is_certified_by_nothing() -> None:
-    for nothing in (None, {}):
-        with pytest.raises(CertificateError, match="no certificate"):
-            certified(nothing)
 
 
 def test_a_nodes_certificate_makes_no_members(keys: Path) -> None:

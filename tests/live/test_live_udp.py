@@ -288,7 +288,7 @@ def test_an_address_in_use_and_an_unknown_host_have_typed_errors() -> None:
                     pass
         elsewhere = {**peers, "b": "no-such-host.invalid:1"}
         with pytest.raises(PlatformError, match="cannot be looked up"):
-            async with live_group("a", peers=elsewhere, connected=False, protocol="odca"):
+            async with live_group("a", peers=elsewhere, connected=False, protocol="odca", plaintext=True):
                 pass
 
     asyncio.run(main())

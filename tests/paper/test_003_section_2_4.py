@@ -11,10 +11,15 @@ from whence.protocols import registry
 from whence.protocols.prc import Prc
 from whence.protocols.prc_wire import ALPHA, BETA, BUFFER, PI, RETURN, RHO, routed
 
+TIMEOUT_US = 10_000
+# The opener's attempts, the target's wait after the last of them; a relay is kept for four time-outs.
+ENDS_WITHIN_US = (3 + 2 + 4) * TIMEOUT_US
+STEPS = 10  # α, β, π, ρ over two hops each, Bβ, its answer
+
 
 def triangle() -> tuple[Net, str, str, str]:
     """B and C are linked to A only; the new link between B and C is up. As in Figure 4a."""
-    net = Net(1, timeout_us=10_000)
+    net = Net(1, timeout_us=TIMEOUT_US)
     a, b, c = (net.add() for _ in range(3))
     net.cores[a].found()
     for joiner in (b, c):
@@ -115,6 +120,44 @@ def test_a_lost_mediator_costs_an_attempt_and_then_the_link():
     net.settle()
     assert (b, c) not in net.up
     assert net.cores[b].entries() == net.cores[c].entries() == 0
+
+
+@pytest.mark.parametrize("fate", ["crash", "freeze"])
+@pytest.mark.parametrize("role", ["opener", "mediator", "target"])
+@pytest.mark.parametrize("step", range(STEPS + 1))
+def test_nothing_is_left_of_a_handshake_whoever_is_lost_in_it(step, role, fate):
+    net, a, b, c = triangle()
+    net.do(a, lambda core: core.mediate(b, c, net.now_us))
+    net.do(b, lambda core: core.open(c, (b, a, c), net.now_us))
+    for _ in range(step):
+        net.arrive(net.busy()[0])
+    lost = {"opener": b, "mediator": a, "target": c}[role]
+    since_us = net.now_us
+    if fate == "crash":
+        net.crash(lost)
+    else:
+        net.freeze(lost)
+    assert net.settle()
+    assert [net.cores[name].entries() for name in net.alive] == [0, 0]
+    assert net.now_us - since_us <= ENDS_WITHIN_US
+    assert net.unwatched == set()
+
+
+def test_a_tombstone_ends_with_its_link_when_the_opener_falls_silent():
+    net, a, b, c = triangle()
+    net.do(b, lambda core: core.open(c, (b, a, c), net.now_us))
+    arrive_all(net, (b, a), (a, c))
+    net.wire[c, a].clear()  # β is lost
+    net.now_us += TIMEOUT_US
+    net.fire()
+    net.wire[b, a].clear()  # and so is the next α
+    arrive_all(net, (b, c))  # ABORT
+    assert (net.cores[c].closed, net.cores[c].accepting) == ({b: 1}, {})
+    net.freeze(b)
+    net.now_us += 2 * TIMEOUT_US
+    net.fire()
+    assert (c, b) not in net.up
+    assert net.cores[c].entries() == 0
 
 
 def test_control_of_another_attempt_is_stale():

@@ -94,6 +94,11 @@ class PrcMachine(RuleBasedStateMachine):
             for ids in self.net.delivered.values():
                 assert len(ids) == len(set(ids))
 
+    @invariant()
+    def every_handshake_ends_whatever_the_others_do(self) -> None:
+        if hasattr(self, "net"):
+            assert self.net.unwatched == set()
+
     def teardown(self) -> None:
         if hasattr(self, "net"):
             for _ in range(20):

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
+from support.altered import Alter, rewritten
 from support.simulating import random_scenario
 from whence.core.effects import Effects
 from whence.errors import MisuseError, TraceError
@@ -18,30 +18,7 @@ from whence.sim.replay import replay
 from whence.sim.run import simulate_to
 from whence.sim.scenario import from_dict
 from whence.trace.reader import Event, open_trace
-from whence.trace.schema import Kind, Level, Manifest
-from whence.trace.writer import TraceWriter
-
-Alter = Callable[[list[Event]], Iterable[Event]]
-
-
-def rewritten(folder: Path, into: Path, alter: Alter, **changes: Any) -> Path:
-    """A sound trace (its hashes fit) with other events: what a reader cannot notice."""
-    trace = open_trace(folder)
-    manifest: Manifest = msgspec.structs.replace(trace.manifests[0], **changes)
-    with TraceWriter(
-        into,
-        run=manifest.run,
-        writer=manifest.writer,
-        protocol=manifest.protocol,
-        parameters=manifest.parameters,
-        promises=manifest.promises,
-        seed=manifest.seed,
-        nodes=manifest.nodes,
-        level=Level.ALL,
-    ) as writer:
-        for event in alter(list(trace.events())):
-            writer.event(event.node, *event[3:])
-    return into
+from whence.trace.schema import Kind, Level
 
 
 @pytest.fixture(scope="module")

@@ -6,15 +6,20 @@ from collections import Counter
 from pathlib import Path
 from statistics import mean
 
+import msgspec
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from support.sparking import plain_held_peaks, plain_latencies
+from whence.kernels.recording import simulate_to
+from whence.sim.model import Window
 from whence.spark import tables
 from whence.spark.metrics.buffers import buffer_peaks
 from whence.spark.metrics.latency import latencies
+from whence.spark.metrics.packing import dependencies, packing
 from whence.spark.metrics.summary import summary
 from whence.spark.metrics.traffic import traffic
+from whence.studies.vcube import scenario
 from whence.trace.reader import Event, open_trace
 from whence.trace.schema import Kind
 
@@ -220,6 +225,60 @@ def test_summary(events: DataFrame, plain: list[Event]) -> None:
         assert row["held_peak_max"] == max(peak for (other, _), peak in peaks.items() if other == run)
 
 
+@pytest.fixture(scope="module")
+def aggregated(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run whose packets carry several messages, and whose nodes broadcast more than once."""
+    out = tmp_path_factory.mktemp("aggregated")
+    once = scenario("R0", 16, "aggregation", 7, "all")
+    several = [Window(count=3, stop_us=400_000, payload_bytes=50)]
+    simulate_to(msgspec.structs.replace(once, workloads=several), out)
+    return out
+
+
+def test_packing(spark: SparkSession, aggregated: Path) -> None:
+    table = packing(tables.flatten(tables.read_segments(spark, aggregated)))
+    tables.require(table, tables.PACKING, "packing")
+    carried: dict[str, list[int]] = {}
+    for event in open_trace(aggregated).events():
+        if event.kind is Kind.SEND:
+            further = event.detail.split(" ") if event.detail else []
+            carried.setdefault(event.node, []).append(1 + len(further) if event.origin else 0)
+    found = {tuple(row)[1:] for row in table.collect()}
+    assert found == {
+        (
+            node,
+            len(counts),
+            sum(counts),
+            sum(n > 1 for n in counts),
+            sum(n for n in counts if n > 1),
+            max(counts),
+        )
+        for node, counts in carried.items()
+    }
+    assert any(row[3] > 0 for row in found), "some packets must carry several messages"
+
+
+def test_a_packet_without_a_message_carries_none(spark: SparkSession) -> None:
+    rows = packing(made(spark, (Kind.SEND, 1, None, 0, "a", 9, 9, "it asks"), (Kind.SEND, 2, "b", 1, "a")))
+    assert [tuple(row)[2:] for row in rows.collect()] == [(2, 1, 0, 0, 1)]
+
+
+def test_dependencies(spark: SparkSession, aggregated: Path) -> None:
+    table = dependencies(tables.flatten(tables.read_segments(spark, aggregated)))
+    tables.require(table, tables.DEPENDENCIES, "dependencies")
+    expected: dict[tuple[str, int], int] = {}
+    since: dict[str, set[str]] = {}
+    for event in sorted(open_trace(aggregated).events(), key=lambda event: (event.node, event.seq)):
+        heard = since.setdefault(event.node, set())
+        if event.kind is Kind.DELIVER and event.origin not in (event.node, None):
+            heard.add(str(event.origin))
+        elif event.kind is Kind.BROADCAST:
+            expected[event.node, event.number] = len(heard)
+            heard.clear()
+    assert {(row.origin, row.number): row.dependencies for row in table.collect()} == expected
+    assert len({*expected.values()}) > 3
+
+
 def test_what_was_not_recorded_is_null_not_zero(spark: SparkSession, deliveries_folder: Path) -> None:
     events = tables.flatten(tables.read_segments(spark, deliveries_folder))
     row = summary(events).first()
@@ -243,3 +302,19 @@ def test_measures_do_not_depend_on_partitions(spark: SparkSession, events: DataF
     whole = sorted(map(tuple, summary(events.coalesce(1)).collect()))
     split = sorted(map(tuple, summary(events.repartition(7, "seq")).collect()))
     assert whole == split
+
+
+def test_words_that_tell_packets_apart_name_no_messages(spark: SparkSession) -> None:
+    """What PRC writes of its control (`alpha/p1/3`), alone and before the messages of a buffer."""
+    events = made(
+        spark,
+        (Kind.RECEIVE, 1, None, 0, "a", 9, 9, "alpha/p1/3"),
+        (Kind.RECEIVE, 2, None, 0, "a", 9, 9, "buffer/p1/3 c:7 d:2"),
+        (Kind.DELIVER, 2, "c", 7),
+        (Kind.COMMAND, 3, None, 0, None, 0, 0, '["mediate","a","b"]'),
+        (Kind.DELIVER, 3, "d", 2),
+    )
+    named = tables.carried(events).where("origin is not null and kind = 3").select("origin", "number")
+    assert sorted((row.origin, row.number) for row in named.collect()) == [("c", 7), ("d", 2)]
+    [row] = buffer_peaks(events).collect()
+    assert row.held_peak == 1  # d, from the buffer's step to the command's

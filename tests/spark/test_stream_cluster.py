@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
-from test_cluster import cluster, python_without_whence  # pytest has put this folder on the path
+from test_cluster import cluster  # pytest has put this folder on the path
 
+from support.standalone import Cluster, python_without_whence
 from support.streaming import COLUMNS, SCHEMA, command, results, write_files
 from whence.spark.sort import causal_sort
 
@@ -19,14 +20,14 @@ pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600)]
 
 
 def test_a_cluster_gives_the_same_rows(
-    cluster: str,
+    cluster: Cluster,
     spark: SparkSession,
     tmp_path: Path,
 ) -> None:
     write_files(tmp_path / "in", files=3)
     python = python_without_whence(tmp_path)
     done = subprocess.run(
-        command(tmp_path / "in", tmp_path / "out", "--master", cluster),
+        command(tmp_path / "in", tmp_path / "out", "--master", cluster.master),
         env=os.environ | {"PYSPARK_PYTHON": str(python), "SPARK_DRIVER_MEMORY": "1g"},
         capture_output=True,
         text=True,

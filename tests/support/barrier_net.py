@@ -175,8 +175,7 @@ def random_run(
     if protocol == "oppnet":
         given |= {"seed": seed, "setup_max_us": 4, "gap_us": draw.choice([1, 3])}
         given.setdefault("capacity", draw.choice([0, 3, 6]))
-    else:
-        given.setdefault("late_us", (0, 20, 10_000)[seed % 3])
+    given.setdefault("late_us", (0, 20, 10_000)[seed % 3])
     pairs = [(a, b) for a in names for b in names if a < b]
     links = [pair for pair in pairs if draw.random() < 0.7] if protocol == "oppnet" else None
     net = world(protocol, offsets_us, links, **given)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -47,6 +48,7 @@ def small_scenario(seed: int) -> Scenario:
     mode = draw.choice(["safe", "published"])
     params: dict[str, Any] = {"mode": mode, "seed": seed, "gap_us": draw.choice([50, 100, 400])}
     params["setup_max_us"] = draw.choice([0, 300, 1_000])
+    params["late_us"] = (10_000_000, 60, 0)[seed % 3]  # not drawn: the other draws stay what they were
     lifetime_us = draw.choice([None, 800, 2_000, 6_000])
     if lifetime_us is not None:
         params["lifetime_us"] = lifetime_us
@@ -103,21 +105,30 @@ def by_cores(scenario: Scenario) -> dict[str, Any]:
     rows = Rows()
     result = simulate(scenario, rows, make=make, level=Level.ALL)
     discarded = {row[:2] + row[3:6] for row in rows.of(Kind.DISCARD)}
+    late = _late(rows)
     return {
         "broadcasts": sorted((row[0], row[1], row[4]) for row in rows.of(Kind.BROADCAST)),
         "receives": sorted(
             (row[0], row[1], row[3], row[4])
             for row in rows.of(Kind.RECEIVE)
-            if row[3] is not None and row[:2] + row[3:6] not in discarded
+            if row[3] is not None and row[:2] + row[3:6] not in discarded and row[:2] + row[3:5] not in late
         ),
         "ends": _by_node(
             (row[0], row[1], str(row[2]), row[3], row[4])
             for row in rows.rows
             if row[2] in (Kind.DELIVER, Kind.EXPIRE)
         ),
+        "late": len(late),
         "barriers": barriers,
         "discards": sum(result.discards.values()),
     }
+
+
+def _late(rows: Rows) -> set[Any]:
+    """(node, time, origin, number) of what ended on its arrival."""
+    arrivals = Counter(row[:2] + row[3:5] for row in rows.of(Kind.RECEIVE))
+    arrivals.subtract(row[:2] + row[3:5] for row in rows.of(Kind.DISCARD))
+    return {key for row in rows.of(Kind.EXPIRE) if arrivals[key := row[:2] + row[3:5]] > 0}
 
 
 def by_kernel(scenario: Scenario) -> dict[str, Any]:
@@ -149,7 +160,8 @@ def by_kernel(scenario: Scenario) -> dict[str, Any]:
                 strict=True,
             )
         },
-        "discards": outcome.duplicates + outcome.too_late,
+        "late": len(outcome.late),
+        "discards": outcome.duplicates + outcome.too_late - len(outcome.late),
     }
 
 

@@ -47,7 +47,7 @@ class NoEpochs(Unchecked):
 class NoTombstone(Unchecked):
     """3: an aborted attempt leaves no trace, and the target waits for ever."""
 
-    def _bury(self, opener: str, epoch: int) -> Effects:
+    def _bury(self, opener: str, epoch: int, now_us: int) -> Effects:
         return []
 
     def timer(self, key: str, now_us: int) -> Effects:

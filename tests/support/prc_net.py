@@ -13,7 +13,9 @@ from typing import Any
 
 from whence.core.effects import CancelTimer, CloseLink, Deliver, Effects, Send, SetTimer
 from whence.core.message import Message
+from whence.protocols.overlaid import RELAY
 from whence.protocols.prc import Prc
+from whence.protocols.prc_handshake import ACCEPT, OPEN
 from whence.protocols.prc_wire import MESSAGE
 from whence.trace.memory import MemoryTrace
 from whence.trace.schema import Kind, PromisesMade
@@ -44,6 +46,7 @@ class Net:
             tuple[str, str], set[tuple[str, int]]
         ] = {}  # the same, for contacts that may be lost
         self.made = 0
+        self.unwatched: set[str] = set()  # what a core held for a handshake with no timer that would end it
         # Ways in which a host can be wrong, for mutants
         self.control_overtakes = False
         self.control_survives_close = False
@@ -94,6 +97,11 @@ class Net:
         self.up = {pair for pair in self.up if pair[0] != name}
         self.ghosts = {pair: packets for pair, packets in self.ghosts.items() if name not in pair}
 
+    def freeze(self, name: str) -> None:
+        """It does nothing any more, and nobody can tell: its links stay up."""
+        self.alive.remove(name)
+        self.timers = {key: at for key, at in self.timers.items() if key[0] != name}
+
     # Links
 
     def connect(self, one: str, other: str) -> None:
@@ -142,6 +150,18 @@ class Net:
         core = self.cores[name]
         self.carry_out(name, act(core) or [])
         core.check()
+        self.watch(name)
+
+    def watch(self, name: str) -> None:
+        """Whatever becomes of the others: a timer is set for all that a core keeps of a handshake."""
+        core = self.cores[name]
+        if not isinstance(core, Prc):  # preventive broadcast keeps its handshakes otherwise
+            return
+        keys = [OPEN + peer for peer in core.opening]
+        keys += [ACCEPT + peer for peer in core.accepting]
+        keys += [ACCEPT + peer for peer in core.closed if peer not in core.opening]
+        keys += [f"{RELAY}{opener}\0{target}" for opener, target in core.relays]
+        self.unwatched |= {f"{name} {key}" for key in keys if (name, key) not in self.timers}
 
     def broadcast(self, name: str) -> None:
         core = self.cores[name]
@@ -263,8 +283,8 @@ class Net:
         return seen == names
 
     def problems(self) -> set[str]:
-        """What is wrong once all is quiet: duplicate, causal, created, lost, leak."""
-        found = set()
+        """What is wrong once all is quiet: duplicate, causal, created, lost, leak, unwatched."""
+        found = {"unwatched"} if self.unwatched else set()
         report = verify_table(self.trace.table("prc"), ORDERED, sorted(self.cores), 0, run="prc")
         for kind in ("duplicate", "causal", "fifo", "created", "malformed"):
             if getattr(report.counts, kind):

@@ -2,7 +2,8 @@
 
 `Churn` is the parent of many.
 
-python tests/support/swarm_process.py <json>     lines: "quiet" (broadcast no more), "report", "leave"
+python tests/support/swarm_process.py <json>     lines: "quiet" (broadcast no more), "still" (exchange
+no links any more), "report", "leave"
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import asyncio
 import json
 import random
 import sys
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -88,18 +90,24 @@ class Churn:
         self.options = options
         self.there: dict[str, Process] = {}
         self.joined = self.left = self.killed = 0
+        self._asked: Counter[str] = Counter()  # who is being asked to take somebody in, and so must stay
 
     async def join(self, count: int = 1, *, is_victim: bool = False) -> list[str]:
         """So many processes more, side by side, each through a contact drawn at random."""
         from support.living import free_ports  # not on the path of the processes themselves
 
-        contacts = [each.settings.listen for each in self.there.values()]
+        contacts = sorted(self.there)
         new: dict[str, Process] = {}
+        asked: list[str] = []
         for port in free_ports(count):
             name = f"p{self.joined:03d}"
             self.joined += 1
-            contact = self.draw.choice(contacts) if contacts else None
+            contact = None
+            if contacts:
+                asked.append(self.draw.choice(contacts))
+                contact = self.there[asked[-1]].settings.listen
             settings = Settings(name, f"127.0.0.1:{port}", contact, is_victim=is_victim, **self.options)
+            self._asked.update(asked[-1:])
             new[name] = await Process.start(settings)
         for process in new.values():
             try:
@@ -109,22 +117,22 @@ class Churn:
                     if each.process.returncode is None:
                         each.process.kill()
                 raise
+        self._asked.subtract(asked)
         self.there.update(new)
         return list(new)
 
     async def leave(self, name: str | None = None) -> None:
         self.left += 1
-        await self.there.pop(name or self._anybody()).end()
+        await self.there.pop(name or self.draw.choice(self._free(is_victim=False))).end()
 
     async def kill(self, name: str) -> None:
         self.killed += 1
         await self.there.pop(name).kill()
 
-    def _anybody(self) -> str:
-        return self.draw.choice(sorted(set(self.there) - self.victims()))
-
-    def victims(self) -> set[str]:
-        return {name for name, each in self.there.items() if each.settings.is_victim}
+    def _free(self, *, is_victim: bool) -> list[str]:
+        """Who may go now: nobody that a newcomer has been sent to."""
+        there = self.there.items()
+        return sorted(n for n, each in there if each.settings.is_victim == is_victim and not self._asked[n])
 
     async def reports(self) -> dict[str, dict[str, Any]]:
         answers = await asyncio.gather(*(each.report() for each in self.there.values()))
@@ -144,28 +152,45 @@ class Churn:
         return found
 
     async def quiet(self) -> dict[str, dict[str, Any]]:
-        """Stop the traffic; wait until nobody holds anything for messages, and all have the same."""
+        """Stop the traffic; wait until all have the same, and each has been seen to hold nothing.
+
+        Links are exchanged as before, so somebody is always opening one; what is kept for it must not stay.
+        """
         for process in self.there.values():
             process.say("quiet")
+        emptied: set[str] = set()
 
         def calm(found: dict[str, dict[str, Any]]) -> bool:
             ends = {json.dumps(self._ends(each)) for each in found.values()}
-            return len(ends) == 1 and not any(each["entries"] for each in found.values())
+            if len(ends) == 1 and not any(each["space"] for each in found.values()):
+                emptied.update(name for name, each in found.items() if not each["entries"])
+            return emptied == set(found)
 
-        return await self.until(calm, 90.0)
+        return await self.until(calm, 120.0)
+
+    async def still(self, timeout_s: float) -> dict[str, dict[str, Any]]:
+        """Stop the exchange of links as well; wait until nobody holds anything at all."""
+        for process in self.there.values():
+            process.say("still")
+        return await self.until(
+            lambda found: not any(each["entries"] or each["pending"] for each in found.values()), timeout_s
+        )
 
     def _ends(self, report: dict[str, Any]) -> dict[str, int]:
         """Of those that are there: up to which message everything was delivered."""
         return {origin: last for origin, (_, last) in report["delivered"].items() if origin in self.there}
 
-    async def storm(self, seconds: float, every_s: float) -> None:
-        """Join, leave and `kill -9` by turns, so that the size stays about the same."""
-        loop = asyncio.get_running_loop()
-        end_s = loop.time() + seconds
-        while loop.time() < end_s:
+    async def storm(self, seconds: float, every_s: float, at_once: int = 1) -> None:
+        """Join, leave and `kill -9`, `at_once` side by side, so that the size stays about the same."""
+        end_s = asyncio.get_running_loop().time() + seconds
+        await asyncio.gather(*(self._gusts(end_s, every_s) for _ in range(at_once)))
+
+    async def _gusts(self, end_s: float, every_s: float) -> None:
+        while asyncio.get_running_loop().time() < end_s:
             await asyncio.sleep(every_s)
-            if self.draw.random() < 0.5 and self.victims():
-                await self.kill(self.draw.choice(sorted(self.victims())))
+            victims = self._free(is_victim=True)
+            if self.draw.random() < 0.5 and victims:
+                await self.kill(self.draw.choice(victims))
                 await self.join(is_victim=True)
             else:
                 await self.leave()
@@ -186,11 +211,13 @@ class Churn:
 
 def report_of(group: whence.Group, seen: dict[str, list[int]], error: str) -> dict[str, Any]:
     node: Any = group._node
-    swarm, stats = node.swarm, group.stats()
+    swarm, core, stats = node.swarm, node.host.core, group.stats()
     return {
         "node": group.node,
         "delivered": dict(sorted(seen.items())),
         "entries": stats.control_entries,
+        "space": core.expecting() + core.buffered(),  # the paper's: for messages
+        "pending": len(swarm.planned) + len(swarm.given),  # of the overlay
         "safe": swarm.safe_links(),
         "arcs": len(swarm.view.arcs),
         "opened": swarm.opened,
@@ -200,6 +227,12 @@ def report_of(group: whence.Group, seen: dict[str, list[int]], error: str) -> di
         "discards": stats.discards,
         "error": error,
     }
+
+
+def rest(group: whence.Group) -> None:
+    """The overlay decides nothing new any more."""
+    node: Any = group._node
+    node.swarm.shuffle = lambda: None
 
 
 async def run(settings: Settings) -> None:
@@ -254,6 +287,8 @@ async def run(settings: Settings) -> None:
         while (line := (await stdin.readline()).decode().strip()) not in ("leave", ""):
             if line == "quiet":
                 is_quiet.set()
+            elif line == "still":
+                rest(group)
             else:
                 print(json.dumps(report_of(group, seen, error)), flush=True)
         is_quiet.set()

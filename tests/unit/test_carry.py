@@ -120,6 +120,34 @@ def test_what_is_dead_is_neither_kept_nor_sent() -> None:
     assert len(core(world, "b").cache) == 0
 
 
+def test_what_first_comes_late_is_an_outcome_once_and_copies_are_not() -> None:
+    """A cut off message is late by the reader's clock; one that came in time is a copy, though purged."""
+    for mode, outcomes in (("safe", ["a:1"]), ("published", [])):
+        world = net(("a", "b"), ("b", "c"), lifetime_us=500, mode=mode)
+        receiver, now_us = core(world, "b"), world.clock("b")
+        late, in_time = (BarrierPacket("a", number, now_us + 500, (), b"x") for number in (1, 2))
+        world.carry_out("b", receiver.receive("a", OppnetPacket(DATA, (), (in_time,)), now_us))
+        assert world.ids("b") == ["a:2"]
+        for peer, each in (("a", late), ("c", late), ("c", in_time)):
+            world.carry_out("b", receiver.receive(peer, OppnetPacket(DATA, (), (each,)), now_us + 501))
+        assert [str(id_) for _, id_ in world.expired] == outcomes, mode
+        discarded = [str(each.id) for each in world.discards if each.reason is Reason.EXPIRED]
+        assert discarded == ["a:1"] * (2 - len(outcomes)) + ["a:2"]
+        assert len(core(world, "b").cache) == 0
+
+
+def test_what_is_later_than_can_be_known_is_no_outcome() -> None:
+    world = net(("a", "b"), lifetime_us=500, late_us=50)
+    receiver, now_us = core(world, "b"), world.clock("b")
+    for number, after_us in ((1, 550), (2, 551)):
+        message = BarrierPacket("a", number, now_us + 500, (), b"x")
+        world.carry_out("b", receiver.receive("a", OppnetPacket(DATA, (), (message,)), now_us + after_us))
+    assert [str(id_) for _, id_ in world.expired] == ["a:1"]
+    assert [str(each.id) for each in world.discards] == ["a:2"]
+    receiver.link_down("a", now_us + 552)
+    assert receiver.entries() == 0  # nothing is remembered for ever
+
+
 def packet(number: int, deadline_us: int | None = None) -> BarrierPacket:
     return BarrierPacket("x", number, deadline_us, (), b"")
 
@@ -200,7 +228,9 @@ def test_a_stranger_and_nonsense_are_discarded() -> None:
         assert effects[-1].reason is Reason.MALFORMED  # type: ignore[union-attr]  # it is a Discard
 
 
-@pytest.mark.parametrize("params", [{"gap_us": 0}, {"capacity": -1}, {"mode": "fast"}, {"lifetime_us": 0}])
+@pytest.mark.parametrize(
+    "params", [{"gap_us": 0}, {"capacity": -1}, {"late_us": -1}, {"mode": "fast"}, {"lifetime_us": 0}]
+)
 def test_impossible_parameters_are_refused(params: dict[str, object]) -> None:
     with pytest.raises(ParameterError, match=next(iter(params))):
         registry.make("oppnet", "a", [], params)

@@ -283,6 +283,56 @@ def test_gtfs_finds_stops_on_a_street_that_is_driven_twice(tmp_path) -> None:
     assert [round(x) for x in service.paths.x1] == [2224, 1112, 0]
 
 
+HEADWAYS = "trip_id,start_time,end_time,headway_secs,exact_times\n"
+
+
+def test_gtfs_repeats_trips_by_headway(tmp_path) -> None:
+    """`out` takes 10 minutes whenever it departs; its own 08:00 is not driven."""
+    rows = (
+        HEADWAYS + "out,09:00:00,10:00:00,1800,1\nout,10:00:00,10:40:00,1200,0\nsat,06:00:00,07:00:00,60,\n"
+    )
+    trips = FEED["trips.txt"].replace("out,,S", "out,b1,S")
+    service = read_gtfs(feed(tmp_path, frequencies=rows, trips=trips), "20240102")
+    departures = [9 * 3600, 9.5 * 3600, 10 * 3600, 10 * 3600 + 1200]  # neither 10:00 twice nor 10:40
+    assert (service.trips, service.rows, service.begin_s) == (2 + 4, 7, 8 * 3600 + 15 * 60)
+    assert service.left_out["blocks of trips that are repeated by headway"] == 1
+    starts = {round(at / S) for at in service.paths.start_us}
+    stops = {round(at / S) for at in service.paths.stop_us}
+    begin_s = service.begin_s
+    assert {at - begin_s for at in departures} <= starts
+    assert {at + 600 - begin_s for at in departures} <= stops
+    assert 0 in starts  # `back`, as in the timetable
+    assert not any(at < 0 for at in starts)
+    # The first day with the most departures is Saturday's service now: 60 of `sat`.
+    assert read_gtfs(feed(tmp_path, frequencies=rows), None).day == "20240103"
+    assert read_gtfs(feed(tmp_path, frequencies=rows)).trips == 3 - 1 + 4 + 60
+
+
+def test_gtfs_counts_a_headway_from_the_departure_at_the_first_stop(tmp_path) -> None:
+    times = FEED["stop_times.txt"].replace("out,08:00:00,08:00:00", "out,07:58:00,08:00:00")
+    rows = HEADWAYS + "out,09:00:00,09:01:00,60,1\n"
+    service = read_gtfs(feed(tmp_path, frequencies=rows, stop_times=times), "20240102")
+    assert {round(at / S) + service.begin_s for at in service.paths.start_us} >= {9 * 3600 - 120, 9 * 3600}
+
+
+@pytest.mark.parametrize(
+    ("row", "reason"),
+    [
+        ("none,09:00:00,10:00:00,60,0", "frequencies.txt, line 2: there is no trip 'none'"),
+        ("out,10:00:00,10:00:00,60,0", "line 2: its times do not span anything"),
+        ("out,,10:00:00,60,0", "line 2: its times do not span anything"),
+        ("out,09:00:00,10:00:00,0,0", "line 2: a headway of 0 s is none"),
+        ("out,09:00:00,10:00:00,often,0", "line 2: 'often' is not a whole number"),
+        ("out,09:00:00,10:00:00,60,0\nout,09:59:59,11:00:00,60,0", "line 3: two headways of trip 'out'"),
+        ("out,00:00:00,900:00:00,1,0", "line 2: it makes more than 100,000 departures"),
+    ],
+)
+def test_gtfs_refuses_headways_that_cannot_be(tmp_path, row, reason) -> None:
+    with pytest.raises(ImportFormatError) as caught:
+        read_gtfs(feed(tmp_path, frequencies=f"{HEADWAYS}{row}\n"), "20240102")
+    assert reason in str(caught.value)
+
+
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [

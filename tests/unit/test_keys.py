@@ -157,12 +157,13 @@ def test_a_node_needs_no_cryptography(tmp_path: Path) -> None:
     assert "pip install 'whence[tls]'" in done.stderr
 
 
+@pytest.mark.timeout(300)
 def test_the_commands_of_the_page_run(tmp_path: Path) -> None:
     blocks = re.findall(r"^```sh\n(.*?)^```", PAGE.read_text(), re.MULTILINE | re.DOTALL)
     assert len(blocks) == 2
     script = f'whence() {{ "{sys.executable}" -m whence "$@"; }}\nset -e\n' + "".join(blocks)
     done = subprocess.run(
-        ["sh", "-c", script], cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False
+        ["sh", "-c", script], cwd=tmp_path, capture_output=True, text=True, timeout=250, check=False
     )
     assert done.returncode == 0, done.stderr
     assert "whence://" not in done.stderr

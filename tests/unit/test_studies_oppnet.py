@@ -19,6 +19,7 @@ from whence.studies import oppnet_advice, oppnet_data, registry
 from whence.studies import oppnet_published as published
 from whence.studies.base import check_grid
 from whence.studies.oppnet import MINUTE_US, SCALES, SKEWS_S, OppnetStudy, scenario
+from whence.studies.oppnet_measures import REGISTRIES
 from whence.studies.oppnet_published import BUSES, WALKERS
 from whence.studies.oppnet_runner import settings_of, simulate_to
 from whence.studies.results import Results, Row
@@ -104,7 +105,12 @@ def test_a_run_is_what_the_kernel_makes_of_its_scenario(mode: str, tmp_path: Pat
     assert counted.measures["latency"][3] == round(found.latency.mean_us)
     assert counted.measures["delay_percentiles"][50] == round(float(np.median(outcome.delay_us)))
     assert counted.measures["latency_within"][0] == int((outcome.latency_us <= 0).sum())
-    assert manifest.events == found.broadcasts + found.deliveries + found.expiries
+    waits_us = [wait_us for wait_us in outcome.latency_us.tolist() if wait_us > 60_000_000]
+    assert counted.measures["latency_long"] == [len(waits_us), sum(waits_us)]
+    assert sum(waits_us) > 0
+    # The longest of these stays is shorter than the half hour that counts as early.
+    assert counted.measures["latency_early"] == sum(outcome.latency_us.tolist())
+    assert manifest.events == found.broadcasts + found.deliveries + found.expiries + len(outcome.late)
 
 
 def test_clocks_are_counted_from_the_slowest() -> None:
@@ -245,7 +251,16 @@ def test_the_smallest_scale_holds(results: Results) -> None:
         "modes", "skew", "advice",
     }  # fmt: skip
     figures = {figure.name: figure for figure in STUDY.figures(results)}
-    assert {"figure-4", "figure-5", "figure-6", "figure-9", "figure-10", "figure-11", "churn"} <= set(figures)
+    assert {
+        "figure-4",
+        "figure-5",
+        "figure-6",
+        "figure-9",
+        "figure-10",
+        "figure-11",
+        "churn",
+        "churn-all",
+    } <= set(figures)
     assert all(svg(figure) for figure in figures.values())
     assert any("WHENCE_DATA is not set" in sentence for sentence in STUDY.findings(results))
 
@@ -338,10 +353,30 @@ def test_fewer_seeds_are_shown_and_not_demanded(results: Results) -> None:
 
 def test_a_growing_registry_is_a_failure(results: Results) -> None:
     (row,) = results.select(part="main", plan=WALKERS, mode="safe", seed=1)
-    for sizes, is_failure in ((list(range(10, 70)), True), ([40] * 60, False)):
-        grown = Results((replace(row, counted={**row.counted, "watched_delivered": sizes}),))
-        found = [one.failed for one in STUDY.expectations(grown) if one.name.startswith("Figure 11")]
-        assert found == [is_failure]
+    level = {f"watched_{each}": [40] * 60 for each in REGISTRIES}
+    for kind, name in REGISTRIES.items():
+        for sizes, is_failure in ((list(range(10, 70)), True), ([40] * 60, False)):
+            grown = Results((replace(row, counted={**row.counted, **level, f"watched_{kind}": sizes}),))
+            found = {one.name: one.failed for one in STUDY.expectations(grown) if "Figure 11" in one.name}
+            assert len(found) == len(REGISTRIES)
+            assert {each for each, failed in found.items() if failed} == {
+                each for each in found if name in each and is_failure
+            }
+
+
+def test_the_page_says_which_plans_have_no_smallest_lifetime(results: Results) -> None:
+    (advice,) = [table for table in STUDY.tables(results) if table.name == "advice"]
+    assert [row[0] for row in advice.rows] == ["city buses"]
+    assert "Not looked for at this scale: Östermalm walkers." in advice.note
+    every = [row for row in results.rows if row.labels["plan"] == BUSES]
+    (advice,) = [table for table in STUDY.tables(Results(tuple(every))) if table.name == "advice"]
+    assert "Not looked for" not in advice.note
+
+
+def test_at_paper_scale_every_plan_has_a_smallest_lifetime() -> None:
+    everything = {BUSES, WALKERS, *oppnet_data.DATA_SETS}
+    assert set(SCALES["paper"].advice) == everything
+    assert set(SCALES["demo"].advice) == everything - {"WS16"}
 
 
 def test_since_entry_is_the_papers_workload() -> None:

@@ -211,6 +211,7 @@ class UncheckedOppnet(Oppnet):
     order_type: type[SafeOrder] = Unchecked
     cache_type: type[Cache] = Cache
     contacts_type: type[Contacts] = Contacts
+    seen_type: type[Arrivals] = Arrivals
 
     def __init__(self, me: NodeId, members: Iterable[NodeId], **params: Any) -> None:
         super().__init__(me, members, **params)
@@ -218,6 +219,7 @@ class UncheckedOppnet(Oppnet):
         self.cache = self.cache_type(self.cache.capacity)
         was = self.contacts
         self.contacts = self.contacts_type(me, was.seed, was.gap_us, was.setup_max_us)
+        self.seen = self.seen_type(self.seen.late_us)
 
     def check(self) -> None:
         pass

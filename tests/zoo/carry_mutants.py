@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from whence.core.effects import Effects
+from whence.core.effects import Discard, Effects, Expire, Reason
 from whence.core.message import NodeId
 from whence.core.protocol import State
+from whence.protocols.barrier_late import Arrivals
 from whence.protocols.barrier_wire import BarrierPacket, Key
 from whence.protocols.carry import Cache, Contact, Contacts
+from whence.protocols.oppnet import DATA, OppnetPacket
 from zoo.barrier_mutants import NoDuplicateGuard, Unchecked, UncheckedOppnet, variant
 
 
@@ -124,6 +126,29 @@ class SlotsTooShort(UncheckedOppnet):
                 contact.slot_us = min(contact.slot_us, now_us + max(self.gap_us // 2, 0))
 
 
+class SaysNothingOfTheLate(UncheckedOppnet):
+    """What first comes after its deadline is no outcome."""
+
+    def _end(self, peer: NodeId, packet: BarrierPacket, refused: Reason, now_us: int) -> Discard | Expire:
+        return Discard(self.message_of(OppnetPacket(DATA, (), (packet,))), peer, refused)
+
+
+class CacheAloneKnowsTheLate(UncheckedOppnet):
+    """A late copy of what came in time is an outcome, too: the cache has purged it."""
+
+    class seen_type(Arrivals):
+        def end(self, packet: BarrierPacket, peer: NodeId, refused: Reason, now_us: int) -> Discard | Expire:
+            self.deadlines_us.clear()
+            return super().end(packet, peer, refused, now_us)
+
+
+class RestartForgetsWhatCame(UncheckedOppnet):
+    """After a restart a late copy is taken for a first arrival."""
+
+    def restore(self, state: State) -> None:
+        super().restore({**state, "seen": []})
+
+
 CARRY = [
     variant(EvictsPending, "idle"),
     variant(CacheAloneKnowsCopies, "duplicate"),
@@ -137,4 +162,7 @@ CARRY = [
     variant(RestartForgetsTheCache, "missing"),
     variant(TakesNoNoticeOfTheEnd, "unlinked"),
     variant(SlotsTooShort, "rate"),
+    variant(SaysNothingOfTheLate, "unsaid"),
+    variant(CacheAloneKnowsTheLate, "ended twice"),
+    variant(RestartForgetsWhatCame, "ended twice"),
 ]

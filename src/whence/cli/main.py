@@ -43,7 +43,7 @@ COMMANDS = (
     Entry("simulate", RUN, "Simulate a scenario and write its trace."),
     Entry("replay", RUN, "Run a recorded trace through the protocol again and compare every effect."),
     Entry("keys", RUN, "Make and show keys for TLS between the nodes of a group."),
-    Entry("mom", RUN, "Message-oriented middleware: plan domains of causality from traffic."),
+    Entry("mom", RUN, "Message-oriented middleware: run systems of durable servers, plan their domains."),
     Entry("sweep", RUN, "Simulate a grid of scenarios on Spark, one run per task; resumable."),
     Entry("contacts", RUN, "Make a contact plan from positions, traces, timetables or a scenario."),
     Entry("stream", RUN, "Put a stream of rows into causal order on Spark; resumable."),
@@ -149,6 +149,17 @@ def _fail_os(problem: OSError) -> NoReturn:
     sys.exit(EXIT_MISUSE)
 
 
+def _fail_spark(problem: Exception) -> NoReturn:
+    """Too little memory for a job on Spark is the machine's matter, too."""
+    if "pyspark" in sys.modules:
+        from whence.spark.failures import SPARK_ERRORS, memory_problem
+
+        found = memory_problem(problem, "the job on Spark") if isinstance(problem, SPARK_ERRORS) else None
+        if found is not None:
+            _fail(found)
+    _fail_bug(problem)
+
+
 def _fail_bug(problem: Exception) -> NoReturn:
     traceback.print_exception(problem)
     _say("error", f"{type(problem).__name__}: {problem}", "red")
@@ -171,10 +182,10 @@ def main(args: list[str] | None = None) -> NoReturn:
         _leave_pipe()
     except OSError as problem:
         if problem.filename is None:
-            _fail_bug(problem)
+            _fail_spark(problem)
         _fail_os(problem)
     except Exception as problem:  # noqa: BLE001 the outermost frame: whatever is left is a bug of ours
-        _fail_bug(problem)
+        _fail_spark(problem)
     except SystemExit:
         try:
             sys.stdout.flush()

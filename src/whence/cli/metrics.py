@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -45,13 +46,22 @@ def command(
     from whence.trace.reader import open_trace
 
     trace = open_trace(folder)
-    with console.progress("measuring"):
+    with console.progress("starting Spark"):
         from whence.spark.metrics.summary import summary
         from whence.spark.session import get_session
         from whence.spark.tables import flatten, read_segments
+        from whence.spark.watch import watched
 
         session = get_session(f"whence metrics {folder.name}", master=master)
+    began = time.perf_counter()
+    with (
+        console.progress("measuring, tasks", total=0) as bar,
+        watched(session, lambda done, total: bar.update(done, total=total)),
+    ):
         rows = summary(flatten(read_segments(session, trace))).collect()
+    seconds = time.perf_counter() - began
+    rate = f"{trace.event_count:,} events in {seconds:.1f} s ({trace.event_count / seconds:,.0f} events/s)"
+    console.err.print(rate, markup=False)
     figures = sorted((row.asDict() for row in rows), key=lambda row: str(row["run"]))
     if as_json:
         console.print_json({"folder": folder.resolve(), "runs": [_described(trace, row) for row in figures]})

@@ -22,6 +22,15 @@ def command(
     node: Annotated[
         str | None, typer.Option(help="Be this member, whatever the file says: one file for all.")
     ] = None,
+    listen: Annotated[
+        str | None, typer.Option(help="Listen here, whatever the file says.", metavar="HOST:PORT")
+    ] = None,
+    contact: Annotated[
+        str | None,
+        typer.Option(
+            help="Be taken in by the process there, whatever the file says (prc).", metavar="HOST:PORT"
+        ),
+    ] = None,
     trace: Annotated[Path | None, typer.Option(help="Write the node's trace into this folder.")] = None,
     transport: Annotated[
         str | None, typer.Option(help="tcp or udp, whatever the file says.", metavar="NAME")
@@ -63,7 +72,7 @@ def command(
     from whence.live.config import load_config
     from whence.live.linkfaults import LinkFaults
 
-    settings = load_config(config, node)
+    settings = load_config(config, node, listen=listen, contact=contact)
     if transport is not None:
         settings = structs.replace(settings, transport=transport)
     if keys is not None:
@@ -93,7 +102,8 @@ async def _run(
     joining = join(
         config.group,
         node=config.node,
-        peers=config.peers,
+        peers=config.peers or None,
+        contact=config.contact,
         listen=config.listen,
         protocol=config.protocol,
         trace=trace,
@@ -104,6 +114,7 @@ async def _run(
         store=config.store,
         keys=config.keys,
         plaintext=config.plaintext,
+        shuffle_s=config.shuffle_s,
         **config.params,
     )
     async with joining as group:

@@ -26,10 +26,21 @@ def describe() -> list[dict[str, Any]]:
 
 def command(
     json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    choose: Annotated[
+        tuple[int, float, float] | None,
+        typer.Option(
+            help="Compare what vector, barrier and prc hold: processes, broadcasts per second of them all, "
+            "delay of a link.",
+            metavar="PROCESSES RATE SECONDS",
+        ),
+    ] = None,
 ) -> None:
     """List the protocols: environment, promises, parameters."""
     from whence.cli import console
 
+    if choose is not None:
+        _choose(*choose, as_json=json)
+        return
     known = describe()
     if json:
         console.print_json(known)
@@ -46,3 +57,18 @@ def command(
     ]
     columns = ["protocol", "what it is", "environment", "promises", "parameters"]
     console.out.print(console.table(None, columns, rows))
+
+
+def _choose(processes: int, rate: float, delay_s: float, *, as_json: bool) -> None:
+    from whence.cli import console
+    from whence.protocols import choice
+
+    found = choice.choose(choice.Workload(processes, rate, delay_s))
+    if as_json:
+        console.print_json(found._asdict())
+        return
+    rows = [(name, f"{entries:,.1f}") for name, entries in found.entries.items()]
+    console.out.print(console.table(None, ["protocol", "entries of control information per process"], rows))
+    console.out.print(
+        f"{found.best} holds least; prc does up to {found.even_broadcasts_per_s:,.3g} broadcasts per second"
+    )

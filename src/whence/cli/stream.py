@@ -10,101 +10,109 @@ import typer
 from whence.errors import MisuseError
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
     from whence.spark.stream_job import StreamJob, StreamSummary
 
 
+# What the command takes, in the order of its --help.
+Source = Annotated[str, typer.Argument(help="Folder of files, or what the source's format calls a path.")]
+Out = Annotated[str, typer.Argument(help="Folder to write to.")]
+Lifetime = Annotated[
+    str, typer.Option(help="How long a row may wait: 10s, 5 minutes, or a column of seconds.")
+]
+Format = Annotated[
+    str,
+    typer.Option(
+        "--format", help="Of the source: parquet, json, csv, orc, otel, shiviz, or any of Spark's (kafka)."
+    ),
+]
+ToFormat = Annotated[str, typer.Option(help="Of the result: parquet, json, csv, orc.")]
+Checkpoint = Annotated[
+    str | None, typer.Option(help="Folder with the state of the query.", show_default="OUT.checkpoint")
+]
+Key = Annotated[list[str] | None, typer.Option(help="Column(s) within whose values order is kept.")]
+Id = Annotated[str | None, typer.Option("--id", help="Column with a row's id.")]
+DependsOn = Annotated[str | None, typer.Option(help="Column with the ids of its predecessors.")]
+Clock = Annotated[str | None, typer.Option(help="Instead: column with a vector clock.")]
+Origin = Annotated[str | None, typer.Option(help="With --clock: column with its process.")]
+EventTime = Annotated[
+    str | None, typer.Option(help="Column with the time of arrival; else the time of the batch.")
+]
+Policy = Annotated[
+    str, typer.Option(help="emit or drop a row whose predecessors are missing after its lifetime.")
+]
+LifetimeMax = Annotated[str | None, typer.Option(help="The largest lifetime, where they differ.")]
+Remember = Annotated[str | None, typer.Option(help="How long an id is known after its row's end.")]
+Delay = Annotated[str, typer.Option(help="How far a key's times may lag behind another's.")]
+AvailableNow = Annotated[
+    bool, typer.Option("--available-now", help="Read what is there and end; else go on until interrupted.")
+]
+Flush = Annotated[
+    bool, typer.Option("--flush", help="The data is complete: end whatever waits (with --available-now).")
+]
+Every = Annotated[str, typer.Option(help="Time between two looks at the source.")]
+Schema = Annotated[
+    str | None, typer.Option(help="Columns and types of the source, where no file tells them yet.")
+]
+Separator = Annotated[str, typer.Option(help="Between ids, in formats without lists (csv).")]
+Option = Annotated[list[str] | None, typer.Option(help="An option of the source: NAME=VALUE.")]
+Master = Annotated[
+    str | None, typer.Option(help="Spark master (spark://..., sc://...); default: this machine.")
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
+
+
 def command(
-    source: Annotated[str, typer.Argument(help="Folder of files, or what the source's format calls a path.")],
-    out: Annotated[str, typer.Argument(help="Folder to write to.")],
-    lifetime: Annotated[
-        str, typer.Option(help="How long a row may wait: 10s, 5 minutes, or a column of seconds.")
-    ],
-    format_: Annotated[
-        str,
-        typer.Option(
-            "--format",
-            help="Of the source: parquet, json, csv, orc, otel, shiviz, or any of Spark's (kafka).",
-        ),
-    ] = "parquet",
-    to_format: Annotated[str, typer.Option(help="Of the result: parquet, json, csv, orc.")] = "parquet",
-    checkpoint: Annotated[
-        str | None, typer.Option(help="Folder with the state of the query.", show_default="OUT.checkpoint")
-    ] = None,
-    key: Annotated[
-        list[str] | None, typer.Option(help="Column(s) within whose values order is kept.")
-    ] = None,
-    id_: Annotated[str | None, typer.Option("--id", help="Column with a row's id.")] = None,
-    depends_on: Annotated[str | None, typer.Option(help="Column with the ids of its predecessors.")] = None,
-    clock: Annotated[str | None, typer.Option(help="Instead: column with a vector clock.")] = None,
-    origin: Annotated[str | None, typer.Option(help="With --clock: column with its process.")] = None,
-    event_time: Annotated[
-        str | None, typer.Option(help="Column with the time of arrival; else the time of the batch.")
-    ] = None,
-    policy: Annotated[
-        str, typer.Option(help="emit or drop a row whose predecessors are missing after its lifetime.")
-    ] = "emit",
-    lifetime_max: Annotated[str | None, typer.Option(help="The largest lifetime, where they differ.")] = None,
-    remember: Annotated[str | None, typer.Option(help="How long an id is known after its row's end.")] = None,
-    delay: Annotated[str, typer.Option(help="How far a key's times may lag behind another's.")] = "0s",
-    available_now: Annotated[
-        bool,
-        typer.Option("--available-now", help="Read what is there and end; else go on until interrupted."),
-    ] = False,
-    flush: Annotated[
-        bool, typer.Option("--flush", help="The data is complete: end whatever waits (with --available-now).")
-    ] = False,
-    every: Annotated[str, typer.Option(help="Time between two looks at the source.")] = "1 second",
-    schema: Annotated[
-        str | None, typer.Option(help="Columns and types of the source, where no file tells them yet.")
-    ] = None,
-    separator: Annotated[str, typer.Option(help="Between ids, in formats without lists (csv).")] = " ",
-    option: Annotated[list[str] | None, typer.Option(help="An option of the source: NAME=VALUE.")] = None,
-    master: Annotated[
-        str | None, typer.Option(help="Spark master (spark://..., sc://...); default: this machine.")
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
-) -> None:
+    source: Source, out: Out, lifetime: Lifetime, format_: Format = "parquet",
+    to_format: ToFormat = "parquet", checkpoint: Checkpoint = None, key: Key = None, id_: Id = None,
+    depends_on: DependsOn = None, clock: Clock = None, origin: Origin = None, event_time: EventTime = None,
+    policy: Policy = "emit", lifetime_max: LifetimeMax = None, remember: Remember = None, delay: Delay = "0s",
+    available_now: AvailableNow = False, flush: Flush = False, every: Every = "1 second",
+    schema: Schema = None, separator: Separator = " ", option: Option = None, master: Master = None,
+    as_json: AsJson = False,
+) -> None:  # fmt: skip
     """Put the rows of a stream into causal order (docs/stream.md).
 
     Every row comes out once, with the columns outcome, missing, position and epoch. Stopped or killed? The
     same command goes on from the checkpoint, and nothing is lost or doubled.
     """
+    from whence.cli import console
+
     order: dict[str, Any] = {
         "key": key or None, "id": id_, "depends_on": depends_on, "clock": clock, "origin": origin,
         "event_time": event_time, "lifetime": lifetime, "lifetime_max": lifetime_max, "remember": remember,
         "delay": delay, "policy": policy,
     }  # fmt: skip
-    from whence.cli import console
-
     with console.progress("starting Spark"):
         from whence.spark.session import get_session
-        from whence.spark.stream_job import StreamJob, run_job
+        from whence.spark.stream_job import StreamJob
 
         job = StreamJob(
-            source=source,
-            out=out,
-            checkpoint=checkpoint or f"{out.rstrip('/')}.checkpoint",
-            order=_adapted(order, format_),
-            source_format=format_,
-            out_format=to_format,
-            source_options=_options(option or []),
-            schema=schema,
-            separator=separator,
-            available_now=available_now,
-            flush=flush,
-            every=every,
-        )
+            source=source, out=out, checkpoint=checkpoint or f"{out.rstrip('/')}.checkpoint",
+            order=_adapted(order, format_), source_format=format_, out_format=to_format,
+            source_options=_options(option or []), schema=schema, separator=separator,
+            available_now=available_now, flush=flush, every=every,
+        )  # fmt: skip
         session = get_session(f"whence stream {Path(source).name}", master=master)
-    with console.progress("0 rows in") as bar:
-        try:
-            summary = run_job(session, job, lambda so_far: bar.update(description=_so_far(so_far)))
-        except KeyboardInterrupt:
-            console.err.print("stopped; the same command goes on from here", markup=False)
-            raise typer.Exit(130) from None
+    summary = _follow(session, job)
     if as_json:
         console.print_json({"source": source, "out": out, "checkpoint": job.checkpoint, "summary": summary})
     else:
         _show(job, summary)
+
+
+def _follow(session: SparkSession, job: StreamJob) -> StreamSummary:
+    """Run the query, and show how far it is."""
+    from whence.cli import console
+    from whence.spark.stream_job import run_job
+
+    with console.progress("0 rows in") as bar:
+        try:
+            return run_job(session, job, lambda so_far: bar.update(description=_so_far(so_far)))
+        except KeyboardInterrupt:
+            console.err.print("stopped; the same command goes on from here", markup=False)
+            raise typer.Exit(130) from None
 
 
 def _adapted(order: dict[str, Any], format_: str) -> dict[str, Any]:

@@ -24,46 +24,57 @@ TABLE_RUNS = 40  # with more runs only those that are not in order are listed
 SHOWN = 3  # findings of each kind that are printed unless --witnesses says otherwise
 
 
+# What the command takes, in the order of its --help.
+TracePath = Annotated[Path, typer.Argument(help="A trace folder, a sweep's folder, or one manifest.")]
+Run = Annotated[str | None, typer.Option(help="Judge this run only.")]
+Witnesses = Annotated[
+    int | None, typer.Option(min=0, help="Findings of each kind to spell out.", show_default="3; 10 in JSON")
+]
+Complete = Annotated[
+    bool | None,
+    typer.Option(
+        "--complete/--no-complete",
+        help="Demand that every survivor delivers every message, or do not, whatever was promised.",
+    ),
+]
+AsPromised = Annotated[
+    bool,
+    typer.Option(
+        "--as-promised", help="Do not demand causal order of a protocol that never promised it (fifo)."
+    ),
+]
+Spark = Annotated[
+    bool | None,
+    typer.Option(
+        "--spark/--no-spark",
+        help="Use Spark; by default for 50 M events or more in several runs or over 2,000 nodes.",
+    ),
+]
+Master = Annotated[str | None, typer.Option(help="Spark master, e.g. spark://host:7077.")]
+Blocks = Annotated[
+    int | None, typer.Option(min=1, help="Split each run over so many Spark tasks, by blocks of columns.")
+]
+Memory = Annotated[
+    str | None,
+    typer.Option(
+        help="Memory for the work, e.g. 8G; a run that needs more is judged in parts.",
+        show_default="half of the machine's",
+    ),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
+
+
 def command(
-    trace: Annotated[Path, typer.Argument(help="A trace folder, a sweep's folder, or one manifest.")],
-    run: Annotated[str | None, typer.Option(help="Judge this run only.")] = None,
-    witnesses: Annotated[
-        int | None,
-        typer.Option(min=0, help="Findings of each kind to spell out.", show_default="3; 10 in JSON"),
-    ] = None,
-    complete: Annotated[
-        bool | None,
-        typer.Option(
-            "--complete/--no-complete",
-            help="Demand that every survivor delivers every message, or do not, whatever was promised.",
-        ),
-    ] = None,
-    as_promised: Annotated[
-        bool,
-        typer.Option(
-            "--as-promised", help="Do not demand causal order of a protocol that never promised it (fifo)."
-        ),
-    ] = False,
-    spark: Annotated[
-        bool | None,
-        typer.Option(
-            "--spark/--no-spark",
-            help="Use Spark; by default for 50 M events or more in several runs or over 2,000 nodes.",
-        ),
-    ] = None,
-    master: Annotated[str | None, typer.Option(help="Spark master, e.g. spark://host:7077.")] = None,
-    blocks: Annotated[
-        int | None,
-        typer.Option(min=1, help="Split each run over so many Spark tasks, by blocks of columns."),
-    ] = None,
-    memory: Annotated[
-        str | None,
-        typer.Option(
-            help="Memory for the work, e.g. 8G; a run that needs more is judged in parts.",
-            show_default="half of the machine's",
-        ),
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    trace: TracePath,
+    run: Run = None,
+    witnesses: Witnesses = None,
+    complete: Complete = None,
+    as_promised: AsPromised = False,
+    spark: Spark = None,
+    master: Master = None,
+    blocks: Blocks = None,
+    memory: Memory = None,
+    as_json: AsJson = False,
 ) -> None:
     """Judge a trace from its broadcasts and deliveries alone; exit 0: causal and as promised, 1: not."""
     from whence.cli import console
@@ -78,23 +89,27 @@ def command(
     for leftover in opened.leftovers:
         console.err.print(f"note: {leftover} was not finished by its writer and is not judged", markup=False)
     witness_max = witnesses if witnesses is not None else WITNESS_MAX if as_json else SHOWN
-    judged = opened.event_count if run is None else sum(each.events for each in opened.of_run(run))
-    began = time.perf_counter()
     options = Options(witness_max, complete, None if as_promised else True, memory_bytes)
+    began = time.perf_counter()
     if spark or master is not None or blocks is not None or (spark is None and _worth_spark(opened, run)):
         reports = _by_spark(opened, run, master, blocks, options)
     else:
         reports = _in_process(opened, run, options)
-    seconds = time.perf_counter() - began
-    if judged >= LONG_EVENTS:
-        rate = f"{judged / seconds / 1e6:.1f} M events/s"
-        console.err.print(f"{judged:,} events in {seconds:.1f} s ({rate})", markup=False)
+    _say_speed(sum(report.events for report in reports), time.perf_counter() - began)
     if as_json:
         console.print_json(reports)
     else:
         show(reports)
     if not all(report.ok for report in reports):
         raise typer.Exit(1)
+
+
+def _say_speed(events: int, seconds: float) -> None:
+    from whence.cli import console
+
+    if events >= LONG_EVENTS:
+        rate = f"{events / seconds / 1e6:.1f} M events/s"
+        console.err.print(f"{events:,} events in {seconds:.1f} s ({rate})", markup=False)
 
 
 class Options(NamedTuple):
@@ -127,12 +142,19 @@ def _worth_spark(trace: Trace, run: str | None) -> bool:
 def _by_spark(
     trace: Trace, run: str | None, master: str | None, blocks: int | None, options: Options
 ) -> list[RunReport]:
-    from whence.spark.session import get_session
-    from whence.spark.verify import verify_folder
+    from whence.cli import console
 
-    session = get_session("whence verify", master=master)
+    with console.progress("starting Spark"):
+        from whence.spark.session import get_session
+        from whence.spark.verify import verify_folder
+
+        session = get_session("whence verify", master=master)
     runs = None if run is None else [run]
-    return verify_folder(session, trace, runs=runs, blocks=blocks, **options._asdict())
+    with console.progress("judging, tasks", total=0) as bar:
+        return verify_folder(
+            session, trace, runs=runs, blocks=blocks, **options._asdict(),
+            progress=lambda done, total: bar.update(done, total=total),
+        )  # fmt: skip
 
 
 def _in_process(trace: Trace, run: str | None, options: Options) -> list[RunReport]:

@@ -90,6 +90,12 @@ class Protocol(ABC):
         """A timer that this core set has come due."""
         return []
 
+    def command(self, verb: str, names: tuple[NodeId, ...], now_us: int) -> Effects:
+        """What the host's overlay has decided, for protocols over links that it opens and closes."""
+        raise MisuseError(
+            f"command {verb!r} for protocol {self.name!r}", "no overlay decides for it", "Leave it out"
+        )
+
     @abstractmethod
     def explain(self) -> list[Waiting]:
         """Every message that waits, by id, with all that it waits for."""

@@ -49,7 +49,10 @@ def fingerprint() -> int:
     """A number that changes with the text of any kernel, or of what they take constants from."""
     package = files("whence")  # not a path: a cluster's executors import the package from a zip
     kernels = [each for each in (package / "kernels").iterdir() if each.name.endswith(".py")]
-    others = ("core/sizes.py", "core/rng.py", "protocols/vcube_wire.py", "sim/dynamic.py", "trace/schema.py")
+    others = (
+        "core/sizes.py", "core/rng.py", "protocols/vcube_wire.py", "protocols/deadline_pull.py",
+        "protocols/deadline_state.py", "protocols/deadline_wire.py", "sim/dynamic.py", "trace/schema.py",
+    )  # fmt: skip
     digest = hashlib.sha256()
     for file in sorted(kernels, key=lambda each: each.name):
         digest.update(file.read_bytes())

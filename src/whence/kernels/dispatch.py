@@ -39,6 +39,8 @@ def choose(scenario: Scenario) -> Path:
     if scenario.protocol == "oppnet":
         # Its outcome has no packets, sizes or explanations, of which a result of `simulate` speaks.
         return Path(False, "oppnet's kernel gives its own outcome: whence.kernels.oppnet.from_scenario")
+    if scenario.protocol in ("tdca", "odca"):
+        return Path(False, "the kernel of deadlines gives its own outcome: whence.kernels.deadline.run")
     if scenario.protocol != "vcube":
         return Path(False, f"there is no kernel for protocol {scenario.protocol!r}")
     if find_spec("numba") is None:

@@ -30,6 +30,7 @@ from whence.kernels.oppnet_engine import advance
 from whence.kernels.oppnet_measures import Measures, measure
 from whence.kernels.oppnet_tables import grown, make_state
 from whence.overlay.contacts import ContactPlan
+from whence.protocols.barrier_late import LATE_US
 from whence.protocols.oppnet import Oppnet
 from whence.sim.contacts import plan_of
 from whence.sim.distributions import Constant
@@ -51,6 +52,7 @@ class Settings:
     seed: int = 1
     gap_us: int = _DEFAULTS["gap_us"]
     setup_max_us: int = _DEFAULTS["setup_max_us"]
+    late_us: int = LATE_US
     delay_us: int = 2_000
     offsets_us: tuple[int, ...] = ()  # of the nodes' clocks; empty: all are right
     end_us: int | None = None  # nothing happens then or later; None: the plan's end
@@ -72,11 +74,12 @@ class Outcome:
     delivered_us: Array  # -1: not delivered
     expired_us: Array  # -1: not expired while it was pending
     turn: Array  # the order of deliveries and expiries of one node
+    late: Array  # rows (node, message, time_us, turn): ended because it first came after its deadline
     registries: Array  # rows (node, time_us, causal barrier, co-delivered, pending)
     sent: int  # messages given to contacts
     lost: int  # of these, cut off
     duplicates: int  # that came to a node that had them
-    too_late: int  # that came after their deadline
+    too_late: int  # that came after their deadline, those in `late` included
     events: int = field(default=0)
 
     @property
@@ -158,8 +161,9 @@ def run_plan(
 
 
 def _check(plan: ContactPlan, settings: Settings, broadcasts: Array) -> None:
-    core = {name: getattr(settings, name) for name in ("lifetime_us", "mode", "skew_us", "seed", "gap_us")}
-    Oppnet("n0", [], setup_max_us=settings.setup_max_us, **core)  # refuses what the core refuses
+    given = ("lifetime_us", "mode", "skew_us", "seed", "gap_us", "setup_max_us", "late_us")
+    core = {name: getattr(settings, name) for name in given}
+    Oppnet("n0", [], **core)  # refuses what the core refuses
     reason = None
     offsets_us = settings.offsets_us or (0,)
     if settings.offsets_us and len(settings.offsets_us) != len(plan.nodes):
@@ -183,6 +187,8 @@ def _outcome(state: a.State, names: list[str], settings: Settings) -> Outcome:
     sent = state.messages[:, a.SENT_US] >= 0
     messages = state.messages[: int(sent.sum())]  # what is due after the end was never broadcast
     records = state.records[: counters[a.RECORDS_USED]]
+    came_late = records[:, a.R_RECEIVED_US] < 0
+    late, records = records[came_late], records[~came_late]
     return Outcome(
         names=names,
         settings=settings,
@@ -196,6 +202,7 @@ def _outcome(state: a.State, names: list[str], settings: Settings) -> Outcome:
         delivered_us=records[:, a.R_DELIVERED_US],
         expired_us=records[:, a.R_EXPIRED_US],
         turn=records[:, a.R_TURN],
+        late=late[:, [a.R_NODE, a.R_MESSAGE, a.R_EXPIRED_US, a.R_TURN]],
         registries=state.samples[: counters[a.SAMPLES_USED]],
         sent=int(counters[a.SENT]),
         lost=int(counters[a.LOST]),
@@ -210,24 +217,26 @@ def record(outcome: Outcome, recorder: Recorder) -> None:
     names = outcome.names
     lifetime_us = outcome.settings.lifetime_us
     lifetime = None if lifetime_us is None else str(lifetime_us)
-    ended_us = np.maximum(outcome.delivered_us, outcome.expired_us)
-    rows = np.flatnonzero(ended_us >= 0)
-    rows = rows[np.argsort(outcome.turn[rows], kind="stable")]
-    own = outcome.is_own[rows].tolist()
-    delivered = (outcome.delivered_us[rows] >= 0).tolist()
-    message = outcome.message[rows]
-    columns = zip(
-        outcome.node[rows].tolist(), ended_us[rows].tolist(), outcome.origin[message].tolist(),
-        outcome.number[message].tolist(), own, delivered, strict=True,
-    )  # fmt: skip
-    for node, time_us, origin, number, is_own, is_delivered in columns:
-        name, source = names[node], names[origin]
-        if is_own:
+    for node, message, time_us, kind in _ends(outcome).tolist():
+        name, source, number = names[node], names[outcome.origin[message]], int(outcome.number[message])
+        if kind == Kind.BROADCAST:
             recorder.event(name, time_us, Kind.BROADCAST, source, number, None, 0, 0, lifetime)
-        if is_delivered:
-            recorder.event(name, time_us, Kind.DELIVER, source, number)
-        else:
+        if kind == Kind.EXPIRE:
             recorder.event(name, time_us, Kind.EXPIRE, source, number, None, 0, 0, "expired")
+        else:
+            recorder.event(name, time_us, Kind.DELIVER, source, number)
+
+
+def _ends(outcome: Outcome) -> Array:
+    """Rows (node, message, time_us, kind) in order: BROADCAST is a delivery of a node's own."""
+    ended_us = np.maximum(outcome.delivered_us, outcome.expired_us)
+    kind = np.where(outcome.is_own, Kind.BROADCAST, Kind.DELIVER)
+    kind[outcome.delivered_us < 0] = Kind.EXPIRE
+    rows = np.column_stack([outcome.node, outcome.message, ended_us, kind, outcome.turn])[ended_us >= 0]
+    late = np.insert(outcome.late, 3, Kind.EXPIRE, axis=1)
+    rows = np.concatenate([rows, late])
+    ordered: Array = rows[np.argsort(rows[:, 4], kind="stable")][:, :4]
+    return ordered
 
 
 # Scenarios

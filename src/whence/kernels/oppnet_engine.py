@@ -56,19 +56,34 @@ def _is_known(s: State, direction: int, message: int, now_us: int) -> bool:
     return bool(received_us + s.settings[a.DELAY_US] <= now_us)
 
 
-@bare
-def _exchange(s: State, direction: int, now_us: int) -> None:
-    """The sender has been told what the other has: queue what it lacks."""
-    node = _sender(s, direction)
-    s.counters[a.ROWS_FREED] -= 1
-    directions = s.directions
-    directions[direction, a.BASE_US] = now_us
-    directions[direction, a.SLOT_US] = NEVER_US
-    directions[direction, a.ROW] = s.free_rows[s.counters[a.ROWS_FREED]]
-    directions[direction, a.QUEUED] = 0
-    directions[direction, a.PLACE] = s.nodes[node, a.ACTIVE]
-    s.active[node, s.nodes[node, a.ACTIVE]] = direction
-    s.nodes[node, a.ACTIVE] += 1
+@inlined
+def _queue_lacking(s: State, node: int, direction: int, now_us: int) -> None:
+    """With right clocks: a peer that has a message is known to have it, but for what it got just now."""
+    peer = _receiver(s, direction)
+    dead = s.counters[a.DEAD_SO_FAR]
+    while dead < s.counters[a.BROADCAST_SO_FAR] and s.messages[dead, a.DEADLINE_US] < now_us:
+        dead += 1
+    s.counters[a.DEAD_SO_FAR] = dead
+    for word in range(dead // a.WORD_BITS, s.counters[a.BROADCAST_SO_FAR] // a.WORD_BITS + 1):
+        lacking = s.had[node, word] & ~s.had[peer, word]
+        message = word * a.WORD_BITS
+        while lacking:
+            if lacking & 1 and message >= dead:
+                put(s, direction, message)
+            lacking >>= 1
+            message += 1
+    record = s.nodes[peer, a.CARRIED]
+    while record >= 0 and s.records[record, a.R_RECEIVED_US] + s.settings[a.DELAY_US] > now_us:
+        message = s.records[record, a.R_MESSAGE]
+        has = s.had[node, message // a.WORD_BITS] >> (message % a.WORD_BITS) & 1
+        if has and message >= dead and not _is_known(s, direction, message, now_us):
+            put(s, direction, message)
+        record = s.records[record, a.R_CARRIED]
+
+
+@inlined
+def _queue_carried(s: State, node: int, direction: int, now_us: int) -> None:
+    """Look at all that the node carries, and purge what is dead."""
     clock_us = local(s, node, now_us)
     before, record = -1, s.nodes[node, a.CARRIED]
     while record >= 0:
@@ -84,6 +99,25 @@ def _exchange(s: State, direction: int, now_us: int) -> None:
                 put(s, direction, message)
             before = record
         record = following
+
+
+@bare
+def _exchange(s: State, direction: int, now_us: int) -> None:
+    """The sender has been told what the other has: queue what it lacks."""
+    node = _sender(s, direction)
+    s.counters[a.ROWS_FREED] -= 1
+    directions = s.directions
+    directions[direction, a.BASE_US] = now_us
+    directions[direction, a.SLOT_US] = NEVER_US
+    directions[direction, a.ROW] = s.free_rows[s.counters[a.ROWS_FREED]]
+    directions[direction, a.QUEUED] = 0
+    directions[direction, a.PLACE] = s.nodes[node, a.ACTIVE]
+    s.active[node, s.nodes[node, a.ACTIVE]] = direction
+    s.nodes[node, a.ACTIVE] += 1
+    if s.settings[a.RIGHT]:
+        _queue_lacking(s, node, direction, now_us)
+    else:
+        _queue_carried(s, node, direction, now_us)
     _plan_slot(s, direction, now_us)
 
 
@@ -138,6 +172,7 @@ def _acquire(s: State, node: int, record: int, giver: int, now_us: int) -> None:
     """Carry a message, and queue it for all contacts but the one that it came from."""
     message = s.records[record, a.R_MESSAGE]
     s.slots[node, message] = record + 1
+    s.had[node, message // a.WORD_BITS] |= 1 << (message % a.WORD_BITS)
     s.records[record, a.R_CARRIED] = s.nodes[node, a.CARRIED]
     s.nodes[node, a.CARRIED] = record
     for at in range(s.nodes[node, a.ACTIVE]):
@@ -169,6 +204,16 @@ def _make_record(s: State, node: int, message: int, now_us: int) -> int:
     return int(record)
 
 
+@inlined
+def _end_late(s: State, node: int, message: int, now_us: int) -> None:
+    """What first comes after its deadline has ended (`protocols/barrier_late.py`); it is no receive."""
+    record = _make_record(s, node, message, -1)
+    s.records[record, a.R_EXPIRED_US] = now_us
+    s.records[record, a.R_TURN] = s.counters[a.TURNS]
+    s.counters[a.TURNS] += 1
+    s.slots[node, message] = -1
+
+
 @bare
 def _receive(s: State, node: int, message: int, direction: int, now_us: int) -> None:
     if message == a.HELLO:
@@ -183,6 +228,9 @@ def _receive(s: State, node: int, message: int, direction: int, now_us: int) -> 
     clock_us = local(s, node, now_us)
     if s.messages[message, a.DEADLINE_US] < clock_us:
         s.counters[a.TOO_LATE] += 1
+        in_time = s.messages[message, a.DEADLINE_US] + s.settings[a.LATE_US] >= clock_us
+        if s.settings[a.SAFE] and in_time and s.slots[node, message] == 0:
+            _end_late(s, node, message, now_us)
         return
     if s.slots[node, message] > 0:
         s.counters[a.DUPLICATES] += 1
@@ -202,6 +250,7 @@ def _receive(s: State, node: int, message: int, direction: int, now_us: int) -> 
 @bare
 def _broadcast(s: State, node: int, message: int, now_us: int) -> None:
     s.messages[message, a.SENT_US] = now_us
+    s.counters[a.BROADCAST_SO_FAR] = message + 1
     make_barrier(s, node, message, now_us)
     record = _make_record(s, node, message, now_us)
     deliver(s, node, record, now_us)

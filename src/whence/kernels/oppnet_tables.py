@@ -53,6 +53,7 @@ def make_state(
         hashes=np.array(hashes, dtype=np.uint64),
         keys=_keys(contacts, settings.seed, hashes),
         slots=np.zeros((count, max(len(messages), 1)), dtype=np.int32),
+        had=np.zeros((count, len(messages) // a.WORD_BITS + 1), dtype=np.int64),
         newest=np.zeros((count, count), dtype=np.int32),
         until_us=np.zeros((count, count) if safe and watched else (1, 1), dtype=np.int64),
         barriers=np.zeros((count, 64), dtype=np.int32),
@@ -82,6 +83,8 @@ def _settings(plan: ContactPlan, settings: Settings, sample_us: int) -> Array:
     values[a.DELAY_US] = settings.delay_us
     values[a.END_US] = plan.stop_us if settings.end_us is None else settings.end_us
     values[a.SAMPLE_US] = sample_us
+    values[a.LATE_US] = settings.late_us
+    values[a.RIGHT] = not any(settings.offsets_us)
     return values
 
 

@@ -18,9 +18,11 @@ class NodeConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """What a configuration file may say; the words are those of `whence.join`."""
 
     group: str
-    peers: dict[str, str]
-    node: str = ""  # may be given on the command line instead
+    peers: dict[str, str] = {}  # every member; none for protocols without a list of members
+    node: str = ""  # may be given on the command line instead, as may the next two
     listen: str | None = None
+    contact: str | None = None  # who takes us in, where there is no list of members; None: we are the first
+    shuffle_s: float | None = None  # for the same protocols
     protocol: str = "vector"
     params: dict[str, Any] = {}
     limits: Limits = Limits()
@@ -32,8 +34,10 @@ class NodeConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     plaintext: bool = False
 
 
-def load_config(path: Path, node: str | None = None) -> NodeConfig:
-    """Read a file; `node` replaces the file's own."""
+def load_config(
+    path: Path, node: str | None = None, *, listen: str | None = None, contact: str | None = None
+) -> NodeConfig:
+    """Read a file; `node`, `listen` and `contact` replace the file's own."""
     fix = f"Correct it; the fields are: {', '.join(NodeConfig.__struct_fields__)}"
     try:
         config = msgspec.toml.decode(path.read_bytes(), type=NodeConfig)
@@ -43,16 +47,43 @@ def load_config(path: Path, node: str | None = None) -> NodeConfig:
         raise ConfigError(str(path), _plain(str(error)), fix) from None
     except ValueError as error:  # not TOML, or not text
         raise ConfigError(str(path), f"it is not TOML ({error})", "Correct the syntax") from None
-    if config.keys is not None:
-        config = msgspec.structs.replace(config, keys=str(path.parent / config.keys))
-    if node is not None:
-        config = msgspec.structs.replace(config, node=node)
+    # Paths are relative to the file, wherever the command is called.
+    named = {"keys": config.keys, "store": config.store}
+    beside = {name: str(path.parent / value) for name, value in named.items() if value}
+    given = {"node": node, "listen": listen, "contact": contact}
+    config = msgspec.structs.replace(
+        config, **beside, **{name: value for name, value in given.items() if value is not None}
+    )
     if not config.node:
         raise ConfigError(str(path), "it does not say which node this is", "Set `node`, or use --node NAME")
     # Before `params` become keywords of `join`, where a name of its own would be a clash.
     registry.require_live(config.protocol)
+    _check_who(config, str(path))
     registry.make(config.protocol, config.node, [config.node, *config.peers], config.params)
     return config
+
+
+def _check_who(config: NodeConfig, what: str) -> None:
+    """Either every member is named, or a contact: which of the two is the protocol's."""
+    protocol = f"protocol {config.protocol!r}"
+    if not registry.lookup(config.protocol).swarm:
+        if not config.peers:
+            raise ConfigError(what, "Object missing required field `peers`", f"{protocol} needs every member")
+        for name in ("contact", "shuffle_s"):
+            if getattr(config, name) is not None:
+                raise ConfigError(
+                    what, f"{protocol} has a list of members, and no `{name}`", "Leave it out, or use 'prc'"
+                )
+    elif config.peers:
+        raise ConfigError(
+            what,
+            f"{protocol} has no list of members",
+            "Leave `peers` out; set `listen`, and `contact` unless this is the first process",
+        )
+    elif config.listen is None:
+        raise ConfigError(
+            what, f"{protocol} needs `listen`: where the others find this process", "Set it, or use --listen"
+        )
 
 
 def _plain(text: str) -> str:

@@ -230,6 +230,7 @@ class DurableNode(Node):
             snapshots=store.snapshots,
             log_bytes=store.log_bytes,
             reactions=self.host.reactions,
+            in_hand=len(self.host.hand),
             error=None if log.broken is None else str(log.broken),
         )
 

@@ -71,7 +71,7 @@ class DynamicNode(Node):
         self.flow.refresh()
         await self.transport.start()
         if self.settings.contact is None:
-            self.host.overlaid.found()
+            self.host.command("found")
         else:
             await self._join(self.settings.contact)
         self.host.joined()

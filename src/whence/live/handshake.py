@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -12,6 +13,9 @@ from whence.core.message import NodeId
 from whence.errors import FrameError, FrameTooLargeError, HandshakeError, PeerError, VersionError
 from whence.live.links import Link, LinkState
 from whence.live.wire import MAGIC, VERSION, Hello, Refusal
+
+_VALUE_MAX_BYTES = 1000  # what a HELLO may say of one parameter
+_VALUE_START_BYTES = 200
 
 
 class RestartedError(HandshakeError):
@@ -160,7 +164,13 @@ def check_known_session(link: Link, known: int, session: int) -> None:
 
 
 def canonical_parameters(parameters: Mapping[str, Any]) -> dict[str, str]:
-    """Each value as JSON text with sorted keys."""
-    return {
-        name: msgspec.json.encode(value, order="deterministic").decode() for name, value in parameters.items()
-    }
+    """Each value as JSON text with sorted keys; of a long one (domains of many servers) start and hash."""
+    return {name: _text(value) for name, value in parameters.items()}
+
+
+def _text(value: object) -> str:
+    text = msgspec.json.encode(value, order="deterministic")
+    if len(text) <= _VALUE_MAX_BYTES:
+        return text.decode()
+    start = text[:_VALUE_START_BYTES].decode(errors="replace")
+    return f"{start}... (sha256 {hashlib.sha256(text).hexdigest()})"

@@ -253,10 +253,6 @@ class Host:
             recorder.event(core.me, now_us, Kind.SAMPLE, None, core.entries(), detail="entries")
             recorder.event(core.me, now_us, Kind.SAMPLE, None, self.held, detail="held")
 
-    def control_entries(self) -> int:
-        """Entries of control information that the core holds now."""
-        return self.core.entries()
-
     def close(self) -> None:
         """No timer of the core comes due any more."""
         for handle in self._timers.values():

@@ -37,10 +37,10 @@ class SecureConnection(Connection):
     # From asyncio
 
     def data_received(self, data: bytes) -> None:
-        if self._peer is None:
-            self._early += data  # bounded: TLS hands over what one read of the socket brought
-        else:
+        if self._peer is not None:
             super().data_received(data)
+        elif self._deadline is not None:  # bounded: `_secure` goes on in the next turn of the loop
+            self._early += data
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self._expiry is not None:

@@ -31,6 +31,7 @@ class StoreStats(msgspec.Struct, frozen=True, kw_only=True):
     snapshots: int
     log_bytes: int  # since the last snapshot: what a recovery would read
     reactions: int  # of the agent, in all lives
+    in_hand: int  # messages that the agent or reader was given, and is not done with: the disk has them
     error: str | None  # why the last write failed, while that is so
 
 
@@ -50,9 +51,7 @@ class Stats(msgspec.Struct, frozen=True, kw_only=True):
     unread_messages: int  # delivered, but not taken by the application
     unread_bytes: int
     held_messages: int  # received, but waiting for what precedes them
-    control_entries: (
-        int  # of control information in memory (`prc`: for messages; links being opened are not counted)
-    )
+    control_entries: int  # of control information in memory, for messages and for links being opened
     dropped: dict[str, int]  # packets or datagrams that this node dropped, by cause; none on tcp
     lost_frames: int  # queued for peers that left or were given up
     links: dict[str, LinkStats]
@@ -77,7 +76,7 @@ def gather(node: Node) -> Stats:
         unread_messages=len(host.inbox),
         unread_bytes=host.unread_bytes,
         held_messages=host.held,
-        control_entries=host.control_entries(),
+        control_entries=host.core.entries(),
         dropped=dict(node.transport.dropped),
         lost_frames=node.peering.lost_frames,
         links=links,

@@ -19,11 +19,10 @@ from __future__ import annotations
 
 import random
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from itertools import pairwise
 from typing import Protocol
 
-from whence.core.effects import Effects
 from whence.core.message import NodeId
 from whence.live.addresses import Address
 from whence.live.links import Link
@@ -45,7 +44,6 @@ from whence.live.swarm_wire import (
 )
 from whence.live.wire import data_frame
 from whence.overlay.spray import Spray
-from whence.protocols.overlaid import Overlaid
 
 VIEW_MAX = 1024  # arcs; more than any correct group leads to
 CALLS_MAX = 64  # at a time
@@ -179,11 +177,10 @@ class Swarm:
         self.ready.add(peer)
         mediator = self.planned.pop(peer, None)
         if peer == self.contact:
-            self._lines.host.tell(lambda core, now_us: core.join(peer, now_us))
+            self._lines.host.command("join", peer)
         elif mediator is not None:
             self.opened += 1
-            route = (self.me, mediator, peer)
-            self._lines.host.tell(lambda core, now_us: core.open(peer, route, now_us))
+            self._lines.host.command("open", self.me, mediator, peer)
 
     def _on_give(self, giver: NodeId, why: int, arcs: list[tuple[NodeId, Address]]) -> None:
         answer: list[tuple[NodeId, NodeId]] = []
@@ -221,7 +218,7 @@ class Swarm:
             del self.given[taker]
         for name in names:
             if name in given and self.is_safe(name) and self.is_safe(taker):
-                self._lines.host.tell(_mediating(taker, name))
+                self._lines.host.command("mediate", taker, name)
 
     def _on_more(self, peer: NodeId, known: set[NodeId]) -> None:
         others = [name for name in self.safe_links() if name not in known and name != peer]
@@ -285,7 +282,3 @@ class Swarm:
         if link is not None and link.alive:
             link.out.pending.append(data_frame(overlay_packet(self.me, word)))
             self._lines.wake()
-
-
-def _mediating(opener: NodeId, target: NodeId) -> Callable[[Overlaid, int], Effects]:
-    return lambda core, now_us: core.mediate(opener, target, now_us)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import cast
 
-from whence.core.effects import CloseLink, Effect, Effects, Send
+from whence.core.effects import CloseLink, Effect, Send
 from whence.core.message import NodeId, Packet
 from whence.live.host import Host
 from whence.live.wire import data_frame
 from whence.protocols.overlaid import Overlaid
-from whence.trace.schema import Kind, Recorder
+from whence.trace.schema import Kind, Recorder, command_text
 
 
 class SwarmHost(Host):
@@ -28,25 +28,17 @@ class SwarmHost(Host):
         """Before the first input. Every process lives once: who comes back has another name."""
         self.recorder = recorder
 
-    def control_entries(self) -> int:
-        """The paper's space: E and the buffers. Handshakes under way are the overlay's, traffic or not."""
-        core = self.overlaid
-        return core.expecting() + core.buffered() + len(core.unechoed)
-
     def joined(self) -> None:
         """Mark in the trace from when on this process must deliver what is broadcast."""
         if self.recorder is not None:
             self.recorder.event(self.core.me, self._clock.now_us(), Kind.SAMPLE, None, 1, detail="joined")
 
-    def tell(self, say: Callable[[Overlaid, int], Effects]) -> None:
+    def command(self, verb: str, *names: NodeId) -> None:
         """Tell the core what the overlay has decided."""
-        if self.stopped:
-            return
-        now_us = self._clock.now_us()
-        effects = say(self.overlaid, now_us)
-        if self.recorder is not None:
-            self._record(effects, now_us)
-        self._carry_out(effects)
+        if not self.stopped:
+            now_us = self._clock.now_us()
+            effects = self.core.command(verb, names, now_us)
+            self._input(effects, now_us, Kind.COMMAND, detail=command_text(verb, names))
 
     def receive(self, peer: NodeId, packets: list[Packet], now_us: int | None = None) -> None:
         """As `Host.receive`. A buffer may bring what is here already: ask the core what it holds."""
@@ -68,9 +60,8 @@ class SwarmHost(Host):
     def _carry_out_rare(self, effect: Effect) -> None:
         if isinstance(effect, CloseLink):
             if self.recorder is not None:
-                self.recorder.event(
-                    self.core.me, self._clock.now_us(), Kind.LINK_DOWN, peer=effect.peer, detail="closed here"
-                )
+                # Its core knows already, and does nothing when a replay tells it.
+                self.recorder.event(self.core.me, self._clock.now_us(), Kind.LINK_DOWN, peer=effect.peer)
             self.on_close(effect.peer, "the protocol gave its handshake up")
         else:
             super()._carry_out_rare(effect)

@@ -3,8 +3,9 @@
 A vehicle is a `block_id` where the feed has them. Else trips are chained in order of departure: a trip is
 driven by the vehicle that last arrived near its first stop, if one waits there; it waits for at most an hour,
 and then goes out of service. Between two stops a vehicle moves evenly along the trip's shape; stops for which
-the timetable has no time, or the time of the stop before, are passed on the way. Times count from the first
-departure of the day.
+the timetable has no time, or the time of the stop before, are passed on the way. A trip in `frequencies.txt`
+is driven once for each of its departures there (`gtfs_headways.py`). Times count from the first departure of
+the day.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from whence.errors import ImportFormatError
+from whence.mobility.gtfs_headways import departures, note_blocks
 from whence.mobility.gtfs_shapes import Line, Place, Projection, along, line_of, place_stops
 from whence.mobility.gtfs_tables import Feed, Row, open_feed
 from whence.mobility.paths import Paths, Waypoint, make_paths
@@ -55,13 +57,14 @@ def read_gtfs(
     by_service: dict[str, list[Row]] = defaultdict(list)
     for trip in feed.rows("trips.txt", ("trip_id", "service_id")):
         by_service[trip["service_id"]].append(trip)
+    repeated = departures(feed, {trip["trip_id"] for trips in by_service.values() for trip in trips})
     running = _days(feed)
-    chosen = day or _busiest(feed, running, by_service)
+    chosen = day or _busiest(feed, running, by_service, repeated)
     wanted = {trip["trip_id"]: trip for name in running.get(chosen, ()) for trip in by_service.get(name, ())}
     if not wanted:
         raise feed.wrong("calendar.txt", f"no trip runs on {chosen}", "Choose a day that the feed covers")
     count(left_out, "trips of other days", sum(map(len, by_service.values())) - len(wanted))
-    trips, rows = _trips(feed, wanted, left_out)
+    trips, rows = _trips(feed, wanted, repeated, left_out)
     vehicles = _by_block(trips) if all(trip.block for trip in trips) else _chained(trips, near_m, wait_s)
     begin_us = min(trip.points[0][0] for trip in trips)
     tracks = {
@@ -102,16 +105,27 @@ def _date(feed: Feed, table: str, text: str) -> date:
         raise feed.wrong(table, f"{text!r} is no date", "Write dates as YYYYMMDD") from error
 
 
-def _busiest(feed: Feed, running: dict[str, set[str]], by_service: dict[str, list[Row]]) -> str:
+def _busiest(
+    feed: Feed,
+    running: dict[str, set[str]],
+    by_service: dict[str, list[Row]],
+    repeated: dict[str, list[int]],
+) -> str:
     if not running:
         raise feed.wrong("calendar.txt", "the feed has no service day", "Use a feed with a calendar")
-    return min(running, key=lambda day: (-sum(len(by_service.get(each, ())) for each in running[day]), day))
+    driven = {
+        service: sum(len(repeated.get(trip["trip_id"], (trip,))) for trip in trips)
+        for service, trips in by_service.items()
+    }
+    return min(running, key=lambda day: (-sum(driven.get(each, 0) for each in running[day]), day))
 
 
 # From stop times to waypoints
 
 
-def _trips(feed: Feed, wanted: dict[str, Row], left_out: dict[str, int]) -> tuple[list[_Trip], int]:
+def _trips(
+    feed: Feed, wanted: dict[str, Row], repeated: dict[str, list[int]], left_out: dict[str, int]
+) -> tuple[list[_Trip], int]:
     """All trips that can be driven, by departure, and how many rows of the timetable are in them."""
     stops = feed.places("stops.txt", "stop_id", "stop_lat", "stop_lon")
     shapes = feed.lines("shapes.txt", {trip.get("shape_id", "") for trip in wanted.values()})
@@ -139,10 +153,31 @@ def _trips(feed: Feed, wanted: dict[str, Row], left_out: dict[str, int]) -> tupl
             count(left_out, "trips with fewer than two times")
             continue
         rows += len(called)
-        trips.append(_Trip(name, trip.get("block_id", ""), points))
+        if name in repeated:
+            trips += _repeat(name, points, called[0], repeated[name])
+        else:
+            trips.append(_Trip(name, trip.get("block_id", ""), points))
+    note_blocks([wanted[name].get("block_id", "") for name in repeated.keys() & wanted.keys()], left_out)
     if not trips:
         raise feed.wrong("stop_times.txt", "no trip of that day has times", "Choose another day")
     return sorted(trips, key=lambda trip: (trip.points[0][0], trip.name)), rows
+
+
+def _repeat(
+    name: str, points: list[Waypoint], first: tuple[int, int | None, int | None, str], departures_s: list[int]
+) -> list[_Trip]:
+    """A trip at each of its departures: `points` are its own times, `first` its call at the first stop."""
+    _, arrives, leaves, _ = first
+    stated_s = leaves if leaves is not None else arrives
+    leaves_us = points[0][0] if stated_s is None else stated_s * SECOND_US
+    return [
+        _Trip(
+            f"{name} at {departure_s} s",
+            "",
+            [(at_us - leaves_us + departure_s * SECOND_US, x, y) for at_us, x, y in points],
+        )
+        for departure_s in departures_s
+    ]
 
 
 def _on_shape(places: list[Place], shape: Line | None, left_out: dict[str, int]) -> tuple[Line, Projection]:

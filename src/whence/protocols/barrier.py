@@ -46,12 +46,12 @@ from whence.core.effects import CancelTimer, Discard, Effects, Expire, Reason, S
 from whence.core.message import MessageId, NodeId, Packet, Sizes, Waiting
 from whence.core.protocol import State
 from whence.errors import ParameterError
-from whence.protocols.barrier_late import Arrivals
+from whence.protocols.barrier_late import LATE_US, Arrivals
 from whence.protocols.barrier_order import Order, check_count, check_lifetime
 from whence.protocols.barrier_published import PublishedOrder
 from whence.protocols.barrier_safe import SafeOrder
-from whence.protocols.barrier_wire import BarrierPacket, as_number, named, packet_sizes, well_formed
-from whence.protocols.flooding import Flooding, check_payload
+from whence.protocols.barrier_wire import BarrierPacket, as_number, named, packet_sizes, told, well_formed
+from whence.protocols.flooding import Relaying, check_payload
 
 WAKE = "wake"  # the one timer
 
@@ -83,7 +83,7 @@ def check_message_lifetime(order: Order, lifetime_us: int) -> None:
         )
 
 
-class Barrier(Flooding):
+class Barrier(Relaying):
     """See the module."""
 
     name: ClassVar[str] = "barrier"
@@ -98,9 +98,9 @@ class Barrier(Flooding):
         mode: str = "safe",
         skew_us: int = 0,
         relay: bool = True,
-        late_us: int = 10_000_000,
+        late_us: int = LATE_US,
     ) -> None:
-        super().__init__(me, (me,), relay=relay)
+        super().__init__(me, relay=relay)
         check_count("late_us", late_us)
         self.order = make_order(me, mode, lifetime_us, skew_us)
         # As printed it is the network's cache, to which duplicates are left; it forgets at the deadline.
@@ -169,21 +169,9 @@ class Barrier(Flooding):
         return None
 
     def _end(self, peer: NodeId, packet: BarrierPacket, refused: Reason, now_us: int) -> Discard | Expire:
-        """What becomes of a message that is not accepted: an outcome if it comes late, for the first time."""
-        id_ = named(packet)
-        if refused is Reason.EXPIRED and id_ is not None and self.order.mode == "safe":
-            key, deadline_us = (packet.origin, packet.number), as_number(packet.deadline_us)
-            in_past = packet.number <= self.adopted.get(packet.origin, 0)
-            if not in_past and self.seen.is_first(key, deadline_us, now_us):
-                self.seen.note(key, deadline_us)
-                return Expire(id_, Reason.EXPIRED)
-        return Discard(id_, peer, refused)
-
-    def _refuse(self, packet: Packet) -> Reason | None:
-        raise NotImplementedError  # `receive` asks the order, which needs the time
-
-    def _accept(self, packet: Packet, now_us: int, effects: Effects) -> None:
-        raise NotImplementedError
+        if self.order.mode == "published" or packet.number <= self.adopted.get(packet.origin, 0):
+            return Discard(named(packet), peer, refused)
+        return self.seen.end(packet, peer, refused, now_us)
 
     def link_up(self, peer: NodeId, now_us: int) -> Effects:
         super().link_up(peer, now_us)
@@ -221,7 +209,7 @@ class Barrier(Flooding):
         return {
             "neighbours": list(self.neighbours),
             "order": self.order.save(),
-            "seen": [[*key, deadline_us] for key, deadline_us in self.seen.deadlines_us.items()],
+            "seen": self.seen.save(),
             "adopted": [list(pair) for pair in self.adopted.items()],
             "wake_us": self._wake_us,
             "last_lifetime_us": self.last_lifetime_us,
@@ -230,8 +218,7 @@ class Barrier(Flooding):
     def restore(self, state: State) -> None:
         self._set_neighbours(set(state["neighbours"]))
         self.order.restore(state["order"])
-        for origin, number, deadline_us in state["seen"]:
-            self.seen.note((origin, number), deadline_us)
+        self.seen.restore(state["seen"])
         self.adopted = dict(state["adopted"])
         self._wake_us = state["wake_us"]
         self.last = self.order.last
@@ -239,6 +226,11 @@ class Barrier(Flooding):
 
     def message_of(self, packet: Packet) -> MessageId | None:
         return named(cast(BarrierPacket, packet))
+
+    def detail_of(self, packet: Packet) -> str | None:
+        """Of what a new neighbour is told, what it says."""
+        packet = cast(BarrierPacket, packet)
+        return None if packet.number else told("past", packet.barrier)
 
     def sizes(self, packet: Packet) -> Sizes:
         return packet_sizes(cast(BarrierPacket, packet))

@@ -10,8 +10,13 @@ of the messages that were alive in the last `late_us`. Whatever is later is only
 from __future__ import annotations
 
 from heapq import heappop, heappush
+from typing import Any
 
-from whence.protocols.barrier_wire import NEVER_US, Key
+from whence.core.effects import Discard, Expire, Reason
+from whence.core.message import NodeId
+from whence.protocols.barrier_wire import NEVER_US, BarrierPacket, Key, as_number, named
+
+LATE_US = 10_000_000  # how long after its deadline a late message can be told from a copy, by default
 
 
 class Arrivals:
@@ -44,3 +49,22 @@ class Arrivals:
     def is_first(self, key: Key, deadline_us: int, now_us: int) -> bool:
         """Whether a message has certainly not come before; False if that is no longer known."""
         return key not in self.deadlines_us and deadline_us + self.late_us >= now_us
+
+    def end(self, packet: BarrierPacket, peer: NodeId, refused: Reason, now_us: int) -> Discard | Expire:
+        """What becomes of a message that is refused: an outcome if it comes late, for the first time."""
+        id_ = named(packet)
+        if refused is Reason.EXPIRED and id_ is not None:
+            key, deadline_us = (packet.origin, packet.number), as_number(packet.deadline_us)
+            if self.is_first(key, deadline_us, now_us):
+                self.note(key, deadline_us)
+                return Expire(id_, Reason.EXPIRED)
+        return Discard(id_, peer, refused)
+
+    def save(self) -> list[list[Any]]:
+        """Plain data."""
+        return [[*key, deadline_us] for key, deadline_us in self.deadlines_us.items()]
+
+    def restore(self, saved: list[list[Any]]) -> None:
+        """Become what `save` described."""
+        for origin, number, deadline_us in saved:
+            self.note((origin, number), deadline_us)

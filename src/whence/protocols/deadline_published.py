@@ -223,6 +223,11 @@ class PublishedTdca(DeadlineBase):
 
     # The contract
 
+    @property
+    def waiting(self) -> int:
+        """As `deadline_state.py` has it."""
+        return len(self.received)
+
     def explain(self) -> list[Waiting]:
         """What waits. The figure's vectors hold clock values, so that what is missing has no name."""
         waiting = [

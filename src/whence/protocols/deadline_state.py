@@ -162,6 +162,11 @@ class DeadlineState(DeadlineBase):
 
     # The contract: what waits, what must hold
 
+    @property
+    def waiting(self) -> int:
+        """The host cannot count: a solicitation carries no message, and its arrival may end a wait."""
+        return len(self.queue)
+
     def explain(self) -> list[Waiting]:
         waiting = []
         for origin, number in sorted(self.queue):

@@ -1,11 +1,12 @@
-"""What the two baselines share: a known group, reliable flooding, and the duplicate guard.
+"""Flooding, and what the baselines share besides: a known group and the duplicate guard.
 
 Flooding: a node passes the first copy of a message on to every neighbour but the one that it came
 from, so that a message reaches everybody over any connected graph of links, even if its origin
 crashes after the first send. With `relay = False` only the origin sends: right where every node is
 linked to every other and origins do not crash in the middle of a broadcast.
 
-A subclass says when a first copy may be delivered (`_accept`) and what a packet looks like.
+`Relaying` is the links and the passing on, for any group. In a group whose members are known, a subclass of
+`Flooding` says when a first copy may be delivered (`_accept`) and what a packet looks like.
 """
 
 from __future__ import annotations
@@ -23,27 +24,18 @@ WINDOW_MAX = 1_000_000
 NUMBER_MAX = 2**62  # what a trace's 64-bit column can hold, with room to compute
 
 
-class Flooding(Protocol):
-    """Members are indexed by their place in the sorted list, so that all nodes agree without talking."""
+class Relaying(Protocol):
+    """A node, its neighbours, and how a first copy is passed on; nothing about who is in the group."""
 
-    def __init__(self, me: NodeId, members: Iterable[NodeId], *, relay: bool = True) -> None:
-        self.members = tuple(sorted(set(members)))
-        if me not in self.members:
-            raise ParameterError(
-                f"node {me!r}", "it is not among the group's members", "Add it to the members"
-            )
+    def __init__(self, me: NodeId, *, relay: bool = True) -> None:
         if not isinstance(relay, bool):
             raise ParameterError("relay", f"{relay!r} is not a boolean", "Use true or false")
         self.me = me
-        self.my_index = self.members.index(me)
-        self.index = {name: at for at, name in enumerate(self.members)}
         self.relay = relay
         self.last = 0
         self.neighbours: tuple[NodeId, ...] = ()
         # For each neighbour all the others, made when first needed: a full mesh has n^2 of them.
         self._without: dict[NodeId, tuple[NodeId, ...] | None] = {}
-
-    # Links
 
     def link_up(self, peer: NodeId, now_us: int) -> Effects:
         if peer == self.me:
@@ -59,7 +51,31 @@ class Flooding(Protocol):
         self.neighbours = tuple(sorted(peers))
         self._without = dict.fromkeys(self.neighbours)
 
-    # Packets
+    def _pass_on(self, peer: NodeId, packet: Packet, effects: Effects) -> None:
+        """Flood: send a first copy to every neighbour but the one that it came from."""
+        others = self._without[peer]
+        if others is None:
+            others = self._without[peer] = tuple(other for other in self.neighbours if other != peer)
+        if others:
+            effects.append(Send(others, packet))
+
+    def _require(self, holds: bool, rule: str) -> None:
+        if not holds:
+            raise InvariantError(f"{self.name} at {self.me}", rule)
+
+
+class Flooding(Relaying):
+    """Members are indexed by their place in the sorted list, so that all nodes agree without talking."""
+
+    def __init__(self, me: NodeId, members: Iterable[NodeId], *, relay: bool = True) -> None:
+        self.members = tuple(sorted(set(members)))
+        if me not in self.members:
+            raise ParameterError(
+                f"node {me!r}", "it is not among the group's members", "Add it to the members"
+            )
+        super().__init__(me, relay=relay)
+        self.my_index = self.members.index(me)
+        self.index = {name: at for at, name in enumerate(self.members)}
 
     def receive(self, peer: NodeId, packet: Packet, now_us: int) -> Effects:
         if peer not in self._without:
@@ -72,14 +88,6 @@ class Flooding(Protocol):
             self._pass_on(peer, packet, effects)
         self._accept(packet, now_us, effects)
         return effects
-
-    def _pass_on(self, peer: NodeId, packet: Packet, effects: Effects) -> None:
-        """Flood: send a first copy to every neighbour but the one that it came from."""
-        others = self._without[peer]
-        if others is None:
-            others = self._without[peer] = tuple(other for other in self.neighbours if other != peer)
-        if others:
-            effects.append(Send(others, packet))
 
     @abstractmethod
     def _refuse(self, packet: Packet) -> Reason | None:
@@ -112,10 +120,6 @@ class Flooding(Protocol):
 
     def message_of(self, packet: Packet) -> MessageId | None:
         return self._named(packet)
-
-    def _require(self, holds: bool, rule: str) -> None:
-        if not holds:
-            raise InvariantError(f"{self.name} at {self.me}", rule)
 
 
 def check_payload(payload: bytes) -> None:

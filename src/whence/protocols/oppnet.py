@@ -13,9 +13,12 @@ Source        "Causal and Δ-causal broadcast in opportunistic networks", sectio
     oppnet_discard                 Order.advance, at the deadline of a pending message
     cache                          carry.Cache; what is pending is pinned in safe mode (F10)
 
-Parameters: those of `barrier`, and of the layer below `seed` (of the random order and the set-up times),
-`gap_us` (between two messages in one direction of a contact), `setup_max_us`, `capacity` (messages in the
-cache, 0: no limit).
+Late messages (safe mode) end as in `barrier`: what first comes after its deadline is an `Expire`, once, if it
+is late by `late_us` at the most. As published the network purges them without a word (section V-B).
+
+Parameters: those of `barrier` but `relay`, and of the layer below `seed` (of the random order and the set-up
+times), `gap_us` (between two messages in one direction of a contact), `setup_max_us`, `capacity` (messages in
+the cache, 0: no limit).
 """
 
 from __future__ import annotations
@@ -23,12 +26,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import ClassVar, NamedTuple, cast
 
-from whence.core.effects import CancelTimer, Discard, Effects, Reason, Send, SetTimer
+from whence.core.effects import CancelTimer, Discard, Effects, Expire, Reason, Send, SetTimer
 from whence.core.message import MessageId, NodeId, Packet, Sizes, Waiting
 from whence.core.protocol import Protocol, State
 from whence.core.sizes import FRAME_BYTES, array_header_bytes, uint_bytes
 from whence.errors import InvariantError, MisuseError
 from whence.protocols.barrier import WAKE, check_message_lifetime, make_order
+from whence.protocols.barrier_late import LATE_US, Arrivals
 from whence.protocols.barrier_order import check_count
 from whence.protocols.barrier_safe import SafeOrder
 from whence.protocols.barrier_wire import (
@@ -40,12 +44,14 @@ from whence.protocols.barrier_wire import (
     named,
     plain,
     text_bytes,
+    told,
     unplain,
 )
 from whence.protocols.carry import Cache, Contacts
 from whence.protocols.flooding import NUMBER_MAX, check_payload
 
 HELLO, ANSWER, HAVE, DATA = 0, 1, 2, 3  # kinds of packets
+WORDS = ("hello", "answer", "have")  # for the first three, in a trace
 
 
 class OppnetPacket(NamedTuple):
@@ -74,15 +80,18 @@ class Oppnet(Protocol):
         gap_us: int = 125_000,
         setup_max_us: int = 10_000_000,
         capacity: int = 0,
+        late_us: int = LATE_US,
     ) -> None:
         check_count("seed", seed)
         check_count("gap_us", gap_us, 1)
         check_count("setup_max_us", setup_max_us)
         check_count("capacity", capacity)
+        check_count("late_us", late_us)
         self.me = me
         self.last = 0
         self.order = make_order(me, mode, lifetime_us, skew_us)
         self.cache = Cache(capacity)
+        self.seen = Arrivals(late_us)
         self.contacts = Contacts(me, seed, gap_us, setup_max_us)
         self._wake_us: int | None = None
 
@@ -149,10 +158,18 @@ class Oppnet(Protocol):
         if refused is None and self._has_no_room(packet, now_us):
             refused = Reason.TOO_FAR_AHEAD
         if refused is not None:
-            effects.append(Discard(named(packet), peer, refused))
+            effects.append(self._end(peer, packet, refused, now_us))
             return
+        if order.mode == "safe" and packet.deadline_us is not None:
+            self.seen.note((packet.origin, packet.number), packet.deadline_us)
         order.receive(packet, now_us, effects)
         self._acquire(packet, peer, now_us, effects)
+
+    def _end(self, peer: NodeId, packet: BarrierPacket, refused: Reason, now_us: int) -> Discard | Expire:
+        """What becomes of a message that is not accepted."""
+        if self.order.mode == "published":
+            return Discard(named(packet), peer, refused)
+        return self.seen.end(packet, peer, refused, now_us)
 
     def _has_no_room(self, packet: BarrierPacket, now_us: int) -> bool:
         """Whether the cache is full of what is pinned, and the message would be pinned too."""
@@ -185,6 +202,7 @@ class Oppnet(Protocol):
         effects: Effects = []
         self.order.advance(now_us, effects)
         self.cache.purge(now_us)
+        self.seen.forget(now_us)
         return effects
 
     def _with_timer(self, effects: Effects) -> Effects:
@@ -227,6 +245,7 @@ class Oppnet(Protocol):
             "order": self.order.save(),
             "cache": [plain(packet) for packet in self.cache.messages.values()],
             "contacts": self.contacts.save(),
+            "seen": self.seen.save(),
             "wake_us": self._wake_us,
             "last_lifetime_us": self.last_lifetime_us,
         }
@@ -236,6 +255,7 @@ class Oppnet(Protocol):
         for saved in state["cache"]:
             self.cache.add(unplain(saved), _everything_is_pinned)
         self.contacts.restore(state["contacts"], self.cache)
+        self.seen.restore(state["seen"])
         self._wake_us = state["wake_us"]
         self.last = self.order.last
         self.last_lifetime_us = state["last_lifetime_us"]
@@ -243,6 +263,11 @@ class Oppnet(Protocol):
     def message_of(self, packet: Packet) -> MessageId | None:
         messages = cast(OppnetPacket, packet).messages
         return named(messages[0]) if len(messages) == 1 else None
+
+    def detail_of(self, packet: Packet) -> str | None:
+        """Of a control packet what it says."""
+        kind, ids, _ = cast(OppnetPacket, packet)
+        return told(WORDS[kind], ids) if HELLO <= kind < DATA else None
 
     def sizes(self, packet: Packet) -> Sizes:
         kind, ids, messages = cast(OppnetPacket, packet)
@@ -254,7 +279,7 @@ class Oppnet(Protocol):
         return Sizes(total_bytes, total_bytes - sum(len(message.payload) for message in messages))
 
     def entries(self) -> int:
-        return self.order.entries() + len(self.cache) + self.contacts.entries()
+        return self.order.entries() + len(self.cache) + self.contacts.entries() + len(self.seen)
 
 
 def _well_formed(packet: OppnetPacket) -> bool:

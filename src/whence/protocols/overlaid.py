@@ -17,7 +17,16 @@ from whence.core.message import Message, MessageId, NodeId, Packet, Sizes
 from whence.core.protocol import State
 from whence.errors import MisuseError, ParameterError
 from whence.protocols.link_memory import LinkMemory
-from whence.protocols.prc_wire import JOIN, MESSAGE, WELCOME, PrcPacket, direct, message_packet, packet_sizes
+from whence.protocols.prc_wire import (
+    JOIN,
+    MESSAGE,
+    NAMES,
+    WELCOME,
+    PrcPacket,
+    direct,
+    message_packet,
+    packet_sizes,
+)
 
 RELAY = "relay:"
 _BETWEEN = "\0"  # stands in no name that a host lets through
@@ -64,6 +73,23 @@ class Overlaid(LinkMemory):
         self._require_link(contact)
         self.contact = contact
         return [Send((contact,), direct(JOIN, self.me, 1))]
+
+    def command(self, verb: str, names: tuple[NodeId, ...], now_us: int) -> Effects:
+        """The same as words, which a trace can keep: `open` names the whole route."""
+        if verb == "found" and not names:
+            self.found()
+            return []
+        if verb == "join" and len(names) == 1:
+            return self.join(names[0], now_us)
+        if verb == "open" and len(names) > 1:
+            return self.open(names[-1], names, now_us)
+        if verb == "mediate" and len(names) == 2:
+            return self.mediate(names[0], names[1], now_us)
+        raise MisuseError(
+            f"command {verb!r} with {len(names)} names",
+            "there is none such",
+            "Say found, join, open or mediate, with the names that it takes",
+        )
 
     @abstractmethod
     def open(self, peer: NodeId, route: tuple[NodeId, ...], now_us: int) -> Effects:
@@ -221,6 +247,14 @@ class Overlaid(LinkMemory):
 
     def further_messages_of(self, packet: Packet) -> tuple[MessageId, ...]:
         return tuple(MessageId(origin, number) for origin, number, _ in cast(PrcPacket, packet).messages)
+
+    def detail_of(self, packet: Packet) -> str | None:
+        """Of control, which attempt it is of: a link may be lost with one packet and be back for the next."""
+        packet = cast(PrcPacket, packet)
+        if packet.kind == MESSAGE:
+            return None
+        word = f"{NAMES.get(packet.kind, 'unknown')}/{packet.origin}/{packet.number}"
+        return " ".join([word, *map(str, self.further_messages_of(packet))])
 
     def sizes(self, packet: Packet) -> Sizes:
         return packet_sizes(cast(PrcPacket, packet))

@@ -21,7 +21,8 @@ delivered since β is its Bα (up to ρ) and Bπ. C leaves Bβ out of its answer
 
 Repairs to the printed algorithm, with the line of the specification's table that each is for:
 - every attempt has an epoch, and control of another attempt is ignored (2);
-- ABORT on the new link leaves "closed up to epoch", so that a late α builds nothing (3);
+- ABORT on the new link leaves "closed up to epoch", so that a late α builds nothing (3). This tombstone goes
+  when the link is safe or gone: if nothing follows in two time-outs, the target closes the link;
 - both ends time out (4). The opener aborts and tries again with a new epoch, or closes the link; once it
   has sent Bβ it cannot take that back, so a failure from there on closes the link, which resets both ends.
   The target waits twice as long, for the opener to try again, and then closes the link;
@@ -238,7 +239,7 @@ class Handshakes(Overlaid):
         for key in self._to_expect(before, after, sent):
             self.expected.setdefault(key, set()).add(peer)
         self.in_view.add(peer)
-        self.closed.pop(peer, None)
+        self._unbury(peer, effects)
 
     def _to_ignore(self, before: list[Key], after: list[Key]) -> set[Key]:
         """Bβ ∩ (Bα ∪ Bπ): delivered already (Theorem 2)."""
@@ -253,16 +254,22 @@ class Handshakes(Overlaid):
     def _on_abort(self, peer: NodeId, packet: PrcPacket, now_us: int) -> Effects:
         if packet.origin != peer or peer in self.in_view:
             return [Discard(None, peer, Reason.STALE)]
-        return self._bury(peer, packet.number)
+        return self._bury(peer, packet.number, now_us)
 
-    def _bury(self, opener: NodeId, epoch: int) -> Effects:
+    def _bury(self, opener: NodeId, epoch: int, now_us: int) -> Effects:
         """No attempt of `opener` up to `epoch` will be answered any more."""
         self.closed[opener] = max(epoch, self.closed.get(opener, 0))
         accepting = self.accepting.get(opener)
-        if accepting is not None and accepting.epoch <= epoch:
-            del self.accepting[opener]
-            return [CancelTimer(ACCEPT + opener)]
-        return []
+        if accepting is not None and accepting.epoch > epoch:
+            return []  # its own time-out is set
+        self.accepting.pop(opener, None)
+        # A late α may come as long as the link is there, so only the link can take the tombstone with it.
+        return [SetTimer(ACCEPT + opener, now_us + 2 * self.timeout_us)]
+
+    def _unbury(self, opener: NodeId, effects: Effects) -> None:
+        """The link is safe or gone: no α of before can do harm."""
+        if self.closed.pop(opener, None) is not None:
+            effects.append(CancelTimer(ACCEPT + opener))
 
     def _opening_timed_out(self, peer: NodeId, now_us: int) -> Effects:
         opening = self.opening.get(peer)
@@ -282,13 +289,15 @@ class Handshakes(Overlaid):
 
     def _accepting_timed_out(self, opener: NodeId) -> Effects:
         effects: Effects = []
-        if opener in self.accepting:  # it is gone, or took back what we wait for: only a reset helps both
+        # It is gone, or took back what we wait for: only a reset helps both. An attempt of our own to it has
+        # its own time-out, and takes the tombstone along, however it ends.
+        if opener in self.accepting or (opener in self.closed and opener not in self.opening):
             self._close(opener, effects)
         return effects
 
     def _forget(self, peer: NodeId, effects: Effects) -> None:
         super()._forget(peer, effects)
-        self.closed.pop(peer, None)
+        self._unbury(peer, effects)
         if self.opening.pop(peer, None) is not None:
             effects.append(CancelTimer(OPEN + peer))
         if self.accepting.pop(peer, None) is not None:

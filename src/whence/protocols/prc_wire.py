@@ -22,6 +22,9 @@ from whence.core.sizes import FRAME_BYTES, array_header_bytes, binary_header_byt
 from whence.protocols.flooding import NUMBER_MAX
 
 MESSAGE, ALPHA, BETA, PI, RHO, BUFFER, RETURN, ABORT, JOIN, WELCOME = range(10)
+NAMES = dict(
+    enumerate(["message", "alpha", "beta", "pi", "rho", "buffer", "return", "abort", "join", "welcome"])
+)
 FORWARD = frozenset({ALPHA, PI})
 ROUTED = frozenset({ALPHA, BETA, PI, RHO})
 ROUTE_MAX = 64  # nodes of a route; an overlay has a diameter of a few hops

@@ -179,6 +179,7 @@ register(
         environment="an opportunistic network: nodes that meet now and then, and carry messages in between",
         summary="causal barriers over store-carry-forward",
         lifetimes=True,
+        local=frozenset({"late_us"}),
     )
 )
 register(

@@ -26,7 +26,7 @@ from whence.core.effects import (
 from whence.core.message import Message, NodeId, Packet
 from whence.core.protocol import Protocol as Core
 from whence.sim.faults import Clock
-from whence.trace.schema import Kind, Level, Recorder
+from whence.trace.schema import Kind, Level, Recorder, command_text
 
 # Members of an enumeration are looked up through a descriptor: too slow for the innermost loop.
 _BROADCAST, _SEND, _RECEIVE, _DELIVER = Kind.BROADCAST, Kind.SEND, Kind.RECEIVE, Kind.DELIVER
@@ -159,9 +159,11 @@ class Driver:
             self._event(self.name, time_us, Kind.TIMER, None, 0, None, 0, 0, key)
         self._carry_out(self.core.timer(key, self._now(time_us)), time_us)
 
-    def tell(self, say: Callable[[int], Effects], time_us: int) -> None:
-        """Something that only this protocol understands, such as what its overlay decides."""
-        self._carry_out(say(self._now(time_us)), time_us)
+    def command(self, verb: str, names: tuple[NodeId, ...], time_us: int) -> None:
+        """The overlay has decided something."""
+        if self._all:
+            self._event(self.name, time_us, Kind.COMMAND, None, 0, None, 0, 0, command_text(verb, names))
+        self._carry_out(self.core.command(verb, names, self._now(time_us)), time_us)
 
     def crash(self, time_us: int) -> None:
         """The node stops; what its core had is on its disk, as any codec can carry it."""

@@ -19,7 +19,6 @@ from collections.abc import Callable
 from heapq import heappop, heappush
 from typing import Any, NamedTuple, TypeAlias, cast
 
-from whence.core.effects import Effects
 from whence.core.message import Message, NodeId, Packet
 from whence.core.rng import GOLDEN, MASK, below, mix64, purpose, stream
 from whence.errors import InvariantError
@@ -144,7 +143,7 @@ class DynamicEngine:
 
     def _begin(self) -> None:
         experiment = self.experiment
-        self._found(0)
+        self._found(0, 0)
         for node in range(experiment.nodes):
             at_us = join_us(experiment, node)
             if node:
@@ -154,10 +153,9 @@ class DynamicEngine:
         for departure in experiment.departures:
             heappush(self._heap, (departure.at_us, DEPART, departure.node, 0, None))
 
-    def _found(self, node: int) -> None:
-        self.core(node).found()
+    def _found(self, node: int, time_us: int) -> None:
         self.members.append(node)
-        self._look(node)
+        self._tell(node, "found", (), time_us)
 
     def _schedule_shuffle(self, node: int, number: int) -> None:
         at_us = join_us(self.experiment, node) + number * self.experiment.shuffle_every_us
@@ -169,9 +167,8 @@ class DynamicEngine:
         if at_us < self.experiment.broadcast_stop_us:
             heappush(self._heap, (at_us, BROADCAST, 0, number, None))
 
-    def _tell(self, node: int, say: Callable[[Overlaid, int], Effects], time_us: int) -> None:
-        core = self.core(node)
-        self.drivers[node].tell(lambda now_us: say(core, now_us), time_us)
+    def _tell(self, node: int, verb: str, names: tuple[NodeId, ...], time_us: int) -> None:
+        self.drivers[node].command(verb, names, time_us)
         self._look(node)
 
     def _look(self, node: int) -> None:
@@ -215,13 +212,13 @@ class DynamicEngine:
         if node in self.gone:
             return
         if not self.members:
-            self._found(node)  # all others have departed
+            self._found(node, time_us)  # all others have departed
             return
         contact = self.members[below(self._contact_key, node, len(self.members))]
         self.views[node].take([contact])
         self.pairs.add(node, contact)
         self._connect(node, contact, time_us)
-        self._tell(node, lambda core, now: core.join(self.names[contact], now), time_us)
+        self._tell(node, "join", (self.names[contact],), time_us)
 
     def _introduce(self, contact: int, joiner: int, time_us: int) -> None:
         """The contact has the processes that it names name the joiner."""
@@ -302,8 +299,8 @@ class DynamicEngine:
         self.opened += 1
         self._connect(opener, target, time_us)
         one, between, other = self.names[opener], self.names[mediator], self.names[target]
-        self._tell(mediator, lambda core, now: core.mediate(one, other, now), time_us)
-        self._tell(opener, lambda core, now: core.open(other, (one, between, other), now), time_us)
+        self._tell(mediator, "mediate", (one, other), time_us)
+        self._tell(opener, "open", (one, between, other), time_us)
 
     def _close_if_unwanted(self, one: int, other: int, time_us: int) -> None:
         if self.pairs.joined(one, other) or pair_of(one, other) not in self.incarnations:

@@ -33,7 +33,7 @@ from whence.sim.faults import Clock, plan_faults
 from whence.sim.run import WRITER
 from whence.sim.scenario import from_dict
 from whence.trace.reader import Event, Trace, open_trace
-from whence.trace.schema import Kind, Level, Manifest
+from whence.trace.schema import Kind, Level, Manifest, command_of
 
 LISTED_MAX = 100  # differences that are listed; all are counted
 
@@ -275,6 +275,8 @@ class _Replay:
             driver.link_down(peer, time_us)
         elif kind is Kind.TIMER:
             driver.timer(row.detail or "", time_us)
+        elif kind is Kind.COMMAND:
+            driver.command(*command_of(row.detail), time_us)
         elif kind is Kind.CRASH:
             driver.crash(time_us)
         elif kind is Kind.RESTART:

@@ -118,11 +118,21 @@ def _memory_mib() -> int:
     return max(1024, min(total // 4, 8192))
 
 
+def last_error() -> str | None:
+    """The last line in the JVM's log that names a Java error, such as OutOfMemoryError."""
+    named = [line.strip() for line in _log_lines() if re.search(r"java\.lang\.\w+Error", line)]
+    return named[-1] if named else None
+
+
+def _log_lines() -> list[str]:
+    try:
+        return log_file().read_text(errors="replace").splitlines()
+    except OSError:
+        return []
+
+
 def last_words() -> str | None:
     """The last line in the JVM's log that looks like the cause of a failure."""
-    try:
-        lines = log_file().read_text(errors="replace").splitlines()
-    except OSError:
-        return None
+    lines = _log_lines()
     telling = [line.strip() for line in lines if re.search(r"error|exception|caused by", line, re.IGNORECASE)]
     return telling[-1] if telling else None

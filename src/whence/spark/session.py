@@ -23,6 +23,7 @@ from urllib.parse import urlsplit
 
 from whence.errors import ExtraMissingError, MisuseError, PlatformError, missing_extra
 from whence.spark import jvm
+from whence.spark.cores import is_remote
 from whence.spark.java import find_java
 from whence.spark.shipping import package_zip
 
@@ -117,11 +118,6 @@ def _reuse(running: SparkSession, wanted: str | None) -> SparkSession:
     return running
 
 
-def is_remote(session: SparkSession) -> bool:
-    """Whether this is a Spark Connect client, which has no JVM of its own."""
-    return not hasattr(session, "_jvm")
-
-
 # A classic session: this process holds the driver
 
 
@@ -146,7 +142,8 @@ def _start(app_name: str, master: str | None, conf: Mapping[str, str]) -> SparkS
         _fill(settings, master, conf)
         context = SparkContext(conf=settings, gateway=gateway)
     except (py4j.Py4JError, PySparkException, ValueError) as error:
-        raise PlatformError(where, _reason(error), _start_fix(master)) from error
+        reason = _reason(error)
+        raise PlatformError(where, reason, _start_fix(master, reason)) from error
     context.setLogLevel(jvm.log_level())
     if not is_local(str(context.master)):
         _await_executor(context, where)
@@ -284,7 +281,11 @@ def _reason(error: Exception) -> str:
     return f"{first} ({words})" if words else first
 
 
-def _start_fix(where: str | None) -> str:
+def _start_fix(where: str | None, reason: str = "") -> str:
+    if "memory" in reason or "heap" in reason:
+        return (
+            "Set the memory of Spark's JVM with the variable SPARK_DRIVER_MEMORY, e.g. SPARK_DRIVER_MEMORY=2g"
+        )
     if where is None or is_local(where):
         return "See the reason; WHENCE_SPARK_LOG=FILE keeps all that Spark's JVM says"
     return (

@@ -9,18 +9,17 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, MapType, StringType, StructType
 
 from whence.errors import DataError, MisuseError
 from whence.spark.adapters import ADAPTERS, read_adapted
+from whence.spark.failures import explained, spark_failures
 from whence.spark.order_columns import quoted_column
 from whence.spark.ordering import OUTCOMES
 from whence.spark.stream import causal_order
@@ -39,11 +38,6 @@ FILES: dict[str, dict[str, str]] = {
 FLUSH_FOLDER = "whence-flush"
 _END_OF_TIME = "9999-12-31T00:00:00Z"
 _POLL_SECONDS = 0.2
-# What Spark says, and what the JVM says through it (a file that is not Parquet, a disk that is full).
-_SPARK_ERRORS: tuple[type[Exception], ...] = (
-    PySparkException,
-    import_module("py4j.protocol").Py4JError,  # it has no type hints
-)
 
 
 class StreamJob(msgspec.Struct, frozen=True, kw_only=True):
@@ -100,7 +94,7 @@ def open_source(spark: SparkSession, job: StreamJob) -> DataFrame:
     where = f"{job.source_format} at {job.source}"
     if job.source_format in FILES and "://" not in job.source and not Path(job.source).exists():
         raise DataError(where, "there is no such folder", "Check the path")
-    try:
+    with spark_failures(where, "Check the path, the format, its options and the schema"):
         if job.source_format in ADAPTERS:
             return read_adapted(
                 spark, job.source_format, job.source, streaming=True, options=job.source_options
@@ -110,10 +104,6 @@ def open_source(spark: SparkSession, job: StreamJob) -> DataFrame:
         if schema is not None:
             reader = reader.schema(schema)
         stream = reader.load(job.source) if job.source else reader.load()
-    except _SPARK_ERRORS as error:
-        raise DataError(
-            where, reason_of(error), "Check the path, the format, its options and the schema"
-        ) from error
     return _typed(stream, job)
 
 
@@ -123,14 +113,9 @@ def _options(job: StreamJob) -> dict[str, str]:
 
 def _inferred(spark: SparkSession, job: StreamJob) -> StructType:
     """The schema of the files that are there."""
-    try:
+    fix = "Check that the files are of that format; where there are none yet, give --schema"
+    with spark_failures(f"{job.source_format} at {job.source}", fix):
         return spark.read.format(job.source_format).options(**_options(job)).load(job.source).schema
-    except _SPARK_ERRORS as error:
-        raise DataError(
-            f"{job.source_format} at {job.source}",
-            reason_of(error),
-            "Check that the files are of that format; where there are none yet, give --schema",
-        ) from error
 
 
 def _typed(stream: DataFrame, job: StreamJob) -> DataFrame:
@@ -203,12 +188,8 @@ def _start(spark: SparkSession, job: StreamJob, flush_folder: Path | None) -> St
     writer = (
         writer.trigger(availableNow=True) if job.available_now else writer.trigger(processingTime=job.every)
     )
-    try:
+    with spark_failures(f"query to {job.out}", "Check the out folder and the checkpoint"):
         return writer.start(job.out)
-    except _SPARK_ERRORS as error:
-        raise DataError(
-            f"query to {job.out}", reason_of(error), "Check the out folder and the checkpoint"
-        ) from error
 
 
 def _flat(table: DataFrame, separator: str) -> DataFrame:
@@ -234,30 +215,29 @@ def _follow(
 ) -> None:
     """Wait for a query's end, and add up what it reports of each batch."""
     seen: set[int] = set()
-    try:
-        while True:
-            active = query.isActive
-            for report in query.recentProgress:
-                if report["batchId"] not in seen and report["stateOperators"]:
-                    seen.add(report["batchId"])
-                    _add(summary, report)
-            summary.seconds = time.monotonic() - began
-            summary.rows_per_second = summary.rows_in / summary.seconds if summary.seconds else 0.0
-            if progress is not None:
-                progress(summary)
-            if not active:
-                break
-            time.sleep(_POLL_SECONDS)
-    finally:
-        if query.isActive:  # interrupted: let the batch under way be done again at the next start
-            query.stop()
-    error = query.exception()
+    what = f"query from {job.source} to {job.out}"
+    fix = "Mend the cause and give the same command again: it goes on where it was"
+    with spark_failures(what, fix):  # even a question fails when the JVM is gone
+        ended = False
+        try:
+            while not ended:
+                active = query.isActive
+                for report in query.recentProgress:
+                    if report["batchId"] not in seen and report["stateOperators"]:
+                        seen.add(report["batchId"])
+                        _add(summary, report)
+                summary.seconds = time.monotonic() - began
+                summary.rows_per_second = summary.rows_in / summary.seconds if summary.seconds else 0.0
+                if progress is not None:
+                    progress(summary)
+                ended = not active
+                time.sleep(0 if ended else _POLL_SECONDS)
+        finally:
+            if not ended:  # interrupted: let the batch under way be done again at the next start
+                query.stop()
+        error = query.exception()
     if error is not None:
-        raise DataError(
-            f"query from {job.source} to {job.out}",
-            reason_of(error),
-            "Mend the cause and give the same command again: it goes on where it was",
-        ) from error
+        raise explained(error, what, fix) from error
 
 
 def _add(summary: StreamSummary, report: Mapping[str, Any]) -> None:
@@ -276,18 +256,3 @@ def _add(summary: StreamSummary, report: Mapping[str, Any]) -> None:
         summary.unplaced += counts["unplaced"] or 0
         for name in OUTCOMES:
             summary.outcomes[name] += counts[name] or 0
-
-
-def reason_of(error: BaseException) -> str:
-    """One line of what Spark says: its innermost cause, without names of classes and codes."""
-    text = str(error)
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    causes = [line.removeprefix("Caused by:").strip() for line in lines if line.startswith("Caused by:")]
-    raised = [line for line in lines if re.match(r"(?:\w+\.)*\w+(?:Error|Exception): ", line)]
-    if "Traceback (most recent call last)" in text and raised:  # of a Python worker
-        causes = raised
-    telling = [line for line in lines if line.startswith("[")]
-    line = (causes[-1:] or telling or lines or [type(error).__name__])[0]
-    line = re.sub(r"^(?:[\w$]+\.)+[\w$]+:\s*", "", line)
-    line = re.sub(r"^\[[A-Z0-9_.]+\]\s*|\s*SQLSTATE: \w+", "", line)
-    return line.rstrip(". ")

@@ -20,6 +20,7 @@ import msgspec
 from whence.errors import MisuseError, PlatformError
 from whence.sim.scenario import Scenario, run_id, to_dict
 from whence.spark import runs
+from whence.spark.cores import cores_of
 from whence.spark.plan import estimate_seconds, tasks_of
 from whence.spark.runs import Runner, RunStatus
 from whence.spark.tables import STATUS
@@ -131,7 +132,7 @@ def _run_once(
     from pyspark.errors import PySparkException
 
     py4j = importlib.import_module("py4j.protocol")  # it has no type hints
-    tasks = tasks_of([job.seconds for job in jobs], _cores(spark))
+    tasks = tasks_of([job.seconds for job in jobs], cores_of(spark))
     contents = [[(jobs[index].run, jobs[index].parameters_json) for index in task] for task in tasks]
 
     def perform(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -156,12 +157,6 @@ def _status_row(status: RunStatus) -> pa.RecordBatch:
     from pyspark.sql.pandas.types import to_arrow_schema
 
     return pa.RecordBatch.from_pylist([msgspec.to_builtins(status)], schema=to_arrow_schema(STATUS))
-
-
-def _cores(spark: SparkSession) -> int:
-    from whence.spark.session import is_remote
-
-    return 8 if is_remote(spark) else int(spark.sparkContext.defaultParallelism)
 
 
 def _last_line(text: str) -> str:

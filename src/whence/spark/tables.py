@@ -317,11 +317,12 @@ def carried(events: DataFrame) -> DataFrame:
     """EVENTS in which each message that a packet carries has a row of its own.
 
     A packet with several messages is one SEND and one RECEIVE row: the first message in `origin` and
-    `number`, the ids of the others in `detail`, separated by blanks (docs/trace-format.md).
+    `number`, the ids of the others in `detail`, separated by blanks (docs/trace-format.md). Other words there
+    tell packets apart, and name no message.
     """
     first = F.struct("origin", "number")
     others = F.transform(
-        F.split("detail", " "),
+        F.filter(F.split("detail", " "), lambda word: word.rlike(":[0-9]+$")),
         lambda id_: F.struct(
             # A node's name may have a colon in it, a number has none.
             F.regexp_replace(id_, ":[0-9]+$", "").alias("origin"),

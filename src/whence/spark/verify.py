@@ -19,6 +19,8 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import ArrayType, LongType, StringType, StructField, StructType
 
 from whence.errors import PlatformError, TraceError
+from whence.spark.cores import cores_of
+from whence.spark.failures import spark_failures
 from whence.spark.tables import (
     FINDINGS,
     MANIFESTS,
@@ -27,6 +29,7 @@ from whence.spark.tables import (
     columns_of,
     require,
 )
+from whence.spark.watch import Tasks, watched
 from whence.trace.reader import Source, Trace, open_trace
 from whence.trace.schema import PromisesMade
 from whence.verify.analysis import PAST_BYTES, Block
@@ -90,6 +93,7 @@ def verify_folder(
     causal: bool | None = None,
     blocks: int | None = None,
     memory_bytes: int | None = None,
+    progress: Tasks | None = None,
 ) -> list[RunReport]:
     """Verify a trace folder, or a sweep's folder: `verify_trace`'s reports, sorted by run.
 
@@ -97,6 +101,7 @@ def verify_folder(
     `blocks` tasks that judge a block of its columns each; by default as many as there are cores for a very
     wide run, else one. Tasks read the Parquet files themselves, from storage that driver and workers share,
     which costs half of what rows through the JVM cost. `memory_bytes` is what one task may use.
+    `progress` is told of Spark's tasks, of which a small run has only a part.
     """
     trace = folder if isinstance(folder, Trace) else open_trace(folder)
     wanted = sorted(trace.runs if runs is None else set(runs))
@@ -121,7 +126,7 @@ def verify_folder(
         return report
 
     reports: dict[str, list[RunReport]] = {}
-    for report in _judged(spark, trace, jobs, cores, judge):
+    for report in _judged(spark, trace, jobs, cores, judge, progress):
         reports.setdefault(report.run, []).append(report)
     return [merge_blocks(reports[run], witness_max) for run in wanted]
 
@@ -139,13 +144,6 @@ def blocks_for(trace: Trace, run: str, cores: int) -> int:
     # A run of broadcasts has one past per broadcast with an entry per origin: about one entry per delivery.
     wide = len(trace.nodes(run)) > BLOCK_NODES or 2 * events > PAST_BYTES
     return cores if wide else 1
-
-
-def cores_of(spark: SparkSession) -> int:
-    """How many tasks run at a time; a Spark Connect client does not know and takes it for a few."""
-    # Asked by its module: our session knows too, but knows the package's front door, and with it protocols.
-    remote = type(spark).__module__.startswith("pyspark.sql.connect")
-    return 8 if remote else int(spark.sparkContext.defaultParallelism)
 
 
 def _of_run(trace: Trace, run: str) -> Trace:
@@ -170,7 +168,12 @@ def _shared(seconds: list[float], target: float) -> list[list[int]]:
 
 
 def _judged(
-    spark: SparkSession, trace: Trace, jobs: list[_Job], cores: int, judge: Callable[[_Job], RunReport]
+    spark: SparkSession,
+    trace: Trace,
+    jobs: list[_Job],
+    cores: int,
+    judge: Callable[[_Job], RunReport],
+    progress: Tasks | None,
 ) -> list[RunReport]:
     """Run the jobs, those of about a second each together in one task; reports in the order of the jobs."""
     seconds = [0.01 + sum(each.events for each in trace.of_run(job.run)) / EVENTS_PER_SECOND for job in jobs]
@@ -190,7 +193,9 @@ def _judged(
 
     # range: partition i holds exactly the number i. mapInArrow: Spark Connect has it too.
     partitions = spark.range(0, len(tasks), 1, numPartitions=len(tasks))
-    rows = sorted(partitions.mapInArrow(perform, JUDGED).collect(), key=lambda row: int(row.number))
+    fix = "Check that the workers have the Python and the packages of this machine (docs/cluster.md)"
+    with spark_failures(f"verifying {trace.path}", fix), watched(spark, progress):
+        rows = sorted(partitions.mapInArrow(perform, JUDGED).collect(), key=lambda row: int(row.number))
     for row in rows:
         if row.error is not None:
             kind = PlatformError if row.error[0] == PlatformError.__name__ else TraceError

@@ -9,7 +9,8 @@ read.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
 from whence.sim.distributions import Constant, Exponential, Normal
@@ -124,6 +125,13 @@ class DeadlineStudy(Study):
     def grid(self, scale: str) -> list[Point]:
         wanted = SCALES[scale]
         return [*_main(wanted), *_optimum(wanted), *_printed(wanted)]
+
+    def preparation(self) -> Callable[[], None] | None:
+        if find_spec("numba") is None:
+            return None  # the cores run everything, some twenty times as slowly
+        from whence.studies import deadline_compiled
+
+        return deadline_compiled.warm_up
 
     def runner(self) -> Runner:
         from whence.studies.deadline_runner import simulate_to

@@ -30,7 +30,7 @@ NEVER_US = 1 << 62
 RELAY_DRAWS = 150_000  # each message of which the relay bound is computed takes nodes^2 draws
 RELAY_MESSAGES = 60  # but no fewer messages than this: their lifetimes are drawn too
 
-_PUSH = purpose("relay bound")
+PUSH = purpose("relay bound")
 
 
 class Sent(NamedTuple):
@@ -74,11 +74,15 @@ def direct(sent: Sequence[Sent], arrived: Sequence[Sequence[int]]) -> int:
 
 def relay(scenario: Scenario, sent: Sequence[Sent], arrived: Sequence[Sequence[int]]) -> tuple[int, int]:
     """(pairs looked at, pairs that pushing reaches in time), over messages spread evenly through the run."""
-    wanted = max(RELAY_MESSAGES, RELAY_DRAWS // scenario.nodes**2)
-    step = max(1, len(sent) // wanted)
-    chosen = range(0, len(sent), step)
+    chosen = relay_sample(scenario, len(sent))
     reached = sum(_pushed(scenario, at, sent[at], arrived[at]) for at in chosen)
     return len(chosen) * (scenario.nodes - 1), reached
+
+
+def relay_sample(scenario: Scenario, messages: int) -> range:
+    """The places of the messages of which the relay bound is computed."""
+    wanted = max(RELAY_MESSAGES, RELAY_DRAWS // scenario.nodes**2)
+    return range(0, messages, max(1, messages // wanted))
 
 
 def _pushed(scenario: Scenario, at: int, message: Sent, direct_us: Sequence[int]) -> int:
@@ -97,10 +101,10 @@ def _pushed(scenario: Scenario, at: int, message: Sent, direct_us: Sequence[int]
         for other in waiting:
             if times_us[other] <= times_us[holder]:
                 continue
-            key = stream(scenario.seed, _PUSH, at, holder, other)
+            key = stream(scenario.seed, PUSH, at, holder, other)
             hops = grid_hops(scenario.nodes, holder, other)
             if not chance(key, 0, path_loss(spec, hops)):
-                came_us = times_us[holder] + draw(key, 1) + spec.hop_delay_us * hops
+                came_us = times_us[holder] + draw(key, 1) + spec.process_us + spec.hop_delay_us * hops
                 times_us[other] = min(times_us[other], came_us)
     return reached
 

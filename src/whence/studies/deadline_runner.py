@@ -1,11 +1,13 @@
-"""How the deadline study simulates a run: through the cores, counting what its tables need.
+"""How the deadline study simulates a run: in the kernel where it can, else through the cores.
 
-The counts go into `measures.json` beside the trace; a run of which nobody asks for a trace keeps none but its
+Both count what the study's tables need, and count the same (tests/equivalence/test_deadline_study.py). The
+counts go into `measures.json` beside the trace; a run of which nobody asks for a trace keeps none but its
 broadcasts. Spark's workers import this module.
 """
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from pathlib import Path
 
 from whence.core.effects import Effects, Reason
@@ -15,7 +17,7 @@ from whence.protocols import registry
 from whence.protocols.deadline import Tdca
 from whence.protocols.deadline_published import PublishedTdca
 from whence.sim.model import Scenario, node_names
-from whence.sim.run import RunResult, open_writer, simulate
+from whence.sim.run import RunResult, open_writer, promises_made, simulate
 from whence.sim.scenario import checked, run_id
 from whence.studies import deadline_bounds as bounds
 from whence.studies.deadline_bounds import Sent
@@ -29,15 +31,49 @@ OPTIMUM = "deadline-optimum"  # the name of the scenarios of which the optimum i
 BEGIN_US, END_US = 200_000, 300_000
 
 
+def counted_span_us(scenario: Scenario) -> tuple[int, int]:
+    """Messages count that are broadcast from the first of these times on, and before the second."""
+    whole = scenario.name == OPTIMUM
+    return 0 if whole else BEGIN_US, scenario.stop.duration_us - (0 if whole else END_US)
+
+
+def has_bounds(scenario: Scenario) -> bool:
+    """Whether a run shows what no protocol could exceed: its origins send each message once, and nobody
+    anything else."""
+    params = scenario.params
+    is_safe = params.get("mode", "safe") == "safe"
+    return scenario.protocol == Tdca.name and is_safe and params.get("copies", 1) == 1
+
+
+def simulate_to(scenario: Scenario, folder: Path, level: Level | None = None) -> Manifest:
+    """Run a scenario of the study and write its trace and its counts."""
+    scenario = checked(scenario)
+    level = scenario.record.as_level() if level is None else level
+    with open_writer(scenario, folder, level) as writer:
+        counts = _run(scenario, writer, level)
+        write_measures(
+            folder,
+            Measured(run=run_id(scenario), protocol=scenario.protocol, counted_by=__name__, measures=counts),
+        )
+        return writer.close(promises=promises_made(scenario, complete=False))
+
+
+def _run(scenario: Scenario, writer: Recorder, level: Level) -> dict[str, Value]:
+    if find_spec("numba") is not None:
+        from whence.studies import deadline_compiled
+
+        if deadline_compiled.refusal(scenario) is None:
+            return deadline_compiled.run(scenario, writer, level)
+    return run_cores(scenario, writer, level)
+
+
 class Tally:
     """A recorder that counts, and passes on what the trace is to keep."""
 
     def __init__(self, scenario: Scenario, writer: Recorder, level: Level) -> None:
         self.index = {name: at for at, name in enumerate(node_names(scenario.nodes))}
         self.sent: list[Sent] = []
-        whole = scenario.name == OPTIMUM
-        self._begin_us = 0 if whole else BEGIN_US
-        self._end_us = scenario.stop.duration_us - (0 if whole else END_US)
+        self._begin_us, self._end_us = counted_span_us(scenario)
         self.delivered = self.late = self.latency_us = 0
         self._places: dict[tuple[NodeId | None, int], int] = {}
         self._writer = writer
@@ -88,15 +124,13 @@ class _Logged(Tdca):
         return effects
 
 
-def simulate_to(scenario: Scenario, folder: Path, level: Level | None = None) -> Manifest:
-    """Run a scenario of the study and write its trace and its counts."""
-    scenario = checked(scenario)
-    level = scenario.record.as_level() if level is None else level
+def run_cores(scenario: Scenario, writer: Recorder, level: Level) -> dict[str, Value]:
+    """Run a scenario through the cores, and count."""
     cores: list[Protocol] = []
     pasts: dict[tuple[NodeId, int], tuple[int, ...]] = {}
+    names = node_names(scenario.nodes)
 
     def make(me: NodeId, members: object) -> Protocol:
-        names = node_names(scenario.nodes)
         if scenario.name == OPTIMUM:
             logged = _Logged(me, names, **scenario.params)
             logged.pasts = pasts
@@ -105,18 +139,11 @@ def simulate_to(scenario: Scenario, folder: Path, level: Level | None = None) ->
         cores.append(core)
         return core
 
-    with open_writer(scenario, folder, level) as writer:
-        tally = Tally(scenario, writer, level)
-        result = simulate(scenario, tally, level=Level.DELIVERIES, make=make)
-        if pasts:
-            names = node_names(scenario.nodes)
-            tally.sent = [each._replace(after=pasts[names[each.origin], each.number]) for each in tally.sent]
-        counts = _counts(scenario, result, tally, cores)
-        write_measures(
-            folder,
-            Measured(run=run_id(scenario), protocol=scenario.protocol, counted_by=__name__, measures=counts),
-        )
-        return writer.close(promises=result.promises)
+    tally = Tally(scenario, writer, level)
+    result = simulate(scenario, tally, level=Level.DELIVERIES, make=make)
+    if pasts:
+        tally.sent = [each._replace(after=pasts[names[each.origin], each.number]) for each in tally.sent]
+    return _counts(scenario, result, tally, cores)
 
 
 def _counts(scenario: Scenario, result: RunResult, tally: Tally, cores: list[Protocol]) -> dict[str, Value]:
@@ -140,7 +167,7 @@ def _counts(scenario: Scenario, result: RunResult, tally: Tally, cores: list[Pro
     if published:
         counts["solicitations"] = sum(core.solicitations for core in published)
         counts["replies"] = sum(core.replies for core in published)
-    elif scenario.protocol == Tdca.name and scenario.params.get("copies", 1) == 1:
+    elif has_bounds(scenario):
         every = bounds.arrivals(scenario, tally.sent)  # draws go by the number of a packet on its link
         sent, arrived = [tally.sent[at] for at in within], [every[at] for at in within]
         counts["direct"] = bounds.direct(sent, arrived)

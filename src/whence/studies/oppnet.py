@@ -67,7 +67,7 @@ SCALES = {
         1,
         (60,),
         1,
-        {BUSES: 1, "Intel": 1, "Cairns": 1},
+        {BUSES: 1, WALKERS: 1, "Infocom 2005": 1, "Intel": 1, "Cairns": 1},
         "buses: 6 lifetimes, 2 seeds; walkers: 2 lifetimes, 1 seed",
     ),
     "paper": Scale(
@@ -78,7 +78,7 @@ SCALES = {
         2,
         (20, 60, 240),
         1,
-        {BUSES: 3, WALKERS: 1, "Infocom 2005": 1, "Intel": 1, "Cairns": 1},
+        {"WS16": 1, WALKERS: 1, "Infocom 2005": 1, BUSES: 3, "Intel": 1, "Cairns": 1},
         "buses: 6 lifetimes; walkers: 4; 5 seeds; every real trace that is there",
     ),
     "tiny": Scale(

@@ -7,14 +7,13 @@ from typing import Any
 
 from whence.studies.base import Figure, Panel, Series
 from whence.studies.estimate import Estimate, estimate
-from whence.studies.oppnet_measures import LATENCY_EDGES_S, lifetimes, main_rows, mean, minutes
+from whence.studies.oppnet_measures import LATENCY_EDGES_S, REGISTRIES, lifetimes, main_rows, mean, minutes
 from whence.studies.oppnet_published import BUSES, WALKERS
 from whence.studies.oppnet_tables import NAMES
 from whence.studies.results import Results, Row
 
 DELAY_MAX_MIN = 150.0  # of Figure 5: beyond are messages that wait for a bus that starts late
 POINTS_MAX = 60  # of a line over time; more would hide each other
-REGISTRIES = {"barrier": "causal barrier", "delivered": "co-delivered", "pending": "pending"}
 
 CLOUD_CAPTION = (
     "Of the messages that were received after so long: how long they then waited for their predecessors, "
@@ -40,10 +39,13 @@ CHURN_CAPTION = (
     "have entered by then. A registry that never forgot could grow as that number does; with lifetimes it "
     "stays level."
 )
+CHURN_ALL_CAPTION = (
+    "The same walkers with the longest lifetime: the most entries of each of the three registries."
+)
 BARRIER_CAPTION = (
     "Entries in a message's barrier, mean over messages. As printed a barrier names every source whose "
     "latest message was delivered since the sender's last broadcast, also those that others in it imply; "
-    "`safe` leaves these out."
+    "safe mode leaves these out."
 )
 ADVICE_CAPTION = (
     "Which share of the reachable pairs is delivered with a lifetime (every run of the bisection is a "
@@ -61,6 +63,7 @@ def figures(results: Results) -> list[Figure]:
         _distributions(results, "figure-10", "Figure 10", WALKERS, 90),
         _registries(results, "figure-11", "Figure 11", WALKERS, (5, 20), STAY_CAPTION),
         _churn(results),
+        _churn_all(results),
         _barriers(results),
         *_advice(results),
     ]
@@ -173,6 +176,23 @@ def _churn(results: Results) -> Figure:
         panels.append(Panel(title, "entered at, h", "entries (walkers)", tuple(series)))
     title = "Figure 11, for five hours: registries stay bounded under churn"
     return Figure("churn", title, CHURN_CAPTION, tuple(panels))
+
+
+def _churn_all(results: Results) -> Figure:
+    panels = []
+    found = lifetimes(results, WALKERS)
+    for mode in ("published", "safe"):
+        row = _first(results, WALKERS, found[0], mode) if found else None
+        if row is None or not row.counted.get("watched_entry_us"):
+            continue
+        x = [time_us / 3.6e9 for time_us in row.counted["watched_entry_us"]]
+        series = tuple(
+            _series(label, x, row.counted[f"watched_{registry}"]) for registry, label in REGISTRIES.items()
+        )
+        title = "codes as printed" if mode == "published" else "safe"
+        panels.append(Panel(f"{title}, {minutes(found[0])}", "entered at, h", "entries", series))
+    title = "Figure 11, for five hours: all registries"
+    return Figure("churn-all", title, CHURN_ALL_CAPTION, tuple(panels))
 
 
 def _barriers(results: Results) -> Figure:

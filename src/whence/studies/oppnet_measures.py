@@ -11,6 +11,7 @@ from whence.studies.results import Results, Row
 ADVICE = "oppnet-advice"  # the name of the scenarios of which the smallest lifetime is looked for
 LATENCY_EDGES_S = tuple(range(0, 91, 3))  # Figures 5b and 10b are cut at 60 and 90 s
 SHARES_PERCENT = (99, 95, 90)
+REGISTRIES = {"barrier": "causal barrier", "delivered": "co-delivered", "pending": "pending"}
 PARTS_OF_A_SPREAD = ("min", "max", "mean", "sd")
 
 
@@ -38,9 +39,15 @@ def derive(counted: Mapping[str, Any]) -> dict[str, float | None]:
         for percent, value_us in enumerate(counted.get(f"{what}_percentiles", ())):
             if percent in (42, 50, 80, 88, 90, 92, 95, 99):  # what section VI has sentences about
                 found[f"{what}_{percent}_s"] = value_us / 1e6
+    waited_us = counted["latency"][0] * counted["latency"][3]
+    if waited_us and "latency_long" in counted:  # traces of an older release have none
+        count, sum_us = counted["latency_long"]
+        found["latency_long_percent"] = 100 * count / counted["latency"][0]
+        found["latency_long_share_percent"] = 100 * sum_us / waited_us
+        found["latency_early_share_percent"] = 100 * counted["latency_early"] / waited_us
     for at, thousandths in enumerate(counted.get("plan", ())):
         found[f"plan_{at}"] = thousandths / 1000
-    for registry in ("barrier", "delivered", "pending"):
+    for registry in REGISTRIES:
         sizes = counted.get(f"watched_{registry}")
         if sizes:
             found[f"largest_{registry}"] = max(sizes)

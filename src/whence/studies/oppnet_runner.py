@@ -3,6 +3,8 @@
     delay, latency, age     count, min, max, mean and standard deviation in microseconds (Tables III, VI)
     *_percentiles           Figures 5 and 10: 0 % to 100 % in steps of 1 %
     latency_within          how many latencies are at most each of `LATENCY_EDGES_S`
+    latency_long            how many are over a minute, and their sum
+    latency_early           the sum of those of messages received in a node's first half hour
     latency_*_by_delay      Figures 4 and 9: the latency of what was received after so long, as a mean, as
                             the 99th percentile and as a maximum
     shown_*                 Figures 6 and 11: the registries of one node over time
@@ -43,6 +45,7 @@ DELAY_PARTS = 40  # of Figures 4 and 9, along the axis of the delay
 SAMPLE_US = {"walkers": 5_000_000, "buses": 60_000_000}
 # Figure 11 shows a walker who enters at 1h49' and stays for 5'. Ours is the one who is most like it.
 SHOWN_ENTRY_US, SHOWN_STAY_US = 6_540_000_000, 300_000_000
+LONG_US, EARLY_US = 60_000_000, 1_800_000_000  # waits that are looked at by themselves
 WATCH_EVERY_US = 300_000_000  # one of the walkers who enter in such a time is watched
 
 
@@ -59,7 +62,12 @@ def simulate_to(scenario: Scenario, folder: Path, level: Level | None = None) ->
     else:
         shown, watched, sample_us = _watch(scenario, plan)
         outcome = run_plan(plan, settings, broadcasts, watch=watched, sample_us=sample_us)
-        counts = {**_counts(outcome), **_registries(outcome, plan, shown), **_statistics(scenario, plan)}
+        counts = {
+            **_counts(outcome),
+            **_waits(outcome, plan),
+            **_registries(outcome, plan, shown),
+            **_statistics(scenario, plan),
+        }
     with open_writer(scenario, folder, level) as writer:
         if outcome is not None and level > Level.MEASURES:
             record(outcome, writer)
@@ -127,6 +135,21 @@ def _counts(outcome: Outcome) -> dict[str, Value]:
         "latency_within": [int((latency_us <= edge_s * 1_000_000).sum()) for edge_s in LATENCY_EDGES_S],
     }
     return counts | _by_delay(outcome)
+
+
+def _waits(outcome: Outcome, plan: ContactPlan) -> dict[str, Value]:
+    """Where the waiting is: a mean may hang on a few."""
+    given = ~outcome.is_own & (outcome.delivered_us >= 0)
+    latency_us = outcome.latency_us
+    long = latency_us > LONG_US
+    entry_us = np.full(len(plan.nodes), plan.stop_us, dtype=np.int64)
+    for stay in plan.presence:
+        entry_us[stay.node] = min(entry_us[stay.node], stay.start_us)
+    early = outcome.received_us[given] - entry_us[outcome.node[given]] < EARLY_US
+    return {
+        "latency_long": [int(long.sum()), int(latency_us[long].sum())],
+        "latency_early": int(latency_us[early].sum()),
+    }
 
 
 def _spread(found: Spread) -> list[int]:

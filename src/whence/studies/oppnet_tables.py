@@ -7,13 +7,13 @@ from whence.studies import oppnet_published as published
 from whence.studies.base import Cell, Label, Table
 from whence.studies.estimate import Estimate
 from whence.studies.oppnet_data import DATA_SETS
-from whence.studies.oppnet_measures import SHARES_PERCENT, lifetimes, mean, minutes
+from whence.studies.oppnet_measures import SHARES_PERCENT, lifetimes, mean, minutes, value
 from whence.studies.oppnet_published import BUSES, WALKERS
 from whence.studies.results import Results
 
 NAMES = {BUSES: "city buses", WALKERS: "Östermalm walkers"}
 COUNTS_NOTE = (
-    "Codes as printed (`published`), means over the seeds; a cell with an interval is ours, 95 %. "
+    "Codes as printed, means over the seeds; a cell with an interval is ours, 95 %. "
     "Received: first copies from others. The ratio is that of totals, a node's own messages included. "
     "What neither was co-delivered nor expired was still pending when its node left."
 )
@@ -32,7 +32,7 @@ MODES_NOTE = (
 )
 SKEW_NOTE = (
     "Walkers whose clocks are off by a constant, drawn for each between minus and plus so many seconds. "
-    "`safe` is told the largest difference of two clocks (ε = twice that). Every run is judged by the "
+    "Safe mode is told the largest difference of two clocks (ε = twice that). Every run is judged by the "
     "verifier."
 )
 TRACES_NOTE = (
@@ -44,8 +44,8 @@ TRACES_NOTE = (
 ADVICE_NOTE = (
     "Pairs of a message and another node that is in the network when it is broadcast. Reachable: those "
     "that deliver it if messages live as long as the longest stay of a node. The lifetimes are the "
-    "smallest with which so many percent of the reachable pairs are delivered, by bisection to 2 %, mode "
-    "`safe`."
+    "smallest with which so many percent of the reachable pairs are delivered, by bisection to 2 %, in "
+    "safe mode."
 )
 
 
@@ -99,25 +99,26 @@ def _plan(results: Results, plan: str) -> Table:
 
 
 def _counts(results: Results, plan: str) -> Table:
+    """A row for each number: side by side they would not fit on a screen."""
     rows: list[tuple[Cell, ...]] = []
     for lifetime in lifetimes(results, plan):
         printed = published.PRINTED[plan].get(lifetime)
         if printed is None:
             continue
-        pairs = (
-            (published.BROADCASTS[plan], "broadcasts"),
-            (printed.receives, "receives"),
-            (printed.deliveries, "co_deliveries"),
-            (printed.ratio_percent, "ratio_percent"),
-            (printed.expiries, "expiries"),
-            (printed.expiry_percent, "expiry_percent"),
-        )
-        cells: list[Cell] = []
-        for paper, measure in pairs:
-            cells += [paper, mean(results, measure, plan, lifetime)]
-        rows.append((minutes(lifetime), *cells))
-    names = ("broadcast", "received", "co-delivered", "co-delivery ratio, %", "expired", "expiry ratio, %")
-    columns = ("lifetime", *(column for name in names for column in (f"{name}, paper", "ours")))
+        for what, paper, measure in (
+            ("broadcast", published.BROADCASTS[plan], "broadcasts"),
+            ("received", printed.receives, "receives"),
+            ("co-delivered", printed.deliveries, "co_deliveries"),
+            ("co-delivery ratio, %", printed.ratio_percent, "ratio_percent"),
+            ("expired", printed.expiries, "expiries"),
+            ("expiry ratio, %", printed.expiry_percent, "expiry_percent"),
+        ):
+            if paper is None:  # without a lifetime nothing expires
+                continue
+            ours = mean(results, measure, plan, lifetime)
+            off = None if ours is None or not paper else 100 * (ours.mean / paper - 1)
+            rows.append((minutes(lifetime), what, paper, ours, off))
+    columns = ("lifetime", "messages", "published", "ours", "difference, %")
     title = f"{published.COUNTS_TABLE[plan]}: {NAMES[plan]}, messages"
     return Table(f"counts-{plan}", title, columns, tuple(rows), COUNTS_NOTE)
 
@@ -135,7 +136,9 @@ def _delays(results: Results, plan: str) -> Table:
         ):
             cells: list[Cell] = []
             for part, number in zip(("min", "max", "mean", "sd"), paper, strict=True):
-                cells += [number, mean(results, f"{what}_{part}_s", plan, lifetime)]
+                ours = mean(results, f"{what}_{part}_s", plan, lifetime)
+                # Extremes without their intervals: the table is as wide as a screen.
+                cells += [number, value(ours) if part in ("min", "max") else ours]
             rows.append((minutes(lifetime), name, *cells))
     names = ("least", "greatest", "mean", "sd")
     columns = ("lifetime", "what", *(column for name in names for column in (f"{name}, paper", "ours")))
@@ -245,4 +248,15 @@ def _advice(results: Results) -> Table:
         *(f"{percent} % of these: lifetime, min" for percent in SHARES_PERCENT),
     )  # fmt: skip
     title = "The smallest lifetime that delivers a wanted share"
-    return Table("advice", title, columns, tuple(rows), ADVICE_NOTE)
+    return Table("advice", title, columns, tuple(rows), ADVICE_NOTE + _not_advised(results, plans))
+
+
+def _not_advised(results: Results, advised: list[str]) -> str:
+    """Which plans of the page have no line in the table, and why."""
+    missing = [NAMES.get(plan, plan) for plan in map(str, results.values("plan")) if plan not in advised]
+    if not missing:
+        return ""
+    return (
+        f" Not looked for at this scale: {', '.join(missing)}. Each takes some twenty runs of a whole plan; "
+        "the scale “paper” has them all."
+    )

@@ -10,8 +10,7 @@ Each core does what its protocol does; it only keeps count.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import cast
+from collections.abc import Callable, Sequence
 
 from whence.core.clocks import Delta
 from whence.core.effects import Effects, Send
@@ -19,7 +18,7 @@ from whence.core.message import Message, NodeId, Packet
 from whence.core.protocol import Protocol
 from whence.protocols import registry
 from whence.protocols.barrier_wire import BarrierPacket
-from whence.protocols.flooding import Flooding
+from whence.protocols.flooding import Relaying
 from whence.protocols.link_memory import Key, LinkMemory
 from whence.protocols.prc_wire import MESSAGE
 from whence.protocols.preventive import Preventive
@@ -81,7 +80,7 @@ class CountedLinkMemory(LinkMemory):
         self.work += len(self.expected.get(key, ()))
 
 
-COUNTED: dict[str, type[Protocol]] = {
+COUNTED: dict[str, Callable[..., Protocol]] = {
     each.name: each for each in (CountedReliable, CountedVector, CountedPreventive, CountedLinkMemory)
 }
 
@@ -134,7 +133,7 @@ class StaticEngine(Engine):
         def make(me: NodeId, members: Sequence[NodeId]) -> Protocol:
             counted = COUNTED.get(scenario.protocol)
             if counted is not None:
-                return cast(type[Flooding], counted)(me, members, **scenario.params)
+                return counted(me, members, **scenario.params)
             return registry.make(scenario.protocol, me, members, scenario.params)
 
         super().__init__(scenario, make, recorder, level=level)
@@ -156,7 +155,7 @@ class StaticEngine(Engine):
     def opened(self) -> tuple[int, int] | None:
         """Packets and bytes of both ends when a link comes up after a run; None: it is not allowed."""
         cores = [driver.core for driver in self.drivers[:2]]
-        if not all(isinstance(core, Flooding) for core in cores):
+        if not all(isinstance(core, Relaying) for core in cores):
             return None
         effects = [effect for core in cores for effect in core.link_up(NEWCOMER, self.time_us)]
         sizes = [cores[0].sizes(each.packet).control_bytes for each in effects if isinstance(each, Send)]

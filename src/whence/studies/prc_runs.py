@@ -103,7 +103,10 @@ def carry(experiment: Experiment, level: LevelName) -> Scenario:
         nodes=experiment.nodes,
         protocol=experiment.protocol,
         seed=experiment.seed,
-        params=dict(experiment.params),
+        params={
+            "links": "dynamic",
+            **experiment.params,
+        },  # as the engine has it: a replay makes the same cores
         topology=Ring(),  # the real links come and go
         link=Link(delay=Constant(value_us=experiment.latency[-1].delay_us)),
         workloads=[

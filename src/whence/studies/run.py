@@ -268,6 +268,6 @@ def _finished(points: Sequence[Point], failures: Sequence[Failure]) -> Expectati
 
 
 def _master(spark: SparkSession) -> str:
-    from whence.spark.session import is_remote
+    from whence.spark.cores import is_remote
 
     return "Spark Connect" if is_remote(spark) else str(spark.sparkContext.master)

@@ -16,6 +16,8 @@ from typing import Any, Protocol
 
 import msgspec
 
+from whence.errors import TraceError
+
 FORMAT = "whence-trace"
 VERSION = 1
 SEGMENT_EVENTS = 4096  # events of one node per Parquet row, at the most
@@ -36,6 +38,7 @@ class Kind(IntEnum):
     RESTART = 10
     SAMPLE = 11  # a gauge: `detail` is its name, `number` its value
     TIMER = 12  # a timer of the core came due: `detail` is its key
+    COMMAND = 13  # an overlay told the core something: `detail` is a JSON array, the verb and its names
 
 
 class Recorder(Protocol):
@@ -67,6 +70,24 @@ class Level(IntEnum):
 
 
 VERIFIED_KINDS = (Kind.BROADCAST, Kind.DELIVER, Kind.EXPIRE, Kind.CRASH, Kind.RESTART)
+
+
+def command_text(verb: str, names: tuple[str, ...]) -> str:
+    """The `detail` of a COMMAND row."""
+    return msgspec.json.encode([verb, *names]).decode()
+
+
+def command_of(detail: str | None) -> tuple[str, tuple[str, ...]]:
+    """Verb and names of a COMMAND row."""
+    try:
+        words = msgspec.json.decode(detail or "", type=list[str])
+    except msgspec.DecodeError:
+        words = []
+    if not words:
+        raise TraceError(
+            f"detail {detail!r} of a command", "it is no JSON array of a verb and names", "Record it again"
+        )
+    return words[0], tuple(words[1:])
 
 
 class PromisesMade(msgspec.Struct, frozen=True, kw_only=True):

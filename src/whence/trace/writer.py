@@ -30,6 +30,11 @@ GROUP_EVENTS = 1 << 16  # packed events per Parquet row group
 PART_BYTES = 128 << 20  # a part that has grown to this is closed
 FULL = 8 * SEGMENT_EVENTS  # length of a buffer that holds a whole segment: 8 values per event
 MANIFEST_SUFFIX = ".manifest.json"
+# Dictionaries pay for the few names, not for the columns of numbers.
+PARQUET_OPTIONS: dict[str, Any] = {
+    "compression": "zstd",
+    "use_dictionary": ["run", "node", "names.list.element", "kind.list.element", "detail.list.element"],
+}
 
 
 class TraceWriter:
@@ -238,18 +243,9 @@ class TraceWriter:
     def _open_part(self) -> pq.ParquetWriter:
         import pyarrow.parquet as pq
 
-        # Dictionaries pay for the few names, not for the columns of numbers.
-        options: dict[str, Any] = {
-            "compression": "zstd",
-            "use_dictionary": [
-                "run",
-                "node",
-                "names.list.element",
-                "kind.list.element",
-                "detail.list.element",
-            ],
-        }
-        return pq.ParquetWriter(self._part_path(".parquet.tmp"), self._columns.PACKED_SCHEMA, **options)
+        return pq.ParquetWriter(
+            self._part_path(".parquet.tmp"), self._columns.PACKED_SCHEMA, **PARQUET_OPTIONS
+        )
 
     def _finish_part(self) -> None:
         if self._parquet is None:

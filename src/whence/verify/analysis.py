@@ -17,7 +17,7 @@ from whence.trace.schema import Kind
 from whence.verify import kernel
 from whence.verify.access import Access, MemoryAccess
 from whence.verify.kernel import DELIVERY, UNTIMELY, Kernels
-from whence.verify.load import Events
+from whence.verify.load import Events, places_of
 from whence.verify.messages import Messages, Placed, place
 from whence.verify.report import Counts
 from whence.verify.witness import Overtaken, Search
@@ -81,20 +81,16 @@ def analyse(
     """
     kernels = choose_kernels(len(events.kind))
     placed = place(events)
-    created = placed.delivers & (placed.message >= placed.messages.total)
     wanted, survives = _wanted(events, placed)
-    repeat, again, ended = _mark_repeats(kernels, events, placed, wanted)
-    first = placed.delivers & ~created & ~repeat
-    placed.action[first] = DELIVERY
-    created &= ~repeat
+    created, repeat, again, ended = _mark_repeats(kernels, events, placed, wanted)
     runs = _schedule(kernels, events.offsets, placed)
     access = MemoryAccess(events, placed)
     search = Search(access)
     bounds = block.bounds(placed.messages.columns)
     causal, overtakings = _find_disordered(kernels, events, placed, runs, search, witness_max, bounds)
     overtaken = _find_overtaken(kernels, events, placed, bounds)
-    untimely = placed.action == UNTIMELY
-    overdue = _find_overdue(events, placed, first, clock_slack_us)
+    untimely = places_of(placed.action, UNTIMELY)
+    overdue = _find_overdue(events, placed, clock_slack_us)
     missing = np.where(survives, wanted_at(placed.messages, wanted, len(survives)) - ended, 0)
 
     def ended_at(node: int) -> Array:
@@ -112,17 +108,17 @@ def analyse(
         search=search,
         nodes=int(events.is_node.sum()),
         events=events.total,
-        broadcasts=int((events.kind == Kind.BROADCAST).sum()),
-        deliveries=int((events.kind == Kind.DELIVER).sum()),
-        expiries=int((events.kind == Kind.EXPIRE).sum()),
+        broadcasts=len(places_of(events.kind, Kind.BROADCAST)),
+        deliveries=_count(events.kind == Kind.DELIVER),
+        expiries=len(places_of(events.kind, Kind.EXPIRE)),
         counts=Counts(
             causal=causal,
-            fifo=int(overtaken.sum()),
-            duplicate=int(repeat.sum()),
+            fifo=_count(overtaken),
+            duplicate=_count(repeat),
             late=len(overdue),
-            created=int(created.sum()),
+            created=_count(created),
             missing=int(missing.sum()),
-            malformed=len(placed.malformed) + int(untimely.sum()) + int(again.sum()),
+            malformed=len(placed.malformed) + len(untimely) + _count(again),
         ),
         missing=missing,
         wanted=wanted,
@@ -132,12 +128,16 @@ def analyse(
             duplicate=some(repeat),
             late=[_timed(events, placed, event) for event in overdue[:witness_max].tolist()],
             created=some(created),
-            untimely=some(untimely),
+            untimely=untimely[:witness_max].tolist(),
             again=some(again),
             malformed=placed.malformed[:witness_max],
         ),
         overtakings=overtakings,
     )
+
+
+def _count(flags: Array) -> int:
+    return int(np.count_nonzero(flags))  # several times as fast as their sum
 
 
 def choose_kernels(events: int) -> Kernels:
@@ -149,8 +149,9 @@ def choose_kernels(events: int) -> Kernels:
 def survivors(events: Events) -> Array:
     """Per name: it is a member that has not crashed for good."""
     survives = events.is_node.copy()
-    turning = np.flatnonzero((events.kind == Kind.CRASH) | (events.kind == Kind.RESTART))
-    for event in turning:  # in the order of each node: the last one decides
+    for event in places_of(
+        events.kind, Kind.CRASH, Kind.RESTART
+    ):  # in the order of each node: the last one decides
         node = int(events.node_of(event))
         survives[node] = events.kind[event] == Kind.RESTART
     return survives
@@ -179,18 +180,22 @@ def wanted_at(messages: Messages, wanted: Array, nodes: int) -> Array:
 
 def _mark_repeats(
     kernels: Kernels, events: Events, placed: Placed, wanted: Array
-) -> tuple[Array, Array, Array]:
+) -> tuple[Array, Array, Array, Array]:
+    """Deliveries of what nobody broadcast, repeated ones, other second ends; and how much ended at each node.
+
+    Gives all first deliveries their action.
+    """
     limit = placed.message_limit
     padded = np.zeros(limit, dtype=bool)
     padded[: len(wanted)] = wanted
-    repeat = np.zeros(len(events.kind), dtype=bool)
-    again = np.zeros(len(events.kind), dtype=bool)
+    created, repeat, again = (np.zeros(len(events.kind), dtype=bool) for _ in range(3))
     ended = np.zeros(len(events.names), dtype=np.int64)
     stamps = np.full((2, limit), -1, dtype=np.int32)
     kernels.mark_repeats(
-        events.offsets, placed.delivers, placed.ends, placed.message, padded, stamps, repeat, again, ended
-    )
-    return repeat, again, ended
+        events.offsets, placed.delivers, placed.ends, placed.message, placed.messages.total, padded, stamps,
+        placed.action, created, repeat, again, ended,
+    )  # fmt: skip
+    return created, repeat, again, ended
 
 
 def _schedule(kernels: Kernels, offsets: Array, placed: Placed) -> Array:
@@ -248,7 +253,7 @@ def _find_disordered(
         for event in flagged[(column >= low) & (column < high)][:witness_max].tolist():
             seen = past[:, messages.column[placed.message[event]] - low]
             overtakings[event] = search.causal(event, seen)
-    return int(disordered.sum()), overtakings
+    return _count(disordered), overtakings
 
 
 def rank_type(messages: Messages) -> np.dtype[Any]:
@@ -272,12 +277,12 @@ def _find_overtaken(kernels: Kernels, events: Events, placed: Placed, bounds: tu
     return overtaken
 
 
-def _find_overdue(events: Events, placed: Placed, first: Array, clock_slack_us: int) -> Array:
+def _find_overdue(events: Events, placed: Placed, clock_slack_us: int) -> Array:
     """The first deliveries after the message's lifetime; none if the times were not loaded."""
     if events.timing is None:
         return np.empty(0, dtype=np.int64)
     time_us, lifetime_us = events.timing
-    at = np.flatnonzero(first)
+    at = np.flatnonzero((placed.action == DELIVERY) | (placed.action == UNTIMELY))
     begun = placed.messages.event[placed.message[at]]
     return at[is_overdue(time_us[at] - time_us[begun], lifetime_us[begun], clock_slack_us)]
 

@@ -362,14 +362,13 @@ class Bounded:
             joined([row.number for row in rows], np.int32),
         )
         message, action, ends = self._messages_of(whole, first, node, [])
-        repeat, again = (np.zeros(len(message), dtype=bool) for _ in range(2))
         stamps = np.full((2, ends.message_limit), -1, dtype=np.int32)
         unwanted = np.zeros(ends.message_limit, dtype=bool)
+        flags = np.zeros((3, len(message)), dtype=bool)  # of no interest here
         self._loops.mark_repeats(
-            np.array([0, len(message)]), ends.delivers, ends.ends, message, unwanted, stamps, repeat, again,
-            np.zeros(1, dtype=np.int64),
+            np.array([0, len(message)]), ends.delivers, ends.ends, message, self.messages.total, unwanted,
+            stamps, action, *flags, np.zeros(1, dtype=np.int64),
         )  # fmt: skip
-        action[ends.delivers & (message < self.messages.total) & ~repeat] = DELIVERY
         for event in self._untimely:
             if first <= event < first + len(message):
                 action[event - first] = UNTIMELY

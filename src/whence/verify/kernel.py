@@ -26,15 +26,16 @@ UNTIMELY = 3  # such a delivery, but its broadcast comes causally after it: impo
 
 
 def mark_repeats(
-    offsets: Array, delivers: Array, ends: Array, message: Array, wanted: Array, stamps: Array, repeat: Array,
-    again: Array, ended: Array,
+    offsets: Array, delivers: Array, ends: Array, message: Array, total: int, wanted: Array, stamps: Array,
+    action: Array, created: Array, repeat: Array, again: Array, ended: Array,
 ) -> None:  # fmt: skip
-    """Find second deliveries, and count the wanted messages that came to an end at each node.
+    """Tell first deliveries from second ones, and count the wanted messages that ended at each node.
 
-    `delivers[e]`: a delivery; `ends[e]`: a delivery or an expiry; `again[e]` becomes: a second end that is
-    no second delivery, so that the node contradicts itself. `stamps` has two rows over messages, all
-    -1: the last node that delivered the message, and the last one at which it ended. (Nodes come one after
-    the other, so one stamp per message does what a table of nodes times messages would.)
+    `delivers[e]`: a delivery; `ends[e]`: a delivery or an expiry. A first delivery of one of the `total`
+    messages that were broadcast gets the action DELIVERY, one of another becomes `created`; `again[e]`
+    becomes: a second end that is no second delivery, so that the node contradicts itself. `stamps` has two
+    rows over messages, all -1: the last node that delivered the message, and the last one at which it ended.
+    (Nodes come one after the other: one stamp per message does what a table of nodes times messages would.)
     """
     for node in range(offsets.shape[0] - 1):
         for event in range(offsets[node], offsets[node + 1]):
@@ -44,8 +45,13 @@ def mark_repeats(
             if delivers[event]:
                 if stamps[0, which] == node:
                     repeat[event] = True
-                elif stamps[1, which] == node:
-                    again[event] = True
+                else:
+                    if stamps[1, which] == node:
+                        again[event] = True
+                    if which < total:
+                        action[event] = DELIVERY
+                    else:
+                        created[event] = True
                 stamps[0, which] = node
             elif stamps[1, which] == node:
                 again[event] = True

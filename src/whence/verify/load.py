@@ -27,6 +27,8 @@ _LIFETIME_MAX = 2**63 - 1
 
 Array = npt.NDArray[Any]
 
+CHUNK = 1 << 16  # events at a time whose temporary arrays stay in the processor's cache
+
 _KEPT = np.zeros(256, dtype=bool)
 _KEPT[list(VERIFIED_KINDS)] = True
 
@@ -78,6 +80,42 @@ class Row(NamedTuple):
         return _narrow(np.arange(self.first_seq, self.first_seq + self.events))
 
 
+class _Columns(NamedTuple):
+    """The events of some packed rows, end to end."""
+
+    kind: Array
+    origin: Array  # index into the names of its row
+    number: Array
+    peer: Array | None  # None: there is none
+    kept: Array | None  # None: all
+    timing: Timing | None
+
+    def part(self, here: Any) -> _Columns:
+        """Some of the events."""
+        return _Columns(
+            kind=self.kind[here],
+            origin=self.origin[here],
+            number=self.number[here],
+            peer=None if self.peer is None else self.peer[here],
+            kept=None if self.kept is None else self.kept[here],
+            timing=self.timing and Timing(*(each[here] for each in self.timing)),
+        )
+
+    def row(self, node: int, first_seq: int, events: int, table: Array) -> Row:
+        """All of it as one row; `table` has the indices of its names."""
+        seq: Array = np.empty(0, dtype=np.int32)
+        kept = self
+        if self.kept is not None and not self.kept.all():
+            at = np.flatnonzero(self.kept)
+            kept, seq = self.part(at), _narrow(first_seq + at)
+        to = None
+        if kept.peer is not None:
+            to = np.where((kept.kind == Kind.BROADCAST) & (kept.peer >= 0), table[kept.peer], -1)
+            to = to if to.max(initial=-1) >= 0 else None
+        origin = table[kept.origin]
+        return Row(node, first_seq, events, seq, kept.kind, origin, kept.number, to, kept.timing)
+
+
 class Loader:
     """Collects the packed rows of one run; `timed`: with times and lifetimes."""
 
@@ -110,46 +148,34 @@ class Loader:
             self._check(batch)
         runs: Any = batch.column("run").unique()
         self._runs.update(runs.to_pylist())
+        columns = self._columns_of(batch)
         names: Any = batch.column("names")
-        lists: dict[str, Any] = {name: batch.column(name) for name in ("kind", "origin", "number")}
-        sizes = numbers_of(batch.column("events"))
-        first_seq = numbers_of(batch.column("first_seq"))
-        kind, local, number = (numbers_of(lists[name].flatten()) for name in ("kind", "origin", "number"))
-        row_of = np.repeat(np.arange(batch.num_rows, dtype=np.int32), sizes)
-        at: Array = np.arange(len(kind))
-        timing = _timing(batch, kind) if self._timed else None
-        kept = _KEPT[kind.view(np.uint8)]
-        dense = bool(kept.all())
-        if not dense:
-            kind, local, number, row_of, at = (each[kept] for each in (kind, local, number, row_of, at))
-            timing = timing and Timing(*(each[kept] for each in timing))
-        seq: Array = np.empty(0, dtype=np.int32)
-        if not dense:
-            starts = np.cumsum(sizes, dtype=np.int64) - sizes
-            seq = _narrow(at + (first_seq - starts)[row_of])
-        name_sizes = lengths_of(names)
-        name_starts = (np.cumsum(name_sizes) - name_sizes).astype(np.int32)
-        table = np.append(self._ids_of(names.flatten()), np.int32(-1))  # the last entry answers index -1
-        index = name_starts[row_of]
-        index += local
-        if len(local) and local.min() < 0:
-            index[local < 0] = len(table) - 1
-        origin = table[index]
-        number = _narrow(number)
-        to = self._destinations(batch, kind, at, table, name_starts, row_of)
-        bounds = np.searchsorted(row_of, np.arange(batch.num_rows + 1))
-        nodes: list[Any] = batch.column("node").to_pylist()
-        keys = zip(nodes, first_seq.tolist(), sizes.tolist(), strict=True)
+        ids = self._ids_of(names.flatten())
+        name_ends, ends = (
+            np.cumsum(each).tolist() for each in (lengths_of(names), numbers_of(batch.column("events")))
+        )
+        keys = zip(*(batch.column(name).to_pylist() for name in ("node", "first_seq", "events")), strict=True)
         rows: list[Row] = []
-        for index, (node, first, events) in enumerate(keys):
-            part = slice(bounds[index], bounds[index + 1])
-            row = Row(
-                self._id(node), first, events, seq[part], kind[part], origin[part], number[part],
-                None if to is None else to[part],
-                timing and Timing(*(each[part] for each in timing)),
-            )  # fmt: skip
-            rows.append(row)
+        name_start = start = 0
+        for (node, first_seq, events), name_end, end in zip(keys, name_ends, ends, strict=True):
+            table = np.append(ids[name_start:name_end], ids.dtype.type(-1))  # its last entry answers index -1
+            part = columns.part(slice(start, end))
+            rows.append(part.row(self._id(node), first_seq, events, table))
+            name_start, start = name_end, end
         return rows
+
+    def _columns_of(self, batch: pa.RecordBatch) -> _Columns:
+        lists: dict[str, Any] = {name: batch.column(name) for name in ("kind", "origin", "number", "peer")}
+        kind, origin, number, peer = (numbers_of(each.flatten()) for each in lists.values())
+        kept = _KEPT[kind.view(np.uint8)]
+        return _Columns(
+            kind=kind,
+            origin=origin,
+            number=_narrow(number),
+            peer=peer if peer.max(initial=-1) >= 0 else None,
+            kept=None if kept.all() else kept,
+            timing=_timing(batch, kind) if self._timed else None,
+        )
 
     def _check(self, batch: pa.RecordBatch) -> None:
         absent = sorted(set(self._columns) - set(batch.schema.names))
@@ -158,31 +184,17 @@ class Loader:
         if problem is not None:
             raise TraceError("the rows of a run", problem, "See docs/trace-format.md")
 
-    @staticmethod
-    def _destinations(
-        batch: pa.RecordBatch, kind: Array, at: Array, table: Array, starts: Array, row_of: Array
-    ) -> Array | None:
-        """The destination of each kept event that begins a point-to-point message; None if there is none."""
-        peers: Any = batch.column("peer")
-        begins = np.flatnonzero(kind == Kind.BROADCAST)
-        peer = numbers_of(peers.flatten())[at[begins]]
-        addressed = peer >= 0
-        if not addressed.any():
-            return None
-        to = np.full(len(kind), -1, dtype=np.int32)
-        to[begins[addressed]] = table[peer[addressed] + starts[row_of[begins[addressed]]]]
-        return to
-
     def _ids_of(self, names: pa.Array[Any]) -> Array:
         """Provisional indices of many names: one look-up per distinct name, at most."""
         encoded: Any = names.dictionary_encode()
         if self._last is None or not encoded.dictionary.equals(self._last[0]):
             dictionary: list[str] = encoded.dictionary.to_pylist()
-            found = np.array([self._id(name) for name in dictionary], dtype=np.int32)
+            ids = [self._id(name) for name in dictionary]
+            found = np.array(ids, dtype=_index_type(len(self._ids)))
             self._last = (encoded.dictionary, found)
         distinct = self._last[1]
         indices = numbers_of(encoded.indices)
-        return distinct[indices] if len(indices) else np.empty(0, dtype=np.int32)
+        return distinct[indices] if len(indices) else np.empty(0, dtype=distinct.dtype)
 
     def finish(self) -> Events:
         """Place all events; a hole or an overlap in a node's `seq` is an error."""
@@ -193,6 +205,7 @@ class Loader:
             )
         names, rank = sorted(self._ids), self.ranks()
         rows = sorted(self._rows, key=lambda row: (rank[row.node], row.first_seq))
+        self._rows = []  # their memory is needed again soon
         self._check_dense(rows)
         is_node = np.zeros(len(names), dtype=bool)
         kept = np.zeros(len(names), dtype=np.int64)
@@ -217,8 +230,8 @@ class Loader:
     def ranks(self) -> Array:
         """The place among the sorted names of each provisional index; -1 for -1."""
         names = sorted(self._ids)
-        rank = np.empty(len(names) + 1, dtype=np.int32)
-        rank[[self._ids[name] for name in names]] = np.arange(len(names), dtype=np.int32)
+        rank = np.empty(len(names) + 1, dtype=_index_type(len(names)))
+        rank[[self._ids[name] for name in names]] = np.arange(len(names))
         rank[-1] = -1
         return rank
 
@@ -235,6 +248,18 @@ class Loader:
                     "Give all rows of the run, each of them once",
                 )
             expected += row.events
+
+
+def places_of(values: Array, *wanted: int) -> Array:
+    """Where any of the wanted values is; in chunks, so that little memory is touched on the way."""
+    found: list[Array] = []
+    for low in range(0, len(values), CHUNK):
+        part = values[low : low + CHUNK]
+        there = part == wanted[0]
+        for other in wanted[1:]:
+            there |= part == other
+        found.append(low + np.flatnonzero(there))
+    return np.concatenate(found) if found else np.empty(0, dtype=np.int64)
 
 
 def columns_needed(timed: bool) -> tuple[str, ...]:
@@ -289,17 +314,26 @@ def _joined(parts: list[Array]) -> Array:
 
 def _translated(parts: list[Array], table: Array) -> Array:
     """`table[part]` of all parts, joined without a copy in between."""
+    if (table[:-1] == np.arange(len(table) - 1)).all():
+        return _joined(parts).astype(table.dtype, copy=False)  # every name was known beforehand, in order
     joined = np.empty(sum(map(len, parts)), dtype=table.dtype)
     start = 0
     for part in parts:
-        np.take(table, part, out=joined[start : start + len(part)], mode="wrap")  # -1 is the last entry
+        joined[start : start + len(part)] = table[part]  # -1 is the last entry
         start += len(part)
     return joined
 
 
+def _index_type(names: int) -> type[np.signedinteger[Any]]:
+    """What an index of a name takes."""
+    return np.int16 if names <= np.iinfo(np.int16).max else np.int32
+
+
 def _narrow(values: Array) -> Array:
-    """As 32-bit integers where they fit: memory traffic is most of what loading costs."""
-    limits = np.iinfo(np.int32)
-    if len(values) and (values.max() > limits.max or values.min() < limits.min):
-        return values
-    return values.astype(np.int32)
+    """As 16-bit or 32-bit integers where they fit: memory traffic is most of what loading costs."""
+    low, high = values.min(initial=0), values.max(initial=0)
+    for narrow in (np.int16, np.int32):
+        limits = np.iinfo(narrow)
+        if limits.min <= low and high <= limits.max:
+            return values.astype(narrow)
+    return values

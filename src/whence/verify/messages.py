@@ -16,11 +16,9 @@ import numpy.typing as npt
 
 from whence.trace.schema import Kind
 from whence.verify.kernel import BROADCAST
-from whence.verify.load import UNREADABLE, Events
+from whence.verify.load import CHUNK, UNREADABLE, Events, places_of
 
 Array = npt.NDArray[Any]
-
-CHUNK = 1 << 16
 
 
 class Messages(NamedTuple):
@@ -51,7 +49,9 @@ class Ends(NamedTuple):
 
     message_limit: int  # above every message's index; from messages.total on: delivered, but never broadcast
     delivers: Array  # per event: a delivery that names a message
-    ends: Array  # per event: such a delivery, or an expiry of a message that was broadcast
+    # Per event: such a delivery, or an expiry of a message that was broadcast; where nothing expires this is
+    # the same array.
+    ends: Array
 
 
 class Placed(NamedTuple):
@@ -101,8 +101,10 @@ def place_ends(
     """Fill in the `message` of every delivery and expiry; what makes no sense goes to `malformed`."""
     messages = index.messages
     delivers = events.kind == Kind.DELIVER
-    ends = delivers | (events.kind == Kind.EXPIRE)
-    unsure = _guess(messages, events, ends, message)
+    expiries = places_of(events.kind, Kind.EXPIRE)
+    ends = delivers.copy() if len(expiries) else delivers
+    ends[expiries] = True
+    unsure = _guess(index, events, ends, message)
     limit = messages.total
     if len(unsure):
         limit = _look_closer(index, events, unsure, delivers, ends, message, malformed)
@@ -113,7 +115,7 @@ def place_ends(
 
 def find_broadcasts(events: Events, malformed: list[tuple[int, str]]) -> Messages:
     """The table of messages; what is wrong with BROADCAST rows goes to `malformed`."""
-    at = np.flatnonzero(events.kind == Kind.BROADCAST)
+    at = places_of(events.kind, Kind.BROADCAST)
     node = events.node_of(at)
     foreign = events.origin[at] != node
     if foreign.any():
@@ -133,7 +135,7 @@ def find_broadcasts(events: Events, malformed: list[tuple[int, str]]) -> Message
         if number[event] < expected[event] or not is_restarted:
             why = f"this node's next broadcast should have number {expected[event]}"
             malformed.append((int(at[event]), why))
-    to = events.to[at] if len(events.to) else np.full(len(at), -1, dtype=np.int32)
+    to = events.to[at].astype(np.int32) if len(events.to) else np.full(len(at), -1, dtype=np.int32)
     for which in np.flatnonzero((to >= 0) & ~events.is_node[to]):
         malformed.append((int(at[which]), "it is sent to a node that is not there"))
     if events.timing is not None:
@@ -153,24 +155,25 @@ def find_broadcasts(events: Events, malformed: list[tuple[int, str]]) -> Message
     )
 
 
-def _guess(messages: Messages, events: Columns, ends: Array, message: Array) -> Array:
+def _guess(index: NumberIndex, events: Columns, ends: Array, message: Array) -> Array:
     """Fill in the message of deliveries and expiries where numbers are dense; returns the events left over.
 
     In chunks that stay in the processor's cache: temporary arrays over all events would cost more than the
     work itself.
     """
+    messages = index.messages
     if messages.total == 0:
         return np.flatnonzero(ends)
-    before = messages.starts - 1
+    before, count = messages.starts - 1, index.count
     unsure: list[Array] = []
     for low in range(0, len(ends), CHUNK):
         part = slice(low, low + CHUNK)
         origin, number = events.origin[part], events.number[part]
-        guess = np.minimum(np.maximum(number, 1), messages.total).astype(np.int32)
-        guess += before[origin]
-        np.minimum(guess, messages.total - 1, out=guess)
-        right = (messages.number[guess] == number) & (messages.node[guess] == origin)
-        np.copyto(message[part], guess, where=right & ends[part])
+        right = (number > 0) & (number <= count[origin]) & ends[part]
+        guess = before[origin] + number
+        if not index.dense:
+            right &= messages.number[np.where(right, guess, 0)] == number
+        np.copyto(message[part], guess, where=right, casting="unsafe")
         unsure.append(low + np.flatnonzero(ends[part] & ~right))
     return np.concatenate(unsure) if unsure else np.empty(0, dtype=np.int64)
 
@@ -226,6 +229,8 @@ class NumberIndex:
     def __init__(self, messages: Messages) -> None:
         self.messages = messages
         self.addressed = bool((messages.to >= 0).any())  # some messages are for one node only
+        self.dense = bool((messages.number == messages.rank).all())  # the usual case: 1, 2, 3 ...
+        self.count = np.append(np.diff(messages.starts), np.int32(0))  # of each origin; the last: of no name
 
     @cached_property
     def _sorted(self) -> tuple[Array, Array, Array]:

@@ -22,6 +22,7 @@ INPUTS = (
     Kind.LINK_UP,
     Kind.LINK_DOWN,
     Kind.TIMER,
+    Kind.COMMAND,
     Kind.CRASH,
     Kind.RESTART,
 )

@@ -1,0 +1,168 @@
+"""A server's administration: a Unix socket for its owner alone, one JSON object per line (requests.py)."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import socket
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import msgspec
+
+from whence.core.message import MessageId
+from whence.errors import PlatformError, RequestError, WhenceError
+from whence.servers.feed import Feed, Tail
+from whence.servers.requests import (
+    LINE_SLACK_BYTES,
+    Accepted,
+    Answer,
+    AskSend,
+    AskStatus,
+    AskStop,
+    AskTail,
+    Done,
+    Refused,
+    Status,
+    Took,
+    decode_request,
+    encode,
+)
+
+_BACKLOG = 64
+
+
+class Admin:
+    """Answers requests until it is closed."""
+
+    def __init__(
+        self,
+        path: Path,
+        feed: Feed,
+        *,
+        status: Callable[[], Status],
+        send: Callable[[str, bytes], Awaitable[MessageId]],
+        stop: Callable[[], None],
+        max_payload_bytes: int,
+    ) -> None:
+        self._path = path
+        self._feed = feed
+        self._status = status
+        self._send = send
+        self._stop = stop
+        self._max_line_bytes = max_payload_bytes * 4 // 3 + LINE_SLACK_BYTES  # base64
+        self._server: asyncio.Server | None = None
+        self._talks: set[asyncio.Task[None]] = set()
+
+    async def start(self) -> None:
+        """Listen. The caller holds the server's lock, so a socket that is there is a dead server's."""
+        listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        before = os.umask(0o177)  # never open to others, not even for a moment
+        try:
+            self._path.unlink(missing_ok=True)
+            listening.bind(str(self._path))
+        except OSError as error:
+            listening.close()
+            raise PlatformError(
+                str(self._path), f"it cannot be made ({error})", "Set `folder` to one that may be written"
+            ) from error
+        finally:
+            os.umask(before)
+        self._server = await asyncio.start_unix_server(
+            self._accept, sock=listening, limit=self._max_line_bytes, backlog=_BACKLOG
+        )
+
+    async def close(self) -> None:
+        """Answer nobody any more."""
+        if self._server is not None:
+            self._server.close()
+        for talk in self._talks:
+            talk.cancel()
+        await asyncio.gather(*self._talks, return_exceptions=True)
+        self._path.unlink(missing_ok=True)
+
+    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        talk = asyncio.get_running_loop().create_task(self._talk(reader, writer))
+        self._talks.add(talk)
+        talk.add_done_callback(self._talks.discard)
+
+    async def _talk(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        conversation = _Conversation(self._feed, writer)
+        try:
+            while line := await self._line(reader, writer):
+                if line.strip():
+                    writer.write(encode(await self._answer(line, conversation)))
+                    await writer.drain()
+        except ConnectionError:
+            return  # whoever asked is gone
+        finally:
+            conversation.end()
+            writer.close()
+            with contextlib.suppress(ConnectionError):
+                await writer.wait_closed()
+
+    async def _line(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bytes:
+        try:
+            return await reader.readline()
+        except ValueError:  # longer than any request: where the next one begins is unknown
+            too_long = RequestError(
+                "a request", f"it has more than {self._max_line_bytes} bytes", "Send a shorter payload"
+            )
+            writer.write(encode(Refused.of(too_long)))
+            await writer.drain()
+            return b""
+
+    async def _answer(self, line: bytes, conversation: _Conversation) -> Answer:
+        try:
+            request = decode_request(line)
+            if isinstance(request, AskStatus):
+                return self._status()
+            if isinstance(request, AskSend):
+                origin, number = await self._send(request.to, request.payload)
+                return Accepted(origin=origin, number=number)
+            if isinstance(request, AskTail):
+                return conversation.tail()
+            if isinstance(request, Took):
+                return conversation.took()
+            if isinstance(request, AskStop):
+                self._stop()
+            return Done()
+        except WhenceError as error:
+            return Refused.of(error)
+
+
+class _Conversation:
+    """What one connection has asked for so far."""
+
+    def __init__(self, feed: Feed, writer: asyncio.StreamWriter) -> None:
+        self._feed = feed
+        self._writer = writer
+        self._tail: Tail | None = None
+        self._telling: asyncio.Task[None] | None = None
+
+    def tail(self) -> Answer:
+        if self._tail is not None:
+            raise RequestError("tail", "this connection is a tail already", "Open another connection")
+        self._tail = self._feed.attach()
+        self._telling = asyncio.get_running_loop().create_task(self._tell(self._tail))
+        return Done(takes=self._feed.agent is None)
+
+    def took(self) -> Answer:
+        if self._tail is None:
+            raise RequestError("took", "this connection is no tail", "Ask for a tail first")
+        self._feed.took(self._tail)
+        return Done()
+
+    async def _tell(self, tail: Tail) -> None:
+        with contextlib.suppress(ConnectionError):  # the reading side finds out, too, and ends the talk
+            while True:
+                line, missed = await tail.next()
+                self._writer.write(encode(msgspec.structs.replace(line, missed=missed) if missed else line))
+                await self._writer.drain()
+
+    def end(self) -> None:
+        if self._tail is not None:
+            self._feed.detach(self._tail)
+        if self._telling is not None:
+            self._telling.cancel()

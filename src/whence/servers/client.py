@@ -1,0 +1,139 @@
+"""The other end of a server's administration: what `whence mom status`, `send`, `tail` and `down` use."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from types import TracebackType
+from typing import Self, TypeVar
+
+from whence.core.message import MessageId, NodeId
+from whence.errors import RequestError, ServerDownError
+from whence.mom.system import System
+from whence.servers.requests import (
+    Accepted,
+    Answer,
+    AskSend,
+    AskStatus,
+    AskStop,
+    AskTail,
+    Done,
+    Refused,
+    Request,
+    Status,
+    Told,
+    Took,
+    decode_answer,
+    encode,
+)
+
+TIMEOUT_S = 30.0
+_T = TypeVar("_T")
+
+
+class Client:
+    """A connection to one server. Blocking; for programs that have no event loop."""
+
+    def __init__(self, system: System, server: str, timeout_s: float = TIMEOUT_S) -> None:
+        self.server = system.require(server)
+        self._system = system
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._socket.settimeout(timeout_s)
+        try:
+            self._socket.connect(str(system.socket_of(server)))
+        except OSError as error:  # no such file, or nobody behind it
+            self._socket.close()
+            raise self._down("it does not run") from error
+        self._lines = self._socket.makefile("rb")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the connection."""
+        self._lines.close()
+        self._socket.close()
+
+    def status(self) -> Status:
+        """How the server is."""
+        return self._ask(AskStatus(), Status)
+
+    def send(self, to: NodeId, payload: bytes) -> MessageId:
+        """Let the server send a message; answers its id when it is durable."""
+        accepted = self._ask(AskSend(to, payload), Accepted)
+        return MessageId(accepted.origin, accepted.number)
+
+    def stop(self) -> None:
+        """Let the server stop, in order."""
+        self._ask(AskStop(), Done)
+
+    def tail(self, count: int | None = None) -> Iterator[Told]:
+        """Messages from now on (at most `count`) until the server stops; without an agent those that wait.
+
+        Where there is no agent, a message counts as taken when the caller comes back for the next one.
+        """
+        takes = self._ask(AskTail(), Done).takes
+        self._socket.settimeout(None)
+        seen = 0
+        while count is None or seen < count:
+            told = self._next(Told)
+            yield told
+            seen += 1
+            if takes:
+                self._write(Took())
+        if takes and seen:
+            self._next(Done)  # or we might be gone before the server has read it
+
+    def _next(self, kind: type[_T]) -> _T:
+        """The next answer of a kind; the others are between."""
+        while True:
+            answer = self._read()
+            if isinstance(answer, Refused):
+                raise answer.error()
+            if isinstance(answer, kind):
+                return answer
+
+    def _ask(self, request: Request, kind: type[_T]) -> _T:
+        self._write(request)
+        answer = self._read()
+        if isinstance(answer, Refused):
+            raise answer.error()
+        if not isinstance(answer, kind):
+            raise RequestError(
+                f"server {self.server!r}",
+                f"it answered {type(answer).__name__} to {type(request).__name__}",
+                "Use one version of Whence for all servers",
+            )
+        return answer
+
+    def _write(self, request: Request) -> None:
+        try:
+            self._socket.sendall(encode(request))
+        except OSError as error:
+            raise self._down(f"it has gone ({error})") from error
+
+    def _read(self) -> Answer:
+        try:
+            line = self._lines.readline()
+        except TimeoutError as error:
+            raise self._down(f"it did not answer within {self._socket.gettimeout():g} s") from error
+        except OSError as error:
+            raise self._down(f"it has gone ({error})") from error
+        if not line.endswith(b"\n"):
+            raise self._down("it stopped before it answered")
+        return decode_answer(line)
+
+    def _down(self, reason: str) -> ServerDownError:
+        return ServerDownError(
+            f"server {self.server!r}",
+            reason,
+            f"Start it with `whence mom up {self._system.path}`, or see {self._system.log_of(self.server)}",
+        )

@@ -1,0 +1,185 @@
+"""What people and programs ask a running server: one JSON object per line, over its Unix socket.
+
+    {"request": "status"}
+    {"request": "send", "to": "b", "payload": "aGVsbG8="}      payload in base64
+    {"request": "tail"}                                         then lines come until the connection ends
+    {"request": "took"}                                         to each of them, where there is no agent
+    {"request": "stop"}
+
+Each request is answered with one line, its kind in `answer`; a tail with a line for each message as well.
+What cannot be understood is answered with an error that has a type, a reason and a fix, and the connection
+goes on.
+"""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+import msgspec
+
+from whence import errors
+from whence.core.message import NodeId
+from whence.errors import RequestError, WhenceError
+from whence.live.stats import LinkStats, StoreStats
+
+LINE_SLACK_BYTES = 4096  # of a request, beside its payload
+
+
+class _Request(msgspec.Struct, frozen=True, tag_field="request", forbid_unknown_fields=True):
+    """Any request."""
+
+
+class AskStatus(_Request, frozen=True, tag="status"):
+    """How are you?"""
+
+
+class AskSend(_Request, frozen=True, tag="send"):
+    """Send `payload` to the server `to`; answered when the message is durable."""
+
+    to: NodeId
+    payload: bytes
+
+
+class AskTail(_Request, frozen=True, tag="tail"):
+    """Tell me every message from now on; where there is no agent, also those that wait."""
+
+
+class Took(_Request, frozen=True, tag="took"):
+    """The message of the last line is mine: where there is no agent, it leaves QueueIN now."""
+
+
+class AskStop(_Request, frozen=True, tag="stop"):
+    """Stop, in order; go on from the store at the next start."""
+
+
+Request: TypeAlias = AskStatus | AskSend | AskTail | Took | AskStop
+
+
+class _Answer(msgspec.Struct, frozen=True, tag_field="answer", kw_only=True, omit_defaults=True):
+    """Any answer."""
+
+
+class Refused(_Answer, frozen=True, kw_only=True, tag="error"):
+    """The request was not carried out."""
+
+    type: str
+    what: str
+    reason: str
+    fix: str
+
+    @classmethod
+    def of(cls, error: WhenceError) -> Refused:
+        """The answer that tells an error."""
+        return cls(type=type(error).__name__, what=error.what, reason=error.reason, fix=error.fix)
+
+    def error(self) -> WhenceError:
+        """The error, of its own type again."""
+        kind = getattr(errors, self.type, None)
+        if not (isinstance(kind, type) and issubclass(kind, WhenceError)) or kind is errors.InvariantError:
+            kind = RequestError
+        return kind(self.what, self.reason, self.fix)
+
+
+class Accepted(_Answer, frozen=True, kw_only=True, tag="accepted"):
+    """A message is on its way, and durable."""
+
+    origin: NodeId
+    number: int
+
+
+class Done(_Answer, frozen=True, kw_only=True, tag="done"):
+    """Agreed: to `tail`, `took` and `stop`. `takes` says that a tail must answer `took` to each message."""
+
+    takes: bool = False
+
+
+class Told(_Answer, frozen=True, kw_only=True, tag="message"):
+    """A message at a tail, with what the agent sent in return."""
+
+    origin: NodeId
+    number: int
+    payload: bytes
+    outputs: list[tuple[NodeId | None, bytes]] = []
+    missed: int = 0  # messages before this one for which the reader was too slow
+
+
+class Clock(msgspec.Struct, frozen=True, kw_only=True):
+    """The clock of one of the server's domains."""
+
+    domain: str
+    servers: int
+    entries: int  # counters of its matrix
+
+
+class RouteShown(msgspec.Struct, frozen=True, kw_only=True):
+    """Where messages for `to` go next."""
+
+    to: NodeId
+    hop: NodeId
+    domain: str
+
+
+class HeldShown(msgspec.Struct, frozen=True, kw_only=True):
+    """A message that came too early."""
+
+    message: str
+    since_s: float
+    missing: list[str]
+
+
+class Status(_Answer, frozen=True, kw_only=True, tag="status"):
+    """One server, now. Counters are since the process started, or since ever where there is a store."""
+
+    server: NodeId
+    pid: int
+    restarts: int  # by `whence mom up`, after the process died
+    up_s: float
+    agent: str | None
+    durable: bool
+    queue_in: int  # delivered, and not yet reacted to or taken
+    queue_out: int  # unacknowledged, over all peers; `links` has each
+    held: int
+    held_first: list[HeldShown]  # the oldest ones
+    sent: int
+    delivered: int
+    reactions: int
+    control_entries: int
+    clocks: list[Clock]
+    routes: list[RouteShown]
+    links: dict[NodeId, LinkStats]
+    problems: dict[str, int]  # peers' faults by type, and discarded packets by reason
+    store: StoreStats | None = None
+
+
+Answer: TypeAlias = Refused | Accepted | Done | Told | Status
+
+_REQUESTS: msgspec.json.Decoder[Request] = msgspec.json.Decoder(Request)
+_ANSWERS: msgspec.json.Decoder[Answer] = msgspec.json.Decoder(Answer)
+_encoder = msgspec.json.Encoder()
+
+
+def encode(line: _Request | _Answer) -> bytes:
+    """One line."""
+    return _encoder.encode(line) + b"\n"
+
+
+def decode_request(line: bytes) -> Request:
+    """What a line asks for, or a `RequestError` that says what is wrong with it."""
+    try:
+        return _REQUESTS.decode(line)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise RequestError(
+            "a request",
+            f"it cannot be understood ({error})",
+            'Send one JSON object per line, as {"request": "status"}; see docs/mom.md',
+        ) from error
+
+
+def decode_answer(line: bytes) -> Answer:
+    """What a server said, or a `RequestError` if that is not a server of ours."""
+    try:
+        return _ANSWERS.decode(line)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise RequestError(
+            "an answer", f"it cannot be understood ({error})", "Use one version of Whence for all servers"
+        ) from error

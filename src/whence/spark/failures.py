@@ -1,0 +1,95 @@
+"""What Spark says when a job fails, made readable: one line, and for want of memory the setting to change."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib import import_module
+
+from pyspark.errors import PySparkException
+
+from whence.errors import DataError, PlatformError, WhenceError
+from whence.spark import jvm
+
+# What Spark says, and what the JVM says through it (a file that is not Parquet, a disk that is full); and
+# the silence of a JVM that is gone.
+SPARK_ERRORS: tuple[type[Exception], ...] = (
+    PySparkException,
+    import_module("py4j.protocol").Py4JError,  # it has no type hints
+    ConnectionError,
+)
+
+_HEAP = re.compile(r"(?:java\.lang\.|Spark)OutOfMemoryError(?:: ([\w ]+))?")
+_HEAP_FIX = (
+    "Give Spark more memory: the variable SPARK_DRIVER_MEMORY=8g on this machine, the setting "
+    "spark.executor.memory on a cluster"
+)
+_GONE_FIX = (
+    "If the machine has run out of memory, give Spark less (SPARK_DRIVER_MEMORY=2g) or let fewer tasks run "
+    "at a time (--master 'local[1]'); WHENCE_SPARK_LOG=FILE keeps all that the JVM says"
+)
+# A Python worker says MemoryError, or nothing at all if the system killed it.
+_WORKER = re.compile(
+    r"^\s*(?:numpy\S*)?MemoryError|Python worker exited unexpectedly|exit code 137|exceeding memory limits",
+    re.MULTILINE,
+)
+_WORKER_FIX = (
+    "Let fewer tasks run at a time (--master 'local[1]') or give them less (--memory of whence verify); on a "
+    "cluster raise spark.executor.memoryOverhead"
+)
+
+
+def explained(error: Exception, what: str, fix: str) -> WhenceError:
+    """Spark's error as one of ours: of memory if that was the cause, else of the data, mended by `fix`."""
+    return memory_problem(error, what) or DataError(what, reason_of(error), fix)
+
+
+def memory_problem(error: BaseException, what: str) -> PlatformError | None:
+    """The error to show if a job ended for want of memory, else None."""
+    said = str(error)
+    if _is_silence(error):
+        said += jvm.last_error() or ""
+    heap = _HEAP.search(said)
+    if heap:
+        detail = f" ({heap[1]})" if heap[1] else ""
+        return PlatformError(what, f"Spark's JVM has too little memory{detail}", _HEAP_FIX)
+    if _WORKER.search(said):
+        return PlatformError(what, "a Python worker died, probably of too little memory", _WORKER_FIX)
+    if _is_silence(error):
+        return PlatformError(what, "Spark's JVM is gone; the system may have killed it", _GONE_FIX)
+    return None
+
+
+def _is_silence(error: BaseException) -> bool:
+    """Whether nobody answers any more: a call has failed, and not even its reason can be asked for."""
+    if isinstance(error, ConnectionError) or type(error).__name__ == "Py4JNetworkError":
+        return True
+    said = str(error).strip()
+    return "SparkContext was shut down" in said or bool(re.fullmatch(r"An error \w+ while calling \S+", said))
+
+
+@contextmanager
+def spark_failures(what: str, fix: str) -> Iterator[None]:
+    """Within, whatever Spark raises becomes an error of ours."""
+    try:
+        yield
+    except SPARK_ERRORS as error:
+        raise explained(error, what, fix) from error
+
+
+def reason_of(error: BaseException) -> str:
+    """One line of what Spark says: its innermost cause, without names of classes and codes."""
+    text = str(error)
+    lines = [line.strip().removeprefix(": ") for line in text.splitlines() if line.strip()]
+    if len(lines) > 1 and lines[0].startswith("An error occurred while calling"):
+        del lines[0]
+    causes = [line.removeprefix("Caused by:").strip() for line in lines if line.startswith("Caused by:")]
+    raised = [line for line in lines if re.match(r"(?:\w+\.)*\w+(?:Error|Exception): ", line)]
+    if "Traceback (most recent call last)" in text and raised:  # of a Python worker
+        causes = raised
+    telling = [line for line in lines if line.startswith("[")]
+    line = (causes[-1:] or telling or lines or [type(error).__name__])[0]
+    line = re.sub(r"^(?:[\w$]+\.)+[\w$]+:\s*", "", line)
+    line = re.sub(r"^\[[A-Z0-9_.]+\]\s*|\s*SQLSTATE: \w+", "", line)
+    return line.rstrip(". ")

@@ -1,0 +1,113 @@
+"""The kernel of TDCA and ODCA against the cores in the simulator: bit by bit the same run."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from support.deadline_kernel import by_cores, by_kernel, drawn_scenario
+from whence.errors import MisuseError
+from whence.kernels import deadline, dispatch
+from whence.protocols.deadline_state import HOLES_MAX
+from whence.sim.model import Scenario
+from whence.sim.scenario import from_dict, to_dict
+from whence.studies.deadline import VARIANTS, scenario
+from whence.trace.schema import Kind
+
+ALWAYS, ALL = 60, 1_000
+PLAIN = {"kind": "poisson", "interval_us": 9_000}
+
+
+def compare(first: int, last: int) -> Counter[str]:
+    seen: Counter[str] = Counter()
+    for seed in range(first, last):
+        drawn = drawn_scenario(seed)
+        assert deadline.refusal(drawn) is None, seed
+        expected, got = by_cores(drawn), by_kernel(drawn)
+        for what in expected:
+            assert got[what] == expected[what], (seed, what)
+        seen[f"{drawn.protocol} {drawn.params.get('pull', '')}"] += 1
+        seen["deliveries"] += sum(row[2] is Kind.DELIVER for row in expected["rows"])
+        for counted in (expected["discards"], expected["expiries"]):
+            seen.update(counted)
+        seen["lost"] += expected["lost"]
+        seen["control"] += expected["control packets"]
+    return seen
+
+
+def test_the_kernel_is_equal_to_the_cores() -> None:
+    seen = compare(0, ALWAYS)
+    assert seen["deliveries"] > 50_000
+    assert min(seen[what] for what in ("tdca ", "odca window", "odca exact")) >= ALWAYS // 6, seen
+    for what in ("expired", "overtaken", "duplicate", "no room", "lost", "control"):
+        assert seen[what] > 500, (what, seen)  # every way to end has been taken
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_the_kernel_is_equal_to_the_cores_a_thousand_times() -> None:
+    assert compare(ALWAYS, ALL)["deliveries"] > 500_000
+
+
+@pytest.mark.parametrize("reading", ["fitted", "face"])
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_every_variant_of_the_study_is_equal(reading: str, variant: str) -> None:
+    """With the study's own network: delays, losses, lifetimes and sizes as they are run."""
+    chosen = scenario(reading, 9, variant, 7, 700_000)
+    assert deadline.refusal(chosen) is None
+    assert by_kernel(chosen) == by_cores(chosen)
+
+
+def test_a_run_that_outgrows_its_room_is_repeated_with_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    chosen = scenario("fitted", 4, "ODCA", 1, 500_000)
+    expected = by_kernel(chosen)
+    whole, rooms = deadline.make_state, []
+
+    def small(*values: object) -> object:
+        state = whole(*values)  # type: ignore[arg-type]  # passed on as they came
+        rooms.append(values[-1])
+        return state._replace(pool=state.pool[: 4 << len(rooms)], events=state.events[: 9 << len(rooms)])
+
+    monkeypatch.setattr(deadline, "make_state", small)
+    assert by_kernel(chosen) == expected
+    assert rooms[:3] == [1, 2, 4]
+
+
+def changed(chosen: Scenario, **changes: object) -> Scenario:
+    return from_dict(to_dict(chosen) | changes)
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"protocol": "vector", "params": {}, "workloads": [PLAIN]}, "no kernel for protocol"),
+        ({"params": {"mode": "published"}}, "printed algorithm"),
+        ({"link": {"duplicate": 0.1}}, "more than delay and lose"),
+        ({"control": {"retransmit_us": 500}}, "more than delay and lose"),
+        ({"link": {"delay": {"kind": "exponential", "mean_us": 9}}}, "not constant, uniform or normal"),
+        ({"topology": {"kind": "ring"}}, "not full"),
+        ({"faults": [{"kind": "skew", "nodes": "all", "offset_us": 5}]}, "faults"),
+        ({"workloads": [{"kind": "burst", "size": 2, "interval_us": 5, "count": 2}]}, "broadcast at random"),
+        ({"record": {"sample_every_us": 100}}, "sampled"),
+    ],
+)
+def test_what_it_does_not_know_it_refuses(changes: dict[str, object], reason: str) -> None:
+    chosen = changed(scenario("fitted", 4, "TDCA", 1, 500_000), **changes)
+    assert reason in str(deadline.refusal(chosen))
+    with pytest.raises(MisuseError, match=reason):
+        deadline.run(chosen)
+
+
+def test_more_messages_than_it_can_remember_are_refused() -> None:
+    """The cores forget holes beyond a limit; the kernel never does, so it does not go there."""
+    load = {"kind": "poisson", "interval_us": 1, "count": HOLES_MAX + 1}
+    chosen = changed(scenario("fitted", 2, "TDCA", 1, 500_000), workloads=[load])
+    with pytest.raises(MisuseError, match="broadcasts more than"):
+        deadline.run(chosen)
+
+
+def test_the_dispatcher_names_it() -> None:
+    path = dispatch.choose(scenario("fitted", 4, "ODCA", 1, 500_000))
+    assert not path.kernel
+    assert "whence.kernels.deadline.run" in path.reason

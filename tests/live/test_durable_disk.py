@@ -1,0 +1,150 @@
+"""A disk that is full, and one that fails: new sends are refused, what was accepted stays, and it goes on."""
+
+from __future__ import annotations
+
+import asyncio
+import resource
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import whence
+from support.living import eventually, in_a_loop, loopback, quick_limits, take
+from whence.errors import StoreError
+from whence.live import commit
+from whence.live.durable import DurableNode
+from whence.verify.run import verify_trace
+
+PAYLOAD = bytes(2000)
+
+
+def node_of(group: whence.Group) -> DurableNode:
+    assert isinstance(group._node, DurableNode)
+    return group._node
+
+
+@contextmanager
+def sqlite_limit(groups: list[whence.Group], folder: Path) -> Iterator[None]:
+    """SQLite's own bound on the file: the error is that of a full disk, SQLITE_FULL."""
+    for group in groups:
+        pages = node_of(group).store._db.execute("PRAGMA page_count").fetchone()[0]
+        node_of(group).store._db.execute(f"PRAGMA max_page_count = {pages + 4}")
+    yield
+    for group in groups:
+        node_of(group).store._db.execute("PRAGMA max_page_count = 1000000")
+
+
+@contextmanager
+def failing_writes(groups: list[whence.Group], folder: Path) -> Iterator[None]:
+    """The kernel refuses to let any file of this process grow beyond a size: an input-output error."""
+    _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    longest = max(path.stat().st_size for path in folder.glob("*.db-wal"))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (longest + 20_000, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
+
+
+@contextmanager
+def full_file_system(groups: list[whence.Group], folder: Path) -> Iterator[None]:
+    """A real file system without a free block: another file takes them all."""
+    hog = folder / "hog"
+    with hog.open("wb", buffering=0) as file:
+        try:
+            while True:
+                file.write(bytes(4096))
+        except OSError:
+            pass  # full
+    yield
+    hog.unlink()
+
+
+@contextmanager
+def small_disk(folder: Path) -> Iterator[Path]:
+    """A file system of 2 MB in memory, where this machine lets us mount one."""
+    folder.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(folder)]
+    try:
+        mounted = subprocess.run(command, capture_output=True, check=False, text=True)
+    except OSError as error:
+        pytest.skip(f"no mount on this machine ({error})")
+    if mounted.returncode:
+        pytest.skip(f"no file system can be mounted here ({mounted.stderr.strip()})")
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+async def refuse_and_recover(folder: Path, trouble: Callable[..., Any], words: str) -> None:
+    """Nodes a and b lose their disk while c, elsewhere, does not; then it works again."""
+    peers = loopback("abc")
+    stores = {"a": folder / "a.db", "b": folder / "b.db", "c": folder.parent / "c.db"}
+    limits = quick_limits(leave_timeout_s=2.0)
+    trace = folder.parent / "trace"
+
+    def join(name: str) -> Any:
+        return whence.join(
+            "room", node=name, peers=peers, protocol="matrix", store=stores[name], trace=trace, limits=limits
+        )
+
+    async with join("a") as a, join("b") as b, join("c") as c:
+        await a.send("b", b"before")
+        await eventually(lambda: b.unread == 1)
+        accepted = 1
+        refused: list[StoreError] = []
+        with trouble([a, b], folder):
+            for _ in range(80):
+                try:
+                    await a.send("b", PAYLOAD)
+                    accepted += 1
+                except StoreError as error:
+                    refused.append(error)
+            assert len(refused) > 10
+            assert {error.what for error in refused} == {f"store {stores['a']}"}
+            assert all(words in error.reason for error in refused)
+            stats = a.stats().store
+            assert stats is not None
+            assert stats.error is not None
+            # Together and small, because the kernel's limit is c's too. b can take none of them.
+            await asyncio.gather(*[c.send("b", bytes(50)) for _ in range(40)])
+            await eventually(lambda: node_of(b).log.broken is not None)
+            assert c.stats().links["b"].unacknowledged_messages > 0
+        got = await take(b, accepted + 40)
+        assert sum(message.origin == "a" for message in got) == accepted
+        await eventually(lambda: node_of(a).log.broken is None)
+        assert (await a.send("b", b"after")).number == accepted + 1  # what was refused has no number
+        assert (await b.receive()).payload == b"after"
+        b.done()
+        await asyncio.gather(a.leave(), b.leave(), c.leave())
+    [report] = verify_trace(trace, complete=True)
+    assert report.ok
+    assert report.deliveries == accepted + 41
+
+
+@pytest.fixture(autouse=True)
+def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(commit, "PROBE_S", 0.02)
+
+
+@pytest.mark.parametrize(
+    ("trouble", "words"), [(sqlite_limit, "no room"), (failing_writes, "I/O")], ids=["full", "failing"]
+)
+@in_a_loop
+async def test_new_sends_are_refused_and_nothing_is_lost(
+    trouble: Callable[..., Any], words: str, tmp_path: Path
+) -> None:
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    await refuse_and_recover(folder, trouble, words)
+
+
+@in_a_loop
+async def test_a_real_full_file_system_refuses_and_recovers(tmp_path: Path) -> None:
+    with small_disk(tmp_path / "disk") as folder:
+        await refuse_and_recover(folder, full_file_system, "no room")

@@ -1,0 +1,83 @@
+"""docs/mom.md and the orders example do what they say."""
+
+from __future__ import annotations
+
+import doctest
+import re
+import shutil
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from support.living import free_ports
+from support.systems import bench
+from whence.mom.system import read_system
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "mom.md").read_text()
+
+
+def free_run(count: int) -> int:
+    """The first of `count` free ports in a row."""
+    while True:
+        [first] = free_ports(1)
+        try:
+            for port in range(first, first + count):
+                socket.create_server(("127.0.0.1", port)).close()
+        except OSError:
+            continue
+        return first
+
+
+def test_the_session_on_the_page() -> None:
+    [session] = re.findall(r"^```console\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
+    steps = re.findall(r"^\$ whence (.*)\n((?:(?!\$ ).*\n)*)", session, re.MULTILINE)
+    assert len(steps) == 5
+    with bench() as made:
+        for file in (ROOT / "examples").glob("orders.*"):
+            shutil.copy(file, made.folder)
+        description = made.folder / "orders.toml"
+        text = description.read_text().replace("base_port = 7100", f"base_port = {free_run(6)}")
+        description.write_text(text.replace('"orders-data"', '"data"'))
+        for command, expected in steps:
+            result = subprocess.run(
+                f"{sys.executable} -m whence {command}",
+                shell=True,
+                cwd=made.folder,
+                capture_output=True,
+                text=True,
+                timeout=60,
+                check=False,
+            )
+            assert result.returncode == 0, f"{command}\n{result.stderr}\n{made.logs()}"
+            same = doctest.OutputChecker().check_output(
+                expected, result.stdout, doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
+            )
+            assert same, f"{command}\n{result.stdout}"
+
+
+def test_the_demonstration_shows_the_payment_waiting() -> None:
+    result = subprocess.run(
+        [sys.executable, str(ROOT / "examples" / "orders.py")],
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+    assert result.returncode == 0, result.stderr
+    assert result.stdout in PAGE
+    assert "waits for web>gate:1" in result.stdout
+
+
+@pytest.mark.parametrize("place", ["page", "example"])
+def test_descriptions_can_be_read(place: str, tmp_path: Path) -> None:
+    if place == "example":
+        assert len(read_system(ROOT / "examples" / "orders.toml").servers) == 6
+        return
+    [text] = re.findall(r"^```toml\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
+    path = tmp_path / "orders.toml"
+    path.write_text(text)
+    assert read_system(path).servers["web"].options == {"key": "value"}
