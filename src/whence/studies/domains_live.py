@@ -39,7 +39,7 @@ def _systems(
 BOTH = (("flat", "full"), ("bus", "full"))
 OTHERS = (("daisy", "full"), ("tree", "full"))
 UPDATES = (("flat", "updates"), ("bus", "updates"))
-PAPER_SIZES = (10, 20, 30, 40, 50, 60, 80, 100, 120, 150)
+PAPER_SIZES = (10, 20, 30, 40, 50, 75, 100, 150)
 
 # With the servers between the ends alone there is no need to stop where 150 processes do.
 WAY_FLAT, WAY_BUS = (10, 50, 100, 150, 200, 300, 400), (10, 100, 400, 900, 1600, 2500, 4900)
