@@ -160,9 +160,12 @@ def test_a_server_that_dies_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(subprocess, "Popen", started)
 
+    victims: list[int] = []
+
     def kill_the_last(done: int) -> None:
-        if done == 1:
-            os.kill(max(_session(nurseries[0].pid)), signal.SIGKILL)
+        if not victims:
+            victims.append(max(_session(nurseries[0].pid)))
+            os.kill(victims[0], signal.SIGKILL)
 
     with pytest.raises(PlatformError, match=r"server 'n\d'.*has ended"):
         domains_live.measure(

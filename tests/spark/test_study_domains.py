@@ -24,7 +24,12 @@ def test_the_study_holds_at_the_smallest_scale(spark: SparkSession, tmp_path: Pa
     assert named["causal violations on a ring of domains"].measured >= 1
     assert result.witness is not None  # a cycle's violation, told as a story
     page = html.render(result, date="2026-11-16")
+    assert len(result.results.select(part="live")) == 2 * 4 * 3  # rounds, systems, workloads
     for title in (
+        "Turn-around time on real servers",
+        "One to all on real servers",
+        "What domains gain on real servers",
+        "Measured times: all servers run",
         "flat against bus",
         "Bus, daisy, tree",
         "One to all",

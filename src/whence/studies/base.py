@@ -10,6 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, TypeAlias
 
 from whence.studies.estimate import Estimate
@@ -89,7 +90,7 @@ class Measurement:
     """What a study measures on this machine besides its simulations, as times on real processes."""
 
     steps: int  # for a progress bar
-    run: Callable[[Callable[[int], None]], Sequence[Row]]  # is told a function that hears the steps done
+    run: Callable[[Callable[[int], None], Path], Sequence[Row]]  # hears steps done; the study's folder
 
 
 class Study(ABC):

@@ -13,6 +13,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from statistics import median
 
 import msgspec
@@ -38,7 +39,7 @@ def _systems(
 BOTH = (("flat", "full"), ("bus", "full"))
 OTHERS = (("daisy", "full"), ("tree", "full"))
 UPDATES = (("flat", "updates"), ("bus", "updates"))
-PAPER_SIZES = (10, 20, 30, 40, 50, 60, 80, 100, 120, 150)
+PAPER_SIZES = (10, 20, 30, 40, 50, 75, 100, 150)
 
 # With the servers between the ends alone there is no need to stop where 150 processes do.
 WAY_FLAT, WAY_BUS = (10, 50, 100, 150, 200, 300, 400), (10, 100, 400, 900, 1600, 2500, 4900)
@@ -73,13 +74,18 @@ PLANS = {
 }
 
 
-def measure(plan: Plan, update: Callable[[int], None] = lambda done: None) -> list[Row]:
-    """Carry out a plan in processes of its own; `update` hears how many steps are done."""
+def measure(
+    plan: Plan, update: Callable[[int], None] = lambda done: None, folder: Path | None = None
+) -> list[Row]:
+    """Carry out a plan in processes of its own; `update` hears how many steps are done.
+
+    Durable servers keep their stores in `folder` meanwhile (a file system in memory would not wait for them).
+    """
     samples: list[Sample] = []
-    with tempfile.TemporaryDirectory(prefix="whence-domains-") as folder, _nursery() as process:
+    with tempfile.TemporaryDirectory(prefix="whence-domains-", dir=folder) as stores, _nursery() as process:
         assert process.stdin is not None  # both were asked for
         assert process.stdout is not None
-        process.stdin.write(msgspec.json.encode(msgspec.structs.replace(plan, folder=folder)) + b"\n")
+        process.stdin.write(msgspec.json.encode(msgspec.structs.replace(plan, folder=stores)) + b"\n")
         process.stdin.flush()
         decode = msgspec.json.Decoder(Told).decode
         for line in process.stdout:

@@ -9,6 +9,7 @@ measurement.
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import socket
 import time
@@ -191,6 +192,8 @@ def _troubles(group: Group) -> str:
 
 def live(member: Member, end: socket.socket) -> None:
     """The life of a forked process. Does not return."""
+    # Who is not there yet, or dies in another order, is no news here; what matters goes over the line.
+    logging.getLogger("whence.live").setLevel(logging.ERROR)
     try:
         asyncio.run(_serve(member, end))
     finally:

@@ -131,7 +131,7 @@ def run_study(
     measurement = study.measurement(scale)
     if measurement is not None:
         with phases.phase("live", measurement.steps) as bar:
-            rows += measurement.run(bar.update)
+            rows += measurement.run(bar.update, folder)
     results = Results(tuple(rows), study.repetition)
     found = witness.pick(results.rows)
     told = witness.tell(*found, traces / f"run={found[0].run}") if found else None
