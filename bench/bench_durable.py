@@ -1,11 +1,12 @@
-"""What durability costs: durable nodes against a bare SQLite loop, against FIFO, against nodes without it.
+"""What durability costs: durable nodes against a bare SQLite loop, FIFO, TLS, and nodes without a store.
 
     python bench/bench_durable.py [--quick] [--rounds N] [--folder DIR]
 
 A group of forked processes on loopback, 64-byte payloads; in each, 256 tasks broadcast one message after the
 other, and one task reads. The stores are in a temporary folder of `--folder` (by default the current one: a
-`tmpfs` would make every sync free). Rounds alternate (fifo, vector, vector without a store, bare loop), so
-that a change in the machine's load meets all; figures are medians, ratios medians of paired ratios.
+`tmpfs` would make every sync free). Rounds alternate (fifo, vector, vector over TLS, vector without a store,
+bare loop), so that a change in the machine's load meets all; figures are medians, ratios medians of paired
+ratios.
 
 The bare loop is what no durable node on SQLite can beat: one process that inserts the same payloads into a
 table of the same settings, as many per commit as the durable nodes put into one. `one by one` is the same
@@ -30,6 +31,7 @@ from pathlib import Path
 
 import whence
 from bench_live import PAYLOAD, free_ports
+from whence.live.authority import make_group
 
 TASKS = 256
 
@@ -44,14 +46,20 @@ class Figures:
 
 
 async def member(
-    name: str, peers: dict[str, str], protocol: str, store: Path | None, messages: int, barrier: Barrier
+    name: str,
+    peers: dict[str, str],
+    protocol: str,
+    store: Path | None,
+    keys: Path | None,
+    messages: int,
+    barrier: Barrier,
 ) -> dict[str, float]:
     async def produce(group: whence.Group, count: int) -> None:
         for _ in range(count):
             await group.broadcast(PAYLOAD)
 
     async with whence.join(
-        "bench", node=name, peers=peers, protocol=protocol, relay=False, store=store
+        "bench", node=name, peers=peers, protocol=protocol, relay=False, store=store, keys=keys
     ) as group:
         await group.wait_connected(60)
         await asyncio.to_thread(barrier.wait, 120)
@@ -84,20 +92,22 @@ def run_member(results: SimpleQueue, barrier: Barrier, arguments: tuple[object, 
         raise
 
 
-def run_group(protocol: str, durable: bool, nodes: int, messages: int, folder: Path) -> Figures:
+def run_group(
+    protocol: str, nodes: int, messages: int, folder: Path, *, durable: bool = True, tls: bool = False
+) -> Figures:
     names = [f"n{index}" for index in range(nodes)]
     peers = {name: f"127.0.0.1:{port}" for name, port in zip(names, free_ports(nodes), strict=True)}
     fork = multiprocessing.get_context("fork")
     barrier, queue = fork.Barrier(nodes), fork.SimpleQueue()
     with tempfile.TemporaryDirectory(dir=folder) as place:
+        keys = Path(place) / "keys" if tls else None
+        if keys is not None:
+            make_group(keys, "bench", names)
+        stores = {name: Path(place) / f"{name}.db" if durable else None for name in names}
         processes = [
             fork.Process(
                 target=run_member,
-                args=(
-                    queue,
-                    barrier,
-                    (name, peers, protocol, Path(place) / f"{name}.db" if durable else None, messages),
-                ),
+                args=(queue, barrier, (name, peers, protocol, stores[name], keys, messages)),
             )
             for name in names
         ]
@@ -139,9 +149,10 @@ def bare_loop(messages: int, per_commit: int, folder: Path) -> float:
 def measure(nodes: int, messages: int, rounds: int, folder: Path) -> dict[str, float]:
     seen: list[dict[str, float]] = []
     for _ in range(rounds):
-        fifo = run_group("fifo", True, nodes, messages, folder)
-        vector = run_group("vector", True, nodes, messages, folder)
-        plain = run_group("vector", False, nodes, messages, folder)
+        fifo = run_group("fifo", nodes, messages, folder)
+        vector = run_group("vector", nodes, messages, folder)
+        secret = run_group("vector", nodes, messages, folder, tls=True)
+        plain = run_group("vector", nodes, messages, folder, durable=False)
         per_commit = max(1, round(vector.records_per_commit))
         bare = bare_loop(messages, per_commit, folder)
         seen.append(
@@ -154,10 +165,12 @@ def measure(nodes: int, messages: int, rounds: int, folder: Path) -> dict[str, f
                 "records per commit": vector.records_per_commit,
                 "fifo us": fifo.cpu_us_per_delivery,
                 "vector us": vector.cpu_us_per_delivery,
+                "vector over TLS us": secret.cpu_us_per_delivery,
                 "without store us": plain.cpu_us_per_delivery,
                 "durable : bare loop": vector.messages_per_s / bare,
                 "durable : without store": vector.messages_per_s / plain.messages_per_s,
                 "causal : fifo, CPU": vector.cpu_us_per_delivery / fifo.cpu_us_per_delivery,
+                "TLS : plain, CPU": secret.cpu_us_per_delivery / vector.cpu_us_per_delivery,
                 "store : none, CPU": vector.cpu_us_per_delivery / plain.cpu_us_per_delivery,
             }
         )
