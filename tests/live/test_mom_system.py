@@ -13,6 +13,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from support.living import free_ports
 from support.systems import Bench, bench, until
 from whence.errors import PlatformError, ServerDownError
 from whence.live.authority import make_group
@@ -187,6 +188,8 @@ def test_an_agent_that_fails_gets_its_message_again(made: Bench) -> None:
     made.run("send", "a", "b", "y")
     until(lambda: "b died" in system.up_log.read_text())
     assert "it failed at message a:1 (ValueError: not today)" in system.log_of("b").read_text()
+    made.run("down")
+    assert "2 servers are up" in made.run("up", "--detach")  # it starts well, and dies again
     flag.unlink()
     assert made.run("tail", "a", "--count", 2) == "b:1 x\nb:2 xy\n"
 
@@ -201,6 +204,33 @@ def test_a_server_that_cannot_start_ends_up_with_its_error(made: Bench) -> None:
         made.path.write_text(made.path.read_text().replace("mine:missing", "whence.mom.agents:echo"))
         assert "it is in use" in made.run("up", code=2)
     made.run("up", "--detach")
+    made.run("down")
+
+
+def test_status_says_what_a_held_message_waits_for(made: Bench) -> None:
+    system = made.write(
+        {"one": ["a", "b", "c"]}, tables='b: agent = "whence.mom.agents:forward"\nb: options = { to = "c" }'
+    )
+    made.run("up", "--detach", "--only", "b", "--only", "c")
+    misled = Bench(made.folder, "misled.toml")  # the same server a, but with a wrong address for c
+    misled.path.write_text(
+        made.path.read_text().replace(system.addresses["c"], f"127.0.0.1:{free_ports(1)[0]}")
+    )
+    alone = misled.start("serve", "a")
+    until(lambda: reactions(system, "a") == 0)
+    made.run("send", "a", "c", "first")
+    made.run("send", "a", "b", "second, by way of b")
+    until(lambda: status(system, "c").held == 1)
+    [held] = status(system, "c").held_first
+    assert (held.message, held.missing) == ("b:1", ["a>c:1"])
+    assert "a>c:1" in made.run("status", "c")
+    assert status(system, "a").links["c"].unacknowledged_messages == 1
+    alone.send_signal(signal.SIGTERM)
+    alone.communicate(timeout=60)
+    healed = made.start("serve", "a")
+    assert made.run("tail", "c", "--count", 2) == "a:1 first\nb:1 second, by way of b\n"
+    healed.send_signal(signal.SIGTERM)
+    healed.communicate(timeout=60)
     made.run("down")
 
 

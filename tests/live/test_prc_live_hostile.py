@@ -26,7 +26,7 @@ from whence.live.wire import (
     data_frame,
     hello_frame,
 )
-from whence.protocols.prc_wire import ALPHA, BUFFER, JOIN, PrcPacket, direct, message_packet, routed
+from whence.protocols.prc_wire import ABORT, ALPHA, BUFFER, JOIN, PrcPacket, direct, message_packet, routed
 
 LIMITS = whence.Limits(
     connect_timeout_s=1.0, handshake_timeout_s=1.0, backoff_first_s=0.02, leave_timeout_s=2.0
@@ -46,10 +46,10 @@ def joining(name: str, port: int, contact: int | None, **options: Any) -> Any:
 
 
 @asynccontextmanager
-async def pair() -> AsyncIterator[tuple[whence.Group, whence.Group, int]]:
+async def pair(**options: Any) -> AsyncIterator[tuple[whence.Group, whence.Group, int]]:
     """Two honest processes, and the port of the first."""
     one, other = free_ports(2)
-    async with joining("alice", one, None) as alice, joining("bob", other, one) as bob:
+    async with joining("alice", one, None, **options) as alice, joining("bob", other, one, **options) as bob:
         yield alice, bob, one
 
 
@@ -246,6 +246,26 @@ def test_a_process_that_has_lost_all_its_links_says_so_and_one_that_was_left_goe
                 with pytest.raises(whence.WhenceError, match="lost all its links"):
                     await take(group, 1)
             await carol.leave()
+
+    asyncio.run(main())
+
+
+def test_a_process_that_gives_its_attempt_up_and_falls_silent_is_forgotten() -> None:
+    """Its connection stays up, so only the target's own time-out can end the tombstone."""
+
+    async def main() -> None:
+        async with pair(timeout_us=300_000, shuffle_s=60.0) as (alice, _, port):
+            mallory = Stranger(alice, port)
+            assert isinstance(await mallory.connect(), Hello)
+            mallory.word(Ready("127.0.0.1:1"))
+            mallory.say(direct(ABORT, "mallory", 5))
+            await eventually(lambda: alice.stats().control_entries == 1)
+            async with asyncio.timeout(20):
+                while await mallory.reader.read(65536):  # until alice hangs up
+                    pass
+            mallory.writer.close()
+            await eventually(lambda: "mallory" not in alice.members)
+            assert alice.stats().control_entries == 0
 
     asyncio.run(main())
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -12,10 +14,13 @@ import pytest
 from support import traces, unicast_traces
 from support.paths import bounded, in_blocks, shuffled_table, tiny_budget
 from whence.errors import PlatformError
-from whence.trace.schema import PromisesMade
-from whence.verify import analysis, kernel, window_kernel
+from whence.trace.reader import open_trace
+from whence.trace.schema import Kind, Level, PromisesMade
+from whence.trace.writer import TraceWriter
+from whence.verify import analysis, kernel, segments, window_kernel
 from whence.verify import bounded as bounded_module
-from whence.verify.run import verify_table
+from whence.verify.report import WITNESS_MAX
+from whence.verify.run import report_on, verify_table, verify_trace
 from whence.verify.segments import TableGroups
 
 ALWAYS = 150  # of each kind
@@ -97,3 +102,42 @@ def test_too_little_memory_names_the_setting() -> None:
     ):
         with pytest.raises(PlatformError, match="--memory"):
             bounded(table, PromisesMade(complete=True), ["a", "b"], budget)
+
+
+@pytest.mark.parametrize("refused", [False, True])
+def test_names_as_dictionaries(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refused: bool) -> None:
+    """The bounded path reads names as they are stored, even more than one dictionary holds; or as text."""
+    names = [f"{'a node with a long name ' * 40}{at}" for at in range(3_000)]  # 3 MB in one row group
+    with TraceWriter(
+        tmp_path, run="r", writer="w", protocol="p", parameters={}, promises=PromisesMade(), seed=None,
+        nodes=names, level=Level.DELIVERIES,
+    ) as writer:  # fmt: skip
+        for name in names:
+            writer.event(name, 0, Kind.BROADCAST, name, 1)
+            for receiver in (name, names[0]) if name != names[0] else (name,):
+                writer.event(receiver, 1, Kind.DELIVER, name, 1)
+    expected = verify_trace(tmp_path)
+    plain = segments.pq.ParquetFile
+
+    class Refusing(plain):
+        """Arrow does not read every nested column so."""
+
+        def __init__(self, path: Path, read_dictionary: list[str] | None = None) -> None:
+            super().__init__(path, read_dictionary=read_dictionary)
+            self.refuses = bool(read_dictionary)
+
+        def read_row_group(self, *given: Any, **more: Any) -> Any:
+            if self.refuses:
+                raise pa.ArrowNotImplementedError("Nested data conversions not implemented")
+            return super().read_row_group(*given, **more)
+
+    if refused:
+        monkeypatch.setattr(segments.pq, "ParquetFile", Refusing)
+    groups = segments.TraceGroups(open_trace(tmp_path), "r", timed=False)
+    names_type = groups.load(0).schema.field("names").type.value_type
+    assert pa.types.is_dictionary(names_type) is not refused
+    found = bounded_module.Bounded(
+        groups, names, timed=False, witness_max=WITNESS_MAX, budget=bounded_module.Budget.of(1 << 30)
+    ).analyse()
+    assert [report_on(found, "r", "p", PromisesMade(), WITNESS_MAX)] == expected
+    assert expected[0].ok

@@ -26,9 +26,9 @@ PATIENCE_S = 100.0
 class Bench:
     """A folder with a description, and the commands on it. Whatever still runs at the end is stopped."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, name: str = "system.toml") -> None:
         self.folder = folder
-        self.path = folder / "system.toml"
+        self.path = folder / name
 
     def write(self, domains: dict[str, list[str]] = TWO_DOMAINS, tables: str = "", top: str = "") -> System:
         """Write a description: every server gets a free port; `tables` are added to it."""

@@ -25,6 +25,7 @@ from whence.live.wire import MAGIC, VERSION, Hello
 from whence.mom.agents import counter, echo, forward, ignore, ping_pong
 from whence.mom.records import Output
 from whence.mom.system import read_system
+from whence.overlay.domain_graph import domain_graph, to_toml
 from whence.servers.feed import LINES_KEPT, Feed
 from whence.servers.joining import joining, load_agent, load_system
 from whence.servers.locks import Lock, holder_of
@@ -98,6 +99,12 @@ def test_a_mistake_is_named_with_file_table_and_fix(tmp_path: Path, what: str) -
     assert str(path) in caught.value.what
     assert where in caught.value.what
     assert caught.value.fix
+
+
+def test_planned_domains_and_a_port_are_a_description(tmp_path: Path) -> None:
+    planned = to_toml(domain_graph([["a", "b"], ["b", "c"]]))
+    system = load_system(written(tmp_path, "base_port = 7100\n" + planned))
+    assert list(system.servers) == ["a", "b", "c"]
 
 
 def test_between_machines_keys_are_demanded(tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
@@ -45,22 +45,9 @@ def up(
 
 def _follow(system: System, running: Running, count: int, *, detach: bool) -> None:
     from whence.cli import console
-    from whence.errors import PlatformError
 
     events = running.events()
-    problem: Event | None = None
-    stopped = False
-    with console.progress(f"{system.name}: starting", total=count) as bar:
-        for event in events:
-            if event.kind == "ready":
-                bar.advance()
-            elif event.kind in ("failed", "died"):
-                problem = problem or event
-            elif event.kind in ("up", "stopping", "down"):
-                stopped = event.kind != "up"
-                break
-    if stopped or problem is not None:
-        _fail(system, problem, running)
+    if not _follow_starting(system, running, events, count):
         return
     servers = "1 server is" if count == 1 else f"{count} servers are"
     if detach:
@@ -73,15 +60,58 @@ def _follow(system: System, running: Running, count: int, *, detach: bool) -> No
             _follow_stopping(system, events, count)
         else:
             _say(event)
-    code = running.wait()
+    _check_end(system, running.wait())
+
+
+def _follow_starting(system: System, running: Running, events: Iterator[Event], count: int) -> bool:
+    """Until all are up; False if that was interrupted. Who cannot start at all is an error."""
+    from whence.cli import console
+
+    told: dict[str | None, Event] = {}  # server -> the newest problem
+    culprit: str | None = None
+    ready: set[str | None] = set()
+    with console.progress(f"{system.name}: starting", total=count) as bar:
+        for event in events:
+            if event.kind == "up":
+                return True
+            if event.kind == "ready":
+                ready.add(event.server)
+                bar.update(len(ready))
+            elif event.kind == "failed" or (event.kind == "died" and event.server not in told):
+                told[event.server] = event
+            elif event.kind == "stopping":
+                culprit = event.server
+        code = running.wait()
+        if culprit in told:
+            _fail(system, told[culprit])
+        _check_end(system, code)
+    return False
+
+
+def _check_end(system: System, code: int) -> None:
+    """The exit code of who watches the servers; if it was killed, that is an error."""
+    from whence.errors import PlatformError
+
     if code < 0:
         raise PlatformError(
             f"system {system.name!r}",
-            f"the process that watches its servers was ended by signal {-code}; they have stopped",
+            f"the process that watches its servers was ended by signal {-code}; they stop now",
             "Start it again",
         )
     if code:
         raise typer.Exit(code)
+
+
+def _fail(system: System, problem: Event) -> NoReturn:
+    from whence.errors import PlatformError
+
+    if problem.error is not None:
+        raise problem.error.error()
+    raise PlatformError(
+        f"server {problem.server!r}",
+        f"it died ({problem.detail})",
+        f"See {system.log_of(problem.server or '')}",
+    )
 
 
 def _follow_stopping(system: System, events: Iterator[Event], count: int) -> None:
@@ -93,25 +123,6 @@ def _follow_stopping(system: System, events: Iterator[Event], count: int) -> Non
                 bar.advance()
             elif event.kind == "killed":
                 _say(event)
-
-
-def _fail(system: System, problem: Event | None, running: Running) -> None:
-    """It did not come up: wait for its end, and say why."""
-    from whence.errors import PlatformError
-
-    for event in running.events():
-        if problem is None and event.kind in ("failed", "died"):
-            problem = event
-    running.wait()
-    if problem is None:
-        return  # interrupted while it started
-    if problem.error is not None:
-        raise problem.error.error()
-    raise PlatformError(
-        f"server {problem.server!r}",
-        f"it died ({problem.detail})",
-        f"See {system.log_of(problem.server or '')}",
-    )
 
 
 def _say(event: Event) -> None:

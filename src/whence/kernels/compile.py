@@ -31,6 +31,11 @@ def bare(function: F) -> F:
     return cast(F, _njit(**_BARE)(function))
 
 
+def inner(function: F) -> F:
+    """As `bare`, for a function that only kernels call: what Python would need to call it is not made."""
+    return cast(F, _njit(**_BARE, no_cpython_wrapper=True, no_cfunc_wrapper=True)(function))
+
+
 def inlined(function: F) -> F:
     """As `bare`, and made part of its caller: to pass twenty arrays can cost more than the work itself."""
     return cast(F, _njit(**_BARE, forceinline=True)(function))

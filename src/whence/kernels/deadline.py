@@ -10,7 +10,7 @@ same order, the same packets lost (tests/equivalence/test_deadline_kernel.py). `
 must go through the cores: the kernel knows full groups of nodes that broadcast at random, over links that
 delay and lose packets, with or without a path of their own for control packets. The printed algorithm
 (`mode = "published"`) stays with the cores. Memory: some 50 bytes for each packet and event, and with
-`pull = "window"` 4 bytes for each solicitation and member.
+`pull = "window"` 8 bytes for each solicitation and member.
 """
 
 from __future__ import annotations

@@ -61,23 +61,24 @@ NEVER_US = 1 << 62
 
 
 class State(NamedTuple):
-    """All of it."""
+    """All of it. Numbers have 64 bits unless it says otherwise: each further type would compile each function
+    that is given both once more."""
 
     settings: Array
     messages: Array  # [M, MESSAGE_COLUMNS]
     first: Array  # [N + 1]: the place of each member's message 1
     starts: Array  # [M]: messages in the order in which they are broadcast
-    after: Array  # [M, N] int32
+    after: Array  # [M, N]
     left: Array  # [M, N], or [1, 1] without `deadlines`
     accepted: Array  # [N, N]: V
     frontier: Array  # [N, N]: W
     ends_us: Array  # [N, N]
     flags: Array  # [N, M] uint8
-    blocker: Array  # [N, M] int32
-    asked: Array  # [N, M] int32: how often it was asked for
+    blocker: Array  # [N, M]: a member whose frontier held it back
+    asked: Array  # [N, M]: how often it was asked for
     lapse_us: Array  # [N, M]: the last LAPSE that was put on the heap
     nodes: Array  # [N, NODE_COLUMNS]
-    order: Array  # [N, M] int32: Q in stamp order
+    order: Array  # [N, M]: Q in stamp order
     due: Array  # [N, room]: heaps
     stored: Array  # [N, room]: heaps of deadline << 20 | message
     links: Array  # [2, N, N, LINK_COLUMNS]: the common path and the control path
@@ -85,9 +86,9 @@ class State(NamedTuple):
     packets: Array
     heap: Array  # of the calendar
     buckets: Array
-    pool: Array  # int32: what solicitations and replies hold
+    pool: Array  # what solicitations and replies hold
     events: Array
-    chosen: Array  # [M] int32: scratch
-    question_to: Array  # [2 M] int32: what is to be asked in this step: of whom
-    question_for: Array  # [2 M] int32: and for which message
+    chosen: Array  # [M]: scratch
+    question_to: Array  # [2 M]: what is to be asked in this step: of whom
+    question_for: Array  # [2 M]: and for which message
     counters: Array

@@ -12,7 +12,7 @@ import numpy as np
 from whence.core.rng import GOLDEN
 from whence.core.rng import stream as stream_of
 from whence.kernels import deadline_arrays as a
-from whence.kernels.compile import Array, bare, cached, fingerprint
+from whence.kernels.compile import Array, cached, fingerprint, inner
 from whence.kernels.deadline_tables import links_of
 from whence.kernels.rng import delay_code, draw, mix64, uniform
 from whence.sim.model import Link, Scenario
@@ -49,13 +49,13 @@ def _code(link: Link) -> Array:
     return np.array(delay_code(link.delay), dtype=np.int64)
 
 
-@bare
+@inner
 def _further(key: np.uint64, entity: int) -> np.uint64:
     """The key of a stream that has one more entity."""
     return mix64((key ^ np.uint64(entity)) + _GOLDEN)
 
 
-@bare
+@inner
 def _push(
     code: Array,
     links: Array,

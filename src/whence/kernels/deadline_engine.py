@@ -6,14 +6,14 @@ from collections.abc import Callable
 
 from whence.kernels import deadline_arrays as a
 from whence.kernels.calendar import KEY, TIME_US, first, receiver_of, remove_first, sender_of
-from whence.kernels.compile import bare, cached, fingerprint, inlined
+from whence.kernels.compile import cached, fingerprint, inner
 from whence.kernels.deadline_arrays import State
 from whence.kernels.deadline_pull import answer, ship
 from whence.kernels.deadline_queue import keep, log
 from whence.kernels.deadline_rules import arm, pass_time, take
 
 
-@bare
+@inner
 def _broadcast(s: State, message: int) -> None:
     """B-SEND."""
     now_us, node = s.messages[message, a.BROADCAST_US], s.messages[message, a.ORIGIN]
@@ -43,7 +43,7 @@ def _broadcast(s: State, message: int) -> None:
     arm(s, node, now_us)
 
 
-@bare
+@inner
 def _receive(s: State, packet: int) -> None:
     """B-RECV, SOLICIT-RECV and RPY-RECV."""
     now_us, key = s.packets[packet, TIME_US], s.packets[packet, KEY]
@@ -59,7 +59,7 @@ def _receive(s: State, packet: int) -> None:
     arm(s, node, now_us)
 
 
-@inlined
+@inner
 def _next_timer(s: State) -> int:
     """The node whose timer fires next, the first of several."""
     found = 0

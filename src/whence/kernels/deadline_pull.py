@@ -6,7 +6,7 @@ import numpy as np
 
 from whence.kernels import deadline_arrays as a
 from whence.kernels.calendar import KEY, TIME_US, insert, packed
-from whence.kernels.compile import bare, inlined
+from whence.kernels.compile import inner
 from whence.kernels.deadline_arrays import State
 from whence.kernels.deadline_queue import is_late, push_due
 from whence.kernels.rng import draw, uniform
@@ -17,7 +17,7 @@ from whence.protocols.deadline_wire import UINT_MAX_BYTES
 CONTROL_NUMBER = 1 << 30  # added to the number of a packet on the control path: it may tie with others
 
 
-@bare
+@inner
 def ship(s: State, node: int, to: int, kind: int, content: int, length: int, now_us: int) -> None:
     """Give a packet to a link: chance may take it, else it arrives after a drawn delay (sim/network.py)."""
     counters, is_control = s.counters, kind != a.MESSAGE
@@ -49,7 +49,7 @@ def ship(s: State, node: int, to: int, kind: int, content: int, length: int, now
     insert(s.packets, s.heap, s.buckets, counters, packet)
 
 
-@inlined
+@inner
 def _put(s: State, value: int) -> None:
     """Put a number into the pool."""
     at = s.counters[a.POOL_USED]
@@ -63,7 +63,7 @@ def _put(s: State, value: int) -> None:
 # Asking
 
 
-@bare
+@inner
 def wait(s: State, node: int, message: int, now_us: int) -> None:
     """Ask the sender of a message that has to wait for what it follows."""
     sender = s.messages[message, a.ORIGIN]
@@ -83,7 +83,7 @@ def wait(s: State, node: int, message: int, now_us: int) -> None:
     send_questions(s, node, now_us)
 
 
-@bare
+@inner
 def _ask(s: State, node: int, peer: int, message: int, times: int, now_us: int) -> None:
     s.asked[node, message] = times
     at = s.counters[a.QUESTIONS]
@@ -94,7 +94,7 @@ def _ask(s: State, node: int, peer: int, message: int, times: int, now_us: int) 
         push_due(s, node, now_us + s.settings[a.RETRY_US], a.RETRY, message)
 
 
-@bare
+@inner
 def retry(s: State, node: int, message: int, now_us: int) -> None:
     """A message that was asked for has not come: ask another."""
     member, times = s.messages[message, a.ORIGIN], s.asked[node, message]
@@ -108,7 +108,7 @@ def retry(s: State, node: int, message: int, now_us: int) -> None:
     _ask(s, node, peer, message, times + 1, now_us)
 
 
-@bare
+@inner
 def send_questions(s: State, node: int, now_us: int) -> None:
     """One packet for each who is asked, in the order in which they were thought of."""
     count = s.counters[a.QUESTIONS]
@@ -133,7 +133,7 @@ def send_questions(s: State, node: int, now_us: int) -> None:
 # Answering
 
 
-@bare
+@inner
 def answer(s: State, node: int, peer: int, packet: int, now_us: int) -> None:
     """Reply with what is wanted and here and not late, in stamp order."""
     begin = s.packets[packet, a.CONTENT]
@@ -153,7 +153,7 @@ def answer(s: State, node: int, peer: int, packet: int, now_us: int) -> None:
     _reply(s, node, peer, count, now_us)
 
 
-@bare
+@inner
 def _choose(s: State, count: int, message: int, now_us: int) -> int:
     """Put a message among the chosen ones, in stamp order, unless it is late; how many they are."""
     if is_late(s, message, now_us):
@@ -170,7 +170,7 @@ def _choose(s: State, count: int, message: int, now_us: int) -> int:
     return count + 1
 
 
-@bare
+@inner
 def _reply(s: State, node: int, peer: int, count: int, now_us: int) -> None:
     """The chosen messages in packets of at most `reply_bytes` (`reply_packets` of deadline_wire.py)."""
     size = len(s.nodes)

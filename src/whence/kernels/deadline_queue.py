@@ -6,11 +6,11 @@ As in `protocols/deadline_state.py`, under the same names.
 from __future__ import annotations
 
 from whence.kernels import deadline_arrays as a
-from whence.kernels.compile import Array, bare, inlined
+from whence.kernels.compile import Array, inner
 from whence.kernels.deadline_arrays import State
 
 
-@inlined
+@inner
 def log(s: State, time_us: int, kind: int, node: int, message: int) -> None:
     """Write an event down."""
     at = s.counters[a.EVENTS_USED]
@@ -27,7 +27,7 @@ def log(s: State, time_us: int, kind: int, node: int, message: int) -> None:
 # Heaps of numbers, one per node
 
 
-@bare
+@inner
 def push(heap: Array, size: int, value: int) -> None:
     """Add a value to a heap that has room."""
     at = size
@@ -40,7 +40,7 @@ def push(heap: Array, size: int, value: int) -> None:
     heap[at] = value
 
 
-@bare
+@inner
 def pop(heap: Array, size: int) -> None:
     """Take the smallest value away."""
     last = size - 1
@@ -57,7 +57,7 @@ def pop(heap: Array, size: int) -> None:
     heap[at] = value
 
 
-@inlined
+@inner
 def push_due(s: State, node: int, when_us: int, what: int, message: int) -> None:
     """Something is due at `when_us`."""
     size = s.nodes[node, a.DUE_COUNT]
@@ -68,7 +68,7 @@ def push_due(s: State, node: int, when_us: int, what: int, message: int) -> None
     s.nodes[node, a.DUE_COUNT] = size + 1
 
 
-@inlined
+@inner
 def pop_due(s: State, node: int) -> None:
     """Take away what is due first."""
     pop(s.due[node], s.nodes[node, a.DUE_COUNT])
@@ -78,7 +78,7 @@ def pop_due(s: State, node: int) -> None:
 # The queue
 
 
-@inlined
+@inner
 def _place(s: State, node: int, message: int) -> int:
     """Where a message stands in the queue, or would: by stamp, then by name."""
     low, high = 0, s.nodes[node, a.QUEUED_COUNT]
@@ -94,7 +94,7 @@ def _place(s: State, node: int, message: int) -> int:
     return int(low)
 
 
-@bare
+@inner
 def enqueue(s: State, node: int, message: int) -> None:
     """Put a message into the queue."""
     place, count = _place(s, node, message), s.nodes[node, a.QUEUED_COUNT]
@@ -106,7 +106,7 @@ def enqueue(s: State, node: int, message: int) -> None:
     s.flags[node, message] |= a.QUEUED
 
 
-@bare
+@inner
 def dequeue(s: State, node: int, message: int) -> None:
     """Take a message out of the queue."""
     place, count = _place(s, node, message), s.nodes[node, a.QUEUED_COUNT] - 1
@@ -117,7 +117,7 @@ def dequeue(s: State, node: int, message: int) -> None:
     s.flags[node, message] &= ~a.QUEUED
 
 
-@inlined
+@inner
 def is_ready(s: State, node: int, message: int) -> bool:
     """Whether nothing before it is to be waited for; else remembers a member that holds it back."""
     blocker = s.blocker[node, message]
@@ -130,14 +130,14 @@ def is_ready(s: State, node: int, message: int) -> bool:
     return True
 
 
-@inlined
+@inner
 def is_missing(s: State, node: int, message: int) -> bool:
     """Whether it may still come and be of use."""
     origin, number = s.messages[message, a.ORIGIN], s.messages[message, a.NUMBER]
     return bool(number > s.frontier[node, origin] and not s.flags[node, message] & (a.QUEUED | a.RESOLVED))
 
 
-@inlined
+@inner
 def is_late(s: State, message: int, now_us: int) -> bool:
     """Whether its deadline has passed."""
     return bool(now_us + s.settings[a.CLOCK_ERROR_US] > s.messages[message, a.DEADLINE_US])
@@ -146,7 +146,7 @@ def is_late(s: State, message: int, now_us: int) -> bool:
 # The store
 
 
-@bare
+@inner
 def drop(s: State, node: int) -> None:
     """Forget the stored message with the least time left."""
     message = s.stored[node, 0] & ((1 << a.MESSAGE_BITS) - 1)
@@ -156,7 +156,7 @@ def drop(s: State, node: int) -> None:
     s.flags[node, message] &= ~a.STORED
 
 
-@bare
+@inner
 def make_room(s: State, node: int, size_bytes: int) -> bool:
     """Drop stored messages until there is room for so many bytes, or none is left."""
     limit_bytes = s.settings[a.BUFFER_BYTES] - size_bytes
@@ -165,7 +165,7 @@ def make_room(s: State, node: int, size_bytes: int) -> bool:
     return bool(s.nodes[node, a.USED_BYTES] <= limit_bytes)
 
 
-@bare
+@inner
 def keep(s: State, node: int, message: int) -> None:
     """Store an own or delivered message for others."""
     payload_bytes = s.messages[message, a.PAYLOAD_BYTES]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from whence.kernels import deadline_arrays as a
-from whence.kernels.compile import bare, inlined
+from whence.kernels.compile import inner
 from whence.kernels.deadline_arrays import State
 from whence.kernels.deadline_pull import retry, send_questions, wait
 from whence.kernels.deadline_queue import (
@@ -26,7 +26,7 @@ _LOW_MESSAGE = (1 << a.MESSAGE_BITS) - 1
 # V and W
 
 
-@bare
+@inner
 def _advance(s: State, node: int, member: int, newest: int) -> None:
     """W goes to `newest` at least, and over everything that nobody waits for."""
     before = s.frontier[node, member]
@@ -39,7 +39,7 @@ def _advance(s: State, node: int, member: int, newest: int) -> None:
         s.nodes[node, a.MOVED] = 1
 
 
-@bare
+@inner
 def _raise(s: State, node: int, member: int, newest: int, end_us: int) -> None:
     """V[member] becomes `newest`; what never came up to there is remembered as such."""
     first = s.first[member]
@@ -52,7 +52,7 @@ def _raise(s: State, node: int, member: int, newest: int, end_us: int) -> None:
     _advance(s, node, member, newest)
 
 
-@bare
+@inner
 def deliver(s: State, node: int, message: int, now_us: int) -> None:
     """Raise V to all that the message follows, then to itself; give up what this makes stale."""
     origin, number, stamp = (
@@ -79,7 +79,7 @@ def deliver(s: State, node: int, message: int, now_us: int) -> None:
         _purge(s, node, now_us)
 
 
-@bare
+@inner
 def _purge(s: State, node: int, now_us: int) -> None:
     """What waits and is followed by something delivered is given up."""
     kept = 0
@@ -96,7 +96,7 @@ def _purge(s: State, node: int, now_us: int) -> None:
     s.nodes[node, a.QUEUED_COUNT] = kept
 
 
-@bare
+@inner
 def _expire(s: State, node: int, message: int, now_us: int) -> None:
     """It came, or waited, too long; nobody needs to wait for it any more."""
     s.flags[node, message] = (s.flags[node, message] | a.CAME) & ~a.LAPSED
@@ -108,7 +108,7 @@ def _expire(s: State, node: int, message: int, now_us: int) -> None:
 # CHECK-MSGS
 
 
-@bare
+@inner
 def _end(s: State, node: int, message: int, now_us: int) -> None:
     """The turn of a message that waits has come."""
     dequeue(s, node, message)
@@ -118,7 +118,7 @@ def _end(s: State, node: int, message: int, now_us: int) -> None:
         deliver(s, node, message, now_us)
 
 
-@bare
+@inner
 def _drain(s: State, node: int, now_us: int) -> None:
     """Deliver what is ready, the first in stamp order; then look from the beginning again.
 
@@ -138,7 +138,7 @@ def _drain(s: State, node: int, now_us: int) -> None:
     s.nodes[node, a.MOVED] = 0
 
 
-@bare
+@inner
 def _force(s: State, node: int, message: int, now_us: int) -> None:
     """The time of a message has come: what it follows is delivered, if it is here, and then itself."""
     count = 0
@@ -159,7 +159,7 @@ def _force(s: State, node: int, message: int, now_us: int) -> None:
 # Time
 
 
-@bare
+@inner
 def pass_time(s: State, node: int, now_us: int) -> None:
     """Do what has become due, in its order; forget what nobody may deliver any more."""
     while s.nodes[node, a.DUE_COUNT] and s.due[node, 0] >> a.DUE_BITS <= now_us:
@@ -182,7 +182,7 @@ def pass_time(s: State, node: int, now_us: int) -> None:
         send_questions(s, node, now_us)
 
 
-@bare
+@inner
 def arm(s: State, node: int, now_us: int) -> None:
     """Set the timer to the next thing that is due."""
     next_us = a.NEVER_US
@@ -204,7 +204,7 @@ def arm(s: State, node: int, now_us: int) -> None:
 # B-RECV and RPY-RECV
 
 
-@bare
+@inner
 def take(s: State, node: int, message: int, now_us: int) -> None:
     """A message has come, from its origin or in a reply."""
     origin, number = s.messages[message, a.ORIGIN], s.messages[message, a.NUMBER]
@@ -230,7 +230,7 @@ def take(s: State, node: int, message: int, now_us: int) -> None:
         s.counters[a.NO_ROOM] += 1
 
 
-@inlined
+@inner
 def _come_too_late(s: State, node: int, message: int, now_us: int) -> None:
     """The first copy of a message of which a follower is delivered already."""
     s.flags[node, message] &= ~a.HOLE
@@ -242,7 +242,7 @@ def _come_too_late(s: State, node: int, message: int, now_us: int) -> None:
         log(s, now_us, a.OVERTAKEN, node, message)
 
 
-@bare
+@inner
 def _hold(s: State, node: int, message: int, now_us: int) -> None:
     """It has to wait: until what it follows has come, is known to be late, or its own time comes."""
     enqueue(s, node, message)

@@ -152,7 +152,7 @@ class Connection(asyncio.Protocol):
                 if greeting is None:
                     return
                 link, data = self._greeted(greeting), b""
-                if self._transport.is_closing():  # the node has said what there was to say
+                if link is None and self._transport.is_closing():  # the node has said what there was to say
                     return
         except PeerError as error:
             self._fail(error)

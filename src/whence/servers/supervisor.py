@@ -31,6 +31,7 @@ from whence.servers.requests import Refused
 
 BACKOFF_FIRST_S = 0.1
 BACKOFF_MAX_S = 10.0
+AT_ONCE = max(4, 2 * (os.cpu_count() or 1))  # servers that are starting
 STEADY_S = 30.0  # who lived for so long begins again with the shortest back-off
 STOP_TIMEOUT_S = 60.0  # then a server that does not stop is killed
 _READ_BYTES = 65536
@@ -53,7 +54,6 @@ class Child:
 
     pid: int = 0  # 0: none at the moment
     began_s: float = 0.0
-    ready: bool = False
     was_ready: bool = False  # at least once: from then on a death is an accident
     restarts: int = 0
     backoff_s: float = BACKOFF_FIRST_S
@@ -71,6 +71,8 @@ class Supervisor:
         self._restart = restart
         self._events_fd = events_fd
         self._front_fd = front_fd
+        # The smaller name dials (live/tcp.py): from the end, everybody finds those listening whom it dials.
+        self._pending = sorted(servers)
         self._by_pid: dict[int, NodeId] = {}
         self._stopping_s: float | None = None  # since when
         self._told_up = False
@@ -104,9 +106,8 @@ class Supervisor:
             self._select.register(fd, selectors.EVENT_READ)
         gc.collect()
         gc.freeze()  # the collector must not write to pages that the children share
-        for server in self._children:
-            self._start(server)
-        while any(child.pid or child.due_s is not None for child in self._children.values()):
+        self._start_some()
+        while self._pending or any(child.pid or child.due_s is not None for child in self._children.values()):
             self._turn()
         self._tell(Event(kind="down"))
         lock.close()
@@ -139,6 +140,7 @@ class Supervisor:
             else:
                 self._hear_states()
         self._reap()
+        self._start_some()
         now_s = time.monotonic()
         for server, child in self._children.items():
             if child.due_s is not None and now_s >= child.due_s:
@@ -168,18 +170,25 @@ class Supervisor:
             event = msgspec.json.decode(line, type=Event)
             child = self._children[event.server or ""]
             if event.kind == "ready" and event.pid == child.pid:
-                child.ready = child.was_ready = True
+                child.was_ready = True
             self._tell(event)
-        if not self._told_up and all(child.ready for child in self._children.values()):
+        if not self._told_up and all(child.was_ready for child in self._children.values()):
             self._told_up = True
             self._tell(Event(kind="up", pid=os.getpid()))
             os.set_blocking(self._events_fd, False)  # from here on nobody counts them
 
     # Starting
 
+    def _start_some(self) -> None:
+        """A few at a time: more would only take the processors from each other."""
+        while self._pending and self._starting() < AT_ONCE:
+            self._start(self._pending.pop())
+
+    def _starting(self) -> int:
+        return sum(bool(child.pid) and not child.was_ready for child in self._children.values())
+
     def _start(self, server: NodeId) -> None:
         child = self._children[server]
-        child.ready = False
         child.began_s = time.monotonic()
         # Held back, or a signal could reach the child while the handler is still the supervisor's.
         signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
@@ -228,7 +237,7 @@ class Supervisor:
 
     def _ended(self, server: NodeId, code: int) -> None:
         child = self._children[server]
-        pid, child.pid, child.ready = child.pid, 0, False
+        pid, child.pid = child.pid, 0
         how = f"signal {-code}" if code < 0 else f"exit code {code}"
         if code == 0 or self._stopping_s is not None:
             self._tell(Event(kind="stopped", server=server, pid=pid, detail="" if code == 0 else how))
@@ -236,7 +245,7 @@ class Supervisor:
         if not child.was_ready:  # a mistake in the description or a port in use does not mend itself
             self._tell(Event(kind="died", server=server, pid=pid, detail=f"{how}, before it was ready"))
             self._failed = True
-            self._stop(f"{server} could not start")
+            self._stop("it could not start", server)
             return
         if not self._restart:
             self._tell(Event(kind="died", server=server, pid=pid, detail=how))
@@ -248,11 +257,12 @@ class Supervisor:
         child.backoff_s = min(2 * child.backoff_s, BACKOFF_MAX_S)
         self._tell(Event(kind="died", server=server, pid=pid, detail=again))
 
-    def _stop(self, why: str, *, at_once: bool = False) -> None:
+    def _stop(self, why: str, server: NodeId | None = None, *, at_once: bool = False) -> None:
         """All together: each waits for what the others still owe it. `at_once`: no more waiting."""
         if self._stopping_s is None:
             self._stopping_s = time.monotonic()
-            self._tell(Event(kind="stopping", detail=why))
+            self._tell(Event(kind="stopping", server=server, detail=why))
+            self._pending.clear()
             for child in self._children.values():
                 child.due_s = None
                 if child.pid:

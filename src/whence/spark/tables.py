@@ -296,20 +296,17 @@ def _places(values: Value) -> Iterator[tuple[int | None, int]]:
 def flatten(segments: DataFrame) -> DataFrame:
     """The EVENTS view of packed SEGMENTS: one row per event, names resolved."""
     require(segments, SEGMENTS, "segments")
-    event = F.posexplode(F.arrays_zip(*(F.col(name) for name in _EVENT))).alias("position", "event")
-    exploded = segments.select("run", "node", "first_seq", "names", event)
+    position = F.col("position")
+    # Positions are exploded and the lists looked up, not the lists zipped and exploded: Spark then reads only
+    # the lists that a measure needs, and makes no structs.
+    exploded = segments.select(*SEGMENTS.names, F.posexplode("kind").alias("position", "of_kind"))
+    lists = {name: F.get(name, position) for name in _EVENT if name != "kind"} | {"kind": F.col("of_kind")}
+    lists |= {name: F.get("names", lists[name]) for name in ("origin", "peer")}  # index -1 is outside: null
     return exploded.select(
         "run",
         "node",
-        (F.col("first_seq") + F.col("position")).alias("seq"),
-        "event.time_us",
-        "event.kind",
-        F.get("names", F.col("event.origin")).alias("origin"),  # index -1 is outside: null
-        "event.number",
-        F.get("names", F.col("event.peer")).alias("peer"),
-        "event.total_bytes",
-        "event.control_bytes",
-        "event.detail",
+        (F.col("first_seq") + position).alias("seq"),
+        *(lists[name].alias(name) for name in _EVENT),
     )
 
 

@@ -186,7 +186,7 @@ class Loader:
 
     def _ids_of(self, names: pa.Array[Any]) -> Array:
         """Provisional indices of many names: one look-up per distinct name, at most."""
-        encoded: Any = names.dictionary_encode()
+        encoded: Any = names if pa.types.is_dictionary(names.type) else names.dictionary_encode()
         if self._last is None or not encoded.dictionary.equals(self._last[0]):
             dictionary: list[str] = encoded.dictionary.to_pylist()
             ids = [self._id(name) for name in dictionary]

@@ -43,6 +43,7 @@ class TraceGroups:
 
     def __init__(self, trace: Trace, run: str, timed: bool) -> None:
         self._columns = list(columns_needed(timed))
+        self._dictionaries = ["names.list.element"]  # names as indices, as they are stored
         self._open: OrderedDict[Path, pq.ParquetFile] = OrderedDict()
         self._groups: list[tuple[Path, int]] = []
         for path in trace.part_files(run):
@@ -56,18 +57,29 @@ class TraceGroups:
         """One row group."""
         path, number = self._groups[group]
         try:
-            table = self._file(path).read_row_group(number, columns=self._columns, use_threads=False)
+            table = self._read(path, number)
         except (OSError, ValueError, pa.ArrowException) as error:
             fix = "Record the run again, or restore the file from its source"
             raise TraceError(str(path), f"it cannot be decoded ({error})", fix) from error
         batches = table.combine_chunks().to_batches()
         return batches[0] if batches else pa.RecordBatch.from_pylist([], schema=table.schema)
 
+    def _read(self, path: Path, number: int) -> pa.Table:
+        try:
+            return self._file(path).read_row_group(number, columns=self._columns, use_threads=False)
+        except pa.ArrowNotImplementedError:
+            if not self._dictionaries:
+                raise
+            # So many names that the writer gave their dictionary up half-way: Arrow does not join the two.
+            self._dictionaries = []
+            self._open.clear()
+            return self._read(path, number)
+
     def _file(self, path: Path) -> pq.ParquetFile:
         if path not in self._open:
             while len(self._open) >= OPEN_FILES:
                 self._open.popitem(last=False)[1].close()
-            self._open[path] = pq.ParquetFile(path)
+            self._open[path] = pq.ParquetFile(path, read_dictionary=self._dictionaries)
         self._open.move_to_end(path)
         return self._open[path]
 
