@@ -102,6 +102,13 @@ def test_other_shapes_are_not(
         assert part in name
 
 
+def test_a_slope_through_two_sizes_is_shown_and_not_demanded() -> None:
+    results = Results((*curve(FLAT, line, (10, 50, 100)), *curve(BUS, line, (10, 50, 100))))
+    slopes = [one for one in domains_live_expect.expectations(results) if "slope" in one.name]
+    assert [one.demanded for one in slopes] == [False] * 4
+    assert [one.words for one in slopes[:2]] == ["not reproduced"] * 2
+
+
 def test_small_systems_prove_nothing() -> None:
     results = Results((*curve(FLAT, square, (4, 9)), *curve(BUS, line, (4, 9))))
     assert domains_live_expect.expectations(results) == []

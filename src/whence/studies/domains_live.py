@@ -51,8 +51,8 @@ PLANS = {
             Batch(_systems((10, 25, 50, 100), BOTH), rounds=7, pings=30, broadcasts=1),
             Batch(
                 _systems((10, 50, 100, 200), BOTH[:1], all_there=False)
-                + _systems((10, 400, 900, 1600), BOTH[1:], all_there=False),
-                rounds=5,
+                + _systems((10, 400, 1600, 3600), BOTH[1:], all_there=False),
+                rounds=7,
                 pings=20,
             ),
         )

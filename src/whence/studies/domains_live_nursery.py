@@ -210,12 +210,15 @@ class Bench:
 
     def measure(self, batch: Batch, round_: int) -> Iterator[Sample]:
         """Every workload, once."""
-        if round_ == 1:
-            self._rounds((self.other,), WARM_PINGS)
-        yield self._sample("local", round_, (self.one,), LOCAL_PINGS, [self.one])
-        yield self._sample("ping-pong", round_, (self.other,), batch.pings, self.way)
+        others: tuple[NodeId, ...] = ()
         if batch.broadcasts and self.system.all_there:
             others = tuple(name for name in self.system.names if name != self.one)
+        if round_ == 1:
+            self._rounds((self.other,), WARM_PINGS)
+            self._rounds(others, 1)
+        yield self._sample("local", round_, (self.one,), LOCAL_PINGS, [self.one])
+        yield self._sample("ping-pong", round_, (self.other,), batch.pings, self.way)
+        if others:
             yield self._sample("broadcast", round_, others, batch.broadcasts, list(self.servers))
 
     def _rounds(self, to: tuple[NodeId, ...], count: int) -> tuple[int, ...]:
