@@ -6,10 +6,10 @@
 Each measurement is a process of its own: CPU seconds of it and all its children after a warm-up on a small
 trace (compiling the kernels and starting the JVM are not counted), and the peak memory of them all. Beside
 the in-process path: the bounded one (given a fifth of what the events take), Spark as it decides itself (one
-task for a run), Spark with a column block per core (sooner done, with more CPU), and DuckDB. The DuckDB version checks less: duplicates, created, missing, and order per origin (fifo);
-causal order across origins has no affordable form in SQL. It stops at 10^7. `--huge` adds 10^9 deliveries
-through the bounded path with 12 GB. The traces are correct runs in the layout of the trace writer: nodes side
-by side.
+task for a run), Spark with a column block per core (sooner done, with more CPU), and DuckDB. The DuckDB
+version checks less: duplicates, created, missing, and order per origin (fifo); causal order across origins
+has no affordable form in SQL. It stops at 10^7. `--huge` adds 10^9 deliveries through the bounded path with
+12 GB. The traces are correct runs in the layout of the trace writer: nodes side by side.
 """
 
 from __future__ import annotations
