@@ -84,6 +84,7 @@ class State(NamedTuple):
     newest: Array  # [N, N] int32: 1 + the newest delivered message of each source
     until_us: Array  # [N, N] or [1, 1]: the latest deadline delivered of each source (safe, watched)
     barriers: Array  # [N, room] int32: each node's next barrier
+    reach: Array  # [N] int64: of each source the newest number in the barrier that is looked at; else zeros
     active: Array  # [N, room] int32: the directions in which a node sends
     queue_keys: Array  # [rows, room] uint64: heaps
     queue_messages: Array  # [rows, room] int32

@@ -114,29 +114,26 @@ def _replace(s: State, node: int, source: int) -> None:
 @inlined
 def _cover(s: State, node: int, message: int) -> None:
     """The cover rule: forget what happened before the message and does not live longer."""
-    size, kept = s.nodes[node, a.BARRIER], 0
-    for at in range(size):
+    messages, reach = s.messages, s.reach
+    first = messages[message, a.FIRST_ENTRY]
+    last = first + messages[message, a.ENTRIES]
+    for at in range(first, last):
+        other = s.pool[at]
+        source = messages[other, a.ORIGIN]
+        reach[source] = max(reach[source], messages[other, a.NUMBER])
+    own = messages[message, a.ORIGIN]
+    reach[own] = max(reach[own], messages[message, a.NUMBER] - 1)
+    kept = 0
+    for at in range(s.nodes[node, a.BARRIER]):
         entry = s.barriers[node, at]
-        if not _is_covered(s, entry, message):
+        lives_longer = messages[entry, a.DEADLINE_US] > messages[message, a.DEADLINE_US]
+        if lives_longer or messages[entry, a.NUMBER] > reach[messages[entry, a.ORIGIN]]:
             s.barriers[node, kept] = entry
             kept += 1
     s.nodes[node, a.BARRIER] = kept
-
-
-@inlined
-def _is_covered(s: State, entry: int, message: int) -> bool:
-    messages = s.messages
-    if messages[entry, a.DEADLINE_US] > messages[message, a.DEADLINE_US]:
-        return False
-    source, number = messages[entry, a.ORIGIN], messages[entry, a.NUMBER]
-    if source == messages[message, a.ORIGIN] and number < messages[message, a.NUMBER]:
-        return True
-    first = messages[message, a.FIRST_ENTRY]
-    for at in range(first, first + messages[message, a.ENTRIES]):
-        other = s.pool[at]
-        if messages[other, a.ORIGIN] == source and messages[other, a.NUMBER] >= number:
-            return True
-    return False
+    for at in range(first, last):
+        reach[messages[s.pool[at], a.ORIGIN]] = 0
+    reach[own] = 0
 
 
 @bare

@@ -57,6 +57,7 @@ def make_state(
         newest=np.zeros((count, count), dtype=np.int32),
         until_us=np.zeros((count, count) if safe and watched else (1, 1), dtype=np.int64),
         barriers=np.zeros((count, 64), dtype=np.int32),
+        reach=np.zeros(count, dtype=np.int64),
         active=np.zeros((count, degree + 1), dtype=np.int32),
         queue_keys=np.zeros((rows, queue), dtype=np.uint64),
         queue_messages=np.zeros((rows, queue), dtype=np.int32),
