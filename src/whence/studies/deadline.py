@@ -117,8 +117,8 @@ class DeadlineStudy(Study):
     summary: ClassVar[str] = (
         "Every member broadcasts messages that are worthless after a deadline, over links that lose some of "
         "them. TDCA gives up what does not come by itself; ODCA asks the senders of later messages for it. "
-        "The paper's only figure is set beside two readings of its network, beside what no protocol could "
-        "exceed, and beside the improvements that make up our default."
+        "The paper's only figure is set beside two readings of its network, beside what one packet per "
+        "receiver could bring at the most, and beside the improvements that make up our default."
     )
     scales: ClassVar[Mapping[str, str]] = {name: scale.text for name, scale in SCALES.items()}
 

@@ -1,4 +1,5 @@
-"""What no protocol could exceed in a given run of paper 002's network, and the best that order allows.
+"""What no protocol of one packet per receiver could exceed in a run of paper 002's network, and the best that
+order allows.
 
     direct      a pair of a message and a receiver counts if the packet that the origin sends arrives in time
     relay       ... if it arrives in time when everybody who has the message pushes it at once to everybody,

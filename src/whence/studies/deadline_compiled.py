@@ -50,7 +50,7 @@ def run(scenario: Scenario, writer: Recorder, level: Level) -> dict[str, Value]:
 
 
 def _bounds(outcome: Outcome, counts_too: Array) -> dict[str, Value]:
-    """What no protocol could exceed, of the messages that count."""
+    """What no protocol of one packet per receiver could exceed, of the messages that count."""
     scenario = outcome.scenario
     sent = outcome.events_of(a.BROADCAST)[:, a.E_MESSAGE]  # in the order of broadcasts, as relays are drawn
     sent = sent[counts_too[sent]]
