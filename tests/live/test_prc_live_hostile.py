@@ -256,6 +256,42 @@ def test_a_process_that_gives_its_attempt_up_and_falls_silent_is_forgotten() -> 
     asyncio.run(main())
 
 
+def test_a_call_that_is_answered_after_leaving_makes_no_link() -> None:
+    async def main() -> None:
+        called, answered = asyncio.Event(), asyncio.Event()
+        problems: list[dict[str, Any]] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: problems.append(context))
+        async with pair(shuffle_s=60.0) as (alice, _, port):
+            late = Stranger(alice, port, node="late", to="alice")
+
+            async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+                called.set()
+                await eventually(lambda: late.node.peering.parting)
+                writer.write(hello_frame(late.hello))
+                await reader.read()  # until it hangs up
+                writer.close()
+                answered.set()
+
+            [where] = free_ports(1)
+            server = await asyncio.start_server(answer, "127.0.0.1", where)
+            mallory = Stranger(alice, port)
+            assert isinstance(await mallory.connect(), Hello)
+            mallory.word(Ready("127.0.0.1:1"))
+            mallory.word(Give(2, [("late", f"127.0.0.1:{where}")]))
+            async with asyncio.timeout(10):
+                await called.wait()
+            leaving = asyncio.create_task(alice.leave())
+            async with asyncio.timeout(20):
+                await answered.wait()
+                await leaving
+            assert "late" not in alice.members
+            mallory.writer.close()
+            server.close()
+        assert problems == []
+
+    asyncio.run(main())
+
+
 def test_bye_ends_a_link_at_once() -> None:
     async def main() -> None:
         async with pair() as (alice, _, port):
