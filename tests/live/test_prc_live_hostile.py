@@ -30,8 +30,7 @@ def joining(name: str, port: int, contact: int | None, **options: Any) -> Any:
         listen=f"127.0.0.1:{port}",
         contact=None if contact is None else f"127.0.0.1:{contact}",
         protocol="prc",
-        limits=LIMITS,
-        **{"shuffle_s": 0.2, **options},
+        **{"limits": LIMITS, "shuffle_s": 0.2, **options},
     )
 
 
@@ -260,15 +259,17 @@ def test_a_call_that_is_answered_after_leaving_makes_no_link() -> None:
     async def main() -> None:
         called, answered = asyncio.Event(), asyncio.Event()
         problems: list[dict[str, Any]] = []
+        said: list[bytes] = []
         asyncio.get_running_loop().set_exception_handler(lambda _, context: problems.append(context))
-        async with pair(shuffle_s=60.0) as (alice, _, port):
+        patient = msgspec.structs.replace(LIMITS, handshake_timeout_s=20.0)
+        async with pair(shuffle_s=60.0, limits=patient) as (alice, _, port):
             late = Stranger(alice, port, node="late", to="alice")
 
             async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
                 called.set()
                 await eventually(lambda: late.node.peering.parting)
                 writer.write(hello_frame(late.hello))
-                await reader.read()  # until it hangs up
+                said.append(await reader.read())  # until it hangs up
                 writer.close()
                 answered.set()
 
@@ -284,7 +285,7 @@ def test_a_call_that_is_answered_after_leaving_makes_no_link() -> None:
             async with asyncio.timeout(20):
                 await answered.wait()
                 await leaving
-            assert "late" not in alice.members
+            assert b"it is leaving the group" in said[0]
             mallory.writer.close()
             server.close()
         assert problems == []
