@@ -40,8 +40,7 @@ def joining(name: str, port: int, contact: int | None, **options: Any) -> Any:
         listen=f"127.0.0.1:{port}",
         contact=None if contact is None else f"127.0.0.1:{contact}",
         protocol="prc",
-        limits=LIMITS,
-        **{"shuffle_s": 0.2, **options},
+        **{"limits": LIMITS, "shuffle_s": 0.2, **options},
     )
 
 
@@ -266,6 +265,44 @@ def test_a_process_that_gives_its_attempt_up_and_falls_silent_is_forgotten() -> 
             mallory.writer.close()
             await eventually(lambda: "mallory" not in alice.members)
             assert alice.stats().control_entries == 0
+
+    asyncio.run(main())
+
+
+def test_a_call_that_is_answered_after_leaving_makes_no_link() -> None:
+    async def main() -> None:
+        called, answered = asyncio.Event(), asyncio.Event()
+        problems: list[dict[str, Any]] = []
+        said: list[bytes] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: problems.append(context))
+        patient = msgspec.structs.replace(LIMITS, handshake_timeout_s=20.0)
+        async with pair(shuffle_s=60.0, limits=patient) as (alice, _, port):
+            late = Stranger(alice, port, node="late", to="alice")
+
+            async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+                called.set()
+                await eventually(lambda: late.node.peering.parting)
+                writer.write(hello_frame(late.hello))
+                said.append(await reader.read())  # until it hangs up
+                writer.close()
+                answered.set()
+
+            [where] = free_ports(1)
+            server = await asyncio.start_server(answer, "127.0.0.1", where)
+            mallory = Stranger(alice, port)
+            assert isinstance(await mallory.connect(), Hello)
+            mallory.word(Ready("127.0.0.1:1"))
+            mallory.word(Give(2, [("late", f"127.0.0.1:{where}")]))
+            async with asyncio.timeout(10):
+                await called.wait()
+            leaving = asyncio.create_task(alice.leave())
+            async with asyncio.timeout(20):
+                await answered.wait()
+                await leaving
+            assert b"it is leaving the group" in said[0]
+            mallory.writer.close()
+            server.close()
+        assert problems == []
 
     asyncio.run(main())
 

@@ -90,7 +90,7 @@ class Churn:
         self.options = options
         self.there: dict[str, Process] = {}
         self.joined = self.left = self.killed = 0
-        self._asked: Counter[str] = Counter()  # who is being asked to take somebody in, and so must stay
+        self._asked: Counter[str] = Counter()  # whom newcomers hang on, and so must stay
 
     async def join(self, count: int = 1, *, is_victim: bool = False) -> list[str]:
         """So many processes more, side by side, each through a contact drawn at random."""
@@ -112,6 +112,9 @@ class Churn:
         for process in new.values():
             try:
                 assert await process.answer() == {"in": True}
+                # Until then it hangs on its contact alone: the graph of safe links must stay connected.
+                while contacts[1:] and len((await process.report())["safe"]) < 2:  # noqa: ASYNC110 - another process
+                    await asyncio.sleep(0.05)
             except BaseException:
                 for each in new.values():
                     if each.process.returncode is None:

@@ -90,10 +90,10 @@ class SwarmPeering(Peering):
 
     def _judge(self, connection: Connection, dialled: Link | None, hello: Hello) -> Link | None:
         self.identity.check(hello)
+        if self.parting:  # also where our own call is answered too late
+            raise GoneError(f"node {self.identity.node!r}", "it is leaving the group", "Ask another process")
         if dialled is not None:
             return self._answered(connection, dialled, hello)
-        if self.parting:
-            raise GoneError(f"node {self.identity.node!r}", "it is leaving the group", "Ask another process")
         if len(self._links) >= LINKS_MAX:
             raise RefusedForNowError(f"node {hello.node!r}", "there are too many links here", "Wait")
         self._make_way(hello.node, dials=False)
