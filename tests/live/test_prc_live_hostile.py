@@ -280,9 +280,11 @@ def test_a_call_that_is_answered_after_leaving_makes_no_link() -> None:
             late = Stranger(alice, port, node="late", to="alice")
 
             async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+                asked = FrameReader(PrcPacket, 1 << 20).greeting(await reader.read(65536))
+                assert isinstance(asked, Hello)
                 called.set()
                 await eventually(lambda: late.node.peering.parting)
-                writer.write(hello_frame(late.hello))
+                writer.write(hello_frame(msgspec.structs.replace(late.hello, nonce=asked.nonce)))
                 said.append(await reader.read())  # until it hangs up
                 writer.close()
                 answered.set()
