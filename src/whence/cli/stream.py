@@ -95,11 +95,24 @@ def command(
             available_now=available_now, flush=flush, every=every,
         )  # fmt: skip
         session = get_session(f"whence stream {Path(source).name}", master=master)
+        _choose_partitions(session)
     summary = _follow(session, job)
     if as_json:
         console.print_json({"source": source, "out": out, "checkpoint": job.checkpoint, "summary": summary})
     else:
         _show(job, summary)
+
+
+def _choose_partitions(session: SparkSession) -> None:
+    """Two partitions of state per core, where nobody has said how many.
+
+    Spark's 200 would start a Python worker for each in every batch: minutes, on a small cluster.
+    """
+    from whence.spark.cores import cores_of
+
+    key = "spark.sql.shuffle.partitions"
+    if session.sparkContext.getConf().get(key) is None:
+        session.conf.set(key, str(2 * cores_of(session)))
 
 
 def _follow(session: SparkSession, job: StreamJob) -> StreamSummary:
