@@ -33,6 +33,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from whence.cli.verify import ENVIRONMENT
 from whence.trace.columns import PACKED_SCHEMA
 from whence.trace.reader import open_trace
 from whence.trace.schema import SEGMENT_EVENTS, Kind, Manifest, Part, PromisesMade
@@ -230,7 +231,8 @@ def measure(path: str, folder: Path, warm: Path) -> None:
 
 def child(path: str, folder: Path, warm: Path) -> dict[str, float]:
     command = [sys.executable, __file__, "--measure", path, str(folder), str(warm)]
-    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+    environment = {**ENVIRONMENT, **os.environ}  # as `whence verify` has it
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, env=environment)
     result: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
     return result
 
