@@ -67,6 +67,24 @@ def test_clocks_in_order(spark: SparkSession, log: Path) -> None:
     ]
 
 
+def test_a_log_of_another_layout_needs_its_pattern(spark: SparkSession, tmp_path: Path) -> None:
+    """Lines that are no events by it are left out, and the delimiter parts executions: as in ShiViz."""
+    path = tmp_path / "other.log"
+    lines = ['sent|b|{"b":1,"a":1}', "a remark", 'begun|a|{"a":1}', "--- next ---", 'alone|a|{"a":1}']
+    path.write_text("\n".join(lines) + "\n")
+    options = {
+        "pattern": r"^(?<event>[^|\n]*)\|(?<host>[^|]*)\|(?<clock>\{.*\})$",
+        "delimiter": r"^--- (?<trace>.*) ---$",
+    }
+    events = read_adapted(spark, "shiviz", str(path), options=options)
+    rows = causal_sort(events, **ORDERS["shiviz"]).collect()
+    assert sorted((row.execution, row.position, row.event) for row in rows) == [
+        ("1", 1, "begun"),
+        ("1", 2, "sent"),
+        ("next", 1, "alone"),
+    ]
+
+
 @pytest.mark.skipif(not LOGS.exists(), reason="the shared data are not on this machine")
 def test_the_order_of_real_logs_does_not_depend_on_partitions(spark: SparkSession) -> None:
     """Every event is placed, after all that its clock names, and equally whatever the partitions."""

@@ -197,22 +197,28 @@ def test_the_command_again_has_nothing_left_to_do(
 
 
 @pytest.mark.slow
-def test_the_command_on_spans(spark: SparkSession, tmp_path: Path) -> None:
+def test_the_command_on_spans(
+    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "in").mkdir()
     shop(tmp_path / "in" / "spans.json")
     line = ["stream", str(tmp_path / "in"), str(tmp_path / "out"), "--format", "otel", "--lifetime", "1s"]
     assert run_command([*line, "--available-now", "--flush"]) == 0
+    assert "6 rows in, 6 out" in capsys.readouterr().out  # spans, not export requests
     rows = spark.read.parquet(str(tmp_path / "out")).collect()
     assert {row.span_id: row.position for row in rows} == {"a": 1, "b": 2, "c": 3, "m": 1, "p": 1, "q": 2}
 
 
 @pytest.mark.slow
-def test_the_command_on_vector_clocks(spark: SparkSession, tmp_path: Path) -> None:
+def test_the_command_on_vector_clocks(
+    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "in").mkdir()
     lines = ['b {"b":1,"a":1}', "got it", 'a {"a":2,"b":1}', "back", 'a {"a":1}', "start"]
     (tmp_path / "in" / "made.log").write_text("\n".join(lines) + "\n")
     line = ["stream", str(tmp_path / "in"), str(tmp_path / "out"), "--format", "shiviz", "--lifetime", "1m"]
     assert run_command([*line, "--available-now", "--flush"]) == 0
+    assert "3 rows in, 3 out" in capsys.readouterr().out  # events, not logs
     rows = spark.read.parquet(str(tmp_path / "out")).orderBy("position").collect()
     assert [row.event for row in rows] == ["start", "got it", "back"]
 

@@ -50,15 +50,21 @@ def read_adapted(
     streaming: bool = False,
     options: Mapping[str, str] | None = None,
 ) -> DataFrame:
-    """The SPANS or CLOCKED table of a file or folder, at rest or as a stream of files."""
+    """The SPANS or CLOCKED table of a file or folder, at rest or as a stream of files.
+
+    `options` are those of Spark's reader; for ShiViz logs also `pattern` and `delimiter`, as it takes them.
+    """
     if "://" not in path and not Path(path).exists():
         raise ImportFormatError(path, "there is no such file or folder", "Check the path")
+    given = dict(options or {})
+    pattern, delimiter = given.pop("pattern", None), given.pop("delimiter", None)
     reader: Any = spark.readStream if streaming else spark.read
-    reader = reader.options(**(options or {}))
+    reader = reader.options(**given)
     if name == "otel":
         return spans(reader.schema(_OTLP).json(path))
     texts = reader.text(path, wholetext=True)
-    return clocked(texts.select("value", F.col("_metadata.file_name").alias("log")))
+    logs = texts.select("value", F.col("_metadata.file_name").alias("log"))
+    return clocked(logs, pattern, delimiter)
 
 
 def spans(requests: DataFrame) -> DataFrame:
@@ -93,13 +99,17 @@ def _nanoseconds(column: str) -> Column:
     return F.timestamp_micros(F.floor(F.col(column).cast("decimal(20)") / 1000).cast("bigint"))
 
 
-def clocked(texts: DataFrame) -> DataFrame:
-    """CLOCKED: one row per event of ShiViz logs; `texts` has a whole log and its name in each row."""
+def clocked(texts: DataFrame, pattern: str | None = None, delimiter: str | None = None) -> DataFrame:
+    """CLOCKED: one row per event of ShiViz logs; `texts` has a whole log and its name in each row.
+
+    Without a `pattern` every line belongs to an event; with one, lines that do not match are no events, as in
+    ShiViz.
+    """
 
     def parse(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for text, log in zip(batch.column(0).to_pylist(), batch.column(1).to_pylist(), strict=True):
-                parsed = parse_log(str(log), str(text), None, None)
+                parsed = parse_log(str(log), str(text), pattern, delimiter)
                 rows = [
                     {
                         "log": log,

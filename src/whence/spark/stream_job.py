@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -38,6 +38,7 @@ FILES: dict[str, dict[str, str]] = {
 FLUSH_FOLDER = "whence-flush"
 _END_OF_TIME = "9999-12-31T00:00:00Z"
 _POLL_SECONDS = 0.2
+_ROWS_IN, _ROWS_OUT = "whence rows in", "whence rows out"  # the names of what is counted in every batch
 
 
 class StreamJob(msgspec.Struct, frozen=True, kw_only=True):
@@ -175,10 +176,12 @@ def _start(spark: SparkSession, job: StreamJob, flush_folder: Path | None) -> St
     if flush_folder is not None:
         flush_folder.mkdir(parents=True, exist_ok=True)
         flush = spark.readStream.schema("at timestamp").json(str(flush_folder.resolve()))
+    # Spark's own count would be of export requests and whole logs, where these are the source's rows.
+    stream = stream.observe(_ROWS_IN, F.count(F.lit(1)).alias("rows"))
     ordered = causal_order(stream, **job.order, flush=flush)
     counts = [F.sum(F.when(F.col("outcome") == name, 1).otherwise(0)).alias(name) for name in OUTCOMES]
     unplaced = F.sum(F.when(F.col("position").isNull(), 1).otherwise(0)).alias("unplaced")
-    counted = ordered.observe("whence", F.count(F.lit(1)).alias("rows"), *counts, unplaced)
+    counted = ordered.observe(_ROWS_OUT, F.count(F.lit(1)).alias("rows"), *counts, unplaced)
     if job.out_format == "csv":
         counted = _flat(counted, job.separator)
     writer = counted.writeStream.format(job.out_format).outputMode("append")
@@ -241,17 +244,15 @@ def _follow(
 
 
 def _add(summary: StreamSummary, report: Mapping[str, Any]) -> None:
-    sources: Sequence[Mapping[str, Any]] = report["sources"]
-    summary.rows_in += sum(
-        int(source["numInputRows"]) for source in sources if FLUSH_FOLDER not in str(source["description"])
-    )
     summary.batches += 1
     state = report["stateOperators"][0]
     summary.state_keys = int(state["numRowsTotal"])
     summary.state_memory_bytes = int(state["memoryUsedBytes"])
-    observed = (report.get("observedMetrics") or {}).get("whence")
-    if observed is not None:
-        counts = observed.asDict()
+    observed = report.get("observedMetrics") or {}
+    if _ROWS_IN in observed:
+        summary.rows_in += observed[_ROWS_IN]["rows"] or 0
+    if _ROWS_OUT in observed:
+        counts = observed[_ROWS_OUT].asDict()
         summary.rows_out += counts["rows"] or 0
         summary.unplaced += counts["unplaced"] or 0
         for name in OUTCOMES:
