@@ -39,6 +39,14 @@ def test_an_interval_down_to_zero_does_not_stretch_a_logarithmic_axis() -> None:
     assert shown == set()
 
 
+def test_labels_of_sizes_do_not_overlap() -> None:
+    sizes = (16, 25, 36, 49, 64, 81, 100, 121, 144, 150)
+    series = Series("series", sizes, (Estimate(1.0, None, 1),) * len(sizes))
+    svg = plots.svg(Figure("f", "F", "C", (Panel("a panel", "x", "y", (series,), x_log2=True),)))
+    shown = [text for text in labels(svg) if text.isdigit() and int(text) in sizes]
+    assert shown == [str(size) for size in sizes if size != 144]
+
+
 def test_what_is_below_zero_is_on_the_plot() -> None:
     assert any(text.startswith("\u2212") for text in labels(drawn(line(3, -4))))
     assert not any(text.startswith("\u2212") for text in labels(drawn(line(3, 4))))

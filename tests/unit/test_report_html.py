@@ -13,6 +13,7 @@ from support.made_up_study import WITNESS, made_up_result, made_up_results, made
 from whence.report import html
 from whence.report.html import render, sections, verdict
 from whence.studies.base import Table
+from whence.studies.expect import Expectation
 from whence.studies.results import Failure, Results
 from whence.studies.witness import Mark
 
@@ -186,6 +187,15 @@ def test_verdicts_tell_broken_from_not_promised() -> None:
         "broken",
         "bad",
     )
+
+
+def test_runs_that_are_meant_to_break_a_promise_are_no_alarm() -> None:
+    """The expectations say which runs must keep theirs; where these hold, the rest is as it should be."""
+    rows = [made_up_row("vector", 8, "constant", seed, ok=seed == 1) for seed in (1, 2)]
+    one_must = Expectation("runs that keep theirs", 1.0, 1.0, source="made up")
+    for expected, tone in ((one_must, ""), (replace(one_must, expected=2.0), "bad")):
+        result = made_up_result(results=Results(tuple(rows)), expectations=(expected,), failures=())
+        assert (html.tiles(result)[1].value, html.tiles(result)[1].tone) == ("1 of 2", tone)
 
 
 def test_groups_sum_over_the_seeds_and_show_the_worst() -> None:

@@ -8,6 +8,7 @@ differ by marker and dash as well as by colour (Okabe and Ito's palette, safe fo
 from __future__ import annotations
 
 import io
+import math
 import re
 from html import escape
 from typing import TYPE_CHECKING, Any
@@ -28,6 +29,7 @@ _DASHES: tuple[Any, ...] = ("-", (0, (5, 2)), (0, (1.5, 1.5)), (0, (7, 2, 1.5, 2
 
 _PANEL_INCHES = (5.1, 3.0)
 _PANEL_PIXELS = 600  # at the most, on a page
+_LABELS_APART = 0.07  # of an axis of sizes: labels closer than that run into each other
 _SETTINGS: Any = {
     "svg.fonttype": "none",  # text stays text: it can be selected, searched and read aloud
     "text.parse_math": False,  # a dollar sign is a dollar sign
@@ -130,7 +132,12 @@ def _categories(panel: Panel) -> dict[str, int]:
 def _log2_axis(axes: Axes, panel: Panel) -> None:
     ticks = sorted({float(value) for series in panel.series for value in series.x})
     axes.set_xscale("log", base=2)
-    axes.set_xticks(ticks, [number(tick) for tick in ticks])
+    shown, apart = math.inf, (ticks[-1] / ticks[0]) ** _LABELS_APART
+    labels = dict.fromkeys(ticks, "")
+    for tick in reversed(ticks):  # the largest has its label in any case
+        if tick * apart <= shown:
+            labels[tick], shown = number(tick), tick
+    axes.set_xticks(ticks, list(labels.values()))
     axes.minorticks_off()
 
 
