@@ -86,3 +86,13 @@ def test_packets_name_members_by_their_place_in_the_sorted_group():
     bench = Bench("fifo", ["zoe", "amy"])
     bench.broadcast("zoe", b"!")
     assert bench.flying == [("zoe", "amy", FifoPacket(1, 1, b"!"))]
+
+
+def test_without_relay_nobody_speaks_in_anothers_name():
+    packet = FifoPacket(0, 1, b"")  # of a
+    for relay, reasons in ((True, []), (False, [Reason.FORGED])):
+        bench = Bench("fifo", "abc", relay=relay)
+        bench.receive("b", "c", packet)
+        assert [each.reason for each in bench.discarded["b"]] == reasons
+        bench.receive("b", "a", packet)
+        assert bench.ids("b") == ["a:1"]

@@ -131,3 +131,13 @@ def test_check_finds_a_message_that_is_held_without_need():
     core.held[0, 1] = (VectorPacket(0, 1, (), b""), 0)
     with pytest.raises(InvariantError, match="without an obstacle"):
         core.check()
+
+
+def test_without_relay_nobody_speaks_in_anothers_name():
+    packet = VectorPacket(0, 1, (), b"")  # of a
+    for relay, reasons in ((True, []), (False, [Reason.FORGED])):
+        bench = Bench("vector", "abc", relay=relay)
+        bench.receive("b", "c", packet)
+        assert [each.reason for each in bench.discarded["b"]] == reasons
+        bench.receive("b", "a", packet)
+        assert bench.ids("b") == ["a:1"]

@@ -62,6 +62,7 @@ class Fifo(Flooding):
             or origin == self.my_index
             or origin in self.held
             or peer not in self._without
+            or (not self.relay and self.members[origin] != peer)
         ):
             return super().receive(peer, packet, now_us)
         effects: Effects = []

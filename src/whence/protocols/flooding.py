@@ -3,7 +3,8 @@
 Flooding: a node passes the first copy of a message on to every neighbour but the one that it came
 from, so that a message reaches everybody over any connected graph of links, even if its origin
 crashes after the first send. With `relay = False` only the origin sends: right where every node is
-linked to every other and origins do not crash in the middle of a broadcast.
+linked to every other and origins do not crash in the middle of a broadcast. A message then comes from its
+origin or not at all: a copy from anybody else is forged.
 
 `Relaying` is the links and the passing on, for any group. In a group whose members are known, a subclass of
 `Flooding` says when a first copy may be delivered (`_accept`) and what a packet looks like.
@@ -83,6 +84,8 @@ class Flooding(Relaying):
         refused = self._refuse(packet)
         if refused is not None:
             return [Discard(self._named(packet), peer, refused)]
+        if not self.relay and self.members[packet[0]] != peer:
+            return [Discard(self._named(packet), peer, Reason.FORGED)]
         effects: Effects = []
         if self.relay:
             self._pass_on(peer, packet, effects)

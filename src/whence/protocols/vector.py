@@ -82,6 +82,7 @@ class Vector(Flooding):
             or number != counts[origin] + 1
             or origin == self.my_index
             or peer not in self._without
+            or (not self.relay and self.members[origin] != peer)
             or (after and not self._met(after))
             or (origin, number) in self.held  # a forged copy may name another past than the held one
         ):
