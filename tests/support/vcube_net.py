@@ -10,6 +10,12 @@ from typing import Any, NamedTuple
 
 from whence.core.effects import Deliver, Discard, Effects, Send
 from whence.protocols.vcube import VCube
+from whence.protocols.vcube_wire import VCubeMessage
+
+
+def message(origin: int, number: int, after: tuple[int, ...] = (), payload: bytes = b"") -> VCubeMessage:
+    """A message made by hand."""
+    return VCubeMessage(origin, number, after, payload)
 
 
 class Flight(NamedTuple):

@@ -8,17 +8,13 @@ from itertools import pairwise
 import msgspec
 import pytest
 
-from support.vcube_net import CoreNet, drive
+from support.vcube_net import CoreNet, drive, message
 from whence.core.effects import Reason, Send
 from whence.core.sizes import FRAME_BYTES
 from whence.errors import InvariantError, MisuseError, ParameterError
 from whence.protocols import registry
 from whence.protocols.vcube import VCube
-from whence.protocols.vcube_wire import SIZE_MODELS, VCubeMessage, VCubePacket, packet_sizes, split
-
-
-def message(origin: int, number: int, after: tuple[int, ...] = (), payload: bytes = b"") -> VCubeMessage:
-    return VCubeMessage(origin, number, after, payload)
+from whence.protocols.vcube_wire import SIZE_MODELS, VCubePacket, packet_sizes, split
 
 
 @pytest.mark.parametrize(
