@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
+from support.real_data import LOGS
 from support.spans import shop
 from whence.errors import ImportFormatError
 from whence.spark.adapters import ORDERS, read_adapted
@@ -22,7 +23,6 @@ from whence.verify.run import verify_trace
 
 pytestmark = pytest.mark.spark
 
-LOGS = Path("/work/shared/data/shiviz_logs")
 NAMES = ("facebook-multiple.log", "simple-reliable-broadcast.log", "simpledb.log")
 
 

@@ -13,11 +13,12 @@ import pytest
 from pyspark.sql import SparkSession
 
 from support import real_data_job
+from support.real_data import LOGS
 from support.standalone import python_without_whence, standalone
 
 pytestmark = [
     pytest.mark.spark,
-    pytest.mark.skipif(not real_data_job.DATA.exists(), reason="the shared data are not on this machine"),
+    pytest.mark.skipif(not LOGS.exists(), reason="the shared data are not on this machine"),
 ]
 
 

@@ -14,19 +14,14 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from support.real_data import DATA, INFOCOM, INTEL, LABORATORY, LOGS
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-DATA = Path("/work/shared/data")
-LOGS = DATA / "shiviz_logs"
 SMALL_LOGS = ("simple-reliable-broadcast.log", "simpledb.log")
 ALL_LOGS = (*SMALL_LOGS, "facebook-multiple.log", "CPSC416-2018W1-P1-RFS__execution1.log")
-_ONE = "haggle_one_intel/Datasets__haggle-one-{0}__haggle-one-{0}__haggle-one-{0}.tsv"
-INTEL, LABORATORY, INFOCOM = (
-    (_ONE.format("intel"), "the-one"),
-    (_ONE.format("computer-lab"), "the-one"),
-    ("haggle_infocom05/contacts.Exp3.dat", "haggle"),
-)
+ALL_CONTACTS = ((INTEL, "the-one"), (LABORATORY, "the-one"), (INFOCOM, "haggle"))
 
 
 def results(
@@ -34,7 +29,7 @@ def results(
     out: Path,
     *,
     partitions: int,
-    contacts: Sequence[tuple[str, str]] = (INTEL,),
+    contacts: Sequence[tuple[str, str]] = ALL_CONTACTS[:1],
     logs: Sequence[str] = SMALL_LOGS,
 ) -> dict[str, Any]:
     """Everything that must not depend on partitions, cores or machines."""
@@ -92,9 +87,7 @@ def main() -> None:
         "spark.driver.extraJavaOptions": options,
     }
     spark = get_session("real data", master=master, conf=conf)
-    found = results(
-        spark, Path(out), partitions=int(partitions), contacts=(INTEL, LABORATORY, INFOCOM), logs=ALL_LOGS
-    )
+    found = results(spark, Path(out), partitions=int(partitions), contacts=ALL_CONTACTS, logs=ALL_LOGS)
     spark.stop()
     sys.stdout.write(json.dumps(found))
 

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from support.traces import Oracle, Run, random_run, record
+from support.real_data import LOGS
+from support.traces import Oracle, Run, parse, random_run, record
 from whence.errors import ImportFormatError, MisuseError
 from whence.trace.exporters.shiviz import Window, export
 from whence.trace.importers.shiviz import import_log, trace_rows
@@ -17,7 +18,6 @@ from whence.trace.schema import Kind, Level, PromisesMade
 from whence.trace.writer import TraceWriter
 from whence.verify.run import verify_trace
 
-LOGS = Path("/work/shared/data/shiviz_logs")
 REAL = sorted(LOGS.glob("*.log"))
 
 
@@ -252,8 +252,6 @@ def test_the_real_logs_are_there_or_skipped() -> None:
 
 
 def test_an_export_is_what_shiviz_reads(tmp_path: Path) -> None:
-    from support.traces import parse
-
     folder = write(tmp_path / "t", parse(a="b:a1 d:a1 d:b1", b="d:a1 b:b1 d:b1"))
     report = export(open_trace(folder), tmp_path / "out.log")
     assert report.events == 6
@@ -306,8 +304,6 @@ def test_export_and_import_keep_happened_before(tmp_path: Path) -> None:
 
 
 def test_a_window_keeps_precedence_through_what_it_leaves_out(tmp_path: Path) -> None:
-    from support.traces import parse
-
     # a1 -> b1 -> c1; without b1 it must still show that a1 precedes c1.
     run = parse(a="b:a1", b="s:b9 s:b9 d:a1 b:b1", c="s:c9 s:c9 s:c9 s:c9 s:c9 d:b1 b:c1")
     folder = write(tmp_path / "t", run)
@@ -348,8 +344,6 @@ def test_packets_carry_knowledge_too(tmp_path: Path) -> None:
 
 
 def test_an_export_of_impossible_deliveries_says_so_and_ends(tmp_path: Path) -> None:
-    from support.traces import parse
-
     run = parse(a="d:b1 b:a1 d:z1", b="d:a1 b:b1")
     export(open_trace(write(tmp_path / "t", run)), tmp_path / "out.log")
     text = (tmp_path / "out.log").read_text()
@@ -358,8 +352,6 @@ def test_an_export_of_impossible_deliveries_says_so_and_ends(tmp_path: Path) -> 
 
 
 def test_several_runs_in_one_file_and_back(tmp_path: Path) -> None:
-    from support.traces import parse
-
     for name in ("one", "two"):
         write(tmp_path / "t" / f"run={name}", parse(a="b:a1 d:a1", b="d:a1"), name)
     export(open_trace(tmp_path / "t"), tmp_path / "out.log")
