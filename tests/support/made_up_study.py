@@ -70,57 +70,38 @@ WITNESS = Witness(
 )
 
 
+def _figure(results: Results, name: str, title: str, measure: str) -> Figure:
+    sizes = lines(results, measure, "nodes", "protocol", network="exponential")
+    networks = lines(results, measure, "network", "protocol", nodes=32)
+    panels = (
+        Panel("exponential delays", "nodes", title, sizes, x_log2=True),
+        Panel("32 nodes", "network", title, networks),
+    )
+    return Figure(name, title, "Made up. Bars: 95 % intervals.", panels)
+
+
+def _table(results: Results) -> Table:
+    sizes = (4, 8, 16, 32)
+    rows = tuple(
+        (net, p, *(results.estimate("violations", protocol=p, network=net, nodes=n) for n in sizes))
+        for net in ("constant", "exponential", "pareto")
+        for p in ("fifo", "vector")
+    )
+    columns = ("network", "protocol", *(f"{nodes} nodes" for nodes in sizes))
+    return Table("order", "Violations per 1,000 deliveries", columns, rows, "Made up.")
+
+
+EXPECTATIONS = (
+    Expectation("packets per broadcast, 8 nodes", 25, 25.0, "n d - (n - 1)", unit="packets"),
+    Expectation("fifo violations", 1, 312, "it must be caught", relation=Relation.AT_LEAST),
+    Expectation("latency", 50, 61.25, "paper, table 3", Tolerance(relative=0.1), unit="ms"),
+    Expectation("not known", 50, None, "paper, figure 2", demanded=False),
+)
+
+
 def made_up_result(**changes: Any) -> StudyResult:
     """A whole result; `changes` replace its fields."""
     results = changes.pop("results", made_up_results())
-
-    figures = tuple(
-        Figure(
-            name,
-            title,
-            "Made up. Bars: 95 % intervals.",
-            (
-                Panel(
-                    "exponential delays",
-                    "nodes",
-                    title,
-                    lines(results, measure, "nodes", "protocol", network="exponential"),
-                    x_log2=True,
-                ),
-                Panel(
-                    "32 nodes",
-                    "network",
-                    title,
-                    lines(results, measure, "network", "protocol", nodes=32),
-                ),
-            ),
-        )
-        for name, title, measure in (
-            ("order", "violations per 1,000 deliveries", "violations"),
-            ("latency", "delivery latency, ms", "latency_ms"),
-        )
-    )
-    table = Table(
-        "order",
-        "Violations per 1,000 deliveries",
-        ("network", "protocol", "4 nodes", "8 nodes", "16 nodes", "32 nodes"),
-        tuple(
-            (
-                net,
-                p,
-                *(results.estimate("violations", protocol=p, network=net, nodes=n) for n in (4, 8, 16, 32)),
-            )
-            for net in ("constant", "exponential", "pareto")
-            for p in ("fifo", "vector")
-        ),
-        "Made up.",
-    )
-    expectations = (
-        Expectation("packets per broadcast, 8 nodes", 25, 25.0, "n d - (n - 1)", unit="packets"),
-        Expectation("fifo violations", 1, 312, "it must be caught", relation=Relation.AT_LEAST),
-        Expectation("latency", 50, 61.25, "paper, table 3", Tolerance(relative=0.1), unit="ms"),
-        Expectation("not known", 50, None, "paper, figure 2", demanded=False),
-    )
     fields: dict[str, Any] = {
         "name": "made-up",
         "title": "What causal order costs, and what it saves",
@@ -131,9 +112,12 @@ def made_up_result(**changes: Any) -> StudyResult:
         "results": results,
         "failures": (Failure("bad", {"protocol": "fifo", "nodes": 4}, "Traceback: <boom> & more"),),
         "headline": Table("glance", "At a glance", ("protocol", "best"), (("fifo", 1), ("vector", 2))),
-        "tables": (table,),
-        "figures": figures,
-        "expectations": expectations,
+        "tables": (_table(results),),
+        "figures": (
+            _figure(results, "order", "violations per 1,000 deliveries", "violations"),
+            _figure(results, "latency", "delivery latency, ms", "latency_ms"),
+        ),
+        "expectations": EXPECTATIONS,
         "findings": ("FIFO broke causality 1,234 times.", "Vector never did."),
         "witness": WITNESS,
         "command": "whence study demo --scale demo",
