@@ -125,7 +125,7 @@ class CommitLog:
             self._carry_out(Entry(Taken(taken), None, 0))
         try:
             state = self._committed()
-        except Exception as error:  # noqa: BLE001 - as below
+        except Exception as error:  # noqa: BLE001 - the node has failed, and this task must not end silently
             self._fail(error)
             return True
         if state is not None:
@@ -136,9 +136,8 @@ class CommitLog:
         record, waiter, data_bytes = entry
         try:
             id_ = self._apply(record, data_bytes)
-        except (
-            MisuseError
-        ) as error:  # the caller's mistake: the core has refused it, and will again in a replay
+        except MisuseError as error:
+            # The caller's mistake: the core has refused it, and will again in a replay.
             if waiter is not None and not waiter.done():
                 waiter.set_exception(error)
             return
