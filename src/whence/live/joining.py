@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from whence.errors import (
     MisuseError,
@@ -30,6 +30,7 @@ from whence.live.linkfaults import LinkFaults
 from whence.live.node import Node
 from whence.live.settings import Settings
 from whence.live.swarm_settings import SwarmSettings, swarm_settings
+from whence.live.tls import Keys
 from whence.protocols import registry
 
 if TYPE_CHECKING:
@@ -77,33 +78,75 @@ def join(
     asks for them.
     """
     check_name("group", name)
-    traces = None if trace is None else Path(trace)
+    asked = _Asked(
+        name, node, protocol, params, limits or Limits(), listen, transport, faults, lifetime, keys, plaintext
+    )
+    settings: Settings
     if registry.lookup(protocol).swarm:
-        check_name("node", node)
-        transport = choose_transport(transport, protocol, faults, 1)
-        lifetime_of(protocol, lifetime, params)
-        _refuse_list(protocol, peers, store)
-        swarm = swarm_settings(name, node, contact, listen, protocol, params, limits or Limits(), shuffle_s)
-        others = {"listen": swarm.listen} | ({} if swarm.contact is None else {"contact": swarm.contact})
-        found = choose_keys(keys, plaintext, transport, name, node, others)
-        return Joining(replace(swarm, keys=found, plaintext=plaintext), traces)
-    if contact is not None or shuffle_s is not None:
-        raise ParameterError(
-            "contact" if contact is not None else "shuffle_s",
-            f"protocol {protocol!r} has a list of members",
-            "Name them in `peers`, or use protocol 'prc'",
-        )
+        settings = _without_list(asked, contact, shuffle_s, {"peers": peers, "store": store})
+    else:
+        settings = _with_list(asked, peers, store, {"contact": contact, "shuffle_s": shuffle_s})
+    return Joining(settings, None if trace is None else Path(trace))
+
+
+class _Asked(NamedTuple):
+    """What can be asked of a node of any group."""
+
+    group: str
+    node: str
+    protocol: str
+    params: dict[str, Any]
+    limits: Limits
+    listen: str | None
+    transport: str | None
+    faults: LinkFaults | None
+    lifetime: float | None
+    keys: str | Path | None
+    plaintext: bool
+
+    def choose_keys(self, transport: str, addresses: Mapping[str, Address]) -> Keys | None:
+        return choose_keys(self.keys, self.plaintext, transport, self.group, self.node, addresses)
+
+    def refuse(self, others: Mapping[str, object], reason: str, fix: str) -> None:
+        """Refuse what only the other kind of group has."""
+        for name, value in others.items():
+            if value is not None:
+                raise ParameterError(name, f"protocol {self.protocol!r} {reason}", fix)
+
+
+def _without_list(
+    asked: _Asked, contact: str | None, shuffle_s: float | None, others: Mapping[str, object]
+) -> SwarmSettings:
+    """The settings of a process in a group without a list of members."""
+    group, node, protocol, params, limits, listen, *_ = asked
+    check_name("node", node)
+    transport = choose_transport(asked.transport, protocol, asked.faults, 1)
+    lifetime_of(protocol, asked.lifetime, params)
+    asked.refuse(
+        others, "has no list of members", "Give `listen`, and `contact` unless this is the first process"
+    )
+    swarm = swarm_settings(group, node, contact, listen, protocol, params, limits, shuffle_s)
+    addresses = {"listen": swarm.listen} | ({} if swarm.contact is None else {"contact": swarm.contact})
+    return replace(swarm, keys=asked.choose_keys(transport, addresses), plaintext=asked.plaintext)
+
+
+def _with_list(
+    asked: _Asked, peers: object, store: str | Path | None, others: Mapping[str, object]
+) -> Settings:
+    """The settings of a member of a group whose members are listed."""
+    asked.refuse(others, "has a list of members", "Name them in `peers`, or use protocol 'prc'")
+    group, node, protocol, params, limits, listen, *_ = asked
     addresses = _addresses(node, peers)
-    limits = limits or Limits()
     limits.check()
     registry.require_live(protocol)
-    params = {**registry.lookup(protocol).live_defaults, **params, **lifetime_of(protocol, lifetime, params)}
+    lifetime = lifetime_of(protocol, asked.lifetime, params)
+    params = {**registry.lookup(protocol).live_defaults, **params, **lifetime}
     core = registry.make(protocol, node, addresses, params)  # refuse a bad parameter here and now
-    transport = choose_transport(transport, protocol, faults, len(addresses))
+    transport = choose_transport(asked.transport, protocol, asked.faults, len(addresses))
     listens = addresses[node] if listen is None else parse_address(listen, "listen")
-    others = {f"address of {member!r}:": address for member, address in addresses.items()}
-    settings = Settings(
-        group=name,
+    named = {f"address of {member!r}:": address for member, address in addresses.items()}
+    return Settings(
+        group=group,
         node=node,
         addresses=addresses,
         listen=listens,
@@ -111,22 +154,11 @@ def join(
         params=params,
         limits=limits,
         transport=transport,
-        faults=faults,
+        faults=asked.faults,
         store=store_of(store, protocol, transport, limits, core.renews),
-        keys=choose_keys(keys, plaintext, transport, name, node, {"listen": listens} | others),
-        plaintext=plaintext,
+        keys=asked.choose_keys(transport, {"listen": listens} | named),
+        plaintext=asked.plaintext,
     )
-    return Joining(settings, traces)
-
-
-def _refuse_list(protocol: str, peers: object, store: object) -> None:
-    """What only a group with a list of members has."""
-    if peers is not None or store is not None:
-        raise ParameterError(
-            "peers" if peers is not None else "store",
-            f"protocol {protocol!r} has no list of members",
-            "Give `listen`, and `contact` unless this is the first process",
-        )
 
 
 def _addresses(node: str, peers: object) -> dict[str, Address]:
