@@ -133,7 +133,8 @@ def test_watched_registries_are_those_of_the_core() -> None:
     rows = np.array(sorted((at, node) for node in range(3) for at in range(0, 8_000, 700)))
     settings = Settings(gap_us=50, setup_max_us=0, delay_us=1_000, end_us=8_000)
     outcome = run_plan(plan, settings, rows, watch=[0, 1, 2], sample_us=7_999)
-    expected = [list(driver.core.order.registries()) for driver in engine.drivers]  # type: ignore[attr-defined]
+    orders = [driver.core.order for driver in engine.drivers]  # type: ignore[attr-defined]  # of Oppnet
+    expected = [list(order.registries()) for order in orders]
     assert outcome.registries[:, 2:].tolist() == expected
 
 

@@ -307,14 +307,15 @@ async def test_durable_and_other_members_do_not_mix(tmp_path: Path) -> None:
 def test_what_cannot_be_durable_is_refused_at_once(tmp_path: Path) -> None:
     peers = {"a": "127.0.0.1:7001", "b": "127.0.0.1:7002"}
     store = tmp_path / "a.db"
-    for options, words in (
+    for changes, words in (
         ({"protocol": "odca"}, "datagrams are not kept"),
         ({"protocol": "vcube", "detect": True}, "replaced"),
         ({"limits": whence.Limits(give_up_s=5.0)}, "gives nobody up"),
         ({"store": 7}, "not a path"),
     ):
+        options: dict[str, Any] = {"store": store, **changes}
         with pytest.raises(ParameterError, match=words):
-            whence.join("room", node="a", peers=peers, **{"store": store, **options})  # type: ignore[arg-type]
+            whence.join("room", node="a", peers=peers, **options)
     with pytest.raises(ParameterError, match="store"):
         whence.join("room", node="a", listen="127.0.0.1:7001", protocol="prc", store=store)
     assert not store.exists()

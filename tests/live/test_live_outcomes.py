@@ -109,7 +109,7 @@ def test_a_deadline_is_a_number_of_seconds(deadline: object) -> None:
     async def main() -> None:
         async with live_group("a", protocol="odca") as [a]:
             with pytest.raises(ParameterError, match="deadline"):
-                await a.broadcast(b"x", deadline=deadline)  # type: ignore[arg-type] - that is the test
+                await a.broadcast(b"x", deadline=deadline)  # type: ignore[arg-type]  # that is the test
             assert await a.broadcast(b"x", deadline=1) == ("a", 1)  # nothing has happened before
 
     asyncio.run(main())

@@ -189,7 +189,7 @@ class OnePass(Tdca):
         held = self._drain
         self._drain = lambda *_: None  # type: ignore[method-assign]  # the flaw: no second look
         super()._force(entry, now_us, effects)
-        self._drain = held  # type: ignore[method-assign]  # as above
+        self._drain = held  # type: ignore[method-assign]  # and as it was
 
 
 def forced(make, **params):

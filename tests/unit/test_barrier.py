@@ -225,13 +225,14 @@ def test_published_mode_sends_no_past() -> None:
 def test_registries_forget_who_has_left() -> None:
     world = net("ab", lifetime_us=50, skew_us=5, late_us=20)
     core = world.cores["b"]
+    assert isinstance(core, Barrier)
     for at in range(200):
         packet = BarrierPacket(f"x{at}", 1, world.now_us + 50, (), b"")
         world.carry_out("b", core.receive("a", packet, world.now_us))
         world.pass_time(world.now_us + 10)
     assert len(world.ids("b")) == 200
-    assert core.order.entries() < 20  # type: ignore[attr-defined]  # of Barrier
-    assert len(core.seen) < 10  # type: ignore[attr-defined]  # those that lived in the last 70 us
+    assert core.order.entries() < 20
+    assert len(core.seen) < 10  # those that lived in the last 70 us
 
 
 def test_waiting_for_what_never_comes_leaves_nothing_behind() -> None:

@@ -28,7 +28,7 @@ def test_consoles_follow_redirection(capsys: pytest.CaptureFixture[str]) -> None
     shown = capsys.readouterr()
     assert (shown.out, shown.err) == ("to the reader\n", "about the work\n")
     with pytest.raises(AttributeError, match="nothing"):
-        console.nothing  # noqa: B018 the attribute's absence is what is tested
+        console.nothing  # noqa: B018 - the attribute's absence is what is tested
 
 
 def test_json_is_one_document_and_never_wrapped(capsys: pytest.CaptureFixture[str]) -> None:

@@ -96,7 +96,7 @@ def test_tables_and_series_have_one_cell_for_each_place() -> None:
 class Small(Study):
     name = "small"
     title = paper = summary = "s"
-    scales = {"one": "one run", "two": "two runs"}  # noqa: RUF012 a test's study is not shared
+    scales = {"one": "one run", "two": "two runs"}  # noqa: RUF012 - a test's study is not shared
 
     def grid(self, scale: str) -> list[Point]:
         return []

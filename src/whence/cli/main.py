@@ -184,7 +184,7 @@ def main(args: list[str] | None = None) -> NoReturn:
         if problem.filename is None:
             _fail_spark(problem)
         _fail_os(problem)
-    except Exception as problem:  # noqa: BLE001 the outermost frame: whatever is left is a bug of ours
+    except Exception as problem:  # noqa: BLE001 - the outermost frame: whatever is left is a bug of ours
         _fail_spark(problem)
     except SystemExit:
         try:

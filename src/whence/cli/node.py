@@ -118,7 +118,7 @@ async def _run(
         **config.params,
     )
     async with joining as group:
-        print(f"{group.node} takes part in {group.name!r}", file=sys.stderr, flush=True)  # noqa: T201 - stderr
+        print(f"{group.node} takes part in {group.name!r}", file=sys.stderr, flush=True)  # noqa: T201 - for people
         printing = loop.create_task(_print(group, as_json))
         reading = loop.create_task(_read_lines(group, deadline_s))
         stopping = loop.create_task(stop.wait())

@@ -291,7 +291,7 @@ class Node:
         if not self.failed:
             try:
                 self.host.link_down(link.peer)
-            except Exception as error:  # noqa: BLE001 - as in `receive`
+            except Exception as error:  # noqa: BLE001 - it must end the group, and not just one connection
                 self.fail(error)
             if self._readers and self.host.inbox:
                 self._wake_readers()
