@@ -24,7 +24,7 @@ from typing import Any
 
 import numpy as np
 
-from bench_spark import measured
+from cpu import measured
 from whence.mobility.positions import load_positions, positions_plan, save_positions
 from whence.spark.contacts import collect_plan, contact_intervals, intervals_by_join, read_positions
 from whence.spark.session import get_session

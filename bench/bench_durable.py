@@ -19,18 +19,16 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import multiprocessing
 import sqlite3
 import statistics
 import tempfile
 import time
 from dataclasses import dataclass
-from multiprocessing.queues import SimpleQueue
 from multiprocessing.synchronize import Barrier
 from pathlib import Path
 
 import whence
-from bench_live import PAYLOAD, free_ports
+from forked import PAYLOAD, Answer, run_group, together
 from whence.live.authority import make_group
 
 TASKS = 256
@@ -49,20 +47,21 @@ async def member(
     name: str,
     peers: dict[str, str],
     protocol: str,
-    store: Path | None,
+    stores: Path | None,
     keys: Path | None,
     messages: int,
     barrier: Barrier,
-) -> dict[str, float]:
+) -> Answer:
     async def produce(group: whence.Group, count: int) -> None:
         for _ in range(count):
             await group.broadcast(PAYLOAD)
 
+    store = stores and stores / f"{name}.db"
     async with whence.join(
         "bench", node=name, peers=peers, protocol=protocol, relay=False, store=store, keys=keys
     ) as group:
         await group.wait_connected(60)
-        await asyncio.to_thread(barrier.wait, 120)
+        await together(barrier)
         began_s, began_cpu_s = time.monotonic(), time.process_time()
         producers = [asyncio.create_task(produce(group, messages // TASKS)) for _ in range(TASKS)]
         expected = len(peers) * (messages // TASKS) * TASKS
@@ -73,7 +72,7 @@ async def member(
                 break
         await asyncio.gather(*producers)
         ended_s, ended_cpu_s = time.monotonic(), time.process_time()
-        await asyncio.to_thread(barrier.wait, 120)
+        await together(barrier)
         figures = group.stats().store
     return {
         "seconds": ended_s - began_s,
@@ -83,41 +82,14 @@ async def member(
     }
 
 
-def run_member(results: SimpleQueue, barrier: Barrier, arguments: tuple[object, ...]) -> None:
-    """The life of a forked process."""
-    try:
-        results.put(asyncio.run(member(*arguments, barrier)))  # type: ignore[arg-type]  # as run_group gives them
-    except BaseException:
-        barrier.abort()  # so that the others do not wait
-        raise
-
-
-def run_group(
+def round_of(
     protocol: str, nodes: int, messages: int, folder: Path, *, durable: bool = True, tls: bool = False
 ) -> Figures:
-    names = [f"n{index}" for index in range(nodes)]
-    peers = {name: f"127.0.0.1:{port}" for name, port in zip(names, free_ports(nodes), strict=True)}
-    fork = multiprocessing.get_context("fork")
-    barrier, queue = fork.Barrier(nodes), fork.SimpleQueue()
     with tempfile.TemporaryDirectory(dir=folder) as place:
         keys = Path(place) / "keys" if tls else None
         if keys is not None:
-            make_group(keys, "bench", names)
-        stores = {name: Path(place) / f"{name}.db" if durable else None for name in names}
-        processes = [
-            fork.Process(
-                target=run_member,
-                args=(queue, barrier, (name, peers, protocol, stores[name], keys, messages)),
-            )
-            for name in names
-        ]
-        for process in processes:
-            process.start()
-        for process in processes:
-            process.join()
-    if any(process.exitcode for process in processes):
-        raise SystemExit(f"{protocol}: a member failed, so the round does not count")
-    results = [queue.get() for _ in names]
+            make_group(keys, "bench", [f"n{index}" for index in range(nodes)])
+        results = run_group(nodes, member, protocol, Path(place) if durable else None, keys, messages)
     slowest_s = max(result["seconds"] for result in results)
     return Figures(
         (messages // TASKS) * TASKS / slowest_s,
@@ -149,10 +121,10 @@ def bare_loop(messages: int, per_commit: int, folder: Path) -> float:
 def measure(nodes: int, messages: int, rounds: int, folder: Path) -> dict[str, float]:
     seen: list[dict[str, float]] = []
     for _ in range(rounds):
-        fifo = run_group("fifo", nodes, messages, folder)
-        vector = run_group("vector", nodes, messages, folder)
-        secret = run_group("vector", nodes, messages, folder, tls=True)
-        plain = run_group("vector", nodes, messages, folder, durable=False)
+        fifo = round_of("fifo", nodes, messages, folder)
+        vector = round_of("vector", nodes, messages, folder)
+        secret = round_of("vector", nodes, messages, folder, tls=True)
+        plain = round_of("vector", nodes, messages, folder, durable=False)
         per_commit = max(1, round(vector.records_per_commit))
         bare = bare_loop(messages, per_commit, folder)
         seen.append(

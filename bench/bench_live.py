@@ -22,19 +22,13 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import multiprocessing
-import random
-import socket
 import statistics
-import time
 from dataclasses import asdict, dataclass
-from multiprocessing.queues import SimpleQueue
 from multiprocessing.synchronize import Barrier
-from typing import Any
 
 import whence
+from forked import PAYLOAD, Answer, TakePart, measured, run_group
 
-PAYLOAD = bytes(range(64))
 LIFETIME_S, BURST, PACE_S, QUIET_S = 5.0, 16, 0.02, 6.0  # of the paced load
 WINDOW = 32  # messages of each node that are on their way in the woven load
 
@@ -58,25 +52,10 @@ class Figures:
     delivered_share: float = 1.0
 
 
-def free_ports(count: int) -> list[int]:
-    """Ports that were free a moment ago, below the range of outgoing connections."""
-    ports: list[int] = []
-    while len(ports) < count:
-        port = random.SystemRandom().randrange(10_000, 32_000)
-        with socket.socket() as probe:
-            try:
-                probe.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-        if port not in ports:
-            ports.append(port)
-    return ports
-
-
-async def stream(group: whence.Group, row: Row) -> int:
+async def stream(group: whence.Group, row: Row, payload: bytes = PAYLOAD) -> int:
     async def produce() -> None:
         for _ in range(row.messages):
-            await group.broadcast(PAYLOAD)
+            await group.broadcast(payload)
 
     producer = asyncio.create_task(produce())
     delivered, expected = 0, row.nodes * row.messages
@@ -127,80 +106,27 @@ async def paced(group: whence.Group, row: Row) -> int:
 
 async def datagram_member(
     name: str, peers: dict[str, str], transport: str, row: Row, barrier: Barrier
-) -> dict[str, float]:
+) -> Answer:
     async with whence.join(
         "bench", node=name, peers=peers, protocol="odca", transport=transport, copies=1
     ) as group:
-        await group.wait_connected(60)
-        await asyncio.to_thread(barrier.wait, 120)
-        began_s, began_cpu_s = time.monotonic(), time.process_time()
-        delivered = await paced(group, row)
-        ended_s = time.monotonic()
-        await asyncio.to_thread(barrier.wait, 120)
-        ended_cpu_s = time.process_time()
-        assert delivered == group.stats().deliveries
-    return {
-        "began_s": began_s,
-        "ended_s": ended_s,
-        "cpu_s": ended_cpu_s - began_cpu_s,
-        "delivered": delivered,
-    }
+        answer = await measured(group, barrier, lambda: paced(group, row), acknowledged=False)
+        assert answer["delivered"] == group.stats().deliveries
+    return answer
 
 
-async def member(
-    name: str, peers: dict[str, str], protocol: str, row: Row, barrier: Barrier
-) -> dict[str, float]:
-    async def together() -> None:
-        await asyncio.to_thread(barrier.wait, 120)
-
+async def member(name: str, peers: dict[str, str], protocol: str, row: Row, barrier: Barrier) -> Answer:
+    load = stream if row.load == "stream" else woven
     async with whence.join("bench", node=name, peers=peers, protocol=protocol, relay=row.relay) as group:
-        await group.wait_connected(60)
-        await together()
-        began_s, began_cpu_s = time.monotonic(), time.process_time()
-        delivered = await (stream if row.load == "stream" else woven)(group, row)
-        ended_s = time.monotonic()
-        await together()
-        # Copies that were relayed may still be under way, and belong to the cost.
-        while any(link.unacknowledged_messages for link in group.stats().links.values()):  # noqa: ASYNC110
-            await asyncio.sleep(0.01)  # a look from outside, for which there is no event
-        await together()
-        ended_cpu_s = time.process_time()
+        answer = await measured(group, barrier, lambda: load(group, row), acknowledged=True)
         stats = group.stats()
-        assert delivered == stats.deliveries == row.nodes * row.messages, (delivered, stats)
+        assert answer["delivered"] == stats.deliveries == row.nodes * row.messages, (answer, stats)
         assert stats.broadcasts == row.messages
-    return {
-        "began_s": began_s,
-        "ended_s": ended_s,
-        "cpu_s": ended_cpu_s - began_cpu_s,
-        "delivered": delivered,
-    }
+    return answer
 
 
-def run_member(results: SimpleQueue, barrier: Barrier, take_part: Any, *arguments: Any) -> None:
-    """The life of a forked process."""
-    try:
-        results.put(asyncio.run(take_part(*arguments, barrier)))
-    except BaseException:
-        barrier.abort()  # so that the others do not wait
-        raise
-
-
-def run_round(protocol: str, row: Row, take_part: Any = member) -> Figures:
-    names = [f"n{index}" for index in range(row.nodes)]
-    peers = {name: f"127.0.0.1:{port}" for name, port in zip(names, free_ports(row.nodes), strict=True)}
-    fork = multiprocessing.get_context("fork")
-    barrier, queue = fork.Barrier(row.nodes), fork.SimpleQueue()
-    processes = [
-        fork.Process(target=run_member, args=(queue, barrier, take_part, name, peers, protocol, row))
-        for name in names
-    ]
-    for process in processes:
-        process.start()
-    for process in processes:
-        process.join()
-    if any(process.exitcode for process in processes):
-        raise SystemExit(f"{protocol} {row}: a member failed, so the round does not count")
-    results = [queue.get() for _ in names]
+def run_round(protocol: str, row: Row, take_part: TakePart = member) -> Figures:
+    results = run_group(row.nodes, take_part, protocol, row)
     deliveries = sum(result["delivered"] for result in results)
     expected = row.nodes * row.nodes * row.messages
     if deliveries != expected and take_part is member:

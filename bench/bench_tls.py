@@ -16,19 +16,19 @@ message per write: what TLS costs where nothing can be joined.
 from __future__ import annotations
 
 import argparse
-import asyncio
 import json
 import os
 import shutil
 import statistics
 import tempfile
-import time
 from dataclasses import asdict
+from functools import partial
 from multiprocessing.synchronize import Barrier
 from pathlib import Path
 
 import whence
 from bench_live import Figures, Row, run_round, stream, woven
+from forked import Answer, measured
 from whence.live.authority import make_group
 
 KEYS = Path(tempfile.gettempdir()) / f"whence-bench-tls-{os.getpid()}"  # the forked members know it, too
@@ -50,44 +50,15 @@ async def ping(group: whence.Group, row: Row) -> int:
     return delivered
 
 
-async def big(group: whence.Group, row: Row) -> int:
-    async def produce() -> None:
-        for _ in range(row.messages):
-            await group.broadcast(bytes(4096))
-
-    producer = asyncio.create_task(produce())
-    delivered, expected = 0, row.nodes * row.messages
-    async for _ in group:
-        delivered += 1
-        if delivered == expected:
-            break
-    await producer
-    return delivered
+LOADS = {"stream": stream, "woven": woven, "ping": ping, "4 KiB": partial(stream, payload=bytes(4096))}
 
 
-LOADS = {"stream": stream, "woven": woven, "ping": ping, "4 KiB": big}
-
-
-async def member(name: str, peers: dict[str, str], how: str, row: Row, barrier: Barrier) -> dict[str, float]:
+async def member(name: str, peers: dict[str, str], how: str, row: Row, barrier: Barrier) -> Answer:
     keys = KEYS if how == "tls" else None
     async with whence.join("bench", node=name, peers=peers, relay=False, keys=keys) as group:
-        await group.wait_connected(60)
-        await asyncio.to_thread(barrier.wait, 120)
-        began_s, began_cpu_s = time.monotonic(), time.process_time()
-        delivered = await LOADS[row.load](group, row)
-        ended_s = time.monotonic()
-        await asyncio.to_thread(barrier.wait, 120)
-        while any(link.unacknowledged_messages for link in group.stats().links.values()):  # noqa: ASYNC110
-            await asyncio.sleep(0.01)  # a look from outside, for which there is no event
-        await asyncio.to_thread(barrier.wait, 120)
-        ended_cpu_s = time.process_time()
-        assert delivered == group.stats().deliveries == row.nodes * row.messages
-    return {
-        "began_s": began_s,
-        "ended_s": ended_s,
-        "cpu_s": ended_cpu_s - began_cpu_s,
-        "delivered": delivered,
-    }
+        answer = await measured(group, barrier, lambda: LOADS[row.load](group, row), acknowledged=True)
+        assert answer["delivered"] == group.stats().deliveries == row.nodes * row.messages
+    return answer
 
 
 def measure(row: Row, rounds: int) -> dict[str, object]:

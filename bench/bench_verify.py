@@ -21,7 +21,6 @@ import os
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable
 from importlib.util import find_spec
 from itertools import pairwise
@@ -33,6 +32,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from cpu import measured, tree_peak_mb
 from whence.cli.verify import ENVIRONMENT
 from whence.trace.columns import PACKED_SCHEMA
 from whence.trace.reader import open_trace
@@ -123,38 +123,6 @@ def _write_manifest(folder: Path, path: Path, names: list[str], rows: int, event
 # One measurement: a process of its own
 
 
-def tree() -> dict[int, list[str]]:
-    """The fields of /proc/PID/stat after the name, for this process and everything below it."""
-    found: dict[int, list[str]] = {}
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                found[int(entry.name)] = (entry / "stat").read_text().rpartition(")")[2].split()
-            except OSError:
-                continue  # it has just ended
-
-    def is_below(process: int) -> bool:
-        while process not in (0, os.getpid()):
-            process = int(found[process][1]) if process in found else 0
-        return process != 0
-
-    return {process: fields for process, fields in found.items() if is_below(process)}
-
-
-def tree_cpu_seconds() -> float:
-    """User and system time, with that of children that have ended."""
-    return sum(sum(map(int, fields[11:15])) for fields in tree().values()) / os.sysconf("SC_CLK_TCK")
-
-
-def tree_peak_mb() -> int:
-    """The peaks of all processes that still run, added up: with Spark this counts the JVM and its workers."""
-    total = 0
-    for process in tree():
-        status = Path(f"/proc/{process}/status").read_text()
-        total += next((int(line.split()[1]) for line in status.splitlines() if line.startswith("VmHWM")), 0)
-    return total >> 10
-
-
 def judge_in_process(folder: Path) -> bool:
     return verify_trace(folder, memory_bytes=1 << 50)[0].ok
 
@@ -222,9 +190,7 @@ def measure(path: str, folder: Path, warm: Path) -> None:
     """Print one JSON line: CPU seconds, seconds, peak MB."""
     judge = JUDGES[path]
     judge(warm)
-    cpu, wall = tree_cpu_seconds(), time.perf_counter()
-    ok = judge(folder)
-    cpu, wall = tree_cpu_seconds() - cpu, time.perf_counter() - wall
+    ok, cpu, wall = measured(lambda: judge(folder))
     assert ok, "a correct run was found broken"
     print(json.dumps({"cpu_s": round(cpu, 3), "wall_s": round(wall, 3), "peak_mb": tree_peak_mb()}))
 
