@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 import whence
+from support import processes
 from support.living import Mesh, eventually, live_group, loopback, quick_limits, take
 from support.vcube_process import Member, Settings
 from whence.sim.replay import replay
@@ -48,14 +49,7 @@ async def reports(group: dict[str, Member]) -> list[dict[str, Any]]:
 
 async def until(group: dict[str, Member], condition: Any, timeout_s: float = 40.0) -> list[dict[str, Any]]:
     """The first reports of all for which the condition holds."""
-    found: list[dict[str, Any]] = []
-    try:
-        async with asyncio.timeout(timeout_s):
-            while not condition(found := await reports(group)):  # noqa: ASYNC110 - other processes
-                await asyncio.sleep(0.1)
-    except TimeoutError:
-        raise AssertionError(found) from None
-    return found
+    return await processes.until(lambda: reports(group), condition, timeout_s)
 
 
 def is_calm(found: list[dict[str, Any]]) -> bool:

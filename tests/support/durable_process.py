@@ -1,6 +1,6 @@
 """One durable server in its own process, made to be killed: tokens wander between the servers' agents.
 
-python tests/support/durable_process.py <json>     prints "reactions outputs unread"; SIGTERM suspends
+It prints "reactions outputs unread" again and again; SIGTERM suspends it.
 
 A token's payload is "<source>:<number>:<hops left>". Each server sends its share of tokens, in any number of
 lives (how many have left follows from the store), and every agent passes a token on until its hops are used
@@ -12,13 +12,13 @@ from __future__ import annotations
 import asyncio
 import json
 import signal
-import sys
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from zlib import crc32
 
 import whence
+from support.processes import start, take_part
 from whence.core.message import Message
 from whence.mom.records import Output
 
@@ -121,9 +121,7 @@ class Server:
         self._reading: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        self.process = await asyncio.create_subprocess_exec(
-            sys.executable, __file__, json.dumps(asdict(self.settings)), stdout=asyncio.subprocess.PIPE
-        )
+        self.process = await start(__file__, self.settings)
         self._reading = asyncio.create_task(self._read(self.process))
 
     async def _read(self, process: asyncio.subprocess.Process) -> None:
@@ -149,4 +147,4 @@ class Server:
 
 
 if __name__ == "__main__":
-    asyncio.run(serve(Settings(**json.loads(sys.argv[1]))))
+    take_part(serve, Settings)

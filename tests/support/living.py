@@ -1,6 +1,6 @@
 """Live groups for tests: free ports, a proxy that can cut, stall and damage, and members as processes.
 
-python tests/support/living.py <json>      one member of a group in its own process (see `Member`)
+Run as a program it is one member of a group in its own process (see `Member`).
 """
 
 from __future__ import annotations
@@ -11,14 +11,13 @@ import json
 import random
 import socket
 import struct
-import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import asdict, dataclass, field
-from pathlib import Path
+from dataclasses import dataclass, field
 from typing import Any
 
 import whence
+from support.processes import results_of, take_part
 from whence.core.message import Message
 
 QUICK = {"backoff_first_s": 0.01, "backoff_max_s": 0.2, "ack_delay_s": 0.005, "leave_timeout_s": 20.0}
@@ -282,39 +281,8 @@ async def run_member(member: Member) -> dict[str, Any]:
 
 async def run_processes(members: list[Member]) -> list[dict[str, Any]]:
     """Run each member in an OS process of its own; answers their results."""
-
-    async def one(member: Member) -> dict[str, Any]:
-        process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            __file__,
-            json.dumps(asdict(member)),
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-        )
-        try:
-            output, errors = await process.communicate()
-        finally:
-            if process.returncode is None:
-                process.kill()
-                await process.wait()
-        assert process.returncode == 0, f"{member.node}: {errors.decode()[-3000:]}"
-        result: dict[str, Any] = json.loads(output)
-        return result
-
-    waiting: list[Awaitable[dict[str, Any]]] = [one(member) for member in members]
-    return list(await asyncio.gather(*waiting))
-
-
-def main() -> None:
-    """One member; its result is one JSON line."""
-    import faulthandler
-    import signal
-
-    faulthandler.register(signal.SIGUSR1)
-    member = Member(**json.loads(sys.argv[1]))
-    print(json.dumps(asyncio.run(run_member(member))))
+    return await results_of(__file__, members)
 
 
 if __name__ == "__main__":
-    sys.path.insert(0, str(Path(__file__).parents[1]))
-    main()
+    print(json.dumps(take_part(run_member, Member)))

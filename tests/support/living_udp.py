@@ -1,6 +1,6 @@
 """Members of a datagram group as processes: broadcast with deadlines, answer, count every outcome.
 
-python tests/support/living_udp.py <json>      one member in its own process (see `UdpMember`)
+Run as a program it is one member in its own process (see `UdpMember`).
 """
 
 from __future__ import annotations
@@ -8,12 +8,11 @@ from __future__ import annotations
 import asyncio
 import json
 import random
-import sys
-from dataclasses import asdict, dataclass, field
-from pathlib import Path
+from dataclasses import dataclass, field
 from typing import Any
 
 import whence
+from support.processes import results_of, take_part
 
 
 @dataclass
@@ -87,28 +86,8 @@ async def run_member(member: UdpMember) -> dict[str, Any]:
 
 async def run_members(members: list[UdpMember]) -> list[dict[str, Any]]:
     """Each in an OS process of its own; answers their results."""
-
-    async def one(member: UdpMember) -> dict[str, Any]:
-        process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            __file__,
-            json.dumps(asdict(member)),
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-        )
-        try:
-            output, errors = await process.communicate()
-        finally:
-            if process.returncode is None:
-                process.kill()
-                await process.wait()
-        assert process.returncode == 0, f"{member.node}: {errors.decode()[-3000:]}"
-        result: dict[str, Any] = json.loads(output)
-        return result
-
-    return list(await asyncio.gather(*map(one, members)))
+    return await results_of(__file__, members)
 
 
 if __name__ == "__main__":
-    sys.path.insert(0, str(Path(__file__).parents[1]))
-    print(json.dumps(asyncio.run(run_member(UdpMember(**json.loads(sys.argv[1]))))))
+    print(json.dumps(take_part(run_member, UdpMember)))

@@ -1,9 +1,6 @@
-"""One process of a live PRC group, told over its standard input what to do.
+"""One process of a live PRC group, told over its standard input what to do; `Churn` is the parent of many.
 
-`Churn` is the parent of many.
-
-python tests/support/swarm_process.py <json>     lines: "quiet" (broadcast no more), "still" (exchange
-no links any more), "report", "leave"
+Lines: "quiet" (broadcast no more), "still" (exchange no links any more), "report", "leave".
 """
 
 from __future__ import annotations
@@ -11,14 +8,14 @@ from __future__ import annotations
 import asyncio
 import json
 import random
-import sys
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import whence
-from whence.errors import WhenceError
+from support.living import free_ports
+from support.processes import Handle, Talker, orders, take_part, until
 
 
 @dataclass
@@ -36,50 +33,10 @@ class Settings:
     patience_s: float = 20.0  # a machine that is busy is not a fault
 
 
-class Process:
+class Process(Handle):
     """The parent's handle."""
 
-    def __init__(self, settings: Settings, process: asyncio.subprocess.Process) -> None:
-        self.settings = settings
-        self.process = process
-
-    @classmethod
-    async def start(cls, settings: Settings) -> Process:
-        process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            __file__,
-            json.dumps(asdict(settings)),
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            limit=1 << 20,
-        )
-        return cls(settings, process)
-
-    def say(self, line: str) -> None:
-        assert self.process.stdin is not None
-        self.process.stdin.write(f"{line}\n".encode())
-
-    async def answer(self, timeout_s: float = 60) -> dict[str, Any]:
-        assert self.process.stdout is not None
-        line = await asyncio.wait_for(self.process.stdout.readline(), timeout_s)
-        assert line, f"{self.settings.node} is gone ({self.process.returncode})"
-        answer: dict[str, Any] = json.loads(line)
-        return answer
-
-    async def report(self) -> dict[str, Any]:
-        self.say("report")
-        return await self.answer()
-
-    async def kill(self) -> None:
-        """SIGKILL, wherever it is in its work."""
-        self.process.kill()
-        await self.process.wait()
-
-    async def end(self) -> None:
-        if self.process.returncode is None:
-            self.say("leave")
-            await asyncio.wait_for(self.process.wait(), 60)
-            assert self.process.returncode == 0, self.settings.node
+    program = __file__
 
 
 class Churn:
@@ -94,8 +51,6 @@ class Churn:
 
     async def join(self, count: int = 1, *, is_victim: bool = False) -> list[str]:
         """So many processes more, side by side, each through a contact drawn at random."""
-        from support.living import free_ports  # not on the path of the processes themselves
-
         contacts = sorted(self.there)
         new: dict[str, Process] = {}
         asked: list[str] = []
@@ -145,14 +100,7 @@ class Churn:
         self, condition: Callable[[dict[str, dict[str, Any]]], bool], timeout_s: float = 40.0
     ) -> dict[str, dict[str, Any]]:
         """The first reports of all for which the condition holds."""
-        found: dict[str, dict[str, Any]] = {}
-        try:
-            async with asyncio.timeout(timeout_s):
-                while not condition(found := await self.reports()):  # noqa: ASYNC110 - other processes
-                    await asyncio.sleep(0.1)
-        except TimeoutError:
-            raise AssertionError(found) from None
-        return found
+        return await until(self.reports, condition, timeout_s)
 
     async def quiet(self) -> dict[str, dict[str, Any]]:
         """Stop the traffic; wait until all have the same, and each has been seen to hold nothing.
@@ -212,12 +160,12 @@ class Churn:
                 await each.kill()
 
 
-def report_of(group: whence.Group, seen: dict[str, list[int]], error: str) -> dict[str, Any]:
+def report_of(group: whence.Group, talker: Talker) -> dict[str, Any]:
     node: Any = group._node
     swarm, core, stats = node.swarm, node.host.core, group.stats()
     return {
         "node": group.node,
-        "delivered": dict(sorted(seen.items())),
+        "delivered": dict(sorted(talker.seen.items())),
         "entries": stats.control_entries,
         "space": core.expecting() + core.buffered(),  # the paper's: for messages
         "pending": len(swarm.planned) + len(swarm.given),  # of the overlay
@@ -228,7 +176,7 @@ def report_of(group: whence.Group, seen: dict[str, list[int]], error: str) -> di
         "held": stats.held_messages,
         "peer_errors": stats.peer_errors,
         "discards": stats.discards,
-        "error": error,
+        "error": talker.error,
     }
 
 
@@ -239,12 +187,6 @@ def rest(group: whence.Group) -> None:
 
 
 async def run(settings: Settings) -> None:
-    loop = asyncio.get_running_loop()
-    stdin = asyncio.StreamReader()
-    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(stdin), sys.stdin)
-    is_quiet = asyncio.Event()
-    seen: dict[str, list[int]] = {}  # origin -> how many, the last
-    error = ""
     joining = whence.join(
         "room",
         node=settings.node,
@@ -264,40 +206,20 @@ async def run(settings: Settings) -> None:
     async with joining as group:
         print(json.dumps({"in": True}), flush=True)
 
-        async def speak() -> None:
-            nonlocal error
-            try:
-                while not is_quiet.is_set():
-                    await group.broadcast(settings.node.encode())
-                    if settings.is_victim and group._trace is not None:
-                        # On disk before the packets leave: they go in the next turn of the loop.
-                        group._trace.flush()
-                    await asyncio.sleep(settings.pause_s * random.uniform(0.5, 1.5))
-            except WhenceError as problem:
-                error = str(problem)
+        def pause_s() -> float:
+            return settings.pause_s * random.uniform(0.5, 1.5)
 
-        async def read() -> None:
-            nonlocal error
-            try:
-                async for message in group:
-                    each = seen.setdefault(message.origin, [0, 0])
-                    each[0] += 1
-                    each[1] = message.number
-            except WhenceError as problem:
-                error = str(problem)
-
-        tasks = [asyncio.create_task(speak()), asyncio.create_task(read())]
-        while (line := (await stdin.readline()).decode().strip()) not in ("leave", ""):
+        talker = Talker(group, pause_s, is_victim=settings.is_victim)
+        async for line in orders():
             if line == "quiet":
-                is_quiet.set()
+                talker.is_quiet.set()
             elif line == "still":
                 rest(group)
             else:
-                print(json.dumps(report_of(group, seen, error)), flush=True)
-        is_quiet.set()
-        await tasks[0]
-    await tasks[1]
+                print(json.dumps(report_of(group, talker)), flush=True)
+        await talker.fall_silent()
+    await talker.read_out()
 
 
 if __name__ == "__main__":
-    asyncio.run(run(Settings(**json.loads(sys.argv[1]))))
+    take_part(run, Settings)

@@ -1,19 +1,16 @@
 """One member of a live VCube group in its own process, told over its standard input what to do.
 
-python tests/support/vcube_process.py <json>     lines: "quiet" (broadcast no more), "report", "leave"
+Lines: "quiet" (broadcast no more), "report", "leave".
 """
 
 from __future__ import annotations
 
-import asyncio
 import json
-import sys
-from dataclasses import asdict, dataclass
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any
 
 import whence
-from whence.errors import WhenceError
+from support.processes import Handle, Talker, orders, take_part
 
 
 @dataclass
@@ -31,68 +28,28 @@ class Settings:
     queue_messages: int = 4096
 
 
-class Member:
+class Member(Handle):
     """The parent's handle of a member process."""
 
-    def __init__(self, settings: Settings, process: asyncio.subprocess.Process) -> None:
-        self.settings = settings
-        self.process = process
-
-    @classmethod
-    async def start(cls, settings: Settings) -> Member:
-        process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            __file__,
-            json.dumps(asdict(settings)),
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-        )
-        return cls(settings, process)
-
-    def say(self, line: str) -> None:
-        assert self.process.stdin is not None
-        self.process.stdin.write(f"{line}\n".encode())
-
-    async def report(self) -> dict[str, Any]:
-        assert self.process.stdout is not None
-        self.say("report")
-        line = await asyncio.wait_for(self.process.stdout.readline(), 20)
-        report: dict[str, Any] = json.loads(line)
-        return report
-
-    async def kill(self) -> None:
-        """SIGKILL, wherever it is in its work."""
-        self.process.kill()
-        await self.process.wait()
-
-    async def end(self) -> None:
-        if self.process.returncode is None:
-            self.say("leave")
-            await asyncio.wait_for(self.process.wait(), 30)
+    program = __file__
 
 
-def report_of(group: whence.Group, seen: dict[str, list[int]], error: str) -> dict[str, Any]:
+def report_of(group: whence.Group, talker: Talker) -> dict[str, Any]:
     core: Any = group._host.core
     return {
         "node": group.node,
-        "delivered": {origin: [len(numbers), numbers[-1]] for origin, numbers in sorted(seen.items())},
+        "delivered": dict(sorted(talker.seen.items())),
         "kept": len(core.store),
         "waiting": len(group.explain()),
         "present": list(core.roster.present),
         "phase": str(core.phase),
         "discards": group.stats().discards,
         "held": group.stats().held_messages,
-        "error": error,
+        "error": talker.error,
     }
 
 
 async def run(settings: Settings) -> None:
-    loop = asyncio.get_running_loop()
-    stdin = asyncio.StreamReader()
-    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(stdin), sys.stdin)
-    is_quiet = asyncio.Event()
-    seen: dict[str, list[int]] = {}
-    error = ""
     joining = whence.join(
         "room",
         node=settings.node,
@@ -105,48 +62,15 @@ async def run(settings: Settings) -> None:
         limits=whence.Limits(backoff_first_s=0.02, backoff_max_s=0.3, queue_messages=settings.queue_messages),
     )
     async with joining as group:
-
-        async def speak() -> None:
-            nonlocal error
-            count = 0
-            try:
-                while not is_quiet.is_set():
-                    await group.broadcast(f"{settings.node} says {count}".encode())
-                    if settings.is_victim and group._trace is not None:
-                        # On disk before the packets leave: they go in the next turn of the loop.
-                        group._trace.flush()
-                    count += 1
-                    await asyncio.sleep(settings.pause_s)
-            except WhenceError as problem:
-                error = str(problem)
-
-        async def read() -> None:
-            nonlocal error
-            try:
-                async for message in group:
-                    seen.setdefault(message.origin, []).append(message.number)
-            except WhenceError as problem:
-                error = str(problem)
-
-        tasks = [asyncio.create_task(speak()), asyncio.create_task(read())]
-        while (line := (await stdin.readline()).decode().strip()) not in ("leave", ""):
+        talker = Talker(group, lambda: settings.pause_s, is_victim=settings.is_victim)
+        async for line in orders():
             if line == "quiet":
-                is_quiet.set()
+                talker.is_quiet.set()
             else:
-                print(json.dumps(report_of(group, seen, error)), flush=True)
-        is_quiet.set()
-        await tasks[0]
-    await tasks[1]
-
-
-def main() -> None:
-    import faulthandler
-    import signal
-
-    faulthandler.register(signal.SIGUSR1)
-    asyncio.run(run(Settings(**json.loads(sys.argv[1]))))
+                print(json.dumps(report_of(group, talker)), flush=True)
+        await talker.fall_silent()
+    await talker.read_out()
 
 
 if __name__ == "__main__":
-    sys.path.insert(0, str(Path(__file__).parents[1]))
-    main()
+    take_part(run, Settings)

@@ -1,0 +1,177 @@
+"""Members of live groups as OS processes of their own.
+
+Such a member is a module of this folder, run as a program with its settings as JSON:
+
+    PYTHONPATH=tests python tests/support/vcube_process.py '{"node": "n0", ...}'
+
+It takes part and prints its result; or it is told over its standard input what to do, line by line (`Handle`
+is the parent's end, `orders` and `Talker` the member's).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import faulthandler
+import json
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, ClassVar, Self, TypeVar
+
+import whence
+from whence.errors import WhenceError
+
+TESTS = Path(__file__).parents[1]
+Found = TypeVar("Found")
+
+
+# The parent's end
+
+
+async def start(program: str, settings: Any, **pipes: Any) -> asyncio.subprocess.Process:
+    """Run a module of this folder; it finds the others."""
+    path = os.pathsep.join([str(TESTS), *filter(None, [os.environ.get("PYTHONPATH")])])
+    return await asyncio.create_subprocess_exec(
+        sys.executable,
+        program,
+        json.dumps(asdict(settings)),
+        stdout=asyncio.subprocess.PIPE,
+        env=os.environ | {"PYTHONPATH": path},
+        **pipes,
+    )
+
+
+async def results_of(program: str, members: Iterable[Any]) -> list[dict[str, Any]]:
+    """Run each member in a process; answers what they print when they have done."""
+
+    async def one(member: Any) -> dict[str, Any]:
+        process = await start(program, member, stderr=asyncio.subprocess.PIPE)
+        try:
+            output, errors = await process.communicate()
+        finally:
+            if process.returncode is None:
+                process.kill()
+                await process.wait()
+        assert process.returncode == 0, f"{member.node}: {errors.decode()[-3000:]}"
+        result: dict[str, Any] = json.loads(output)
+        return result
+
+    return list(await asyncio.gather(*map(one, members)))
+
+
+class Handle:
+    """The parent's handle of a member that is told what to do."""
+
+    program: ClassVar[str]
+
+    def __init__(self, settings: Any, process: asyncio.subprocess.Process) -> None:
+        self.settings = settings
+        self.process = process
+
+    @classmethod
+    async def start(cls, settings: Any) -> Self:
+        return cls(settings, await start(cls.program, settings, stdin=asyncio.subprocess.PIPE, limit=1 << 20))
+
+    def say(self, line: str) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write(f"{line}\n".encode())
+
+    async def answer(self, timeout_s: float = 60) -> dict[str, Any]:
+        assert self.process.stdout is not None
+        line = await asyncio.wait_for(self.process.stdout.readline(), timeout_s)
+        assert line, f"{self.settings.node} is gone ({self.process.returncode})"
+        answer: dict[str, Any] = json.loads(line)
+        return answer
+
+    async def report(self) -> dict[str, Any]:
+        self.say("report")
+        return await self.answer()
+
+    async def kill(self) -> None:
+        """SIGKILL, wherever it is in its work."""
+        self.process.kill()
+        await self.process.wait()
+
+    async def end(self) -> None:
+        if self.process.returncode is None:
+            self.say("leave")
+            await asyncio.wait_for(self.process.wait(), 60)
+            assert self.process.returncode == 0, self.settings.node
+
+
+async def until(
+    ask: Callable[[], Awaitable[Found]], condition: Callable[[Found], bool], timeout_s: float
+) -> Found:
+    """The first answer for which the condition holds."""
+    found = await ask()
+    try:
+        async with asyncio.timeout(timeout_s):
+            while not condition(found):
+                await asyncio.sleep(0.1)
+                found = await ask()
+    except TimeoutError:
+        raise AssertionError(found) from None
+    return found
+
+
+# The member's end
+
+
+def take_part(run: Callable[[Any], Coroutine[Any, Any, Found]], kind: Callable[..., Any]) -> Found:
+    """What the program does: run with the settings that it was given. SIGUSR1 shows where it hangs."""
+    faulthandler.register(signal.SIGUSR1)
+    return asyncio.run(run(kind(**json.loads(sys.argv[1]))))
+
+
+async def orders() -> AsyncIterator[str]:
+    """The lines of standard input, up to "leave" or its end."""
+    stdin = asyncio.StreamReader()
+    await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(stdin), sys.stdin)
+    while (line := (await stdin.readline()).decode().strip()) not in ("leave", ""):
+        yield line
+
+
+class Talker:
+    """Broadcasts until it shall be quiet, and reads until the group ends."""
+
+    def __init__(self, group: whence.Group, pause_s: Callable[[], float], *, is_victim: bool) -> None:
+        self.seen: dict[str, list[int]] = {}  # origin -> how many, the last
+        self.error = ""
+        self.is_quiet = asyncio.Event()
+        self._group = group
+        self._pause_s = pause_s
+        self._is_victim = is_victim  # it will be killed: no broadcast that it has recorded may be lost
+        self._speaking = asyncio.create_task(self._speak())
+        self._reading = asyncio.create_task(self._read())
+
+    async def fall_silent(self) -> None:
+        """The last broadcast is made; leave the group then."""
+        self.is_quiet.set()
+        await self._speaking
+
+    async def read_out(self) -> None:
+        """All that was delivered is read: the group has been left."""
+        await self._reading
+
+    async def _speak(self) -> None:
+        try:
+            while not self.is_quiet.is_set():
+                await self._group.broadcast(self._group.node.encode())
+                if self._is_victim and self._group._trace is not None:
+                    # On disk before the packets leave: they go in the next turn of the loop.
+                    self._group._trace.flush()
+                await asyncio.sleep(self._pause_s())
+        except WhenceError as problem:
+            self.error = str(problem)
+
+    async def _read(self) -> None:
+        try:
+            async for message in self._group:
+                each = self.seen.setdefault(message.origin, [0, 0])
+                each[0] += 1
+                each[1] = message.number
+        except WhenceError as problem:
+            self.error = str(problem)
