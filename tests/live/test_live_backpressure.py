@@ -116,27 +116,23 @@ def test_a_peer_that_a_relay_cannot_reach_is_given_up_at_the_hard_limit() -> Non
     async def main() -> None:
         limits = quick_limits(queue_messages=20, hard_factor=8, heartbeat_s=5.0, silence_s=60.0)
         names = ["alice", "bob", "carol"]
-        async with Mesh(names) as mesh:
-            joins = [
-                whence.join("room", node=name, peers=mesh.peers_of(name), limits=limits) for name in names
-            ]
-            async with joins[0] as alice, joins[1] as bob, joins[2] as carol:
-                for group in (alice, bob, carol):
-                    await group.wait_connected(10)
-                reading = [asyncio.create_task(drain(group)) for group in (alice, bob, carol)]
-                mesh.proxies["bob", "carol"].held.clear()  # alice reaches both, bob cannot reach carol
-                await asyncio.wait_for(produce(alice, 500), 30)
-                await eventually(lambda: carol.stats().deliveries == 500)
-                await eventually(lambda: bob.stats().links["carol"].state == "given up")
-                assert bob.stats().peer_errors["PeerTooSlowError"] == 1
-                [event] = [event for event in bob.events if event.kind == "given up" and event.error]
-                assert isinstance(event.error, PeerTooSlowError)
-                assert bob.stats().lost_frames >= 160
-                assert alice.stats().links["carol"].state == "connected"
-                await alice.broadcast(b"on")  # the rest of the group goes on
-                await eventually(lambda: bob.stats().deliveries == carol.stats().deliveries == 501)
-                for task in reading:
-                    task.cancel()
+        async with Mesh(names) as mesh, mesh.joined(limits=limits) as [alice, bob, carol]:
+            for group in (alice, bob, carol):
+                await group.wait_connected(10)
+            reading = [asyncio.create_task(drain(group)) for group in (alice, bob, carol)]
+            mesh.proxies["bob", "carol"].held.clear()  # alice reaches both, bob cannot reach carol
+            await asyncio.wait_for(produce(alice, 500), 30)
+            await eventually(lambda: carol.stats().deliveries == 500)
+            await eventually(lambda: bob.stats().links["carol"].state == "given up")
+            assert bob.stats().peer_errors["PeerTooSlowError"] == 1
+            [event] = [event for event in bob.events if event.kind == "given up" and event.error]
+            assert isinstance(event.error, PeerTooSlowError)
+            assert bob.stats().lost_frames >= 160
+            assert alice.stats().links["carol"].state == "connected"
+            await alice.broadcast(b"on")  # the rest of the group goes on
+            await eventually(lambda: bob.stats().deliveries == carol.stats().deliveries == 501)
+            for task in reading:
+                task.cancel()
 
     asyncio.run(main())
 
@@ -174,27 +170,22 @@ def test_nodes_that_reply_to_everything_do_not_wait_for_each_other_for_ever(rela
 def test_who_is_given_up_learns_it_when_it_comes_back() -> None:
     async def main() -> None:
         names = ["alice", "bob", "carol"]
-        async with Mesh(names) as mesh:
-            joins = [
-                whence.join("room", node=name, peers=mesh.peers_of(name), limits=quick_limits())
-                for name in names
-            ]
-            async with joins[0] as alice, joins[1] as bob, joins[2] as carol:
-                for group in (alice, bob, carol):
-                    await group.wait_connected(10)
-                mesh.proxies["alice", "bob"].held.clear()
-                error = PeerTooSlowError("node 'alice'", "it is too slow", "Hurry")
-                bob._node.peering.give_up(bob._node.links["alice"], error)
-                mesh.proxies["alice", "bob"].cut()
-                mesh.proxies["alice", "bob"].held.set()
-                await eventually(lambda: alice.stats().links["bob"].state == "given up")
-                assert alice.stats().peer_errors["GoneError"] >= 1
-                for number in range(5000):  # more than any queue: nobody waits for the other any more
-                    await alice.broadcast(b"%d" % number)
-                    await alice.receive()
-                    if number % 1000 == 999:
-                        await take(carol, 1000)
-                # carol relays what alice cannot send to bob herself.
-                await eventually(lambda: bob.stats().deliveries == 5000)
+        async with Mesh(names) as mesh, mesh.joined() as [alice, bob, carol]:
+            for group in (alice, bob, carol):
+                await group.wait_connected(10)
+            mesh.proxies["alice", "bob"].held.clear()
+            error = PeerTooSlowError("node 'alice'", "it is too slow", "Hurry")
+            bob._node.peering.give_up(bob._node.links["alice"], error)
+            mesh.proxies["alice", "bob"].cut()
+            mesh.proxies["alice", "bob"].held.set()
+            await eventually(lambda: alice.stats().links["bob"].state == "given up")
+            assert alice.stats().peer_errors["GoneError"] >= 1
+            for number in range(5000):  # more than any queue: nobody waits for the other any more
+                await alice.broadcast(b"%d" % number)
+                await alice.receive()
+                if number % 1000 == 999:
+                    await take(carol, 1000)
+            # carol relays what alice cannot send to bob herself.
+            await eventually(lambda: bob.stats().deliveries == 5000)
 
     asyncio.run(main())

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-import whence
 from support.living import Mesh, eventually, live_group, loopback, quick_limits, send_raw, take
 from support.raw_peer import RawPeer
 from whence.errors import FrameError, FrameTooLargeError, HandshakeError
@@ -179,12 +178,7 @@ def test_what_is_damaged_on_its_way_is_sent_again() -> None:
     async def main() -> None:
         async with Mesh(["alice", "bob"]) as mesh:
             [proxy] = mesh.proxies.values()
-            async with (
-                whence.join(
-                    "room", node="alice", peers=mesh.peers_of("alice"), limits=quick_limits()
-                ) as alice,
-                whence.join("room", node="bob", peers=mesh.peers_of("bob"), limits=quick_limits()) as bob,
-            ):
+            async with mesh.joined() as [alice, bob]:
                 await alice.wait_connected(10)
 
                 def ruin(data: bytes) -> bytes:

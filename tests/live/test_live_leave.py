@@ -65,21 +65,16 @@ def test_a_relay_that_leaves_in_the_middle_of_traffic_does_not_wait_for_it_to_en
 def test_leaving_while_connections_are_cut_still_tells_everybody() -> None:
     async def main() -> None:
         names = ["a", "b", "c"]
-        async with Mesh(names) as mesh:
-            joins = [
-                whence.join("room", node=name, peers=mesh.peers_of(name), limits=quick_limits())
-                for name in names
-            ]
-            async with joins[0] as a, joins[1] as b, joins[2] as c:
-                cutting = asyncio.create_task(mesh.cut_at_random(0.005, seed=1))
-                for _ in range(300):
-                    await b.broadcast(b"x")
-                await b.leave()
-                cutting.cancel()
-                for group in (a, c):
-                    assert len(await take(group, 300)) == 300
-                    assert group.stats().links["b"].state == "left"
-                assert b.stats().lost_frames == 0
+        async with Mesh(names) as mesh, mesh.joined() as [a, b, c]:
+            cutting = asyncio.create_task(mesh.cut_at_random(0.005, seed=1))
+            for _ in range(300):
+                await b.broadcast(b"x")
+            await b.leave()
+            cutting.cancel()
+            for group in (a, c):
+                assert len(await take(group, 300)) == 300
+                assert group.stats().links["b"].state == "left"
+            assert b.stats().lost_frames == 0
 
     asyncio.run(main())
 

@@ -19,33 +19,28 @@ def test_cut_again_and_again_nothing_is_lost_or_doubled(relay: bool) -> None:
     count = 300
 
     async def main() -> None:
-        async with Mesh(names) as mesh:
-            groups = [
-                whence.join("room", node=name, peers=mesh.peers_of(name), limits=quick_limits(), relay=relay)
-                for name in names
-            ]
-            async with groups[0] as a, groups[1] as b, groups[2] as c:
-                cutting = asyncio.create_task(mesh.cut_at_random(0.01, seed=3))
+        async with Mesh(names) as mesh, mesh.joined(relay=relay) as [a, b, c]:
+            cutting = asyncio.create_task(mesh.cut_at_random(0.01, seed=3))
 
-                async def talk(group: whence.Group) -> list[whence.Message]:
-                    got = []
-                    for number in range(count):
-                        await group.broadcast(b"%d" % number)
-                        await asyncio.sleep(0.001)
-                    while len(got) < count * len(names):
-                        got += await take(group, 1, timeout_s=60)
-                    return got
+            async def talk(group: whence.Group) -> list[whence.Message]:
+                got = []
+                for number in range(count):
+                    await group.broadcast(b"%d" % number)
+                    await asyncio.sleep(0.001)
+                while len(got) < count * len(names):
+                    got += await take(group, 1, timeout_s=60)
+                return got
 
-                heard = await asyncio.gather(talk(a), talk(b), talk(c))
-                cutting.cancel()
-                for messages in heard:
-                    for name in names:
-                        payloads = [m.payload for m in messages if m.origin == name]
-                        assert payloads == [b"%d" % number for number in range(count)]
-                assert mesh.cuts > 20
-                assert sum(group.stats().reconnects for group in (a, b, c)) > 10
-                for group in (a, b, c):
-                    assert sum(group.stats().discards.values()) == group.stats().packets_received - 2 * count
+            heard = await asyncio.gather(talk(a), talk(b), talk(c))
+            cutting.cancel()
+            for messages in heard:
+                for name in names:
+                    payloads = [m.payload for m in messages if m.origin == name]
+                    assert payloads == [b"%d" % number for number in range(count)]
+            assert mesh.cuts > 20
+            assert sum(group.stats().reconnects for group in (a, b, c)) > 10
+            for group in (a, b, c):
+                assert sum(group.stats().discards.values()) == group.stats().packets_received - 2 * count
 
     asyncio.run(main())
 
@@ -55,10 +50,7 @@ def test_a_connection_that_is_silent_without_being_closed_is_found_out() -> None
         limits = quick_limits(heartbeat_s=0.1, silence_s=0.5)
         async with Mesh(["alice", "bob"]) as mesh:
             [proxy] = mesh.proxies.values()
-            async with (
-                whence.join("room", node="alice", peers=mesh.peers_of("alice"), limits=limits) as alice,
-                whence.join("room", node="bob", peers=mesh.peers_of("bob"), limits=limits) as bob,
-            ):
+            async with mesh.joined(limits=limits) as [alice, bob]:
                 await alice.wait_connected(10)
                 await asyncio.sleep(0.8)  # idle, but heartbeats pass: nobody is suspected
                 assert alice.stats().reconnects == bob.stats().reconnects == 0

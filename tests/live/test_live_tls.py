@@ -74,11 +74,7 @@ def test_links_resume_after_cuts_under_tls(keys: Path) -> None:
     async def main() -> None:
         async with Mesh(["alice", "bob"]) as mesh:
             [proxy] = mesh.proxies.values()
-            joins = [
-                whence.join("room", node=name, peers=mesh.peers_of(name), limits=quick_limits(), keys=keys)
-                for name in ("alice", "bob")
-            ]
-            async with joins[0] as alice, joins[1] as bob:
+            async with mesh.joined(keys=keys) as [alice, bob]:
                 for number in range(200):
                     await alice.broadcast(b"a%d" % number)
                     await bob.broadcast(b"b%d" % number)
@@ -301,11 +297,7 @@ def test_new_keys_are_used_without_a_restart(keys: Path) -> None:
     async def main() -> None:
         async with Mesh(["alice", "bob"]) as mesh:
             [proxy] = mesh.proxies.values()
-            joins = [
-                whence.join("room", node=name, peers=mesh.peers_of(name), limits=quick_limits(), keys=keys)
-                for name in ("alice", "bob")
-            ]
-            async with joins[0] as alice, joins[1] as bob:
+            async with mesh.joined(keys=keys) as [alice, bob]:
                 await alice.wait_connected(10)
                 await bob.wait_connected(10)
                 before = serials(alice), serials(bob)

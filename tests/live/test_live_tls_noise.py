@@ -65,11 +65,7 @@ def test_a_damaged_or_repeated_tls_record_ends_the_connection_and_nothing_else(k
     async def main() -> None:
         async with Mesh(["alice", "bob"]) as mesh:
             [proxy] = mesh.proxies.values()
-            joins = [
-                whence.join("room", node=name, peers=mesh.peers_of(name), limits=quick_limits(), keys=keys)
-                for name in ("alice", "bob")
-            ]
-            async with joins[0] as alice, joins[1] as bob:
+            async with mesh.joined(keys=keys) as [alice, bob]:
                 await alice.wait_connected(10)
                 await bob.wait_connected(10)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -184,22 +184,12 @@ def test_a_member_that_leaves_is_out_of_the_view_at_once() -> None:
 
 async def cut_network() -> None:
     """Between {a} and {b, c} nothing passes, until each part has gone on without the other."""
-    limits = quick_limits(leave_timeout_s=3.0)
     options: dict[str, Any] = {"test_interval_us": 50_000, "test_timeout_us": 500_000}
-    async with Mesh(["a", "b", "c"]) as mesh, AsyncExitStack() as stack:
-        a, b, c = [
-            await stack.enter_async_context(
-                whence.join(
-                    "room",
-                    node=name,
-                    peers=mesh.peers_of(name),
-                    protocol="vcube",
-                    limits=limits,
-                    **options,
-                )
-            )
-            for name in mesh.names
-        ]
+    limits = quick_limits(leave_timeout_s=3.0)
+    async with (
+        Mesh(["a", "b", "c"]) as mesh,
+        mesh.joined(protocol="vcube", limits=limits, **options) as [a, b, c],
+    ):
         for group in (a, b, c):
             await group.wait_connected(10)
         for group in (a, b, c):

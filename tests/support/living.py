@@ -207,6 +207,18 @@ class Mesh:
             for other in self.names
         }
 
+    @asynccontextmanager
+    async def joined(self, **options: Any) -> AsyncIterator[list[whence.Group]]:
+        """All members in this process, in the order of their names; the last leaves first."""
+        options.setdefault("limits", quick_limits())
+        async with AsyncExitStack() as stack:
+            yield [
+                await stack.enter_async_context(
+                    whence.join("room", node=name, peers=self.peers_of(name), **options)
+                )
+                for name in self.names
+            ]
+
     @property
     def cuts(self) -> int:
         return sum(proxy.cuts for proxy in self.proxies.values())
