@@ -7,7 +7,7 @@ domain right there, and no later message can come between (section 4.2: chains m
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 from whence.core.effects import Reason
@@ -116,11 +116,10 @@ class Consumer:
         }
 
     def restore(self, state: State, packet_of: Callable[..., Packet]) -> None:
-        """`packet_of(*fields)` makes the protocol's packet; its stamp comes back as a tuple."""
+        """`packet_of(*fields)` makes the protocol's packet."""
         self.clock.restore(state["clock"])
         for source, count, stamp, fields, since_us in state["held"]:
-            packet = packet_of(*(tuple(each) if isinstance(each, list | tuple) else each for each in fields))
-            self.held[source, count] = Held(tuple(stamp), packet, since_us)
+            self.held[source, count] = Held(tuple(stamp), restored(fields, packet_of), since_us)
         for (k, needed), keys in state["waiters"]:
             self.waiters[k, needed] = [(source, count) for source, count in keys]
 
@@ -128,3 +127,8 @@ class Consumer:
 def plain(packet: Packet) -> list[Any]:
     """A packet as plain data, for `save`."""
     return [list(each) if isinstance(each, tuple) else each for each in packet]
+
+
+def restored(fields: Sequence[Any], packet_of: Callable[..., Packet]) -> Packet:
+    """The packet that `plain` made plain data of; its stamp comes back as a tuple."""
+    return packet_of(*(tuple(each) if isinstance(each, list | tuple) else each for each in fields))

@@ -30,7 +30,7 @@ from whence.core.protocol import State
 from whence.core.sizes import FRAME_BYTES, array_header_bytes, binary_header_bytes, uint_bytes
 from whence.errors import ParameterError
 from whence.overlay.domain_graph import DomainGraph, domain_graph, organised
-from whence.protocols.consumer import Consumer, plain
+from whence.protocols.consumer import Consumer
 from whence.protocols.flooding import NUMBER_MAX
 from whence.protocols.matrix import make_clock
 from whence.protocols.matrix_clock import Stamp
@@ -176,23 +176,11 @@ class Domains(Unicast):
             self._require(broken is None, broken or "")
 
     def save(self) -> State:
-        return {
-            "last": self.last,
-            "neighbours": sorted(self.neighbours),
-            "unsent": [
-                [peer, [plain(packet) for packet in packets]] for peer, packets in self.unsent.items()
-            ],
-            "consumers": [[domain, consumer.save()] for domain, consumer in self.consumers.items()],
-        }
+        consumers = [[domain, consumer.save()] for domain, consumer in self.consumers.items()]
+        return {**self._save_links(), "consumers": consumers}
 
     def restore(self, state: State) -> None:
-        self.last = state["last"]
-        self.neighbours = set(state["neighbours"])
-        for peer, packets in state["unsent"]:
-            self.unsent[peer] = [
-                DomainPacket(domain, origin, to, number, sent, tuple(stamp), payload)
-                for domain, origin, to, number, sent, stamp, payload in packets
-            ]
+        self._restore_links(state)
         for domain, saved in state["consumers"]:
             self.consumers[domain].restore(saved, DomainPacket)
 

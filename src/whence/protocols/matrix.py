@@ -24,7 +24,7 @@ from whence.core.message import Message, MessageId, NodeId, Packet, Sizes, Waiti
 from whence.core.protocol import State
 from whence.core.sizes import FRAME_BYTES, array_header_bytes, binary_header_bytes, uint_bytes
 from whence.errors import ParameterError
-from whence.protocols.consumer import Consumer, plain
+from whence.protocols.consumer import Consumer
 from whence.protocols.flooding import NUMBER_MAX
 from whence.protocols.matrix_clock import CLOCKS, FullClock, Stamp
 from whence.protocols.unicast import Unicast, pair
@@ -105,23 +105,10 @@ class Matrix(Unicast):
         self._require(broken is None, broken or "")
 
     def save(self) -> State:
-        return {
-            "last": self.last,
-            "neighbours": sorted(self.neighbours),
-            "unsent": [
-                [peer, [plain(packet) for packet in packets]] for peer, packets in self.unsent.items()
-            ],
-            "consumer": self.consumer.save(),
-        }
+        return {**self._save_links(), "consumer": self.consumer.save()}
 
     def restore(self, state: State) -> None:
-        self.last = state["last"]
-        self.neighbours = set(state["neighbours"])
-        for peer, packets in state["unsent"]:
-            self.unsent[peer] = [
-                MatrixPacket(origin, number, count, tuple(stamp), payload)
-                for origin, number, count, stamp, payload in packets
-            ]
+        self._restore_links(state)
         self.consumer.restore(state["consumer"], MatrixPacket)
 
     def message_of(self, packet: Packet) -> MessageId | None:

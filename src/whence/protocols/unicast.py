@@ -6,8 +6,9 @@ from collections.abc import Iterable
 
 from whence.core.effects import Effects, Send
 from whence.core.message import MessageId, NodeId, Packet
-from whence.core.protocol import Protocol
+from whence.core.protocol import Protocol, State
 from whence.errors import InvariantError, MisuseError, ParameterError
+from whence.protocols.consumer import plain, restored
 from whence.protocols.flooding import NUMBER_MAX, check_payload
 
 
@@ -57,6 +58,21 @@ class Unicast(Protocol):
     def link_down(self, peer: NodeId, now_us: int) -> Effects:
         self.neighbours.discard(peer)
         return []
+
+    def _save_links(self) -> State:
+        return {
+            "last": self.last,
+            "neighbours": sorted(self.neighbours),
+            "unsent": [
+                [peer, [plain(packet) for packet in packets]] for peer, packets in self.unsent.items()
+            ],
+        }
+
+    def _restore_links(self, state: State) -> None:
+        self.last = state["last"]
+        self.neighbours = set(state["neighbours"])
+        for peer, packets in state["unsent"]:
+            self.unsent[peer] = [restored(fields, self.packet_type) for fields in packets]
 
     def _named(self, origin: int, number: int) -> MessageId | None:
         """The id of a message, or None where it names a member or a number that cannot be."""
