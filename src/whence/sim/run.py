@@ -95,9 +95,10 @@ def simulate_to(
     progress: Progress | None = None,
 ) -> Manifest:
     """Run a scenario and write its trace into `folder`."""
-    return record_to(scenario, folder, level, make=make, check=check, overwrite=overwrite, progress=progress)[
-        1
-    ]
+    _, manifest = record_to(
+        scenario, folder, level, make=make, check=check, overwrite=overwrite, progress=progress
+    )
+    return manifest
 
 
 def record_to(
