@@ -190,11 +190,9 @@ class DomainsStudy(Study):
     paper: ClassVar[str] = "paper 004, preserving causality in a scalable message-oriented middleware"
     summary: ClassVar[str] = (
         "Servers send each other point-to-point messages in causal order. With one matrix clock for all, "
-        "a message "
-        "costs the square of the number of servers; with domains of sqrt(n) servers linked by routers it "
-        "costs in "
-        "proportion to n. Order holds just when the domains form no cycle. Domains can be planned from "
-        "traffic. Turn-around times are measured on real server processes."
+        "a message costs the square of the number of servers; with domains of sqrt(n) servers linked by "
+        "routers it costs in proportion to n. Order holds just when the domains form no cycle. Domains can "
+        "be planned from traffic. Turn-around times are measured on real server processes."
     )
     scales: ClassVar[Mapping[str, str]] = {name: scale.text for name, scale in SCALES.items()}
 

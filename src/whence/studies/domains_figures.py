@@ -33,6 +33,17 @@ def _line(
     return Series(label, tuple(x for x, _ in points), tuple(y for _, y in points))
 
 
+def _flat_and_bus(results: Results, measure: str, workload: str) -> Panel:
+    """A measure in growing systems, for each way to send stamps."""
+    title, unit = MEASURES[measure]
+    series = tuple(
+        _line(results, f"{organisation}, {words}", measure, workload, organisation, stamps)
+        for organisation in ("flat", "bus")
+        for stamps, words in STAMP_WORDS.items()
+    )
+    return Panel(title, "servers", unit, series, x_log2=True, y_log=True)
+
+
 # Figures
 
 
@@ -48,26 +59,15 @@ def figures(results: Results) -> list[Figure]:
 
 
 def _growth(results: Results) -> Figure:
-    panels = []
-    for measure, (title, unit) in MEASURES.items():
-        series = tuple(
-            _line(
-                results, f"{organisation}, {STAMP_WORDS[stamps]}", measure, "ping-pong", organisation, stamps
-            )
-            for organisation in ("flat", "bus")
-            for stamps in STAMP_WORDS
-        )
-        panels.append(Panel(title, "servers", unit, series, x_log2=True, y_log=True))
+    panels = tuple(_flat_and_bus(results, measure, "ping-pong") for measure in MEASURES)
     caption = (
-        "Two servers that are no routers send each other messages. Flat: one domain of n. Bus: domains of "
-        "√n around "
-        "one of routers, three hops. A whole matrix costs n² entries flat and 3 n on the bus; Updates "
-        "sends one entry "
-        "a hop, and with a list of changes need not search for it. The persistent image is the paper's: "
-        "the whole "
-        "matrix after each change. These counts are what makes the measured times grow."
+        "Two servers that are no routers send each other messages. Flat: one domain of n. Bus: domains of √n "
+        "around one of routers, three hops. A whole matrix costs n² entries flat and 3 n on the bus; Updates "
+        "sends one entry a hop, and with a list of changes need not search for it. The persistent image is "
+        "the paper's: the whole matrix after each change. These counts are what makes the measured times "
+        "grow."
     )
-    return Figure("growth", "What a message costs: flat against bus", caption, tuple(panels))
+    return Figure("growth", "What a message costs: flat against bus", caption, panels)
 
 
 def _organisations(results: Results) -> Figure:
@@ -80,32 +80,19 @@ def _organisations(results: Results) -> Figure:
         unit = MEASURES[measure][1] if measure in MEASURES else "hops of a message"
         panels.append(Panel("whole matrices", "servers", unit, series, x_log2=True, y_log=measure != "hops"))
     caption = (
-        "Between the same two servers, domains of √n servers each. A daisy is a chain of domains: its "
-        "ends are far "
-        "apart. A tree has its longest paths from leaf to leaf (section 6.2)."
+        "Between the same two servers, domains of √n servers each. A daisy is a chain of domains: its ends "
+        "are far apart. A tree has its longest paths from leaf to leaf (section 6.2)."
     )
     return Figure("organisations", "Bus, daisy, tree", caption, tuple(panels))
 
 
 def _broadcast(results: Results) -> Figure:
-    panels = []
-    for measure in ("stamp_bytes", "work"):
-        series = tuple(
-            _line(
-                results, f"{organisation}, {STAMP_WORDS[stamps]}", measure, "broadcast", organisation, stamps
-            )
-            for organisation in ("flat", "bus")
-            for stamps in STAMP_WORDS
-        )
-        panels.append(
-            Panel(MEASURES[measure][0], "servers", MEASURES[measure][1], series, x_log2=True, y_log=True)
-        )
+    panels = tuple(_flat_and_bus(results, measure, "broadcast") for measure in ("stamp_bytes", "work"))
     caption = (
-        "One server sends to all others, one message each, and all answer; then again. Here Updates "
-        "cannot be "
-        "constant: since the last message to the same server, all the others' entries have changed."
+        "One server sends to all others, one message each, and all answer; then again. Here Updates cannot "
+        "be constant: since the last message to the same server, all the others' entries have changed."
     )
-    return Figure("broadcast", "One to all", caption, tuple(panels))
+    return Figure("broadcast", "One to all", caption, panels)
 
 
 def _order(results: Results) -> Figure:
@@ -146,8 +133,7 @@ def _planned(results: Results) -> Figure:
     panel = Panel("40 servers", "domains", "hops × (50 + s²) of a message", tuple(series), y_log=True)
     caption = (
         "Domains planned from the traffic matrix by simulated annealing, no router with more than half of "
-        "all "
-        "messages, beside one domain and a bus of √n in the order of names."
+        "all messages, beside one domain and a bus of √n in the order of names."
     )
     return Figure("planner", "Planned domains", caption, (panel,))
 
