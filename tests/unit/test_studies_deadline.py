@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from support.tiny_study import carried_out, changed, failed
 from whence.protocols import registry as protocols
 from whence.sim.run import simulate
 from whence.sim.scenario import checked, run_id
@@ -21,11 +22,9 @@ from whence.studies.deadline import MAIN, READINGS, SCALES, SIZES, DeadlineStudy
 from whence.studies.deadline_bounds import NEVER_US, Sent
 from whence.studies.deadline_runner import simulate_to
 from whence.studies.expect import Verdict
-from whence.studies.results import Results, Row
-from whence.studies.run import _row
+from whence.studies.results import Results
 from whence.trace.measures import read_measures
 from whence.trace.schema import Kind, Level
-from whence.verify.run import verify_trace
 
 STUDY = DeadlineStudy()
 
@@ -169,34 +168,8 @@ def test_arrivals_are_those_of_the_simulated_run(reading: str) -> None:
 
 @pytest.fixture(scope="module")
 def results(tmp_path_factory: pytest.TempPathFactory) -> Results:
-    """The smallest scale, without Spark, labelled as if its groups were those of Figure 9."""
-    rows = []
-    for point in STUDY.grid("tiny"):
-        folder = tmp_path_factory.mktemp("run") / "trace"
-        manifest = simulate_to(point.scenario, folder)
-        verdict = {}
-        if manifest.level != "measures":
-            (report,) = verify_trace(folder)
-            verdict = msgspec.to_builtins(report)
-        counted = read_measures(folder)
-        assert counted is not None
-        rows.append(_row(STUDY, run_id(point.scenario), point, {}, verdict, counted.measures))
-    return Results(tuple(rows))
-
-
-def failed(results: Results) -> set[str]:
-    return {one.name for one in STUDY.expectations(results) if one.failed}
-
-
-def changed(results: Results, measure: str, value: float, **labels: Any) -> Results:
-    """The same runs, with one measure of some of them set to another value."""
-
-    def other(row: Row) -> Row:
-        if any(row.labels[name] != at for name, at in labels.items()) or measure not in row.measures:
-            return row
-        return replace(row, measures={**row.measures, measure: value})
-
-    return Results(tuple(other(row) for row in results.rows))
+    """The smallest scale, without Spark."""
+    return carried_out(STUDY, STUDY.grid("tiny"), tmp_path_factory.mktemp("runs"))
 
 
 def renamed(results: Results, sizes: dict[int, int]) -> Results:
@@ -207,7 +180,7 @@ def renamed(results: Results, sizes: dict[int, int]) -> Results:
 
 
 def test_the_smallest_scale_holds(results: Results) -> None:
-    assert failed(results) == set()
+    assert failed(STUDY, results) == set()
     assert STUDY.tables(results)
     assert STUDY.figures(results)
     assert len(STUDY.findings(results)) >= 5
@@ -236,7 +209,7 @@ def test_the_smallest_scale_holds(results: Results) -> None:
 def test_expectations_can_fail(
     results: Results, measure: str, value: float, labels: dict[str, Any], name: str
 ) -> None:
-    assert any(found.startswith(name) for found in failed(changed(results, measure, value, **labels)))
+    assert any(found.startswith(name) for found in failed(STUDY, changed(results, measure, value, **labels)))
 
 
 def test_figure_9_is_demanded_of_its_own_sizes(results: Results) -> None:
@@ -249,7 +222,7 @@ def test_figure_9_is_demanded_of_its_own_sizes(results: Results) -> None:
     for variant in ("TDCA", "ODCA"):
         as_published = changed(as_published, "ratio", 0.78, variant=variant, reading="face")
     as_published = changed(as_published, "direct_ratio", 1.0)
-    assert not {name for name in failed(as_published) if name.startswith("Figure 9")}
+    assert not {name for name in failed(STUDY, as_published) if name.startswith("Figure 9")}
     for variant, size, ratio, reading, name in (
         ("TDCA", 16, 0.90, "fitted", "rise of ODCA over TDCA, 16 members"),
         ("TDCA", 100, 0.75, "fitted", "rise of ODCA over TDCA, 100 members"),
@@ -259,7 +232,7 @@ def test_figure_9_is_demanded_of_its_own_sizes(results: Results) -> None:
         ("ODCA", 16, 0.80, "face", "face value"),
     ):
         other = changed(as_published, "ratio", ratio, variant=variant, nodes=size, reading=reading)
-        assert any(name in found for found in failed(other)), name
+        assert any(name in found for found in failed(STUDY, other)), name
     prototype = [one for one in STUDY.expectations(as_published) if "prototype" in one.name]
     assert prototype
     assert not any(one.demanded for one in prototype)

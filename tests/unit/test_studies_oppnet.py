@@ -10,6 +10,7 @@ import msgspec
 import numpy as np
 import pytest
 
+from support.tiny_study import carried_out, changed, failed
 from whence.kernels.oppnet import Settings, from_scenario, run_plan, since_entry
 from whence.overlay.contacts import make_plan
 from whence.report.plots import svg
@@ -22,10 +23,8 @@ from whence.studies.oppnet import MINUTE_US, SCALES, SKEWS_S, OppnetStudy, scena
 from whence.studies.oppnet_measures import REGISTRIES
 from whence.studies.oppnet_published import BUSES, WALKERS
 from whence.studies.oppnet_runner import settings_of, simulate_to
-from whence.studies.results import Results, Row
-from whence.studies.run import _row
+from whence.studies.results import Results
 from whence.trace.measures import read_measures
-from whence.verify.run import verify_trace
 
 STUDY = OppnetStudy()
 INTEL = oppnet_data.DATA_SETS["Intel"]
@@ -209,40 +208,15 @@ def test_traces_are_found_by_an_environment_variable(monkeypatch: pytest.MonkeyP
 @pytest.fixture(scope="module")
 def results(tmp_path_factory: pytest.TempPathFactory) -> Results:
     """The smallest scale, without Spark and without real traces."""
-    rows = []
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv(oppnet_data.VARIABLE, raising=False)
         points = STUDY.grid("tiny")
-    for point in points:
-        folder = tmp_path_factory.mktemp("run") / "trace"
-        verdict = {}
-        if simulate_to(point.scenario, folder).level != "measures":
-            (report,) = verify_trace(folder)
-            verdict = msgspec.to_builtins(report)
-        counted = read_measures(folder)
-        assert counted is not None
-        rows.append(_row(STUDY, run_id(point.scenario), point, {}, verdict, counted.measures))
-    return Results(tuple(rows))
-
-
-def failed(results: Results) -> set[str]:
-    return {one.name for one in STUDY.expectations(results) if one.failed}
-
-
-def changed(results: Results, measure: str, value: float | None, **labels: Any) -> Results:
-    """The same runs, with one measure of some of them set to another value."""
-
-    def other(row: Row) -> Row:
-        if any(row.labels[name] != at for name, at in labels.items()) or measure not in row.measures:
-            return row
-        return replace(row, measures={**row.measures, measure: value})
-
-    return Results(tuple(other(row) for row in results.rows))
+    return carried_out(STUDY, points, tmp_path_factory.mktemp("runs"))
 
 
 @pytest.mark.usefixtures("no_data")
 def test_the_smallest_scale_holds(results: Results) -> None:
-    assert failed(results) == set()
+    assert failed(STUDY, results) == set()
     found = {one.name: one for one in STUDY.expectations(results)}
     assert found["safe: runs with a trace that keep every promise"].measured == 3 + len(SKEWS_S)
     names = {table.name for table in STUDY.tables(results)}
@@ -279,7 +253,7 @@ def test_the_smallest_scale_holds(results: Results) -> None:
 def test_expectations_can_fail(
     results: Results, measure: str, value: float, labels: dict[str, Any], name: str
 ) -> None:
-    assert any(found.startswith(name) for found in failed(changed(results, measure, value, **labels)))
+    assert any(found.startswith(name) for found in failed(STUDY, changed(results, measure, value, **labels)))
 
 
 def as_published(results: Results, plan: str, lifetime: int) -> Results:

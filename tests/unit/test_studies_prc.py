@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from support.tiny_study import carried_out
 from whence.kernels import prc as kernel
 from whence.report.plots import svg
 from whence.sim import dynamic
@@ -23,9 +24,7 @@ from whence.studies.prc_expect import TABLE_1, VIEWS, expectations
 from whence.studies.prc_runner import simulate_to
 from whence.studies.prc_runs import BASELINES, HOUR, OPENING, SCALES, carried, carry, hour, opening, static
 from whence.studies.results import Results, Row
-from whence.studies.run import _row
 from whence.trace.measures import read_measures
-from whence.trace.schema import Level
 from whence.verify.run import verify_trace
 
 STUDY = PrcStudy()
@@ -132,16 +131,7 @@ def test_a_power_law_is_found() -> None:
 @pytest.fixture(scope="module")
 def results(tmp_path_factory: pytest.TempPathFactory) -> Results:
     """The tiny scale, run here."""
-    root = tmp_path_factory.mktemp("prc")
-    rows = []
-    for point in STUDY.grid("tiny"):
-        run = run_id(point.scenario)
-        folder = root / f"run={run}"
-        counts = measured(point.scenario, folder)
-        traced = point.scenario.record.as_level() > Level.MEASURES
-        verdict = msgspec.to_builtins(verify_trace(folder)[0]) if traced else {}
-        rows.append(_row(STUDY, run, point, {}, verdict, counts))
-    return Results(tuple(rows))
+    return carried_out(STUDY, STUDY.grid("tiny"), tmp_path_factory.mktemp("prc"))
 
 
 def test_everything_is_reproduced(results: Results) -> None:
