@@ -17,7 +17,6 @@ from whence.live.wire import (
     HEADER,
     FrameReader,
     FrameType,
-    Hello,
     Refusal,
 )
 from whence.protocols.vector import VectorPacket
@@ -74,18 +73,6 @@ def _alternatives(words: str) -> list[str]:
     what, _, values = words.rpartition(" (")
     turned = ", ".join(reversed(values.removesuffix(")").split(", ")))
     return [words, f"{what} ({turned})"]
-
-
-def a_hello(group: whence.Group, **changes: Any) -> Hello:
-    """What "aaron" would say to `group`'s node."""
-    identity = group._node.identity
-    right = Hello(
-        magic="whence", version=1, group=identity.group, protocol=identity.protocol,
-        parameters=dict(identity.parameters), members=list(identity.members),
-        max_payload_bytes=identity.max_payload_bytes, node="aaron", to=identity.node, session=5,
-        peer_session=0, received=0,
-    )  # fmt: skip
-    return msgspec.structs.replace(right, **changes)
 
 
 def refusal_in(answer: bytes) -> Refusal:

@@ -40,7 +40,7 @@ def drawn_scenario(seed: int) -> Scenario:
         "seed": seed,
         "params": params,
         "link": _link(draw, unit_us),
-        "workloads": [_workload(draw, nodes, unit_us) for _ in range(draw.choice([1, 1, 2]))],
+        "workloads": [_workload(draw, unit_us) for _ in range(draw.choice([1, 1, 2]))],
         "stop": {"duration_us": draw.choice([500, 1_500]) * unit_us},
     }
     if draw.random() < 0.6:
@@ -68,7 +68,7 @@ def _link(draw: random.Random, unit_us: int) -> dict[str, Any]:
     }
 
 
-def _workload(draw: random.Random, nodes: int, unit_us: int) -> dict[str, Any]:
+def _workload(draw: random.Random, unit_us: int) -> dict[str, Any]:
     load: dict[str, Any] = {"kind": "poisson", "interval_us": max(1, draw.choice([10, 40, 100]) * unit_us)}
     if draw.random() < 0.2:
         load |= {"interval_us": 1, "count": draw.choice([3, 20])}  # many in one tick

@@ -21,7 +21,7 @@ Change = Callable[[str, int, str, dict[str, Any]], None]
 SIZES = (8, 16, 32, 64, 128, 256, 512, 1024)
 
 
-def invented(profile: str, nodes: int, mode: str) -> dict[str, Any]:
+def invented(nodes: int, mode: str) -> dict[str, Any]:
     """Measures that meet every expectation."""
     prototype = vcube_published.PROTOTYPE_R0.get(nodes)
     is_plain, is_single = mode == "plain", mode == "single tree"
@@ -60,7 +60,7 @@ def made_up(change: Change | None = None, sizes: tuple[int, ...] = SIZES, runs: 
         for nodes in sizes:
             for mode in MODES:
                 for seed in range(1, runs + 1):
-                    measures = invented(profile, nodes, mode)
+                    measures = invented(nodes, mode)
                     verdict: Mapping[str, Any] = (
                         {"ok": True, "deliveries": 9, "counts": {}} if seed == 1 else {}
                     )

@@ -20,7 +20,6 @@ IN_FLIGHT, REACHED, HEAPED, WIDTH_US = 0, 1, 2, 3  # places in `counters`
 NODE_BITS = 16
 NUMBER_BITS = 63 - 2 * NODE_BITS
 NODES_MAX = 1 << NODE_BITS
-NUMBERS_MAX = 1 << NUMBER_BITS
 
 
 @inlined

@@ -102,7 +102,7 @@ def run(scenario: Scenario) -> Outcome:
     if reason is None:
         registry.make(scenario.protocol, "n0", ["n0"], scenario.params)  # refuses what the core refuses
         planned = broadcasts(scenario, options["lifetime_us"])
-        reason = _too_much(scenario, planned)
+        reason = _too_much(planned)
     if reason is not None:
         raise MisuseError("kernel of deadlines", f"it cannot run this scenario: {reason}", "Use the cores")
     room = 1
@@ -113,7 +113,7 @@ def run(scenario: Scenario) -> Outcome:
     return _outcome(scenario, state)
 
 
-def _too_much(scenario: Scenario, planned: Array) -> str | None:
+def _too_much(planned: Array) -> str | None:
     """What only the workload shows."""
     if len(planned) >= MESSAGES_MAX:
         return f"there are more than {MESSAGES_MAX} messages"

@@ -23,7 +23,6 @@ from whence.sim.experiment import Experiment, Series, Window, checked, join_us
 
 NODES_MAX = 1 << 24
 _HOPS = 12  # a handshake takes ten delays; its buffers must stand in the log
-_DEFAULT_TIMEOUT_US = 60_000_000
 
 
 def refusal(experiment: Experiment) -> str | None:

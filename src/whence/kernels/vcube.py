@@ -42,11 +42,9 @@ from whence.kernels.vcube_measures import Measures, trimmed
 from whence.kernels.vcube_tables import make_state
 from whence.protocols import registry
 from whence.protocols.vcube import VCube
-from whence.sim.model import Full, Hypercube, Replies, Scenario, Stop, node_names
+from whence.sim.model import Full, Hypercube, Replies, Scenario, node_names
 from whence.sim.network import make_graph
 from whence.trace.schema import Kind, Level, Recorder
-
-_SMALLEST = Scenario(nodes=1, protocol="vcube", stop=Stop(duration_us=1))
 
 
 @dataclass(frozen=True)
@@ -130,14 +128,6 @@ def run(scenario: Scenario, *, level: Level = Level.MEASURES, trail: bool = Fals
         trail=_trail(state) if trail else None,
         events=_events(state) if level > Level.MEASURES else None,
     )
-
-
-def warm_up() -> None:
-    """Compile the kernel, unless it is compiled: some 15 s, once for each machine and release.
-
-    A sweep does this before it starts its workers, which then find the result on the disk.
-    """
-    advance(make_state(_SMALLEST, registry.lookup("vcube").parameters, 0, False))
 
 
 def _measures(state: a.State) -> Measures:

@@ -44,7 +44,6 @@ _FIELDS: list[pa.Field[Any]] = [
 ]
 PACKED_SCHEMA = pa.schema(_FIELDS)
 
-KEY_COLUMNS = ("run", "node", "segment", "first_seq", "events", "names")
 # The integer list columns, in the order of the schema and of the hash.
 INTEGER_COLUMNS = ("time_us", "kind", "origin", "number", "peer", "total_bytes", "control_bytes")
 LIST_COLUMNS = (*INTEGER_COLUMNS, "detail")
