@@ -118,16 +118,7 @@ def run_study(
             failures[0].error.strip().splitlines()[-1],
             "Mend the first run, then repeat",
         )
-    counted = _counted(traces, done)
-    with phases.phase("verify"):
-        traced = _open(traces, done)
-        verdicts = _verify(spark, traced)
-    with phases.phase("measure"):
-        measures = _measure(spark, _unmeasured(traced, counted))
-    rows = [
-        _row(study, run, point, measures.get(run, {}), verdicts.get(run, {}), counted.get(run, {}))
-        for run, point in done.items()
-    ]
+    rows = _judged(spark, study, traces, done, phases)
     measurement = study.measurement(scale)
     if measurement is not None:
         with phases.phase("live", measurement.steps) as bar:
@@ -173,6 +164,22 @@ def _sweep(
     )
     by_run = {status.run: status for status in statuses}
     return [(by_run[run_id(point.scenario)], point) for point in points]
+
+
+def _judged(
+    spark: SparkSession, study: Study, traces: Path, done: Mapping[str, Point], phases: _Phases
+) -> list[Row]:
+    """The runs that finished, verified and measured."""
+    counted = _counted(traces, done)
+    with phases.phase("verify"):
+        traced = _open(traces, done)
+        verdicts = _verify(spark, traced)
+    with phases.phase("measure"):
+        measures = _measure(spark, _unmeasured(traced, counted))
+    return [
+        _row(study, run, point, measures.get(run, {}), verdicts.get(run, {}), counted.get(run, {}))
+        for run, point in done.items()
+    ]
 
 
 def _counted(traces: Path, done: Mapping[str, Point]) -> dict[str, Mapping[str, Any]]:
