@@ -5,14 +5,40 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
 
 from support import connect_job
 from support.connect_server import Server, client, connect_server
+from support.sparking import scenario
+from whence.sim.run import simulate_to
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
+
+# A process has one session at a time, of either kind.
+IN_TURN = """
+import sys
+from whence.spark.session import get_session
+for master in (sys.argv[1], "local[1]", sys.argv[1]):
+    spark = get_session("in turn", master=master)
+    print(type(spark).__module__, spark.range(3).count())
+    spark.stop()
+"""
+JUDGE = """
+import os, signal, sys
+from whence.errors import WhenceError
+from whence.spark.session import get_session
+from whence.spark.verify import verify_folder
+spark = get_session("judge", master=sys.argv[1])
+if len(sys.argv) > 3:
+    os.kill(int(sys.argv[3]), signal.SIGKILL)
+try:
+    verify_folder(spark, sys.argv[2])
+except WhenceError as error:
+    print(type(error).__name__, error)
+"""
 
 
 @pytest.fixture
@@ -21,31 +47,86 @@ def server(tmp_path: Path) -> Iterator[Server]:
         yield running
 
 
-def compare(server: Server, spark: SparkSession, folder: Path, **sizes: int) -> None:
-    """Everything the client got is what the embedded session gets, row by row."""
+def compare(
+    server: Server, spark: SparkSession, folder: Path, names: list[str], only_there: list[str], **sizes: int
+) -> dict[str, Any]:
+    """Everything the client got is what the embedded session gets, row by row; what the client got."""
     for name in ("there", "here"):
         connect_job.prepare(folder / name, **sizes)
-    done = client(server.url, folder / "there")
+    done = client(server.url, folder / "there", ",".join(names + only_there))
     assert done.returncode == 0, done.stderr[-3000:]
     assert done.stderr == "", "a client says nothing"
-    there = json.loads(done.stdout)
-    # The server's Python has no Whence: it came in the zip that the session ships.
-    assert all(".zip/whence/" in path for place in there.pop("places") for path in place[1:])
-    assert "already has one on sc://127.0.0.1" in there.pop("elsewhere")
-    here = connect_job.commands([], folder / "here")
-    here["functions"] = connect_job.functions(spark, folder / "here")
-    assert there.keys() == here.keys()
+    there: dict[str, Any] = json.loads(done.stdout)
+    here = connect_job.commands(names, [], folder / "here")
     for name, found in here.items():
         assert there[name] == found, name
-    # And it is an answer: fifo broke causal order, every row came out, the table at rest says the same.
-    runs, rows = 2 * sizes["seeds"], len(here["functions"]["stream"])
-    assert [here[name][0] for name in ("sweep", "verify", "metrics", "stream")] == [0, 1, 0, 0]
-    assert len(here["verify"][1]) == len(here["sweep"][1]["runs"]) == len(here["metrics"][1]["runs"]) == runs
-    assert here["blocks"] == here["verify"]
-    assert here["functions"]["findings"]
-    assert here["stream"][1]["summary"]["rows_out"] == rows > sizes["rows"]
-    assert here["functions"]["sort"] == here["functions"]["stream"]
+    functions = connect_job.functions(spark, folder / "here")
+    for name, found in functions.items():
+        assert there["functions"][name] == found, name
+    # And it is an answer: fifo broke causal order, and vector did not.
+    assert (there["sweep"][0], there["verify"][0]) == (0, 1)
+    assert [report["ok"] for report in there["verify"][1]].count(False) == sizes["seeds"]
+    assert there["blocks"] == there["verify"]
+    assert there["functions"]["findings"]
+    # The server's Python has no Whence: it came in the zip that the session ships.
+    assert all(".zip/whence/" in path for place in there["places"] for path in place[1:])
+    assert "already has one on sc://127.0.0.1" in there["elsewhere"]
+    return there
 
 
 def test_a_server_gives_the_same_rows(server: Server, spark: SparkSession, tmp_path: Path) -> None:
-    compare(server, spark, tmp_path, seeds=1, duration_us=40_000, rows=20, files=1)
+    stream = "stream that goes on"
+    there = compare(
+        server, spark, tmp_path, ["sweep", "verify"], ["blocks", stream],
+        seeds=1, duration_us=50_000, rows=20, files=1,
+    )  # fmt: skip
+    # What came out stands in the order of the table at rest, and has been counted.
+    given, table = connect_job.ordered(spark, tmp_path / "there"), there["functions"]["sort"]
+    assert given
+    assert [row for row in given if row not in table] == []
+    assert there[stream][1]["summary"]["rows_out"] == len(given)
+
+
+@pytest.mark.slow
+def test_a_server_gives_the_same_rows_and_measures(
+    server: Server, spark: SparkSession, tmp_path: Path
+) -> None:
+    there = compare(
+        server, spark, tmp_path, ["sweep", "verify", "blocks", "metrics", "stream"], [],
+        seeds=4, duration_us=500_000, rows=60, files=4,
+    )  # fmt: skip
+    assert len(there["metrics"][1]["runs"]) == 8
+    given = connect_job.ordered(spark, tmp_path / "there")
+    assert given == connect_job.ordered(spark, tmp_path / "here") == there["functions"]["sort"]
+    assert there["stream"][1]["summary"]["rows_out"] == len(given)
+
+
+@pytest.mark.slow
+def test_sessions_in_turn(server: Server, tmp_path: Path) -> None:
+    program = tmp_path / "in_turn.py"
+    program.write_text(IN_TURN)
+    done = client(server.url, program=str(program))
+    assert (done.returncode, done.stderr) == (0, "")
+    remote, classic = "pyspark.sql.connect.session 3", "pyspark.sql.session 3"
+    assert done.stdout.splitlines() == [remote, classic, remote]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("trouble", ["no library", "killed"])
+def test_a_server_that_cannot(server: Server, tmp_path: Path, trouble: str) -> None:
+    simulate_to(scenario(nodes=2), tmp_path / "trace")
+    program = tmp_path / "judge.py"
+    program.write_text(JUDGE)
+    if trouble == "killed":
+        done = client(server.url, tmp_path / "trace", server.process.pid, program=str(program))
+        assert done.stdout.startswith("PlatformError"), done.stdout + done.stderr
+        assert "is gone" in done.stdout
+    else:  # its workers' Python, a script, finds another module of that name first
+        (tmp_path / "hidden").mkdir()
+        (tmp_path / "hidden" / "msgspec.py").write_text("raise ModuleNotFoundError('no msgspec here')")
+        script = server.python.read_text().replace('PYTHONPATH="', f'PYTHONPATH="{tmp_path / "hidden"}:')
+        server.python.write_text(script)
+        done = client(server.url, tmp_path / "trace", program=str(program))
+        assert "no msgspec here" in done.stdout, done.stdout + done.stderr
+        assert "Check that the workers have the Python and the packages" in done.stdout
+    assert done.returncode == 0, done.stderr

@@ -1,7 +1,7 @@
 """What a user types and calls, for the comparison of a Spark Connect server with an embedded session.
 
-Run as a program (`python connect_job.py URL FOLDER`) it prints what it got as one JSON document: a process
-can hold but one Spark session, so the client of the server needs a process of its own.
+Run as a program (`python connect_job.py URL FOLDER COMMANDS`) it prints what it got as one JSON document: a
+process can hold but one Spark session, so the client of the server needs a process of its own.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 import json
 import sys
+from collections.abc import Iterable
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 GRID = """
 protocol = "vector"
-nodes = 3
+nodes = 5
 [stop]
 duration_us = {duration_us}
 [link]
@@ -31,7 +32,9 @@ protocol = ["fifo", "vector"]
 seeds = {seeds}
 """
 # Of a run or query, what depends on the machine and the moment.
-_PASSING = ("seconds", "folder", "out", "rows_per_second", "batches", "state_memory_bytes")
+_PASSING = (
+    "seconds", "folder", "source", "out", "checkpoint", "rows_per_second", "batches", "state_memory_bytes",
+)  # fmt: skip
 
 
 def whence(*arguments: object) -> tuple[int, Any]:
@@ -48,20 +51,22 @@ def whence(*arguments: object) -> tuple[int, Any]:
     return code, json.loads(said.getvalue())
 
 
-def commands(where: list[str], folder: Path) -> dict[str, Any]:
-    """The commands over `folder/grid.toml` and the files in `folder/in`; everything that must be the same."""
+def commands(names: Iterable[str], where: list[str], folder: Path) -> dict[str, Any]:
+    """The commands named, over `folder/grid.toml` and the files in `folder/in`: what must be the same."""
     from support.streaming import command
 
-    runs, out = folder / "runs", folder / "ordered"
-    found = {
-        "sweep": whence("sweep", folder / "grid.toml", "--out", runs, *where),
-        "verify": whence("verify", runs, "--spark", *where),
-        "blocks": whence("verify", runs, "--blocks", 2, *where),
-        "metrics": whence("metrics", runs, *where),
-        "stream": whence(*[word for word in command(folder / "in", out)[3:] if word != "--json"], *where),
+    runs = folder / "runs"
+    stream = [word for word in command(folder / "in", folder / "ordered")[3:] if word != "--json"]
+    lines: dict[str, list[object]] = {
+        "sweep": ["sweep", folder / "grid.toml", "--out", runs],
+        "verify": ["verify", runs, "--spark"],
+        "blocks": ["verify", runs, "--blocks", 2],
+        "metrics": ["metrics", runs],
+        "stream": stream,
+        "stream that goes on": [word for word in stream if word != "--flush"],
     }
+    found = {name: whence(*lines[name], *where) for name in names}
     lasting: dict[str, Any] = json.loads(json.dumps(found), object_hook=_lasting)
-    del lasting["stream"][1]["source"], lasting["stream"][1]["checkpoint"]
     return lasting
 
 
@@ -70,21 +75,30 @@ def _lasting(document: dict[str, Any]) -> dict[str, Any]:
 
 
 def functions(spark: SparkSession, folder: Path) -> dict[str, Any]:
-    """What has no command: the order of a table at rest, and verdicts as a table."""
+    """What has no command: the order of a table at rest, verdicts as a table; the plan of the measures."""
     from support.streaming import COLUMNS, SCHEMA, results
+    from whence.spark.metrics.summary import summary
     from whence.spark.sort import causal_sort
-    from whence.spark.tables import read_manifests, read_segments
+    from whence.spark.tables import flatten, read_manifests, read_segments
     from whence.spark.verify import findings, verify
 
     runs = folder / "runs"
-    verdicts = verify(read_segments(spark, runs), read_manifests(spark, runs), causal=True)
+    segments = read_segments(spark, runs)
+    verdicts = verify(segments, read_manifests(spark, runs), causal=True)
     found = {
         "sort": results(causal_sort(spark.read.schema(SCHEMA).json(str(folder / "in")), **COLUMNS)),
-        "stream": results(spark.read.parquet(str(folder / "ordered"))),
+        "measures": summary(flatten(segments)).schema.simpleString(),
         "findings": sorted(map(str, findings(verdicts).collect())),
     }
     lasting: dict[str, Any] = json.loads(json.dumps(found))
     return lasting
+
+
+def ordered(spark: SparkSession, folder: Path) -> list[list[str]]:
+    """What a stream has put into `folder/ordered`."""
+    from support.streaming import results
+
+    return [list(row) for row in results(spark.read.parquet(str(folder / "ordered")))]
 
 
 def prepare(folder: Path, *, seeds: int, duration_us: int, rows: int, files: int) -> None:
@@ -102,8 +116,8 @@ def main() -> None:
     from whence.errors import MisuseError
     from whence.spark.session import get_session
 
-    url, folder = sys.argv[1], Path(sys.argv[2])
-    found = commands(["--master", url], folder)
+    url, folder, names = sys.argv[1], Path(sys.argv[2]), sys.argv[3]
+    found = commands(names.split(","), ["--master", url], folder)
     spark = get_session("connect test", master=url)
     found["functions"] = functions(spark, folder)
     found["places"] = places(spark)

@@ -31,12 +31,15 @@ def connect_server(folder: Path) -> Iterator[Server]:
     python = python_without_whence(folder)
     scratch = folder / "scratch"
     scratch.mkdir()
-    settings = {
+    settings = {  # it should start fast rather than run fast
         "spark.connect.grpc.binding.address": "127.0.0.1",
         "spark.connect.grpc.binding.port": "0",
         "spark.driver.host": "127.0.0.1",
         "spark.local.dir": str(scratch),
         "spark.sql.shuffle.partitions": "2",
+        "spark.sql.adaptive.enabled": "false",
+        "spark.sql.codegen.wholeStage": "false",
+        "spark.sql.codegen.factoryMode": "NO_CODEGEN",
         "spark.ui.enabled": "false",
     }
     process, log = start(
