@@ -8,12 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import Row, SparkSession
 
 from support import connect_job
 from support.connect_server import Server, client, connect_server
 from support.sparking import scenario
 from whence.sim.run import simulate_to
+from whence.spark.ordering import OUTCOMES
+from whence.spark.stream_job import StreamSummary, _add
+from whence.spark.tables import SUMMARY
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
 
@@ -47,57 +50,67 @@ def server(tmp_path: Path) -> Iterator[Server]:
         yield running
 
 
-def compare(
-    server: Server, spark: SparkSession, folder: Path, names: list[str], only_there: list[str], **sizes: int
-) -> dict[str, Any]:
-    """Everything the client got is what the embedded session gets, row by row; what the client got."""
+def both(
+    server: Server, spark: SparkSession, folder: Path, there: list[str], here: list[str], **sizes: int
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What the commands and functions say there, by the server, and here, in the embedded session."""
     for name in ("there", "here"):
         connect_job.prepare(folder / name, **sizes)
-    done = client(server.url, folder / "there", ",".join(names + only_there))
+    done = client(server.url, folder / "there", ",".join(there))
     assert done.returncode == 0, done.stderr[-3000:]
     assert done.stderr == "", "a client says nothing"
-    there: dict[str, Any] = json.loads(done.stdout)
-    here = connect_job.commands(names, [], folder / "here")
-    for name, found in here.items():
-        assert there[name] == found, name
-    functions = connect_job.functions(spark, folder / "here")
-    for name, found in functions.items():
-        assert there["functions"][name] == found, name
-    # And it is an answer: fifo broke causal order, and vector did not.
-    assert (there["sweep"][0], there["verify"][0]) == (0, 1)
-    assert [report["ok"] for report in there["verify"][1]].count(False) == sizes["seeds"]
-    assert there["blocks"] == there["verify"]
-    assert there["functions"]["findings"]
-    # The server's Python has no Whence: it came in the zip that the session ships.
-    assert all(".zip/whence/" in path for place in there["places"] for path in place[1:])
-    assert "already has one on sc://127.0.0.1" in there["elsewhere"]
-    return there
+    remote: dict[str, Any] = json.loads(done.stdout)
+    assert "already has one on sc://127.0.0.1" in remote["elsewhere"]
+    assert remote["plan"] == SUMMARY.simpleString()
+    local = connect_job.commands(here, [], folder / "here")
+    local["functions"] = connect_job.functions(spark, folder / "here", whole="metrics" in here)
+    # It is an answer: fifo broke causal order, and vector did not.
+    assert (local["sweep"][0], local["verify"][0]) == (0, 1)
+    assert [report["ok"] for report in local["verify"][1]].count(False) == sizes["seeds"]
+    return remote, local
 
 
-def test_a_server_gives_the_same_rows(server: Server, spark: SparkSession, tmp_path: Path) -> None:
-    stream = "stream that goes on"
-    there = compare(
-        server, spark, tmp_path, ["sweep", "verify"], ["blocks", stream],
-        seeds=1, duration_us=50_000, rows=20, files=1,
-    )  # fmt: skip
-    # What came out stands in the order of the table at rest, and has been counted.
-    given, table = connect_job.ordered(spark, tmp_path / "there"), there["functions"]["sort"]
-    assert given
-    assert [row for row in given if row not in table] == []
-    assert there[stream][1]["summary"]["rows_out"] == len(given)
+def test_a_server_gives_the_same_rows(tmp_path: Path, spark: SparkSession) -> None:
+    """Without what costs a server most: measures are planned only, and there is no stream."""
+    with connect_server(tmp_path, quick=True) as server:
+        there, here = both(
+            server, spark, tmp_path, ["sweep", "verify", "blocks"], ["sweep", "verify"],
+            seeds=1, duration_us=50_000, rows=20, files=1,
+        )  # fmt: skip
+    assert there["sweep"] == here["sweep"]
+    assert there["verify"] == there["blocks"] == here["verify"]
+    assert there["functions"] == here["functions"]
+
+
+def test_what_a_query_observes_has_names() -> None:
+    """A Connect client gets the values of a row and its schema, where a classic session gets the row."""
+    counts = {"rows": 9, "unplaced": None} | {name: at for at, name in enumerate(OUTCOMES)}
+    fields = [{"name": name, "type": "long"} for name in counts]
+    apart = Row(values=list(counts.values()), schema={"type": "struct", "fields": fields})
+    for observed in (apart, Row(**counts)):
+        summary = StreamSummary()
+        state = {"numRowsTotal": 1, "memoryUsedBytes": 1}
+        _add(summary, {"sources": [], "stateOperators": [state], "observedMetrics": {"whence": observed}})
+        assert (summary.rows_out, summary.unplaced) == (9, 0)
+        assert list(summary.outcomes.values()) == list(range(len(OUTCOMES)))
 
 
 @pytest.mark.slow
 def test_a_server_gives_the_same_rows_and_measures(
     server: Server, spark: SparkSession, tmp_path: Path
 ) -> None:
-    there = compare(
-        server, spark, tmp_path, ["sweep", "verify", "blocks", "metrics", "stream"], [],
-        seeds=4, duration_us=500_000, rows=60, files=4,
-    )  # fmt: skip
-    assert len(there["metrics"][1]["runs"]) == 8
+    names = ["sweep", "verify", "blocks", "metrics", "stream"]
+    sizes = {"seeds": 4, "duration_us": 500_000, "rows": 60, "files": 4}
+    there, here = both(server, spark, tmp_path, names, names, **sizes)
+    # The server's Python has no Whence: it came in the zip that the session ships.
+    assert all(".zip/whence/" in path for place in there["places"] for path in place[1:])
+    for name in (*names, "functions"):
+        assert there[name] == here[name], name
+    assert here["blocks"] == here["verify"]
+    assert here["functions"]["findings"]
+    assert len(here["metrics"][1]["runs"]) == 8
     given = connect_job.ordered(spark, tmp_path / "there")
-    assert given == connect_job.ordered(spark, tmp_path / "here") == there["functions"]["sort"]
+    assert given == connect_job.ordered(spark, tmp_path / "here") == here["functions"]["sort"]
     assert there["stream"][1]["summary"]["rows_out"] == len(given)
 
 

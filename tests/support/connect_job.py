@@ -63,7 +63,6 @@ def commands(names: Iterable[str], where: list[str], folder: Path) -> dict[str, 
         "blocks": ["verify", runs, "--blocks", 2],
         "metrics": ["metrics", runs],
         "stream": stream,
-        "stream that goes on": [word for word in stream if word != "--flush"],
     }
     found = {name: whence(*lines[name], *where) for name in names}
     lasting: dict[str, Any] = json.loads(json.dumps(found), object_hook=_lasting)
@@ -74,22 +73,20 @@ def _lasting(document: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in document.items() if name not in _PASSING}
 
 
-def functions(spark: SparkSession, folder: Path) -> dict[str, Any]:
-    """What has no command: the order of a table at rest, verdicts as a table; the plan of the measures."""
+def functions(spark: SparkSession, folder: Path, *, whole: bool) -> dict[str, Any]:
+    """What has no command: the order of a table at rest; verdicts as a table."""
     from support.streaming import COLUMNS, SCHEMA, results
-    from whence.spark.metrics.summary import summary
     from whence.spark.sort import causal_sort
-    from whence.spark.tables import flatten, read_manifests, read_segments
+    from whence.spark.tables import read_manifests, read_segments
     from whence.spark.verify import findings, verify
 
     runs = folder / "runs"
-    segments = read_segments(spark, runs)
-    verdicts = verify(segments, read_manifests(spark, runs), causal=True)
-    found = {
+    found: dict[str, Any] = {
         "sort": results(causal_sort(spark.read.schema(SCHEMA).json(str(folder / "in")), **COLUMNS)),
-        "measures": summary(flatten(segments)).schema.simpleString(),
-        "findings": sorted(map(str, findings(verdicts).collect())),
     }
+    if whole:
+        verdicts = verify(read_segments(spark, runs), read_manifests(spark, runs), causal=True)
+        found["findings"] = sorted(map(str, findings(verdicts).collect()))
     lasting: dict[str, Any] = json.loads(json.dumps(found))
     return lasting
 
@@ -114,13 +111,18 @@ def main() -> None:
     """See the module."""
     from support.cluster_job import places
     from whence.errors import MisuseError
+    from whence.spark.metrics.summary import summary
     from whence.spark.session import get_session
+    from whence.spark.tables import flatten, read_segments
 
-    url, folder, names = sys.argv[1], Path(sys.argv[2]), sys.argv[3]
-    found = commands(names.split(","), ["--master", url], folder)
+    url, folder, names = sys.argv[1], Path(sys.argv[2]), sys.argv[3].split(",")
+    whole = "metrics" in names
+    found = commands(names, ["--master", url], folder)
     spark = get_session("connect test", master=url)
-    found["functions"] = functions(spark, folder)
-    found["places"] = places(spark)
+    found["functions"] = functions(spark, folder, whole=whole)
+    # Planned, not run: what Connect does not have would show.
+    found["plan"] = summary(flatten(read_segments(spark, folder / "runs"))).schema.simpleString()
+    found["places"] = places(spark) if whole else []
     try:
         get_session("elsewhere", master="local[1]")
     except MisuseError as error:

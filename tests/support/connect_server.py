@@ -14,6 +14,11 @@ from typing import NamedTuple
 from support import connect_job
 from support.standalone import JAVA_OPTIONS, await_line, end, python_without_whence, start
 
+QUICK = {
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+}
 _STARTED = "Spark Connect server started at: 127.0.0.1:"
 
 
@@ -26,27 +31,27 @@ class Server(NamedTuple):
 
 
 @contextmanager
-def connect_server(folder: Path) -> Iterator[Server]:
-    """A server with two cores, whose Python has the libraries but not the package."""
+def connect_server(folder: Path, *, quick: bool = False) -> Iterator[Server]:
+    """A server whose Python has the libraries but not the package; `quick` starts fast and runs slowly."""
     python = python_without_whence(folder)
     scratch = folder / "scratch"
     scratch.mkdir()
-    settings = {  # it should start fast rather than run fast
+    settings = {
         "spark.connect.grpc.binding.address": "127.0.0.1",
         "spark.connect.grpc.binding.port": "0",
         "spark.driver.host": "127.0.0.1",
         "spark.local.dir": str(scratch),
-        "spark.sql.shuffle.partitions": "2",
-        "spark.sql.adaptive.enabled": "false",
-        "spark.sql.codegen.wholeStage": "false",
-        "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+        "spark.sql.shuffle.partitions": "1" if quick else "2",
         "spark.ui.enabled": "false",
     }
+    if quick:
+        settings |= QUICK
     process, log = start(
         folder,
         "connect-server",
         "org.apache.spark.deploy.SparkSubmit",
-        *("--class", "org.apache.spark.sql.connect.service.SparkConnectServer", "--master", "local[2]"),
+        *("--class", "org.apache.spark.sql.connect.service.SparkConnectServer"),
+        *("--master", "local[1]" if quick else "local[2]"),
         *("--driver-java-options", f"{JAVA_OPTIONS} -Djava.io.tmpdir={scratch}"),
         *(word for pair in settings.items() for word in ("--conf", "=".join(pair))),
         memory="1g",
