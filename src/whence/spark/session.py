@@ -16,6 +16,7 @@ import shlex
 import socket
 import sys
 import time
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -121,9 +122,10 @@ def _reuse(running: SparkSession, wanted: str | None) -> SparkSession:
         return running
     client: Any = running.client if is_remote(running) else None
     master = str(running.sparkContext.master) if client is None else f"sc://{client._builder.endpoint}"
-    if wanted != master and (client is None or _endpoints(wanted) != _endpoints(master)):
+    there = client is not None and wanted.startswith("sc://") and _endpoints(wanted) == _endpoints(master)
+    if wanted != master and not there:
         raise MisuseError(
-            f"Spark session on {wanted}",
+            f"Spark session on {_shown(wanted)}",
             f"this process already has one on {master}, and Spark allows one per process",
             "Stop the other session first, or use another process",
         )
@@ -268,6 +270,7 @@ def _give_up_sooner(session: Any) -> None:
     """A server that is gone is told after about 45 s; pyspark's own ten minutes look like work."""
     from pyspark.sql.connect.client.retries import DefaultPolicy
 
+    warnings.filterwarnings("ignore", r"\[RETRIES_EXCEEDED\]")  # the error that follows says it
     session.client.set_retry_policies([DefaultPolicy(max_retries=8, max_backoff=10_000)])
 
 
