@@ -267,11 +267,11 @@ def _check_speaks_connect(remote: str) -> None:
 
 
 def _give_up_sooner(session: Any) -> None:
-    """A server that is gone is told after about 45 s; pyspark's own ten minutes look like work."""
+    """A server that is gone is told within a minute; pyspark's own ten, and twice of them, look like work."""
     from pyspark.sql.connect.client.retries import DefaultPolicy
 
     warnings.filterwarnings("ignore", r"\[RETRIES_EXCEEDED\]")  # the error that follows says it
-    session.client.set_retry_policies([DefaultPolicy(max_retries=8, max_backoff=10_000)])
+    session.client.set_retry_policies([DefaultPolicy(max_retries=6, max_backoff=10_000)])
 
 
 # Problems of the place, found before Spark would
