@@ -12,7 +12,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from pyspark.sql import SparkSession
+from pyspark import cloudpickle
+from pyspark.sql import SparkSession, is_remote
 
 from whence.errors import ExtraMissingError, JavaMissingError, MisuseError, PlatformError
 from whence.spark import session as sessions
@@ -162,6 +163,22 @@ def test_without_pyspark(bare: pytest.MonkeyPatch) -> None:
         get_session("test")
 
 
+@pytest.mark.parametrize("module", ["grpc", "grpc_status", "google.rpc", "zstandard"])
+def test_without_what_a_connect_client_needs(bare: pytest.MonkeyPatch, port: int, module: str) -> None:
+    bare.setitem(sys.modules, module, None)
+    with pytest.raises(ExtraMissingError, match=r"whence\[connect\]"):
+        get_session("test", master=f"sc://127.0.0.1:{port}")
+    assert not is_remote()
+
+
+def test_somebody_else_listens(bare: pytest.MonkeyPatch, port: int) -> None:
+    bare.setattr(sessions, "CONNECT_SECONDS_MAX", 0.5)
+    with pytest.raises(PlatformError, match="not answer as a Spark Connect server") as caught:
+        get_session("test", master=f"sc://127.0.0.1:{port}/;token=secret")
+    assert "secret" not in str(caught.value)
+    assert not is_remote()
+
+
 def test_without_java(bare: pytest.MonkeyPatch, tmp_path: Path) -> None:
     from pyspark import SparkContext
 
@@ -251,3 +268,36 @@ assert manifest.software == "whence " + importlib.metadata.version("whence")
     path = f"{package_zip(tmp_path)}:{sysconfig.get_path('purelib')}"
     command = [sys.executable, "-S", "-c", code, str(tmp_path / "out"), str(tests)]
     subprocess.run(command, env={"PYTHONPATH": path}, cwd=tmp_path, check=True)
+
+
+STREAM = """
+import sys
+from pathlib import Path
+from pyspark import cloudpickle
+function, init = cloudpickle.loads(Path(sys.argv[1]).read_bytes())
+init(type("Handle", (), {"getValueState": lambda self, name, schema: print(name)})())  # the driver's Python
+sys.path.insert(1, sys.argv[2])  # a worker's
+assert "whence" not in sys.modules
+function()
+import whence
+print(whence.__file__)
+"""
+
+
+def test_what_a_stream_calls_finds_the_shipped_package(tmp_path: Path) -> None:
+    """In a Python without it, where Spark Connect has put it into a session's folder and names another."""
+    import sysconfig
+
+    from whence.spark.order_rows import Settings
+    from whence.spark.orderer import Orderer
+    from whence.spark.shipped import find_shipped
+
+    (tmp_path / "session").mkdir()
+    package = package_zip(tmp_path / "session")
+    sent = tmp_path / "sent"
+    sent.write_bytes(cloudpickle.dumps((find_shipped, Orderer(Settings("emit", 1, 1, False, False)).init)))
+    command = [sys.executable, "-S", "-c", STREAM, str(sent), str(tmp_path / package.name)]
+    environment = {"PYTHONPATH": sysconfig.get_path("purelib")}
+    done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.splitlines() == ["order", f"{package}/whence/__init__.py"]

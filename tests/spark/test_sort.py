@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any
@@ -82,14 +83,22 @@ def test_at_rest_the_table_is_all_there_is(spark: SparkSession) -> None:
     ]
 
 
-def test_every_type_of_column_comes_through(spark: SparkSession) -> None:
+@pytest.fixture(params=["UTC", "America/New_York"])
+def zoned(spark: SparkSession, request: pytest.FixtureRequest) -> Iterator[SparkSession]:
+    """A session as a server's administrator may have set it up."""
+    spark.conf.set("spark.sql.session.timeZone", request.param)
+    yield spark
+    spark.conf.set("spark.sql.session.timeZone", "UTC")
+
+
+def test_every_type_of_column_comes_through(zoned: SparkSession) -> None:
     schema = "id string, after array<struct<id:string,until:timestamp>>, n decimal(20,4), m map<int,string>"
     schema += ", b binary, d interval day to second"
     rows = [
         ("b", [("a", BEGAN)], Decimal("1.2345"), {1: None}, b"\xff", timedelta(microseconds=7)),
         ("a", None, None, None, None, None),
     ]
-    given = spark.createDataFrame(rows, schema)
+    given = zoned.createDataFrame(rows, schema)
     result = causal_sort(given, id="id", depends_on="after")
     assert [row.id for row in result.collect()] == ["a", "b"]
     assert sorted(result.drop("outcome", "missing", "position", "epoch").collect(), key=str) == sorted(

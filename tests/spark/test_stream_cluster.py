@@ -10,13 +10,11 @@ import pytest
 from pyspark.sql import SparkSession
 from test_cluster import cluster  # pytest has put this folder on the path
 
-import whence
 from support.standalone import Cluster, python_without_whence
 from support.streaming import COLUMNS, SCHEMA, command, results, write_files
 from whence.spark.sort import causal_sort
 
 __all__ = ["cluster"]  # the fixture
-SOURCES = Path(whence.__file__).parents[1]
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -30,9 +28,7 @@ def test_a_cluster_gives_the_same_rows(
     python = python_without_whence(tmp_path)
     done = subprocess.run(
         command(tmp_path / "in", tmp_path / "out", "--master", cluster.master),
-        # The driver's own Python must find Whence (docs/cluster.md); the executors' has what is shipped.
-        env=os.environ
-        | {"PYSPARK_PYTHON": str(python), "SPARK_DRIVER_MEMORY": "1g", "PYTHONPATH": str(SOURCES)},
+        env=os.environ | {"PYSPARK_PYTHON": str(python), "SPARK_DRIVER_MEMORY": "1g"},
         capture_output=True,
         text=True,
         timeout=500,

@@ -11,8 +11,8 @@ from pyspark.sql.streaming.tws_tester import TwsTester
 
 from support.rows import run, stream
 from whence.spark.order_rows import Settings
+from whence.spark.orderer import Orderer
 from whence.spark.ordering import Arrival
-from whence.spark.stream import Orderer
 
 HOUR_US = 3_600_000_000
 

@@ -28,7 +28,9 @@ DIE_WITH_PARENT = (
 )
 
 
-def start(folder: Path, name: str, *arguments: str) -> tuple[subprocess.Popen[bytes], Path]:
+def start(
+    folder: Path, name: str, *arguments: str, memory: str = "256m", python: Path | str = sys.executable
+) -> tuple[subprocess.Popen[bytes], Path]:
     """Start a Spark daemon in a clean folder, with a clean environment."""
     home = Path(pyspark.__file__).parent
     environment = {
@@ -36,7 +38,8 @@ def start(folder: Path, name: str, *arguments: str) -> tuple[subprocess.Popen[by
         "JAVA_HOME": str(find_java()),
         "SPARK_HOME": str(home),
         "SPARK_LOCAL_IP": "127.0.0.1",
-        "SPARK_DAEMON_MEMORY": "256m",
+        "SPARK_DAEMON_MEMORY": memory,
+        "PYSPARK_PYTHON": str(python),
         "SPARK_DAEMON_JAVA_OPTS": JAVA_OPTIONS,
     }
     work = folder / name

@@ -111,7 +111,7 @@ def _choose_partitions(session: SparkSession) -> None:
     from whence.spark.cores import cores_of
 
     key = "spark.sql.shuffle.partitions"
-    if session.sparkContext.getConf().get(key) is None:
+    if key not in session.conf.getAll:  # which has what somebody has set, and no defaults of Spark's
         session.conf.set(key, str(2 * cores_of(session)))
 
 

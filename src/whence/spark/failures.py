@@ -29,6 +29,9 @@ _GONE_FIX = (
     "If the machine has run out of memory, give Spark less (SPARK_DRIVER_MEMORY=2g) or let fewer tasks run "
     "at a time (--master 'local[1]'); WHENCE_SPARK_LOG=FILE keeps all that the JVM says"
 )
+_SERVER_FIX = "Its log says why it ended; start it again, and give the same command"
+# What a Spark Connect client is told by gRPC when it has asked in vain often enough.
+_UNANSWERED = re.compile(r"StatusCode\.UNAVAILABLE")
 # A Python worker says MemoryError, or nothing at all if the system killed it.
 _WORKER = re.compile(
     r"^\s*(?:numpy\S*)?MemoryError|Python worker exited unexpectedly|exit code 137|exceeding memory limits",
@@ -46,7 +49,7 @@ def explained(error: Exception, what: str, fix: str) -> WhenceError:
 
 
 def memory_problem(error: BaseException, what: str) -> PlatformError | None:
-    """The error to show if a job ended for want of memory, else None."""
+    """The error to show if a job ended for want of memory, or because nobody is there, else None."""
     said = str(error)
     if _is_silence(error):
         said += jvm.last_error() or ""
@@ -56,6 +59,8 @@ def memory_problem(error: BaseException, what: str) -> PlatformError | None:
         return PlatformError(what, f"Spark's JVM has too little memory{detail}", _HEAP_FIX)
     if _WORKER.search(said):
         return PlatformError(what, "a Python worker died, probably of too little memory", _WORKER_FIX)
+    if _UNANSWERED.search(said):
+        return PlatformError(what, "the Spark Connect server is gone", _SERVER_FIX)
     if _is_silence(error):
         return PlatformError(what, "Spark's JVM is gone; the system may have killed it", _GONE_FIX)
     return None

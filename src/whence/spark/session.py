@@ -16,12 +16,13 @@ import shlex
 import socket
 import sys
 import time
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from whence.errors import ExtraMissingError, MisuseError, PlatformError, missing_extra
+from whence.errors import MisuseError, PlatformError, missing_extra
 from whence.spark import jvm
 from whence.spark.cores import is_remote
 from whence.spark.java import find_java
@@ -35,6 +36,15 @@ if TYPE_CHECKING:
 EMBEDDED = "local[*,4]"
 CONNECT_SECONDS_MAX = 5.0  # for a TCP connection to a master or server
 EXECUTOR_SECONDS_MAX = 60.0  # for the first worker of a cluster to offer an executor
+
+# What pyspark's Connect client imports, and from which package. We ask first: pyspark would find one missing
+# only when the process has been switched over to Connect, and ends a `python -c` without a word.
+_CONNECT_PACKAGES = {
+    "grpc": "grpcio",
+    "grpc_status": "grpcio-status",
+    "google.rpc": "googleapis-common-protos",
+    "zstandard": "zstandard",
+}
 
 _DEFAULTS = {
     "spark.ui.enabled": "false",
@@ -99,19 +109,23 @@ def _running() -> SparkSession | None:
     from pyspark.sql import SparkSession
     from pyspark.sql.utils import is_remote as is_connect
 
+    # Not the active session alone: that one is per thread.
     if is_connect():
-        return SparkSession.getActiveSession()
-    # Not getActiveSession: that one is per thread.
+        connect: Any = sys.modules.get("pyspark.sql.connect.session")
+        remote = connect and connect.SparkSession
+        return (remote and (remote.getActiveSession() or remote._get_default_session())) or None
     return SparkSession.builder.getOrCreate() if SparkContext._active_spark_context else None
 
 
 def _reuse(running: SparkSession, wanted: str | None) -> SparkSession:
-    if wanted is None or is_remote(running):
+    if wanted is None or "SPARK_LOCAL_REMOTE" in os.environ:  # pyspark's own server, in this process
         return running
-    master = running.sparkContext.master
-    if wanted != master:
+    client: Any = running.client if is_remote(running) else None
+    master = str(running.sparkContext.master) if client is None else f"sc://{client._builder.endpoint}"
+    there = client is not None and wanted.startswith("sc://") and _endpoints(wanted) == _endpoints(master)
+    if wanted != master and not there:
         raise MisuseError(
-            f"Spark session on {wanted}",
+            f"Spark session on {_shown(wanted)}",
             f"this process already has one on {master}, and Spark allows one per process",
             "Stop the other session first, or use another process",
         )
@@ -128,7 +142,9 @@ def _start(app_name: str, master: str | None, conf: Mapping[str, str]) -> SparkS
 
     if master:
         _check_reachable(master)
-    os.environ.pop("SPARK_REMOTE", None)  # a master was chosen: pyspark must not look at it again
+    # A master was chosen: pyspark must not look at the one, nor think of a Connect session that was stopped.
+    os.environ.pop("SPARK_REMOTE", None)
+    os.environ.pop("SPARK_CONNECT_MODE_ENABLED", None)
     py4j = importlib.import_module("py4j.protocol")  # it has no type hints
     where = f"Spark session on {master or 'the configured master'}"
     try:
@@ -202,7 +218,13 @@ def _connect(app_name: str, remote: str, conf: Mapping[str, str]) -> SparkSessio
     from pyspark.errors import PySparkException
     from pyspark.sql import SparkSession
 
+    where = f"Spark session on {_shown(remote)}"
     _check_reachable(remote)
+    for module, package in _CONNECT_PACKAGES.items():
+        try:
+            importlib.import_module(module)
+        except ImportError as error:
+            raise missing_extra("Spark Connect", package, "connect") from error
     local = is_local(remote)
     builder = SparkSession.builder.appName(app_name).remote(remote)
     for key, value in conf.items():
@@ -212,16 +234,44 @@ def _connect(app_name: str, remote: str, conf: Mapping[str, str]) -> SparkSessio
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     try:
-        session = builder.getOrCreate()
         if not local:
+            _check_speaks_connect(remote)
+        session = builder.getOrCreate()
+        session_wide = session.conf.getAll  # what is set there; Spark's own defaults are not in it
+        for key, value in _DEFAULTS.items():
+            if key.startswith("spark.sql.") and key not in session_wide:
+                session.conf.set(key, value)
+        if not local:
+            _give_up_sooner(session)
             session.addArtifacts(str(package_zip(jvm.scratch())), pyfile=True)
-    except ImportError as error:
-        raise ExtraMissingError(
-            "Spark Connect", str(error).strip().splitlines()[0], "Install: pip install 'pyspark[connect]'"
-        ) from error
     except PySparkException as error:
-        raise PlatformError(f"Spark session on {remote}", _reason(error), _start_fix(remote)) from error
+        raise PlatformError(where, _reason(error), _start_fix(remote)) from error
     return session
+
+
+def _check_speaks_connect(remote: str) -> None:
+    """Fail in seconds, where pyspark would ask whoever listens there again and again for ten minutes."""
+    from pyspark.sql.connect.client import DefaultChannelBuilder
+
+    grpc: Any = importlib.import_module("grpc")  # it has no type hints
+    with DefaultChannelBuilder(remote).toChannel() as channel:
+        try:
+            grpc.channel_ready_future(channel).result(timeout=CONNECT_SECONDS_MAX)
+        except grpc.FutureTimeoutError as error:
+            raise PlatformError(
+                f"Spark at {_shown(remote)}",
+                "somebody listens there, but it does not answer as a Spark Connect server",
+                "Give the server's spark.connect.grpc.binding.port (15002 by default; sc://HOST:PORT/;"
+                "use_ssl=true behind TLS), or --master spark://HOST:7077 for a standalone master",
+            ) from error
+
+
+def _give_up_sooner(session: Any) -> None:
+    """A server that is gone is told within a minute; pyspark's own ten, and twice of them, look like work."""
+    from pyspark.sql.connect.client.retries import DefaultPolicy
+
+    warnings.filterwarnings("ignore", r"\[RETRIES_EXCEEDED\]")  # the error that follows says it
+    session.client.set_retry_policies([DefaultPolicy(max_retries=6, max_backoff=10_000)])
 
 
 # Problems of the place, found before Spark would
@@ -240,7 +290,7 @@ def _endpoints(url: str) -> list[tuple[str, int]]:
             host, port = None, None
         if not host:
             raise MisuseError(
-                f"Spark URL {url!r}",
+                f"Spark URL {_shown(url)!r}",
                 "it names no host and port",
                 "Write spark://HOST:7077 or sc://HOST:15002",
             )
@@ -260,7 +310,14 @@ def _check_reachable(url: str) -> None:
         else:
             return
     if reasons:
-        raise PlatformError(f"Spark at {url}", "nobody answers: " + "; ".join(reasons), _start_fix(url))
+        raise PlatformError(
+            f"Spark at {_shown(url)}", "nobody answers: " + "; ".join(reasons), _start_fix(url)
+        )
+
+
+def _shown(url: str) -> str:
+    """The URL without its parameters, among which may be a token."""
+    return url.partition("/;")[0]
 
 
 def _is_loopback(master: str) -> bool:
@@ -288,7 +345,8 @@ def _start_fix(where: str | None, reason: str = "") -> str:
         )
     if where is None or is_local(where):
         return "See the reason; WHENCE_SPARK_LOG=FILE keeps all that Spark's JVM says"
+    who = "Spark Connect server" if where.startswith("sc://") else "master"
     return (
-        "Check the address and that the master runs and is reachable from here; "
+        f"Check the address and that the {who} runs and is reachable from here; "
         "without --master, Whence uses this machine alone"
     )

@@ -58,8 +58,7 @@ def causal_sort(
     at_rest = lifetime is None
     settings = settings_of(order, at_rest=at_rest)
     names, schema = table.columns, sorted_schema(table.schema, order)
-    timezone = str(table.sparkSession.conf.get("spark.sql.session.timeZone"))
-    arrow_schema = to_arrow_schema(schema, timezone=timezone)
+    arrow_schema = to_arrow_schema(schema, timezone="UTC")  # what Spark wants back, in whatever zone it is
 
     def sort_group(rows: pa.Table) -> pa.Table:
         return sort_rows(rows, names, settings, at_rest, arrow_schema)

@@ -2,8 +2,8 @@
 
     key, id, predecessors, lifetime, time --> one row per row, with outcome, missing, position, epoch
 
-The rules are those of `ordering.py`; this module carries them into `transformWithState`. What Spark makes
-difficult, and what is done about it (docs/stream.md):
+The rules are those of `ordering.py`; this module and `orderer.py` carry them into `transformWithState`. What
+Spark makes difficult, and what is done about it (docs/stream.md):
 
 - Rows older than the watermark are dropped by Spark before an operator sees them, without a word. The
   watermark is therefore taken from the stream, and then the column that carries it is left behind: no row
@@ -19,17 +19,14 @@ difficult, and what is done about it (docs/stream.md):
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from datetime import timedelta
 from importlib import import_module
-from typing import Any
 
-from pyspark.sql import DataFrame, Row
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 from pyspark.sql.types import (
     ArrayType,
-    BinaryType,
     DataType,
     LongType,
     MapType,
@@ -40,14 +37,12 @@ from pyspark.sql.types import (
 
 from whence.errors import MisuseError, SchemaError, missing_extra
 from whence.spark.order_columns import Order, describe, duration_us, quoted_column
-from whence.spark.order_rows import OrderRow, Settings, arrivals, in_time
-from whence.spark.ordering import CausalOrder, Ending
+from whence.spark.orderer import Orderer
 from whence.spark.sort import settings_of
 
 ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 _PROVIDER = "spark.sql.streaming.stateStore.providerClass"
 
-_STATE = StructType([StructField("blob", BinaryType()), StructField("timer_ms", LongType())])
 _ENDED = StructType(
     [
         StructField("payload", StringType()),
@@ -198,75 +193,3 @@ def _require_plain(name: str, kind: DataType) -> None:
             f"a row of type {kind.simpleString()} cannot be held back",
             "Cast or drop it first",
         )
-
-
-class Orderer(StatefulProcessor):
-    """The order of each key, between Spark's callbacks.
-
-    Spark calls the timer's callback by keyword and its tester by position: names and order are Spark's own.
-    """
-
-    def __init__(self, settings: Settings) -> None:
-        self._settings = settings
-
-    def init(self, handle: StatefulProcessorHandle) -> None:
-        """Called once by Spark, before anything else."""
-        self._handle = handle
-        self._state = handle.getValueState("order", _STATE)
-
-    def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Iterator[Row]:
-        """The rows of one key in one batch."""
-        order, timer_ms = self._load()
-        given = [
-            OrderRow(row.at_us, row.id, row.needs, row.needs_us, row.lifetime_us, row.tie, row.payload)
-            for row in rows
-        ]
-        endings: list[Ending] = []
-        for arrival in arrivals(in_time(given, self._settings.numeric), order):
-            endings += order.offer(arrival)
-        self._keep(order, timer_ms)
-        return _rows(endings)
-
-    def handleExpiredTimer(self, key: Any, timerValues: Any, expiredTimerInfo: Any) -> Iterator[Row]:
-        """The watermark has passed the time for which the key's timer was set."""
-        order, _ = self._load()
-        endings = order.advance(1000 * timerValues.getCurrentWatermarkInMs())
-        if order.is_idle:
-            self._state.clear()
-        else:
-            self._keep(order, None)
-        return _rows(endings)
-
-    def _load(self) -> tuple[CausalOrder, int | None]:
-        stored = self._state.get()
-        if stored is None:
-            return self._settings.order(), None
-        return self._settings.order(bytes(stored[0])), stored[1]
-
-    def _keep(self, order: CausalOrder, timer_ms: int | None) -> None:
-        """Save the order; a timer must fire as soon as something can happen, or when all is forgotten."""
-        next_us = order.next_deadline_us
-        if next_us is None and not self._settings.vector:
-            next_us = order.forgotten_us
-        wanted_ms = None if next_us is None else next_us // 1000 + 1
-        if wanted_ms is not None and (timer_ms is None or wanted_ms < timer_ms):
-            if timer_ms is not None:
-                self._handle.deleteTimer(timer_ms)
-            self._handle.registerTimer(wanted_ms)
-            timer_ms = wanted_ms
-        self._state.update((order.save(), timer_ms))
-
-
-def _rows(endings: Iterable[Ending]) -> Iterator[Row]:
-    return iter(
-        [
-            Row(
-                payload=end.payload,
-                outcome=end.outcome,
-                missing=end.missing,
-                position=end.position,
-                epoch_us=end.epoch_us,
-            )
-            for end in endings
-        ]
-    )

@@ -74,10 +74,22 @@ class StreamSummary(msgspec.Struct, kw_only=True):
     state_memory_bytes: int = 0
 
 
+def _absolute(path: str) -> str:
+    """A path as any process on this machine understands it: a Spark Connect server has its own folder."""
+    return path if re.match(r"[A-Za-z][\w+.-]+:", path) else str(Path(path).absolute())
+
+
 def run_job(
     spark: SparkSession, job: StreamJob, progress: Callable[[StreamSummary], None] | None = None
 ) -> StreamSummary:
     """Run until all that is there now has been read (`available_now`), or until interrupted."""
+    is_path = job.source_format in FILES or job.source_format in ADAPTERS
+    job = msgspec.structs.replace(
+        job,
+        source=_absolute(job.source) if is_path else job.source,
+        out=_absolute(job.out),
+        checkpoint=_absolute(job.checkpoint),
+    )
     flush_folder = _flush_folder(job)
     summary, began = StreamSummary(), time.monotonic()
     rounds: list[Callable[[], None]] = [lambda: None]
@@ -248,12 +260,20 @@ def _add(summary: StreamSummary, report: Mapping[str, Any]) -> None:
     state = report["stateOperators"][0]
     summary.state_keys = int(state["numRowsTotal"])
     summary.state_memory_bytes = int(state["memoryUsedBytes"])
-    observed = report.get("observedMetrics") or {}
+    observed = {name: _by_name(row.asDict()) for name, row in (report.get("observedMetrics") or {}).items()}
     if _ROWS_IN in observed:
         summary.rows_in += observed[_ROWS_IN]["rows"] or 0
     if _ROWS_OUT in observed:
-        counts = observed[_ROWS_OUT].asDict()
+        counts = observed[_ROWS_OUT]
         summary.rows_out += counts["rows"] or 0
         summary.unplaced += counts["unplaced"] or 0
         for name in OUTCOMES:
             summary.outcomes[name] += counts[name] or 0
+
+
+def _by_name(counts: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What a query has observed; a Spark Connect client gets the values and their names apart."""
+    if set(counts) != {"values", "schema"}:
+        return counts
+    names = [field["name"] for field in counts["schema"]["fields"]]
+    return dict(zip(names, counts["values"], strict=True))

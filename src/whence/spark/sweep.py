@@ -104,7 +104,7 @@ def _run_all(
             raise PlatformError(
                 f"sweep into {out}",
                 f"Spark gave up: {_last_line(str(problem))}",
-                "Check that the workers have the Python and the packages of this machine (docs/spark.md); "
+                "Check that the workers have the Python and the packages of this machine (docs/cluster.md); "
                 "finished runs are kept, so the same command goes on where it stopped",
             ) from problem
         left = unended
