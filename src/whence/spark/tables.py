@@ -158,6 +158,46 @@ SUMMARY = _table(
     }
     | {"held_share": "double", "held_peak_max": "bigint", "entries_peak_max": "bigint"}
 )
+# Between the steps of a summary (whence.spark.metrics). Many events of one node.
+PACKED = _table(
+    {"run": "string", "node": "string", "names": "array<string>", "seq": "array<bigint>"}
+    | {name: f"array<{kind}>" for name, kind in _EVENT.items() if name != "peer"}
+)
+# What one node did: counts, and peaks of what it held.
+NODE_COUNTS = (
+    "broadcasts",
+    "deliveries",
+    "remote",  # deliveries of others' messages
+    "sends",
+    "total",
+    "control",
+    "discarded",
+    "receptions",
+)
+NODE_PEAKS = ("held_peak", "entries_peak")
+_NODE = dict.fromkeys((*NODE_COUNTS, *NODE_PEAKS), "bigint")
+NODES = _table({"run": "string", "node": "string"} | _NODE)
+# Many messages at nodes other than their origins, and the broadcasts of messages.
+_COPIES = {"run": "string", "bucket": "int", "names": "array<string>"}
+_COPIES |= dict.fromkeys(("node", "origin", "sent_origin"), "array<int>")
+_COPIES |= dict.fromkeys(("number", "received_us", "delivered_us", "sent_number", "sent_us"), "array<bigint>")
+COPIES = _table(_COPIES)
+# Both in one pass: a row has counts and peaks, or else a bucket.
+WORK = _table(_COPIES | _NODE)
+# A part of a run: counts and peaks, or else how often each latency occurs.
+PARTS = _table(
+    {"run": "string"}
+    | _NODE
+    | {"waited": "bigint"}
+    | {
+        f"{measure}_{name}": kind
+        for measure in LATENCY_MEASURES
+        for name, kind in (
+            *dict.fromkeys(("sum", "count", "max"), "bigint").items(),
+            *dict.fromkeys(("values", "counts"), "array<bigint>").items(),
+        )
+    }
+)
 # Where a node is at a time, in metres; and when two nodes (two names), or one node with itself, are there.
 POSITIONS = _table({"time_us": "bigint", "node": "string", "x": "double", "y": "double"})
 INTERVALS = _table({"a": "string", "b": "string", "start_us": "bigint", "stop_us": "bigint"})
