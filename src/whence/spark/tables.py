@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 
 from whence.errors import SchemaError, missing_extra
 from whence.trace.reader import Trace, open_trace
-from whence.trace.schema import Kind
 
 try:
     from pyspark.sql import DataFrame, SparkSession
@@ -21,6 +20,7 @@ try:
     from pyspark.sql.pandas.types import to_arrow_schema
     from pyspark.sql.types import (
         ArrayType,
+        BinaryType,
         BooleanType,
         ByteType,
         DataType,
@@ -49,6 +49,7 @@ _TYPES: dict[str, DataType] = {
     "bigint": LongType(),
     "double": DoubleType(),
     "timestamp": TimestampType(),
+    "binary": BinaryType(),
 }
 _TYPES |= {f"array<{name}>": ArrayType(kind) for name, kind in list(_TYPES.items())}
 _TYPES["map<string,bigint>"] = MapType(StringType(), LongType())
@@ -158,9 +159,16 @@ SUMMARY = _table(
     }
     | {"held_share": "double", "held_peak_max": "bigint", "entries_peak_max": "bigint"}
 )
-# Between the steps of a summary (whence.spark.metrics). Many events of one node.
+# Between the steps of a summary (whence.spark.metrics). Many events of one node: event i has the `seq` of its
+# list or, where that is null as in a trace at rest, `first_seq` + i.
 PACKED = _table(
-    {"run": "string", "node": "string", "names": "array<string>", "seq": "array<bigint>"}
+    {
+        "run": "string",
+        "node": "string",
+        "names": "array<string>",
+        "first_seq": "bigint",
+        "seq": "array<bigint>",
+    }
     | {name: f"array<{kind}>" for name, kind in _EVENT.items() if name != "peer"}
 )
 # What one node did: counts, and peaks of what it held.
@@ -177,26 +185,24 @@ NODE_COUNTS = (
 NODE_PEAKS = ("held_peak", "entries_peak")
 _NODE = dict.fromkeys((*NODE_COUNTS, *NODE_PEAKS), "bigint")
 NODES = _table({"run": "string", "node": "string"} | _NODE)
-# Many messages at nodes other than their origins, and the broadcasts of messages.
+# Many messages at nodes other than their origins, and the broadcasts of messages. Binary is 64-bit numbers:
+# Spark copies them as a whole, and a list number by number.
 _COPIES = {"run": "string", "bucket": "int", "names": "array<string>"}
-_COPIES |= dict.fromkeys(("node", "origin", "sent_origin"), "array<int>")
-_COPIES |= dict.fromkeys(("number", "received_us", "delivered_us", "sent_number", "sent_us"), "array<bigint>")
+_COPIES |= dict.fromkeys(("node", "origin", "number", "received_us", "delivered_us"), "binary")
+_COPIES |= dict.fromkeys(("sent_origin", "sent_number", "sent_us"), "binary")
 COPIES = _table(_COPIES)
 # Both in one pass: a row has counts and peaks, or else a bucket.
 WORK = _table(_COPIES | _NODE)
-# A part of a run: counts and peaks, or else how often each latency occurs.
-PARTS = _table(
+# A part of a run: counts and peaks, or else sums, and how often each latency occurs (all values, all counts).
+_SUMS = {"waited": "bigint"}
+_SUMS |= {f"{each}_{name}": "bigint" for each in LATENCY_MEASURES for name in ("sum", "count", "max_us")}
+PARTS = _table({"run": "string"} | _NODE | _SUMS | {f"{each}_occur": "binary" for each in LATENCY_MEASURES})
+# A run: the same of all parts together.
+WHOLES = _table(
     {"run": "string"}
     | _NODE
-    | {"waited": "bigint"}
-    | {
-        f"{measure}_{name}": kind
-        for measure in LATENCY_MEASURES
-        for name, kind in (
-            *dict.fromkeys(("sum", "count", "max"), "bigint").items(),
-            *dict.fromkeys(("values", "counts"), "array<bigint>").items(),
-        )
-    }
+    | _SUMS
+    | {f"{each}_{name}": "double" for each in LATENCY_MEASURES for name in ("p50_us", "p99_us")}
 )
 # Where a node is at a time, in metres; and when two nodes (two names), or one node with itself, are there.
 POSITIONS = _table({"time_us": "bigint", "node": "string", "x": "double", "y": "double"})
@@ -347,28 +353,4 @@ def flatten(segments: DataFrame) -> DataFrame:
         "node",
         (F.col("first_seq") + position).alias("seq"),
         *(lists[name].alias(name) for name in _EVENT),
-    )
-
-
-def carried(events: DataFrame) -> DataFrame:
-    """EVENTS in which each message that a packet carries has a row of its own.
-
-    A packet with several messages is one SEND and one RECEIVE row: the first message in `origin` and
-    `number`, the ids of the others in `detail`, separated by blanks (docs/trace-format.md). Other words there
-    tell packets apart, and name no message.
-    """
-    first = F.struct("origin", "number")
-    others = F.transform(
-        F.filter(F.split("detail", " "), lambda word: word.rlike(":[0-9]+$")),
-        lambda id_: F.struct(
-            # A node's name may have a colon in it, a number has none.
-            F.regexp_replace(id_, ":[0-9]+$", "").alias("origin"),
-            F.substring_index(id_, ":", -1).cast("bigint").alias("number"),
-        ),
-    )
-    several = F.col("kind").isin(Kind.SEND, Kind.RECEIVE) & F.col("detail").isNotNull()
-    messages = F.when(several, F.concat(F.array(first), others)).otherwise(F.array(first))
-    rest = [name for name in events.columns if name not in ("origin", "number")]
-    return events.select(*rest, F.explode(messages).alias("message")).select(
-        *(f"message.{name}" if name in ("origin", "number") else name for name in events.columns)
     )

@@ -104,6 +104,22 @@ def lists(offsets: Array, values: Values, type_: Any) -> Values:
     return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), flat.cast(type_.value_type), type=type_)
 
 
+def blobs(offsets: Array, values: Array) -> Values:
+    """A column of binary: some 64-bit numbers in each row."""
+    content: Any = np.ascontiguousarray(values, np.int64)
+    bounds: Any = (offsets * 8).astype(np.int32)
+    buffers = [None, pa.py_buffer(bounds), pa.py_buffer(content)]
+    return pa.Array.from_buffers(pa.binary(), len(offsets) - 1, buffers)
+
+
+def unblobbed(values: Values) -> tuple[Array, Array]:
+    """The numbers of all rows, and how many each row has."""
+    bounds = np.frombuffer(values.buffers()[1], np.int32)[values.offset : values.offset + len(values) + 1]
+    content = values.buffers()[2]
+    found = np.frombuffer(content or b"", np.int64, int(bounds[-1] - bounds[0]) // 8, int(bounds[0]))
+    return found, np.diff(bounds).astype(np.int64) // 8
+
+
 def filled(columns: Mapping[str, Values], schema: StructType) -> pa.RecordBatch:
     """A batch of the given schema; the columns that are missing are null."""
     arrow = to_arrow_schema(schema)

@@ -19,14 +19,14 @@ from whence.spark.metrics.columns import (
     combined,
     encoded,
     filled,
-    lengths,
     nullable,
     numbered,
     numbers,
+    unblobbed,
     whole,
 )
-from whence.spark.metrics.nodes import copies
-from whence.spark.tables import LATENCY, LATENCY_MEASURES
+from whence.spark.metrics.nodes import copies as copies_of
+from whence.spark.tables import COPIES, LATENCY, LATENCY_MEASURES
 
 
 def latencies(events: DataFrame) -> DataFrame:
@@ -39,7 +39,7 @@ def latencies(events: DataFrame) -> DataFrame:
     A message that no BROADCAST row tells of keeps its row, with null latencies: dropping it would make
     the means look better than the trace.
     """
-    return copies(events).mapInArrow(_latency_rows, LATENCY)
+    return copies_of(events).mapInArrow(_latency_rows, LATENCY)
 
 
 class Copies(NamedTuple):
@@ -72,27 +72,24 @@ def joined(table: pa.Table) -> Copies:
     bucket = numbered(
         changes(encoded(column(table, "run")).code, numbers(column(table, "bucket"))), len(names)
     )
-    flat = {
-        name: numbers(column(table, name).flatten())
-        for name in ("number", "received_us", "delivered_us", "sent_number", "sent_us")
-    }
-    code = {}
-    count = {"node": lengths(column(table, "number")), "sent_origin": lengths(column(table, "sent_number"))}
-    count["origin"] = count["node"]
-    for name, per_row in count.items():
-        code[name] = codes_of_lists(names, texts.code, numbers(column(table, name).flatten()), per_row)
-    row = np.repeat(np.arange(len(names)), count["origin"])
+    flat = {}
+    for name in COPIES.names[3:]:
+        flat[name], count = unblobbed(column(table, name))
+        if name in ("node", "origin", "sent_origin"):
+            flat[name] = codes_of_lists(names, texts.code, flat[name], count)
+    copies, sent = (unblobbed(column(table, name))[1] for name in ("number", "sent_number"))
+    row = np.repeat(np.arange(len(names)), copies)
     key = combined(
-        np.concatenate((bucket[row], np.repeat(bucket, count["sent_origin"]))),
-        np.concatenate((code["origin"], code["sent_origin"])),
+        np.concatenate((bucket[row], np.repeat(bucket, sent))),
+        np.concatenate((flat["origin"], flat["sent_origin"])),
         np.concatenate((flat["number"], flat["sent_number"])),
     )
     sent_us = _looked_up(key[: len(row)], key[len(row) :], flat["sent_us"])
     return Copies(
         texts.texts,
         row,
-        code["node"],
-        code["origin"],
+        flat["node"],
+        flat["origin"],
         flat["number"],
         sent_us,
         flat["received_us"],

@@ -10,9 +10,9 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from whence.spark.metrics.columns import Array, Values, encoded, filled, lists, name_lists, offsets_of, whole
+from whence.spark.metrics.columns import Array, Values, blobs, encoded, filled, name_lists, offsets_of, whole
 from whence.spark.metrics.holding import Messages, Steps, held_peaks, messages_of, steps_of
-from whence.spark.metrics.packed import packed
+from whence.spark.metrics.packed import packed, together
 from whence.spark.metrics.unpacked import Events, unpacked
 from whence.spark.tables import COPIES, NODE_COUNTS, NODES, WORK
 from whence.trace.schema import Kind
@@ -29,16 +29,16 @@ def nodes(events: DataFrame) -> DataFrame:
 
 def copies(events: DataFrame) -> DataFrame:
     """COPIES, all of a bucket in one partition."""
-    return _together(packed(events).mapInArrow(_copies, COPIES))
+    return _by_bucket(packed(events).mapInArrow(_copies, COPIES))
 
 
 def work(events: DataFrame) -> DataFrame:
     """WORK: NODES and COPIES of one pass."""
-    return _together(packed(events).mapInArrow(_work, WORK))
+    return _by_bucket(packed(events).mapInArrow(_work, WORK))
 
 
-def _together(rows: DataFrame) -> DataFrame:
-    return rows.repartition("run", "bucket").sortWithinPartitions("run", "bucket")
+def _by_bucket(rows: DataFrame) -> DataFrame:
+    return together(rows, "run", "bucket").sortWithinPartitions("run", "bucket")
 
 
 def _nodes(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -119,13 +119,12 @@ def _copy_rows(events: Events, messages: Messages) -> dict[str, Values]:
     sent, row_sent = _by_row(sent, np.searchsorted(groups, of_sent))
 
     node, origin = events.place_node[messages.place[came]], messages.origin[came]
-    types = {field.name: field.type for field in to_arrow_schema(COPIES)}
     names, index = name_lists(
         np.concatenate((row_came, row_came, row_sent)),
         np.concatenate((node, origin, events.origin[sent])),
         len(groups),
         events.names,
-        types["names"],
+        to_arrow_schema(COPIES).field("names").type,
     )
     of_node, of_origin, of_sender = np.split(index, (len(came), 2 * len(came)))
     at_came, at_sent = offsets_of(row_came, len(groups)), offsets_of(row_sent, len(groups))
@@ -143,7 +142,7 @@ def _copy_rows(events: Events, messages: Messages) -> dict[str, Values]:
         "run": events.runs.take(groups // BUCKETS),
         "bucket": pa.array(groups % BUCKETS, pa.int32()),
         "names": names,
-    } | {name: lists(offsets, values, types[name]) for name, (offsets, values) in listed.items()}
+    } | {name: blobs(offsets, values) for name, (offsets, values) in listed.items()}
 
 
 def _by_row(index: Array, row: Array) -> tuple[Array, Array]:

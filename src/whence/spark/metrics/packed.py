@@ -16,6 +16,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from whence.errors import SchemaError
+from whence.spark.cores import cores_of, is_remote
 from whence.spark.metrics.columns import (
     Array,
     changes,
@@ -28,6 +29,7 @@ from whence.spark.metrics.columns import (
     numbered,
     numbers,
 )
+from whence.spark.session import is_local
 from whence.spark.tables import EVENTS, PACKED, SEGMENTS, require
 
 _NUMBERS = ("seq", "time_us", "kind", "number", "total_bytes", "control_bytes")
@@ -44,13 +46,25 @@ def packed(events: DataFrame) -> DataFrame:
     """
     if "first_seq" in events.columns:
         require(events, SEGMENTS, "segments")
-        first = F.col("first_seq")
-        seq = F.sequence(first, first + F.col("events") - 1).alias("seq")
+        seq = F.lit(None).cast("array<bigint>").alias("seq")
         rows = events.where("events > 0").select(*(seq if name == "seq" else name for name in PACKED.names))
     else:
         require(events, EVENTS, "events")
         rows = events.select(*_FLAT).mapInArrow(_pack, PACKED)
-    return rows.repartition("run", "node").sortWithinPartitions("run", "node", F.get("seq", F.lit(0)))
+    return together(rows, "run", "node").sortWithinPartitions("run", "node", "first_seq")
+
+
+def together(rows: DataFrame, *keys: str) -> DataFrame:
+    """All rows with equal keys in one partition; results must not depend on how many there are.
+
+    Embedded, there is one for each core: rows are few and long, and a task that calls Python costs some 50 ms
+    whatever it does. Elsewhere Spark knows better.
+    """
+    session = rows.sparkSession
+    if is_remote(session) or not is_local(str(session.sparkContext.master)):
+        return rows.repartition(*keys)
+    configured = int(session.conf.get("spark.sql.shuffle.partitions") or 1)
+    return rows.repartition(min(cores_of(session), configured), *keys)
 
 
 def _pack(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -78,7 +92,11 @@ def _packed_rows(flat: pa.Table) -> pa.RecordBatch:
     schema = to_arrow_schema(PACKED)
     names, index = name_lists(row, origin.code, len(first), origin.texts, schema.field("names").type)
     made = {name: column(table, name).take(first) for name in ("run", "node")}
-    made |= {"names": names, "origin": lists(offsets, index, schema.field("origin").type)}
+    made |= {
+        "first_seq": column(table, "seq").take(first),
+        "names": names,
+        "origin": lists(offsets, index, schema.field("origin").type),
+    }
     for name in (*_NUMBERS, "detail"):
         values = column(table, name)
         if name in ("total_bytes", "control_bytes"):

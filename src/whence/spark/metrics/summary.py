@@ -5,16 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.pandas.functions import ArrowUDFType, arrow_udf
-from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import ArrayType, DoubleType
 
 from whence.spark.metrics.columns import (
     NEVER,
@@ -29,11 +25,11 @@ from whence.spark.metrics.columns import (
 )
 from whence.spark.metrics.latency import joined
 from whence.spark.metrics.nodes import work
-from whence.spark.metrics.traffic import figures, totals
-from whence.spark.tables import LATENCY_MEASURES, NODE_COUNTS, NODE_PEAKS, PARTS, SUMMARY, columns_of
+from whence.spark.metrics.traffic import figures
+from whence.spark.tables import LATENCY_MEASURES, NODE_COUNTS, NODE_PEAKS, PARTS, SUMMARY, WHOLES, columns_of
 
 SHARES = (0.5, 0.99)
-_DOUBLES = pa.list_(pa.float64())
+_LOWEST = np.iinfo(np.int64).min
 
 
 def summary(events: DataFrame) -> DataFrame:
@@ -44,30 +40,15 @@ def summary(events: DataFrame) -> DataFrame:
     remote deliveries that waited after their first reception.
     """
     parts = work(events).mapInArrow(_parts, PARTS)
-    statistics = [each for measure in LATENCY_MEASURES for each in _statistics(measure)]
-    by_run = parts.groupBy("run").agg(
-        *totals(),
-        *(F.max(name).alias(f"{name}_max") for name in NODE_PEAKS),
-        *statistics,
-        F.try_divide(F.sum("waited"), F.sum("held_count")).alias("held_share"),
+    by_run = parts.repartition("run").sortWithinPartitions("run").mapInArrow(_wholes, WHOLES)
+    for measure in LATENCY_MEASURES:
+        # try_divide: null, not an error, where nothing was measured.
+        mean = F.try_divide(f"{measure}_sum", f"{measure}_count")
+        by_run = by_run.withColumn(f"{measure}_mean_us", mean)
+    by_run = by_run.withColumn("held_share", F.try_divide("waited", "held_count"))
+    return figures(by_run.withColumnsRenamed({name: f"{name}_max" for name in NODE_PEAKS})).select(
+        columns_of(SUMMARY)
     )
-    percentiles = arrow_udf(_percentiles, ArrayType(DoubleType()), ArrowUDFType.SCALAR)
-    for measure in LATENCY_MEASURES:
-        all_of_them = percentiles(F.flatten(f"{measure}_values"), F.flatten(f"{measure}_counts"))
-        by_run = by_run.withColumn(f"{measure}_percentiles", all_of_them)
-    for measure in LATENCY_MEASURES:
-        both = F.col(f"{measure}_percentiles")
-        by_run = by_run.withColumn(f"{measure}_p50_us", both[0]).withColumn(f"{measure}_p99_us", both[1])
-    return figures(by_run).select(columns_of(SUMMARY))
-
-
-def _statistics(measure: str) -> list[Column]:
-    return [
-        F.try_divide(F.sum(f"{measure}_sum"), F.sum(f"{measure}_count")).alias(f"{measure}_mean_us"),
-        F.max(f"{measure}_max").alias(f"{measure}_max_us"),
-        F.collect_list(f"{measure}_values").alias(f"{measure}_values"),
-        F.collect_list(f"{measure}_counts").alias(f"{measure}_counts"),
-    ]
 
 
 def _parts(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -84,37 +65,58 @@ def _occurrences(table: pa.Table) -> pa.RecordBatch:
     measures = {name: found.measure(name) for name in LATENCY_MEASURES}
     first = changes(encoded(column(table, "run")).code)
     begins = [*np.searchsorted(found.row, first), len(found.row)]
-    rows: list[dict[str, Any]] = []
-    for begin, end in pairwise(begins):
-        row: dict[str, Any] = {}
-        for name, values in measures.items():
-            known = values[begin:end]
-            known = known[known != NEVER]
-            distinct, counts = np.unique(known, return_counts=True)
-            row |= {f"{name}_sum": int(known.sum()), f"{name}_count": len(known)}
-            row |= {f"{name}_max": int(distinct[-1]) if len(distinct) else None}
-            row |= {f"{name}_values": distinct, f"{name}_counts": counts}
-            if name == "held":
-                row["waited"] = int(np.count_nonzero(known > 0))
-        rows.append(row)
-    types = {field.name: field.type for field in to_arrow_schema(PARTS)}
-    columns = {name: pa.array([row[name] for row in rows], types[name]) for name in (rows or [{}])[0]}
-    return filled({"run": column(table, "run").take(first)} | columns, PARTS)
+    rows = [
+        {name: values[begin:end][values[begin:end] != NEVER] for name, values in measures.items()}
+        for begin, end in pairwise(begins)
+    ]
+    columns: dict[str, Values] = {"run": column(table, "run").take(first)}
+    columns["waited"] = pa.array([np.count_nonzero(row["held"] > 0) for row in rows], pa.int64())
+    for name in LATENCY_MEASURES:
+        known = [row[name] for row in rows]
+        occur = [np.concatenate(np.unique(values, return_counts=True)) for values in known]
+        columns[f"{name}_sum"] = pa.array([int(values.sum()) for values in known], pa.int64())
+        columns[f"{name}_count"] = pa.array([len(values) for values in known], pa.int64())
+        columns[f"{name}_max_us"] = pa.array(
+            [values.max() if len(values) else None for values in known], pa.int64()
+        )
+        columns[f"{name}_occur"] = pa.array([values.tobytes() for values in occur], pa.binary())
+    return filled(columns, PARTS)
 
 
-def _percentiles(values: Values, counts: Values) -> Values:
-    """For each row the percentiles of values that occur so often; null where there are none."""
-    rows = zip(values, counts, strict=True)
-    return pa.array([_shares(numbers(each.values), numbers(times.values)) for each, times in rows], _DOUBLES)
+def _wholes(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for table in whole(batches, ("run",)):
+        first = changes(encoded(column(table, "run")).code)
+        columns: dict[str, Values] = {"run": column(table, "run").take(first)}
+        for name in set(PARTS.names) & set(WHOLES.names) - {"run"}:
+            values = column(table, name)
+            if name.endswith(("_peak", "_max_us")):
+                known = np.logical_or.reduceat(values.is_valid().to_numpy(zero_copy_only=False), first)
+                peaks = np.maximum.reduceat(numbers(values.fill_null(_LOWEST)), first)
+                columns[name] = pa.array(peaks, mask=~known)
+            else:
+                columns[name] = pa.array(np.add.reduceat(numbers(values.fill_null(0)), first))
+        for measure in LATENCY_MEASURES:
+            occur = column(table, f"{measure}_occur")
+            runs = [occur[begin:end].drop_null() for begin, end in pairwise([*first, len(occur)])]
+            found = [
+                _percentiles([np.frombuffer(part, np.int64) for part in run.to_pylist()]) for run in runs
+            ]
+            for at, name in enumerate(("p50_us", "p99_us")):
+                columns[f"{measure}_{name}"] = pa.array([each[at] for each in found], pa.float64())
+        yield filled(columns, WHOLES)
 
 
-def _shares(values: Array, counts: Array) -> list[float] | None:
-    """Linear between the two nearest ranks, in the arithmetic of Spark's own `percentile`."""
-    if not len(values):
-        return None
+def _percentiles(parts: list[Array]) -> list[float | None]:
+    """SHARES of the values that parts of a run have; none if there are no values.
+
+    Linear between the two nearest ranks, in the arithmetic of Spark's own `percentile`.
+    """
+    if not any(map(len, parts)):
+        return [None] * len(SHARES)
+    values, counts = (np.concatenate([np.split(part, 2)[half] for part in parts]) for half in (0, 1))
     order = np.argsort(values)
     values, ranks = values[order], np.cumsum(counts[order])  # one value may be there more than once
-    found = []
+    found: list[float | None] = []
     for share in SHARES:
         position = (int(ranks[-1]) - 1) * share
         low, high = math.floor(position), math.ceil(position)

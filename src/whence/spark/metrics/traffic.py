@@ -16,16 +16,13 @@ def traffic(events: DataFrame) -> DataFrame:
     `deliveries` counts every DELIVER row, a node's own messages included. Where messages reached other
     nodes but no SEND was recorded (Level.DELIVERIES), the packet columns are null: unknown, not free.
     """
-    return figures(nodes(events).groupBy("run").agg(*totals())).select(columns_of(TRAFFIC))
-
-
-def totals() -> list[Column]:
-    """What to sum up of a run's nodes."""
-    return [F.sum(name).alias(name) for name in NODE_COUNTS]
+    return figures(
+        nodes(events).groupBy("run").agg(*(F.sum(name).alias(name) for name in NODE_COUNTS))
+    ).select(columns_of(TRAFFIC))
 
 
 def figures(counted: DataFrame) -> DataFrame:
-    """The columns of TRAFFIC, made of a run's `totals`."""
+    """The columns of TRAFFIC, made of a run's NODE_COUNTS."""
     recorded = (F.col("sends") > 0) | (F.col("remote") == 0)
 
     def known(column: str) -> Column:

@@ -59,9 +59,10 @@ class Further(NamedTuple):
 
 def unpacked(table: pa.Table) -> Events:
     """PACKED rows, sorted by run and node, in columns."""
-    flat = {name: column(table, name).flatten() for name in ("seq", "time_us", "kind", "number", "origin")}
-    seq, time_us, kind, number, index = map(numbers, flat.values())
+    flat = {name: column(table, name).flatten() for name in ("time_us", "kind", "number", "origin")}
+    time_us, kind, number, index = map(numbers, flat.values())
     count = lengths(column(table, "kind"))
+    seq = _seqs(column(table, "seq"), numbers(column(table, "first_seq")), count)
     details = column(table, "detail").flatten()
     told, details = np.flatnonzero(details.is_valid().to_numpy(zero_copy_only=False)), details.drop_null()
     packet, words = _ids(told, details, kind)
@@ -94,6 +95,13 @@ def unpacked(table: pa.Table) -> Events:
     if np.all((place[1:] > place[:-1]) | (seq[1:] >= seq[:-1])):
         return events
     return _sorted(events, np.lexsort((seq, place)))
+
+
+def _seqs(listed: Values, first: Array, count: Array) -> Array:
+    """The `seq` of each event: one of a list, or counted from the first one of its row."""
+    seq: Array = np.arange(count.sum()) + np.repeat(first - (np.cumsum(count) - count), count)
+    seq[np.repeat(listed.is_valid().to_numpy(zero_copy_only=False), count)] = numbers(listed.flatten())
+    return seq
 
 
 def _sorted(events: Events, order: Array) -> Events:
