@@ -69,9 +69,9 @@ def arrow(rows: list[Row]) -> pa.Table:
 
 
 def sorted_batches(batches: Iterator[pa.RecordBatch], *keys: str) -> Iterator[pa.RecordBatch]:
-    """What Spark does between two steps, in batches of a few rows."""
+    """What Spark does between two steps, in batches as small as can be."""
     table = pa.Table.from_batches(list(batches))
-    return iter(table.sort_by([(key, "ascending") for key in keys]).to_batches(max_chunksize=5))
+    return iter(table.sort_by([(key, "ascending") for key in keys]).to_batches(max_chunksize=1))
 
 
 def in_process(rows: list[Row], step: Any) -> Iterator[pa.RecordBatch]:
