@@ -6,13 +6,13 @@ import random
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from whence.errors import SchemaError
@@ -173,16 +173,18 @@ def test_random_events(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     assert listed == plain_latency(rows)
 
 
-@pytest.mark.parametrize("count", [1, 2, 3, 100, 101])
-def test_percentiles_of_parts(count: int) -> None:
-    rng = random.Random(count)
-    values = [rng.randrange(20) for _ in range(count)]
-    parts = [
-        np.concatenate(np.unique(part, return_counts=True)) for part in np.array_split(values, 3) if len(part)
-    ]
-    found = summary._percentiles([*parts, np.array([], np.int64)])
-    assert found[0] == median(values)
-    assert found[1] == pytest.approx(np.percentile(values, 99))
+def test_percentiles_of_parts(spark: SparkSession) -> None:
+    """They are those of Spark's own function, to the last bit."""
+    rng = random.Random(1)
+    groups = [[rng.randrange(30_000) for _ in range(count)] for count in (1, 2, 3, 7, 100, 101, 613, 4567)]
+    table = spark.createDataFrame(
+        [(at, value) for at, values in enumerate(groups) for value in values], "at int, value bigint"
+    )
+    exact = F.percentile("value", F.array(F.lit(0.5), F.lit(0.99))).alias("found")
+    for row in table.groupBy("at").agg(exact).collect():
+        values = np.array(groups[row["at"]])
+        parts = [np.concatenate(np.unique(part, return_counts=True)) for part in np.array_split(values, 3)]
+        assert summary._percentiles([*parts, np.array([], np.int64)]) == row.found
     assert summary._percentiles([]) == [None, None]
 
 

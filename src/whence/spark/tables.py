@@ -55,11 +55,12 @@ _TYPES |= {f"array<{name}>": ArrayType(kind) for name, kind in list(_TYPES.items
 _TYPES["map<string,bigint>"] = MapType(StringType(), LongType())
 
 
-def _table(columns: dict[str, str]) -> StructType:
+def table_of(columns: dict[str, str]) -> StructType:
+    """A table's schema: the names of its columns with their types."""
     return StructType([StructField(name, _TYPES[kind]) for name, kind in columns.items()])
 
 
-_EVENT = {
+EVENT = {
     "time_us": "bigint",
     "kind": "tinyint",
     "origin": "int",
@@ -71,7 +72,7 @@ _EVENT = {
 }
 
 # A trace at rest: one row is a segment of one node's events (docs/trace-format.md).
-SEGMENTS = _table(
+SEGMENTS = table_of(
     {
         "run": "string",
         "node": "string",
@@ -80,18 +81,18 @@ SEGMENTS = _table(
         "events": "int",
         "names": "array<string>",
     }
-    | {name: f"array<{kind}>" for name, kind in _EVENT.items()}
+    | {name: f"array<{kind}>" for name, kind in EVENT.items()}
 )
 # The flat view: one row is one event, with names instead of indices.
-EVENTS = _table(
-    {"run": "string", "node": "string", "seq": "bigint"} | _EVENT | {"origin": "string", "peer": "string"}
+EVENTS = table_of(
+    {"run": "string", "node": "string", "seq": "bigint"} | EVENT | {"origin": "string", "peer": "string"}
 )
 # What the manifests say of each run, as far as the verifier must know it.
-MANIFESTS = _table(
+MANIFESTS = table_of(
     {"run": "string", "protocol": "string", "promises_json": "string", "nodes": "array<string>"}
 )
 # One run of a sweep.
-STATUS = _table(
+STATUS = table_of(
     {
         "run": "string",
         "status": "string",
@@ -103,9 +104,9 @@ STATUS = _table(
     }
 )
 # What kernels counted while they ran: a number, or one place of a list or a histogram.
-MEASURED = _table({"run": "string", "measure": "string", "place": "bigint", "value": "bigint"})
+MEASURED = table_of({"run": "string", "measure": "string", "place": "bigint", "value": "bigint"})
 # What one node packed into its packets.
-PACKING = _table(
+PACKING = table_of(
     {
         "run": "string",
         "node": "string",
@@ -117,9 +118,9 @@ PACKING = _table(
     }
 )
 # What one message depends on.
-DEPENDENCIES = _table({"run": "string", "origin": "string", "number": "bigint", "dependencies": "bigint"})
+DEPENDENCIES = table_of({"run": "string", "origin": "string", "number": "bigint", "dependencies": "bigint"})
 # One message at one node other than its origin.
-LATENCY = _table(
+LATENCY = table_of(
     {
         "run": "string",
         "node": "string",
@@ -145,12 +146,12 @@ _TRAFFIC = {
     "packets_per_broadcast": "double",
     "control_bytes_per_packet": "double",
 }
-TRAFFIC = _table(_TRAFFIC)
+TRAFFIC = table_of(_TRAFFIC)
 # How many point-to-point messages one node sent to another.
-TRAFFIC_MATRIX = _table({"run": "string", "source": "string", "to": "string", "messages": "bigint"})
-BUFFERS = _table({"run": "string", "node": "string", "held_peak": "bigint", "entries_peak": "bigint"})
+TRAFFIC_MATRIX = table_of({"run": "string", "source": "string", "to": "string", "messages": "bigint"})
+BUFFERS = table_of({"run": "string", "node": "string", "held_peak": "bigint", "entries_peak": "bigint"})
 LATENCY_MEASURES = ("reception", "delivery", "held")
-SUMMARY = _table(
+SUMMARY = table_of(
     _TRAFFIC
     | {
         f"{measure}_{statistic}_us": "bigint" if statistic == "max" else "double"
@@ -159,62 +160,17 @@ SUMMARY = _table(
     }
     | {"held_share": "double", "held_peak_max": "bigint", "entries_peak_max": "bigint"}
 )
-# Between the steps of a summary (whence.spark.metrics). Many events of one node: event i has the `seq` of its
-# list or, where that is null as in a trace at rest, `first_seq` + i.
-PACKED = _table(
-    {
-        "run": "string",
-        "node": "string",
-        "names": "array<string>",
-        "first_seq": "bigint",
-        "seq": "array<bigint>",
-    }
-    | {name: f"array<{kind}>" for name, kind in _EVENT.items() if name != "peer"}
-)
-# What one node did: counts, and peaks of what it held.
-NODE_COUNTS = (
-    "broadcasts",
-    "deliveries",
-    "remote",  # deliveries of others' messages
-    "sends",
-    "total",
-    "control",
-    "discarded",
-    "receptions",
-)
-NODE_PEAKS = ("held_peak", "entries_peak")
-_NODE = dict.fromkeys((*NODE_COUNTS, *NODE_PEAKS), "bigint")
-NODES = _table({"run": "string", "node": "string"} | _NODE)
-# Many messages at nodes other than their origins, and the broadcasts of messages. Binary is 64-bit numbers:
-# Spark copies them as a whole, and a list number by number.
-_COPIES = {"run": "string", "bucket": "int", "names": "array<string>"}
-_COPIES |= dict.fromkeys(("node", "origin", "number", "received_us", "delivered_us"), "binary")
-_COPIES |= dict.fromkeys(("sent_origin", "sent_number", "sent_us"), "binary")
-COPIES = _table(_COPIES)
-# Both in one pass: a row has counts and peaks, or else a bucket.
-WORK = _table(_COPIES | _NODE)
-# A part of a run: counts and peaks, or else sums, and how often each latency occurs (all values, all counts).
-_SUMS = {"waited": "bigint"}
-_SUMS |= {f"{each}_{name}": "bigint" for each in LATENCY_MEASURES for name in ("sum", "count", "max_us")}
-PARTS = _table({"run": "string"} | _NODE | _SUMS | {f"{each}_occur": "binary" for each in LATENCY_MEASURES})
-# A run: the same of all parts together.
-WHOLES = _table(
-    {"run": "string"}
-    | _NODE
-    | _SUMS
-    | {f"{each}_{name}": "double" for each in LATENCY_MEASURES for name in ("p50_us", "p99_us")}
-)
 # Where a node is at a time, in metres; and when two nodes (two names), or one node with itself, are there.
-POSITIONS = _table({"time_us": "bigint", "node": "string", "x": "double", "y": "double"})
-INTERVALS = _table({"a": "string", "b": "string", "start_us": "bigint", "stop_us": "bigint"})
+POSITIONS = table_of({"time_us": "bigint", "node": "string", "x": "double", "y": "double"})
+INTERVALS = table_of({"a": "string", "b": "string", "start_us": "bigint", "stop_us": "bigint"})
 # One run judged by the verifier. `report_json` is the whole RunReport; if the rows are no trace, it is null
 # and `error` says why.
-VERDICTS = _table({"run": "string", "ok": "boolean", "report_json": "string", "error": "string"})
+VERDICTS = table_of({"run": "string", "ok": "boolean", "report_json": "string", "error": "string"})
 # What a report spells out, one finding a row; `chain` is its witness (docs/verification.md).
-STEP = _table({"event": "string", "message": "string", "node": "string", "seq": "bigint"})
+STEP = table_of({"event": "string", "message": "string", "node": "string", "seq": "bigint"})
 FINDINGS = StructType(
     [
-        *_table(dict.fromkeys(("run", "kind", "node", "message"), "string")),
+        *table_of(dict.fromkeys(("run", "kind", "node", "message"), "string")),
         StructField("seq", LongType()),
         StructField("other", StringType()),
         StructField("other_seq", LongType()),
@@ -225,12 +181,12 @@ FINDINGS = StructType(
     ]
 )
 # An OpenTelemetry span: its parent and its links within the trace are its predecessors.
-SPANS = _table(
+SPANS = table_of(
     dict.fromkeys(("trace_id", "span_id", "service", "name"), "string")
     | {"start": "timestamp", "end": "timestamp", "depends_on": "array<string>", "linked": "array<string>"}
 )
 # An event of a ShiViz log.
-CLOCKED = _table(
+CLOCKED = table_of(
     {
         "log": "string",
         "execution": "string",
@@ -346,11 +302,11 @@ def flatten(segments: DataFrame) -> DataFrame:
     # Positions are exploded and the lists looked up, not the lists zipped and exploded: Spark then reads only
     # the lists that a measure needs, and makes no structs.
     exploded = segments.select(*SEGMENTS.names, F.posexplode("kind").alias("position", "of_kind"))
-    lists = {name: F.get(name, position) for name in _EVENT if name != "kind"} | {"kind": F.col("of_kind")}
+    lists = {name: F.get(name, position) for name in EVENT if name != "kind"} | {"kind": F.col("of_kind")}
     lists |= {name: F.get("names", lists[name]) for name in ("origin", "peer")}  # index -1 is outside: null
     return exploded.select(
         "run",
         "node",
         (F.col("first_seq") + position).alias("seq"),
-        *(lists[name].alias(name) for name in _EVENT),
+        *(lists[name].alias(name) for name in EVENT),
     )

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
+from whence.spark.metrics.between import COPIES
 from whence.spark.metrics.columns import (
     NEVER,
     Array,
@@ -26,7 +27,7 @@ from whence.spark.metrics.columns import (
     whole,
 )
 from whence.spark.metrics.nodes import copies as copies_of
-from whence.spark.tables import COPIES, LATENCY, LATENCY_MEASURES
+from whence.spark.tables import LATENCY, LATENCY_MEASURES
 
 
 def latencies(events: DataFrame) -> DataFrame:

@@ -10,11 +10,11 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql.pandas.types import to_arrow_schema
 
+from whence.spark.metrics.between import COPIES, NODE_COUNTS, NODES, WORK
 from whence.spark.metrics.columns import Array, Values, blobs, encoded, filled, name_lists, offsets_of, whole
 from whence.spark.metrics.holding import Messages, Steps, held_peaks, messages_of, steps_of
 from whence.spark.metrics.packed import packed, together
 from whence.spark.metrics.unpacked import Events, unpacked
-from whence.spark.tables import COPIES, NODE_COUNTS, NODES, WORK
 from whence.trace.schema import Kind
 
 # Origins are dealt into buckets, so that the copies of one huge run are joined with its broadcasts by several

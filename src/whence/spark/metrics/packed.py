@@ -17,6 +17,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from whence.errors import SchemaError
 from whence.spark.cores import cores_of, is_remote
+from whence.spark.metrics.between import PACKED
 from whence.spark.metrics.columns import (
     Array,
     changes,
@@ -30,7 +31,7 @@ from whence.spark.metrics.columns import (
     numbers,
 )
 from whence.spark.session import is_local
-from whence.spark.tables import EVENTS, PACKED, SEGMENTS, require
+from whence.spark.tables import EVENTS, SEGMENTS, require
 
 _NUMBERS = ("seq", "time_us", "kind", "number", "total_bytes", "control_bytes")
 _REQUIRED = ("run", "node", "seq", "time_us", "kind", "number")

@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from whence.spark.metrics.between import NODE_COUNTS, NODE_PEAKS, PARTS, WHOLES
 from whence.spark.metrics.columns import (
     NEVER,
     Array,
@@ -26,7 +27,7 @@ from whence.spark.metrics.columns import (
 from whence.spark.metrics.latency import joined
 from whence.spark.metrics.nodes import work
 from whence.spark.metrics.traffic import figures
-from whence.spark.tables import LATENCY_MEASURES, NODE_COUNTS, NODE_PEAKS, PARTS, SUMMARY, WHOLES, columns_of
+from whence.spark.tables import LATENCY_MEASURES, SUMMARY, columns_of
 
 SHARES = (0.5, 0.99)
 _LOWEST = np.iinfo(np.int64).min
@@ -121,5 +122,5 @@ def _percentiles(parts: list[Array]) -> list[float | None]:
         position = (int(ranks[-1]) - 1) * share
         low, high = math.floor(position), math.ceil(position)
         below, above = (float(values[np.searchsorted(ranks, rank + 1)]) for rank in (low, high))
-        found.append(below if below == above else (high - position) * below + (position - low) * above)
+        found.append(below + (position - low) * (above - below))
     return found

@@ -5,8 +5,9 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from whence.spark.metrics.between import NODE_COUNTS
 from whence.spark.metrics.nodes import nodes
-from whence.spark.tables import EVENTS, NODE_COUNTS, TRAFFIC, TRAFFIC_MATRIX, columns_of, require
+from whence.spark.tables import EVENTS, TRAFFIC, TRAFFIC_MATRIX, columns_of, require
 from whence.trace.schema import Kind
 
 
