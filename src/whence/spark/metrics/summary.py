@@ -34,7 +34,7 @@ _LOWEST = np.iinfo(np.int64).min
 
 
 def summary(events: DataFrame) -> DataFrame:
-    """SUMMARY: traffic, latency statistics and buffer peaks of each run.
+    """SUMMARY: traffic, latency statistics and buffer peaks of each run, of EVENTS or cheaper of SEGMENTS.
 
     Percentiles are exact (interpolated between the two nearest values), and means are exact sums divided
     once, so that the figures do not depend on how Spark split the data. `held_share` is the share of
