@@ -2,12 +2,14 @@
 
     python bench/bench_spark.py [--quick]
 
-1. Verification: `verify_folder` on embedded Spark against `verify_trace` in process, same trace.
-2. Sweep: CPU per run beyond the simulation itself, tiny runs sharing tasks and one task per run.
-3. Measures: `summary` on Spark, for scale.
+1. Measures: `summary` of a run whose messages wait: the first query of the session, then the same again; of
+   the packed trace and of its flat view.
+2. Verification: `verify_folder` on embedded Spark against `verify_trace` in process, same trace.
+3. Sweep: CPU per run beyond the simulation itself, tiny runs sharing tasks and one task per run.
 
 CPU-seconds are those of this process and all its descendants (JVM, Python workers), read from /proc, so Linux
-only; everything is warmed up first, and the start of the JVM is shown apart. Ratios are printed as JSON last.
+only; verification and sweeps are warmed up first, and the start of the JVM is shown apart. Ratios are printed
+as JSON last.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import random
 import shutil
 import tempfile
 import time
@@ -81,6 +84,37 @@ def record(folder: Path, run: str, rounds: int) -> int:
     return writer.close().events
 
 
+def record_waiting(folder: Path, run: str, rounds: int) -> int:
+    """A run over links of random delay: what overtakes is held until what its sender sent before has come."""
+    names = [f"n{at:02d}" for at in range(NODES)]
+    rng = random.Random(1)
+    sent = [(20_000 * at + rng.randrange(20_000), name, at + 1) for at in range(rounds) for name in names]
+    about = {
+        "run": run,
+        "writer": "bench",
+        "protocol": "made up",
+        "parameters": {},
+        "promises": PromisesMade(),
+    }
+    with TraceWriter(folder, **about, seed=1, nodes=names, level=Level.ALL) as writer:
+        event = writer.event
+        for name in names:
+            held: dict[str, set[int]] = {origin: set() for origin in names}
+            following = dict.fromkeys(names, 1)
+            delays_us = (0 if origin == name else rng.randrange(100, 60_000) for _, origin, _ in sent)
+            arrivals = ((at + delay, *rest) for (at, *rest), delay in zip(sent, delays_us, strict=True))
+            for now_us, origin, number in sorted(arrivals):
+                if origin == name:
+                    event(name, now_us, Kind.BROADCAST, origin, number, None, 64)
+                else:
+                    event(name, now_us, Kind.RECEIVE, origin, number, origin, 80, 16)
+                held[origin].add(number)
+                while following[origin] in held[origin]:
+                    event(name, now_us, Kind.DELIVER, origin, following[origin], None, 64)
+                    following[origin] += 1
+    return writer.close().events
+
+
 def tiny(seed: int) -> Any:
     """A run of a few milliseconds."""
     return from_dict(
@@ -94,6 +128,27 @@ def tiny(seed: int) -> Any:
     )
 
 
+def bench_summary(spark: Any, folder: Path, rounds: int) -> tuple[list[list[Any]], dict[str, float]]:
+    events = record_waiting(folder, "w", rounds)
+    segments = read_segments(spark, folder)
+    flat = flatten(segments)
+    expected, *first = measured(lambda: summary(segments).collect())
+    rows = [["summary, first query", events, *first, events / first[0] / 1e6]]
+    per_million = {}
+    for name, table in (("summary", segments), ("summary, flat view", flat)):
+        summary(table).collect()
+        found, *spent = measured(lambda table=table: [summary(table).collect() for _ in range(3)])
+        assert all(each == expected for each in found), "both must give equal figures"
+        cpu, wall = (figure / 3 for figure in spent)
+        rows.append([f"{name}, again", events, cpu, wall, events / cpu / 1e6])
+        per_million[name] = 1e6 * cpu / events
+    return rows, {
+        "summary_cpu_s_per_million_events": per_million["summary"],
+        "summary_flat_to_packed_cpu": per_million["summary, flat view"] / per_million["summary"],
+        "summary_first_to_again_cpu": first[0] / (per_million["summary"] * events / 1e6),
+    }
+
+
 def bench_verify(spark: Any, folder: Path, rounds: int) -> tuple[list[list[Any]], dict[str, float]]:
     events = sum(record(folder / f"run=r{at}", f"r{at}", rounds) for at in range(RUNS))
     warm = folder.parent / "warm"
@@ -104,13 +159,9 @@ def bench_verify(spark: Any, folder: Path, rounds: int) -> tuple[list[list[Any]]
     theirs, spark_cpu, spark_wall = measured(lambda: verify_folder(spark, folder))
     assert ours == theirs, "the two must give equal reports"
     assert all(report.ok for report in ours)
-    part = ours[0].events  # the measures of one run are enough to see what they cost
-    table = flatten(read_segments(spark, folder, [ours[0].run]))
-    _, sum_cpu, sum_wall = measured(lambda: summary(table).collect())
     rows = [
         ["verify, in process", events, ours_cpu, ours_wall, events / ours_cpu / 1e6],
         ["verify, Spark", events, spark_cpu, spark_wall, events / spark_cpu / 1e6],
-        ["summary, Spark (one run)", part, sum_cpu, sum_wall, part / sum_cpu / 1e6],
     ]
     return rows, {"verify_spark_to_in_process_cpu": spark_cpu / ours_cpu}
 
@@ -155,13 +206,15 @@ def main() -> None:
     try:
         spark, start_cpu, start_wall = measured(lambda: get_session("bench"))
         print(f"Spark start: {start_cpu:.1f} CPU-seconds, {start_wall:.1f} s, {os.cpu_count()} cores\n")
-        rows, ratios = bench_verify(spark, folder / "verify", 15 if quick else 150)
-        show(["", "events", "CPU s", "s", "M events/CPU s"], rows)
+        rounds = 15 if quick else 150
+        rows, ratios = bench_summary(spark, folder / "summary", rounds)
+        verified, verify_ratios = bench_verify(spark, folder / "verify", rounds)
+        show(["", "events", "CPU s", "s", "M events/CPU s"], rows + verified)
         more, others = bench_sweep(spark, folder / "sweep", 40 if quick else 200)
         show(["", "runs", "CPU s", "s", "CPU ms/run"], more)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-    print(json.dumps({"bench": "spark", "start_cpu_s": start_cpu} | ratios | others))
+    print(json.dumps({"bench": "spark", "start_cpu_s": start_cpu} | ratios | verify_ratios | others))
 
 
 if __name__ == "__main__":

@@ -110,6 +110,16 @@ def test_packing(events: DataFrame, counted: dict[str, dict[str, Any]]) -> None:
         assert [largest.get(node, 0) for node in range(made.nodes)] == own["messages_max"], mode
 
 
+def _carried(packets: DataFrame) -> DataFrame:
+    """A row for each message in a packet: the first one's id is in columns, the others' in the detail."""
+    ids = F.split(F.concat_ws(" ", F.concat_ws(":", "origin", "number"), "detail"), " ")
+    return (
+        packets.withColumn("id", F.explode(ids))
+        .withColumn("origin", F.substring_index("id", ":", 1))
+        .withColumn("number", F.substring_index("id", ":", -1).cast("bigint"))
+    )
+
+
 def test_dependencies_and_the_papers_sizes(events: DataFrame, counted: dict[str, dict[str, Any]]) -> None:
     """Tables 2 and 3 and Figure 6, once more: from the trace alone."""
     depends = dependencies(events)
@@ -120,9 +130,8 @@ def test_dependencies_and_the_papers_sizes(events: DataFrame, counted: dict[str,
     for mode, histogram in found.items():
         own = counted[mode]["messages_by_dependencies"]
         assert histogram == {place: count for place, count in enumerate(own) if count}, mode
-    sent = events.where(F.col("kind") == Kind.SEND).withColumn("packet", F.struct("node", "seq"))
     sizes = (
-        tables.carried(sent)
+        _carried(events.where(F.col("kind") == Kind.SEND).withColumn("packet", F.struct("node", "seq")))
         .join(depends, ["run", "origin", "number"])
         .groupBy("run", "packet")
         .agg(F.count("*").alias("messages"), F.sum(4 * (F.col("dependencies") + 1)).alias("clocks"))
@@ -185,9 +194,7 @@ def test_pairs_are_those_of_two_full_traces(spark: SparkSession, out: Path, tmp_
     flat = tables.flatten(tables.read_segments(spark, out / f"run={run}")).where(
         F.col("kind") == Kind.RECEIVE
     )
-    in_two = tables.carried(flat.where(F.size(F.split("detail", " ")) == 1)).select(
-        "node", "origin", "number"
-    )
+    in_two = _carried(flat.where(F.size(F.split("detail", " ")) == 1)).select("node", "origin", "number")
     key = ["node", "origin", "number"]
     first = _copies(spark, out, made).join(in_two, key)
     second = _copies(spark, out, plain).select(

@@ -49,7 +49,7 @@ def command(
     with console.progress("starting Spark"):
         from whence.spark.metrics.summary import summary
         from whence.spark.session import get_session
-        from whence.spark.tables import flatten, read_segments
+        from whence.spark.tables import read_segments
         from whence.spark.watch import watched
 
         session = get_session(f"whence metrics {folder.name}", master=master)
@@ -58,7 +58,7 @@ def command(
         console.progress("measuring, tasks", total=0) as bar,
         watched(session, lambda done, total: bar.update(done, total=total)),
     ):
-        rows = summary(flatten(read_segments(session, trace))).collect()
+        rows = summary(read_segments(session, trace)).collect()
     seconds = time.perf_counter() - began
     rate = f"{trace.event_count:,} events in {seconds:.1f} s ({trace.event_count / seconds:,.0f} events/s)"
     console.err.print(rate, markup=False)

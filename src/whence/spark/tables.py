@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 
 from whence.errors import SchemaError, missing_extra
 from whence.trace.reader import Trace, open_trace
-from whence.trace.schema import Kind
 
 try:
     from pyspark.sql import DataFrame, SparkSession
@@ -21,6 +20,7 @@ try:
     from pyspark.sql.pandas.types import to_arrow_schema
     from pyspark.sql.types import (
         ArrayType,
+        BinaryType,
         BooleanType,
         ByteType,
         DataType,
@@ -49,16 +49,18 @@ _TYPES: dict[str, DataType] = {
     "bigint": LongType(),
     "double": DoubleType(),
     "timestamp": TimestampType(),
+    "binary": BinaryType(),
 }
 _TYPES |= {f"array<{name}>": ArrayType(kind) for name, kind in list(_TYPES.items())}
 _TYPES["map<string,bigint>"] = MapType(StringType(), LongType())
 
 
-def _table(columns: dict[str, str]) -> StructType:
+def table_of(columns: dict[str, str]) -> StructType:
+    """A table's schema: the names of its columns with their types."""
     return StructType([StructField(name, _TYPES[kind]) for name, kind in columns.items()])
 
 
-_EVENT = {
+EVENT = {
     "time_us": "bigint",
     "kind": "tinyint",
     "origin": "int",
@@ -70,7 +72,7 @@ _EVENT = {
 }
 
 # A trace at rest: one row is a segment of one node's events (docs/trace-format.md).
-SEGMENTS = _table(
+SEGMENTS = table_of(
     {
         "run": "string",
         "node": "string",
@@ -79,18 +81,18 @@ SEGMENTS = _table(
         "events": "int",
         "names": "array<string>",
     }
-    | {name: f"array<{kind}>" for name, kind in _EVENT.items()}
+    | {name: f"array<{kind}>" for name, kind in EVENT.items()}
 )
 # The flat view: one row is one event, with names instead of indices.
-EVENTS = _table(
-    {"run": "string", "node": "string", "seq": "bigint"} | _EVENT | {"origin": "string", "peer": "string"}
+EVENTS = table_of(
+    {"run": "string", "node": "string", "seq": "bigint"} | EVENT | {"origin": "string", "peer": "string"}
 )
 # What the manifests say of each run, as far as the verifier must know it.
-MANIFESTS = _table(
+MANIFESTS = table_of(
     {"run": "string", "protocol": "string", "promises_json": "string", "nodes": "array<string>"}
 )
 # One run of a sweep.
-STATUS = _table(
+STATUS = table_of(
     {
         "run": "string",
         "status": "string",
@@ -102,9 +104,9 @@ STATUS = _table(
     }
 )
 # What kernels counted while they ran: a number, or one place of a list or a histogram.
-MEASURED = _table({"run": "string", "measure": "string", "place": "bigint", "value": "bigint"})
+MEASURED = table_of({"run": "string", "measure": "string", "place": "bigint", "value": "bigint"})
 # What one node packed into its packets.
-PACKING = _table(
+PACKING = table_of(
     {
         "run": "string",
         "node": "string",
@@ -116,9 +118,9 @@ PACKING = _table(
     }
 )
 # What one message depends on.
-DEPENDENCIES = _table({"run": "string", "origin": "string", "number": "bigint", "dependencies": "bigint"})
+DEPENDENCIES = table_of({"run": "string", "origin": "string", "number": "bigint", "dependencies": "bigint"})
 # One message at one node other than its origin.
-LATENCY = _table(
+LATENCY = table_of(
     {
         "run": "string",
         "node": "string",
@@ -144,12 +146,12 @@ _TRAFFIC = {
     "packets_per_broadcast": "double",
     "control_bytes_per_packet": "double",
 }
-TRAFFIC = _table(_TRAFFIC)
+TRAFFIC = table_of(_TRAFFIC)
 # How many point-to-point messages one node sent to another.
-TRAFFIC_MATRIX = _table({"run": "string", "source": "string", "to": "string", "messages": "bigint"})
-BUFFERS = _table({"run": "string", "node": "string", "held_peak": "bigint", "entries_peak": "bigint"})
+TRAFFIC_MATRIX = table_of({"run": "string", "source": "string", "to": "string", "messages": "bigint"})
+BUFFERS = table_of({"run": "string", "node": "string", "held_peak": "bigint", "entries_peak": "bigint"})
 LATENCY_MEASURES = ("reception", "delivery", "held")
-SUMMARY = _table(
+SUMMARY = table_of(
     _TRAFFIC
     | {
         f"{measure}_{statistic}_us": "bigint" if statistic == "max" else "double"
@@ -159,16 +161,16 @@ SUMMARY = _table(
     | {"held_share": "double", "held_peak_max": "bigint", "entries_peak_max": "bigint"}
 )
 # Where a node is at a time, in metres; and when two nodes (two names), or one node with itself, are there.
-POSITIONS = _table({"time_us": "bigint", "node": "string", "x": "double", "y": "double"})
-INTERVALS = _table({"a": "string", "b": "string", "start_us": "bigint", "stop_us": "bigint"})
+POSITIONS = table_of({"time_us": "bigint", "node": "string", "x": "double", "y": "double"})
+INTERVALS = table_of({"a": "string", "b": "string", "start_us": "bigint", "stop_us": "bigint"})
 # One run judged by the verifier. `report_json` is the whole RunReport; if the rows are no trace, it is null
 # and `error` says why.
-VERDICTS = _table({"run": "string", "ok": "boolean", "report_json": "string", "error": "string"})
+VERDICTS = table_of({"run": "string", "ok": "boolean", "report_json": "string", "error": "string"})
 # What a report spells out, one finding a row; `chain` is its witness (docs/verification.md).
-STEP = _table({"event": "string", "message": "string", "node": "string", "seq": "bigint"})
+STEP = table_of({"event": "string", "message": "string", "node": "string", "seq": "bigint"})
 FINDINGS = StructType(
     [
-        *_table(dict.fromkeys(("run", "kind", "node", "message"), "string")),
+        *table_of(dict.fromkeys(("run", "kind", "node", "message"), "string")),
         StructField("seq", LongType()),
         StructField("other", StringType()),
         StructField("other_seq", LongType()),
@@ -179,12 +181,12 @@ FINDINGS = StructType(
     ]
 )
 # An OpenTelemetry span: its parent and its links within the trace are its predecessors.
-SPANS = _table(
+SPANS = table_of(
     dict.fromkeys(("trace_id", "span_id", "service", "name"), "string")
     | {"start": "timestamp", "end": "timestamp", "depends_on": "array<string>", "linked": "array<string>"}
 )
 # An event of a ShiViz log.
-CLOCKED = _table(
+CLOCKED = table_of(
     {
         "log": "string",
         "execution": "string",
@@ -300,35 +302,11 @@ def flatten(segments: DataFrame) -> DataFrame:
     # Positions are exploded and the lists looked up, not the lists zipped and exploded: Spark then reads only
     # the lists that a measure needs, and makes no structs.
     exploded = segments.select(*SEGMENTS.names, F.posexplode("kind").alias("position", "of_kind"))
-    lists = {name: F.get(name, position) for name in _EVENT if name != "kind"} | {"kind": F.col("of_kind")}
+    lists = {name: F.get(name, position) for name in EVENT if name != "kind"} | {"kind": F.col("of_kind")}
     lists |= {name: F.get("names", lists[name]) for name in ("origin", "peer")}  # index -1 is outside: null
     return exploded.select(
         "run",
         "node",
         (F.col("first_seq") + position).alias("seq"),
-        *(lists[name].alias(name) for name in _EVENT),
-    )
-
-
-def carried(events: DataFrame) -> DataFrame:
-    """EVENTS in which each message that a packet carries has a row of its own.
-
-    A packet with several messages is one SEND and one RECEIVE row: the first message in `origin` and
-    `number`, the ids of the others in `detail`, separated by blanks (docs/trace-format.md). Other words there
-    tell packets apart, and name no message.
-    """
-    first = F.struct("origin", "number")
-    others = F.transform(
-        F.filter(F.split("detail", " "), lambda word: word.rlike(":[0-9]+$")),
-        lambda id_: F.struct(
-            # A node's name may have a colon in it, a number has none.
-            F.regexp_replace(id_, ":[0-9]+$", "").alias("origin"),
-            F.substring_index(id_, ":", -1).cast("bigint").alias("number"),
-        ),
-    )
-    several = F.col("kind").isin(Kind.SEND, Kind.RECEIVE) & F.col("detail").isNotNull()
-    messages = F.when(several, F.concat(F.array(first), others)).otherwise(F.array(first))
-    rest = [name for name in events.columns if name not in ("origin", "number")]
-    return events.select(*rest, F.explode(messages).alias("message")).select(
-        *(f"message.{name}" if name in ("origin", "number") else name for name in events.columns)
+        *(lists[name].alias(name) for name in EVENT),
     )

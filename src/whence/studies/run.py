@@ -240,11 +240,11 @@ def _verify(spark: SparkSession, trace: Trace) -> dict[str, Mapping[str, Any]]:
 def _measure(spark: SparkSession, trace: Trace) -> dict[str, Mapping[str, float | None]]:
     """The summary of each run: every column but its name."""
     from whence.spark.metrics.summary import summary
-    from whence.spark.tables import flatten, read_segments
+    from whence.spark.tables import read_segments
 
     if not trace.runs:
         return {}
-    lines = (line.asDict() for line in summary(flatten(read_segments(spark, trace))).collect())
+    lines = (line.asDict() for line in summary(read_segments(spark, trace)).collect())
     return {line.pop("run"): line for line in lines}
 
 

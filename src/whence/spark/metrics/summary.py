@@ -2,44 +2,125 @@
 
 from __future__ import annotations
 
-from pyspark.sql import Column, DataFrame
+import math
+from collections.abc import Iterator
+from itertools import pairwise
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from whence.spark.metrics.buffers import buffer_peaks
-from whence.spark.metrics.latency import latencies
-from whence.spark.metrics.traffic import traffic
-from whence.spark.tables import EVENTS, LATENCY_MEASURES, SUMMARY, columns_of, require
+from whence.spark.metrics.between import NODE_COUNTS, NODE_PEAKS, PARTS, WHOLES
+from whence.spark.metrics.columns import (
+    NEVER,
+    Array,
+    Values,
+    changes,
+    column,
+    encoded,
+    filled,
+    numbers,
+    whole,
+)
+from whence.spark.metrics.latency import joined
+from whence.spark.metrics.nodes import work
+from whence.spark.metrics.traffic import figures
+from whence.spark.tables import LATENCY_MEASURES, SUMMARY, columns_of
+
+SHARES = (0.5, 0.99)
+_LOWEST = np.iinfo(np.int64).min
 
 
 def summary(events: DataFrame) -> DataFrame:
-    """SUMMARY: traffic, latency statistics and buffer peaks of each run.
+    """SUMMARY: traffic, latency statistics and buffer peaks of each run, of EVENTS or cheaper of SEGMENTS.
 
     Percentiles are exact (interpolated between the two nearest values), and means are exact sums divided
     once, so that the figures do not depend on how Spark split the data. `held_share` is the share of
     remote deliveries that waited after their first reception.
     """
-    require(events, EVENTS, "events")
-    held = F.col("held_us")
-    share = F.try_divide(F.count_if(held > 0), F.count(held)).alias("held_share")
-    statistics = [each for measure in LATENCY_MEASURES for each in _statistics(measure)]
-    by_run = latencies(events).groupBy("run").agg(*statistics, share)
+    parts = work(events).mapInArrow(_parts, PARTS)
+    by_run = parts.repartition("run").sortWithinPartitions("run").mapInArrow(_wholes, WHOLES)
     for measure in LATENCY_MEASURES:
-        both = F.col(f"{measure}_percentiles")
-        by_run = by_run.withColumn(f"{measure}_p50_us", both[0]).withColumn(f"{measure}_p99_us", both[1])
-    peaks = (
-        buffer_peaks(events)
-        .groupBy("run")
-        .agg(F.max("held_peak").alias("held_peak_max"), F.max("entries_peak").alias("entries_peak_max"))
+        # try_divide: null, not an error, where nothing was measured.
+        mean = F.try_divide(f"{measure}_sum", f"{measure}_count")
+        by_run = by_run.withColumn(f"{measure}_mean_us", mean)
+    by_run = by_run.withColumn("held_share", F.try_divide("waited", "held_count"))
+    return figures(by_run.withColumnsRenamed({name: f"{name}_max" for name in NODE_PEAKS})).select(
+        columns_of(SUMMARY)
     )
-    joined = traffic(events).join(by_run, "run", "left").join(peaks, "run", "left")
-    return joined.select(columns_of(SUMMARY))
 
 
-def _statistics(measure: str) -> list[Column]:
-    value = F.col(f"{measure}_us")
-    return [
-        F.try_divide(F.sum(value), F.count(value)).alias(f"{measure}_mean_us"),
-        # Both at once: each percentile aggregate keeps a table of all values.
-        F.percentile(value, F.array(F.lit(0.5), F.lit(0.99))).alias(f"{measure}_percentiles"),
-        F.max(value).alias(f"{measure}_max_us"),
+def _parts(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for table in whole(batches, ("run", "bucket")):
+        of_copies = pc.is_valid(table.column("bucket"))
+        nodes, copies = table.filter(pc.invert(of_copies)), table.filter(of_copies)
+        yield filled({name: column(nodes, name) for name in ("run", *NODE_COUNTS, *NODE_PEAKS)}, PARTS)
+        yield _occurrences(copies)
+
+
+def _occurrences(table: pa.Table) -> pa.RecordBatch:
+    """For each run in a table of COPIES, how often each latency occurs."""
+    found = joined(table)
+    measures = {name: found.measure(name) for name in LATENCY_MEASURES}
+    first = changes(encoded(column(table, "run")).code)
+    begins = [*np.searchsorted(found.row, first), len(found.row)]
+    rows = [
+        {name: values[begin:end][values[begin:end] != NEVER] for name, values in measures.items()}
+        for begin, end in pairwise(begins)
     ]
+    columns: dict[str, Values] = {"run": column(table, "run").take(first)}
+    columns["waited"] = pa.array([np.count_nonzero(row["held"] > 0) for row in rows], pa.int64())
+    for name in LATENCY_MEASURES:
+        known = [row[name] for row in rows]
+        occur = [np.concatenate(np.unique(values, return_counts=True)) for values in known]
+        columns[f"{name}_sum"] = pa.array([int(values.sum()) for values in known], pa.int64())
+        columns[f"{name}_count"] = pa.array([len(values) for values in known], pa.int64())
+        columns[f"{name}_max_us"] = pa.array(
+            [values.max() if len(values) else None for values in known], pa.int64()
+        )
+        columns[f"{name}_occur"] = pa.array([values.tobytes() for values in occur], pa.binary())
+    return filled(columns, PARTS)
+
+
+def _wholes(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for table in whole(batches, ("run",)):
+        first = changes(encoded(column(table, "run")).code)
+        columns: dict[str, Values] = {"run": column(table, "run").take(first)}
+        for name in set(PARTS.names) & set(WHOLES.names) - {"run"}:
+            values = column(table, name)
+            if name.endswith(("_peak", "_max_us")):
+                known = np.logical_or.reduceat(values.is_valid().to_numpy(zero_copy_only=False), first)
+                peaks = np.maximum.reduceat(numbers(values.fill_null(_LOWEST)), first)
+                columns[name] = pa.array(peaks, mask=~known)
+            else:
+                columns[name] = pa.array(np.add.reduceat(numbers(values.fill_null(0)), first))
+        for measure in LATENCY_MEASURES:
+            occur = column(table, f"{measure}_occur")
+            runs = [occur[begin:end].drop_null() for begin, end in pairwise([*first, len(occur)])]
+            found = [
+                _percentiles([np.frombuffer(part, np.int64) for part in run.to_pylist()]) for run in runs
+            ]
+            for at, name in enumerate(("p50_us", "p99_us")):
+                columns[f"{measure}_{name}"] = pa.array([each[at] for each in found], pa.float64())
+        yield filled(columns, WHOLES)
+
+
+def _percentiles(parts: list[Array]) -> list[float | None]:
+    """SHARES of the values that parts of a run have; none if there are no values.
+
+    Linear between the two nearest ranks, in the arithmetic of Spark's own `percentile`.
+    """
+    if not any(map(len, parts)):
+        return [None] * len(SHARES)
+    values, counts = (np.concatenate([np.split(part, 2)[half] for part in parts]) for half in (0, 1))
+    order = np.argsort(values)
+    values, ranks = values[order], np.cumsum(counts[order])  # one value may be there more than once
+    found: list[float | None] = []
+    for share in SHARES:
+        position = (int(ranks[-1]) - 1) * share
+        low, high = math.floor(position), math.ceil(position)
+        below, above = (float(values[np.searchsorted(ranks, rank + 1)]) for rank in (low, high))
+        found.append(below + (position - low) * (above - below))
+    return found

@@ -5,6 +5,8 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from whence.spark.metrics.between import NODE_COUNTS
+from whence.spark.metrics.nodes import nodes
 from whence.spark.tables import EVENTS, TRAFFIC, TRAFFIC_MATRIX, columns_of, require
 from whence.trace.schema import Kind
 
@@ -15,32 +17,27 @@ def traffic(events: DataFrame) -> DataFrame:
     `deliveries` counts every DELIVER row, a node's own messages included. Where messages reached other
     nodes but no SEND was recorded (Level.DELIVERIES), the packet columns are null: unknown, not free.
     """
-    require(events, EVENTS, "events")
-    kind = F.col("kind")
-    counted = events.groupBy("run").agg(
-        F.count_if(kind == Kind.BROADCAST).alias("broadcasts"),
-        F.count_if(kind == Kind.DELIVER).alias("deliveries"),
-        F.count_if((kind == Kind.DELIVER) & (F.col("node") != F.col("origin"))).alias("remote"),
-        F.count_if(kind == Kind.SEND).alias("sends"),
-        F.sum(F.when(kind == Kind.SEND, F.col("total_bytes"))).alias("total"),
-        F.sum(F.when(kind == Kind.SEND, F.col("control_bytes"))).alias("control"),
-        F.count_if(kind == Kind.DISCARD).alias("discarded"),
-    )
+    return figures(
+        nodes(events).groupBy("run").agg(*(F.sum(name).alias(name) for name in NODE_COUNTS))
+    ).select(columns_of(TRAFFIC))
+
+
+def figures(counted: DataFrame) -> DataFrame:
+    """The columns of TRAFFIC, made of a run's NODE_COUNTS."""
     recorded = (F.col("sends") > 0) | (F.col("remote") == 0)
 
-    def known(column: Column) -> Column:
-        return F.when(recorded, F.coalesce(column, F.lit(0)))
+    def known(column: str) -> Column:
+        return F.when(recorded, F.col(column))
 
     return (
-        counted.withColumn("packets", known(F.col("sends")))
-        .withColumn("total_bytes", known(F.col("total")))
-        .withColumn("control_bytes", known(F.col("control")))
+        counted.withColumn("packets", known("sends"))
+        .withColumn("total_bytes", known("total"))
+        .withColumn("control_bytes", known("control"))
         .withColumn("payload_bytes", F.col("total_bytes") - F.col("control_bytes"))
-        .withColumn("discards", known(F.col("discarded")))
+        .withColumn("discards", known("discarded"))
         # try_divide: null, not an error, for a run without broadcasts or packets.
         .withColumn("packets_per_broadcast", F.try_divide("packets", "broadcasts"))
         .withColumn("control_bytes_per_packet", F.try_divide("control_bytes", "packets"))
-        .select(columns_of(TRAFFIC))
     )
 
 
