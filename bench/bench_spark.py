@@ -20,11 +20,10 @@ import os
 import random
 import shutil
 import tempfile
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from cpu import measured, show
 from whence.sim.run import simulate_to
 from whence.sim.scenario import from_dict, run_id
 from whence.spark import sweep as sweeping
@@ -37,33 +36,6 @@ from whence.trace.writer import TraceWriter
 from whence.verify.run import verify_trace
 
 RUNS, NODES = 8, 64
-
-
-def tree_cpu_seconds() -> float:
-    """User and system time of this process and everything below it."""
-    parents, ticks = {}, {}
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                fields = (entry / "stat").read_text().rpartition(")")[2].split()
-            except OSError:
-                continue  # it has just ended
-            parents[int(entry.name)] = int(fields[1])
-            ticks[int(entry.name)] = sum(map(int, fields[11:15]))
-    total = 0
-    for process, spent in ticks.items():
-        above = process
-        while above not in (0, os.getpid()):
-            above = parents.get(above, 0)
-        total += spent if above else 0
-    return total / os.sysconf("SC_CLK_TCK")
-
-
-def measured(work: Callable[[], Any]) -> tuple[Any, float, float]:
-    """What `work` returns, its CPU-seconds and its seconds."""
-    cpu, wall = tree_cpu_seconds(), time.perf_counter()
-    result = work()
-    return result, tree_cpu_seconds() - cpu, time.perf_counter() - wall
 
 
 def record(folder: Path, run: str, rounds: int) -> int:
@@ -189,13 +161,6 @@ def bench_sweep(spark: Any, folder: Path, count: int) -> tuple[list[list[Any]], 
         "sweep_overhead_ms_per_run_shared": 1e3 * (shared_cpu - direct_cpu) / count,
         "sweep_overhead_ms_per_run_single": 1e3 * (single_cpu - direct_cpu) / count,
     }
-
-
-def show(headings: list[str], rows: list[list[Any]]) -> None:
-    print(f"{headings[0]:<30}" + "".join(f"{heading:>16}" for heading in headings[1:]))
-    for name, count, *figures in rows:
-        print(f"{name:<30}{count:>16,}" + "".join(f"{figure:>16.2f}" for figure in figures))
-    print()
 
 
 def main() -> None:

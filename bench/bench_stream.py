@@ -28,8 +28,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from bench_spark import show
-from cpu import measured
+from cpu import measured, show
 from whence.spark.ordering import Arrival, CausalOrder
 from whence.spark.session import get_session
 from whence.spark.sort import causal_sort

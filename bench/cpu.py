@@ -46,3 +46,11 @@ def measured(work: Callable[[], Any]) -> tuple[Any, float, float]:
     cpu, wall = tree_cpu_seconds(), time.perf_counter()
     result = work()
     return result, tree_cpu_seconds() - cpu, time.perf_counter() - wall
+
+
+def show(headings: list[str], rows: list[list[Any]]) -> None:
+    """Print a table: a name, a count and figures in each row."""
+    print(f"{headings[0]:<30}" + "".join(f"{heading:>16}" for heading in headings[1:]))
+    for name, count, *figures in rows:
+        print(f"{name:<30}{count:>16,}" + "".join(f"{figure:>16.2f}" for figure in figures))
+    print()

@@ -18,8 +18,9 @@ from whence.spark.metrics.unpacked import Events, unpacked
 from whence.trace.schema import Kind
 
 # Origins are dealt into buckets, so that the copies of one huge run are joined with its broadcasts by several
-# tasks. A small run pays for them with a row each.
-BUCKETS = 8
+# tasks. Each has its bucket in memory, at most 2^31 bytes a column: Arrow's limit for binary. A small run
+# pays with a row for each bucket.
+BUCKETS = 64
 
 
 def nodes(events: DataFrame) -> DataFrame:
