@@ -14,8 +14,12 @@ last one has gone (`Pairs`).
     shuffle     the process gives half of its arcs over safe links to the one that it named first, among them
                 that arc itself, turned round; it is given half of the partner's. Who gives an arc away is the
                 mediator: it is linked to both, so control goes two hops (paper 003, section 2.5)
-    departure   an arc to a lost process is replaced by a second arc to another, now and then, so that
-                views keep their size (`lost`)
+    departure   an arc to a lost process is replaced by a second arc to another, but for one in the size of the
+                view (`lost`). A join brings one arc and one for each of its contact's; a departure takes the
+                arcs of the lost process, and of those to it one on average. So the two balance, and views
+                follow the logarithm of the group in both directions
+    leave       the same number of arcs goes; but who leaves in good order names a successor to each neighbour,
+                which is named instead of a second arc to another (`left`; ours)
 
 Draws are counter-based (core/rng.py), so that the kernel draws the same.
 """
@@ -92,6 +96,25 @@ class Spray(Generic[Name]):
         ]
         self.arcs.extend(stand_ins)
         return stand_ins
+
+    def left(self, name: Name, successor: Name, key: int) -> None:
+        """Drop all arcs to a process that left in good order; name its `successor`, and as many as after `lost`.
+
+        Without an arc that stands in for one to the leaver, the successor takes the place of another arc,
+        of a second one to the same process if there is any: the leaver's own arcs go with it, and who did
+        not name the leaver must not keep more for having been its neighbour.
+        """
+        gone = self.arcs.count(name)
+        stand_ins = self.lost(name, key)
+        if stand_ins:
+            self.arcs.pop()
+        elif successor in self.arcs:
+            return
+        elif self.arcs:
+            places = range(len(self.arcs))
+            double = [at for at in places if self.arcs.count(self.arcs[at]) > 1]
+            self.arcs.pop((double or places)[below(key, 2 * gone, len(double or places))])
+        self.arcs.append(successor)
 
 
 class Pairs(Generic[Name]):
