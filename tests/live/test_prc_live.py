@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+from math import log
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,11 @@ def check(trace: Path, survivors: list[str], found: dict[str, dict[str, Any]]) -
     assert (report.counts.duplicate, report.counts.causal, report.counts.fifo) == (0, 0, 0)
     assert report.deliveries > report.broadcasts > 0
     assert disagreements(trace, survivors) == []
+
+
+def degree(found: dict[str, dict[str, Any]]) -> float:
+    """Safe links of a process, on average: what each message costs it in copies."""
+    return sum(len(each["safe"]) for each in found.values()) / len(found)
 
 
 async def eight(trace: Path) -> tuple[list[str], dict[str, dict[str, Any]]]:
@@ -94,8 +100,10 @@ async def fifty(trace: Path) -> tuple[list[str], dict[str, dict[str, Any]]]:
         print(
             "opened",
             sum(each["opened"] for each in found.values()),
+            "arcs",
+            sum(each["arcs"] for each in found.values()) / len(found),
             "degree",
-            sum(len(each["safe"]) for each in found.values()) / len(found),
+            degree(found),
         )
         return list(churn.there), found
 
@@ -106,4 +114,7 @@ def test_fifty_processes_churn_for_ten_minutes(tmp_path: Path) -> None:
     """WHENCE_SWARM_SECONDS says how long instead."""
     survivors, found = asyncio.run(fifty(tmp_path))
     assert len(survivors) == 50
+    assert degree(found) < 2 * 2 * log(50), (
+        "Spray's is near 2 ln 50, and must not grow with those who came and went"
+    )
     check(tmp_path, survivors, found)

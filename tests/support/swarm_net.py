@@ -1,4 +1,4 @@
-"""Swarms without sockets: the live overlay (live/swarm.py) over real cores, links in memory, all in one thread.
+"""Swarms without sockets: the live overlay (live/swarm.py) over real cores and links in memory.
 
 Everything is carried to its end after each event, so that what a join, a leave or a crash does to the arcs
 can be counted. The same seed gives the same run: live/swarm.py draws from `random`, which is seeded here.

@@ -7,7 +7,7 @@ addresses (swarm_wire.py), links are dialled, and both ends must agree before a 
                 and opens the link through the giver, which keeps its links to both until that is done
     join        the contact takes us in; it gives our name to the processes that it names
     leave       the neighbours are introduced to each other in a ring, so that nobody is cut off. Each names
-                its successor there in place of the leaver, or of somebody else: no arc more than after a crash
+                its successor there instead of the leaver, or of another: no more arcs than after a crash
     crash       arcs to the lost process are replaced as Spray does it; who has fewer than `view_min` links
                 asks a neighbour for More
     close       when neither end names the other, routes a handshake there, or is about to (Release, Claim)
@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import random
 from collections import deque
-from collections.abc import Iterable
 from itertools import pairwise
 from typing import Protocol
 
@@ -201,21 +200,28 @@ class Swarm:
         if why == BEGINS:
             answer = self.view.give(giver, self.is_safe, random.getrandbits(64), begins=False)
         calls: list[NodeId] = []
-        for name, address in arcs:
-            if why == LEAVES:
+        if why == LEAVES:
+            for name, address in arcs[:1]:
                 if name != self.me and self._reach(giver, name, address, calls):
                     self.successors[giver] = name
-            elif len(self.view.arcs) < VIEW_MAX:
-                if name == self.me:  # it has moved in a circle
-                    self.view.take([giver])
-                elif self._reach(giver, name, address, calls):
-                    self.view.take([name])
+        else:
+            self._take(giver, arcs, calls)
         self._say(giver, Opening(calls))
         if why == BEGINS:
             self._give(giver, ANSWERS, answer)
 
+    def _take(self, giver: NodeId, arcs: list[tuple[NodeId, Address]], calls: list[NodeId]) -> None:
+        """Add arcs to the view; those for which a link will be opened are added to `calls`."""
+        for name, address in arcs:
+            if len(self.view.arcs) >= VIEW_MAX:
+                break
+            if name == self.me:  # it has moved in a circle
+                self.view.take([giver])
+            elif self._reach(giver, name, address, calls):
+                self.view.take([name])
+
     def _reach(self, giver: NodeId, name: NodeId, address: Address, calls: list[NodeId]) -> bool:
-        """Whether we are linked to `name`, or going to be; if we are to open a link, it is added to `calls`."""
+        """Whether we are linked to `name` or going to be; if we are to open the link, `calls` has it."""
         if name in self._lines.links or name in self.planned:
             return True
         if len(self.planned) >= CALLS_MAX:

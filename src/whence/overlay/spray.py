@@ -14,12 +14,12 @@ last one has gone (`Pairs`).
     shuffle     the process gives half of its arcs over safe links to the one that it named first, among them
                 that arc itself, turned round; it is given half of the partner's. Who gives an arc away is the
                 mediator: it is linked to both, so control goes two hops (paper 003, section 2.5)
-    departure   an arc to a lost process is replaced by a second arc to another, but for one in the size of the
-                view (`lost`). A join brings one arc and one for each of its contact's; a departure takes the
-                arcs of the lost process, and of those to it one on average. So the two balance, and views
-                follow the logarithm of the group in both directions
-    leave       the same number of arcs goes; but who leaves in good order names a successor to each neighbour,
-                which is named instead of a second arc to another (`left`; ours)
+    departure   an arc to a lost process is replaced by a second arc to another, with chance 1 - 1/size of the
+                view (`lost`), whether it crashed or left. A join brings one arc, and one for each arc of its
+                contact; a departure takes the arcs of the lost process, and on average one of those to it. So
+                the two balance, and views follow the logarithm of the group up and down
+    leave       as many arcs go, but who leaves in good order tells each neighbour of a successor, which is
+                named instead of a second arc to another (`left`; the successor is ours, not Spray's)
 
 Draws are counter-based (core/rng.py), so that the kernel draws the same.
 """
@@ -98,11 +98,11 @@ class Spray(Generic[Name]):
         return stand_ins
 
     def left(self, name: Name, successor: Name, key: int) -> None:
-        """Drop all arcs to a process that left in good order; name its `successor`, and as many as after `lost`.
+        """Drop all arcs to a process that left in good order, and name its `successor`.
 
-        Without an arc that stands in for one to the leaver, the successor takes the place of another arc,
-        of a second one to the same process if there is any: the leaver's own arcs go with it, and who did
-        not name the leaver must not keep more for having been its neighbour.
+        The view is as long as after `lost`, or a leave would take fewer arcs than a join brings, and views
+        would grow without end. So the successor is one of the stand-ins; where there is none, it takes the
+        place of another arc, of a second one to the same process if there is any.
         """
         gone = self.arcs.count(name)
         stand_ins = self.lost(name, key)
