@@ -52,6 +52,37 @@ def test_views_keep_their_size_when_as_many_come_as_go(how: str) -> None:
     assert net.view_min < net.degree() < 1.5 * 2 * log(SIZE)
 
 
+@pytest.mark.parametrize("how", ["leave", "crash"])
+def test_those_who_stay_for_a_short_time_leave_no_arcs_behind(how: str) -> None:
+    """Only the six youngest go, before or soon after their first shuffle."""
+    net = SwarmNet(seed=3)
+    while len(net.members) < SIZE:
+        net.join()
+    net.shuffle()
+    for at in range(PAIRS // 2):
+        name = random.choice(sorted(net.members)[-6:])
+        (net.leave if how == "leave" else net.crash)(name)
+        assert net.pieces() == 1
+        net.join()
+        if at % 6 == 5:
+            net.shuffle()
+    print(f"the youngest {how}: {net.arcs() / SIZE:.2f} arcs per process, degree {net.degree():.2f}")
+    assert net.view_min < net.degree() < 1.7 * 2 * log(SIZE)
+
+
+def test_an_arc_that_came_with_a_join_goes_with_the_joiner_until_it_has_moved() -> None:
+    view: Spray[str] = Spray("me")
+    view.take(["a", "b", "c", "d"])
+    view.welcome("j")
+    assert view.lost("j", stream(1, 1)) == []
+    assert view.arcs == ["a", "b", "c", "d"]
+    view.welcome("j")
+    view.give("a", lambda name: name in "aj", stream(1, 1), begins=False)  # one of the two
+    view.take(["j"])
+    view.take(["e"] * 40)
+    assert view.newcomers == ({} if "a" in view.arcs else {"j": 1})
+
+
 def test_views_shrink_with_the_group() -> None:
     """All but ten of fifty leave, and nobody is cut off."""
     net = SwarmNet(seed=4)

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import random
 from collections import deque
+from collections.abc import Callable
 from itertools import pairwise
 from typing import Protocol
 
@@ -193,7 +194,7 @@ class Swarm:
         if self.is_leaving:
             if why == BEGINS:  # half of its view, which must not go with us
                 self.given.setdefault(giver, deque()).append([])
-                self._say(giver, Give(INTRODUCES, [(name, str(address)) for name, address in arcs]))
+                self._say(giver, Give(ANSWERS, [(name, str(address)) for name, address in arcs]))
             self._say(giver, Opening([]))
             return
         answer: list[tuple[NodeId, NodeId]] = []
@@ -205,12 +206,21 @@ class Swarm:
                 if name != self.me and self._reach(giver, name, address, calls):
                     self.successors[giver] = name
         else:
-            self._take(giver, arcs, calls)
+            self._take(giver, arcs, calls, self.view.welcome if why == INTRODUCES else self._name)
         self._say(giver, Opening(calls))
         if why == BEGINS:
             self._give(giver, ANSWERS, answer)
 
-    def _take(self, giver: NodeId, arcs: list[tuple[NodeId, Address]], calls: list[NodeId]) -> None:
+    def _name(self, name: NodeId) -> None:
+        self.view.take([name])
+
+    def _take(
+        self,
+        giver: NodeId,
+        arcs: list[tuple[NodeId, Address]],
+        calls: list[NodeId],
+        add: Callable[[NodeId], None],
+    ) -> None:
         """Add arcs to the view; those for which a link will be opened are added to `calls`."""
         for name, address in arcs:
             if len(self.view.arcs) >= VIEW_MAX:
@@ -218,7 +228,7 @@ class Swarm:
             if name == self.me:  # it has moved in a circle
                 self.view.take([giver])
             elif self._reach(giver, name, address, calls):
-                self.view.take([name])
+                add(name)
 
     def _reach(self, giver: NodeId, name: NodeId, address: Address, calls: list[NodeId]) -> bool:
         """Whether we are linked to `name` or going to be; if we are to open the link, `calls` has it."""
@@ -247,7 +257,7 @@ class Swarm:
         others = [name for name in self.safe_links() if name not in known and name != peer]
         if self.is_safe(peer) and others and not self.is_leaving:
             count = min(len(others), max(1, self.view_min - len(known)))
-            self._give(peer, INTRODUCES, [(name, name) for name in random.sample(others, count)])
+            self._give(peer, ANSWERS, [(name, name) for name in random.sample(others, count)])
 
     # What we do
 
@@ -260,7 +270,7 @@ class Swarm:
             names += random.sample(others, min(lacking, len(others)))
         for name in names:
             if name == self.me:
-                self.view.take([joiner])
+                self.view.welcome(joiner)
             else:
                 self._give(name, INTRODUCES, [(joiner, joiner)])
 

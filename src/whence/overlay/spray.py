@@ -20,6 +20,9 @@ last one has gone (`Pairs`).
                 the two balance, and views follow the logarithm of the group up and down
     leave       as many arcs go, but who leaves in good order tells each neighbour of a successor, which is
                 named instead of a second arc to another (`left`; the successor is ours, not Spray's)
+    short life  that balance needs processes that have shuffled: who goes at once has one arc of its own, and
+                would leave behind those with which others were asked to name it. So an arc that came with a
+                join (`welcome`) and has not moved since goes with the joiner, and is not replaced (ours)
 
 Draws are counter-based (core/rng.py), so that the kernel draws the same.
 """
@@ -37,11 +40,12 @@ Name = TypeVar("Name", int, str)
 class Spray(Generic[Name]):
     """The view of one process: the names in `arcs`, the oldest first."""
 
-    __slots__ = ("arcs", "me")
+    __slots__ = ("arcs", "me", "newcomers")
 
     def __init__(self, me: Name) -> None:
         self.me: Name = me
         self.arcs: list[Name] = []
+        self.newcomers: dict[Name, int] = {}  # arcs that came with a join and have not moved since
 
     def introductions(self, is_safe: Callable[[Name], bool]) -> list[Name]:
         """Who is to name a joiner that asked us: once for every arc over a safe link; us, without an arc."""
@@ -72,6 +76,8 @@ class Spray(Generic[Name]):
             eligible[place] = eligible[-1]
             eligible.pop()
         given = [(self.arcs[at], self.me if self.arcs[at] == partner else self.arcs[at]) for at in chosen]
+        for at in chosen:
+            self.newcomers.pop(self.arcs[at], None)
         gone = set(chosen)
         self.arcs = [name for at, name in enumerate(self.arcs) if at not in gone]
         return given
@@ -80,13 +86,19 @@ class Spray(Generic[Name]):
         """Add arcs, as the newest."""
         self.arcs.extend(names)
 
+    def welcome(self, joiner: Name) -> None:
+        """Add the arc to a joiner for which its contact has asked."""
+        self.arcs.append(joiner)
+        self.newcomers[joiner] = self.newcomers.get(joiner, 0) + 1
+
     def lost(self, name: Name, key: int) -> list[Name]:
         """Drop all arcs to a process that is gone; answers the arcs that stand in for them.
 
-        Each is replaced by a further arc to somebody else with chance 1 - 1/size, as Spray does it.
+        Each is replaced by a further arc to somebody else with chance 1 - 1/size, as Spray does it, but for
+        those that came with its join.
         """
         size = len(self.arcs)
-        gone = self.arcs.count(name)
+        gone = self.arcs.count(name) - self.newcomers.pop(name, 0)
         self.arcs = [other for other in self.arcs if other != name]
         others = list(self.arcs)
         stand_ins = [
