@@ -4,7 +4,7 @@ These words travel in the same queue as the protocol's packets, as packets of ki
 one of the structures below: what is said about a link must not overtake what was sent over it.
 
     Ready       first on every link, from both ends: this end is up; where the speaker listens
-    Give        arcs for the receiver's view: of a shuffle, its answer, or an introduction; the giver mediates
+    Give        arcs for the receiver's view: of a shuffle, its answer, or to a joiner; the giver mediates
                 (of a giver that leaves: whom to name in its stead when it has left)
     Opening     the answer to the oldest unanswered Give: for which of its arcs the receiver opens a link
     Claim       the speaker needs this link (again)
