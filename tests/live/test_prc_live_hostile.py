@@ -174,7 +174,7 @@ BAD = {
     "an arc without a port": [overlay_packet("mallory", Give(0, [("carol", "127.0.0.1")]))],
     "too many arcs": [overlay_packet("mallory", Give(0, [("carol", "127.0.0.1:1")] * 300))],
     "a nameless arc": [overlay_packet("mallory", Give(0, [("", "127.0.0.1:1")]))],
-    "a reason that there is not": [overlay_packet("mallory", Give(3, []))],
+    "a reason that there is not": [overlay_packet("mallory", Give(4, []))],
     "a joiner without an address": [direct(JOIN, "mallory", 1)],
 }
 
@@ -204,6 +204,9 @@ def test_control_that_makes_no_sense_is_discarded_and_the_group_goes_on() -> Non
             mallory.word(Opening(["alice", "bob"]))  # of a Give that never was
             mallory.word(More([]))  # over a link that is not safe
             mallory.word(Give(0, [("alice", "127.0.0.1:1"), ("ghost", "127.0.0.1:1")]))
+            mallory.word(Give(3, [("alice", "127.0.0.1:1")]))  # it leaves, and alice is to name herself
+            mallory.word(Give(3, [("nobody", "127.0.0.1:1")]))
+            mallory.word(Give(3, []))
             mallory.say(
                 message_packet(whence.Message("bob", 1, b"forged")),
                 routed(ALPHA, "mallory", 1, ("mallory", "bob", "alice")),

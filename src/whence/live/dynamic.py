@@ -210,7 +210,7 @@ class DynamicNode(Node):
             if link.peer in self.host.overlaid.links:
                 self.host.link_down(link.peer)
             del self.links[link.peer]
-            self.swarm.lost(link.peer, left=link.state is LinkState.LEFT)
+            self.swarm.lost(link.peer)
         except Exception as error:  # noqa: BLE001 - as in `receive`
             self.fail(error)
         self._look_around(link)

@@ -6,7 +6,8 @@ addresses (swarm_wire.py), links are dialled, and both ends must agree before a 
     shuffle     Give to the oldest neighbour, Give back. The taker dials whom it is not linked to, says Ready,
                 and opens the link through the giver, which keeps its links to both until that is done
     join        the contact takes us in; it gives our name to the processes that it names
-    leave       the neighbours are introduced to each other in a ring, so that nobody is cut off
+    leave       the neighbours are introduced to each other in a ring, so that nobody is cut off. Each names
+                its successor there instead of the leaver, or of another: no more arcs than after a crash
     crash       arcs to the lost process are replaced as Spray does it; who has fewer than `view_min` links
                 asks a neighbour for More
     close       when neither end names the other, routes a handshake there, or is about to (Release, Claim)
@@ -19,7 +20,7 @@ from __future__ import annotations
 
 import random
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable
 from itertools import pairwise
 from typing import Protocol
 
@@ -32,6 +33,7 @@ from whence.live.swarm_wire import (
     ARCS_MAX,
     BEGINS,
     INTRODUCES,
+    LEAVES,
     Claim,
     Give,
     More,
@@ -80,6 +82,7 @@ class Swarm:
         self.released: set[NodeId] = set()  # we have told them that we do not need ours
         self.planned: dict[NodeId, NodeId] = {}  # links to be opened once they are ready -> mediator
         self.given: dict[NodeId, deque[list[NodeId]]] = {}  # taker -> names of each Give without its Opening
+        self.successors: dict[NodeId, NodeId] = {}  # neighbours that are leaving -> whom to name instead
         self.is_leaving = False
         self.opened = self.closed = self.shuffles = 0
         self._lines = lines
@@ -89,7 +92,9 @@ class Swarm:
 
     def is_safe(self, peer: NodeId) -> bool:
         """Whether arcs to `peer` may move: its link is used in both directions, and stays."""
-        return peer in self.ready and self._core.is_safe_with(peer) and self._lines.links[peer].alive
+        if peer not in self.ready or peer in self.successors:
+            return False
+        return self._core.is_safe_with(peer) and self._lines.links[peer].alive
 
     def safe_links(self) -> list[NodeId]:
         """All peers with a safe link, sorted."""
@@ -100,24 +105,26 @@ class Swarm:
         self.claims.add(link.peer)  # until it says otherwise
         self._say(link.peer, Ready(str(self.address)))
 
-    def lost(self, peer: NodeId, *, left: bool) -> None:
-        """The link to `peer` is over."""
+    def lost(self, peer: NodeId) -> None:
+        """The link to `peer` is over: it has crashed, or it left, or the other end closed the link."""
         self.ready.discard(peer)
         self.claims.discard(peer)
         self.released.discard(peer)
         self.given.pop(peer, None)
         self.planned.pop(peer, None)
-        if left:  # it has seen to its neighbours
-            self.view.arcs = [name for name in self.view.arcs if name != peer]
-        else:
+        successor = self.successors.pop(peer, None)
+        self.successors = {leaver: name for leaver, name in self.successors.items() if name != peer}
+        if successor is None:
             self.view.lost(peer, random.getrandbits(64))
+        else:
+            self.view.left(peer, successor, random.getrandbits(64))
         self.addresses.pop(peer, None)
         self.tidy()
 
     def unreachable(self, peer: NodeId) -> None:
         """A call came to nothing."""
         if peer not in self._lines.links:
-            self.lost(peer, left=False)
+            self.lost(peer)
 
     def tidy(self) -> None:
         """Say what we need, and close what nobody needs."""
@@ -146,6 +153,7 @@ class Swarm:
     def _needed(self) -> set[NodeId]:
         """Peers whose links the overlay itself cannot do without."""
         needed = {*self.view.arcs, *self.planned, *self.planned.values()}
+        needed |= {*self.successors, *self.successors.values()}
         for taker, gives in self.given.items():
             needed.add(taker)
             needed.update(name for names in gives for name in names)
@@ -183,31 +191,56 @@ class Swarm:
             self._lines.host.command("open", self.me, mediator, peer)
 
     def _on_give(self, giver: NodeId, why: int, arcs: list[tuple[NodeId, Address]]) -> None:
+        if self.is_leaving:
+            if why == BEGINS:  # half of its view, which must not go with us
+                self.given.setdefault(giver, deque()).append([])
+                self._say(giver, Give(ANSWERS, [(name, str(address)) for name, address in arcs]))
+            self._say(giver, Opening([]))
+            return
         answer: list[tuple[NodeId, NodeId]] = []
-        if why == BEGINS and not self.is_leaving:
+        if why == BEGINS:
             answer = self.view.give(giver, self.is_safe, random.getrandbits(64), begins=False)
-        calls = [] if self.is_leaving else self._take(giver, arcs)
+        calls: list[NodeId] = []
+        if why == LEAVES:
+            for name, address in arcs[:1]:
+                if name != self.me and self._reach(giver, name, address, calls):
+                    self.successors[giver] = name
+        else:
+            self._take(giver, arcs, calls, self.view.welcome if why == INTRODUCES else self._name)
         self._say(giver, Opening(calls))
         if why == BEGINS:
             self._give(giver, ANSWERS, answer)
 
-    def _take(self, giver: NodeId, arcs: Iterable[tuple[NodeId, Address]]) -> list[NodeId]:
-        """Add arcs to the view; answers for which of them a link will be opened."""
-        calls: list[NodeId] = []
+    def _name(self, name: NodeId) -> None:
+        self.view.take([name])
+
+    def _take(
+        self,
+        giver: NodeId,
+        arcs: list[tuple[NodeId, Address]],
+        calls: list[NodeId],
+        add: Callable[[NodeId], None],
+    ) -> None:
+        """Add arcs to the view; those for which a link will be opened are added to `calls`."""
         for name, address in arcs:
             if len(self.view.arcs) >= VIEW_MAX:
                 break
             if name == self.me:  # it has moved in a circle
                 self.view.take([giver])
-            elif name in self._lines.links or name in self.planned:
-                self.view.take([name])
-            elif len(self.planned) < CALLS_MAX:
-                self.view.take([name])
-                self.planned[name] = giver
-                self.addresses[name] = address
-                calls.append(name)
-                self._lines.dial(name, address)
-        return calls
+            elif self._reach(giver, name, address, calls):
+                add(name)
+
+    def _reach(self, giver: NodeId, name: NodeId, address: Address, calls: list[NodeId]) -> bool:
+        """Whether we are linked to `name` or going to be; if we are to open the link, `calls` has it."""
+        if name in self._lines.links or name in self.planned:
+            return True
+        if len(self.planned) >= CALLS_MAX:
+            return False
+        self.planned[name] = giver
+        self.addresses[name] = address
+        calls.append(name)
+        self._lines.dial(name, address)
+        return True
 
     def _on_opening(self, taker: NodeId, names: list[NodeId]) -> None:
         gives = self.given.get(taker)
@@ -224,7 +257,7 @@ class Swarm:
         others = [name for name in self.safe_links() if name not in known and name != peer]
         if self.is_safe(peer) and others and not self.is_leaving:
             count = min(len(others), max(1, self.view_min - len(known)))
-            self._give(peer, INTRODUCES, [(name, name) for name in random.sample(others, count)])
+            self._give(peer, ANSWERS, [(name, name) for name in random.sample(others, count)])
 
     # What we do
 
@@ -237,7 +270,7 @@ class Swarm:
             names += random.sample(others, min(lacking, len(others)))
         for name in names:
             if name == self.me:
-                self.view.take([joiner])
+                self.view.welcome(joiner)
             else:
                 self._give(name, INTRODUCES, [(joiner, joiner)])
 
@@ -264,7 +297,7 @@ class Swarm:
         safe = self.safe_links()
         ring = [*safe, safe[0]] if len(safe) > 2 else safe
         for name, other in pairwise(ring):
-            self._give(name, INTRODUCES, [(other, other)])
+            self._give(name, LEAVES, [(other, other)])
 
     def is_settled(self) -> bool:
         """Nobody waits for us to mediate."""

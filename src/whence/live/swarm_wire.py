@@ -4,7 +4,8 @@ These words travel in the same queue as the protocol's packets, as packets of ki
 one of the structures below: what is said about a link must not overtake what was sent over it.
 
     Ready       first on every link, from both ends: this end is up; where the speaker listens
-    Give        arcs for the receiver's view: of a shuffle, its answer, or an introduction; the giver mediates
+    Give        arcs for the receiver's view: of a shuffle, its answer, or to a joiner; the giver mediates
+                (of a giver that leaves: whom to name in its stead when it has left)
     Opening     the answer to the oldest unanswered Give: for which of its arcs the receiver opens a link
     Claim       the speaker needs this link (again)
     Release     the speaker does not need it: whoever does not need it either closes it
@@ -25,7 +26,7 @@ from whence.protocols.prc_wire import PrcPacket
 
 OVERLAY = 16  # beyond the kinds of prc_wire.py, with room between
 ARCS_MAX = 256  # of one Give; a view has some ln(N) + c
-BEGINS, ANSWERS, INTRODUCES = range(3)  # why arcs are given
+BEGINS, ANSWERS, INTRODUCES, LEAVES = range(4)  # why arcs are given
 
 # No NUL: the core writes two names with one between them.
 Name: TypeAlias = Annotated[str, Meta(min_length=1, max_length=255, pattern=r"^[^\x00]+$")]
@@ -42,7 +43,7 @@ class Ready(msgspec.Struct, array_like=True, frozen=True, tag=1):
 class Give(msgspec.Struct, array_like=True, frozen=True, tag=2):
     """See the module."""
 
-    why: Annotated[int, Meta(ge=BEGINS, le=INTRODUCES)]
+    why: Annotated[int, Meta(ge=BEGINS, le=LEAVES)]
     arcs: Annotated[list[Arc], Meta(max_length=ARCS_MAX)]
 
 

@@ -14,8 +14,15 @@ last one has gone (`Pairs`).
     shuffle     the process gives half of its arcs over safe links to the one that it named first, among them
                 that arc itself, turned round; it is given half of the partner's. Who gives an arc away is the
                 mediator: it is linked to both, so control goes two hops (paper 003, section 2.5)
-    departure   an arc to a lost process is replaced by a second arc to another, now and then, so that
-                views keep their size (`lost`)
+    departure   an arc to a lost process is replaced by a second arc to another, with chance 1 - 1/size of the
+                view (`lost`), whether it crashed or left. A join brings one arc, and one for each arc of its
+                contact; a departure takes the arcs of the lost process, and on average one of those to it. So
+                the two balance, and views follow the logarithm of the group up and down
+    leave       as many arcs go, but who leaves in good order tells each neighbour of a successor, which is
+                named instead of a second arc to another (`left`; the successor is ours, not Spray's)
+    short life  that balance needs processes that have shuffled: who goes at once has one arc of its own, and
+                would leave behind those with which others were asked to name it. So an arc that came with a
+                join (`welcome`) and has not moved since goes with the joiner, and is not replaced (ours)
 
 Draws are counter-based (core/rng.py), so that the kernel draws the same.
 """
@@ -33,11 +40,12 @@ Name = TypeVar("Name", int, str)
 class Spray(Generic[Name]):
     """The view of one process: the names in `arcs`, the oldest first."""
 
-    __slots__ = ("arcs", "me")
+    __slots__ = ("arcs", "me", "newcomers")
 
     def __init__(self, me: Name) -> None:
         self.me: Name = me
         self.arcs: list[Name] = []
+        self.newcomers: dict[Name, int] = {}  # arcs that came with a join and have not moved since
 
     def introductions(self, is_safe: Callable[[Name], bool]) -> list[Name]:
         """Who is to name a joiner that asked us: once for every arc over a safe link; us, without an arc."""
@@ -68,6 +76,8 @@ class Spray(Generic[Name]):
             eligible[place] = eligible[-1]
             eligible.pop()
         given = [(self.arcs[at], self.me if self.arcs[at] == partner else self.arcs[at]) for at in chosen]
+        for at in chosen:
+            self.newcomers.pop(self.arcs[at], None)
         gone = set(chosen)
         self.arcs = [name for at, name in enumerate(self.arcs) if at not in gone]
         return given
@@ -76,13 +86,19 @@ class Spray(Generic[Name]):
         """Add arcs, as the newest."""
         self.arcs.extend(names)
 
+    def welcome(self, joiner: Name) -> None:
+        """Add the arc to a joiner for which its contact has asked."""
+        self.arcs.append(joiner)
+        self.newcomers[joiner] = self.newcomers.get(joiner, 0) + 1
+
     def lost(self, name: Name, key: int) -> list[Name]:
         """Drop all arcs to a process that is gone; answers the arcs that stand in for them.
 
-        Each is replaced by a further arc to somebody else with chance 1 - 1/size, as Spray does it.
+        Each is replaced by a further arc to somebody else with chance 1 - 1/size, as Spray does it, but for
+        those that came with its join.
         """
         size = len(self.arcs)
-        gone = self.arcs.count(name)
+        gone = self.arcs.count(name) - self.newcomers.pop(name, 0)
         self.arcs = [other for other in self.arcs if other != name]
         others = list(self.arcs)
         stand_ins = [
@@ -92,6 +108,25 @@ class Spray(Generic[Name]):
         ]
         self.arcs.extend(stand_ins)
         return stand_ins
+
+    def left(self, name: Name, successor: Name, key: int) -> None:
+        """Drop all arcs to a process that left in good order, and name its `successor`.
+
+        The view is as long as after `lost`, or a leave would take fewer arcs than a join brings, and views
+        would grow without end. So the successor is one of the stand-ins; where there is none, it takes the
+        place of another arc, of a second one to the same process if there is any.
+        """
+        gone = self.arcs.count(name)
+        stand_ins = self.lost(name, key)
+        if stand_ins:
+            self.arcs.pop()
+        elif successor in self.arcs:
+            return
+        elif self.arcs:
+            places = range(len(self.arcs))
+            double = [at for at in places if self.arcs.count(self.arcs[at]) > 1]
+            self.arcs.pop((double or places)[below(key, 2 * gone, len(double or places))])
+        self.arcs.append(successor)
 
 
 class Pairs(Generic[Name]):
