@@ -30,9 +30,8 @@ class Orderer(StatefulProcessor):
     """
 
     def __init__(self, settings: Settings) -> None:
-        self._fields: tuple[Any, ...] = tuple(
-            settings
-        )  # of which the driver's Python need not know the class
+        # Without their class, which the driver's Python need not have.
+        self._fields: tuple[Any, ...] = tuple(settings)
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         """Called once by Spark, before anything else."""

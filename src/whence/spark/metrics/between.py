@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from whence.spark.tables import EVENT, LATENCY_MEASURES, table_of
 
-# Many events of one node: event i has the `seq` of its
-# list or, where that is null as in a trace at rest, `first_seq` + i.
+# Many events of one node: event i has the `seq` of its list or, where that is null as in a trace at rest,
+# `first_seq` + i.
 PACKED = table_of(
     {
         "run": "string",
