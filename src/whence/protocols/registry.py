@@ -54,9 +54,8 @@ class ProtocolInfo:
     fifo_links: bool = False  # True: it needs links that keep the order and bring everything just once
     point_to_point: bool = False  # its input is `send(to, ...)`, not `broadcast`; it needs a full mesh
     live: bool = True  # False: whence.join refuses it (see `environment`)
-    live_defaults: Mapping[str, Any] = field(
-        default_factory=dict
-    )  # what a live node sets unless told otherwise
+    # What a live node sets unless told otherwise.
+    live_defaults: Mapping[str, Any] = field(default_factory=dict)
     swarm: bool = False  # live processes join it through a contact: there is no list of members
     local: frozenset[str] = frozenset()  # parameters on which the members need not agree
 

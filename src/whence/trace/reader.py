@@ -55,9 +55,7 @@ class Trace:
     def __init__(self, path: Path, sources: Sequence[Source], leftovers: Sequence[Path]) -> None:
         self.path = path
         self.sources = list(sources)
-        self.leftovers = list(
-            leftovers
-        )  # unfinished files of a writer that was killed: not part of the trace
+        self.leftovers = list(leftovers)  # unfinished files of a killed writer: not part of the trace
         self._by_run: dict[str, list[Manifest]] = {}
         for source in self.sources:
             self._by_run.setdefault(source.manifest.run, []).append(source.manifest)

@@ -149,9 +149,8 @@ def choose_kernels(events: int) -> Kernels:
 def survivors(events: Events) -> Array:
     """Per name: it is a member that has not crashed for good."""
     survives = events.is_node.copy()
-    for event in places_of(
-        events.kind, Kind.CRASH, Kind.RESTART
-    ):  # in the order of each node: the last one decides
+    # In the order of each node: the last one decides.
+    for event in places_of(events.kind, Kind.CRASH, Kind.RESTART):
         node = int(events.node_of(event))
         survives[node] = events.kind[event] == Kind.RESTART
     return survives
