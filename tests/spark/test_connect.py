@@ -15,7 +15,7 @@ from support.connect_server import Server, client, connect_server
 from support.sparking import scenario
 from whence.sim.run import simulate_to
 from whence.spark.ordering import OUTCOMES
-from whence.spark.stream_job import StreamSummary, _add
+from whence.spark.stream_job import _ROWS_OUT, StreamSummary, _add
 from whence.spark.tables import SUMMARY
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
@@ -90,7 +90,7 @@ def test_what_a_query_observes_has_names() -> None:
     for observed in (apart, Row(**counts)):
         summary = StreamSummary()
         state = {"numRowsTotal": 1, "memoryUsedBytes": 1}
-        _add(summary, {"sources": [], "stateOperators": [state], "observedMetrics": {"whence": observed}})
+        _add(summary, {"stateOperators": [state], "observedMetrics": {_ROWS_OUT: observed}})
         assert (summary.rows_out, summary.unplaced) == (9, 0)
         assert list(summary.outcomes.values()) == list(range(len(OUTCOMES)))
 

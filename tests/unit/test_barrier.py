@@ -294,3 +294,22 @@ def test_forged_and_impossible_packets_end_here() -> None:
         assert discard.reason is reason, packet
     [send] = [each for each in core.broadcast(b"", 11) if isinstance(each, Send)]
     assert send.to == ("b",)
+
+
+def test_what_is_delivered_and_forgotten_is_not_explained_as_missing() -> None:
+    """Found by hypothesis: c:1 is over, so its delivery is forgotten, while a:2, which names it, waits."""
+    net = Net("barrier", dict.fromkeys("abc", 0), skew_us=20)
+    net.broadcast("a", None)
+    net.flying.clear()
+    net.broadcast("c", 1)
+    for _ in range(2):
+        net.arrive(0)
+    net.flying.clear()
+    net.broadcast("a", None)
+    net.arrive(0)
+    assert net.delivered["b"] == [MessageId("c", 1)]
+    net.pass_time(net.now_us + 60)
+    net.broadcast("b", None)
+    assert [(each.id, each.missing) for each in net.cores["b"].explain()] == [
+        (MessageId("a", 2), (MessageId("a", 1),))
+    ]

@@ -66,6 +66,7 @@ class SafeOrder(Order):
         self.delivered: dict[NodeId, tuple[int, int]] = {}  # source -> (newest number, latest deadline)
         self.past: dict[NodeId, dict[int, int]] = {}  # the next barrier: source -> number -> deadline
         self.pending: dict[Key, Held] = {}
+        self.now_us = 0  # of the newest input: for `explain`, which is given no time
         self._seq = 0
         # Indexes of `pending`; what is outdated in them is skipped when it comes up.
         self._waiters: dict[
@@ -224,6 +225,7 @@ class SafeOrder(Order):
     # Codes 10 and 12
 
     def advance(self, now_us: int, effects: Effects) -> None:
+        self.now_us = now_us
         while self._dying and self._dying[0][0] < now_us:  # F8: the dead go first
             _, seq, key = heappop(self._dying)
             held = self.pending.get(key)
@@ -321,8 +323,9 @@ class SafeOrder(Order):
             held = self.pending[key]
             open_entries = [
                 MessageId(source, number)
-                for source, number, _ in held.packet.barrier[held.at :]
-                if self.delivered.get(source, (0, 0))[0] < number
+                for source, number, deadline_us in held.packet.barrier[held.at :]
+                # What is dead may have been delivered here, and forgotten.
+                if as_number(deadline_us) >= self.now_us and self.delivered.get(source, (0, 0))[0] < number
             ]
             absent = [id_ for id_ in open_entries if tuple(id_) not in self.pending]
             waiting.append(Waiting(MessageId(*key), held.since_us, tuple(absent or open_entries)))
@@ -357,6 +360,7 @@ class SafeOrder(Order):
     def save(self) -> State:
         return {
             "last": self.last,
+            "now_us": self.now_us,
             "seq": self._seq,
             "delivered": [[source, *pair] for source, pair in sorted(self.delivered.items())],
             "past": [
@@ -368,7 +372,7 @@ class SafeOrder(Order):
         }
 
     def restore(self, state: State) -> None:
-        self.last, self._seq = state["last"], state["seq"]
+        self.last, self.now_us, self._seq = state["last"], state["now_us"], state["seq"]
         for source, number, until_us in state["delivered"]:
             self.delivered[source] = (number, until_us)
             if until_us < NEVER_US:

@@ -203,6 +203,8 @@ register(
         summary="causal order before each message's deadline; members ask each other for what is missing",
         lifetimes=True,
         datagrams=True,
+        # Two seconds: who asks a node that has not met it yet is not answered until they have met.
+        live_defaults={"pulls": 40},
     )
 )
 register(
