@@ -228,6 +228,21 @@ def test_links_are_counted_on_while_the_peer_is_there() -> None:
     assert CountOn("b", True) in core.receive("c", MemberPacket(0, (), view), 6)
 
 
+def test_the_link_of_an_earlier_life_may_end_after_the_later_one_was_let_in() -> None:
+    """A process comes back and is admitted by others before we notice that our link is its earlier one's."""
+    core = VCubeMembers("a", "abc", test_interval_us=10, test_timeout_us=30, start_timeout_us=30)
+    for peer in "bc":
+        core.link_up(peer, 0)
+    core._heard(2)
+    core._learn((0, 0, 2 * 7), [])  # b has let c in again, in life 7
+    core.link_down("c", 5)
+    assert core.roster.present == (0, 1, 2)
+    core.link_up("c", 6)
+    core._heard(2)
+    core.link_down("c", 9)
+    assert core.roster.present == (0, 1)
+
+
 def test_whoever_has_nothing_that_others_lack_leaves_at_once() -> None:
     world = World(3, 1)
     world.broadcast("n1")

@@ -356,10 +356,16 @@ class VCubeMembers(Joiner):
         return effects
 
     def link_down(self, peer: NodeId, now_us: int) -> Effects:
-        """Any two members can talk, so whoever cannot be reached for good is gone."""
+        """Any two members can talk, so whoever cannot be reached for good is gone.
+
+        A link may outlive its process: others have let the member in again, and here the link of its earlier
+        life ends. A later life that was not heard over the link is left to the tests.
+        """
         effects = super().link_down(peer, now_us)
         member = self.index.get(peer)
-        is_member = member is not None and self.roster.is_present(member)
-        if member is not None and is_member and self.phase in (Phase.ADMITTED, Phase.IN):
+        if member is None or not self.roster.is_present(member):
+            return effects
+        is_its_own = member in self.met or self.roster.life(member) == 0
+        if is_its_own and self.phase in (Phase.ADMITTED, Phase.IN):
             self._learn(self.roster.without([member]), effects)
         return effects
