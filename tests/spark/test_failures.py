@@ -17,7 +17,7 @@ from support.streaming import command, write_files
 from whence.cli import main as cli
 from whence.errors import DataError, PlatformError
 from whence.spark import failures, verify
-from whence.spark.failures import explained, memory_problem, spark_failures
+from whence.spark.failures import explained, platform_problem, spark_failures
 from whence.spark.verify import verify_folder
 from whence.spark.watch import watched
 
@@ -65,7 +65,7 @@ def test_what_was_not(monkeypatch: pytest.MonkeyPatch) -> None:
                 "An error occurred\n: SparkException: Job 0 cancelled because SparkContext was shut down"
             ),
         ):
-            silent = memory_problem(silence, "the query")
+            silent = platform_problem(silence, "the query")
             assert silent is not None
             assert reason in silent.reason
 

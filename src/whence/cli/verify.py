@@ -55,7 +55,9 @@ Spark = Annotated[
         help="Use Spark; by default for 50 M events or more in several runs or over 2,000 nodes.",
     ),
 ]
-Master = Annotated[str | None, typer.Option(help="Spark master, e.g. spark://host:7077.")]
+Master = Annotated[
+    str | None, typer.Option(help="Spark master (spark://..., sc://...); default: this machine.")
+]
 Blocks = Annotated[
     int | None, typer.Option(min=1, help="Split each run over so many Spark tasks, by blocks of columns.")
 ]

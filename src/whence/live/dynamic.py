@@ -211,7 +211,7 @@ class DynamicNode(Node):
                 self.host.link_down(link.peer)
             del self.links[link.peer]
             self.swarm.lost(link.peer)
-        except Exception as error:  # noqa: BLE001 - as in `receive`
+        except Exception as error:  # noqa: BLE001 - it must end the group, and not just one connection
             self.fail(error)
         self._look_around(link)
         self.flow.refresh()

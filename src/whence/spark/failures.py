@@ -45,10 +45,10 @@ _WORKER_FIX = (
 
 def explained(error: Exception, what: str, fix: str) -> WhenceError:
     """Spark's error as one of ours: of memory if that was the cause, else of the data, mended by `fix`."""
-    return memory_problem(error, what) or DataError(what, reason_of(error), fix)
+    return platform_problem(error, what) or DataError(what, reason_of(error), fix)
 
 
-def memory_problem(error: BaseException, what: str) -> PlatformError | None:
+def platform_problem(error: BaseException, what: str) -> PlatformError | None:
     """The error to show if a job ended for want of memory, or because nobody is there, else None."""
     said = str(error)
     if _is_silence(error):
