@@ -70,7 +70,7 @@ def test_the_compiled_loops_of_the_bounded_path_give_the_same_report(monkeypatch
     rng = random.Random(8)
     monkeypatch.setattr(analysis, "choose_kernels", lambda events: kernel.plain())
     monkeypatch.setattr(bounded_module, "COMPILED_EVENTS", 0)
-    assert window_kernel.compiled() is not None
+    assert window_kernel.compiled_windows() is not None
     for table, promises, members in cases(rng, 100):
         expected = verify_table(table, promises, members, None, run="r")
         assert bounded(table, promises, members, tiny_budget(rng)) == expected

@@ -20,11 +20,11 @@ import numpy as np
 
 from whence.kernels.oppnet import Outcome, Settings, run_plan
 from whence.overlay.contacts import ContactPlan
-from whence.studies.oppnet_measures import SHARES_PERCENT
 from whence.trace.measures import Value
 
 PRECISION = 1.02  # a lifetime is found to 2 %
 SHORTEST_US = 1_000_000
+SHARES_PERCENT = (99, 95, 90)
 
 
 def smallest_lifetimes(plan: ContactPlan, settings: Settings, broadcasts: Any) -> dict[str, Value]:

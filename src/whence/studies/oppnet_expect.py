@@ -14,8 +14,7 @@ from whence.mobility.published import TOLERANCE as PLAN_TOLERANCE
 from whence.studies import oppnet_published as published
 from whence.studies.expect import Expectation, Relation, Tolerance
 from whence.studies.oppnet_measures import REGISTRIES, lifetimes, main_rows, mean, minutes, value
-from whence.studies.oppnet_published import BUSES, WALKERS, Column
-from whence.studies.oppnet_tables import NAMES
+from whence.studies.oppnet_published import BUSES, NAMES, WALKERS, Column
 from whence.studies.results import Results, farthest
 
 KINDS = ("causal", "fifo", "duplicate", "created", "malformed")
@@ -114,7 +113,7 @@ def _counts(results: Results, plan: str, lifetime: int, printed: Column) -> Iter
 
 
 def _delays(results: Results, plan: str, lifetime: int, printed: Column) -> Iterator[Expectation]:
-    table, near = published.DELAYS_TABLE[plan], published.near(plan, lifetime)
+    table, allowed = published.DELAYS_TABLE[plan], published.near(plan, lifetime)
     where = f"{NAMES[plan]}, {minutes(lifetime)}"
     source = table + _seeds(results, plan, lifetime)
     demanded = _enough(results, plan, lifetime)
@@ -123,7 +122,7 @@ def _delays(results: Results, plan: str, lifetime: int, printed: Column) -> Iter
         printed.delay.mean,
         value(mean(results, "delay_mean_s", plan, lifetime)),
         source,
-        Tolerance(relative=near.delay),
+        Tolerance(relative=allowed.delay),
         unit="s",
         demanded=demanded,
     )
@@ -132,14 +131,14 @@ def _delays(results: Results, plan: str, lifetime: int, printed: Column) -> Iter
         # The specification's table has the deviation beside the mean for walkers, not for buses.
         wanted = demanded and (part == "mean" or plan == WALKERS)
         name = f"{table}: co-delivery latency, {part}, {where}"
-        if near.latency is not None:
+        if allowed.latency is not None:
             yield Expectation(
-                name, paper, ours, source, Tolerance(relative=near.latency), unit="s", demanded=wanted
+                name, paper, ours, source, Tolerance(relative=allowed.latency), unit="s", demanded=wanted
             )
             continue
         yield Expectation(
             f"{name}: times too long or too short",
-            near.latency_factor or 1.0,
+            allowed.latency_factor or 1.0,
             max(ours / paper, paper / ours) if ours else None,
             f"{source}: {paper:g} s; ours {'–' if ours is None else format(ours, '.3g')} s",
             relation=Relation.AT_MOST,

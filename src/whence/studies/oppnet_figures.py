@@ -8,8 +8,7 @@ from typing import Any
 from whence.studies.base import Figure, Panel, Series
 from whence.studies.estimate import Estimate, estimate
 from whence.studies.oppnet_measures import LATENCY_EDGES_S, REGISTRIES, lifetimes, main_rows, mean, minutes
-from whence.studies.oppnet_published import BUSES, WALKERS
-from whence.studies.oppnet_tables import NAMES
+from whence.studies.oppnet_published import BUSES, NAMES, WALKERS
 from whence.studies.results import Results, Row
 
 DELAY_MAX_MIN = 150.0  # of Figure 5: beyond are messages that wait for a bus that starts late

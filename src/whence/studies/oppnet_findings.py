@@ -5,9 +5,10 @@ from __future__ import annotations
 from whence.studies import oppnet_data
 from whence.studies import oppnet_published as published
 from whence.studies.base import Label
-from whence.studies.oppnet_measures import SHARES_PERCENT, lifetimes, main_rows, mean, minutes
-from whence.studies.oppnet_published import BUSES, WALKERS
-from whence.studies.oppnet_tables import NAMES, violations
+from whence.studies.oppnet_advice import SHARES_PERCENT
+from whence.studies.oppnet_measures import lifetimes, main_rows, mean, minutes
+from whence.studies.oppnet_published import BUSES, NAMES, WALKERS
+from whence.studies.oppnet_tables import violations
 from whence.studies.results import Results
 
 

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from whence.studies.estimate import Estimate, estimate
+from whence.studies.oppnet_advice import SHARES_PERCENT
 from whence.studies.results import Results, Row
 
 ADVICE = "oppnet-advice"  # the name of the scenarios of which the smallest lifetime is looked for
 LATENCY_EDGES_S = tuple(range(0, 91, 3))  # Figures 5b and 10b are cut at 60 and 90 s
-SHARES_PERCENT = (99, 95, 90)
 REGISTRIES = {"barrier": "causal barrier", "delivered": "co-delivered", "pending": "pending"}
 PARTS_OF_A_SPREAD = ("min", "max", "mean", "sd")
 

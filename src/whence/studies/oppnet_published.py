@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 BUSES, WALKERS = "buses", "walkers"
+NAMES = {BUSES: "city buses", WALKERS: "Östermalm walkers"}
 
 
 class Spread(NamedTuple):

@@ -6,12 +6,12 @@ from whence.mobility.published import SCENARIOS
 from whence.studies import oppnet_published as published
 from whence.studies.base import Cell, Label, Table
 from whence.studies.estimate import Estimate
+from whence.studies.oppnet_advice import SHARES_PERCENT
 from whence.studies.oppnet_data import DATA_SETS
-from whence.studies.oppnet_measures import SHARES_PERCENT, lifetimes, mean, minutes, value
-from whence.studies.oppnet_published import BUSES, WALKERS
+from whence.studies.oppnet_measures import lifetimes, mean, minutes, value
+from whence.studies.oppnet_published import NAMES, WALKERS
 from whence.studies.results import Results
 
-NAMES = {BUSES: "city buses", WALKERS: "Östermalm walkers"}
 COUNTS_NOTE = (
     "Codes as printed, means over the seeds; a cell with an interval is ours, 95 %. "
     "Received: first copies from others. The ratio is that of totals, a node's own messages included. "

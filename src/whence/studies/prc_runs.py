@@ -12,7 +12,8 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 import msgspec
 
 from whence.sim.distributions import Constant
-from whence.sim.experiment import MINUTE_US, SECOND_US, Experiment, Point, paper
+from whence.sim.experiment import MINUTE_US, SECOND_US, Experiment, paper
+from whence.sim.experiment import Point as LatencyPoint
 from whence.sim.model import Link, Periodic, Random, Record, Ring, Scenario, Stop, Window
 
 LevelName: TypeAlias = Literal["measures", "deliveries", "all"]
@@ -141,7 +142,7 @@ def rate_run(nodes: int, rate: int, seed: int) -> Scenario:
             seed=seed,
             duration_us=stop_us,
             joins_us=MINUTE_US,
-            latency=[Point(MINUTE_US, 1_000), Point(MINUTE_US + 1, delay_us)],
+            latency=[LatencyPoint(MINUTE_US, 1_000), LatencyPoint(MINUTE_US + 1, delay_us)],
             shuffle_every_us=MINUTE_US,
             shuffle_stop_us=stop_us,
             broadcast_start_us=start_us,
@@ -164,7 +165,7 @@ def opening(protocol: str, nodes: int, rate: int, seed: int, level: LevelName) -
             seed=seed,
             duration_us=start_us + lasting_us + 10 * FRONTIER_DELAY_MS * 1_000 + 2 * SECOND_US,
             joins_us=SECOND_US,
-            latency=[Point(SECOND_US, 1_000), Point(SECOND_US + 1, FRONTIER_DELAY_MS * 1_000)],
+            latency=[LatencyPoint(SECOND_US, 1_000), LatencyPoint(SECOND_US + 1, FRONTIER_DELAY_MS * 1_000)],
             shuffle_every_us=2 * SECOND_US,
             shuffle_stop_us=start_us + lasting_us,
             broadcast_start_us=start_us,  # all have joined: each of them must deliver everything

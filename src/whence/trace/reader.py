@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from whence.errors import TraceError
-from whence.trace.schema import FORMAT, VERSION, Kind, Manifest, Part, PromisesMade
-from whence.trace.writer import MANIFEST_SUFFIX
+from whence.trace.schema import FORMAT, MANIFEST_SUFFIX, VERSION, Kind, Manifest, Part, PromisesMade
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -20,6 +20,7 @@ from whence.errors import TraceError
 
 FORMAT = "whence-trace"
 VERSION = 1
+MANIFEST_SUFFIX = ".manifest.json"
 SEGMENT_EVENTS = 4096  # events of one node per Parquet row, at the most
 
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Self
 import msgspec
 
 from whence.errors import MisuseError, TraceError
-from whence.trace.schema import SEGMENT_EVENTS, Kind, Level, Manifest, Part, PromisesMade
+from whence.trace.schema import MANIFEST_SUFFIX, SEGMENT_EVENTS, Kind, Level, Manifest, Part, PromisesMade
 
 if TYPE_CHECKING:
     import pyarrow.parquet as pq
@@ -29,7 +29,6 @@ BUFFERED_EVENTS = 1 << 18  # unpacked events over all nodes: some 50 MB
 GROUP_EVENTS = 1 << 16  # packed events per Parquet row group
 PART_BYTES = 128 << 20  # a part that has grown to this is closed
 FULL = 8 * SEGMENT_EVENTS  # length of a buffer that holds a whole segment: 8 values per event
-MANIFEST_SUFFIX = ".manifest.json"
 # Dictionaries pay for the few names, not for the columns of numbers.
 PARQUET_OPTIONS: dict[str, Any] = {
     "compression": "zstd",

@@ -121,7 +121,9 @@ class Bounded:
         self._survives = survivors(others)
         self._segments = Segments(groups, loader, self.index, budget.cached_events)
         compile_it = int(self.offsets[-1]) >= COMPILED_EVENTS
-        self._kernels = (window_kernel.compiled() if compile_it else None) or window_kernel.plain()
+        self._kernels = (
+            window_kernel.compiled_windows() if compile_it else None
+        ) or window_kernel.plain_windows()
         self._loops = (kernel.compiled() if compile_it else None) or kernel.plain()
         self._parts: OrderedDict[int, Part] = OrderedDict()
         self._untimely: set[int] = set()
