@@ -14,11 +14,11 @@ import time
 
 import msgspec
 
-from whence.kernels import deadline as kernel
+from whence.kernels.deadline import kernel
 from whence.sim.distributions import Normal
 from whence.sim.model import Link, Poisson, Scenario
 from whence.sim.run import RunResult, simulate
-from whence.studies.deadline import DELAY_US, DEVIATION_US, INTERVAL_US, scenario
+from whence.studies.deadline.grid import DELAY_US, DEVIATION_US, INTERVAL_US, scenario
 
 NODES, QUICK_NODES = (16, 49, 100), (16, 36)
 STEPS, QUICK_STEPS = 120_000, 25_000  # of each run, about

@@ -6,7 +6,7 @@
     python bench/bench_domains.py --sizes 10,50,100,150 --way --durable          # with a store
 
 The live half of `whence study domains` without Spark and without a page: the same processes, rounds, medians
-and ratios (whence.studies.domains_live). The last line is JSON.
+and ratios (whence.studies.domains.live). The last line is JSON.
 """
 
 from __future__ import annotations
@@ -16,10 +16,11 @@ import json
 import time
 from pathlib import Path
 
-from whence.studies import domains_live, domains_live_figures
 from whence.studies.base import Cell
-from whence.studies.domains_live_fit import growth, kinds, slope
-from whence.studies.domains_live_plan import Batch, Plan, System
+from whence.studies.domains import live as domains_live
+from whence.studies.domains import live_page as domains_live_figures
+from whence.studies.domains.fit import growth, kinds, slope
+from whence.studies.domains.live_plan import Batch, Plan, System
 from whence.studies.results import Results
 
 

@@ -16,12 +16,12 @@ import subprocess
 import sys
 import time
 
-from whence.kernels.oppnet import Settings, from_scenario, run_plan, since_entry
+from whence.kernels.oppnet.kernel import Settings, from_scenario, run_plan, since_entry
 from whence.mobility.walkers import WalkerCity, walker_plan
 from whence.sim.contacts import plan_of
+from whence.sim.files import from_dict
 from whence.sim.model import Scenario
 from whence.sim.run import simulate
-from whence.sim.scenario import from_dict
 
 MINUTE_US = 60_000_000
 MODES = ("published", "safe")

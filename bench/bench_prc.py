@@ -65,7 +65,7 @@ def in_the_core(described: Experiment) -> tuple[Series, float]:
 
 def in_the_kernel(described: Experiment, *, joins: bool) -> tuple[Series, float]:
     """The run, and its CPU seconds, with or without those of the joins: the mean of a second's worth."""
-    from whence.kernels.prc import run
+    from whence.kernels.prc.kernel import run
 
     def cpu_s(each: Experiment) -> float:
         runs, start_s = 0, time.process_time()

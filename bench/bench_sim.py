@@ -17,8 +17,8 @@ from functools import partial
 from heapq import heappop, heappush
 from pathlib import Path
 
+from whence.sim.files import Scenario, from_dict
 from whence.sim.run import simulate, simulate_to
-from whence.sim.scenario import Scenario, from_dict
 from whence.trace.schema import Level
 
 NODES = 16

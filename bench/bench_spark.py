@@ -24,8 +24,8 @@ from pathlib import Path
 from typing import Any
 
 from cpu import measured, show
+from whence.sim.files import from_dict, run_id
 from whence.sim.run import simulate_to
-from whence.sim.scenario import from_dict, run_id
 from whence.spark import sweep as sweeping
 from whence.spark.metrics.summary import summary
 from whence.spark.session import get_session

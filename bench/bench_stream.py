@@ -29,10 +29,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from cpu import measured, show
-from whence.spark.ordering import Arrival, CausalOrder
+from whence.order import Arrival, CausalOrder
+from whence.spark.ordering.job import StreamJob, run_job
+from whence.spark.ordering.sort import causal_sort
 from whence.spark.session import get_session
-from whence.spark.sort import causal_sort
-from whence.spark.stream_job import StreamJob, run_job
 
 SCHEMA = "room string, id string, after array<string>, at timestamp, text string"
 ORDER: dict[str, Any] = {

@@ -57,7 +57,7 @@ def peak_mb() -> float:
 def one_point(path: str, nodes: int) -> dict[str, float]:
     """Run one point in this process; the memory before it (interpreter, numba) is reported apart."""
     if path == "kernel":
-        from whence.kernels.vcube import run
+        from whence.kernels.vcube.kernel import run
 
         def packets_of(seed: int) -> int:
             return run(scenario(nodes, seed)).measures.packets

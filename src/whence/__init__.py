@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     from whence.core.message import Expired, Message, MessageId, Waiting
     from whence.errors import WhenceError
     from whence.live.group import Group
-    from whence.live.joining import join
+    from whence.live.join import join
     from whence.live.journal import GroupEvent
-    from whence.live.limits import Limits
     from whence.live.linkfaults import LinkFaults
     from whence.live.ordered import Ordered
     from whence.live.stats import LinkStats, Stats, StoreStats
     from whence.mom.records import Output
+    from whence.session.limits import Limits
 
     __version__: str
 
@@ -50,7 +50,7 @@ _HOME = {
     "Expired": "whence.core.message",
     "Group": "whence.live.group",
     "GroupEvent": "whence.live.journal",
-    "Limits": "whence.live.limits",
+    "Limits": "whence.session.limits",
     "LinkFaults": "whence.live.linkfaults",
     "LinkStats": "whence.live.stats",
     "Message": "whence.core.message",
@@ -61,7 +61,7 @@ _HOME = {
     "StoreStats": "whence.live.stats",
     "Waiting": "whence.core.message",
     "WhenceError": "whence.errors",
-    "join": "whence.live.joining",
+    "join": "whence.live.join",
 }
 
 

@@ -8,11 +8,12 @@ import pytest
 
 from support.deadline_kernel import by_cores, by_kernel, drawn_scenario
 from whence.errors import MisuseError
-from whence.kernels import deadline, dispatch
-from whence.protocols.deadline_state import HOLES_MAX
+from whence.kernels import dispatch
+from whence.kernels.deadline import kernel as deadline
+from whence.protocols.deadline.tdca import HOLES_MAX
+from whence.sim.files import from_dict, to_dict
 from whence.sim.model import Scenario
-from whence.sim.scenario import from_dict, to_dict
-from whence.studies.deadline import VARIANTS, scenario
+from whence.studies.deadline.grid import VARIANTS, scenario
 from whence.trace.schema import Kind
 
 ALWAYS, ALL = 60, 1_000
@@ -110,4 +111,4 @@ def test_more_messages_than_it_can_remember_are_refused() -> None:
 def test_the_dispatcher_names_it() -> None:
     path = dispatch.choose(scenario("fitted", 4, "ODCA", 1, 500_000))
     assert not path.kernel
-    assert "whence.kernels.deadline.run" in path.reason
+    assert "whence.kernels.deadline.kernel.run" in path.reason

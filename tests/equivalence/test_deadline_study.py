@@ -9,8 +9,9 @@ import pytest
 
 from whence.sim.model import Scenario
 from whence.sim.run import open_writer
-from whence.studies import deadline_compiled, deadline_runner
-from whence.studies.deadline import SCALES, VARIANTS, DeadlineStudy, scenario
+from whence.studies.deadline import compiled as deadline_compiled
+from whence.studies.deadline import measures as deadline_runner
+from whence.studies.deadline.grid import SCALES, VARIANTS, DeadlineStudy, scenario
 from whence.trace.measures import Value
 from whence.trace.schema import Level, Manifest, Recorder
 

@@ -15,8 +15,8 @@ from whence.errors import TraceError
 from whence.kernels import dispatch
 from whence.kernels.recording import simulate_to
 from whence.sim import run as core
-from whence.sim.scenario import run_id
-from whence.studies.vcube import scenario
+from whence.sim.files import run_id
+from whence.studies.vcube.grid import scenario
 from whence.trace.measures import MEASURES_FILE, Measured, read_measures, write_measures
 from whence.trace.reader import open_trace
 from whence.trace.schema import Level
@@ -38,7 +38,11 @@ def test_the_measures_are_the_cores(tmp_path: Path) -> None:
     simulate_to(made, tmp_path)
     found = read_measures(tmp_path)
     assert found is not None
-    assert (found.run, found.protocol, found.counted_by) == (run_id(made), "vcube", "whence.kernels.vcube")
+    assert (found.run, found.protocol, found.counted_by) == (
+        run_id(made),
+        "vcube",
+        "whence.kernels.vcube.kernel",
+    )
     _, _, measures = run_core(made)
     assert found.measures == msgspec.to_builtins(measures, str_keys=True)
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from whence.kernels import vcube
-from whence.sim.scenario import from_dict
+from whence.kernels.vcube import kernel as vcube
+from whence.sim.files import from_dict
 from whence.spark.shipping import package_zip
 
 SCENARIO = {
@@ -27,7 +27,7 @@ assert whence.__file__.startswith(sys.argv[1]), whence.__file__
 import pytest
 
 from whence.kernels import vcube
-from whence.sim.scenario import from_dict
+from whence.sim.files import from_dict
 print(vcube.run(from_dict(%r)).measures.packets)
 """
 

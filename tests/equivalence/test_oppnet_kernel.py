@@ -7,11 +7,12 @@ import pytest
 
 from support.oppnet_runs import by_cores, by_kernel, small_scenario
 from whence.errors import MisuseError
-from whence.kernels import dispatch, oppnet
-from whence.kernels.oppnet import Settings, run_plan, since_entry
+from whence.kernels import dispatch
+from whence.kernels.oppnet import kernel as oppnet
+from whence.kernels.oppnet.kernel import Settings, run_plan, since_entry
 from whence.overlay.contacts import ContactPlan, make_plan
+from whence.sim.files import from_dict, to_dict
 from whence.sim.run import simulate
-from whence.sim.scenario import from_dict, to_dict
 from whence.trace.memory import MemoryTrace
 from whence.trace.schema import PromisesMade
 from whence.verify.run import verify_table
@@ -164,7 +165,7 @@ def test_simulate_says_that_it_ran_the_cores() -> None:
     result, path = dispatch.simulate(scenario)
     assert result == simulate(scenario)
     assert not path.kernel
-    assert "whence.kernels.oppnet" in path.reason
+    assert "whence.kernels.oppnet.kernel" in path.reason
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,8 @@ import random
 import pytest
 
 from whence.errors import MisuseError
-from whence.kernels import dispatch, prc
+from whence.kernels import dispatch
+from whence.kernels.prc import kernel as prc
 from whence.sim import dynamic
 from whence.sim.experiment import Departure, Experiment, Point
 

@@ -8,9 +8,11 @@ from typing import Any
 import pytest
 
 from whence.core.effects import Deliver, Send, SetTimer
-from whence.spark.ordering import Arrival, CausalOrder
+from whence.order import Arrival, CausalOrder
 
-barrier = pytest.importorskip("whence.protocols.barrier", reason="the barrier core is not merged yet")
+barrier = pytest.importorskip(
+    "whence.protocols.barrier.broadcast", reason="the barrier core is not merged yet"
+)
 
 SENDERS = ("a", "b", "c")
 

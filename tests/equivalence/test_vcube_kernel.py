@@ -12,11 +12,15 @@ import pytest
 from support.vcube_runs import Rows, random_scenario, run_core
 from whence.core import rng
 from whence.errors import MisuseError
-from whence.kernels import dispatch, vcube, vcube_arrays, vcube_engine, vcube_tables
+from whence.kernels import dispatch
 from whence.kernels import rng as kernel_rng
 from whence.kernels.compile import fingerprint
+from whence.kernels.vcube import kernel as vcube
+from whence.kernels.vcube import kernel as vcube_tables
+from whence.kernels.vcube import state as vcube_arrays
+from whence.kernels.vcube import step as vcube_engine
 from whence.protocols import registry
-from whence.protocols.vcube import VCube
+from whence.protocols.vcube.core import VCube
 from whence.sim.distributions import Constant, Exponential, Normal, Uniform, sampler
 from whence.sim.hashing import HashingRecorder
 from whence.sim.model import (

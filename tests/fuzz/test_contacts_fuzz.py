@@ -12,12 +12,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from whence.errors import WhenceError
-from whence.mobility.haggle import read_haggle
 from whence.mobility.ns2 import read_ns2
 from whence.mobility.paths import contact_plan
 from whence.mobility.plan_io import load_plan, save_plan
-from whence.mobility.sociopatterns import read_sociopatterns
-from whence.mobility.the_one import read_the_one
+from whence.mobility.readers import read_haggle, read_sociopatterns, read_the_one
 from whence.overlay.contact_statistics import statistics
 from whence.overlay.contacts import ContactPlan, make_plan
 

@@ -14,8 +14,8 @@ from whence.core.effects import CancelTimer, CloseLink, Deliver, Discard, Expire
 from whence.core.message import Packet
 from whence.core.protocol import Protocol
 from whence.protocols import registry
-from whence.protocols.deadline_wire import DeadlineMessage, DeadlinePacket
-from whence.protocols.vcube_wire import VCubeMessage, VCubePacket
+from whence.protocols.deadline.wire import DeadlineMessage, DeadlinePacket
+from whence.protocols.vcube.wire import VCubeMessage, VCubePacket
 
 MEMBERS = ["a", "b", "c", "d"]
 EDGES = [

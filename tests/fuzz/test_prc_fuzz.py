@@ -8,9 +8,9 @@ import pytest
 
 from support.prc_net import Net
 from support.prc_schedule import Schedule
-from whence.protocols.prc import Prc
-from whence.protocols.prc_wire import PrcPacket
-from whence.protocols.preventive import Preventive
+from whence.protocols.prc.prc import Prc
+from whence.protocols.prc.preventive import Preventive
+from whence.protocols.prc.wire import PrcPacket
 
 
 def nearly_right(draw: random.Random, names: list[str], epochs: int) -> PrcPacket:

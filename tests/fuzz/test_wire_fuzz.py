@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from whence.core.message import Packet
 from whence.errors import PeerError
-from whence.live.wire import HEADER, Answer, Challenge, FrameReader, FrameType, Hello, Refusal, hello_frame
 from whence.protocols import registry
+from whence.session.wire import HEADER, Answer, Challenge, FrameReader, FrameType, Hello, Refusal, hello_frame
 
 HELLO = Hello(
     magic="whence", version=1, group="room", protocol="vector", parameters={}, members=["a", "b"],

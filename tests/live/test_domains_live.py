@@ -14,9 +14,9 @@ import msgspec
 import pytest
 
 from whence.errors import PlatformError
-from whence.studies import domains_live
-from whence.studies.domains import DomainsStudy
-from whence.studies.domains_live_plan import Batch, Plan, Sample, System, Told
+from whence.studies.domains import live as domains_live
+from whence.studies.domains.grid import DomainsStudy
+from whence.studies.domains.live_plan import Batch, Plan, Sample, System, Told
 from whence.studies.results import Results, Row
 
 SMALL = Plan(
@@ -129,7 +129,7 @@ def test_an_interrupt_ends_everything() -> None:
     script = (
         "import msgspec, sys\n"
         "from whence.studies import domains_live\n"
-        "from whence.studies.domains_live_plan import Plan\n"
+        "from whence.studies.domains.live_plan import Plan\n"
         "plan = msgspec.json.decode(sys.argv[1], type=Plan)\n"
         "domains_live.measure(plan, lambda done: print(done, flush=True))\n"
     )

@@ -22,7 +22,7 @@ from whence.mom.records import RecordCodec
 from whence.mom.server import DurableServer
 from whence.protocols import registry
 from whence.sim.replay import replay
-from whence.trace.check import check_trace
+from whence.trace.reader import check_trace
 from whence.verify.run import verify_trace
 
 NAMES = ("a", "b", "c")

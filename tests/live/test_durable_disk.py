@@ -15,7 +15,7 @@ import pytest
 import whence
 from support.living import eventually, in_a_loop, loopback, quick_limits, take
 from whence.errors import StoreError
-from whence.live import commit
+from whence.live import store as commit
 from whence.live.durable import DurableNode
 from whence.verify.run import verify_trace
 

@@ -11,7 +11,7 @@ import pytest
 from support.durable_process import Server, Settings
 from support.living import loopback
 from whence.sim.replay import replay
-from whence.trace.check import check_trace
+from whence.trace.reader import check_trace
 from whence.verify.run import verify_trace
 
 CHAIN = [["a", "b", "c"], ["c", "d", "e"]]

@@ -16,8 +16,8 @@ from whence.core.message import Message, MessageId, NodeId, Packet
 from whence.errors import GroupClosedError, InvariantError, TraceError
 from whence.live.host import Host
 from whence.protocols import registry
-from whence.protocols.deadline_wire import SOLICITATION, DeadlineMessage, DeadlinePacket, broadcast_packet
-from whence.protocols.fifo import Fifo, FifoPacket
+from whence.protocols.baselines.fifo import Fifo, FifoPacket
+from whence.protocols.deadline.wire import SOLICITATION, DeadlineMessage, DeadlinePacket, broadcast_packet
 
 
 def test_a_bug_in_a_core_ends_the_group_and_not_the_others(caplog: pytest.LogCaptureFixture) -> None:

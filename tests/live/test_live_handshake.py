@@ -13,13 +13,13 @@ import whence
 from support.living import eventually, live_group, loopback, quick_limits, send_raw, take
 from support.raw_peer import RawPeer
 from whence.errors import GroupClosedError, HandshakeError, VersionError
-from whence.live.wire import (
+from whence.protocols.baselines.vector import VectorPacket
+from whence.session.wire import (
     HEADER,
     FrameReader,
     FrameType,
     Refusal,
 )
-from whence.protocols.vector import VectorPacket
 
 DIFFERENT: dict[str, tuple[dict[str, Any], str]] = {
     "group": ({"name": "another"}, "the group ('another' at 'ODD', 'room' at 'bob')"),

@@ -11,8 +11,8 @@ import pytest
 from support.living import Mesh, eventually, live_group, loopback, quick_limits, send_raw, take
 from support.raw_peer import RawPeer
 from whence.errors import FrameError, FrameTooLargeError, HandshakeError
-from whence.live.wire import HEADER, data_frame
-from whence.protocols.vector import VectorPacket
+from whence.protocols.baselines.vector import VectorPacket
+from whence.session.wire import HEADER, data_frame
 
 NOISE: dict[str, tuple[bytes, str]] = {
     "HTTP": (b"GET / HTTP/1.1\r\nHost: example.org\r\n\r\n", "FrameError"),

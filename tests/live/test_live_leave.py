@@ -10,7 +10,7 @@ import whence
 from support.living import Mesh, eventually, live_group, loopback, quick_limits, take
 from support.raw_peer import RawPeer
 from whence.errors import GroupClosedError
-from whence.live.wire import BYE_FRAME, Bye, ack_frame
+from whence.session.wire import BYE_FRAME, Bye, ack_frame
 
 
 def test_what_was_broadcast_before_leaving_is_delivered() -> None:

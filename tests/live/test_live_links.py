@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from whence.errors import FrameError, HandshakeError
 from whence.live.addresses import Address
-from whence.live.links import ACK_FRAMES, Link, LinkOut, LinkState
-from whence.live.wire import Ack, FrameReader, data_frame
-from whence.protocols.fifo import FifoPacket
+from whence.protocols.baselines.fifo import FifoPacket
+from whence.session.links import ACK_FRAMES, Link, LinkOut, LinkState
+from whence.session.wire import Ack, FrameReader, data_frame
 
 
 class Pipe:

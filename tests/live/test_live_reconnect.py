@@ -9,8 +9,8 @@ import pytest
 import whence
 from support.living import Mesh, eventually, live_group, loopback, quick_limits, take
 from support.raw_peer import RawPeer
-from whence.live.wire import ack_frame, data_frame
-from whence.protocols.fifo import FifoPacket
+from whence.protocols.baselines.fifo import FifoPacket
+from whence.session.wire import ack_frame, data_frame
 
 
 @pytest.mark.parametrize("relay", [False, True])

@@ -14,10 +14,10 @@ from support.living import Proxy, eventually, free_ports, live_group, loopback, 
 from support.raw_peer import RawPeer
 from whence.core.message import Packet
 from whence.errors import PeerError, ReplayError
-from whence.live.links import LinkOut
-from whence.live.wire import BYE_FRAME, FrameReader, Refusal, challenge_frame, data_frame, hello_frame
-from whence.protocols.fifo import FifoPacket
-from whence.protocols.vector import VectorPacket
+from whence.protocols.baselines.fifo import FifoPacket
+from whence.protocols.baselines.vector import VectorPacket
+from whence.session.links import LinkOut
+from whence.session.wire import BYE_FRAME, FrameReader, Refusal, challenge_frame, data_frame, hello_frame
 
 LIMITS = quick_limits(leave_timeout_s=0.3)
 
@@ -159,7 +159,7 @@ def test_a_recorded_good_bye_ends_nobody() -> None:
 )
 def test_the_steps_of_the_handshake_cannot_be_skipped(frames: str) -> None:
     async def main() -> None:
-        from whence.live.wire import answer_frame
+        from whence.session.wire import answer_frame
 
         peers = loopback(["aaron", "bob"])
         limits = quick_limits(leave_timeout_s=0.3, handshake_timeout_s=0.3)

@@ -25,8 +25,8 @@ from support.raw_peer import RawPeer
 from whence.errors import CertificateError, HandshakeError, PeerError, WhenceError
 from whence.live import authority
 from whence.live.tls import key_files
-from whence.live.wire import FrameReader, Refusal, data_frame
-from whence.protocols.vector import VectorPacket
+from whence.protocols.baselines.vector import VectorPacket
+from whence.session.wire import FrameReader, Refusal, data_frame
 
 FORGED = data_frame(VectorPacket(0, 1, (), b"forged"))
 

@@ -12,8 +12,8 @@ import whence
 from support.living import eventually, live_group, loopback, quick_limits, take
 from support.living_udp import UdpMember, run_members
 from whence.errors import HandshakeError, ParameterError, PayloadTooLargeError, PeerError, PlatformError
-from whence.live.datagrams import batches, payload_room_bytes
 from whence.live.linkfaults import FaultyRoute
+from whence.session.datagrams import batches, payload_room_bytes
 from whence.sim.replay import replay
 from whence.trace.reader import open_trace
 from whence.verify.run import verify_trace

@@ -14,9 +14,10 @@ import whence
 from support.living import eventually, live_group, loopback, quick_limits, take
 from support.raw_datagrams import RawMember
 from whence.errors import FrameError, HandshakeError, VersionError
-from whence.live.datagrams import HEADER_BYTES, MAX_BYTES, unpack_header
-from whence.live.handshake import GoneError, RestartedError
-from whence.live.wire import (
+from whence.protocols.deadline.wire import DeadlineMessage, DeadlinePacket, broadcast_packet
+from whence.session.datagrams import HEADER_BYTES, MAX_BYTES, unpack_header
+from whence.session.handshake import GoneError, RestartedError
+from whence.session.wire import (
     BYE_FRAME,
     HEADER,
     PING_FRAME,
@@ -30,7 +31,6 @@ from whence.live.wire import (
     error_frame,
     hello_frame,
 )
-from whence.protocols.deadline_wire import DeadlineMessage, DeadlinePacket, broadcast_packet
 
 MINUTE_US = 60_000_000
 

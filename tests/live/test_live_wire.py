@@ -13,9 +13,17 @@ import pytest
 from whence.core.message import Packet
 from whence.core.sizes import FRAME_BYTES
 from whence.errors import FrameError, FrameTooLargeError, HandshakeError, PeerError, VersionError
-from whence.live.datagrams import Header, digest_of, payload_room_bytes
-from whence.live.handshake import Identity, error_code, refused
-from whence.live.wire import (
+from whence.protocols import registry
+from whence.protocols.barrier.oppnet import OppnetPacket
+from whence.protocols.barrier.wire import BarrierPacket, Entry
+from whence.protocols.baselines.fifo import FifoPacket
+from whence.protocols.baselines.vector import VectorPacket
+from whence.protocols.deadline.wire import DeadlineMessage, DeadlinePacket
+from whence.protocols.prc.wire import PrcPacket
+from whence.protocols.vcube.wire import VCubeMessage, VCubePacket
+from whence.session.datagrams import Header, digest_of, payload_room_bytes
+from whence.session.handshake import Identity, error_code, refused
+from whence.session.wire import (
     BYE_FRAME,
     GREETING_MAX_BYTES,
     HEADER,
@@ -33,14 +41,6 @@ from whence.live.wire import (
     error_frame,
     hello_frame,
 )
-from whence.protocols import registry
-from whence.protocols.barrier_wire import BarrierPacket, Entry
-from whence.protocols.deadline_wire import DeadlineMessage, DeadlinePacket
-from whence.protocols.fifo import FifoPacket
-from whence.protocols.oppnet import OppnetPacket
-from whence.protocols.prc_wire import PrcPacket
-from whence.protocols.vcube_wire import VCubeMessage, VCubePacket
-from whence.protocols.vector import VectorPacket
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "wire-format.md"
 

@@ -13,9 +13,9 @@ import pytest
 
 from support.systems import bench, until
 from whence.errors import MisuseError, PayloadTooLargeError, RequestError, ServerDownError
-from whence.mom.system import System
 from whence.servers.client import Client
 from whence.servers.requests import Refused
+from whence.servers.system import System
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,7 @@ import pytest
 
 from support.living import free_ports
 from support.systems import bench
-from whence.mom.system import read_system
+from whence.servers.system import read_system
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "mom.md").read_text()

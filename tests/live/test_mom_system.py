@@ -17,13 +17,13 @@ from support.living import free_ports
 from support.systems import Bench, bench, until
 from whence.errors import PlatformError, ServerDownError
 from whence.live.authority import make_group
-from whence.mom.system import System
 from whence.overlay.domain_graph import organised
 from whence.servers.client import Client
 from whence.servers.locks import holder_of
 from whence.servers.requests import Status
+from whence.servers.system import System
 from whence.servers.up import system_up
-from whence.trace.check import check_trace
+from whence.trace.reader import check_trace
 from whence.verify.run import verify_trace
 
 
@@ -34,7 +34,7 @@ def made() -> Iterator[Bench]:
 
 
 def test_up_send_tail_status_down_and_up_again(made: Bench) -> None:
-    system = made.write(tables='e: agent = "whence.mom.agents:echo"')
+    system = made.write(tables='e: agent = "whence.servers.agents:echo"')
     assert "5 servers are up" in made.run("up", "--detach")
     for path in [system.socket_of(server) for server in system.servers]:
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
@@ -86,7 +86,7 @@ def send(system: System, source: str, to: str, count: int) -> None:
 
 
 def test_killed_servers_are_started_again_and_lose_nothing(made: Bench) -> None:
-    system = made.write(tables='e: agent = "whence.mom.agents:counter"', top="trace = true")
+    system = made.write(tables='e: agent = "whence.servers.agents:counter"', top="trace = true")
     made.run("up", "--detach")
     for at in range(2):
         for server in ("c", "e"):  # the router, and the destination
@@ -201,7 +201,7 @@ def test_a_server_that_cannot_start_ends_up_with_its_error(made: Bench) -> None:
     assert "fix: Put the module beside system.toml" in text
     assert all(holder_of(system.lock_of(server)) is None for server in system.servers)
     with socket.create_server(("127.0.0.1", int(system.addresses["d"].rpartition(":")[2]))):
-        made.path.write_text(made.path.read_text().replace("mine:missing", "whence.mom.agents:echo"))
+        made.path.write_text(made.path.read_text().replace("mine:missing", "whence.servers.agents:echo"))
         assert "it is in use" in made.run("up", code=2)
     made.run("up", "--detach")
     made.run("down")
@@ -209,7 +209,8 @@ def test_a_server_that_cannot_start_ends_up_with_its_error(made: Bench) -> None:
 
 def test_status_says_what_a_held_message_waits_for(made: Bench) -> None:
     system = made.write(
-        {"one": ["a", "b", "c"]}, tables='b: agent = "whence.mom.agents:forward"\nb: options = { to = "c" }'
+        {"one": ["a", "b", "c"]},
+        tables='b: agent = "whence.servers.agents:forward"\nb: options = { to = "c" }',
     )
     made.run("up", "--detach", "--only", "b", "--only", "c")
     misled = Bench(made.folder, "misled.toml")  # the same server a, but with a wrong address for c
@@ -235,7 +236,7 @@ def test_status_says_what_a_held_message_waits_for(made: Bench) -> None:
 
 
 def test_a_program_runs_a_system(made: Bench) -> None:
-    described = made.write({"one": ["a", "b"]}, tables='b: agent = "whence.mom.agents:ping_pong"')
+    described = made.write({"one": ["a", "b"]}, tables='b: agent = "whence.servers.agents:ping_pong"')
     with system_up(made.path) as system, Client(system, "a") as client:
         client.send("b", b"1")
         assert [told.payload for told in client.tail(1)] == [b"0"]
@@ -246,7 +247,7 @@ def test_a_program_runs_a_system(made: Bench) -> None:
 
 def test_with_keys_every_link_is_secured(made: Bench) -> None:
     make_group(made.folder / "keys", "test", list("abcde"))
-    system = made.write(top='keys = "keys"', tables='e: agent = "whence.mom.agents:echo"')
+    system = made.write(top='keys = "keys"', tables='e: agent = "whence.servers.agents:echo"')
     made.run("up", "--detach")
     made.run("send", "a", "e", "hello")
     assert made.run("tail", "a", "--count", 1) == "e:1 hello\n"
@@ -263,7 +264,7 @@ def test_with_keys_every_link_is_secured(made: Bench) -> None:
 def test_a_tail_overhears_an_agent(made: Bench) -> None:
     made.write(
         {"one": ["a", "b", "c"]},
-        tables='b: agent = "whence.mom.agents:forward"\nb: options = { to = ["c", "a"] }',
+        tables='b: agent = "whence.servers.agents:forward"\nb: options = { to = ["c", "a"] }',
     )
     made.run("up", "--detach")
     tail = made.start("tail", "b", "--count", 1)

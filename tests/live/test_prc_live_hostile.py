@@ -14,8 +14,9 @@ import whence
 from support.living import eventually, free_ports, take
 from whence.core.message import Packet
 from whence.errors import HandshakeError, ParameterError, PeerError
-from whence.live.swarm_wire import OVERLAY, Give, More, Opening, Ready, Word, overlay_packet
-from whence.live.wire import (
+from whence.protocols.prc.wire import ABORT, ALPHA, BUFFER, JOIN, PrcPacket, direct, message_packet, routed
+from whence.session.overlay_wire import OVERLAY, Give, More, Opening, Ready, Word, overlay_packet
+from whence.session.wire import (
     Answer,
     Bye,
     Challenge,
@@ -26,7 +27,6 @@ from whence.live.wire import (
     data_frame,
     hello_frame,
 )
-from whence.protocols.prc_wire import ABORT, ALPHA, BUFFER, JOIN, PrcPacket, direct, message_packet, routed
 
 LIMITS = whence.Limits(
     connect_timeout_s=1.0, handshake_timeout_s=1.0, backoff_first_s=0.02, leave_timeout_s=2.0

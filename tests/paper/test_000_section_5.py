@@ -7,8 +7,8 @@ from statistics import mean
 import pytest
 
 from support.vcube_net import CoreNet, drive
-from whence.kernels import vcube
-from whence.protocols.vcube_wire import (
+from whence.kernels.vcube import kernel as vcube
+from whence.protocols.vcube.wire import (
     SIZE_MODELS,
     VCubeMessage,
     paper_message_bytes,

@@ -14,8 +14,8 @@ import pytest
 from support.printed_barrier import Printed
 from whence.core.effects import Deliver, Effects, Expire, Reason
 from whence.errors import InvariantError
-from whence.protocols.barrier import make_order
-from whence.protocols.barrier_wire import BarrierPacket
+from whence.protocols.barrier.broadcast import make_order
+from whence.protocols.barrier.wire import BarrierPacket
 
 PUBLISHED, SAFE = "published", "safe"
 

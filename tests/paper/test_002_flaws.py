@@ -12,12 +12,11 @@ from support.deadline_net import Net
 from support.deadline_runs import judge
 from whence.core.effects import Deliver, Effects, Expire, Reason
 from whence.core.message import Message, MessageId
-from whence.protocols.deadline import Tdca
-from whence.protocols.deadline_published import PublishedOdca, PublishedTdca
-from whence.protocols.deadline_pull import Odca
-from whence.protocols.deadline_state import Entry
-from whence.protocols.deadline_wire import REPLY, SOLICITATION, DeadlineMessage
-from whence.sim.scenario import from_dict
+from whence.protocols.deadline.odca import Odca
+from whence.protocols.deadline.published import PublishedOdca, PublishedTdca
+from whence.protocols.deadline.tdca import Entry, Tdca
+from whence.protocols.deadline.wire import REPLY, SOLICITATION, DeadlineMessage
+from whence.sim.files import from_dict
 
 PLAIN = {"margin_us": 0, "deadlines": False}  # as the paper has it
 

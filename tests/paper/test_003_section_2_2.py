@@ -7,9 +7,9 @@ import pytest
 from support.cores import Bench
 from whence.core.effects import Deliver, Discard, Reason, Send
 from whence.errors import MisuseError
-from whence.protocols.link_memory import LinkMemory
+from whence.protocols.prc.link_memory import LinkMemory
+from whence.sim.files import from_dict
 from whence.sim.run import simulate
-from whence.sim.scenario import from_dict
 from whence.trace.memory import MemoryTrace
 from whence.trace.schema import PromisesMade
 from whence.verify.run import verify_table

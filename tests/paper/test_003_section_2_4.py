@@ -8,8 +8,8 @@ from support.prc_net import Net
 from whence.core.effects import CloseLink, Discard, Reason
 from whence.errors import MisuseError, ParameterError
 from whence.protocols import registry
-from whence.protocols.prc import Prc
-from whence.protocols.prc_wire import ALPHA, BETA, BUFFER, PI, RETURN, RHO, routed
+from whence.protocols.prc.prc import Prc
+from whence.protocols.prc.wire import ALPHA, BETA, BUFFER, PI, RETURN, RHO, routed
 
 TIMEOUT_US = 10_000
 # The opener's attempts, the target's wait after the last of them; a relay is kept for four time-outs.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from whence.kernels import prc
+from whence.kernels.prc import kernel as prc
 from whence.sim.experiment import MINUTE_US, Series, delay_us, paper
 
 NODES = 100

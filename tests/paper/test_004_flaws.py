@@ -11,7 +11,7 @@ import pytest
 
 from support.cores import Bench
 from support.domain_runs import domains_with_clock, judge, scenario, with_clock
-from whence.protocols.matrix_clock import CLOCKS, FullClock, ListedClock, Stamp, UpdatesClock
+from whence.protocols.domains.clock import CLOCKS, FullClock, ListedClock, Stamp, UpdatesClock
 
 OURS = list(CLOCKS.values())
 SEEDS = range(6)

@@ -13,7 +13,7 @@ import pytest
 from support.domain_runs import judge, scenario
 from whence.core.effects import Effects, SetTimer
 from whence.core.message import NodeId, Packet
-from whence.protocols.domains import DomainPacket, Domains
+from whence.protocols.domains.domains import DomainPacket, Domains
 
 STAMPS = ["full", "updates-scan", "updates"]
 TRIANGLE = [["n0", "n1"], ["n1", "n2"], ["n2", "n0"]]

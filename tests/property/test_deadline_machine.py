@@ -14,8 +14,8 @@ from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from support.deadline_net import Net
-from whence.protocols.deadline import Tdca
-from whence.protocols.deadline_pull import Odca
+from whence.protocols.deadline.odca import Odca
+from whence.protocols.deadline.tdca import Tdca
 
 MEMBERS = "abcd"
 APART_US = 1_000  # how far two clocks may be apart

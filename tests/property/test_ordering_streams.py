@@ -8,7 +8,7 @@ from collections import Counter
 import pytest
 
 from support.rows import inversions, run, stream
-from whence.spark.ordering import CausalOrder
+from whence.order import CausalOrder
 
 POLICIES = ("emit", "drop")
 SEEDS = range(150)

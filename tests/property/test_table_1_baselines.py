@@ -8,7 +8,7 @@ from typing import Any
 
 from support.cores import Bench
 from support.prc_schedule import one_run
-from whence.protocols.preventive import Preventive
+from whence.protocols.prc.preventive import Preventive
 
 
 def test_reliable_delivers_everything_once_in_whatever_order():

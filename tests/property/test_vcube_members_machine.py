@@ -12,7 +12,7 @@ from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from support.member_world import INTERVAL_US, TIMEOUT_US, World, quiet
-from whence.protocols.vcube_members import VCubeMembers
+from whence.protocols.vcube.members import VCubeMembers
 
 places = st.integers(0, 4)
 

@@ -11,7 +11,8 @@ import pytest
 
 from support.traces import Id, Oracle, Run, random_run, random_timing, record, verify
 from whence.trace.schema import Kind, PromisesMade
-from whence.verify import analysis, kernel
+from whence.verify import analysis
+from whence.verify import kernels as kernel
 from whence.verify.report import Finding, RunReport
 from whence.verify.run import verify_table
 

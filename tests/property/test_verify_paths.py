@@ -17,8 +17,10 @@ from whence.errors import PlatformError
 from whence.trace.reader import open_trace
 from whence.trace.schema import Kind, Level, PromisesMade
 from whence.trace.writer import TraceWriter
-from whence.verify import analysis, kernel, segments, window_kernel
+from whence.verify import analysis, segments
 from whence.verify import bounded as bounded_module
+from whence.verify import kernels as kernel
+from whence.verify import kernels as window_kernel
 from whence.verify.report import WITNESS_MAX
 from whence.verify.run import report_on, verify_table, verify_trace
 from whence.verify.segments import TableGroups

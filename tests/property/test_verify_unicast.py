@@ -13,7 +13,8 @@ from property.test_verify_oracle import assert_agrees, name
 from support.traces import Run, parse
 from support.unicast_traces import To, UnicastOracle, random_unicast_run, record, verify
 from whence.trace.schema import Kind, PromisesMade
-from whence.verify import analysis, kernel
+from whence.verify import analysis
+from whence.verify import kernels as kernel
 from whence.verify.report import Finding
 from whence.verify.run import verify_table
 

@@ -6,9 +6,9 @@ import random
 from pathlib import Path
 
 from support.simulating import Rows, random_scenario
+from whence.sim.files import from_dict, run_id, to_dict
 from whence.sim.replay import replay
 from whence.sim.run import record_to, simulate
-from whence.sim.scenario import from_dict, run_id, to_dict
 from whence.trace.memory import MemoryTrace
 from whence.trace.schema import Kind, Level
 from whence.verify.run import verify_table

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from whence.cli.main import main
-from whence.sim.scenario import load, run_id
+from whence.sim.files import load, run_id
 from whence.trace.reader import open_trace
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "scenarios"
@@ -69,7 +69,7 @@ def test_a_broken_promise_is_exit_code_one(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     from whence.protocols import registry
-    from whence.protocols.fifo import Fifo
+    from whence.protocols.baselines.fifo import Fifo
 
     info = registry.lookup("fifo")
     liar = registry.ProtocolInfo(
@@ -133,7 +133,7 @@ def test_replay_says_identical(tmp_path: Path, capsys: pytest.CaptureFixture[str
 
 
 def test_replay_says_what_differs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    from whence.protocols.vector import Vector
+    from whence.protocols.baselines.vector import Vector
     from whence.sim.run import simulate_to
 
     scenario = load(Path(SLOW_LINK))

@@ -10,9 +10,9 @@ import pytest
 
 from support.domain_runs import judge, scenario
 from whence.errors import ScenarioError
+from whence.sim.files import dumps, from_dict
 from whence.sim.replay import replay
 from whence.sim.run import simulate_to
-from whence.sim.scenario import dumps, from_dict
 from whence.trace.reader import open_trace
 from whence.trace.schema import Kind
 from whence.verify.run import verify_trace
@@ -80,7 +80,7 @@ def test_impossible_destinations_and_topologies_are_refused(changes: dict[str, A
 
 
 def test_destinations_survive_a_scenario_file(tmp_path: Path) -> None:
-    from whence.sim.scenario import load
+    from whence.sim.files import load
 
     loads = [{"kind": "poisson", "interval_us": 900, "senders": ["n0"], "to": ["n3", "n4"]}]
     made = from_dict(base(workloads=loads))

@@ -11,10 +11,10 @@ from support.simulating import Rows
 from whence.core.effects import CancelTimer, Effects, Reason, SetTimer, Stop
 from whence.core.message import NodeId
 from whence.errors import InvariantError
-from whence.protocols.fifo import Fifo
-from whence.protocols.vector import Vector
+from whence.protocols.baselines.fifo import Fifo
+from whence.protocols.baselines.vector import Vector
+from whence.sim.files import from_dict
 from whence.sim.run import RunResult, simulate
-from whence.sim.scenario import from_dict
 from whence.trace.schema import Kind, Level
 
 ONE = {"kind": "periodic", "interval_us": 100, "senders": ["n0"], "count": 1}

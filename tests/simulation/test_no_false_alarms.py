@@ -10,9 +10,9 @@ from __future__ import annotations
 import pytest
 
 from support.simulating import random_scenario
+from whence.sim.files import run_id
 from whence.sim.model import Crash, Scenario
 from whence.sim.run import RunResult, simulate
-from whence.sim.scenario import run_id
 from whence.trace.memory import MemoryTrace
 from whence.trace.schema import Level
 from whence.verify.report import RunReport

@@ -9,8 +9,8 @@ import pytest
 from support.altered import Alter, rewritten
 from whence.sim.experiment import Departure, Experiment, Point
 from whence.sim.replay import replay
-from whence.studies.prc_runner import simulate_to
-from whence.studies.prc_runs import carry
+from whence.studies.prc.measures import simulate_to
+from whence.studies.prc.runs import carry
 from whence.trace.reader import Event, open_trace
 from whence.trace.schema import Kind
 from whence.verify.run import verify_trace

@@ -12,11 +12,11 @@ from support.altered import Alter, rewritten
 from support.simulating import random_scenario
 from whence.core.effects import Effects
 from whence.errors import MisuseError, TraceError
-from whence.protocols.vector import Vector
+from whence.protocols.baselines.vector import Vector
+from whence.sim.files import from_dict
 from whence.sim.model import Scenario
 from whence.sim.replay import replay
 from whence.sim.run import simulate_to
-from whence.sim.scenario import from_dict
 from whence.trace.reader import Event, open_trace
 from whence.trace.schema import Kind, Level
 

@@ -11,12 +11,12 @@ import pytest
 from support.oppnet_runs import small_scenario
 from whence.cli.main import main
 from whence.core.message import Packet
-from whence.protocols.barrier import Barrier
-from whence.protocols.oppnet import Oppnet
+from whence.protocols.barrier.broadcast import Barrier
+from whence.protocols.barrier.oppnet import Oppnet
+from whence.sim.files import from_dict
 from whence.sim.model import Scenario
 from whence.sim.replay import replay
 from whence.sim.run import simulate_to
-from whence.sim.scenario import from_dict
 from whence.trace.reader import open_trace
 from whence.trace.schema import Kind
 

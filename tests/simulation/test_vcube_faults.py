@@ -14,10 +14,10 @@ from support.member_storms import storm
 from support.member_world import Make
 from whence.core.effects import Reason
 from whence.errors import ScenarioError
-from whence.protocols.vcube_members import VCubeMembers
+from whence.protocols.vcube.members import VCubeMembers
+from whence.sim.files import from_dict, load
 from whence.sim.replay import replay
 from whence.sim.run import record_to
-from whence.sim.scenario import from_dict, load
 from whence.trace.reader import open_trace
 from whence.trace.schema import Kind
 from whence.verify.run import verify_trace

@@ -10,8 +10,9 @@ from msgspec.structs import replace
 from support.vcube_runs import Rows
 from whence.errors import ScenarioError
 from whence.kernels import dispatch
-from whence.protocols.vcube import VCube
+from whence.protocols.vcube.core import VCube
 from whence.sim.distributions import Constant, Exponential, Normal, Uniform
+from whence.sim.files import checked
 from whence.sim.model import (
     Full,
     Hypercube,
@@ -28,7 +29,6 @@ from whence.sim.model import (
 )
 from whence.sim.replay import replay
 from whence.sim.run import simulate, simulate_to
-from whence.sim.scenario import checked
 from whence.trace.memory import MemoryTrace
 from whence.trace.schema import Kind, Level
 from whence.verify.run import verify_table, verify_trace

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from support.sparking import scenario
+from whence.sim.files import run_id
 from whence.sim.run import simulate_to
-from whence.sim.scenario import run_id
 from whence.trace.schema import Level
 
 

@@ -14,11 +14,10 @@ from support.real_data import LOGS
 from support.spans import shop
 from whence.errors import ImportFormatError
 from whence.spark.adapters import ORDERS, read_adapted
-from whence.spark.sort import causal_sort
+from whence.spark.ordering.sort import causal_sort
 from whence.spark.tables import CLOCKED, SPANS, require
 from whence.spark.verify import verify_folder
-from whence.trace.importers.shiviz import import_log
-from whence.trace.importers.shiviz_lines import parse_log
+from whence.trace.importers.shiviz import import_log, parse_log
 from whence.verify.run import verify_trace
 
 pytestmark = pytest.mark.spark
@@ -125,7 +124,7 @@ ALONE = """
 import sys
 from whence.spark.adapters import ORDERS, read_adapted
 from whence.spark.session import get_session
-from whence.spark.sort import causal_sort
+from whence.spark.ordering.sort import causal_sort
 
 spark = get_session("cores", master=sys.argv[1], conf={"spark.driver.memory": "1g"})
 for path in sys.argv[2:]:

@@ -16,10 +16,10 @@ from pyspark.sql import SparkSession
 from support.streaming import command, write_files
 from whence.cli import main as cli
 from whence.errors import DataError, PlatformError
-from whence.spark import failures, verify
-from whence.spark.failures import explained, platform_problem, spark_failures
+from whence.spark import progress as failures
+from whence.spark import verify
+from whence.spark.progress import explained, platform_problem, spark_failures, watched
 from whence.spark.verify import verify_folder
-from whence.spark.watch import watched
 
 pytestmark = pytest.mark.spark
 

@@ -11,18 +11,16 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from whence.lab.tasks import estimate_seconds
+from whence.sim.files import run_id
 from whence.sim.model import Scenario, Window
-from whence.sim.scenario import run_id
 from whence.spark import tables
-from whence.spark.metrics.buffers import buffer_peaks
 from whence.spark.metrics.latency import latencies
-from whence.spark.metrics.packing import dependencies, packing
 from whence.spark.metrics.summary import summary
-from whence.spark.plan import estimate_seconds
+from whence.spark.metrics.wire import buffer_peaks, dependencies, packing
 from whence.spark.sweep import sweep
-from whence.studies.vcube import scenario
-from whence.studies.vcube_measures import differences
-from whence.studies.vcube_runner import simulate_to
+from whence.studies.vcube.grid import scenario
+from whence.studies.vcube.measures import differences, simulate_to
 from whence.trace.measures import read_measures
 from whence.trace.schema import Kind
 

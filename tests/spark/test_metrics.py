@@ -14,12 +14,10 @@ from support.sparking import plain_held_peaks, plain_latencies
 from whence.kernels.recording import simulate_to
 from whence.sim.model import Window
 from whence.spark import tables
-from whence.spark.metrics.buffers import buffer_peaks
 from whence.spark.metrics.latency import latencies
-from whence.spark.metrics.packing import dependencies, packing
 from whence.spark.metrics.summary import summary
-from whence.spark.metrics.traffic import traffic
-from whence.studies.vcube import scenario
+from whence.spark.metrics.wire import buffer_peaks, dependencies, packing, traffic
+from whence.studies.vcube.grid import scenario
 from whence.trace.reader import Event, open_trace
 from whence.trace.schema import Kind
 

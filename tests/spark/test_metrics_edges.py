@@ -17,7 +17,9 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from whence.errors import SchemaError
 from whence.spark import tables
-from whence.spark.metrics import columns, latency, nodes, packed, summary
+from whence.spark.metrics import events as columns
+from whence.spark.metrics import events as packed
+from whence.spark.metrics import latency, nodes, summary
 from whence.trace.schema import Kind
 
 pytestmark = pytest.mark.spark

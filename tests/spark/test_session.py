@@ -288,9 +288,9 @@ def test_what_a_stream_calls_finds_the_shipped_package(tmp_path: Path) -> None:
     """In a Python without it, where Spark Connect has put it into a session's folder and names another."""
     import sysconfig
 
-    from whence.spark.order_rows import Settings
-    from whence.spark.orderer import Orderer
-    from whence.spark.shipped import find_shipped
+    from whence.spark.ordering.columns import Settings
+    from whence.spark.ordering.stream import Orderer
+    from whence.spark.shipping import find_shipped
 
     (tmp_path / "session").mkdir()
     package = package_zip(tmp_path / "session")

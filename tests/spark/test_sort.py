@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from support.rows import run, stream
 from whence.errors import MisuseError, SchemaError
-from whence.spark.sort import causal_sort
+from whence.spark.ordering.sort import causal_sort
 
 pytestmark = pytest.mark.spark
 

@@ -9,8 +9,8 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
+from whence.lab.grid import load_grid
 from whence.spark import tables
-from whence.spark.grid import load_grid
 
 pytestmark = pytest.mark.spark
 

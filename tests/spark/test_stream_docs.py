@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from whence.spark.order_columns import ADDED
-from whence.spark.ordering import OUTCOMES
+from whence.order import OUTCOMES
+from whence.spark.ordering.columns import ADDED
 
 pytestmark = pytest.mark.spark
 

@@ -19,10 +19,10 @@ from pyspark.sql import functions as F
 
 from support.streaming import COLUMNS, LIFETIME, SCHEMA, command, job, run_command, write_files
 from whence.errors import DataError, ExtraMissingError, MisuseError, SchemaError
-from whence.spark.order_columns import describe, duration_us
-from whence.spark.sort import causal_sort
-from whence.spark.stream import causal_order, packed, unpacked
-from whence.spark.stream_job import run_job
+from whence.spark.ordering.columns import describe, duration_us
+from whence.spark.ordering.job import run_job
+from whence.spark.ordering.sort import causal_sort
+from whence.spark.ordering.stream import causal_order, packed, unpacked
 
 pytestmark = pytest.mark.spark
 

@@ -9,8 +9,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from support.streaming import COLUMNS, SCHEMA, check_order, command, job, results, run_killed, write_files
-from whence.spark.sort import causal_sort
-from whence.spark.stream_job import run_job
+from whence.spark.ordering.job import run_job
+from whence.spark.ordering.sort import causal_sort
 
 pytestmark = pytest.mark.spark
 

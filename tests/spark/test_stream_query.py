@@ -27,8 +27,8 @@ from support.streaming import (
     write_rooms,
 )
 from whence.errors import MisuseError
-from whence.spark.sort import causal_sort
-from whence.spark.stream_job import run_job
+from whence.spark.ordering.job import run_job
+from whence.spark.ordering.sort import causal_sort
 
 pytestmark = pytest.mark.spark
 

@@ -10,9 +10,9 @@ from pyspark.sql import Row
 from pyspark.sql.streaming.tws_tester import TwsTester
 
 from support.rows import run, stream
-from whence.spark.order_rows import Settings
-from whence.spark.orderer import Orderer
-from whence.spark.ordering import Arrival
+from whence.order import Arrival
+from whence.spark.ordering.columns import Settings
+from whence.spark.ordering.stream import Orderer
 
 HOUR_US = 3_600_000_000
 

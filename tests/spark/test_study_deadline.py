@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from whence.studies.deadline import DeadlineStudy
+from whence.studies.deadline.grid import DeadlineStudy
 from whence.studies.run import run_study
 
 if TYPE_CHECKING:

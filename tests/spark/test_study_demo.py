@@ -16,12 +16,12 @@ import pytest
 
 from whence.cli import main as cli
 from whence.report import html
+from whence.sim.files import from_dict
 from whence.sim.run import simulate
-from whence.sim.scenario import from_dict
 from whence.studies import save
 from whence.studies.base import Point
-from whence.studies.demo import Demo
-from whence.studies.expect import Expectation
+from whence.studies.claims import Expectation
+from whence.studies.demo.grid import Demo
 from whence.studies.results import Results, StudyResult
 from whence.studies.run import TRACES, AllRunsFailedError, run_study
 from whence.verify.run import verify_trace

@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from whence.report import html
-from whence.studies.domains import DomainsStudy
+from whence.studies.domains.grid import DomainsStudy
 from whence.studies.run import run_study
 
 pytestmark = pytest.mark.spark

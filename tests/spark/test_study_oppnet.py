@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from whence.studies import oppnet_data
-from whence.studies.oppnet import OppnetStudy
+from whence.studies.oppnet import data as oppnet_data
+from whence.studies.oppnet.grid import OppnetStudy
 from whence.studies.run import run_study
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from whence.studies.prc import PrcStudy
+from whence.studies.prc.grid import PrcStudy
 from whence.studies.run import run_study
 
 if TYPE_CHECKING:

@@ -11,12 +11,12 @@ import pytest
 
 from whence.cli import main as cli
 from whence.errors import DataError
-from whence.kernels import vcube
-from whence.sim.scenario import from_dict
-from whence.studies.expect import Verdict
+from whence.kernels.vcube import kernel as vcube
+from whence.sim.files import from_dict
+from whence.studies.claims import Verdict
 from whence.studies.results import StudyResult
 from whence.studies.run import TRACES, run_study
-from whence.studies.vcube import VCubeStudy
+from whence.studies.vcube.grid import VCubeStudy
 from whence.trace.measures import read_measures
 from whence.verify.run import verify_trace
 

@@ -14,11 +14,11 @@ from pyspark.sql import SparkSession
 
 from support.sparking import scenario
 from whence.errors import MisuseError, PlatformError
+from whence.lab import tasks as plan
+from whence.lab.attempts import ATTEMPTS_MAX, Runner, RunStatus, perform
+from whence.sim.files import Scenario, run_id, to_dict
 from whence.sim.run import simulate_to
-from whence.sim.scenario import Scenario, run_id, to_dict
-from whence.spark import plan
 from whence.spark import sweep as sweeping
-from whence.spark.runs import ATTEMPTS_MAX, Runner, RunStatus, perform
 from whence.spark.sweep import sweep
 from whence.trace.reader import open_trace
 from whence.trace.schema import Level, Manifest

@@ -17,10 +17,9 @@ from support.sparking import scenario
 from whence.errors import SchemaError, TraceError
 from whence.sim.run import simulate_to
 from whence.spark import tables
-from whence.spark.metrics.buffers import buffer_peaks
 from whence.spark.metrics.latency import latencies
 from whence.spark.metrics.summary import summary
-from whence.spark.metrics.traffic import traffic
+from whence.spark.metrics.wire import buffer_peaks, traffic
 from whence.trace.columns import PACKED_SCHEMA
 from whence.trace.reader import open_trace
 from whence.trace.schema import Level, PromisesMade

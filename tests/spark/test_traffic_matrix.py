@@ -13,7 +13,7 @@ from support.sparking import scenario
 from whence.cli.main import main
 from whence.sim.run import simulate_to
 from whence.spark import tables
-from whence.spark.metrics.traffic import traffic_matrix
+from whence.spark.metrics.wire import traffic_matrix
 from whence.spark.verify import verify_folder
 from whence.trace.reader import open_trace
 from whence.trace.schema import Kind

@@ -6,8 +6,8 @@ from heapq import heappop
 from typing import Any
 
 from whence.sim.faults import plan_faults
+from whence.sim.files import from_dict
 from whence.sim.network import Entry, Traffic, make_graph, make_outlets
-from whence.sim.scenario import from_dict
 
 
 class Net:

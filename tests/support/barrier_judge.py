@@ -27,7 +27,7 @@ from support.barrier_net import Net
 from whence.core.effects import Deliver, Effects, Expire, Send
 from whence.core.message import MessageId, NodeId
 from whence.core.protocol import Protocol
-from whence.protocols.oppnet import Oppnet
+from whence.protocols.barrier.oppnet import Oppnet
 
 LAST_LIFETIME_US = 5_000  # of the messages with which a world ends
 Ids = set[MessageId]

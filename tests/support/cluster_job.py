@@ -49,7 +49,7 @@ def places(spark: SparkSession) -> list[list[str]]:
         import pyarrow as pa
 
         import whence
-        from whence.spark import runs
+        from whence.lab import attempts as runs
 
         for _ in batches:
             time.sleep(0.5)  # long enough that one executor does not take all tasks

@@ -76,7 +76,7 @@ def _lasting(document: dict[str, Any]) -> dict[str, Any]:
 def functions(spark: SparkSession, folder: Path, *, whole: bool) -> dict[str, Any]:
     """What has no command: the order of a table at rest; verdicts as a table."""
     from support.streaming import COLUMNS, SCHEMA, results
-    from whence.spark.sort import causal_sort
+    from whence.spark.ordering.sort import causal_sort
     from whence.spark.tables import read_manifests, read_segments
     from whence.spark.verify import findings, verify
 

@@ -33,7 +33,7 @@ from whence.mom.records import (
 )
 from whence.mom.server import DurableServer
 from whence.overlay.domain_graph import domain_graph
-from whence.protocols.domains import DomainPacket, Domains
+from whence.protocols.domains.domains import DomainPacket, Domains
 from whence.trace.memory import MemoryTrace
 from whence.trace.schema import Kind, PromisesMade
 from whence.verify.run import verify_table

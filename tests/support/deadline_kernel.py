@@ -6,10 +6,10 @@ import random
 from typing import Any
 
 from support.simulating import Rows
-from whence.kernels import deadline
+from whence.kernels.deadline import kernel as deadline
+from whence.sim.files import from_dict
 from whence.sim.model import Scenario
 from whence.sim.run import simulate
-from whence.sim.scenario import from_dict
 from whence.trace.schema import Level
 
 

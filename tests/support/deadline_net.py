@@ -7,7 +7,7 @@ from collections.abc import Callable
 from whence.core.effects import CancelTimer, Deliver, Discard, Effects, Expire, Send, SetTimer
 from whence.core.message import NodeId
 from whence.core.protocol import Protocol
-from whence.protocols.deadline_wire import DeadlinePacket
+from whence.protocols.deadline.wire import DeadlinePacket
 
 
 class Net:

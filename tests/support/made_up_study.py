@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from whence.studies.base import Figure, Panel, Table
+from whence.studies.claims import Expectation, Relation, Tolerance
 from whence.studies.cuts import lines
-from whence.studies.expect import Expectation, Relation, Tolerance
 from whence.studies.results import Failure, Results, Row, StudyResult
 from whence.studies.witness import Mark, Witness
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 from support.member_world import INTERVAL_US, TIMEOUT_US, Make, World, quiet
 from whence.core.effects import Discard, Reason
 from whence.core.message import MessageId
-from whence.protocols.vcube_control import MemberPacket
-from whence.protocols.vcube_wire import VCubeMessage
+from whence.protocols.vcube.control import MemberPacket
+from whence.protocols.vcube.wire import VCubeMessage
 from whence.trace.schema import Kind
 
 

@@ -6,12 +6,11 @@ from collections.abc import Sequence
 
 from whence.core.effects import Effects
 from whence.core.message import NodeId, Packet
-from whence.protocols.flooding import NUMBER_MAX
-from whence.protocols.vcube_control import Control, Kind, MemberPacket
-from whence.protocols.vcube_member_state import Phase
-from whence.protocols.vcube_members import VCubeMembers
-from whence.protocols.vcube_repair import Sample
-from whence.protocols.vcube_wire import VCubeMessage
+from whence.protocols.baselines.flooding import NUMBER_MAX
+from whence.protocols.vcube.control import Control, Kind, MemberPacket
+from whence.protocols.vcube.members import Phase, VCubeMembers
+from whence.protocols.vcube.repair import Sample
+from whence.protocols.vcube.wire import VCubeMessage
 
 
 class NoRepair(VCubeMembers):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 from support.member_world import INTERVAL_US, TIMEOUT_US, Make, World, chatter, settle
-from whence.protocols.vcube_members import VCubeMembers
+from whence.protocols.vcube.members import VCubeMembers
 
 STOP_US = 500_000  # nothing bad happens, and nobody broadcasts, after this
 LATEST_US = 400_000  # no packet takes longer

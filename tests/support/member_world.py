@@ -25,9 +25,8 @@ from whence.core.effects import (
 )
 from whence.core.message import NodeId, Packet
 from whence.core.protocol import LEAVE
-from whence.protocols.vcube_control import LIFE_BITS
-from whence.protocols.vcube_member_state import Phase
-from whence.protocols.vcube_members import VCubeMembers
+from whence.protocols.vcube.control import LIFE_BITS
+from whence.protocols.vcube.members import Phase, VCubeMembers
 from whence.trace.memory import MemoryTrace
 from whence.trace.schema import Kind, PromisesMade
 from whence.verify.report import RunReport

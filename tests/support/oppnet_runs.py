@@ -9,11 +9,11 @@ from typing import Any
 
 from support.simulating import Rows
 from whence.core.protocol import Protocol
-from whence.kernels import oppnet
-from whence.protocols.oppnet import Oppnet
+from whence.kernels.oppnet import kernel as oppnet
+from whence.protocols.barrier.oppnet import Oppnet
+from whence.sim.files import from_dict
 from whence.sim.model import Scenario, node_names
 from whence.sim.run import simulate
-from whence.sim.scenario import from_dict
 from whence.trace.schema import Kind, Level
 
 END_US = 40_000

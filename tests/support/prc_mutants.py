@@ -9,11 +9,9 @@ from typing import Any
 from support.prc_net import Net
 from whence.core.effects import Discard, Effects, Reason, Send
 from whence.core.message import Message
-from whence.protocols.link_memory import Key
-from whence.protocols.prc import Prc
-from whence.protocols.prc_handshake import ACCEPT, OPEN
-from whence.protocols.prc_state import Accepting, Opening
-from whence.protocols.prc_wire import JOIN, WELCOME, PrcPacket, direct
+from whence.protocols.prc.link_memory import Key
+from whence.protocols.prc.prc import ACCEPT, OPEN, Accepting, Opening, Prc
+from whence.protocols.prc.wire import JOIN, WELCOME, PrcPacket, direct
 
 
 class Unchecked(Prc):

@@ -13,10 +13,9 @@ from typing import Any
 
 from whence.core.effects import CancelTimer, CloseLink, Deliver, Effects, Send, SetTimer
 from whence.core.message import Message
-from whence.protocols.overlaid import RELAY
-from whence.protocols.prc import Prc
-from whence.protocols.prc_handshake import ACCEPT, OPEN
-from whence.protocols.prc_wire import MESSAGE
+from whence.protocols.prc.links import RELAY
+from whence.protocols.prc.prc import ACCEPT, OPEN, Prc
+from whence.protocols.prc.wire import MESSAGE
 from whence.trace.memory import MemoryTrace
 from whence.trace.schema import Kind, PromisesMade
 from whence.verify.run import verify_table

@@ -7,7 +7,7 @@ from random import Random
 from typing import Any
 
 from support.prc_net import FIN, Net
-from whence.protocols.prc_wire import MESSAGE, RHO
+from whence.protocols.prc.wire import MESSAGE, RHO
 
 
 class Schedule:

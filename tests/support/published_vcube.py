@@ -1,7 +1,7 @@
 """Algorithms 1 and 2 of paper 000, line by line, with full vectors and sets that are searched.
 
 Without flaws it is the corrected algorithm in the paper's own words: a second opinion on what
-`whence.protocols.vcube` computes with levels and indices. Each flaw puts one line back as it is printed
+`whence.protocols.vcube.core` computes with levels and indices. Each flaw puts one line back as it is printed
 (or as it can be misread), for tests/paper/test_000_flaws.py.
 """
 

@@ -6,8 +6,8 @@ import asyncio
 from typing import Any
 
 import whence
-from whence.live.datagrams import HEADER_BYTES, Header, digest_of, unpack_header
-from whence.live.wire import Control, FrameReader
+from whence.session.datagrams import HEADER_BYTES, Header, digest_of, unpack_header
+from whence.session.wire import Control, FrameReader
 
 
 class RawMember(asyncio.DatagramProtocol):

@@ -9,7 +9,7 @@ import msgspec
 
 import whence
 from whence.core.message import Packet
-from whence.live.wire import (
+from whence.session.wire import (
     Answer,
     Challenge,
     Control,

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from whence.studies.oppnet_data import VARIABLE
+from whence.studies.oppnet.data import VARIABLE
 
 DATA = Path(os.environ.get(VARIABLE, "/work/shared/data"))
 LOGS = DATA / "shiviz_logs"

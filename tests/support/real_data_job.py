@@ -38,7 +38,7 @@ def results(
     from whence.spark.sweep import sweep
     from whence.spark.tables import flatten, read_segments
     from whence.spark.verify import verify_folder
-    from whence.studies.oppnet import scenario
+    from whence.studies.oppnet.grid import scenario
 
     spark.conf.set("spark.sql.shuffle.partitions", str(partitions))
     grid = [
@@ -60,7 +60,7 @@ def results(
 def _log(spark: SparkSession, out: Path, path: Path, partitions: int) -> dict[str, Any]:
     """A log as a trace, judged; and as a table, in order."""
     from whence.spark.adapters import ORDERS, read_adapted
-    from whence.spark.sort import causal_sort
+    from whence.spark.ordering.sort import causal_sort
     from whence.spark.verify import verify_folder
     from whence.trace.importers.shiviz import import_log
 

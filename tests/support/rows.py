@@ -6,7 +6,7 @@ import random
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from whence.spark.ordering import Arrival, CausalOrder, Ending
+from whence.order import Arrival, CausalOrder, Ending
 
 
 def stream(

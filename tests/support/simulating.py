@@ -11,10 +11,10 @@ import sys
 from typing import Any
 
 from whence.core.rng import below, chance, purpose, stream
+from whence.sim.files import from_dict
 from whence.sim.hashing import HashingRecorder
 from whence.sim.model import Scenario
 from whence.sim.run import RunResult, simulate
-from whence.sim.scenario import from_dict
 from whence.trace.schema import Kind
 
 _DRAW = purpose("random scenario")

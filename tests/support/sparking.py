@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 from typing import Any
 
-from whence.sim.scenario import Scenario, from_dict
+from whence.sim.files import Scenario, from_dict
 from whence.trace.reader import Event
 from whence.trace.schema import Kind
 

@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame
 
 from support.rows import stream
 from whence.cli.main import main
-from whence.spark.stream_job import StreamJob
+from whence.spark.ordering.job import StreamJob
 
 BEGAN = 1_767_225_600  # 2026-01-01, in seconds
 UNIT_US = 1000  # what `support.rows` counts, in microseconds here: Spark's watermark knows milliseconds

@@ -13,13 +13,13 @@ from typing import cast
 
 from whence.core.effects import CancelTimer, CloseLink, Effects, Send, SetTimer
 from whence.live.addresses import Address
-from whence.live.links import Link, LinkState
 from whence.live.swarm import Swarm
 from whence.live.swarm_host import SwarmHost
-from whence.live.swarm_wire import OVERLAY, word_of
-from whence.live.wire import FrameReader, data_frame
-from whence.protocols.prc import Prc
-from whence.protocols.prc_wire import JOIN, PrcPacket
+from whence.protocols.prc.prc import Prc
+from whence.protocols.prc.wire import JOIN, PrcPacket
+from whence.session.links import Link, LinkState
+from whence.session.overlay_wire import OVERLAY, word_of
+from whence.session.wire import FrameReader, data_frame
 
 
 class Member:

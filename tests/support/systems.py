@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from support.living import free_ports
-from whence.mom.system import System
 from whence.servers.joining import load_system
+from whence.servers.system import System
 
 TWO_DOMAINS = {"left": ["a", "b", "c"], "right": ["c", "d", "e"]}
 PATIENCE_S = 100.0

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from whence.sim.scenario import run_id
+from whence.sim.files import run_id
 from whence.studies.base import Point, Study
 from whence.studies.results import Results, Row
 from whence.studies.run import _row

@@ -9,8 +9,8 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from whence.core.effects import Deliver, Discard, Effects, Send
-from whence.protocols.vcube import VCube
-from whence.protocols.vcube_wire import VCubeMessage
+from whence.protocols.vcube.core import VCube
+from whence.protocols.vcube.wire import VCubeMessage
 
 
 def message(origin: int, number: int, after: tuple[int, ...] = (), payload: bytes = b"") -> VCubeMessage:

@@ -8,10 +8,10 @@ from typing import Any
 
 from whence.core.effects import Deliver, Effects, Send
 from whence.core.message import NodeId, Packet
-from whence.kernels.vcube_arrays import BYTES_MAX
-from whence.kernels.vcube_measures import Measures, trimmed
-from whence.protocols.vcube import VCube
-from whence.protocols.vcube_wire import paper_message_bytes
+from whence.kernels.vcube.kernel import Measures, trimmed
+from whence.kernels.vcube.state import BYTES_MAX
+from whence.protocols.vcube.core import VCube
+from whence.protocols.vcube.wire import paper_message_bytes
 from whence.sim.distributions import Constant, Normal, Uniform
 from whence.sim.model import Burst, Full, Hypercube, Link, Periodic, Poisson, Scenario, Stop, Window
 from whence.sim.run import RunResult, simulate

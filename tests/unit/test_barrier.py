@@ -10,8 +10,8 @@ from whence.core.effects import Deliver, Discard, Expire, Reason, Send
 from whence.core.message import MessageId
 from whence.errors import MisuseError, ParameterError
 from whence.protocols import registry
-from whence.protocols.barrier import Barrier
-from whence.protocols.barrier_wire import BarrierPacket, Entry
+from whence.protocols.barrier.broadcast import Barrier
+from whence.protocols.barrier.wire import BarrierPacket, Entry
 
 
 def net(nodes: str = "abc", links: list[tuple[str, str]] | None = None, **params: object) -> Net:

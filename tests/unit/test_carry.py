@@ -9,9 +9,9 @@ from whence.core.effects import Reason
 from whence.core.message import MessageId
 from whence.errors import ParameterError
 from whence.protocols import registry
-from whence.protocols.barrier_wire import BarrierPacket
-from whence.protocols.carry import Cache
-from whence.protocols.oppnet import DATA, HAVE, Oppnet, OppnetPacket
+from whence.protocols.barrier.carry import Cache
+from whence.protocols.barrier.oppnet import DATA, HAVE, Oppnet, OppnetPacket
+from whence.protocols.barrier.wire import BarrierPacket
 
 GAP_US = 100
 

@@ -9,14 +9,14 @@ import pytest
 
 from whence.cli.main import main
 from whence.errors import ParameterError
-from whence.kernels.prc import run
+from whence.kernels.prc.kernel import run
 from whence.protocols import registry
-from whence.protocols.choice import Workload, choose
+from whence.protocols.prc.choice import Workload, choose
 from whence.sim.distributions import Constant
 from whence.sim.engine import Engine
 from whence.sim.experiment import SECOND_US
 from whence.sim.model import Link, Random, Record, Scenario, Stop, Window
-from whence.studies.prc_runs import FRONTIER_DELAY_MS, carried, rate_run
+from whence.studies.prc.runs import FRONTIER_DELAY_MS, carried, rate_run
 
 DELAY_S = FRONTIER_DELAY_MS / 1_000
 

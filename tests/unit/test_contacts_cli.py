@@ -12,7 +12,7 @@ from whence.cli.main import main
 from whence.mobility.paths import sampled
 from whence.mobility.plan_io import load_plan
 from whence.mobility.positions import find_step_us, load_positions, save_positions
-from whence.mobility.the_one import read_the_one
+from whence.mobility.readers import read_the_one
 from whence.mobility.walkers import WalkerCity, walker_paths
 
 S = 1_000_000

@@ -8,12 +8,10 @@ import pytest
 
 from support.real_data import DATA, INFOCOM, INTEL, LABORATORY
 from whence.errors import ImportFormatError, MisuseError
-from whence.mobility.haggle import read_haggle
 from whence.mobility.ns2 import read_ns2
 from whence.mobility.paths import contact_plan
-from whence.mobility.sociopatterns import read_sociopatterns
+from whence.mobility.readers import read_haggle, read_sociopatterns, read_the_one, write_the_one
 from whence.mobility.sources import read_contacts, write_contacts
-from whence.mobility.the_one import read_the_one, write_the_one
 from whence.overlay.contacts import make_plan
 
 S = 1_000_000

@@ -9,10 +9,10 @@ from whence.core.effects import Deliver, Discard, Reason, Send, SetTimer
 from whence.core.message import MessageId
 from whence.errors import MisuseError, ParameterError
 from whence.protocols import registry
-from whence.protocols.deadline import Tdca
-from whence.protocols.deadline_published import PublishedOdca, PublishedTdca
-from whence.protocols.deadline_pull import Odca
-from whence.protocols.deadline_wire import MESSAGE, REPLY, SOLICITATION, DeadlineMessage, DeadlinePacket
+from whence.protocols.deadline.odca import Odca
+from whence.protocols.deadline.published import PublishedOdca, PublishedTdca
+from whence.protocols.deadline.tdca import Tdca
+from whence.protocols.deadline.wire import MESSAGE, REPLY, SOLICITATION, DeadlineMessage, DeadlinePacket
 
 PLAIN = {"margin_us": 0, "deadlines": False}
 

@@ -10,8 +10,8 @@ from support.cores import Bench
 from whence.core.effects import Discard, Reason, Send
 from whence.errors import DomainGraphError, MisuseError, ParameterError
 from whence.protocols import registry
-from whence.protocols.domains import DomainPacket, Domains
-from whence.protocols.matrix import Matrix, MatrixPacket
+from whence.protocols.domains.domains import DomainPacket, Domains
+from whence.protocols.domains.matrix import Matrix, MatrixPacket
 
 CHAIN = [["a", "b"], ["b", "c"]]
 

@@ -7,9 +7,10 @@ from collections.abc import Callable
 import pytest
 
 from whence.report import plots
-from whence.studies import domains_live_expect, domains_live_figures
-from whence.studies.domains_live_expect import BUS, FLAT
-from whence.studies.domains_live_fit import Kind, crossing, fit, gains, medians, ratios, slope
+from whence.studies.domains import live_claims as domains_live_expect
+from whence.studies.domains import live_page as domains_live_figures
+from whence.studies.domains.fit import Kind, crossing, fit, gains, medians, ratios, slope
+from whence.studies.domains.live_claims import BUS, FLAT
 from whence.studies.results import Results, Row
 
 SIZES = (10, 25, 50, 100, 150)

@@ -20,9 +20,9 @@ from whence.mom.records import (
     Transmit,
 )
 from whence.mom.server import DurableServer
-from whence.protocols.matrix import Matrix, MatrixPacket
-from whence.protocols.vcube import VCube
-from whence.protocols.vector import Vector
+from whence.protocols.baselines.vector import Vector
+from whence.protocols.domains.matrix import Matrix, MatrixPacket
+from whence.protocols.vcube.core import VCube
 
 
 def echo(state: bytes, message: Message) -> tuple[bytes, list[Output]]:

@@ -2,7 +2,7 @@
 
 from support.cores import Bench
 from whence.core.effects import Reason
-from whence.protocols.fifo import FifoPacket
+from whence.protocols.baselines.fifo import FifoPacket
 
 
 def test_keeps_each_origins_order_when_copies_overtake():

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from whence.errors import ScenarioError
-from whence.sim.scenario import run_id
-from whence.spark.grid import expand, load_grid
+from whence.lab.grid import expand, load_grid
+from whence.sim.files import run_id
 
 BASE = """
 protocol = "vector"

@@ -20,15 +20,15 @@ from whence.errors import (
     PlatformError,
 )
 from whence.live.authority import make_group
-from whence.live.handshake import canonical_parameters
-from whence.live.wire import MAGIC, VERSION, Hello
-from whence.mom.agents import counter, echo, forward, ignore, ping_pong
 from whence.mom.records import Output
-from whence.mom.system import read_system
 from whence.overlay.domain_graph import domain_graph, to_toml
+from whence.servers.agents import counter, echo, forward, ignore, ping_pong
 from whence.servers.feed import LINES_KEPT, Feed
 from whence.servers.joining import joining, load_agent, load_system
 from whence.servers.locks import Lock, holder_of
+from whence.servers.system import read_system
+from whence.session.handshake import canonical_parameters
+from whence.session.wire import MAGIC, VERSION, Hello
 
 DOMAINS = '[[domains]]\nname = "one"\nservers = ["a", "b"]\n'
 GOOD = "base_port = 7100\n" + DOMAINS
@@ -55,7 +55,7 @@ def test_a_long_one_says_it_all(tmp_path: Path) -> None:
         + DOMAINS
         + '[servers.a]\naddress = "10.0.0.1:7000"\nlisten = "0.0.0.0:7000"\n'
         + '[servers.b]\naddress = "10.0.0.2:7000"\n'
-        + 'agent = "whence.mom.agents:forward"\noptions = {to = "a"}\n'
+        + 'agent = "whence.servers.agents:forward"\noptions = {to = "a"}\n'
         + "[limits]\nqueue_messages = 10\n"
     )
     system = load_system(written(tmp_path, text))
@@ -133,14 +133,14 @@ def test_domains_are_refused_as_everywhere(tmp_path: Path) -> None:
 
 WRONG_AGENTS = {
     "no module": ('agent = "no_such_module:f"', "ModuleNotFoundError"),
-    "no function": ('agent = "whence.mom.agents:nothing"', "AttributeError"),
+    "no function": ('agent = "whence.servers.agents:nothing"', "AttributeError"),
     "a module that fails": ('agent = "failing_agents:f"', "ZeroDivisionError"),
-    "no agent": ('agent = "whence.mom.agents:forward"', "not a function of (state, message)"),
+    "no agent": ('agent = "whence.servers.agents:forward"', "not a function of (state, message)"),
     "no such option": (
-        'agent = "whence.mom.agents:forward"\noptions = {via = "a"}',
+        'agent = "whence.servers.agents:forward"\noptions = {via = "a"}',
         "options are refused (TypeError",
     ),
-    "a bad option": ('agent = "whence.mom.agents:forward"\noptions = {to = []}', "(ParameterError"),
+    "a bad option": ('agent = "whence.servers.agents:forward"\noptions = {to = []}', "(ParameterError"),
 }
 
 

@@ -11,8 +11,8 @@ from whence.errors import InvariantError
 from whence.overlay import graphs
 from whence.sim import network
 from whence.sim.faults import plan_faults
+from whence.sim.files import from_dict
 from whence.sim.network import link_specs, make_graph, make_outlets
-from whence.sim.scenario import from_dict
 
 # Queues
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from support.rows import run
-from whence.spark.ordering import Arrival, CausalOrder, Ending
+from whence.order import Arrival, CausalOrder, Ending
 
 
 def row(id_: str | None, at_us: int = 0, *needs: str, lifetime_us: int = 100, **told: int) -> Arrival:

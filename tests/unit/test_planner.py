@@ -13,8 +13,8 @@ import pytest
 from whence.cli.main import main
 from whence.core.rng import shuffled
 from whence.errors import MisuseError
-from whence.mom.planner import Traffic, evaluate, plan
 from whence.overlay.domain_graph import bus, daisy, domain_graph, flat, read_domains, tree
+from whence.overlay.planner import Traffic, evaluate, plan
 
 NAMES = [f"s{at:02d}" for at in range(40)]
 UNIFORM = Traffic({(a, b): 1 for a in NAMES for b in NAMES if a != b})

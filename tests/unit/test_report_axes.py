@@ -6,8 +6,8 @@ import re
 
 from whence.report import html, plots
 from whence.studies.base import Figure, Panel, Series, Table
+from whence.studies.claims import Expectation
 from whence.studies.estimate import Estimate
-from whence.studies.expect import Expectation
 
 
 def drawn(*series: Series, y_log: bool = False, panels: int = 1) -> str:

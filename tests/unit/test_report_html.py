@@ -13,7 +13,7 @@ from support.made_up_study import WITNESS, made_up_result, made_up_results, made
 from whence.report import html
 from whence.report.html import render, sections, verdict
 from whence.studies.base import Table
-from whence.studies.expect import Expectation
+from whence.studies.claims import Expectation
 from whence.studies.results import Failure, Results
 from whence.studies.witness import Mark
 

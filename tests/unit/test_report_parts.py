@@ -9,7 +9,8 @@ import pytest
 
 from support.made_up_study import WITNESS, made_up_result
 from whence.report import format as fmt
-from whence.report import parameters, plots, spacetime
+from whence.report import html as parameters
+from whence.report import plots, spacetime
 from whence.studies.base import Figure, Panel, Series
 from whence.studies.estimate import Estimate
 

@@ -11,8 +11,7 @@ from support.real_data import LOGS
 from support.traces import Oracle, Run, parse, random_run, record
 from whence.errors import ImportFormatError, MisuseError
 from whence.trace.exporters.shiviz import Window, export
-from whence.trace.importers.shiviz import import_log, trace_rows
-from whence.trace.importers.shiviz_lines import LogEvent, parse_log
+from whence.trace.importers.shiviz import LogEvent, import_log, parse_log, trace_rows
 from whence.trace.reader import open_trace
 from whence.trace.schema import Kind, Level, PromisesMade
 from whence.trace.writer import TraceWriter

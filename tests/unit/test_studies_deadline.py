@@ -13,15 +13,15 @@ import pytest
 
 from support.tiny_study import carried_out, changed, failed
 from whence.protocols import registry as protocols
+from whence.sim.files import checked, run_id
 from whence.sim.run import simulate
-from whence.sim.scenario import checked, run_id
-from whence.studies import deadline_bounds as bounds
 from whence.studies import registry
 from whence.studies.base import check_grid
-from whence.studies.deadline import MAIN, READINGS, SCALES, SIZES, DeadlineStudy, scenario
-from whence.studies.deadline_bounds import NEVER_US, Sent
-from whence.studies.deadline_runner import simulate_to
-from whence.studies.expect import Verdict
+from whence.studies.claims import Verdict
+from whence.studies.deadline import bounds
+from whence.studies.deadline.bounds import NEVER_US, Sent
+from whence.studies.deadline.grid import MAIN, READINGS, SCALES, SIZES, DeadlineStudy, scenario
+from whence.studies.deadline.measures import simulate_to
 from whence.studies.results import Results
 from whence.trace.measures import read_measures
 from whence.trace.schema import Kind, Level

@@ -9,12 +9,12 @@ from typing import Any
 import msgspec
 import pytest
 
+from whence.sim.files import checked, run_id
 from whence.sim.run import simulate, simulate_to
-from whence.sim.scenario import checked, run_id
 from whence.studies import witness
 from whence.studies.base import check_grid
-from whence.studies.demo import NETWORKS, SCALES, Demo, degree, packets_per_broadcast, scenario
-from whence.studies.expect import Verdict
+from whence.studies.claims import Verdict
+from whence.studies.demo.grid import NETWORKS, SCALES, Demo, degree, packets_per_broadcast, scenario
 from whence.studies.results import Results, Row
 from whence.verify.run import verify_trace
 

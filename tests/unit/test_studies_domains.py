@@ -9,9 +9,13 @@ import pytest
 
 from whence.overlay.domain_graph import domain_graph, organised
 from whence.sim.model import node_names
-from whence.studies import domains_expect, domains_figures, registry
+from whence.studies import registry
 from whence.studies.base import check_grid
-from whence.studies.domains import (
+from whence.studies.claims import Expectation, Verdict
+from whence.studies.domains import claims as domains_expect
+from whence.studies.domains import page as domains_figures
+from whence.studies.domains.claims import SLOPES
+from whence.studies.domains.grid import (
     ORGANISATIONS,
     PINGS,
     SCALES,
@@ -23,9 +27,7 @@ from whence.studies.domains import (
     planned,
     theorem_scenario,
 )
-from whence.studies.domains_expect import SLOPES
-from whence.studies.domains_runner import simulate_to
-from whence.studies.expect import Expectation, Verdict
+from whence.studies.domains.measures import simulate_to
 from whence.studies.results import Results, Row
 from whence.trace.measures import read_measures
 from whence.verify.run import verify_trace
@@ -33,7 +35,7 @@ from whence.verify.run import verify_trace
 
 @pytest.mark.parametrize("scale", SCALES)
 def test_the_grid_has_every_point_once(scale: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    from whence.studies import domains
+    from whence.studies.domains import grid as domains
 
     monkeypatch.setattr(domains, "planned", lambda traffic, steps: (("n00",),))
     study = registry.lookup("domains")

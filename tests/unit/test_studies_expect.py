@@ -6,7 +6,7 @@ from math import inf, nan
 
 import pytest
 
-from whence.studies.expect import Expectation, Relation, Tolerance, Verdict
+from whence.studies.claims import Expectation, Relation, Tolerance, Verdict
 
 
 def verdict(

@@ -11,18 +11,19 @@ import numpy as np
 import pytest
 
 from support.tiny_study import carried_out, changed, failed
-from whence.kernels.oppnet import Settings, from_scenario, run_plan, since_entry
+from whence.kernels.oppnet.kernel import Settings, from_scenario, run_plan, since_entry
 from whence.overlay.contacts import make_plan
 from whence.report.plots import svg
 from whence.sim.faults import plan_faults
-from whence.sim.scenario import checked, run_id
-from whence.studies import oppnet_advice, oppnet_data, registry
-from whence.studies import oppnet_published as published
+from whence.sim.files import checked, run_id
+from whence.studies import registry
 from whence.studies.base import check_grid
-from whence.studies.oppnet import MINUTE_US, SCALES, SKEWS_S, OppnetStudy, scenario
-from whence.studies.oppnet_measures import REGISTRIES
-from whence.studies.oppnet_published import BUSES, WALKERS
-from whence.studies.oppnet_runner import settings_of, simulate_to
+from whence.studies.oppnet import advice as oppnet_advice
+from whence.studies.oppnet import claims as published
+from whence.studies.oppnet import data as oppnet_data
+from whence.studies.oppnet.claims import BUSES, WALKERS
+from whence.studies.oppnet.grid import MINUTE_US, SCALES, SKEWS_S, OppnetStudy, scenario
+from whence.studies.oppnet.measures import REGISTRIES, settings_of, simulate_to
 from whence.studies.results import Results
 from whence.trace.measures import read_measures
 

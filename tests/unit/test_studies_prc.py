@@ -10,19 +10,19 @@ import msgspec
 import pytest
 
 from support.tiny_study import carried_out
-from whence.kernels import prc as kernel
+from whence.kernels.prc import kernel
 from whence.report.plots import svg
 from whence.sim import dynamic
 from whence.sim.experiment import paper
-from whence.sim.scenario import checked, run_id
-from whence.studies import prc_measures as m
+from whence.sim.files import checked, run_id
 from whence.studies import registry
 from whence.studies.base import check_grid
-from whence.studies.expect import Verdict
-from whence.studies.prc import PrcStudy
-from whence.studies.prc_expect import TABLE_1, VIEWS, expectations
-from whence.studies.prc_runner import simulate_to
-from whence.studies.prc_runs import BASELINES, HOUR, OPENING, SCALES, carried, carry, hour, opening, static
+from whence.studies.claims import Verdict
+from whence.studies.prc import measures as m
+from whence.studies.prc.claims import TABLE_1, VIEWS, expectations
+from whence.studies.prc.grid import PrcStudy
+from whence.studies.prc.measures import simulate_to
+from whence.studies.prc.runs import BASELINES, HOUR, OPENING, SCALES, carried, carry, hour, opening, static
 from whence.studies.results import Results, Row
 from whence.trace.measures import read_measures
 from whence.verify.run import verify_trace

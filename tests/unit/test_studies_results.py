@@ -12,9 +12,9 @@ from support.made_up_study import made_up_result, made_up_results
 from whence.sim.model import Scenario, Stop
 from whence.studies import registry, save
 from whence.studies.base import Figure, Point, Series, Study, Table, check_grid
+from whence.studies.claims import Expectation
 from whence.studies.cuts import cross, line, lines
 from whence.studies.estimate import estimate
-from whence.studies.expect import Expectation
 from whence.studies.registry import UnknownStudyError
 from whence.studies.results import Results, farthest
 

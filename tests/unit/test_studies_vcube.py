@@ -7,14 +7,15 @@ from typing import Any
 import pytest
 
 from whence.kernels import dispatch
-from whence.sim.scenario import checked, run_id
-from whence.studies import registry, vcube_published, vcube_runs
+from whence.sim.files import checked, run_id
+from whence.studies import registry
 from whence.studies.base import check_grid
 from whence.studies.estimate import Estimate
-from whence.studies.vcube import MODES, PROFILES, SCALES, VCubeStudy, scenario
-from whence.studies.vcube_expect import mean_hops
-from whence.studies.vcube_measures import derive, differences
-from whence.studies.vcube_runs import percent_change
+from whence.studies.vcube import claims as vcube_published
+from whence.studies.vcube import measures as vcube_runs
+from whence.studies.vcube.claims import mean_hops
+from whence.studies.vcube.grid import MODES, PROFILES, SCALES, VCubeStudy, scenario
+from whence.studies.vcube.measures import derive, differences, percent_change
 from whence.trace.schema import Level
 
 STUDY = VCubeStudy()

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from whence.studies import vcube_published
-from whence.studies.expect import Expectation, Verdict
+from whence.studies.claims import Expectation, Verdict
 from whence.studies.results import Results, Row
-from whence.studies.vcube import MODES, VCubeStudy
-from whence.studies.vcube_expect import ENOUGH_MESSAGES, expectations, mean_hops
-from whence.studies.vcube_runs import Runs
+from whence.studies.vcube import claims as vcube_published
+from whence.studies.vcube.claims import ENOUGH_MESSAGES, expectations, mean_hops
+from whence.studies.vcube.grid import MODES, VCubeStudy
+from whence.studies.vcube.measures import Runs
 
 Change = Callable[[str, int, str, dict[str, Any]], None]
 SIZES = (8, 16, 32, 64, 128, 256, 512, 1024)

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from whence.report import html
-from whence.sim.scenario import run_id
+from whence.sim.files import run_id
 from whence.studies.estimate import Estimate
 from whence.studies.results import Results, Row, StudyResult
-from whence.studies.vcube import VCubeStudy
-from whence.studies.vcube_runs import Runs
+from whence.studies.vcube.grid import VCubeStudy
+from whence.studies.vcube.measures import Runs
 from whence.trace.measures import read_measures
 
 STUDY = VCubeStudy()

@@ -15,8 +15,7 @@ import pytest
 
 from whence.errors import MisuseError, TraceError
 from whence.trace import writer as writer_module
-from whence.trace.check import check_trace
-from whence.trace.reader import Event, open_trace
+from whence.trace.reader import Event, check_trace, open_trace
 from whence.trace.schema import SEGMENT_EVENTS, Kind, Level, PromisesMade
 from whence.trace.writer import TraceWriter
 

@@ -13,8 +13,8 @@ from whence.core.effects import Reason, Send
 from whence.core.sizes import FRAME_BYTES
 from whence.errors import InvariantError, MisuseError, ParameterError
 from whence.protocols import registry
-from whence.protocols.vcube import VCube
-from whence.protocols.vcube_wire import SIZE_MODELS, VCubePacket, packet_sizes, split
+from whence.protocols.vcube.core import VCube
+from whence.protocols.vcube.wire import SIZE_MODELS, VCubePacket, packet_sizes, split
 
 
 @pytest.mark.parametrize(

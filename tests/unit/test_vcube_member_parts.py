@@ -12,16 +12,15 @@ from support.member_world import INTERVAL_US
 from support.vcube_net import message
 from whence.core.effects import Discard, Reason
 from whence.errors import ParameterError
-from whence.live.wire import data_frame
 from whence.overlay.hypercube import cluster_nodes
 from whence.protocols import registry
-from whence.protocols.vcube import VCube
-from whence.protocols.vcube_control import LIFE_BITS, Control, Kind, MemberPacket, is_malformed
-from whence.protocols.vcube_member_state import TEST
-from whence.protocols.vcube_members import VCubeMembers
-from whence.protocols.vcube_repair import Store, Tally
-from whence.protocols.vcube_roster import Roster
-from whence.protocols.vcube_wire import VCubeMessage
+from whence.protocols.vcube.control import LIFE_BITS, Control, Kind, MemberPacket, is_malformed
+from whence.protocols.vcube.core import VCube
+from whence.protocols.vcube.members import TEST, VCubeMembers
+from whence.protocols.vcube.repair import Store, Tally
+from whence.protocols.vcube.roster import Roster
+from whence.protocols.vcube.wire import VCubeMessage
+from whence.session.wire import data_frame
 
 # The view
 

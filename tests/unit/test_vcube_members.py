@@ -12,9 +12,8 @@ from whence.core.effects import CountOn, Deliver, Discard, Effects, Reason, Send
 from whence.core.message import MessageId
 from whence.core.protocol import LEAVE
 from whence.errors import MisuseError
-from whence.protocols.vcube_control import LIFE_BITS, Control, Kind, MemberPacket
-from whence.protocols.vcube_member_state import TEST, Phase
-from whence.protocols.vcube_members import VCubeMembers
+from whence.protocols.vcube.control import LIFE_BITS, Control, Kind, MemberPacket
+from whence.protocols.vcube.members import TEST, Phase, VCubeMembers
 
 
 def others_of(world: World, name: str) -> list[VCubeMembers]:

@@ -5,7 +5,7 @@ import pytest
 from support.cores import Bench
 from whence.core.effects import Reason
 from whence.errors import InvariantError
-from whence.protocols.vector import VectorPacket
+from whence.protocols.baselines.vector import VectorPacket
 
 
 def chain(bench: Bench) -> None:

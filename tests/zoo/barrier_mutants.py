@@ -13,12 +13,12 @@ from typing import Any
 from whence.core.effects import Effects, Reason
 from whence.core.message import NodeId, Packet
 from whence.core.protocol import State
-from whence.protocols.barrier import Barrier
-from whence.protocols.barrier_late import Arrivals
-from whence.protocols.barrier_safe import Held, SafeOrder
-from whence.protocols.barrier_wire import BarrierPacket, Key, as_number
-from whence.protocols.carry import Cache, Contacts
-from whence.protocols.oppnet import Oppnet
+from whence.protocols.barrier.broadcast import Barrier
+from whence.protocols.barrier.carry import Cache, Contacts
+from whence.protocols.barrier.oppnet import Oppnet
+from whence.protocols.barrier.order import Arrivals
+from whence.protocols.barrier.safe import Held, SafeOrder
+from whence.protocols.barrier.wire import BarrierPacket, Key, as_number
 
 
 class Unchecked(SafeOrder):

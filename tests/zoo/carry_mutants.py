@@ -8,10 +8,10 @@ from typing import Any
 from whence.core.effects import Discard, Effects, Expire, Reason
 from whence.core.message import NodeId
 from whence.core.protocol import State
-from whence.protocols.barrier_late import Arrivals
-from whence.protocols.barrier_wire import BarrierPacket, Key
-from whence.protocols.carry import Cache, Contact, Contacts
-from whence.protocols.oppnet import DATA, OppnetPacket
+from whence.protocols.barrier.carry import Cache, Contact, Contacts
+from whence.protocols.barrier.oppnet import DATA, OppnetPacket
+from whence.protocols.barrier.order import Arrivals
+from whence.protocols.barrier.wire import BarrierPacket, Key
 from zoo.barrier_mutants import NoDuplicateGuard, Unchecked, UncheckedOppnet, variant
 
 

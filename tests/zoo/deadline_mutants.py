@@ -7,8 +7,8 @@ from typing import cast
 
 from whence.core.effects import Deliver, Effects, Send
 from whence.core.message import Message, NodeId, Packet
-from whence.protocols.deadline_pull import Odca
-from whence.protocols.deadline_wire import MESSAGE, REPLY, DeadlineMessage, DeadlinePacket, broadcast_packet
+from whence.protocols.deadline.odca import Odca
+from whence.protocols.deadline.wire import MESSAGE, REPLY, DeadlineMessage, DeadlinePacket, broadcast_packet
 
 
 class Unchecked(Odca):

@@ -12,9 +12,9 @@ from whence.core.clocks import Delta
 from whence.core.effects import Deliver, Effects, Reason, Send
 from whence.core.message import Message, NodeId, Packet
 from whence.core.protocol import State
-from whence.protocols.fifo import Fifo
-from whence.protocols.flooding import Flooding
-from whence.protocols.vector import Vector, VectorPacket
+from whence.protocols.baselines.fifo import Fifo
+from whence.protocols.baselines.flooding import Flooding
+from whence.protocols.baselines.vector import Vector, VectorPacket
 
 
 class SlowPathVector(Vector):

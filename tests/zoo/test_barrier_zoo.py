@@ -11,8 +11,8 @@ import pytest
 from support.barrier_judge import Judge
 from support.barrier_net import random_run
 from whence.core.protocol import Protocol
-from whence.protocols.barrier import Barrier
-from whence.protocols.oppnet import Oppnet
+from whence.protocols.barrier.broadcast import Barrier
+from whence.protocols.barrier.oppnet import Oppnet
 from zoo.barrier_mutants import ORDER, UncheckedBarrier, UncheckedOppnet, Variant
 from zoo.carry_mutants import CARRY
 

@@ -9,8 +9,8 @@ import pytest
 
 from support.deadline_runs import judge
 from support.deadline_worlds import scenario
-from whence.protocols.deadline_pull import Odca
-from whence.sim.scenario import from_dict
+from whence.protocols.deadline.odca import Odca
+from whence.sim.files import from_dict
 from zoo.deadline_mutants import DEADLINE, Unchecked, Variant
 
 WORLDS = 300  # a mutant's worlds end when all is found that gives it away

@@ -8,10 +8,10 @@ import pytest
 from msgspec.structs import asdict
 
 from whence.core.protocol import Protocol
-from whence.protocols.fifo import Fifo
-from whence.protocols.vector import Vector
+from whence.protocols.baselines.fifo import Fifo
+from whence.protocols.baselines.vector import Vector
+from whence.sim.files import from_dict
 from whence.sim.run import simulate
-from whence.sim.scenario import from_dict
 from whence.trace.memory import MemoryTrace
 from whence.trace.schema import PromisesMade
 from whence.verify.report import RunReport

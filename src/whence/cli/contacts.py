@@ -11,7 +11,7 @@ import typer
 from whence.errors import MisuseError
 
 if TYPE_CHECKING:
-    from whence.mobility.reading import Reading
+    from whence.mobility.readers import Reading
     from whence.overlay.contact_statistics import PlanStatistics, Spread
     from whence.overlay.contacts import ContactPlan
 

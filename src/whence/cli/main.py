@@ -152,7 +152,7 @@ def _fail_os(problem: OSError) -> NoReturn:
 def _fail_spark(problem: Exception) -> NoReturn:
     """Too little memory for a job on Spark is the machine's matter, too."""
     if "pyspark" in sys.modules:
-        from whence.spark.failures import SPARK_ERRORS, platform_problem
+        from whence.spark.progress import SPARK_ERRORS, platform_problem
 
         found = platform_problem(problem, "the job on Spark") if isinstance(problem, SPARK_ERRORS) else None
         if found is not None:

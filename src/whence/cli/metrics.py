@@ -48,9 +48,9 @@ def command(
     trace = open_trace(folder)
     with console.progress("starting Spark"):
         from whence.spark.metrics.summary import summary
+        from whence.spark.progress import watched
         from whence.spark.session import get_session
         from whence.spark.tables import read_segments
-        from whence.spark.watch import watched
 
         session = get_session(f"whence metrics {folder.name}", master=master)
     began = time.perf_counter()

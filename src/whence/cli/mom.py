@@ -2,19 +2,433 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+
 import typer
 
-from whence.cli import mom_people, mom_plan, mom_system
+from whence.cli import plan as mom_plan
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from whence.servers.requests import Status, Told
+    from whence.servers.supervisor import Event
+    from whence.servers.system import System
+    from whence.servers.up import Running
+
+
+# `whence mom status`, `send` and `tail`: what people ask a running system.
+
+
+_ASKED_AT_ONCE = 16
+_STATUS_TIMEOUT_S = 10.0
+_Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+def status(
+    description: Description,
+    name: Annotated[str | None, typer.Argument(help="Show this server in full.")] = None,
+    as_json: _Json = False,
+) -> None:
+    """Show every server: up or down, links, queues, held messages, clocks; of one server also its routes.
+
+    Exit code 1 if a server (or the named one) is down.
+    """
+    from whence.cli import console
+    from whence.servers.system import read_system
+
+    system = read_system(description)
+    names = list(system.servers) if name is None else [system.require(name)]
+    answers = _ask_all(system, names)
+    if as_json:
+        servers = {
+            server: answers[server] or {"server": server, "answer": _absent(system, server)}
+            for server in names
+        }
+        console.print_json({"system": system.name, "folder": system.folder, "servers": servers})
+    elif name is None:
+        _show_all(system, answers)
+    else:
+        _show_one(system, name, answers[name])
+    if None in answers.values():
+        raise typer.Exit(1)
+
+
+def _ask_all(system: System, names: list[str]) -> dict[str, Status | None]:
+    from concurrent.futures import ThreadPoolExecutor
+
+    def ask(server: str) -> Status | None:
+        from whence.errors import ServerDownError
+        from whence.servers.client import Client
+
+        try:
+            with Client(system, server, _STATUS_TIMEOUT_S) as client:
+                return client.status()
+        except ServerDownError:
+            return None
+
+    with ThreadPoolExecutor(_ASKED_AT_ONCE) as pool:
+        return dict(zip(names, pool.map(ask, names), strict=True))
+
+
+def _show_all(system: System, answers: dict[str, Status | None]) -> None:
+    from whence.cli import console
+
+    columns = ["server", "state", "domains", "links", "queue in", "queue out", "held", "sent", "delivered"]
+    columns += ["reactions", "clocks"]
+    rows: list[tuple[object, ...]] = []
+    for server, status_ in answers.items():
+        domains = ", ".join(system.graph.names[at] for at in system.graph.domains_of[server])
+        if status_ is None:
+            rows.append((server, _absent(system, server), domains, *(None,) * (len(columns) - 3)))
+            continue
+        rows.append(
+            (
+                server,
+                f"up, {status_.restarts} restarts" if status_.restarts else "up",
+                domains,
+                _links(status_),
+                status_.queue_in,
+                status_.queue_out,
+                status_.held,
+                status_.sent,
+                status_.delivered,
+                status_.reactions,
+                "+".join(f"{clock.servers}²" for clock in status_.clocks),
+            )
+        )
+    up = sum(answer is not None for answer in answers.values())
+    title = f"{system.name}: {up} of {len(answers)} servers up, {len(system.graph.groups)} domains"
+    console.out.print(console.table(title, columns, rows, right={"links", "clocks"}))
+
+
+def _absent(system: System, server: str) -> str:
+    """Why there is no answer: no process, or one that does not answer (it starts, it stops, it hangs)."""
+    from whence.servers.locks import holder_of
+
+    return "down" if holder_of(system.lock_of(server)) is None else "silent"
+
+
+def _links(status_: Status) -> str:
+    connected = sum(link.state == "connected" for link in status_.links.values())
+    return f"{connected}/{len(status_.links)}"
+
+
+def _show_one(system: System, name: str, status_: Status | None) -> None:
+    import msgspec
+
+    from whence.cli import console
+
+    if status_ is None:
+        console.out.print(f"{name} is {_absent(system, name)}; its log: {system.log_of(name)}", markup=False)
+        return
+    out, table = console.out, console.table
+    store = {} if status_.store is None else msgspec.structs.asdict(status_.store)
+    facts = {
+        "process": status_.pid,
+        "up": f"{status_.up_s:.0f} s",
+        "restarts": status_.restarts,
+        "agent": status_.agent or "none: messages wait for `whence mom tail`",
+        "durable": "yes" if status_.durable else "no",
+        "queue in": status_.queue_in,
+        "queue out": status_.queue_out,
+        "sent": status_.sent,
+        "delivered": status_.delivered,
+        "reactions": status_.reactions,
+        "control entries": status_.control_entries,
+        **{f"store: {key}": value for key, value in store.items() if key != "reactions"},
+        **{f"problem: {key}": value for key, value in status_.problems.items()},
+    }
+    out.print(
+        table(f"{system.name}: {name}", ["", "now"], [(key, str(value)) for key, value in facts.items()])
+    )
+    clocks = [(clock.domain, clock.servers, clock.entries) for clock in status_.clocks]
+    out.print(table("Clocks", ["domain", "servers", "entries"], clocks))
+    links = [
+        (
+            peer,
+            link.state,
+            link.unacknowledged_messages,
+            link.packets_sent,
+            link.packets_received,
+            link.last_error or "",
+        )
+        for peer, link in status_.links.items()
+    ]
+    out.print(table("Links", ["to", "state", "queue out", "sent", "received", "last problem"], links))
+    routes = [(route.to, route.hop, route.domain) for route in status_.routes]
+    out.print(table("Routes", ["to", "by way of", "in domain"], routes))
+    if status_.held:
+        held = [(each.message, f"{each.since_s:.1f}", ", ".join(each.missing)) for each in status_.held_first]
+        caption = f"{status_.held} in all. a>b:3 is the third message from a to b." if held else None
+        out.print(table("Held", ["message", "since (s)", "waits for"], held, caption=caption))
+
+
+def send(
+    description: Description,
+    source: Annotated[str, typer.Argument(metavar="FROM", help="The server that sends.")],
+    to: Annotated[str, typer.Argument(metavar="TO", help="The server that it is for.")],
+    text: Annotated[str | None, typer.Argument(help="What to send, as UTF-8.")] = None,
+    file: Annotated[Path | None, typer.Option(help="Send the bytes of a file; - is standard input.")] = None,
+    as_json: _Json = False,
+) -> None:
+    """Let one server send a message to another; returns with its id when the message is durable."""
+    from whence.cli import console
+    from whence.errors import ParameterError
+    from whence.servers.client import Client
+    from whence.servers.system import read_system
+
+    if (text is None) == (file is None):
+        raise ParameterError("TEXT", "give either a text or --file", "Write what to send, or --file PATH")
+    system = read_system(description)
+    system.require(to)
+    with Client(system, source) as client:
+        id_ = client.send(to, _payload(text, file))
+    if as_json:
+        console.print_json({"origin": id_.origin, "number": id_.number, "to": to})
+    else:
+        console.out.print(str(id_), markup=False)
+
+
+def _payload(text: str | None, file: Path | None) -> bytes:
+    import sys
+
+    if text is not None:
+        return text.encode("utf-8", "surrogateescape")
+    assert file is not None
+    return sys.stdin.buffer.read() if str(file) == "-" else file.read_bytes()
+
+
+def tail(
+    description: Description,
+    name: Annotated[str, typer.Argument(help="The server.")],
+    count: Annotated[int | None, typer.Option(min=1, help="End after so many messages.")] = None,
+    as_json: _Json = False,
+) -> None:
+    """Print messages as the server's agent reacts to them, and what it sends in return.
+
+    Where there is no agent, the messages that wait are taken: each is printed once, by one tail.
+    """
+    from whence.errors import ServerDownError
+    from whence.servers.client import Client
+    from whence.servers.system import read_system
+
+    with Client(read_system(description), name) as client:
+        seen = 0
+        try:
+            for told in client.tail(count):
+                _print(told, as_json)
+                seen += 1
+        except KeyboardInterrupt:
+            return
+        except ServerDownError:
+            if count is not None or not seen:
+                raise  # else: it was stopped while we looked on, which ends a tail
+
+
+def _print(told: Told, as_json: bool) -> None:
+    import sys
+
+    import msgspec
+
+    if told.missed:
+        sys.stderr.write(f"({told.missed} messages missed: this reader is too slow)\n")
+    if as_json:
+        line: dict[str, Any] = {"origin": told.origin, "number": told.number, **_shown(told.payload)}
+        line["outputs"] = [{"to": to, **_shown(payload)} for to, payload in told.outputs]
+        sys.stdout.write(msgspec.json.encode(line).decode() + "\n")
+    else:
+        text = told.payload.decode(errors="replace")
+        sent = "".join(f"\n  -> {to}: {payload.decode(errors='replace')}" for to, payload in told.outputs)
+        sys.stdout.write(f"{told.origin}:{told.number} {text}{sent}\n")
+    sys.stdout.flush()
+
+
+def _shown(payload: bytes) -> dict[str, str]:
+    """As `whence node --json` shows payloads: text where it is text."""
+    import base64
+
+    try:
+        return {"text": payload.decode()}
+    except UnicodeDecodeError:
+        return {"base64": base64.b64encode(payload).decode()}
+
+
+# `whence mom up`, `down` and `serve`: a system of servers as processes.
+
+
+Description = Annotated[Path, typer.Argument(metavar="SYSTEM.toml", help="The system's description.")]
+
+
+def up(
+    description: Description,
+    only: Annotated[
+        list[str] | None,
+        typer.Option(help="Start this server (can be repeated); default: all.", metavar="NAME"),
+    ] = None,
+    detach: Annotated[
+        bool, typer.Option("--detach", "-d", help="Return when all are up; `whence mom down` stops them.")
+    ] = False,
+    restart: Annotated[bool, typer.Option(help="Start a server again that dies.")] = True,
+) -> None:
+    """Start every server of a system as a process of its own, and start again those that die.
+
+    Ctrl-C or SIGTERM stops them in order; they go on from their stores at the next start. A second Ctrl-C
+    kills those that have not stopped yet.
+    """
+    from whence.servers.joining import load_system
+    from whence.servers.up import Running
+
+    system = load_system(description, only or None)
+    names = sorted(set(only or system.servers))
+    running = Running(system, names, restart=restart)  # forks: nothing may have a thread yet
+    running.stop_on_signals()
+    _follow(system, running, len(names), detach=detach)
+
+
+def _follow(system: System, running: Running, count: int, *, detach: bool) -> None:
+    from whence.cli import console
+
+    events = running.events()
+    if not _follow_starting(system, running, events, count):
+        return
+    servers = "1 server is" if count == 1 else f"{count} servers are"
+    if detach:
+        running.detach()
+        console.out.print(f"{system.name}: {servers} up (process {running.pid})", markup=False)
+        return
+    console.err.print(f"{system.name}: {servers} up; Ctrl-C stops", markup=False)
+    for event in events:
+        if event.kind == "stopping":
+            _follow_stopping(system, events, count)
+        else:
+            _say(event)
+    _check_end(system, running.wait())
+
+
+def _follow_starting(system: System, running: Running, events: Iterator[Event], count: int) -> bool:
+    """Until all are up; False if that was interrupted. Who cannot start at all is an error."""
+    from whence.cli import console
+
+    told: dict[str | None, Event] = {}  # server -> the newest problem
+    culprit: str | None = None
+    ready: set[str | None] = set()
+    with console.progress(f"{system.name}: starting", total=count) as bar:
+        for event in events:
+            if event.kind == "up":
+                return True
+            if event.kind == "ready":
+                ready.add(event.server)
+                bar.update(len(ready))
+            elif event.kind == "failed" or (event.kind == "died" and event.server not in told):
+                told[event.server] = event
+            elif event.kind == "stopping":
+                culprit = event.server
+        code = running.wait()
+        if culprit in told:
+            _fail(system, told[culprit])
+        _check_end(system, code)
+    return False
+
+
+def _check_end(system: System, code: int) -> None:
+    """The exit code of who watches the servers; if it was killed, that is an error."""
+    from whence.errors import PlatformError
+
+    if code < 0:
+        raise PlatformError(
+            f"system {system.name!r}",
+            f"the process that watches its servers was ended by signal {-code}; they stop now",
+            "Start it again",
+        )
+    if code:
+        raise typer.Exit(code)
+
+
+def _fail(system: System, problem: Event) -> NoReturn:
+    from whence.errors import PlatformError
+
+    if problem.error is not None:
+        raise problem.error.error()
+    raise PlatformError(
+        f"server {problem.server!r}",
+        f"it died ({problem.detail})",
+        f"See {system.log_of(problem.server or '')}",
+    )
+
+
+def _follow_stopping(system: System, events: Iterator[Event], count: int) -> None:
+    from whence.cli import console
+
+    with console.progress(f"{system.name}: stopping", total=count) as bar:
+        for event in events:
+            if event.kind == "stopped":
+                bar.advance()
+            elif event.kind == "killed":
+                _say(event)
+
+
+def _say(event: Event) -> None:
+    import time
+
+    from whence.cli import console
+
+    if event.kind in ("started", "down"):
+        return
+    about = event.detail or (str(event.error.error()) if event.error is not None else "")
+    words = " ".join(word for word in (event.server or "all servers", event.kind) if word)
+    console.err.print(f"{time.strftime('%H:%M:%S')} {words}{': ' if about else ''}{about}", markup=False)
+
+
+def serve(
+    description: Description,
+    name: Annotated[str, typer.Argument(help="The server.")],
+) -> None:
+    """Run one server of a system in this process, until Ctrl-C or SIGTERM."""
+    import logging
+    import sys
+
+    from whence.servers.child import LOG_FORMAT
+    from whence.servers.joining import load_system
+    from whence.servers.server import run_server
+
+    logging.basicConfig(level=logging.WARNING, format=LOG_FORMAT, stream=sys.stderr)
+    run_server(load_system(description, [name]), name)
+
+
+def down(
+    description: Description,
+    name: Annotated[str | None, typer.Argument(help="Stop this server only; `up` leaves it down.")] = None,
+    timeout: Annotated[
+        float, typer.Option(help="Wait so many seconds for the end.", metavar="SECONDS")
+    ] = 90.0,
+    now: Annotated[bool, typer.Option("--now", help="Kill servers that have not stopped yet.")] = False,
+) -> None:
+    """Stop a system, in order; it goes on where it was at the next `whence mom up`."""
+    from whence.cli import console
+    from whence.servers.system import read_system
+    from whence.servers.up import stop_server, stop_system
+
+    system = read_system(description)
+    if name is not None:
+        stop_server(system, system.require(name), timeout)
+        console.out.print(f"{system.name}: {name} is down", markup=False)
+        return
+    stopped = stop_system(system, timeout, at_once=now)
+    text = f"{len(stopped)} servers stopped" if stopped else "no server was running"
+    console.out.print(f"{system.name}: {text}", markup=False)
+
 
 app = typer.Typer(
     no_args_is_help=True, help="Message-oriented middleware over domains of causality (paper 004)."
 )
 RUN, PLAN = "Run a system", "Plan its domains"
-app.command(rich_help_panel=RUN)(mom_system.up)
-app.command(rich_help_panel=RUN)(mom_system.down)
-app.command(rich_help_panel=RUN)(mom_system.serve)
-app.command(rich_help_panel=RUN)(mom_people.status)
-app.command(rich_help_panel=RUN)(mom_people.send)
-app.command(rich_help_panel=RUN)(mom_people.tail)
+app.command(rich_help_panel=RUN)(up)
+app.command(rich_help_panel=RUN)(down)
+app.command(rich_help_panel=RUN)(serve)
+app.command(rich_help_panel=RUN)(status)
+app.command(rich_help_panel=RUN)(send)
+app.command(rich_help_panel=RUN)(tail)
 app.command(rich_help_panel=PLAN)(mom_plan.traffic)
 app.command(rich_help_panel=PLAN)(mom_plan.plan)

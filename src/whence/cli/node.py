@@ -93,7 +93,7 @@ async def _run(
     import signal
     import sys
 
-    from whence.live.joining import join
+    from whence.live.join import join
 
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()

@@ -61,7 +61,7 @@ def command(
 
 def _choose(processes: int, rate: float, delay_s: float, *, as_json: bool) -> None:
     from whence.cli import console
-    from whence.protocols import choice
+    from whence.protocols.prc import choice
 
     found = choice.choose(choice.Workload(processes, rate, delay_s))
     if as_json:

@@ -36,7 +36,7 @@ def command(
     import tempfile
 
     from whence.cli import console
-    from whence.sim.scenario import load
+    from whence.sim.files import load
 
     changes = [*(set_ or []), *([] if seed is None else [f"seed={seed}"])]
     loaded = load(scenario, changes)

@@ -12,7 +12,7 @@ from whence.errors import MisuseError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from whence.spark.stream_job import StreamJob, StreamSummary
+    from whence.spark.ordering.job import StreamJob, StreamSummary
 
 
 # What the command takes, in the order of its --help.
@@ -85,8 +85,8 @@ def command(
         "delay": delay, "policy": policy,
     }  # fmt: skip
     with console.progress("starting Spark"):
+        from whence.spark.ordering.job import StreamJob
         from whence.spark.session import get_session
-        from whence.spark.stream_job import StreamJob
 
         job = StreamJob(
             source=source, out=out, checkpoint=checkpoint or f"{out.rstrip('/')}.checkpoint",
@@ -118,7 +118,7 @@ def _choose_partitions(session: SparkSession) -> None:
 def _follow(session: SparkSession, job: StreamJob) -> StreamSummary:
     """Run the query, and show how far it is."""
     from whence.cli import console
-    from whence.spark.stream_job import run_job
+    from whence.spark.ordering.job import run_job
 
     with console.progress("0 rows in") as bar:
         try:

@@ -16,7 +16,7 @@ from whence.studies import registry
 
 if TYPE_CHECKING:
     from whence.studies.base import Cell, Table
-    from whence.studies.expect import Expectation
+    from whence.studies.claims import Expectation
     from whence.studies.results import StudyResult
 
 EXIT_DIFFERS = 1
@@ -144,7 +144,7 @@ def _numeric(table: Table, at: int) -> bool:
 
 
 def _style(one: Expectation) -> str:
-    from whence.studies.expect import Verdict
+    from whence.studies.claims import Verdict
 
     return "green" if one.verdict is Verdict.REPRODUCED else "bold red" if one.demanded else "yellow"
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
-    from whence.spark.grid import Point
-    from whence.spark.runs import RunStatus
+    from whence.lab.attempts import RunStatus
+    from whence.lab.grid import Point
 
 
 def command(
@@ -29,8 +29,8 @@ def command(
     Exit code 1 if a run failed.
     """
     from whence.cli import console
-    from whence.sim.scenario import run_id
-    from whence.spark.grid import load_grid
+    from whence.lab.grid import load_grid
+    from whence.sim.files import run_id
 
     points = load_grid(grid)
     with console.progress("starting Spark"):

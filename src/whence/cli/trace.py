@@ -49,7 +49,7 @@ def info(folder: _Folder, as_json: _Json = False) -> None:
 def check(folder: _Folder, as_json: _Json = False) -> None:
     """Read every event of a trace and hold it against its manifests; exit 2 if anything is wrong."""
     from whence.cli import console
-    from whence.trace.check import check_trace
+    from whence.trace.reader import check_trace
 
     hashes = check_trace(folder)
     if as_json:

@@ -55,8 +55,8 @@ def fingerprint() -> int:
     package = files("whence")  # not a path: a cluster's executors import the package from a zip
     kernels = [each for each in (package / "kernels").iterdir() if each.name.endswith(".py")]
     others = (
-        "core/sizes.py", "core/rng.py", "protocols/vcube_wire.py", "protocols/deadline_pull.py",
-        "protocols/deadline_state.py", "protocols/deadline_wire.py", "sim/dynamic.py", "trace/schema.py",
+        "core/sizes.py", "core/rng.py", "protocols/vcube/wire.py", "protocols/deadline/odca.py",
+        "protocols/deadline/tdca.py", "protocols/deadline/wire.py", "sim/dynamic.py", "trace/schema.py",
     )  # fmt: skip
     digest = hashlib.sha256()
     for file in sorted(kernels, key=lambda each: each.name):

@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, NamedTuple
 from whence.protocols import registry
 from whence.sim import run as core
 from whence.sim.experiment import Experiment, Series
+from whence.sim.files import checked, run_id
 from whence.sim.model import Scenario
 from whence.sim.run import RunResult
-from whence.sim.scenario import checked, run_id
 from whence.trace.schema import Level, PromisesMade, Recorder
 
 if TYPE_CHECKING:
-    from whence.kernels.vcube import Outcome
+    from whence.kernels.vcube.kernel import Outcome
 
 
 class Path(NamedTuple):
@@ -38,14 +38,18 @@ def choose(scenario: Scenario) -> Path:
     """The path that `simulate` takes."""
     if scenario.protocol == "oppnet":
         # Its outcome has no packets, sizes or explanations, of which a result of `simulate` speaks.
-        return Path(False, "oppnet's kernel gives its own outcome: whence.kernels.oppnet.from_scenario")
+        return Path(
+            False, "oppnet's kernel gives its own outcome: whence.kernels.oppnet.kernel.from_scenario"
+        )
     if scenario.protocol in ("tdca", "odca"):
-        return Path(False, "the kernel of deadlines gives its own outcome: whence.kernels.deadline.run")
+        return Path(
+            False, "the kernel of deadlines gives its own outcome: whence.kernels.deadline.kernel.run"
+        )
     if scenario.protocol != "vcube":
         return Path(False, f"there is no kernel for protocol {scenario.protocol!r}")
     if find_spec("numba") is None:
         return Path(False, "numba is not installed (pip install 'whence[lab]')")
-    from whence.kernels import vcube
+    from whence.kernels.vcube import kernel as vcube
 
     reason = vcube.refusal(scenario)
     return Path(True, "inside the kernel's tested envelope") if reason is None else Path(False, reason)
@@ -62,7 +66,7 @@ def simulate(
     path = choose(scenario)
     if not path.kernel:
         return core.simulate(scenario, recorder, level=level), path
-    from whence.kernels import vcube
+    from whence.kernels.vcube import kernel as vcube
 
     level = scenario.record.as_level() if level is None else level
     kept = Level.MEASURES if recorder is None else max(level, Level.DELIVERIES)
@@ -113,7 +117,7 @@ def run_experiment(experiment: Experiment) -> tuple[Series, Path]:
 
     if find_spec("numba") is None:
         return dynamic.run(experiment), Path(False, "numba is not installed (pip install 'whence[lab]')")
-    from whence.kernels import prc
+    from whence.kernels.prc import kernel as prc
 
     reason = prc.refusal(experiment)
     if reason is not None:

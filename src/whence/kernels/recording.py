@@ -18,14 +18,14 @@ import msgspec
 from whence.errors import InvariantError
 from whence.kernels import dispatch
 from whence.sim import run as core
+from whence.sim.files import checked, run_id
 from whence.sim.model import Scenario, node_names
-from whence.sim.scenario import checked, run_id
 from whence.sim.workload import sources
 from whence.trace.measures import Measured, Value, write_measures
 from whence.trace.schema import Kind, Level, Manifest, Recorder
 
 if TYPE_CHECKING:
-    from whence.kernels.vcube import Outcome
+    from whence.kernels.vcube.kernel import Outcome
 
 
 def simulate_to(scenario: Scenario, folder: Path, level: Level | None = None) -> Manifest:
@@ -33,7 +33,7 @@ def simulate_to(scenario: Scenario, folder: Path, level: Level | None = None) ->
     scenario = checked(scenario)
     level = scenario.record.as_level() if level is None else level
     if dispatch.choose(scenario).kernel:
-        from whence.kernels import vcube
+        from whence.kernels.vcube import kernel as vcube
 
         outcome = vcube.run(scenario, level=level)
         if outcome.drained:  # what a run that was cut off still waits for, only cores can say
@@ -45,7 +45,7 @@ def keep(
     outcome: Outcome, folder: Path, level: Level, further: Mapping[str, Value] | None = None
 ) -> Manifest:
     """Write what a kernel's run left, with `further` measures beside the kernel's own."""
-    from whence.kernels import vcube
+    from whence.kernels.vcube import kernel as vcube
 
     scenario = outcome.scenario
     if not outcome.drained:

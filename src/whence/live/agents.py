@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from whence.core.message import Message
 from whence.errors import AgentError, GroupClosedError, MisuseError, StoreError
-from whence.live.commit import PROBE_S
+from whence.live.store import PROBE_S
 from whence.mom.records import Output, Reacted
 from whence.mom.server import Agent
 

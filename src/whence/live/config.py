@@ -9,9 +9,9 @@ from typing import Any
 import msgspec
 
 from whence.errors import ConfigError
-from whence.live.limits import Limits
 from whence.live.linkfaults import LinkFaults
 from whence.protocols import registry
+from whence.session.limits import Limits
 
 
 class NodeConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

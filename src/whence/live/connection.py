@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, cast
 import msgspec
 
 from whence.errors import FrameError, HandshakeError, PeerError, ReplayError
-from whence.live.links import Link
-from whence.live.wire import (
+from whence.session.links import Link
+from whence.session.wire import (
     Ack,
     Answer,
     Bye,

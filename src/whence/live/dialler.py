@@ -6,8 +6,8 @@ import asyncio
 import random
 from typing import TYPE_CHECKING
 
-from whence.live.links import Link
 from whence.live.secure import connection_to
+from whence.session.links import Link
 
 if TYPE_CHECKING:
     from whence.live.node import Node

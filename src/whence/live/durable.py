@@ -21,19 +21,18 @@ import msgspec
 
 from whence.core.message import MessageId, NodeId, Packet
 from whence.errors import GroupClosedError, MisuseError, PeerError, StoreError, TraceError
-from whence.live.commit import CommitLog
 from whence.live.connection import Connection
 from whence.live.durable_host import DurableHost
-from whence.live.handshake import GoneError, error_code
 from whence.live.host import Host
-from whence.live.links import Channel, Link
 from whence.live.node import Node
 from whence.live.peering import Peering
 from whence.live.settings import Settings
 from whence.live.stats import StoreStats
-from whence.live.store import Store
-from whence.live.wire import Hello, error_frame
+from whence.live.store import CommitLog, Store
 from whence.mom.records import Arrived, Linked, Met, Record, RecordCodec, Sent
+from whence.session.handshake import GoneError, error_code
+from whence.session.links import Channel, Link
+from whence.session.wire import Hello, error_frame
 from whence.trace.schema import Recorder
 from whence.trace.writer import TraceWriter
 

@@ -1,7 +1,7 @@
 """A live process of a group without a list of members: links come and go while messages flow.
 
 A link is one connection: it begins with it and ends with it, and what was in flight then is lost from the
-first loss on, as `protocols/prc.py` demands. Who links to whom is swarm.py's decision, who is let in
+first loss on, as `protocols/prc/prc.py` demands. Who links to whom is swarm.py's decision, who is let in
 swarm_peering.py's; the rest is node.py's.
 """
 
@@ -15,19 +15,19 @@ from whence.core.message import NodeId, Packet
 from whence.errors import FrameError, HandshakeError, PeerError
 from whence.live.addresses import Address
 from whence.live.connection import Connection
-from whence.live.handshake import Identity, RefusedForNowError
 from whence.live.host import Host
 from whence.live.housekeeping import keep_house
-from whence.live.links import Link, LinkState
 from whence.live.node import Node
 from whence.live.peering import Peering
 from whence.live.secure import connection_to
+from whence.live.settings import SwarmSettings
 from whence.live.swarm import Swarm
 from whence.live.swarm_host import SwarmHost
 from whence.live.swarm_peering import SwarmIdentity, SwarmPeering
-from whence.live.swarm_settings import SwarmSettings
-from whence.live.swarm_wire import OVERLAY, word_of
-from whence.protocols.prc_wire import JOIN, PrcPacket
+from whence.protocols.prc.wire import JOIN, PrcPacket
+from whence.session.handshake import Identity, RefusedForNowError
+from whence.session.links import Link, LinkState
+from whence.session.overlay_wire import OVERLAY, word_of
 from whence.trace.schema import Recorder
 
 BUFFER_SLACK_BYTES = 64 * 1024

@@ -23,8 +23,8 @@ from weakref import WeakSet
 from whence.errors import GroupClosedError, WhenceError
 from whence.live.host import Host
 from whence.live.journal import Journal
-from whence.live.limits import Limits
-from whence.live.links import Link
+from whence.session.limits import Limits
+from whence.session.links import Link
 
 RELEASE_AFTER_S = 0.25
 

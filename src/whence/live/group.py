@@ -17,15 +17,15 @@ from whence.errors import (
     WhenceError,
 )
 from whence.live.agents import serve
-from whence.live.arguments import (
+from whence.live.durable import DurableNode
+from whence.live.join import (
     lifetime_us,
 )
-from whence.live.durable import DurableNode
 from whence.live.journal import GroupEvent
-from whence.live.links import Link
 from whence.live.node import Node
 from whence.live.stats import Stats, gather
 from whence.mom.server import Agent
+from whence.session.links import Link
 
 if TYPE_CHECKING:
     from whence.trace.writer import TraceWriter

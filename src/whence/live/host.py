@@ -27,8 +27,8 @@ from whence.core.effects import (
 )
 from whence.core.message import Expired, Message, MessageId, NodeId, Packet
 from whence.core.protocol import LEAVE, Protocol
-from whence.live.links import Link
-from whence.live.wire import data_frame
+from whence.session.links import Link
+from whence.session.wire import data_frame
 from whence.trace.schema import Kind, Recorder
 
 _READINGS = 10

@@ -6,8 +6,8 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from whence.errors import PeerError
-from whence.live.links import Link
-from whence.live.wire import PING_FRAME
+from whence.session.links import Link
+from whence.session.wire import PING_FRAME
 
 if TYPE_CHECKING:
     from whence.live.node import Node

@@ -23,16 +23,16 @@ from whence.errors import (
     WhenceError,
 )
 from whence.live.flow import Flow
-from whence.live.handshake import Identity, canonical_parameters
 from whence.live.host import Host
 from whence.live.housekeeping import keep_house
 from whence.live.journal import Journal, log
-from whence.live.links import Link
 from whence.live.peering import Peering
 from whence.live.settings import Settings
 from whence.live.tcp import TcpTransport
 from whence.live.udp import UdpTransport
 from whence.protocols import registry
+from whence.session.handshake import Identity, canonical_parameters
+from whence.session.links import Link
 from whence.trace.schema import Recorder
 
 BATCH_BYTES = 256 * 1024  # one write: about as much as the transport takes before it asks to wait

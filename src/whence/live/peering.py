@@ -9,7 +9,8 @@ from collections.abc import Callable, Mapping
 from whence.core.message import NodeId
 from whence.errors import HandshakeError, PeerError, WhenceError
 from whence.live.connection import Connection
-from whence.live.handshake import (
+from whence.live.journal import Journal
+from whence.session.handshake import (
     GoneError,
     Identity,
     RefusedForNowError,
@@ -19,10 +20,9 @@ from whence.live.handshake import (
     error_code,
     refused,
 )
-from whence.live.journal import Journal
-from whence.live.limits import Limits
-from whence.live.links import Channel, Link, LinkState
-from whence.live.wire import BYE_FRAME, Hello, Refusal, error_frame
+from whence.session.limits import Limits
+from whence.session.links import Channel, Link, LinkState
+from whence.session.wire import BYE_FRAME, Hello, Refusal, error_frame
 
 
 class Peering:

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 
 from whence.errors import CertificateError, FrameError, PeerError
 from whence.live.connection import WRITE_BUFFER_BYTES, Connection
-from whence.live.links import Link
 from whence.live.tls import Certified, Keys, certified, handshake_problem
-from whence.live.wire import Hello
+from whence.session.links import Link
+from whence.session.wire import Hello
 
 if TYPE_CHECKING:
     from whence.live.node import Node

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import msgspec
 
 if TYPE_CHECKING:
-    from whence.live.links import Link
     from whence.live.node import Node
+    from whence.session.links import Link
 
 
 class LinkStats(msgspec.Struct, frozen=True, kw_only=True):

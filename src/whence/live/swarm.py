@@ -26,9 +26,10 @@ from typing import Protocol
 
 from whence.core.message import NodeId
 from whence.live.addresses import Address
-from whence.live.links import Link
 from whence.live.swarm_host import SwarmHost
-from whence.live.swarm_wire import (
+from whence.overlay.spray import Spray
+from whence.session.links import Link
+from whence.session.overlay_wire import (
     ANSWERS,
     ARCS_MAX,
     BEGINS,
@@ -44,8 +45,7 @@ from whence.live.swarm_wire import (
     address_of,
     overlay_packet,
 )
-from whence.live.wire import data_frame
-from whence.overlay.spray import Spray
+from whence.session.wire import data_frame
 
 VIEW_MAX = 1024  # arcs; more than any correct group leads to
 CALLS_MAX = 64  # at a time

@@ -8,13 +8,13 @@ from typing import cast
 from whence.core.effects import CloseLink, Effect, Send
 from whence.core.message import NodeId, Packet
 from whence.live.host import Host
-from whence.live.wire import data_frame
-from whence.protocols.overlaid import Overlaid
+from whence.protocols.prc.links import Overlaid
+from whence.session.wire import data_frame
 from whence.trace.schema import Kind, Recorder, command_text
 
 
 class SwarmHost(Host):
-    """A `Host` for the protocols of `protocols/overlaid.py`."""
+    """A `Host` for the protocols of `protocols/prc/links.py`."""
 
     max_frame_bytes: int
     on_close: Callable[[NodeId, str], None]  # the core has forgotten its link to the peer, or must

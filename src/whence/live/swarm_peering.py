@@ -15,10 +15,10 @@ from whence.core.message import NodeId
 from whence.errors import HandshakeError, PeerError
 from whence.live.addresses import Address
 from whence.live.connection import Connection
-from whence.live.handshake import GoneError, Identity, RefusedForNowError, error_code, refused
-from whence.live.links import Channel, Link, LinkState
 from whence.live.peering import Peering
-from whence.live.wire import BYE_FRAME, MAGIC, VERSION, Hello, Refusal, error_frame
+from whence.session.handshake import GoneError, Identity, RefusedForNowError, error_code, refused
+from whence.session.links import Channel, Link, LinkState
+from whence.session.wire import BYE_FRAME, MAGIC, VERSION, Hello, Refusal, error_frame
 
 STRANGERS_MAX = 256
 UNKNOWN = Address("unknown", 0)

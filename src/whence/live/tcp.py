@@ -12,8 +12,8 @@ from whence.core.message import NodeId
 from whence.errors import PlatformError
 from whence.live.addresses import Address
 from whence.live.dialler import keep_dialling
-from whence.live.links import Link
 from whence.live.secure import connection_to
+from whence.session.links import Link
 
 if TYPE_CHECKING:
     from whence.live.node import Node

@@ -16,7 +16,9 @@ from typing import TYPE_CHECKING, Any, cast
 from whence.core.message import NodeId, Packet
 from whence.errors import HandshakeError, PeerError, PlatformError
 from whence.live.addresses import Address
-from whence.live.datagrams import (
+from whence.live.linkfaults import FaultyRoute
+from whence.live.tcp import cannot_listen
+from whence.session.datagrams import (
     HEADER_BYTES,
     DatagramLink,
     Header,
@@ -24,11 +26,9 @@ from whence.live.datagrams import (
     refuse_stranger,
     unpack_header,
 )
-from whence.live.handshake import check_session, error_code
-from whence.live.linkfaults import FaultyRoute
-from whence.live.links import LinkState
-from whence.live.tcp import cannot_listen
-from whence.live.wire import (
+from whence.session.handshake import check_session, error_code
+from whence.session.links import LinkState
+from whence.session.wire import (
     BYE_FRAME,
     PING_FRAME,
     Bye,

@@ -10,20 +10,262 @@ the day.
 
 from __future__ import annotations
 
+import csv
+import io
+import re
+import zipfile
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import date, timedelta
+from itertools import pairwise
+from math import cos, inf, radians, sqrt
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from whence.errors import ImportFormatError
-from whence.mobility.gtfs_headways import departures, note_blocks
-from whence.mobility.gtfs_shapes import Line, Place, Projection, along, line_of, place_stops
-from whence.mobility.gtfs_tables import Feed, Row, open_feed
 from whence.mobility.paths import Paths, Waypoint, make_paths
-from whence.mobility.reading import SECOND_US, count
+from whence.mobility.readers import SECOND_US, count
+
+# The tables of a GTFS feed: a zip of CSV files, read with errors that name file, line and column.
+
+
+Row: TypeAlias = dict[str, str]
+_CLOCK = re.compile(r"^\s*(\d{1,3}):([0-5]\d):([0-5]\d)\s*$")
+_DEGREE_M = 111_194.926_6  # one degree of latitude on a sphere of 6,371 km
+_FIX = "See gtfs.org for the columns of each table"
+
+
+class Feed:
+    """An open feed; `wrong` makes the error for the line that was read last."""
+
+    def __init__(self, path: Path, archive: zipfile.ZipFile) -> None:
+        self.path = path
+        self._archive = archive
+        self._names = {Path(name).name: name for name in archive.namelist()}
+        self._line = 0
+        self._origin: tuple[float, float] | None = None  # degrees: the first place that is read
+
+    def wrong(self, table: str, reason: str, fix: str = _FIX) -> ImportFormatError:
+        where = f", line {self._line}" if self._line else ""
+        return ImportFormatError(f"{self.path}, {table}{where}", reason, fix)
+
+    def rows(self, table: str, columns: Collection[str], *, optional: bool = False) -> Iterator[Row]:
+        """The rows of a table that must have these columns; none if it is `optional` and missing."""
+        self._line = 0
+        if table not in self._names:
+            if optional:
+                return
+            raise self.wrong(table, "it is not in the feed")
+        try:
+            text = self._archive.read(self._names[table]).decode("utf-8-sig")
+        except UnicodeDecodeError as error:
+            raise self.wrong(table, "it is not UTF-8", "Convert it to UTF-8") from error
+        except (zipfile.BadZipFile, OSError, EOFError) as error:
+            raise self.wrong(table, f"it is damaged ({error})", "Fetch the feed again") from error
+        reader = csv.reader(io.StringIO(text))
+        header = [name.strip() for name in next(reader, [])]
+        missing = [name for name in columns if name not in header]
+        if missing:
+            raise self.wrong(table, f"it has no column {missing[0]}")
+        for cells in reader:
+            self._line = reader.line_num
+            if not cells:
+                continue
+            if len(cells) != len(header):
+                raise self.wrong(table, f"it has {len(cells)} cells for {len(header)} columns")
+            self._table = table
+            yield dict(zip(header, cells, strict=True))
+        self._line = 0
+
+    def clock(self, text: str) -> int | None:
+        """HH:MM:SS as seconds after midnight (hours may pass 24); None where the timetable has no time."""
+        if not text.strip():
+            return None
+        found = _CLOCK.match(text)
+        if found is None:
+            raise self.wrong(self._table, f"{text!r} is no time of day", "Write times as HH:MM:SS")
+        return int(found[1]) * 3600 + int(found[2]) * 60 + int(found[3])
+
+    def whole(self, text: str) -> int:
+        """A whole number."""
+        try:
+            return int(text)
+        except ValueError as error:
+            raise self.wrong(self._table, f"{text!r} is not a whole number") from error
+
+    def place(self, latitude: str, longitude: str) -> Place:
+        """Metres east and north of the first place; flat, which is good for the size of a city."""
+        try:
+            north, east = float(latitude), float(longitude)
+        except ValueError as error:
+            raise self.wrong(self._table, f"{latitude!r}, {longitude!r} is no place") from error
+        if not (-90 <= north <= 90 and -180 <= east <= 180):
+            raise self.wrong(self._table, f"{latitude}, {longitude} is not on the globe")
+        if self._origin is None:
+            self._origin = (north, east)
+        width_m = _DEGREE_M * cos(radians(self._origin[0]))
+        return (east - self._origin[1]) * width_m, (north - self._origin[0]) * _DEGREE_M
+
+    def places(self, table: str, key: str, latitude: str, longitude: str) -> dict[str, Place]:
+        """Where everything in a table is."""
+        rows = self.rows(table, (key, latitude, longitude))
+        return {row[key]: self.place(row[latitude], row[longitude]) for row in rows if row[latitude].strip()}
+
+    def lines(self, table: str, wanted: Collection[str]) -> dict[str, Line]:
+        """The shapes that are wanted."""
+        points: dict[str, list[tuple[int, Place]]] = defaultdict(list)
+        columns = ("shape_id", "shape_pt_lat", "shape_pt_lon", "shape_pt_sequence")
+        for row in self.rows(table, columns, optional=True):
+            if row["shape_id"] in wanted:
+                where = self.place(row["shape_pt_lat"], row["shape_pt_lon"])
+                points[row["shape_id"]].append((self.whole(row["shape_pt_sequence"]), where))
+        return {name: line_of([place for _, place in sorted(found)]) for name, found in points.items()}
+
+
+def open_feed(path: Path) -> Feed:
+    """Open a zipped feed."""
+    try:
+        return Feed(path, zipfile.ZipFile(path))
+    except OSError as error:
+        raise ImportFormatError(
+            str(path), f"it cannot be read ({error.strerror})", "Check the path"
+        ) from error
+    except zipfile.BadZipFile as error:
+        raise ImportFormatError(str(path), f"it is no zip ({error})", "Give a zipped GTFS feed") from error
+
+
+# Stops on lines: how far along its shape a trip's stops are.
+#
+# A shape may pass a place twice (a loop, out and back on one street), so that the nearest point is not
+# enough:
+# among the points at which the shape comes near a stop, those are chosen that follow each other in the
+# order of
+# the stops and are nearest in sum.
+
+
+Place: TypeAlias = tuple[float, float]  # metres east and north
+Projection: TypeAlias = list[float]  # metres along a line, one for each stop
+
+NEAR_M = 150.0  # a shape that passes a stop further away is not the shape of that trip
+
+
+class Line(NamedTuple):
+    """A line through places, and how far along it each is."""
+
+    places: list[Place]
+    far_m: list[float]
+
+
+def line_of(places: list[Place]) -> Line:
+    """A line through places."""
+    far = [0.0]
+    for (x0, y0), (x1, y1) in pairwise(places):
+        far.append(far[-1] + sqrt((x1 - x0) ** 2 + (y1 - y0) ** 2))
+    return Line(places, far[: len(places)])
+
+
+def along(line: Line, at_m: float) -> Place:
+    """The place so far along the line."""
+    after = min(max(bisect_right(line.far_m, at_m), 1), len(line.places) - 1)
+    before_m, after_m = line.far_m[after - 1], line.far_m[after]
+    (x0, y0), (x1, y1) = line.places[after - 1], line.places[after]
+    share = min(max((at_m - before_m) / (after_m - before_m), 0.0), 1.0) if after_m > before_m else 0.0
+    return x0 + (x1 - x0) * share, y0 + (y1 - y0) * share
+
+
+def place_stops(line: Line, stops: list[Place]) -> Projection | None:
+    """How far along the line the stops are, never going back; None if the line does not pass by them."""
+    if len(line.places) < 2:
+        return None
+    # Dynamic programme over stops: for each candidate point the least sum of squares so far.
+    chosen: list[list[tuple[float, float, int]]] = []  # per stop: (along, cost so far, place of predecessor)
+    for stop in stops:
+        row: list[tuple[float, float, int]] = []
+        for at_m, off2 in _near(line, stop):
+            if not chosen:
+                row.append((at_m, off2, -1))
+                continue
+            best, origin = inf, -1
+            for place, (before_m, cost, _) in enumerate(chosen[-1]):
+                if before_m <= at_m and cost < best:
+                    best, origin = cost, place
+            if origin >= 0:
+                row.append((at_m, best + off2, origin))
+        if not row:
+            return None
+        chosen.append(row)
+    at = min(range(len(chosen[-1])), key=lambda place: chosen[-1][place][1])
+    far: Projection = []
+    for row in reversed(chosen):
+        far.append(row[at][0])
+        at = row[at][2]
+    return far[::-1]
+
+
+def _near(line: Line, stop: Place) -> list[tuple[float, float]]:
+    """Where the line comes near a stop: (metres along, squared distance), one for each leg, in order."""
+    found: list[tuple[float, float]] = []
+    for at in range(len(line.places) - 1):
+        (x0, y0), (x1, y1) = line.places[at], line.places[at + 1]
+        long_m = line.far_m[at + 1] - line.far_m[at]
+        share = 0.0
+        if long_m > 0:
+            share = ((stop[0] - x0) * (x1 - x0) + (stop[1] - y0) * (y1 - y0)) / (long_m * long_m)
+            share = min(max(share, 0.0), 1.0)
+        off2 = (x0 + (x1 - x0) * share - stop[0]) ** 2 + (y0 + (y1 - y0) * share - stop[1]) ** 2
+        if off2 <= NEAR_M * NEAR_M:
+            found.append((line.far_m[at] + long_m * share, off2))
+    return found
+
+
+# Trips that a GTFS feed repeats by headway (`frequencies.txt`): when each of them departs.
+#
+# Such a trip runs at `start_time`, then every `headway_secs`, and the last time before `end_time`; its own
+# times in `stop_times.txt` only say how long it takes from stop to stop. Where `exact_times` is not 1 the
+# operator promises the headway alone; here every departure is taken to be on time.
+
+
+TABLE = "frequencies.txt"
+DEPARTURES_MAX = 100_000  # of one feed: more is no timetable but a mistake in a headway
+
+
+def departures(feed: Feed, known: Collection[str]) -> dict[str, list[int]]:
+    """For each trip that is repeated its departures, in seconds after midnight; `known` are all trips."""
+    windows: dict[str, list[tuple[int, int]]] = defaultdict(list)
+    found: dict[str, list[int]] = defaultdict(list)
+    total = 0
+    for row in feed.rows(TABLE, ("trip_id", "start_time", "end_time", "headway_secs"), optional=True):
+        trip = row["trip_id"]
+        if trip not in known:
+            raise feed.wrong(TABLE, f"there is no trip {trip!r}", "Correct trips.txt")
+        start_s, end_s = feed.clock(row["start_time"]), feed.clock(row["end_time"])
+        headway_s = feed.whole(row["headway_secs"])
+        if start_s is None or end_s is None or start_s >= end_s:
+            raise feed.wrong(TABLE, "its times do not span anything", "Give start_time before end_time")
+        if headway_s < 1:
+            raise feed.wrong(TABLE, f"a headway of {headway_s} s is none", "Give whole seconds from 1")
+        if any(start_s < other_end_s and other_s < end_s for other_s, other_end_s in windows[trip]):
+            raise feed.wrong(
+                TABLE, f"two headways of trip {trip!r} hold at the same time", "Let the first end before"
+            )
+        windows[trip].append((start_s, end_s))
+        total += len(range(start_s, end_s, headway_s))
+        if total > DEPARTURES_MAX:
+            raise feed.wrong(
+                TABLE, f"it makes more than {DEPARTURES_MAX:,} departures", "Correct headway_secs"
+            )
+        found[trip] += range(start_s, end_s, headway_s)
+    return {trip: sorted(times_s) for trip, times_s in found.items()}
+
+
+def note_blocks(blocks: Collection[str], left_out: dict[str, int]) -> None:
+    """One block cannot be on two runs of a trip at once: repeated trips are chained by place."""
+    named = sum(map(bool, blocks))
+    if named:
+        count(left_out, "blocks of trips that are repeated by headway", named)
+
 
 WEEKDAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from whence.mobility.paths import Paths, Waypoint, make_paths
-from whence.mobility.reading import SECOND_US, Line, count, in_order, lines_of, nothing
+from whence.mobility.readers import SECOND_US, Line, count, in_order, lines_of, nothing
 
 _PLACED = re.compile(r"^\$node_\((?P<node>[^)\s]+)\)\s+set\s+(?P<axis>[XYZ])_\s+(?P<value>\S+)$")
 _TIMED = re.compile(

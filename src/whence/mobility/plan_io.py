@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from whence.errors import ContactPlanError, WhenceError, missing_extra
-from whence.mobility.reading import lines_of
+from whence.mobility.readers import lines_of
 from whence.overlay.contacts import ContactPlan, make_plan
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from whence.errors import ContactPlanError, SchemaError, missing_extra
-from whence.mobility.reading import in_order
+from whence.mobility.readers import in_order
 from whence.mobility.sampled import intervals, joined, plan_of
 from whence.overlay.contacts import ContactPlan
 

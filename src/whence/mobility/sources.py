@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from whence.errors import MisuseError
-from whence.mobility.reading import Reading
+from whence.mobility.readers import Reading
 from whence.overlay.contacts import ContactPlan
 
 CONTACT_FORMATS = ("haggle", "sociopatterns", "the-one", "plan")  # they hold contacts
@@ -35,15 +35,15 @@ def read_contacts(
     if format_ in MOVEMENT_FORMATS:
         return _moved(Path(path), format_, range_m if range_m is not None else RANGE_M[format_], day)
     if format_ == "haggle":
-        from whence.mobility.haggle import read_haggle
+        from whence.mobility.readers import read_haggle
 
         return read_haggle(path)
     if format_ == "sociopatterns":
-        from whence.mobility.sociopatterns import read_sociopatterns
+        from whence.mobility.readers import read_sociopatterns
 
         return read_sociopatterns(path)
     if format_ == "the-one":
-        from whence.mobility.the_one import read_the_one
+        from whence.mobility.readers import read_the_one
 
         return read_the_one(path)
     from whence.mobility.plan_io import load_plan
@@ -73,7 +73,7 @@ def _moved(path: Path, format_: str, range_m: float, day: str | None) -> Reading
 def write_contacts(plan: ContactPlan, path: Path | str, format_: str) -> None:
     """Write a plan as `parquet`, `csv` or `one` (The ONE's events, which have no presence)."""
     if format_ == "one":
-        from whence.mobility.the_one import write_the_one
+        from whence.mobility.readers import write_the_one
 
         write_the_one(plan, path)
     elif format_ in ("parquet", "csv"):

@@ -11,20 +11,61 @@ from typing import Any
 from whence.core.message import NodeId, Packet
 from whence.core.protocol import Protocol
 from whence.errors import ParameterError, UnknownProtocolError
-from whence.protocols.barrier import Barrier
-from whence.protocols.deadline_modes import make_odca, make_tdca
-from whence.protocols.deadline_wire import DeadlinePacket
-from whence.protocols.domains import Domains
-from whence.protocols.fifo import Fifo
-from whence.protocols.link_memory import LinkMemory
-from whence.protocols.matrix import Matrix
-from whence.protocols.oppnet import Oppnet
-from whence.protocols.prc import Prc
-from whence.protocols.preventive import Preventive
-from whence.protocols.reliable import Reliable
-from whence.protocols.vcube import VCube
-from whence.protocols.vcube_variants import vcube
-from whence.protocols.vector import Vector
+from whence.protocols.barrier.broadcast import Barrier
+from whence.protocols.barrier.oppnet import Oppnet
+from whence.protocols.baselines.fifo import Fifo
+from whence.protocols.baselines.reliable import Reliable
+from whence.protocols.baselines.vector import Vector
+from whence.protocols.deadline.parameters import make_odca, make_tdca
+from whence.protocols.deadline.wire import DeadlinePacket
+from whence.protocols.domains.domains import Domains
+from whence.protocols.domains.matrix import Matrix
+from whence.protocols.prc.link_memory import LinkMemory
+from whence.protocols.prc.prc import Prc
+from whence.protocols.prc.preventive import Preventive
+from whence.protocols.vcube.core import MTU_BYTES, VCube
+from whence.protocols.vcube.members import START_TIMEOUT_US, TEST_INTERVAL_US, TEST_TIMEOUT_US, VCubeMembers
+
+# The protocol "vcube" as it is registered: the paper's algorithm, or ours for groups that change.
+
+
+def vcube(
+    me: NodeId,
+    members: Iterable[NodeId],
+    *,
+    aggregate: bool = True,
+    tree: str = "source",
+    mtu_bytes: int = MTU_BYTES,
+    size_model: str = "wire",
+    detect: bool = False,
+    joins: bool = False,
+    test_interval_us: int = TEST_INTERVAL_US,
+    test_timeout_us: int = TEST_TIMEOUT_US,
+    start_timeout_us: int = START_TIMEOUT_US,
+) -> VCube:
+    """The paper's protocol, or with `detect` ours for groups that change.
+
+    `joins`: this node was not there from the beginning, or comes back, and asks to be let in.
+    """
+    if not isinstance(detect, bool):
+        raise ParameterError("detect", f"{detect!r} is not a boolean", "Use true or false")
+    if not detect:
+        if joins:
+            raise ParameterError("joins", "without detect nobody can be let in", "Set detect to true")
+        return VCube(me, members, aggregate=aggregate, tree=tree, mtu_bytes=mtu_bytes, size_model=size_model)
+    if tree != "source":
+        raise ParameterError("tree", f"detect does not work with {tree!r}", "Use 'source'")
+    return VCubeMembers(
+        me,
+        members,
+        aggregate=aggregate,
+        mtu_bytes=mtu_bytes,
+        size_model=size_model,
+        joins=joins,
+        test_interval_us=test_interval_us,
+        test_timeout_us=test_timeout_us,
+        start_timeout_us=start_timeout_us,
+    )
 
 
 @dataclass(frozen=True)

@@ -6,17 +6,48 @@ the only raw markup is the SVG that `plots` and `spacetime` make, which escape t
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from whence.report import parameters, plots, spacetime
+from whence.report import plots, spacetime
 from whence.report.format import MISSING, cell, number, plural, seconds, with_interval
 from whence.studies.base import Figure, Table
+from whence.studies.claims import Expectation, Verdict
 from whence.studies.estimate import Estimate
-from whence.studies.expect import Expectation, Verdict
 from whence.studies.results import Row, StudyResult
 from whence.verify.report import KINDS
+
+# What many scenarios share, and where they differ: so that a page can hold all of them and be read.
+
+
+def flatten(parameters: Mapping[str, Any] | Sequence[Any], prefix: str = "") -> dict[str, Any]:
+    """Nested tables and lists as dotted keys, as `whence simulate --set` takes them."""
+    flat: dict[str, Any] = {}
+    pairs = parameters.items() if isinstance(parameters, Mapping) else enumerate(parameters)
+    for key, value in pairs:
+        if isinstance(value, Mapping | list | tuple) and value:
+            flat |= flatten(value, f"{prefix}{key}.")
+        else:
+            flat[f"{prefix}{key}"] = value
+    return flat
+
+
+def split(all_parameters: Sequence[Mapping[str, Any]]) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """The dotted parameters that all share, and for each the rest. Nothing is in both, nothing is lost."""
+    flat = [flatten(parameters) for parameters in all_parameters]
+    if not flat:
+        return {}, []
+    common = {
+        key: value for key, value in flat[0].items() if all(key in one and one[key] == value for one in flat)
+    }
+    return common, [{key: value for key, value in one.items() if key not in common} for one in flat]
+
+
+def assignments(parameters: Mapping[str, Any]) -> list[str]:
+    """`key = value` for each parameter, the value as JSON."""
+    return [f"{key} = {json.dumps(value, ensure_ascii=False)}" for key, value in parameters.items()]
 
 
 class Tile(NamedTuple):
@@ -62,7 +93,7 @@ def render(result: StudyResult, *, date: str, links: Mapping[str, str] | None = 
     environment.tests["of_numbers"] = _of_numbers
     environment.tests["of_words"] = _of_words
     rows = result.results.rows
-    common, varying = parameters.split([row.parameters for row in rows])
+    common, varying = split([row.parameters for row in rows])
     return environment.get_template("study.html").render(
         result=result,
         date=date,
@@ -71,11 +102,11 @@ def render(result: StudyResult, *, date: str, links: Mapping[str, str] | None = 
         sections=sections(result.figures, result.tables),
         expectations=[_expectation(one) for one in result.expectations],
         groups=groups(result),
-        runs=[(row, *verdict(row), parameters.assignments(varying[at])) for at, row in enumerate(rows)],
+        runs=[(row, *verdict(row), assignments(varying[at])) for at, row in enumerate(rows)],
         unseen=sum(not row.judged for row in rows),
         kinds=KINDS,
         counts=counts,
-        common=parameters.assignments(common),
+        common=assignments(common),
         witness_svg=spacetime.svg(result.witness) if result.witness else "",
     )
 

@@ -12,9 +12,9 @@ import msgspec
 
 from whence.core.message import NodeId
 from whence.errors import WhenceError
-from whence.mom.system import System
 from whence.servers.requests import Refused
 from whence.servers.server import Server
+from whence.servers.system import System
 
 LOG_MAX_BYTES = 10_000_000  # of a log; it is then kept as .log.1 once
 PART_MAX = 500  # of an error: a line on the pipe must stay below PIPE_BUF (4096), to arrive in one piece

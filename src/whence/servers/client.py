@@ -9,7 +9,6 @@ from typing import Self, TypeVar
 
 from whence.core.message import MessageId, NodeId
 from whence.errors import RequestError, ServerDownError
-from whence.mom.system import System
 from whence.servers.requests import (
     Accepted,
     Answer,
@@ -26,6 +25,7 @@ from whence.servers.requests import (
     decode_answer,
     encode,
 )
+from whence.servers.system import System
 
 TIMEOUT_S = 30.0
 _T = TypeVar("_T")

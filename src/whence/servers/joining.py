@@ -13,10 +13,10 @@ import msgspec
 
 from whence.core.message import NodeId
 from whence.errors import ConfigError, KeysRequiredError, ParameterError
-from whence.live.joining import Joining, join
-from whence.live.limits import Limits
+from whence.live.join import Joining, join
 from whence.mom.server import Agent
-from whence.mom.system import System, read_system
+from whence.servers.system import System, read_system
+from whence.session.limits import Limits
 
 
 def load_system(path: Path, only: Iterable[str] | None = None) -> System:

@@ -13,12 +13,12 @@ from collections.abc import Callable
 from whence.core.message import NodeId
 from whence.errors import PlatformError
 from whence.live.group import Group
-from whence.mom.system import System
 from whence.servers.admin import Admin
 from whence.servers.feed import Feed
 from whence.servers.joining import joining, limits_of, load_agent
 from whence.servers.locks import Lock
 from whence.servers.requests import Clock, HeldShown, RouteShown, Status
+from whence.servers.system import System
 
 log = logging.getLogger("whence.servers")
 

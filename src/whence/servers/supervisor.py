@@ -24,10 +24,10 @@ import msgspec
 
 from whence.core.message import NodeId
 from whence.errors import WhenceError
-from whence.mom.system import System
 from whence.servers.child import run_child
 from whence.servers.locks import Lock
 from whence.servers.requests import Refused
+from whence.servers.system import System
 
 BACKOFF_FIRST_S = 0.1
 BACKOFF_MAX_S = 10.0

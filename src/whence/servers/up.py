@@ -19,11 +19,11 @@ import msgspec
 
 from whence.core.message import NodeId
 from whence.errors import PlatformError, ServerDownError, WhenceError
-from whence.mom.system import System
 from whence.servers.client import Client
 from whence.servers.joining import load_system
 from whence.servers.locks import holder_of
 from whence.servers.supervisor import STOP_TIMEOUT_S, Event, Supervisor
+from whence.servers.system import System
 
 _POLL_S = 0.05
 

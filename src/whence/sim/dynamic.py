@@ -24,8 +24,8 @@ from whence.core.rng import GOLDEN, MASK, below, mix64, purpose, stream
 from whence.errors import InvariantError
 from whence.overlay.spray import Pairs, Spray, pair_of
 from whence.protocols import registry
-from whence.protocols.overlaid import Overlaid
-from whence.protocols.prc_wire import MESSAGE, ROUTED
+from whence.protocols.prc.links import Overlaid
+from whence.protocols.prc.wire import MESSAGE, ROUTED
 from whence.sim.driver import About, Driver
 from whence.sim.experiment import Experiment, Series, checked, delay_us, join_us
 from whence.sim.model import node_names

@@ -5,7 +5,7 @@ experiment = load(Path("examples/experiments/prc.toml"))  # the same from a file
 
 All links have the same delay at a time, which follows `latency` (linear between its points, never
 falling), so no packet overtakes another. `sim/dynamic.py` runs it with the protocol's cores,
-`kernels/prc.py` compiled.
+`kernels/prc/kernel.py` compiled.
 """
 
 from __future__ import annotations

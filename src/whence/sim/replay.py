@@ -30,8 +30,8 @@ from whence.protocols import registry
 from whence.sim.driver import About, Driver
 from whence.sim.engine import Make
 from whence.sim.faults import Clock, plan_faults
+from whence.sim.files import from_dict
 from whence.sim.run import WRITER
-from whence.sim.scenario import from_dict
 from whence.trace.reader import Event, Trace, open_trace
 from whence.trace.schema import Kind, Level, Manifest, command_of
 

@@ -17,9 +17,9 @@ from whence.core.protocol import Protocol as Core
 from whence.protocols import registry
 from whence.sim.engine import Engine, Make, Progress
 from whence.sim.faults import NEVER_US, plan_faults
+from whence.sim.files import checked, run_id, to_dict
 from whence.sim.model import Contacts, Full, Scenario, node_names
 from whence.sim.network import link_specs
-from whence.sim.scenario import checked, run_id, to_dict
 from whence.trace.schema import Level, Manifest, PromisesMade, Recorder
 
 if TYPE_CHECKING:

@@ -24,7 +24,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from whence.errors import ContactPlanError
-from whence.mobility.reading import in_order
+from whence.mobility.readers import in_order
 from whence.mobility.sampled import check_measure, intervals, plan_of
 from whence.overlay.contacts import ContactPlan
 from whence.spark.tables import INTERVALS, POSITIONS, columns_of, require

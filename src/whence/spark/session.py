@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from whence.errors import MisuseError, PlatformError, missing_extra
-from whence.spark import jvm
+from whence.spark import java as jvm
 from whence.spark.cores import is_remote
 from whence.spark.java import find_java
 from whence.spark.shipping import package_zip

@@ -18,11 +18,11 @@ from typing import IO, TYPE_CHECKING, Any, NamedTuple, TypeAlias
 import msgspec
 
 from whence.errors import MisuseError, PlatformError
-from whence.sim.scenario import Scenario, run_id, to_dict
-from whence.spark import runs
+from whence.lab import attempts as runs
+from whence.lab.attempts import Runner, RunStatus
+from whence.lab.tasks import estimate_seconds, tasks_of
+from whence.sim.files import Scenario, run_id, to_dict
 from whence.spark.cores import cores_of
-from whence.spark.plan import estimate_seconds, tasks_of
-from whence.spark.runs import Runner, RunStatus
 from whence.spark.tables import STATUS
 from whence.trace.schema import Level
 

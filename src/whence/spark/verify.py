@@ -20,7 +20,7 @@ from pyspark.sql.types import ArrayType, LongType, StringType, StructField, Stru
 
 from whence.errors import PlatformError, TraceError
 from whence.spark.cores import cores_of
-from whence.spark.failures import spark_failures
+from whence.spark.progress import Tasks, spark_failures, watched
 from whence.spark.tables import (
     FINDINGS,
     MANIFESTS,
@@ -29,7 +29,6 @@ from whence.spark.tables import (
     columns_of,
     require,
 )
-from whence.spark.watch import Tasks, watched
 from whence.trace.reader import Source, Trace, open_trace
 from whence.trace.schema import PromisesMade
 from whence.verify.analysis import PAST_BYTES, Block

@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, TypeAlias
 
+from whence.studies.claims import Expectation
 from whence.studies.estimate import Estimate
-from whence.studies.expect import Expectation
 
 if TYPE_CHECKING:
-    from whence.sim.scenario import Scenario
-    from whence.spark.runs import Runner
+    from whence.lab.attempts import Runner
+    from whence.sim.files import Scenario
     from whence.studies.results import Results, Row
 
 Label: TypeAlias = str | int | float

@@ -18,25 +18,27 @@ class Entry(NamedTuple):
 
 
 STUDIES = {
-    "demo": Entry("whence.studies.demo:Demo", "FIFO against vector clocks: what order costs, what it saves."),
+    "demo": Entry(
+        "whence.studies.demo.grid:Demo", "FIFO against vector clocks: what order costs, what it saves."
+    ),
     "vcube": Entry(
-        "whence.studies.vcube:VCubeStudy",
+        "whence.studies.vcube.grid:VCubeStudy",
         "Paper 000, VCube: aggregation on a hypercube, every table and figure.",
     ),
     "oppnet": Entry(
-        "whence.studies.oppnet:OppnetStudy",
+        "whence.studies.oppnet.grid:OppnetStudy",
         "Paper 001, causal barriers: buses, walkers and real contacts, every table and figure.",
     ),
     "deadline": Entry(
-        "whence.studies.deadline:DeadlineStudy",
+        "whence.studies.deadline.grid:DeadlineStudy",
         "Paper 002, TDCA and ODCA: Figure 9 under two readings, bounds, improvements and flaws.",
     ),
     "prc": Entry(
-        "whence.studies.prc:PrcStudy",
+        "whence.studies.prc.grid:PrcStudy",
         "Paper 003, PRC-broadcast: Figures 5a and 5b, Table 1 measured, the frontier to vector and barrier.",
     ),
     "domains": Entry(
-        "whence.studies.domains:DomainsStudy",
+        "whence.studies.domains.grid:DomainsStudy",
         "Paper 004, causality domains: what clocks cost, times on real servers, cycles, planned domains.",
     ),
 }

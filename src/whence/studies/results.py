@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from whence.studies.base import Figure, Label, Table
+from whence.studies.claims import Expectation
 from whence.studies.estimate import Estimate, estimate, paired
-from whence.studies.expect import Expectation
 from whence.studies.witness import Witness
 
 

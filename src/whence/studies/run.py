@@ -22,8 +22,8 @@ import msgspec
 from whence.errors import DataError
 from whence.studies import witness
 from whence.studies.base import Point, Study, check_grid
+from whence.studies.claims import Expectation
 from whence.studies.environment import git_commit, versions
-from whence.studies.expect import Expectation
 from whence.studies.results import Failure, Results, Row, StudyResult
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ class _Phases:
 
 def session_settings(study: Study, scale: str) -> dict[str, str]:
     """What a Spark session that is started for this study alone should be told."""
-    from whence.spark.plan import estimate_seconds
+    from whence.lab.tasks import estimate_seconds
 
     work_seconds = sum(estimate_seconds(point.scenario) for point in study.grid(scale))
     return dict(BRIEF_SETTINGS) if work_seconds <= BRIEF_WORK_SECONDS else {}
@@ -151,7 +151,7 @@ def _sweep(
     spark: SparkSession, study: Study, points: Sequence[Point], traces: Path, bar: Bar
 ) -> list[tuple[RunStatus, Point]]:
     """How each point ended, in the order of the grid."""
-    from whence.sim.scenario import run_id
+    from whence.sim.files import run_id
     from whence.spark.sweep import sweep
 
     scenarios = [point.scenario for point in points]
@@ -257,7 +257,7 @@ def _row(
     counted: Mapping[str, Any],
 ) -> Row:
     """A run with all its measures: Spark's, the verifier's counts, and what the study derives."""
-    from whence.sim.scenario import to_dict
+    from whence.sim.files import to_dict
 
     known = {**measures, **verdict.get("counts", {})}
     plain = Row(run, point.labels, to_dict(point.scenario), known, verdict, counted)

@@ -13,17 +13,63 @@ from collections.abc import Iterable, Mapping
 from importlib.metadata import version
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import msgspec
 
 from whence.errors import MisuseError, TraceError
+from whence.trace.reader import Source, Trace, load_manifest, segments_of
 from whence.trace.schema import MANIFEST_SUFFIX, SEGMENT_EVENTS, Kind, Level, Manifest, Part, PromisesMade
 
 if TYPE_CHECKING:
+    from hashlib import _Hash
+
     import pyarrow.parquet as pq
 
     from whence.trace.columns import Segment
+
+
+# Going on with a trace: what a writer must know of the parts that are kept.
+
+
+class Past(NamedTuple):
+    """A writer's state after the parts that are kept."""
+
+    manifest: Manifest
+    digest: _Hash
+    next: dict[str, tuple[int, int]]  # node -> next segment number, next seq
+
+
+def resume(path: Path, new: Manifest, parts: int) -> Past:
+    """The state after the first `parts` parts of the manifest at `path`, which must be of the same writer."""
+    old = load_manifest(path)
+    for field in ("run", "writer", "protocol", "parameters", "nodes", "level"):
+        if getattr(old, field) != getattr(new, field):
+            raise TraceError(
+                str(path),
+                f"its {field} is {getattr(old, field)!r}, not {getattr(new, field)!r}",
+                "Go on with the trace of this very node, or begin anew in another folder",
+            )
+    if len(old.parts) < parts:
+        raise TraceError(
+            str(path),
+            f"it has {len(old.parts)} parts, and {parts} were written",
+            "Restore the trace from a copy, or start the node without a trace",
+        )
+    kept = old.parts[:parts]
+    digest = hashlib.sha256()
+    following: dict[str, tuple[int, int]] = {}
+    manifest = msgspec.structs.replace(old, parts=kept)
+    for number, segment in segments_of(Trace(path.parent, [Source(path.parent, manifest)], []), digest):
+        following[segment.node] = (number + 1, segment.first_seq + segment.events)
+    return Past(
+        msgspec.structs.replace(
+            manifest, events=sum(part.events for part in kept), trace_hash=digest.hexdigest()
+        ),
+        digest,
+        following,
+    )
+
 
 BUFFERED_EVENTS = 1 << 18  # unpacked events over all nodes: some 50 MB
 GROUP_EVENTS = 1 << 16  # packed events per Parquet row group
@@ -162,7 +208,7 @@ class TraceWriter:
         old = self.manifest_path
         kept: set[str] = set()
         if keep_parts:
-            from whence.trace.resume import resume
+            from whence.trace.writer import resume
 
             past = resume(old, self._manifest, keep_parts)
             self._manifest, self._digest, self._next = past.manifest, past.digest, past.next

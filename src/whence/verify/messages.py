@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from whence.trace.schema import Kind
-from whence.verify.kernel import BROADCAST
+from whence.verify.kernels import BROADCAST
 from whence.verify.load import CHUNK, UNREADABLE, Events, places_of
 
 Array = npt.NDArray[Any]

@@ -46,7 +46,7 @@ def verify_trace(
     with the same report; `notice` is told so. `block` judges the order of some columns (see `merge_blocks`).
     """
     from whence.verify.analysis import COMPILED_EVENTS
-    from whence.verify.kernel import compiled
+    from whence.verify.kernels import compiled
 
     opened = trace if isinstance(trace, Trace) else open_trace(trace)
     memory_bytes = default_memory_bytes() if memory_bytes is None else memory_bytes
@@ -217,7 +217,7 @@ def report_on(
     analysis: Analysis, run: str, protocol: str, promises: PromisesMade, witness_max: int | None
 ) -> RunReport:
     """Spell an analysis out."""
-    from whence.verify import findings
+    from whence.verify import analysis as findings
 
     counts = analysis.counts
     return RunReport(

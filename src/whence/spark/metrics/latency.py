@@ -9,8 +9,8 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
-from whence.spark.metrics.between import COPIES
-from whence.spark.metrics.columns import (
+from whence.spark.metrics.events import (
+    COPIES,
     NEVER,
     Array,
     Values,

@@ -12,9 +12,12 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from whence.spark.metrics.between import NODE_COUNTS, NODE_PEAKS, PARTS, WHOLES
-from whence.spark.metrics.columns import (
+from whence.spark.metrics.events import (
     NEVER,
+    NODE_COUNTS,
+    NODE_PEAKS,
+    PARTS,
+    WHOLES,
     Array,
     Values,
     changes,
@@ -26,7 +29,7 @@ from whence.spark.metrics.columns import (
 )
 from whence.spark.metrics.latency import joined
 from whence.spark.metrics.nodes import work
-from whence.spark.metrics.traffic import figures
+from whence.spark.metrics.wire import figures
 from whence.spark.tables import LATENCY_MEASURES, SUMMARY, columns_of
 
 SHARES = (0.5, 0.99)

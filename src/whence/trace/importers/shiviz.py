@@ -13,16 +13,261 @@ an older event after it, a `causal` (or `duplicate`) finding; a host whose numbe
 from __future__ import annotations
 
 import hashlib
+import json
 import re
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
+from itertools import accumulate
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
 from whence.errors import ImportFormatError
-from whence.trace.importers.shiviz_lines import Execution, LogEvent, parse_log
 from whence.trace.schema import Kind, Level, PromisesMade
 from whence.trace.writer import TraceWriter
+
+# The lines of a ShiViz or GoVector log: which belong together, and what they say.
+#
+# Layouts that are recognised without help:
+#
+#     clock first   host {"host": 1}          clock last   event text
+#                   event text                             host {"host": 1}
+#
+#     one line      ... host] {"host": 1} event text
+#
+# A text may go on over further lines. Lines like `=== name ===` separate executions. A file may begin, as one
+# that is uploaded to ShiViz does, with the pattern in its first line and the delimiter in its second.
+
+
+DELIMITER = r"^=== ?(?P<trace>.*?) ?===\s*$"
+_CLOCK_LINE = re.compile(r'^(?P<host>\S+)\s+(?P<clock>\{\s*(?:"|\}).*)$')
+_CLOCK_INSIDE = re.compile(r'^(?P<before>.*?)(?P<clock>\{\s*"[^{}]*\})(?P<after>.*)$')
+_JS_GROUP = re.compile(r"\(\?<(?![=!])")  # (?<name> but not a look-behind
+
+
+class LogEvent(NamedTuple):
+    """One event of a log."""
+
+    host: str
+    clock: dict[str, int]
+    text: str
+    line: int  # of its clock, from 1
+
+
+class Execution(NamedTuple):
+    """One of the executions in a log."""
+
+    label: str
+    events: list[LogEvent]
+
+
+class ParsedLog(NamedTuple):
+    """A whole log; see `ImportReport` for the counts."""
+
+    layout: str
+    executions: list[Execution]
+    lines: int
+    blank_lines: int
+    delimiter_lines: int
+    event_lines: int
+    unparsed_lines: list[int]
+
+
+class _Section(NamedTuple):
+    """The lines between two delimiters."""
+
+    label: str
+    first_line: int  # number of lines[0], from 1
+    lines: list[str]
+
+
+def parse_log(name: str, text: str, pattern: str | None, delimiter: str | None) -> ParsedLog:
+    """Parse a log; every line that is not blank ends in an event, a delimiter, or `unparsed_lines`."""
+    lines = [line.rstrip("\r") for line in text.split("\n")]
+    if lines and lines[-1] == "":
+        lines.pop()
+    header = 0
+    if pattern is None and lines and "(?<host>" in lines[0]:
+        header, pattern = 2, lines[0]
+        delimiter = delimiter or (lines[1] if len(lines) > 1 else None) or None
+    split = _compile(name, delimiter) if delimiter else re.compile(DELIMITER)
+    sections = _sections(lines, header, split)
+    executions: list[Execution] = []
+    unparsed: list[int] = []
+    layout = "pattern" if pattern is not None else _layout(name, sections)
+    for section in sections:
+        if pattern is not None:
+            events, left_out = _by_pattern(name, section, _compile(name, pattern))
+            unparsed += left_out
+        else:
+            events = {"clock first": _clock_first, "clock last": _clock_last, "one line": _one_line}[layout](
+                name, section
+            )
+        if events:
+            executions.append(Execution(section.label, events))
+    if not executions:
+        raise ImportFormatError(name, "no event was found in it", _FIX)
+    blank = sum(not line.strip() for line in lines[header:])
+    delimiters = sum(bool(split.match(line)) for line in lines[header:])
+    return ParsedLog(
+        layout=layout,
+        executions=executions,
+        lines=len(lines) - header,
+        blank_lines=blank,
+        delimiter_lines=delimiters,
+        event_lines=len(lines) - header - blank - delimiters - len(unparsed),
+        unparsed_lines=unparsed,
+    )
+
+
+_FIX = 'Give the layout with --pattern, as for ShiViz: "(?<event>.*)\\n(?<host>\\S*) (?<clock>{.*})"'
+
+
+def _error(name: str, line: int, reason: str) -> ImportFormatError:
+    return ImportFormatError(f"{name}, line {line}", reason, _FIX)
+
+
+def _compile(name: str, pattern: str) -> re.Pattern[str]:
+    try:
+        return re.compile(_JS_GROUP.sub("(?P<", pattern), re.MULTILINE)
+    except re.error as error:
+        raise ImportFormatError(
+            name, f"the pattern {pattern!r} is not valid ({error})", "Correct it"
+        ) from error
+
+
+def _sections(lines: list[str], header: int, split: re.Pattern[str]) -> list[_Section]:
+    sections = [_Section("", header + 1, [])]
+    for number, line in enumerate(lines[header:], header + 1):
+        found = split.match(line)
+        if found:
+            label = found.groupdict().get("trace") or str(len(sections))
+            sections.append(_Section(label, number + 1, []))
+        else:
+            sections[-1].lines.append(line)
+    return sections
+
+
+def _layout(name: str, sections: list[_Section]) -> str:
+    """Where the clocks stand: told by the first line with text, and by whether any line is just a clock."""
+    lines = [line for section in sections for line in section.lines if line.strip()]
+    if lines and _is_clock(lines[0]):
+        return "clock first"
+    if any(_is_clock(line) for line in lines):
+        return "clock last"
+    if any(_CLOCK_INSIDE.match(line) for line in lines):
+        return "one line"
+    raise ImportFormatError(name, "no line in it has a vector clock", _FIX)
+
+
+def _is_clock(line: str) -> bool:
+    """Whether a line is "host {clock}" and nothing else."""
+    try:
+        return _clock_line("", 0, line, text_may_begin=False) is not None
+    except ImportFormatError:
+        return False
+
+
+def _clock(name: str, line: int, host: str, text: str) -> dict[str, int]:
+    try:
+        clock = json.loads(text)
+    except ValueError as error:
+        raise _error(name, line, f"its clock is not JSON ({error})") from error
+    if not isinstance(clock, dict) or not all(type(count) is int and count >= 0 for count in clock.values()):
+        raise _error(name, line, "its clock is not an object of non-negative integers")
+    if clock.get(host, 0) < 1:
+        raise _error(name, line, f"its clock has no entry for its own host {host!r}")
+    return clock
+
+
+def _clock_line(name: str, line: int, text: str, text_may_begin: bool) -> tuple[str, dict[str, int]] | None:
+    """The host and clock of a line that is one; None for a line of text.
+
+    A line that looks like a clock but is a wrong one is an error, except where a text has to begin: an
+    event's text may well be `Received {"key": "x"}`.
+    """
+    found = _CLOCK_LINE.match(text)
+    if found is None:
+        return None
+    try:
+        return found["host"], _clock(name, line, found["host"], found["clock"])
+    except ImportFormatError:
+        if text_may_begin:
+            return None
+        raise
+
+
+def _clock_first(name: str, section: _Section) -> list[LogEvent]:
+    events: list[LogEvent] = []
+    after_clock = False
+    for number, line in enumerate(section.lines, section.first_line):
+        found = _clock_line(name, number, line, after_clock)
+        after_clock = found is not None
+        if found is not None:
+            events.append(LogEvent(*found, "", number))
+        elif line.strip():
+            if not events:
+                raise _error(name, number, "its text stands before any clock")
+            last = events[-1]
+            events[-1] = last._replace(text=f"{last.text}\n{line}" if last.text else line)
+    return events
+
+
+def _clock_last(name: str, section: _Section) -> list[LogEvent]:
+    events: list[LogEvent] = []
+    waiting: list[str] = []
+    for number, line in enumerate(section.lines, section.first_line):
+        found = _clock_line(name, number, line, not waiting)
+        if found is not None:
+            events.append(LogEvent(*found, "\n".join(waiting), number))
+            waiting = []
+        elif line.strip():
+            waiting.append(line)
+    if waiting:
+        raise _error(name, section.first_line + len(section.lines) - 1, "its text is not followed by a clock")
+    return events
+
+
+def _one_line(name: str, section: _Section) -> list[LogEvent]:
+    events: list[LogEvent] = []
+    for number, line in enumerate(section.lines, section.first_line):
+        if not line.strip():
+            continue
+        found = _CLOCK_INSIDE.match(line)
+        if found is None:
+            raise _error(name, number, "there is no vector clock in it")
+        # The host is the last word before the clock that the clock has an entry for, as in [akka://x/host].
+        words = re.findall(r"[^\s\[\]()/]+", found["before"])
+        host = next((word for word in reversed(words) if f'"{word}"' in found["clock"]), "")
+        if not host:
+            raise _error(name, number, "no word before its clock is a host of that clock")
+        text = f"{found['before'].strip()} {found['after'].strip()}".strip()
+        events.append(LogEvent(host, _clock(name, number, host, found["clock"]), text, number))
+    return events
+
+
+def _by_pattern(name: str, section: _Section, pattern: re.Pattern[str]) -> tuple[list[LogEvent], list[int]]:
+    """The events that a user's pattern finds, and the lines outside of all of them."""
+    missing = {"host", "clock", "event"} - set(pattern.groupindex)
+    if missing:
+        raise ImportFormatError(name, f"the pattern has no group {min(missing)!r}", _FIX)
+    starts = [0, *accumulate(len(line) + 1 for line in section.lines)]
+    covered: set[int] = set()
+    events: list[LogEvent] = []
+    for found in pattern.finditer("\n".join(section.lines)):
+        first, last = (
+            bisect_right(starts, at) - 1 for at in (found.start(), max(found.end() - 1, found.start()))
+        )
+        covered.update(range(first, last + 1))
+        line = section.first_line + bisect_right(starts, found.start("clock")) - 1
+        host = found["host"]
+        events.append(LogEvent(host, _clock(name, line, host, found["clock"]), found["event"], line))
+    left_out = [
+        section.first_line + at for at, line in enumerate(section.lines) if line.strip() and at not in covered
+    ]
+    return events, left_out
+
 
 PROMISES = PromisesMade(causal=True, fifo=True, no_duplicates=True, complete=False)
 

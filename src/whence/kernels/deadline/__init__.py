@@ -1,0 +1,1 @@
+"""Paper 002 compiled: the kernel, its state, its steps, the bounds."""

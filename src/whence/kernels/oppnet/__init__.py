@@ -1,0 +1,1 @@
+"""Paper 001 compiled: the kernel, its state, its steps, the order."""

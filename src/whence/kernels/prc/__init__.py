@@ -1,0 +1,1 @@
+"""Paper 003 compiled: the kernel, its state, its steps."""

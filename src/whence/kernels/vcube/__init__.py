@@ -1,0 +1,1 @@
+"""Paper 000 compiled: the kernel, its state, its steps."""

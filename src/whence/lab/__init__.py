@@ -1,0 +1,1 @@
+"""The laboratory: runs, grids and attempts, without Spark."""

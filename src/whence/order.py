@@ -1,0 +1,589 @@
+"""Causal order of rows that name their predecessors: what stream and sort have in common, without Spark.
+
+One `CausalOrder` orders the rows of one key. It reads no clock: time is what the rows and the caller say.
+Every row that is offered ends exactly once, as one `Ending` (`ordering_state.py` lists the outcomes).
+
+The rules, from the Δ-causal order of paper 001 with the repairs F5, F8 and F9 of its `safe` mode:
+
+1. A row may wait until its deadline: its time plus its lifetime. It is over when a later time is seen.
+2. A need (a predecessor that is awaited) may have a deadline of its own, told by the row that names it. When
+   it is over and the predecessor has not come, it never will: those that wait for it are released. A need
+   whose deadline nobody told gets one: the time of the row that first names it, plus the largest lifetime.
+3. Deadlines are handled in order of deadline, however far time jumps: whoever first drops all that is
+   overdue by now drops what an earlier release would have saved. At equal deadlines rows come before needs:
+   what is released by a deadline would be given out after it.
+4. A row at its deadline whose predecessors are neither there nor given up is overdue. Policy `emit`: all
+   that waits in its past is given out before it, then the row. Policy `drop`: it gets no position.
+5. Who depends on a row without position inherits what that row still needed (F5): m1 -> m2 -> m3, where m2
+   is dropped, must not let m3 overtake m1.
+
+So the endings are a function of the rows in order of time: where batches begin and end makes no difference,
+as long as times do not run backwards from batch to batch. State is bounded by time: a row waits for its
+lifetime at most, and an id is forgotten `remember_us` after its row's end and deadline.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from heapq import heapify, heappop, heappush
+from typing import Any, Literal, NamedTuple
+
+import msgspec
+
+# The nouns of `ordering.py`: rows that arrive, wait and end, and what is remembered of them.
+#
+# | outcome | the row | position |
+# |---|---|---|
+# | in order | came after all its predecessors | yes |
+# | waited | came before a predecessor, and was held back until all were there | yes |
+# | predecessor expired | goes without some predecessors; `missing` names them | unless dropped |
+# | late | came when its time was over, or after a row that depends on it was given out | no |
+# | duplicate | has the id of a row that is waiting or has ended | no |
+
+
+Policy = Literal["emit", "drop"]
+POLICIES: tuple[Policy, ...] = ("emit", "drop")
+
+IN_ORDER = "in order"
+WAITED = "waited"
+PREDECESSOR_EXPIRED = "predecessor expired"
+LATE = "late"
+DUPLICATE = "duplicate"
+OUTCOMES = (IN_ORDER, WAITED, PREDECESSOR_EXPIRED, LATE, DUPLICATE)
+
+
+class Arrival(NamedTuple):
+    """One row, as far as its order is concerned."""
+
+    id: str | None  # None: nobody can depend on it
+    at_us: int
+    lifetime_us: int
+    needs: Mapping[str, int | None]  # predecessor -> its deadline, if the row tells it
+    payload: Any
+
+
+class Ending(NamedTuple):
+    """How a row ended."""
+
+    payload: Any
+    outcome: str
+    missing: list[str]  # predecessors that do not stand before it in the order
+    position: int | None  # from 1, without holes; None: not part of the order
+    epoch_us: int  # when the positions began: a key of which all was forgotten begins anew
+
+
+class Waiting(msgspec.Struct, array_like=True):
+    """A row that waits."""
+
+    id: str | None
+    deadline_us: int
+    needs: list[str]  # what it still waits for, in the order in which it was named
+    missing: list[str]
+    payload: Any
+
+
+class Gone(msgspec.Struct, array_like=True):
+    """A row that came and got no position, and what it still needed."""
+
+    forget_us: int
+    needs: dict[str, int]
+
+
+class State(msgspec.Struct, array_like=True):
+    """All that an order remembers between two batches."""
+
+    now_us: int = 0
+    position: int = 0
+    arrivals: int = 0
+    epoch_us: int | None = None  # the time of the first row
+    forgotten_us: int = -1  # beyond this time no id is known
+    horizon_us: int = 0
+    waiting: dict[int, Waiting] = {}  # by place of arrival
+    needs: dict[str, int] = {}  # awaited and not here -> deadline
+    placed: dict[str, int] = {}  # id -> when to forget it
+    gone: dict[str, Gone] = {}
+    missed: dict[str, int] = {}  # given up without having been seen -> when to forget it
+    jumped: set[str] = set()  # those of `missed` without which a row was given out
+    frontier: dict[str, int] = {}  # vector clocks only: origin -> newest number that nobody waits for
+
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder(State)
+
+
+class Memory:
+    """What is known of ids whose rows do not wait.
+
+    Time decides, not what happens to be still in memory: results must not depend on when `forget` is called.
+    """
+
+    def __init__(self, remember_us: int | None, vector: bool, saved: bytes) -> None:
+        self._remember_us = remember_us
+        self.vector = vector
+        self.state = _decoder.decode(saved) if saved else State()
+
+    @property
+    def remember_us(self) -> int:
+        """How long after its end an id is known."""
+        return self.state.horizon_us if self._remember_us is None else self._remember_us
+
+    def is_placed(self, id_: str) -> bool:
+        """Whether the row has a position."""
+        return self.state.placed.get(id_, -1) >= self.state.now_us
+
+    def gone(self, id_: str) -> Gone | None:
+        """The row, if it came and got no position."""
+        gone = self.state.gone.get(id_)
+        return gone if gone is not None and gone.forget_us >= self.state.now_us else None
+
+    def is_missed(self, id_: str) -> bool:
+        """Whether the row was given up without having been seen."""
+        return self.state.missed.get(id_, -1) >= self.state.now_us
+
+    def is_passed(self, id_: str) -> bool:
+        """Whether the order has gone beyond an id that is neither waiting nor placed nor gone."""
+        if self.is_missed(id_):
+            return True
+        if not self.vector:
+            return False
+        origin, number = split(id_)
+        return number <= self.state.frontier.get(origin, 0)
+
+    def forget_us(self, deadline_us: int) -> int:
+        """When to forget a row that ends now."""
+        us = max(self.state.now_us, deadline_us) + self.remember_us
+        self.state.forgotten_us = max(self.state.forgotten_us, us)
+        return us
+
+    def pass_(self, id_: str) -> None:
+        """Nobody needs to wait for this number of its origin any more."""
+        if self.vector:
+            origin, number = split(id_)
+            self.state.frontier[origin] = max(self.state.frontier.get(origin, 0), number)
+
+    def place(self, id_: str, deadline_us: int) -> None:
+        """Remember a row that has got a position."""
+        self.state.placed[id_] = self.forget_us(deadline_us)
+        self.pass_(id_)
+
+    def leave(self, id_: str, deadline_us: int, needs: dict[str, int]) -> None:
+        """Remember a row that came and got no position."""
+        self.state.missed.pop(id_, None)
+        self.state.gone[id_] = Gone(self.forget_us(deadline_us), needs)
+        self.pass_(id_)
+
+    def miss(self, id_: str, deadline_us: int, waiting: Iterable[str]) -> dict[str, int]:
+        """Remember that a row did not come in time.
+
+        What is known of its past, with deadlines: the newest earlier row of its origin that waits.
+        """
+        self.state.missed[id_] = self.forget_us(deadline_us)
+        if not self.vector:
+            return {}
+        self.pass_(id_)
+        origin, number = split(id_)
+        earlier = [each[1] for each in map(split, waiting) if each[0] == origin and each[1] < number]
+        return {f"{origin}:{max(earlier)}": deadline_us} if earlier else {}
+
+    def forget(self) -> None:
+        """Free the memory of what is forgotten."""
+        state, now_us = self.state, self.state.now_us
+        state.placed = {id_: us for id_, us in state.placed.items() if us >= now_us}
+        state.missed = {id_: us for id_, us in state.missed.items() if us >= now_us}
+        state.jumped.intersection_update(state.missed)
+        state.gone = {id_: gone for id_, gone in state.gone.items() if gone.forget_us >= now_us}
+
+    def save(self) -> bytes:
+        """The whole state, to be given to `saved` later."""
+        self.forget()
+        return _encoder.encode(self.state)
+
+
+def split(id_: str) -> tuple[str, int]:
+    """The origin and number of a vector clock's event."""
+    origin, _, number = id_.rpartition(":")
+    return origin, int(number)
+
+
+def past_of(place: int, waiting: Mapping[int, Waiting], place_of: Mapping[str, int]) -> list[int]:
+    """The waiting rows before a row, and itself: predecessors first, without recursion."""
+    order: list[int] = []
+    seen = {place}
+    path = [(place, iter(tuple(waiting[place].needs)))] if place in waiting else []
+    while path:
+        here, needs = path[-1]
+        for need in needs:
+            before = place_of.get(need)
+            if before is not None and before not in seen:
+                seen.add(before)
+                path.append((before, iter(tuple(waiting[before].needs))))
+                break
+        else:
+            order.append(here)
+            path.pop()
+    return order
+
+
+def check_state(state: State, place_of: Mapping[str, int], waiters: Mapping[str, set[int]]) -> None:
+    """Assert what must always hold between a state and its indexes."""
+    for place, row in state.waiting.items():
+        assert row.needs, "a row without needs waits"
+        assert row.deadline_us >= state.now_us, "an overdue row waits"
+        for need in row.needs:
+            assert place in waiters[need], f"nothing wakes the row that waits for {need}"
+            assert (need in place_of) != (need in state.needs), f"{need} is here and awaited"
+    for need, places in waiters.items():
+        assert places, f"nobody waits for {need}"
+        assert all(need in state.waiting[place].needs for place in places), f"{need} wakes a stranger"
+    assert all(need in waiters for need in state.needs), "a deadline of what nobody awaits"
+
+
+__all__ = ["OUTCOMES", "POLICIES", "Arrival", "CausalOrder", "Ending", "Policy"]
+
+_ROW, _NEED = 0, 1  # what a deadline is of; at equal times rows come first (rule 3)
+_FORGET_EVERY = 4096  # rows between two searches for ids to forget
+_FOREVER_US = 1 << 62
+
+
+class CausalOrder:
+    """The order of one key's rows.
+
+    `remember_us`: how long after its end the id of a row is known; None: the largest lifetime.
+    `horizon_us`: the largest lifetime that any row may have; it grows by itself when a larger one is seen.
+    `vector`: ids are `origin:number` of vector clocks, where number k of an origin stands for all of its
+    numbers up to k.
+    """
+
+    def __init__(
+        self,
+        policy: Policy,
+        *,
+        remember_us: int | None = None,
+        horizon_us: int = 0,
+        vector: bool = False,
+        saved: bytes = b"",
+    ) -> None:
+        self.policy = policy
+        self._memory = Memory(remember_us, vector, saved)
+        self._state = state = self._memory.state
+        state.horizon_us = max(state.horizon_us, horizon_us)
+        self._out: list[Ending] = []
+        self._ready: list[tuple[int, int]] = []  # (pass, place) of rows to be placed
+        # What follows is derived from the state.
+        self._place_of = {row.id: place for place, row in state.waiting.items() if row.id is not None}
+        self._waiters: dict[str, set[int]] = {}
+        for place, row in state.waiting.items():
+            for need in row.needs:
+                self._waiters.setdefault(need, set()).add(place)
+        self._deadlines: list[tuple[int, int, Any]] = [(us, _NEED, need) for need, us in state.needs.items()]
+        self._deadlines += [(row.deadline_us, _ROW, place) for place, row in state.waiting.items()]
+        heapify(self._deadlines)
+
+    # What the caller does
+
+    def offer(self, row: Arrival) -> list[Ending]:
+        """Take a row; the endings that it brings about, in order. Its time moves the clock, never back."""
+        state = self._state
+        self._advance(row.at_us)
+        if state.epoch_us is None or self.is_idle:
+            state.epoch_us, state.position = row.at_us, 0
+        state.arrivals += 1
+        if state.arrivals % _FORGET_EVERY == 0:
+            self._memory.forget()
+        state.horizon_us = max(state.horizon_us, row.lifetime_us)
+        id_, memory = row.id, self._memory
+        if id_ is not None and (id_ in self._place_of or memory.is_placed(id_) or memory.gone(id_)):
+            self._out.append(self._ending(row.payload, DUPLICATE))
+        elif row.at_us + row.lifetime_us < state.now_us or (id_ is not None and memory.is_passed(id_)):
+            self._refuse(row)
+        else:
+            self._take(row)
+        return self._taken()
+
+    def advance(self, now_us: int) -> list[Ending]:
+        """No row with an earlier time will come; the endings that this brings about."""
+        self._advance(now_us)
+        return self._taken()
+
+    def end(self) -> list[Ending]:
+        """No row will come at all: end whatever waits."""
+        self._expire(_FOREVER_US)
+        return self._taken()
+
+    def give_up(self, ids: Iterable[str]) -> None:
+        """Say of ids that they will never come, before any row names them."""
+        for each in ids:
+            self._memory.miss(each, _FOREVER_US, ())
+
+    @property
+    def next_deadline_us(self) -> int | None:
+        """The clock must be moved beyond this time for something to happen; None: nothing waits."""
+        while self._deadlines and not self._is_live(*self._deadlines[0]):
+            heappop(self._deadlines)
+        return self._deadlines[0][0] if self._deadlines else None
+
+    @property
+    def now_us(self) -> int:
+        """The newest time that was seen."""
+        return self._state.now_us
+
+    @property
+    def horizon_us(self) -> int:
+        """The largest lifetime so far."""
+        return self._state.horizon_us
+
+    @property
+    def forgotten_us(self) -> int:
+        """Beyond this time nothing is known any more, unless a row comes or waits."""
+        return self._state.forgotten_us
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing waits and all is forgotten, so that the state may be thrown away.
+
+        Never with vector clocks: what has been seen of each origin is needed for as long as it lives.
+        """
+        state = self._state
+        return not (self._memory.vector or state.waiting) and state.now_us > state.forgotten_us
+
+    def save(self) -> bytes:
+        """The state, to be given to `saved` later; payloads must be plain data."""
+        return self._memory.save()
+
+    def check(self) -> None:
+        """Assert what must always hold."""
+        check_state(self._state, self._place_of, self._waiters)
+
+    def _ending(
+        self, payload: Any, outcome: str, missing: Iterable[str] = (), position: int | None = None
+    ) -> Ending:
+        return Ending(payload, outcome, list(missing), position, self._state.epoch_us or 0)
+
+    def _taken(self) -> list[Ending]:
+        taken, self._out = self._out, []
+        return taken
+
+    # Arrival
+
+    def _take(self, row: Arrival) -> None:
+        state = self._state
+        needs, missing = self._sift_row(row)
+        place, deadline_us = state.arrivals, row.at_us + row.lifetime_us
+        waiting = Waiting(row.id, deadline_us, [], missing, row.payload)
+        if not needs:
+            self._put(waiting, IN_ORDER)
+            self._wake(row.id, -1, 0)
+            self._drain()
+            return
+        state.waiting[place] = waiting
+        if row.id is not None:
+            self._place_of[row.id] = place
+            state.needs.pop(row.id, None)  # it is here: from now on its own deadline counts
+        heappush(self._deadlines, (deadline_us, _ROW, place))
+        self._await(place, needs)
+
+    def _refuse(self, row: Arrival) -> None:
+        """A row whose time is over. Who waits for it need not wait any longer, but for what it needed."""
+        self._out.append(self._ending(row.payload, LATE))
+        if row.id is None:
+            return
+        needs, missing = self._sift_row(row)
+        if self._memory.is_missed(row.id) and row.id in self._state.jumped:
+            # A row that depends on it was given out: so it went ahead of all that this one needs, too.
+            self._state.jumped.update(missing)
+            for need in needs:
+                self._overtake(need)
+            needs = {}
+        self._memory.leave(row.id, row.at_us + row.lifetime_us, needs)
+        for place, waiting in self._state.waiting.items() if needs else ():
+            if row.id in waiting.missing:  # it had given this one up, and now learns what was behind it
+                self._await(place, {need: us for need, us in needs.items() if need != waiting.id})
+        self._wake(row.id, 0, -1, needs)
+        self._drain()
+
+    def _sift_row(self, row: Arrival) -> tuple[dict[str, int], list[str]]:
+        # Where nobody told a deadline, the first row that names a predecessor sets it (rule 2). A later one
+        # must not extend it: else a lost row would make all its successors wait in vain, each for the next.
+        presumed_us, known = row.at_us + self._state.horizon_us, self._state.needs
+        named = {
+            need: known.get(need, presumed_us) if us is None else us
+            for need, us in row.needs.items()
+            if need != row.id
+        }
+        return self._sift(named)
+
+    def _sift(self, named: Mapping[str, int]) -> tuple[dict[str, int], list[str]]:
+        """Split needs into those to wait for and those that will never be seen.
+
+        In the place of a row that is gone come the needs that it had (rule 5).
+        """
+        now_us = self._state.now_us
+        needs: dict[str, int] = {}
+        missing: list[str] = []
+        todo, seen = list(named.items()), set(named)
+        for need, deadline_us in todo:  # it grows while we walk through it
+            gone = self._memory.gone(need)
+            inherited: Mapping[str, int] = {}
+            if need in self._place_of:
+                needs[need] = deadline_us
+            elif gone is not None:
+                missing.append(need)
+                inherited = gone.needs
+            elif self._memory.is_placed(need) or self._memory.is_passed(need):
+                if self._memory.is_missed(need):
+                    missing.append(need)
+            elif max(deadline_us, self._state.needs.get(need, 0)) >= now_us:
+                needs[need] = deadline_us
+            elif deadline_us + self._memory.remember_us >= now_us:
+                missing.append(need)
+                inherited = self._memory.miss(need, deadline_us, self._place_of)
+            # Else its time is over for so long that it may have been placed and forgotten.
+            todo += [each for each in inherited.items() if each[0] not in seen]
+            seen.update(inherited)
+        return needs, missing
+
+    def _await(self, place: int, needs: Mapping[str, int]) -> None:
+        state = self._state
+        row = state.waiting[place]
+        for need, deadline_us in needs.items():
+            if need not in row.needs:
+                row.needs.append(need)
+            self._waiters.setdefault(need, set()).add(place)
+            if need not in self._place_of and deadline_us > state.needs.get(need, -1):
+                state.needs[need] = deadline_us
+                heappush(self._deadlines, (deadline_us, _NEED, need))
+
+    # Release. Rows that become ready together are given out as Code 7 of the paper finds them: in passes
+    # over the waiting rows in order of arrival.
+
+    def _put(self, row: Waiting, outcome: str) -> None:
+        """Give a row the next position."""
+        state = self._state
+        state.position += 1
+        outcome = PREDECESSOR_EXPIRED if row.missing else outcome
+        self._out.append(self._ending(row.payload, outcome, row.missing, state.position))
+        state.jumped.update(row.missing)
+        if row.id is not None:
+            self._place_of.pop(row.id, None)
+            self._memory.place(row.id, row.deadline_us)
+
+    def _wake(
+        self, id_: str | None, turn: int, place: int, inherited: Mapping[str, int] | None = None
+    ) -> None:
+        """A need is settled: the row has been placed, or (`inherited` is given) it never will be."""
+        if id_ is None:
+            return
+        self._state.needs.pop(id_, None)
+        for waiter in sorted(self._waiters.pop(id_, ())):
+            row = self._state.waiting[waiter]
+            row.needs.remove(id_)
+            if inherited is not None:
+                needs, missing = self._sift(inherited)
+                row.missing += [each for each in (id_, *missing) if each not in row.missing]
+                self._await(waiter, {need: us for need, us in needs.items() if need != row.id})
+            if not row.needs:
+                heappush(self._ready, (turn if waiter > place else turn + 1, waiter))
+
+    def _drain(self) -> None:
+        while self._ready:
+            turn, place = heappop(self._ready)
+            row = self._state.waiting.pop(place, None)
+            if row is not None:  # else it was forced in the meantime
+                self._put(row, WAITED)
+                self._wake(row.id, turn, place)
+
+    # Deadlines
+
+    def _is_live(self, deadline_us: int, kind: int, what: Any) -> bool:
+        if kind == _NEED:
+            return self._state.needs.get(what) == deadline_us
+        return what in self._state.waiting
+
+    def _advance(self, now_us: int) -> None:
+        self._expire(now_us)
+        self._state.now_us = max(self._state.now_us, now_us)
+
+    def _expire(self, until_us: int) -> None:
+        """Handle every deadline before `until_us`, in order (rule 3)."""
+        heap, state = self._deadlines, self._state
+        while heap and heap[0][0] < until_us:
+            deadline_us = heap[0][0]
+            due: tuple[list[Any], list[Any]] = ([], [])
+            while heap and heap[0][0] == deadline_us:
+                entry = heappop(heap)
+                if self._is_live(*entry):
+                    due[entry[1]].append(entry[2])
+            state.now_us = max(state.now_us, deadline_us + 1)
+            if self.policy == "drop":
+                self._drop(due[_ROW])
+            else:
+                for place in due[_ROW]:
+                    self._force(place)
+            for need in due[_NEED]:
+                if state.needs.get(need) == deadline_us:
+                    self._give_up(need)
+            self._drain()
+
+    def _give_up(self, need: str) -> None:
+        """A need has not come in time."""
+        deadline_us = self._state.needs.pop(need, self._state.now_us)
+        self._wake(need, 0, -1, self._memory.miss(need, deadline_us, self._place_of))
+
+    def _overtake(self, need: str) -> None:
+        """A row that stands behind a need was given out: the need is late, with all of its past."""
+        place = self._place_of.get(need)
+        if place is None:
+            self._state.jumped.add(need)
+            self._give_up(need)
+            return
+        for each in past_of(place, self._state.waiting, self._place_of):
+            absent = [id_ for id_ in self._state.waiting[each].needs if id_ not in self._place_of]
+            row = self._unlink(each)
+            self._out.append(self._ending(row.payload, LATE))
+            self._state.jumped.update(row.missing)
+            for id_ in absent:
+                self._overtake(id_)
+            if row.id is not None:
+                self._memory.leave(row.id, row.deadline_us, {})
+                self._wake(row.id, 0, -1, {})
+
+    def _unlink(self, place: int) -> Waiting:
+        """Take a row out of the waiting ones."""
+        row = self._state.waiting.pop(place)
+        for need in row.needs:
+            self._waiters[need].discard(place)
+            if not self._waiters[need]:
+                del self._waiters[need]
+                self._state.needs.pop(need, None)
+        if row.id is not None:
+            del self._place_of[row.id]
+        return row
+
+    def _drop(self, places: list[int]) -> None:
+        """Rule 4, `drop`: what is overdue at one time goes together, before anybody is released by it."""
+        state, dropped = self._state, []
+        for place in places:
+            row = state.waiting[place]
+            needs = {need: state.needs.get(need, row.deadline_us) for need in row.needs}
+            dropped.append((row.id, row.deadline_us, needs))
+            missing = row.missing + [need for need in row.needs if need not in row.missing]
+            self._out.append(self._ending(row.payload, PREDECESSOR_EXPIRED, missing))
+            self._unlink(place)
+        for id_, deadline_us, needs in dropped:
+            if id_ is not None:
+                self._memory.leave(id_, deadline_us, needs)
+        for id_, _, needs in dropped:
+            self._wake(id_, 0, -1, needs)
+
+    def _force(self, place: int) -> None:
+        """Rule 4, `emit`: give out what waits in the row's past, each after its own past, then the row."""
+        for each in past_of(place, self._state.waiting, self._place_of):
+            if each not in self._state.waiting:
+                continue
+            row = self._unlink(each)
+            row.missing += [need for need in row.needs if need not in row.missing]
+            self._put(row, PREDECESSOR_EXPIRED if row.missing else WAITED)
+            for need in row.needs:
+                if need not in self._place_of:  # if it waits, the two depend on each other
+                    self._give_up(need)
+            self._wake(row.id, 0, -1)

@@ -1,0 +1,1 @@
+"""Paper 001: causal and Δ-causal barriers, store-carry-forward."""

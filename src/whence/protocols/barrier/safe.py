@@ -1,0 +1,398 @@
+"""The corrected order: causal barriers that hold under lifetimes, skewed clocks and duplicates.
+
+What is proved, and by which rule (F1 ... are the flaws of the printed codes, docs/barrier.md):
+
+    A message m is *dead* at p once p's clock is beyond its deadline d(m): p never delivers it after that.
+    Claim: when p delivers m, everything that happened before m has been delivered at p or is dead at p.
+
+    Cover rule (F5, F7)   an entry e may be left out of a barrier because of an entry m with e -> m only if
+                          d(e) <= d(m): where m is delivered, e was settled before; where m is dead, so is e.
+                          So a barrier may need several entries of one source.
+    Expiry rule (F6)      a sender leaves e out as expired only after d(e) + skew_us on its own clock: then
+                          e is dead at every node whose clock is at most skew_us behind.
+    Registry rule (F2)    `delivered[o]` is the newest delivered number of o, and all smaller ones are
+                          delivered or dead; it only grows, and is forgotten when all of them are dead.
+    F8                    what is dead itself leaves `pending` before anything is released, undelivered.
+    F9                    `next_us` is the first moment at which a pending message or its obstacle dies.
+
+Messages that become deliverable together are delivered as Code 7 finds them: passes over the pending
+registry in order of arrival, until a pass finds nothing.
+"""
+
+from __future__ import annotations
+
+from heapq import heapify, heappop, heappush
+from typing import ClassVar
+
+from whence.core.effects import Deliver, Discard, Effects, Expire, Reason
+from whence.core.message import Message, MessageId, NodeId, Waiting
+from whence.core.protocol import State
+from whence.protocols.barrier.order import Order
+from whence.protocols.barrier.wire import (
+    NEVER_US,
+    BarrierPacket,
+    Entry,
+    Key,
+    as_field,
+    as_number,
+    plain,
+    unplain,
+    well_formed,
+)
+
+
+class Held:
+    """A pending message."""
+
+    __slots__ = ("at", "deadline_us", "packet", "seq", "since_us")
+
+    def __init__(self, packet: BarrierPacket, seq: int, since_us: int, at: int = 0) -> None:
+        self.packet = packet
+        self.seq = seq  # by arrival at this node
+        self.since_us = since_us
+        self.at = at  # place in the barrier of the first entry that is not settled: the obstacle
+        self.deadline_us = as_number(packet.deadline_us)
+
+
+class SafeOrder(Order):
+    """See the module."""
+
+    mode: ClassVar[str] = "safe"
+    pins: ClassVar[bool] = True
+
+    def __init__(self, me: NodeId, lifetime_us: int | None, skew_us: int) -> None:
+        super().__init__(me, lifetime_us)
+        self.skew_us = skew_us
+        self.delivered: dict[NodeId, tuple[int, int]] = {}  # source -> (newest number, latest deadline)
+        self.past: dict[NodeId, dict[int, int]] = {}  # the next barrier: source -> number -> deadline
+        self.pending: dict[Key, Held] = {}
+        self.now_us = 0  # of the newest input: for `explain`, which is given no time
+        self._seq = 0
+        # Indexes of `pending`; what is outdated in them is skipped when it comes up.
+        self._waiters: dict[
+            NodeId, list[tuple[int, int, Key]]
+        ] = {}  # obstacle's source -> (number, seq, key)
+        self._dying: list[tuple[int, int, Key]] = []  # (own deadline, seq, key)
+        # (obstacle's deadline, seq, key, its place, its source)
+        self._obstacles: list[tuple[int, int, Key, int, NodeId]] = []
+        # Of the other two registries: what is to be forgotten when it is dead.
+        self._forgettable: list[tuple[int, NodeId]] = []  # (latest deadline, source)
+        self._fading: list[tuple[int, NodeId, int]] = []  # (deadline, source, number)
+
+    # Code 9
+
+    def broadcast(
+        self, payload: bytes, lifetime_us: int | None, now_us: int, effects: Effects
+    ) -> BarrierPacket:
+        deadline_us = self._deadline_us(lifetime_us, now_us)
+        barrier = tuple(
+            Entry(source, number, as_field(until_us))
+            for source, numbers in sorted(self.past.items())
+            for number, until_us in sorted(numbers.items())
+        )
+        self.last += 1
+        packet = BarrierPacket(self.me, self.last, deadline_us, barrier, payload)
+        self._settle(packet, effects)
+        return packet
+
+    # Code 11
+
+    def refuse(self, packet: BarrierPacket, now_us: int) -> Reason | None:
+        if not well_formed(packet) or not packet.number:
+            return Reason.MALFORMED
+        origin, number = packet.origin, packet.number
+        if origin == self.me:
+            return Reason.DUPLICATE if number <= self.last else Reason.FORGED
+        if packet.deadline_us is not None and packet.deadline_us < now_us:
+            return Reason.EXPIRED
+        newest = self.delivered.get(origin)
+        if (newest is not None and number <= newest[0]) or (origin, number) in self.pending:
+            return Reason.DUPLICATE  # F2
+        if any(entry.origin == self.me and entry.number > self.last for entry in packet.barrier):
+            return Reason.IMPOSSIBLE
+        return None
+
+    def receive(self, packet: BarrierPacket, now_us: int, effects: Effects) -> None:
+        self._seq += 1
+        held = Held(packet, self._seq, now_us)
+        if self._find_obstacle(held, now_us):
+            self.pending[packet.origin, packet.number] = held
+            if held.deadline_us < NEVER_US:
+                heappush(self._dying, (held.deadline_us, held.seq, (packet.origin, packet.number)))
+            self._watch(held)
+            return
+        ready: list[tuple[int, int, Key]] = []
+        self._settle(packet, effects)
+        self._release(packet, -1, 0, ready, now_us)
+        self._deliver_ready(ready, now_us, effects)
+
+    def deliverable(self, packet: BarrierPacket, now_us: int) -> bool:
+        """Whether a message could be delivered at once."""
+        return not self._find_obstacle(Held(packet, 0, now_us), now_us)
+
+    def _find_obstacle(self, held: Held, now_us: int) -> bool:
+        """Move to the next entry that is neither delivered nor dead. What is settled stays so."""
+        barrier = held.packet.barrier
+        while held.at < len(barrier):
+            source, number, deadline_us = barrier[held.at]
+            if deadline_us is None or deadline_us >= now_us:
+                newest = self.delivered.get(source)
+                if newest is None or newest[0] < number:
+                    return True
+            held.at += 1
+        return False
+
+    def _watch(self, held: Held) -> None:
+        packet = held.packet
+        key = (packet.origin, packet.number)
+        source, number, deadline_us = packet.barrier[held.at]
+        heappush(self._waiters.setdefault(source, []), (number, held.seq, key))
+        if deadline_us is not None:
+            heappush(self._obstacles, (deadline_us, held.seq, key, held.at, source))
+
+    # Code 3, with the cover rule
+
+    def _settle(self, packet: BarrierPacket, effects: Effects) -> None:
+        """Deliver one message: registries first, then the effect (F11)."""
+        source, number, _, barrier, payload = packet
+        deadline_us = as_number(packet.deadline_us)
+        _, until_us = self.delivered.get(source, (0, 0))
+        self.delivered[source] = (number, max(until_us, deadline_us))
+        if deadline_us < NEVER_US and deadline_us > until_us:
+            heappush(self._forgettable, (deadline_us, source))
+        for entry in barrier:
+            self._cover(entry.origin, entry.number, deadline_us)
+        self._cover(source, number - 1, deadline_us)
+        self.past.setdefault(source, {})[number] = deadline_us
+        if deadline_us < NEVER_US:
+            heappush(self._fading, (deadline_us, source, number))
+        effects.append(Deliver(Message(source, number, payload)))
+        if self.pending:
+            self._skip(source, number, effects)
+
+    def _skip(self, source: NodeId, number: int, effects: Effects) -> None:
+        """End what is held of `source` below `number`: what ignores it lies or has a bad clock."""
+        for key in [key for key in self.pending if key[0] == source and key[1] < number]:
+            held = self.pending.pop(key)
+            if held.at < len(held.packet.barrier):
+                self._tidy(held.packet.barrier[held.at].origin)
+            effects.append(Expire(MessageId(*key), Reason.IMPOSSIBLE))
+
+    def _cover(self, source: NodeId, number: int, deadline_us: int) -> None:
+        """Forget what a delivered message covers: of `source`, up to `number`, with no later deadline."""
+        numbers = self.past.get(source)
+        if numbers is None:
+            return
+        for each in [
+            each for each, until_us in numbers.items() if each <= number and until_us <= deadline_us
+        ]:
+            del numbers[each]
+        if not numbers:
+            del self.past[source]
+
+    # Codes 4 and 7
+
+    def _release(
+        self, packet: BarrierPacket, turn: int, seq: int, ready: list[tuple[int, int, Key]], now_us: int
+    ) -> None:
+        """Find what waited for a message that was delivered in pass `turn`, at place `seq`."""
+        waiting = self._waiters.get(packet.origin)
+        while waiting and waiting[0][0] <= packet.number:
+            number, waiter, key = heappop(waiting)
+            held = self.pending.get(key)
+            if held is None or held.seq != waiter or not _waits_for(held, packet.origin, number):
+                continue  # outdated: it died, was released by a death, or was delivered
+            self._look_again(held, turn if waiter > seq else turn + 1, ready, now_us)
+        if waiting is not None and not waiting:
+            self._waiters.pop(packet.origin, None)
+
+    def _look_again(self, held: Held, turn: int, ready: list[tuple[int, int, Key]], now_us: int) -> None:
+        if self._find_obstacle(held, now_us):
+            self._watch(held)
+        else:
+            heappush(ready, (turn, held.seq, (held.packet.origin, held.packet.number)))
+
+    def _deliver_ready(self, ready: list[tuple[int, int, Key]], now_us: int, effects: Effects) -> None:
+        while ready:
+            turn, seq, key = heappop(ready)
+            held = self.pending.pop(key, None)
+            if held is None:  # skipped meanwhile
+                continue
+            packet = held.packet
+            self._settle(packet, effects)
+            self._release(packet, turn, seq, ready, now_us)
+
+    # Codes 10 and 12
+
+    def advance(self, now_us: int, effects: Effects) -> None:
+        self.now_us = now_us
+        while self._dying and self._dying[0][0] < now_us:  # F8: the dead go first
+            _, seq, key = heappop(self._dying)
+            held = self.pending.get(key)
+            if held is not None and held.seq == seq:
+                del self.pending[key]
+                self._tidy(held.packet.barrier[held.at].origin)
+                effects.append(Expire(MessageId(*key), Reason.EXPIRED))
+        ready: list[tuple[int, int, Key]] = []
+        while self._obstacles and self._obstacles[0][0] < now_us:
+            _, seq, key, at, source = heappop(self._obstacles)
+            if not self._is_outdated(seq, key, at):
+                self._look_again(self.pending[key], 0, ready, now_us)
+            self._tidy(source)
+        self._deliver_ready(ready, now_us, effects)
+        self._forget(now_us)
+
+    def _forget(self, now_us: int) -> None:
+        """Code 12 and the expiry rule: registries do not grow with what is dead."""
+        while self._fading and self._fading[0][0] + self.skew_us < now_us:
+            _, source, number = heappop(self._fading)
+            numbers = self.past.get(source)
+            if numbers is not None and numbers.pop(number, None) is not None and not numbers:
+                del self.past[source]
+        while self._forgettable and self._forgettable[0][0] + self.skew_us < now_us:
+            until_us, source = heappop(self._forgettable)
+            if self.delivered.get(source, (0, NEVER_US))[1] == until_us and source != self.me:
+                del self.delivered[source]
+
+    def _tidy(self, source: NodeId) -> None:
+        """Drop outdated waiters: otherwise those for messages that never come would stay for ever."""
+        waiting = self._waiters.get(source)
+        while waiting:
+            number, seq, key = waiting[0]
+            if not self._is_outdated(seq, key) and _waits_for(self.pending[key], source, number):
+                return
+            heappop(waiting)
+        self._waiters.pop(source, None)
+
+    def next_us(self) -> int | None:
+        while self._dying and self._is_outdated(*self._dying[0][1:]):
+            heappop(self._dying)
+        while self._obstacles and self._is_outdated(*self._obstacles[0][1:4]):
+            self._tidy(heappop(self._obstacles)[4])
+        first_us = min(
+            self._dying[0][0] if self._dying else NEVER_US,
+            self._obstacles[0][0] if self._obstacles else NEVER_US,
+        )
+        return None if first_us == NEVER_US else first_us + 1
+
+    def _is_outdated(self, seq: int, key: Key, at: int | None = None) -> bool:
+        held = self.pending.get(key)
+        return held is None or held.seq != seq or (at is not None and held.at != at)
+
+    # Late joiners (barrier.py)
+
+    def start(self) -> tuple[Entry, ...]:
+        """What has been delivered here: of each source the newest, with the latest deadline."""
+        return tuple(
+            Entry(source, number, as_field(until_us))
+            for source, (number, until_us) in sorted(self.delivered.items())
+        )
+
+    def adopt(self, entries: tuple[Entry, ...], peer: NodeId, now_us: int, effects: Effects) -> None:
+        """A node that has done nothing yet takes a neighbour's past for its own, without being given it."""
+        if self.delivered or self.last:
+            return
+        for source, number, deadline_us in entries:
+            if source != self.me:
+                self.delivered[source] = (number, as_number(deadline_us))
+                if deadline_us is not None:
+                    heappush(self._forgettable, (deadline_us, source))
+        ready: list[tuple[int, int, Key]] = []
+        for key, held in list(self.pending.items()):
+            if key[1] <= self.delivered.get(key[0], (0, 0))[0]:
+                del self.pending[key]
+                effects.append(Discard(MessageId(*key), peer, Reason.DUPLICATE))
+            else:
+                self._look_again(held, 0, ready, now_us)
+        self._deliver_ready(ready, now_us, effects)
+
+    # The rest of the contract
+
+    def is_pending(self, key: Key) -> bool:
+        return key in self.pending
+
+    def evicted(self, key: Key) -> None:
+        self._require(key not in self.pending, f"{key} is pending and must be kept (F10)")
+
+    def registries(self) -> tuple[int, int, int]:
+        return sum(map(len, self.past.values())), len(self.delivered), len(self.pending)
+
+    def explain(self) -> list[Waiting]:
+        waiting = []
+        for key in sorted(self.pending):
+            held = self.pending[key]
+            open_entries = [
+                MessageId(source, number)
+                for source, number, deadline_us in held.packet.barrier[held.at :]
+                # What is dead may have been delivered here, and forgotten.
+                if as_number(deadline_us) >= self.now_us and self.delivered.get(source, (0, 0))[0] < number
+            ]
+            absent = [id_ for id_ in open_entries if tuple(id_) not in self.pending]
+            waiting.append(Waiting(MessageId(*key), held.since_us, tuple(absent or open_entries)))
+        return waiting
+
+    def entries(self) -> int:
+        past, delivered, pending = self.registries()
+        return past + delivered + pending + sum(len(held.packet.barrier) for held in self.pending.values())
+
+    def check(self) -> None:
+        dying = {(seq, key) for _, seq, key in self._dying}
+        for key, held in self.pending.items():
+            source, number, deadline_us = held.packet.barrier[held.at]
+            self._require(
+                self.delivered.get(source, (0, 0))[0] < number, f"{key} waits for what is delivered"
+            )
+            self._require(key[1] > self.delivered.get(key[0], (0, 0))[0], f"{key} is pending and delivered")
+            watched = (number, held.seq, key) in self._waiters.get(source, [])
+            self._require(watched, f"nothing wakes {key} when its obstacle is delivered")
+            if deadline_us is not None:
+                watched = (deadline_us, held.seq, key, held.at, source) in self._obstacles
+                self._require(watched, f"nothing wakes {key} when its obstacle dies (F9)")
+            if held.deadline_us < NEVER_US:
+                self._require((held.seq, key) in dying, f"nothing ends {key} at its deadline")
+        if self.last:
+            self._require(self.delivered[self.me][0] == self.last, "own messages are delivered at once")
+        for source, numbers in self.past.items():
+            for number in numbers:
+                newest = self.delivered.get(source, (0, 0))
+                self._require(newest[0] >= number, "the barrier names what was delivered")
+
+    def save(self) -> State:
+        return {
+            "last": self.last,
+            "now_us": self.now_us,
+            "seq": self._seq,
+            "delivered": [[source, *pair] for source, pair in sorted(self.delivered.items())],
+            "past": [
+                [source, sorted(map(list, numbers.items()))] for source, numbers in sorted(self.past.items())
+            ],
+            "pending": [
+                [plain(held.packet), held.seq, held.since_us, held.at] for held in self.pending.values()
+            ],
+        }
+
+    def restore(self, state: State) -> None:
+        self.last, self.now_us, self._seq = state["last"], state["now_us"], state["seq"]
+        for source, number, until_us in state["delivered"]:
+            self.delivered[source] = (number, until_us)
+            if until_us < NEVER_US:
+                self._forgettable.append((until_us, source))
+        heapify(self._forgettable)
+        for source, numbers in state["past"]:
+            self.past[source] = dict(numbers)
+            self._fading += [
+                (until_us, source, number) for number, until_us in numbers if until_us < NEVER_US
+            ]
+        heapify(self._fading)
+        for saved, seq, since_us, at in state["pending"]:
+            packet = unplain(saved)
+            held = Held(packet, seq, since_us, at)
+            self.pending[packet.origin, packet.number] = held
+            if held.deadline_us < NEVER_US:
+                heappush(self._dying, (held.deadline_us, seq, (packet.origin, packet.number)))
+            self._watch(held)
+
+
+def _waits_for(held: Held, source: NodeId, number: int) -> bool:
+    entry = held.packet.barrier[held.at] if held.at < len(held.packet.barrier) else None
+    return entry is not None and entry.origin == source and entry.number == number

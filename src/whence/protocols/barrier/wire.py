@@ -1,0 +1,136 @@
+"""What travels under the barrier protocols: messages with immutable barriers, their size and their form.
+
+A deadline is a reading of its sender's clock, in microseconds; None stands for a message that is good for
+ever. Inside the cores it is a number, `NEVER_US`, so that deadlines can be compared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from hashlib import blake2b
+from typing import Any, NamedTuple, TypeAlias
+
+from whence.core.message import MessageId, NodeId, Sizes
+from whence.core.sizes import FRAME_BYTES, array_header_bytes, binary_header_bytes, uint_bytes
+from whence.protocols.baselines.flooding import NUMBER_MAX
+
+NEVER_US = 1 << 62
+NAME_MAX = 255  # characters of a node's name, as in live groups
+
+Key: TypeAlias = tuple[NodeId, int]  # (origin, number) of a message
+
+
+class Entry(NamedTuple):
+    """A predecessor: message `number` of `origin`, with its deadline."""
+
+    origin: NodeId
+    number: int
+    deadline_us: int | None
+
+
+class BarrierPacket(NamedTuple):
+    """Message `number` of `origin`, to be delivered after those that `barrier` names.
+
+    With number 0 it is no message: `barrier` then tells a new neighbour what `origin` has delivered, of each
+    source the newest (see `barrier.py`, late joiners).
+    """
+
+    origin: NodeId
+    number: int
+    deadline_us: int | None
+    barrier: tuple[Entry, ...]  # ascending by (origin, number)
+    payload: bytes
+
+
+def named(packet: BarrierPacket) -> MessageId | None:
+    """The packet's message; None where it names none that can be."""
+    if 0 < packet.number < NUMBER_MAX and 0 < len(packet.origin) <= NAME_MAX:
+        return MessageId(packet.origin, packet.number)
+    return None
+
+
+def told(what: str, ids: Iterable[Iterable[object]]) -> str:
+    """One word for a trace about a packet that names messages: what it is, how many, and which.
+
+    Two packets of equal size may say different things, and a contact that is cut takes some of them: with the
+    digest a replay finds the one that arrived. It is short where the ids are many.
+    """
+    words = [":".join(map(str, id_)) for id_ in ids]
+    if len(words) == 1:
+        return f"{what}:{words[0]}"
+    digest = blake2b(" ".join(words).encode(errors="replace"), digest_size=8).hexdigest()
+    return f"{what}:{len(words)}:{digest}"
+
+
+def well_formed(packet: BarrierPacket) -> bool:
+    """Whether a correct node could have made the packet; the entries are ascending and distinct."""
+    origin, number, deadline_us, barrier, _ = packet
+    if not (0 < len(origin) <= NAME_MAX and 0 <= number < NUMBER_MAX and _is_deadline(deadline_us)):
+        return False
+    previous: Key = ("", 0)
+    for entry in barrier:
+        key = (entry.origin, entry.number)
+        if not (previous < key and 0 < len(entry.origin) <= NAME_MAX and 0 < entry.number < NUMBER_MAX):
+            return False
+        if not _is_deadline(entry.deadline_us) or (
+            number and entry.origin == origin and entry.number >= number
+        ):
+            return False
+        previous = key
+    return True
+
+
+def _is_deadline(deadline_us: int | None) -> bool:
+    return deadline_us is None or 0 <= deadline_us < NEVER_US
+
+
+def as_number(deadline_us: int | None) -> int:
+    """A deadline that can be compared."""
+    return NEVER_US if deadline_us is None else deadline_us
+
+
+def as_field(deadline_us: int) -> int | None:
+    """A deadline as it travels."""
+    return None if deadline_us >= NEVER_US else deadline_us
+
+
+def packet_sizes(packet: BarrierPacket) -> Sizes:
+    """The real frame of a packet."""
+    total_bytes = FRAME_BYTES + message_bytes(packet)
+    return Sizes(total_bytes, total_bytes - len(packet.payload))
+
+
+def message_bytes(packet: BarrierPacket) -> int:
+    """A message as a part of a frame."""
+    origin, number, deadline_us, barrier, payload = packet
+    size = array_header_bytes(5) + text_bytes(origin) + uint_bytes(number) + _deadline_bytes(deadline_us)
+    size += array_header_bytes(len(barrier)) + binary_header_bytes(len(payload)) + len(payload)
+    for entry in barrier:
+        size += array_header_bytes(3) + text_bytes(entry.origin) + uint_bytes(entry.number)
+        size += _deadline_bytes(entry.deadline_us)
+    return size
+
+
+def text_bytes(text: str) -> int:
+    """Bytes of a text, its header included."""
+    length = len(text.encode(errors="replace"))
+    if length < 32:
+        return 1 + length
+    if length < 0x100:
+        return 2 + length
+    return (3 if length < 0x10000 else 5) + length
+
+
+def _deadline_bytes(deadline_us: int | None) -> int:
+    return 1 if deadline_us is None else uint_bytes(deadline_us)
+
+
+def plain(packet: BarrierPacket) -> list[Any]:
+    """A packet as plain data, for `save`."""
+    return [*packet[:3], [list(entry) for entry in packet.barrier], packet.payload]
+
+
+def unplain(saved: list[Any]) -> BarrierPacket:
+    """The packet that `plain` was given."""
+    origin, number, deadline_us, barrier, payload = saved
+    return BarrierPacket(origin, number, deadline_us, tuple(Entry(*entry) for entry in barrier), payload)

@@ -1,0 +1,1 @@
+"""Baselines: flooding, FIFO, reliable and vector-clock broadcast."""

@@ -1,0 +1,141 @@
+"""FIFO: reliable flooding that keeps each sender's order, and nothing more (baseline).
+
+Guarantee     every node delivers each message at most once, and the messages of one origin in the
+              order in which it broadcast them. Two messages of different origins may be delivered
+              in any order: **causal order is not promised**, and the verifier must catch it.
+Assumptions   a known group; links that are reliable while they are up; a connected graph of links.
+Source        Hadzilacos and Toueg, "Fault-tolerant broadcasts and related problems" (1993), FIFO
+              broadcast over a flooding reliable broadcast.
+
+    symbol                          here
+    next[s], next expected of s     delivered[s] + 1
+    msgBag, received, undelivered   held[s][number]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import ClassVar, NamedTuple, cast
+
+from whence.core.effects import Deliver, Effects, Reason, Send
+from whence.core.message import Message, MessageId, NodeId, Packet, Sizes, Waiting
+from whence.core.protocol import State
+from whence.core.sizes import FRAME_BYTES, array_header_bytes, binary_header_bytes, uint_bytes
+from whence.protocols.baselines.flooding import Flooding, Gaps, check_payload
+
+
+class FifoPacket(NamedTuple):
+    """Message `number` of the member at `origin` in the sorted group."""
+
+    origin: int
+    number: int
+    payload: bytes
+
+
+class Fifo(Flooding):
+    """See the module."""
+
+    name: ClassVar[str] = "fifo"
+    packet_type: ClassVar[type[Packet]] = FifoPacket
+
+    def __init__(self, me: NodeId, members: Iterable[NodeId], *, relay: bool = True) -> None:
+        super().__init__(me, members, relay=relay)
+        self.delivered = [0] * len(self.members)
+        self.held: dict[int, dict[int, tuple[FifoPacket, int]]] = {}  # origin -> number -> since
+
+    def broadcast(self, payload: bytes, now_us: int) -> Effects:
+        check_payload(payload)
+        self.last += 1
+        self.delivered[self.my_index] = self.last
+        effects: Effects = [Deliver(Message(self.me, self.last, payload))]
+        if self.neighbours:
+            effects.append(Send(self.neighbours, FifoPacket(self.my_index, self.last, payload)))
+        return effects
+
+    def receive(self, peer: NodeId, packet: Packet, now_us: int) -> Effects:
+        """The common case, the next message of its origin, goes straight through."""
+        origin, number, payload = cast(FifoPacket, packet)
+        delivered = self.delivered
+        if (
+            not 0 <= origin < len(delivered)
+            or number != delivered[origin] + 1
+            or origin == self.my_index
+            or origin in self.held
+            or peer not in self._without
+            or (not self.relay and self.members[origin] != peer)
+        ):
+            return super().receive(peer, packet, now_us)
+        effects: Effects = []
+        if self.relay:
+            self._pass_on(peer, packet, effects)
+        delivered[origin] = number
+        effects.append(Deliver(Message(self.members[origin], number, payload)))
+        return effects
+
+    def _refuse(self, packet: Packet) -> Reason | None:
+        origin, number, _ = cast(FifoPacket, packet)
+        refused = self._refuse_id(origin, number, self.delivered)
+        if refused is None and number in self.held.get(origin, ()):
+            return Reason.DUPLICATE
+        return refused
+
+    def _accept(self, packet: Packet, now_us: int, effects: Effects) -> None:
+        origin, number, payload = cast(FifoPacket, packet)
+        if number != self.delivered[origin] + 1:
+            self.held.setdefault(origin, {})[number] = (cast(FifoPacket, packet), now_us)
+            return
+        name = self.members[origin]
+        self.delivered[origin] = number
+        effects.append(Deliver(Message(name, number, payload)))
+        held = self.held.get(origin)
+        while held:
+            entry = held.pop(self.delivered[origin] + 1, None)
+            if entry is None:
+                return
+            self.delivered[origin] += 1
+            effects.append(Deliver(Message(name, self.delivered[origin], entry[0].payload)))
+        self.held.pop(origin, None)
+
+    def explain(self) -> list[Waiting]:
+        waiting = []
+        gaps = Gaps(self.delivered)
+        for origin in sorted(self.held):
+            for number in sorted(self.held[origin]):
+                ids = tuple(MessageId(self.members[origin], gap) for _, gap in gaps.before(origin, number))
+                id_ = MessageId(self.members[origin], number)
+                waiting.append(Waiting(id_, self.held[origin][number][1], ids))
+        return waiting
+
+    def check(self) -> None:
+        self._require(self.delivered[self.my_index] == self.last, "own messages are delivered at once")
+        for origin, held in self.held.items():
+            self._require(bool(held), "an origin with nothing held is forgotten")
+            first = self.delivered[origin] + 1
+            self._require(min(held) > first, f"nothing deliverable is held ({origin}:{first})")
+
+    def save(self) -> State:
+        return {
+            "last": self.last,
+            "neighbours": list(self.neighbours),
+            "delivered": list(self.delivered),
+            "held": [
+                [*packet, since_us] for held in self.held.values() for packet, since_us in held.values()
+            ],
+        }
+
+    def restore(self, state: State) -> None:
+        self.last = state["last"]
+        self._set_neighbours(set(state["neighbours"]))
+        self.delivered = list(state["delivered"])
+        for origin, number, payload, since_us in state["held"]:
+            packet = FifoPacket(origin, number, payload)
+            self.held.setdefault(origin, {})[number] = (packet, since_us)
+
+    def sizes(self, packet: Packet) -> Sizes:
+        origin, number, payload = cast(FifoPacket, packet)
+        control = FRAME_BYTES + array_header_bytes(3) + uint_bytes(origin) + uint_bytes(number)
+        control += binary_header_bytes(len(payload))
+        return Sizes(control + len(payload), control)
+
+    def entries(self) -> int:
+        return len(self.delivered) + sum(map(len, self.held.values()))

@@ -1,0 +1,251 @@
+"""Vector: causal broadcast with a vector clock, sent as the sender's delta (baseline).
+
+Guarantee     every node delivers each message at most once, after everything that happened before
+              its broadcast. On links that are reliable, every node delivers every message.
+Assumptions   a known group; links that are reliable while they are up; a connected graph of links.
+              Links need not be FIFO.
+Source        Birman, Schiper and Stephenson, "Lightweight causal and atomic group multicast" (1991),
+              section 5.1; differences between successive clocks as in Singhal and Kshemkalyani,
+              "An efficient implementation of vector clocks" (1992).
+
+    symbol                          here
+    VT(p)[k], delivered of k at p   clock.counts[k]
+    VT(m)[j] for the sender j       packet.number
+    VT(m)[k], k /= j                packet.after, only entries newer than in j's previous message
+    delay queue                     held, indexed by the first missing predecessor in `waiters`
+
+Why a delta is enough: rule 2 delivers (j, n) only after (j, n - 1), whose own requirements were
+therefore met here already; what (j, n) requires besides is exactly what changed at j in between.
+The full vector is never rebuilt, so a delivery costs the size of the delta, not of the group.
+
+Why the delta is not FIFO-dependent: a delta is relative to a named message (j, n - 1), not to the
+previous packet on a link; copies may overtake, take other paths or be lost and come again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import ClassVar, NamedTuple, cast
+
+from whence.core.clocks import Delta, DeltaClock
+from whence.core.effects import Deliver, Effects, Reason, Send
+from whence.core.message import Message, MessageId, NodeId, Packet, Sizes, Waiting
+from whence.core.protocol import State
+from whence.core.sizes import FRAME_BYTES, array_header_bytes, binary_header_bytes, uint_bytes
+from whence.protocols.baselines.flooding import WINDOW_MAX, Flooding, Gaps, check_payload
+
+
+class VectorPacket(NamedTuple):
+    """Message `number` of the member at `origin`, to be delivered after its `number - 1` and `after`."""
+
+    origin: int
+    number: int
+    after: Delta  # flat pairs (member index, count), indices ascending
+    payload: bytes
+
+
+class Vector(Flooding):
+    """See the module."""
+
+    name: ClassVar[str] = "vector"
+    packet_type: ClassVar[type[Packet]] = VectorPacket
+
+    def __init__(self, me: NodeId, members: Iterable[NodeId], *, relay: bool = True) -> None:
+        super().__init__(me, members, relay=relay)
+        self.clock = DeltaClock(len(self.members))
+        self.held: dict[tuple[int, int], tuple[VectorPacket, int]] = {}  # id -> (packet, since)
+        # Each held message waits under one missing predecessor, the first found: it cannot become
+        # deliverable before that one is delivered, so nothing else needs to look at it (live.md).
+        self.waiters: dict[tuple[int, int], list[tuple[int, int]]] = {}
+
+    # Rule 1 (BSS 5.1, step 1): increment the own entry, send the clock with the message.
+
+    def broadcast(self, payload: bytes, now_us: int) -> Effects:
+        check_payload(payload)
+        clock = self.clock
+        after = clock.take_delta()
+        self.last += 1
+        # The own entry is the packet's number: `advance` would repeat it in the next delta.
+        clock.counts[self.my_index] = self.last
+        effects: Effects = [Deliver(Message(self.me, self.last, payload))]
+        if self.neighbours:
+            packet = VectorPacket(self.my_index, self.last, after, payload)
+            effects.append(Send(self.neighbours, packet))
+        return effects
+
+    def receive(self, peer: NodeId, packet: Packet, now_us: int) -> Effects:
+        """The common case, the next message of its origin with nothing missing, goes straight through."""
+        origin, number, after, payload = cast(VectorPacket, packet)
+        counts = self.clock.counts
+        if (
+            not 0 <= origin < len(counts)
+            or number != counts[origin] + 1
+            or origin == self.my_index
+            or peer not in self._without
+            or (not self.relay and self.members[origin] != peer)
+            or (after and not self._met(after))
+            or (origin, number) in self.held  # a forged copy may name another past than the held one
+        ):
+            return super().receive(peer, packet, now_us)
+        effects: Effects = []
+        if self.relay:
+            self._pass_on(peer, packet, effects)
+        counts[origin] = self.clock.changed[origin] = number
+        effects.append(Deliver(Message(self.members[origin], number, payload)))
+        if self.waiters:
+            self._release(origin, number, effects)
+        return effects
+
+    def _met(self, after: Delta) -> bool:
+        """Whether a delta is well formed and all of it is delivered here (one pass: it is the hot path)."""
+        counts = self.clock.counts
+        size = len(counts)
+        if len(after) % 2:
+            return False
+        previous = -1
+        pairs = iter(after)
+        for member, count in zip(pairs, pairs, strict=True):
+            if not previous < member < size or not 0 < count <= counts[member]:
+                return False
+            previous = member
+        return True
+
+    def _refuse(self, packet: Packet) -> Reason | None:
+        origin, number, after, _ = cast(VectorPacket, packet)
+        refused = self._refuse_id(origin, number, self.clock.counts)
+        if refused is not None:
+            return refused
+        if self.held and (origin, number) in self.held:
+            return Reason.DUPLICATE
+        return self._refuse_delta(after) if after else None
+
+    def _refuse_delta(self, after: Delta) -> Reason | None:
+        """A delta that no correct sender makes would be waited for in vain: refuse it at the door."""
+        counts = self.clock.counts
+        if len(after) % 2:
+            return Reason.MALFORMED
+        previous = -1
+        for at in range(0, len(after), 2):
+            member, count = after[at], after[at + 1]
+            if not previous < member < len(counts) or count < 1:
+                return Reason.MALFORMED
+            if count > counts[member]:
+                if member == self.my_index:
+                    return Reason.IMPOSSIBLE  # it follows a message that we never broadcast
+                if count > counts[member] + WINDOW_MAX:
+                    return Reason.TOO_FAR_AHEAD
+            previous = member
+        return None
+
+    # Rule 2 (BSS 5.1, step 2): delay m until the sender's previous message and all of VT(m) are in.
+
+    def _accept(self, packet: Packet, now_us: int, effects: Effects) -> None:
+        packet = cast(VectorPacket, packet)
+        obstacle = self._obstacle(packet)
+        if obstacle is not None:
+            key = (packet.origin, packet.number)
+            self.held[key] = (packet, now_us)
+            self.waiters.setdefault(obstacle, []).append(key)
+            return
+        self._deliver(packet, effects)
+
+    def _obstacle(self, packet: VectorPacket) -> tuple[int, int] | None:
+        """The first predecessor of `packet` that is not delivered here."""
+        origin, number, after, _ = packet
+        counts = self.clock.counts
+        if counts[origin] < number - 1:
+            return origin, number - 1
+        for at in range(0, len(after), 2):
+            if counts[after[at]] < after[at + 1]:
+                return after[at], after[at + 1]
+        return None
+
+    # Rule 3 (BSS 5.1, step 3): on delivery merge the clock; then look at what waited for it.
+
+    def _deliver(self, packet: VectorPacket, effects: Effects) -> None:
+        origin, number, _, payload = packet
+        self.clock.advance(origin, number)
+        effects.append(Deliver(Message(self.members[origin], number, payload)))
+        self._release(origin, number, effects)
+
+    def _release(self, origin: int, number: int, effects: Effects) -> None:
+        """Deliver what waited for (origin, number), and what waited for that, in order of arrival."""
+        released = self.waiters.pop((origin, number), None)
+        if released is None:
+            return
+        stack = released[::-1]
+        while stack:
+            key = stack.pop()
+            packet = self.held[key][0]
+            obstacle = self._obstacle(packet)
+            if obstacle is not None:
+                self.waiters.setdefault(obstacle, []).append(key)
+                continue
+            del self.held[key]
+            self.clock.advance(*key)
+            effects.append(Deliver(Message(self.members[key[0]], key[1], packet.payload)))
+            stack += self.waiters.pop(key, [])[::-1]
+
+    def explain(self) -> list[Waiting]:
+        waiting = []
+        gaps = Gaps(self.clock.counts)
+        for origin, number in sorted(self.held):
+            packet, since_us = self.held[origin, number]
+            missing = gaps.before(origin, number)
+            missing += [pair for pair in self.clock.missing(packet.after) if pair not in self.held]
+            if not missing:  # all that it waits for is here and waits itself: name the obstacle
+                obstacle = self._obstacle(packet)
+                missing = [obstacle] if obstacle else []
+            ids = tuple(MessageId(self.members[member], count) for member, count in missing)
+            waiting.append(Waiting(MessageId(self.members[origin], number), since_us, ids))
+        return waiting
+
+    def check(self) -> None:
+        counts = self.clock.counts
+        self._require(counts[self.my_index] == self.last, "own messages are delivered at once")
+        for key, (packet, _) in self.held.items():
+            self._require(key[1] > counts[key[0]], f"{key} is held and delivered")
+            self._require(self._obstacle(packet) is not None, f"{key} is held without an obstacle")
+        indexed = sorted(key for keys in self.waiters.values() for key in keys)
+        self._require(indexed == sorted(self.held), "each held message waits in exactly one place")
+        for obstacle in self.waiters:
+            self._require(counts[obstacle[0]] < obstacle[1], f"{obstacle} is delivered and waited for")
+        for member, count in self.clock.changed.items():
+            self._require(counts[member] == count, "the delta names the newest delivery")
+
+    def save(self) -> State:
+        return {
+            "last": self.last,
+            "neighbours": list(self.neighbours),
+            "counts": list(self.clock.counts),
+            "changed": [list(pair) for pair in sorted(self.clock.changed.items())],
+            "held": [
+                [origin, number, list(after), payload, since_us]
+                for (origin, number, after, payload), since_us in self.held.values()
+            ],
+            "waiters": [
+                [list(obstacle), [list(key) for key in keys]] for obstacle, keys in self.waiters.items()
+            ],
+        }
+
+    def restore(self, state: State) -> None:
+        self.last = state["last"]
+        self._set_neighbours(set(state["neighbours"]))
+        self.clock.counts = list(state["counts"])
+        self.clock.changed = dict(state["changed"])
+        for origin, number, after, payload, since_us in state["held"]:
+            packet = VectorPacket(origin, number, tuple(after), payload)
+            self.held[origin, number] = (packet, since_us)
+        for (member, count), keys in state["waiters"]:
+            self.waiters[member, count] = [(origin, number) for origin, number in keys]
+
+    def sizes(self, packet: Packet) -> Sizes:
+        origin, number, after, payload = cast(VectorPacket, packet)
+        control = FRAME_BYTES + array_header_bytes(4) + uint_bytes(origin) + uint_bytes(number)
+        control += array_header_bytes(len(after)) + sum(map(uint_bytes, after))
+        control += binary_header_bytes(len(payload))
+        return Sizes(control + len(payload), control)
+
+    def entries(self) -> int:
+        held = sum(1 + len(packet.after) // 2 for packet, _ in self.held.values())
+        return len(self.clock.counts) + len(self.clock.changed) + held

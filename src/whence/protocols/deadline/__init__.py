@@ -1,0 +1,1 @@
+"""Paper 002: deadline-constrained causal order, TDCA and ODCA."""

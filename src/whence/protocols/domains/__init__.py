@@ -1,0 +1,1 @@
+"""Paper 004: matrix clocks in causality domains."""

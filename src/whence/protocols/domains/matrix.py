@@ -1,0 +1,134 @@
+"""Matrix: causal delivery of point-to-point messages by matrix clocks, in one domain (paper 004, section 3).
+
+Guarantee     every message is delivered at its destination at most once, after every message to the same
+              destination that was sent causally before it. On reliable links every message is delivered.
+Assumptions   a known group in which every two servers are linked; links that are reliable while they are up.
+              Links need not be FIFO and may duplicate.
+Source        paper 004, sections 3 and 4.2, appendix A (with the repairs that `matrix_clock` lists).
+
+    paper                       here
+    S_i                         members[i]
+    Mat                         consumer.clock.value
+    Updates                     stamps = "updates" (with a change list) or "updates-scan"; "full": the matrix
+
+A number counts the messages of one origin, whoever they go to; a count is per pair of servers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import ClassVar, NamedTuple, cast
+
+from whence.core.effects import Deliver, Discard, Effects, Reason
+from whence.core.message import Message, MessageId, NodeId, Packet, Sizes, Waiting
+from whence.core.protocol import State
+from whence.core.sizes import FRAME_BYTES, array_header_bytes, binary_header_bytes, uint_bytes
+from whence.errors import ParameterError
+from whence.protocols.baselines.flooding import NUMBER_MAX
+from whence.protocols.domains.clock import CLOCKS, FullClock, Stamp
+from whence.protocols.domains.consumer import Consumer
+from whence.protocols.domains.unicast import Unicast, pair
+
+
+class MatrixPacket(NamedTuple):
+    """Message `number` of the member at `origin`, the `sent`-th to this receiver."""
+
+    origin: int
+    number: int
+    sent: int
+    stamp: Stamp  # the whole matrix row by row, or flat triples (from, to, count)
+    payload: bytes
+
+
+class Matrix(Unicast):
+    """See the module."""
+
+    name: ClassVar[str] = "matrix"
+    packet_type: ClassVar[type[Packet]] = MatrixPacket
+
+    def __init__(self, me: NodeId, members: Iterable[NodeId], *, stamps: str = "updates") -> None:
+        super().__init__(me, members)
+        self.consumer = Consumer(make_clock(stamps, len(self.members), self.my_index))
+
+    def send(self, to: NodeId, payload: bytes, now_us: int) -> Effects:
+        """Count the message, stamp it, give it to the link. A message to oneself is delivered at once."""
+        self._check_send(to, payload)
+        self.last += 1
+        if to == self.me:
+            return [Deliver(Message(self.me, self.last, payload))]
+        effects: Effects = []
+        count, stamp = self.consumer.clock.next_stamp(self.index[to])
+        self._pass_to(to, MatrixPacket(self.my_index, self.last, count, stamp, payload), effects)
+        return effects
+
+    def receive(self, peer: NodeId, packet: Packet, now_us: int) -> Effects:
+        origin, number, count, stamp, _ = cast(MatrixPacket, packet)
+        refused = self._refuse(peer, cast(MatrixPacket, packet))
+        if refused is not None:
+            return [Discard(self._named(origin, number), peer, refused)]
+        effects: Effects = []
+
+        def deliver(packet: Packet) -> None:
+            origin, number, _, _, payload = cast(MatrixPacket, packet)
+            effects.append(Deliver(Message(self.members[origin], number, payload)))
+
+        self.consumer.accept(origin, count, stamp, packet, now_us, deliver)
+        return effects
+
+    def _refuse(self, peer: NodeId, packet: MatrixPacket) -> Reason | None:
+        origin, number, count, stamp, _ = packet
+        if peer not in self.neighbours or peer not in self.index:
+            return Reason.NOT_A_NEIGHBOUR
+        if not 0 <= origin < len(self.members):
+            return Reason.UNKNOWN_ORIGIN
+        if self.members[origin] != peer:
+            return Reason.FORGED
+        if not 0 < number < NUMBER_MAX:
+            return Reason.MALFORMED
+        return self.consumer.refuse(origin, count, stamp)
+
+    @property
+    def waiting(self) -> int:
+        return len(self.consumer.held)
+
+    def explain(self) -> list[Waiting]:
+        members, consumer = self.members, self.consumer
+        waiting = []
+        for (source, count), held in consumer.held.items():
+            ids = tuple(pair(members[k], self.me, c) for k, c in consumer.missing(source, count))
+            number = cast(MatrixPacket, held.packet).number
+            waiting.append(Waiting(MessageId(members[source], number), held.since_us, ids))
+        return sorted(waiting)
+
+    def check(self) -> None:
+        broken = self.consumer.broken_rule()
+        self._require(broken is None, broken or "")
+
+    def save(self) -> State:
+        return {**self._save_links(), "consumer": self.consumer.save()}
+
+    def restore(self, state: State) -> None:
+        self._restore_links(state)
+        self.consumer.restore(state["consumer"], MatrixPacket)
+
+    def message_of(self, packet: Packet) -> MessageId | None:
+        return self._named(packet[0], packet[1])
+
+    def sizes(self, packet: Packet) -> Sizes:
+        origin, number, count, stamp, payload = cast(MatrixPacket, packet)
+        control = FRAME_BYTES + array_header_bytes(5)
+        control += uint_bytes(origin) + uint_bytes(number) + uint_bytes(count)
+        control += array_header_bytes(len(stamp)) + sum(map(uint_bytes, stamp))
+        control += binary_header_bytes(len(payload))
+        return Sizes(control + len(payload), control)
+
+    def entries(self) -> int:
+        return self.consumer.entries()
+
+
+def make_clock(stamps: str, size: int, me: int) -> FullClock:
+    """The clock that sends its stamps in the way of that name."""
+    kind = CLOCKS.get(stamps) if isinstance(stamps, str) else None
+    if kind is None:
+        raise ParameterError("stamps", f"{stamps!r} is not a way to send them", f"Use {', '.join(CLOCKS)}")
+    return kind(size, me)

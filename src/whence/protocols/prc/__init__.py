@@ -1,0 +1,1 @@
+"""Paper 003: link memory and PRC-broadcast."""

@@ -1,0 +1,1 @@
+"""Paper 000: aggregation over per-source VCube trees."""

@@ -1,0 +1,1 @@
+"""Connections between nodes as state machines: bytes and times in, bytes and events out."""

@@ -1,0 +1,176 @@
+"""Who may connect: what two nodes must agree on, and what a peer may say about its past."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from whence.core.message import NodeId
+from whence.errors import FrameError, FrameTooLargeError, HandshakeError, PeerError, VersionError
+from whence.session.links import Link, LinkState
+from whence.session.wire import MAGIC, VERSION, Hello, Refusal
+
+_VALUE_MAX_BYTES = 1000  # what a HELLO may say of one parameter
+_VALUE_START_BYTES = 200
+
+
+class RestartedError(HandshakeError):
+    """A node has come back without the state that its name stands for."""
+
+
+class GoneError(HandshakeError):
+    """The peer has left this node behind, and will not take it back."""
+
+
+class RefusedForNowError(HandshakeError):
+    """The peer refuses this node for a while, after repeated faults."""
+
+
+# The codes of an ERROR frame, the most special type first.
+_CODES: tuple[tuple[str, type[PeerError]], ...] = (
+    ("restarted", RestartedError),
+    ("gone", GoneError),
+    ("later", RefusedForNowError),
+    ("handshake", HandshakeError),
+    ("version", VersionError),
+    ("too-large", FrameTooLargeError),
+    ("frame", FrameError),
+)
+
+
+def error_code(error: PeerError) -> str:
+    """What an ERROR frame calls this error."""
+    return next((code for code, kind in _CODES if isinstance(error, kind)), "frame")
+
+
+def refused(peer: str, refusal: Refusal) -> PeerError:
+    """The typed error for an ERROR frame that a peer sent us."""
+    kind = dict(_CODES).get(refusal.code, PeerError)
+    reason = "".join(letter if letter.isprintable() else "?" for letter in refusal.reason)
+    fix = "".join(letter if letter.isprintable() else "?" for letter in refusal.fix)
+    return kind(f"{peer} refuses this node", reason, fix)
+
+
+@dataclass(frozen=True)
+class Identity:
+    """What this node says of itself, and demands of others."""
+
+    group: str
+    protocol: str
+    parameters: Mapping[str, str]  # each value as JSON text, so that any two can be compared
+    members: tuple[NodeId, ...]
+    max_payload_bytes: int
+    node: NodeId
+    session: int
+
+    def hello(self, link: Link) -> Hello:
+        """The HELLO for the peer of `link`."""
+        return Hello(
+            magic=MAGIC,
+            version=VERSION,
+            group=self.group,
+            protocol=self.protocol,
+            parameters=dict(self.parameters),
+            members=list(self.members),
+            max_payload_bytes=self.max_payload_bytes,
+            node=self.node,
+            to=link.peer,
+            session=self.session,
+            peer_session=link.peer_session,
+            received=link.incoming.received,
+        )
+
+    def check(self, hello: Hello) -> None:
+        """Refuse a node of another group, or of the same group configured otherwise."""
+        differences = self._differences(hello)
+        if differences:
+            raise HandshakeError(
+                f"node {hello.node!r}",
+                f"it disagrees with node {self.node!r} about {'; '.join(differences)}",
+                "Give every member the same configuration",
+            )
+        if hello.to != self.node:
+            raise HandshakeError(
+                f"node {hello.node!r}",
+                f"it wants to speak to {hello.to!r}, and this is {self.node!r}",
+                "Check the addresses of the peers",
+            )
+        if hello.node == self.node or hello.node not in self.members or hello.session == 0:
+            raise HandshakeError(
+                f"node {hello.node!r}", "it cannot be a peer of this node", "Check the names of the nodes"
+            )
+
+    def _differences(self, hello: Hello) -> list[str]:
+        there, here = (
+            f"at {hello.node!r}",
+            f"at {self.node!r}",
+        )  # the text travels: "here" would be wrong there
+        found = [
+            f"{what} ({theirs!r} {there}, {ours!r} {here})"
+            for what, theirs, ours in (
+                ("the group", hello.group, self.group),
+                ("the protocol", hello.protocol, self.protocol),
+                ("max_payload_bytes", hello.max_payload_bytes, self.max_payload_bytes),
+            )
+            if theirs != ours
+        ]
+        if hello.protocol == self.protocol:
+            for name in sorted({*hello.parameters, *self.parameters}):
+                theirs, ours = hello.parameters.get(name, "unset"), self.parameters.get(name, "unset")
+                if theirs != ours:
+                    found.append(f"parameter {name!r} ({theirs} {there}, {ours} {here})")
+        only_there = sorted(set(hello.members) - set(self.members))
+        only_here = sorted(set(self.members) - set(hello.members))
+        if only_there:
+            found.append(f"the members ({_some(only_there)} only {there})")
+        if only_here:
+            found.append(f"the members ({_some(only_here)} only {here})")
+        return found
+
+
+def _some(names: list[str]) -> str:
+    shown = ", ".join(map(repr, names[:5]))
+    return shown if len(names) <= 5 else f"{shown} and {len(names) - 5} more"
+
+
+def check_session(link: Link, peer_session: int) -> None:
+    """Refuse a peer that is not the one we know, or that is given up: numbers belong to one session."""
+    if link.peer_session not in (0, peer_session):
+        if link.channel is not None:
+            happened = "another process takes part under this name"
+        elif link.state is LinkState.LEFT:
+            happened = "it left the group, and its numbering would begin again"
+        else:
+            happened = "it restarted without its state, and its numbering would begin again"
+        raise RestartedError(
+            f"node {link.peer!r}", happened, "Restart the group, or add the node under a new name"
+        )
+    if link.state is LinkState.GIVEN_UP:
+        raise GoneError(f"node {link.peer!r}", "this node has given it up", "Restart the group")
+
+
+def check_known_session(link: Link, known: int, session: int) -> None:
+    """Refuse to go on where the peer has `known` another incarnation of this node than `session`."""
+    if known not in (0, session):
+        raise RestartedError(
+            f"this node, as {link.peer!r} knows it",
+            "it restarted without its state, and its numbering would begin again",
+            "Restart the group, or add the node under a new name",
+        )
+
+
+def canonical_parameters(parameters: Mapping[str, Any]) -> dict[str, str]:
+    """Each value as JSON text with sorted keys; of a long one (domains of many servers) start and hash."""
+    return {name: _text(value) for name, value in parameters.items()}
+
+
+def _text(value: object) -> str:
+    text = msgspec.json.encode(value, order="deterministic")
+    if len(text) <= _VALUE_MAX_BYTES:
+        return text.decode()
+    start = text[:_VALUE_START_BYTES].decode(errors="replace")
+    return f"{start}... (sha256 {hashlib.sha256(text).hexdigest()})"

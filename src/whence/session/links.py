@@ -1,0 +1,292 @@
+"""One link, without any I/O: what is unacknowledged, what was received, who the peer is.
+
+This is the reliable FIFO link over TCP; `datagrams.py` has the other one. A link outlives its TCP
+connections. Both ends count the DATA frames of the session; after a reconnection each says in its HELLO
+how many it has, the other drops those and writes the rest again.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from enum import Enum
+from itertools import chain
+from typing import Protocol
+
+from whence.core.message import NodeId
+from whence.errors import FrameError, HandshakeError, PeerError
+from whence.live.addresses import Address
+from whence.session.wire import ack_frame
+
+# An acknowledgement travels with data, or alone once this much has arrived, or when its delay is over.
+ACK_FRAMES = 128
+ACK_BYTES = 64 * 1024
+
+
+class LinkOut:
+    """Frames for one peer that it has not acknowledged, oldest first.
+
+    `pending` is what the present connection has not been given; whoever queues a frame appends to
+    it directly, because a call per receiver would cost more than the appending. Frames are written
+    and acknowledged in batches, so the bookkeeping costs per batch, not per frame.
+    """
+
+    __slots__ = (
+        "_first", "_measured", "_pending_bytes", "_written", "_written_bytes",
+        "acknowledged", "pending", "taken",
+    )  # fmt: skip
+
+    def __init__(self) -> None:
+        self.pending: list[bytes] = []
+        self.taken = 0  # frames of the session before pending[0]
+        self.acknowledged = 0
+        self._written: deque[tuple[list[bytes], int]] = deque()  # batches with their bytes
+        self._written_bytes = 0
+        self._first = 0  # frames of the session before _written[0]
+        self._measured = 0  # frames of `pending` that `_pending_bytes` counts
+        self._pending_bytes = 0
+
+    @property
+    def total(self) -> int:
+        """Frames queued since the session began."""
+        return self.taken + len(self.pending)
+
+    @property
+    def unacknowledged(self) -> int:
+        """Frames that the peer has not acknowledged."""
+        return self.taken + len(self.pending) - self.acknowledged
+
+    def unacknowledged_bytes(self) -> int:
+        """Their bytes; a batch counts until all of it is acknowledged."""
+        if self._measured < len(self.pending):
+            self._pending_bytes += sum(map(len, self.pending[self._measured :]))
+            self._measured = len(self.pending)
+        return self._written_bytes + self._pending_bytes
+
+    def take(self, max_frames: int) -> bytes:
+        """The next pending frames, joined for one write."""
+        pending = self.pending
+        if len(pending) <= max_frames:
+            batch, self.pending = pending, []
+        else:
+            batch, self.pending = pending[:max_frames], pending[max_frames:]
+        data = b"".join(batch)
+        self._pending_bytes = self._measured = 0
+        self._written.append((batch, len(data)))
+        self._written_bytes += len(data)
+        self.taken += len(batch)
+        return data
+
+    def acknowledge(self, received: int) -> None:
+        """The peer has received the session's first `received` frames."""
+        if not self.acknowledged <= received <= self.taken:
+            raise FrameError(
+                "ACK frame",
+                f"it acknowledges {received} frames, where {self.acknowledged} to {self.taken} are possible",
+                "Check that the peer runs this release",
+            )
+        self.acknowledged = received
+        written = self._written
+        while written and self._first + len(written[0][0]) <= received:
+            batch, batch_bytes = written.popleft()
+            self._first += len(batch)
+            self._written_bytes -= batch_bytes
+
+    def resume(self, received: int) -> None:
+        """A new connection: the peer has `received` frames, all others are pending again."""
+        if not self.acknowledged <= received <= self.taken:
+            raise HandshakeError(
+                "HELLO frame",
+                f"the peer says that it received {received} frames of this session, "
+                f"where {self.acknowledged} to {self.taken} are possible",
+                "Restart the group: one of the two has lost its state",
+            )
+        written = list(chain.from_iterable(batch for batch, _ in self._written))
+        self._forget_written(received, written[received - self._first :] + self.pending)
+
+    def unacknowledged_frames(self) -> list[bytes]:
+        """What a durable node keeps of the queue."""
+        written = list(chain.from_iterable(batch for batch, _ in self._written))
+        return written[self.acknowledged - self._first :] + self.pending
+
+    def restore(self, acknowledged: int, frames: list[bytes]) -> None:
+        """Become the queue that was kept: `frames` follow the first `acknowledged` of the session."""
+        self._forget_written(acknowledged, frames)
+
+    def clear(self) -> int:
+        """The peer is gone: forget everything; answers how many frames it will never get."""
+        lost = self.unacknowledged
+        self._forget_written(self.total, [])
+        return lost
+
+    def drop_pending(self) -> int:
+        """Forget what no connection has been given: it has no number yet. Answers how many frames."""
+        lost = len(self.pending)
+        self.pending = []
+        self._pending_bytes = self._measured = 0
+        return lost
+
+    def drain(self) -> list[bytes]:
+        """All that is pending, for a link that keeps nothing."""
+        frames = self.pending
+        self.clear()
+        return frames
+
+    def drop_oldest(self, count: int) -> None:
+        """Forget the oldest pending frames of such a link."""
+        self._forget_written(self.taken + count, self.pending[count:])
+
+    def _forget_written(self, count: int, pending: list[bytes]) -> None:
+        self.pending = pending
+        self.taken = self.acknowledged = self._first = count
+        self._written.clear()
+        self._written_bytes = self._pending_bytes = self._measured = 0
+
+
+class LinkIn:
+    """What has arrived from one peer, and how much of that the peer has been told."""
+
+    __slots__ = ("received", "told", "untold_bytes")
+
+    def __init__(self) -> None:
+        self.received = 0  # DATA frames of the session
+        self.told = 0  # how many of them we have acknowledged
+        self.untold_bytes = 0
+
+    def take(self, frames: int, data_bytes: int) -> None:
+        """`frames` more DATA frames have arrived and been accepted."""
+        self.received += frames
+        self.untold_bytes += data_bytes
+
+    def ack_is_due(self) -> bool:
+        """An acknowledgement should leave even if nothing travels with it."""
+        return self.received - self.told >= ACK_FRAMES or self.untold_bytes >= ACK_BYTES
+
+    def ack(self) -> bytes:
+        """The frame that acknowledges all that was received."""
+        self.told = self.received
+        self.untold_bytes = 0
+        return ack_frame(self.received)
+
+
+class LinkState(Enum):
+    """Whether the peer still belongs to the group, as far as this node knows."""
+
+    ALIVE = "alive"  # connected or not: it may come (back)
+    LEFT = "left"  # it said good-bye
+    GIVEN_UP = "given up"  # too slow, out of reach for too long, or it has lost its state
+    OUT = "out of the group"  # so says the protocol; if it lives, it is told over this link
+
+
+class Channel(Protocol):
+    """What a link needs of a connection."""
+
+    @property
+    def writable(self) -> bool:
+        """More can be written now."""
+
+    def write(self, data: bytes) -> None:
+        """Hand over bytes; may clear `writable`."""
+
+    def close(self, last_words: bytes = b"") -> None:
+        """Write `last_words`, then close."""
+
+    def abort(self) -> None:
+        """Close at once."""
+
+
+class Link:
+    """Everything this node knows about one peer."""
+
+    def __init__(self, peer: NodeId, address: Address, dials: bool, renews: bool = False) -> None:
+        self.peer = peer
+        self.renews = renews  # the peer may come back as a new process, without its state
+        self.address = address
+        self.dials = dials  # this node makes the connection; otherwise it waits for the peer's
+        self.out = LinkOut()
+        self.incoming = LinkIn()
+        self.arrived = (
+            0  # number of the newest DATA frame on the present connection: it may not be `received`
+        )
+        self.state = LinkState.ALIVE
+        self.alive = True  # the peer may still take part: its queue counts
+        self.peer_session = 0  # 0: never met
+        self.channel: Channel | None = None
+        self.connections = 0
+        self.heard_s = 0.0  # loop time of the last bytes from the peer
+        self.wrote_s = 0.0
+        self.lost_s = 0.0  # loop time since when there is no connection
+        self.last_error: PeerError | OSError | None = None
+        self.faults = 0  # in a row, without a DATA frame accepted in between
+        self.refuse_until_s = 0.0
+        self._fault_at = -1
+
+    def end(self, state: LinkState) -> None:
+        """The peer takes no part any more."""
+        self.state = state
+        self.alive = False
+
+    def count_on(self, counts: bool) -> int:
+        """The protocol goes on with the peer or without it; answers how many frames are void for that."""
+        if self.state not in (LinkState.ALIVE, LinkState.OUT):
+            return 0
+        self.state, self.alive = LinkState.ALIVE if counts else LinkState.OUT, counts
+        return 0 if counts else self.out.drop_pending()
+
+    def renew(self) -> None:
+        """The peer has come back as a new process: nothing that was said before counts."""
+        self.out, self.incoming = LinkOut(), LinkIn()
+        self.state, self.alive = LinkState.ALIVE, True
+        self.peer_session = self.faults = 0
+        self.refuse_until_s, self._fault_at = 0.0, -1
+
+    def begin(self) -> None:
+        """A HELLO leaves: what comes on its connection follows what is received by now."""
+        self.arrived = self.incoming.received
+
+    def attach(self, channel: Channel, session: int, received: int) -> None:
+        """A connection has passed its handshake: resume on it."""
+        self.out.resume(received)
+        self.incoming.told = self.incoming.received  # our HELLO says so
+        self.incoming.untold_bytes = 0
+        self.peer_session = session
+        self.channel = channel
+        self.connections += 1
+
+    def flush(self, max_frames: int, *, may_ack: bool, ack_now: bool) -> int:
+        """Write what is pending, and an acknowledgement if one is due; answers the bytes written.
+
+        One write carries both. `may_ack` is False while the application has too much to read.
+        """
+        channel, out, incoming = self.channel, self.out, self.incoming
+        if channel is None or not channel.writable:
+            return 0
+        ack = b""
+        if (
+            may_ack
+            and incoming.received > incoming.told
+            and (ack_now or out.pending or incoming.ack_is_due())
+        ):
+            ack = incoming.ack()
+        written = 0
+        while out.pending and channel.writable:
+            data = out.take(max_frames)
+            if ack:
+                data, ack = ack + data, b""
+            channel.write(data)
+            written += len(data)
+        if ack:
+            channel.write(ack)
+            written += len(ack)
+        return written
+
+    def fault(self, now_s: float, first_s: float, max_s: float) -> None:
+        """The peer broke the format: refuse it for a while, longer each time it gets no further.
+
+        A frame damaged on its way is sent again and accepted at once; a peer that always sends the
+        same nonsense would otherwise reconnect for ever at full speed.
+        """
+        received = self.incoming.received
+        self.faults = self.faults + 1 if received == self._fault_at else 0
+        self._fault_at = received
+        if self.faults:
+            self.refuse_until_s = now_s + min(max_s, first_s * 2.0 ** min(self.faults, 30))

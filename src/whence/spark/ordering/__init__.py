@@ -1,0 +1,1 @@
+"""Causal order of rows on Spark: streams and tables."""

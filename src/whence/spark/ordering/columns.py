@@ -1,0 +1,334 @@
+"""What a caller of `causal_order` and `causal_sort` says about a table, checked, as columns for both.
+
+Whatever the caller's columns are called and typed, an ordering sees five of its own: the row's time and
+lifetime in microseconds, its id, its predecessors with their deadlines, and a number to break ties with.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import timedelta
+from typing import Any, NamedTuple
+
+from whence.errors import MisuseError, SchemaError, missing_extra
+from whence.order import POLICIES, Arrival, CausalOrder, Policy
+
+# From rows to arrivals: the few lines that stream and sort share on the workers.
+
+
+class Settings(NamedTuple):
+    """What a worker must know of an order."""
+
+    policy: Policy
+    remember_us: int | None
+    horizon_us: int
+    vector: bool
+    numeric: bool  # ids are numbers
+
+    def order(self, saved: bytes = b"") -> CausalOrder:
+        """A new order, or one that goes on."""
+        return CausalOrder(
+            self.policy,
+            remember_us=self.remember_us,
+            horizon_us=self.horizon_us,
+            vector=self.vector,
+            saved=saved,
+        )
+
+
+class OrderRow(NamedTuple):
+    """A row's five columns, and what it carries."""
+
+    at_us: int | None
+    id: str | None
+    needs: list[str | None] | None
+    needs_us: list[int | None] | None
+    lifetime_us: int | None
+    tie: int
+    payload: Any
+
+
+def in_time(rows: Iterable[OrderRow], numeric: bool) -> list[OrderRow]:
+    """Rows in order of time; ties by id and then content, so that partitions make no difference."""
+
+    def place(row: OrderRow) -> tuple[Any, ...]:
+        id_: Any = int(row.id or 0) if numeric else row.id or ""
+        return (-1 if row.at_us is None else row.at_us, id_, row.tie)
+
+    return sorted(rows, key=place)
+
+
+def arrivals(rows: Iterable[OrderRow], order: CausalOrder) -> Iterator[Arrival]:
+    """What to offer. A row without a time came just now; one without a lifetime has the largest one."""
+    for row in rows:
+        named = row.needs or []
+        until_us = row.needs_us or [None] * len(named)
+        needs: dict[str, int | None] = {}
+        for need, us in zip(named, until_us, strict=True):
+            if need is not None:
+                known = needs.get(need)
+                needs[need] = us if known is None or us is None else max(us, known)
+        at_us = order.now_us if row.at_us is None else row.at_us
+        lifetime_us = order.horizon_us if row.lifetime_us is None else row.lifetime_us
+        yield Arrival(row.id, at_us, lifetime_us, needs, row.payload)
+
+
+try:
+    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import functions as F
+    from pyspark.sql.types import (
+        ArrayType,
+        DataType,
+        DayTimeIntervalType,
+        IntegralType,
+        LongType,
+        MapType,
+        NumericType,
+        StringType,
+        StructField,
+        StructType,
+        TimestampNTZType,
+        TimestampType,
+    )
+except ImportError as error:
+    raise missing_extra("the Spark pipeline", "pyspark", "spark") from error
+
+# What an ordering adds to a row.
+ADDED = StructType(
+    [
+        StructField("outcome", StringType()),
+        StructField("missing", ArrayType(StringType())),  # of the type of the ids, if that is another one
+        StructField("position", LongType()),
+        StructField("epoch", TimestampType()),
+    ]
+)
+_UNITS_US = {"us": 1, "ms": 1_000, "s": 1_000_000, "m": 60_000_000, "h": 3_600_000_000, "d": 86_400_000_000}
+_UNIT_OF = {"sec": "s", "second": "s", "min": "m", "minute": "m", "hour": "h", "day": "d"}
+_UNIT_OF |= {"millisecond": "ms", "microsecond": "us"}
+
+
+class Order(NamedTuple):
+    """A caller's description, checked: which columns mean what, and how long things last."""
+
+    key: tuple[str, ...]
+    id_type: DataType
+    policy: Policy
+    remember_us: int | None  # None: the largest lifetime, which a column of them tells only row by row
+    horizon_us: int
+    vector: bool
+    # The five columns.
+    at: Column
+    id: Column
+    needs: Column  # array of struct<id string, deadline_us bigint>
+    lifetime_us: Column
+    tie: Column
+
+    @property
+    def numeric(self) -> bool:
+        """Whether ids are numbers, to be compared as such."""
+        return isinstance(self.id_type, IntegralType)
+
+
+def describe(
+    table: DataFrame,
+    *,
+    key: str | Sequence[str] | None,
+    id_: str | None,
+    depends_on: str | None,
+    lifetime: str | timedelta | None,
+    event_time: str | None,
+    clock: str | None,
+    origin: str | None,
+    policy: str,
+    lifetime_max: str | timedelta | None,
+    remember: str | timedelta | None,
+) -> Order:
+    """Check a description against a table; the first thing that is wrong is the error."""
+    if policy not in POLICIES:
+        raise MisuseError(f"policy {policy!r}", "there is none of that name", "Choose from: emit, drop")
+    keys = (key,) if isinstance(key, str) else tuple(key or ())
+    for name in keys:
+        type_of(table, name, "key")
+    for name in ADDED.names:
+        if name in table.columns:
+            raise SchemaError(
+                f"column {name!r}",
+                "the table has it already, and the order adds it",
+                "Rename or drop it first",
+            )
+    if (clock is None) == (id_ is None):
+        raise MisuseError(
+            "causal order",
+            "rows are known by `id` or by a vector `clock`: give one of the two",
+            'Give id="..." and depends_on="...", or clock="..." and origin="..."',
+        )
+    id_type, id_column, needs = (
+        _named(table, str(id_), depends_on) if clock is None else _clocked(table, clock, origin)
+    )
+    lifetime_us, horizon_us = _lifetime(table, lifetime, lifetime_max)
+    return Order(
+        key=keys,
+        id_type=id_type,
+        policy=policy,
+        remember_us=None if remember is None else duration_us("remember", remember),
+        horizon_us=horizon_us,
+        vector=clock is not None,
+        at=_time(table, event_time),
+        id=id_column,
+        needs=needs,
+        lifetime_us=lifetime_us,
+        tie=_tie(table),
+    )
+
+
+def type_of(table: DataFrame, name: str, role: str) -> DataType:
+    """The type of a column that the caller named, or a `SchemaError`."""
+    for field in table.schema.fields:
+        if field.name == name:
+            return field.dataType
+    raise SchemaError(
+        f"column {name!r} ({role})",
+        f"it is missing (got the columns {', '.join(table.columns) or 'none'})",
+        f"Name the column that holds the {role}",
+    )
+
+
+def duration_us(what: str, value: str | timedelta) -> int:
+    """A duration such as `10s`, `1.5 minutes` or a timedelta, in microseconds."""
+    if isinstance(value, timedelta):
+        us = value // timedelta(microseconds=1)
+    else:
+        found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([a-z]+)\s*", value.lower())
+        unit = found[2] if found else ""
+        if unit not in _UNITS_US:
+            unit = _UNIT_OF.get(unit.removesuffix("s"), "")
+        if not found or unit not in _UNITS_US:
+            raise MisuseError(
+                f"{what} {value!r}",
+                "it is not a duration",
+                "Write a number and a unit: 10s, 500 ms, 5 minutes",
+            )
+        us = round(float(found[1]) * _UNITS_US[unit])
+    if us < 0:
+        raise MisuseError(f"{what} {value!r}", "it is negative", "Give a positive duration")
+    return us
+
+
+# The five columns
+
+
+def _named(table: DataFrame, id_: str, depends_on: str | None) -> tuple[DataType, Column, Column]:
+    """Ids and the ids of predecessors, each with a deadline or without."""
+    if depends_on is None:
+        raise MisuseError(
+            "causal order", "no column with predecessors is named", 'Give depends_on="...", or a vector clock'
+        )
+    id_type = type_of(table, id_, "id")
+    if not isinstance(id_type, StringType | IntegralType):
+        raise _wrong(id_, "id", "a string or an integer", id_type)
+    found = type_of(table, depends_on, "depends_on")
+    wanted = f"array<{id_type.simpleString()}>, or of struct<id {id_type.simpleString()}, deadline timestamp>"
+    inner = found.elementType if isinstance(found, ArrayType) else None
+    pair = inner.fields if isinstance(inner, StructType) else None
+    named = pair[0].dataType if pair else inner
+    same = type(named) is type(id_type) or (
+        isinstance(named, IntegralType) and isinstance(id_type, IntegralType)
+    )
+    if not same or (pair and (len(pair) != 2 or not isinstance(pair[1].dataType, TimestampType))):
+        raise _wrong(depends_on, "depends_on", wanted, found)
+    fields = [field.name for field in pair] if pair else None
+
+    def need(entry: Column) -> Column:
+        id_of = entry[fields[0]] if fields else entry
+        deadline = F.unix_micros(entry[fields[1]]) if fields else F.lit(None).cast("bigint")
+        return F.struct(id_of.cast("string").alias("id"), deadline.alias("deadline_us"))
+
+    return id_type, F.col(_quoted(id_)).cast("string"), F.transform(F.col(_quoted(depends_on)), need)
+
+
+def _clocked(table: DataFrame, clock: str, origin: str | None) -> tuple[DataType, Column, Column]:
+    """A vector clock is an id, origin:number, and names all that is before: the newest of every origin."""
+    if origin is None:
+        raise MisuseError(
+            "causal order", "a vector clock needs the column that says whose it is", 'Give origin="..."'
+        )
+    if not isinstance(type_of(table, origin, "origin"), StringType):
+        raise _wrong(origin, "origin", "string", type_of(table, origin, "origin"))
+    found = type_of(table, clock, "clock")
+    if not (
+        isinstance(found, MapType)
+        and isinstance(found.keyType, StringType)
+        and isinstance(found.valueType, IntegralType)
+    ):
+        raise _wrong(clock, "clock", "map<string,bigint>", found)
+    me, counts = F.col(_quoted(origin)), F.col(_quoted(clock))
+    own = F.element_at(counts, me).cast("bigint")
+
+    def need(entry: Column) -> Column:
+        number = F.when(entry["key"] == me, own - 1).otherwise(entry["value"].cast("bigint"))
+        text = F.concat(entry["key"], F.lit(":"), number.cast("string"))
+        return F.struct(
+            text.alias("id"), F.lit(None).cast("bigint").alias("deadline_us"), number.alias("number")
+        )
+
+    needs = F.filter(F.transform(F.map_entries(counts), need), lambda entry: entry["number"] > 0)
+    bare = F.transform(needs, lambda entry: F.struct(entry["id"], entry["deadline_us"]))
+    return StringType(), F.concat(me, F.lit(":"), own.cast("string")), bare
+
+
+def _lifetime(
+    table: DataFrame, lifetime: str | timedelta | None, lifetime_max: str | timedelta | None
+) -> tuple[Column, int]:
+    """Microseconds of each row, and the largest that is known beforehand."""
+    horizon_us = 0 if lifetime_max is None else duration_us("lifetime_max", lifetime_max)
+    if lifetime is None:
+        return F.lit(None).cast("bigint"), horizon_us
+    if isinstance(lifetime, timedelta) or lifetime not in table.columns:
+        constant_us = duration_us("lifetime", lifetime)
+        return F.lit(constant_us).cast("bigint"), max(horizon_us, constant_us)
+    found = type_of(table, lifetime, "lifetime")
+    column = F.col(_quoted(lifetime))
+    if isinstance(found, NumericType):
+        us = F.round(column * 1_000_000).cast("bigint")  # a number is seconds
+    elif isinstance(found, DayTimeIntervalType):
+        us = F.unix_micros(F.timestamp_micros(F.lit(0)) + column)
+    else:
+        raise _wrong(lifetime, "lifetime", "a number (of seconds) or an interval", found)
+    return F.greatest(us, F.lit(0).cast("bigint")), horizon_us
+
+
+def _time(table: DataFrame, event_time: str | None) -> Column:
+    if event_time is None:
+        # The time of the batch: Spark records it with the batch, so a restarted query sees the same one.
+        return F.current_timestamp() if table.isStreaming else F.timestamp_micros(F.lit(0))
+    found = type_of(table, event_time, "event_time")
+    if not isinstance(found, TimestampType | TimestampNTZType):
+        raise _wrong(event_time, "event_time", "timestamp", found)
+    return F.col(_quoted(event_time)).cast("timestamp")
+
+
+def _tie(table: DataFrame) -> Column:
+    """A number that depends on the row alone, so that equal times and ids do not leave room for chance."""
+    hashable = [
+        F.col(_quoted(field.name))
+        for field in table.schema.fields
+        if "map<" not in field.dataType.simpleString() and "variant" not in field.dataType.simpleString()
+    ]
+    return F.xxhash64(*hashable) if hashable else F.lit(0).cast("bigint")
+
+
+def _quoted(name: str) -> str:
+    """A column's name with its dots and backticks taken literally."""
+    return "`" + name.replace("`", "``") + "`"
+
+
+def quoted_column(name: str) -> Column:
+    """The column of exactly that name."""
+    return F.col(_quoted(name))
+
+
+def _wrong(name: str, role: str, wanted: str, found: DataType) -> SchemaError:
+    return SchemaError(
+        f"column {name!r} ({role})", f"expected {wanted}, got {found.simpleString()}", "Cast it first"
+    )

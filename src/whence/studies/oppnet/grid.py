@@ -1,0 +1,278 @@
+"""Paper 001: causal and Δ-causal barriers in opportunistic networks, every table and figure of section VI.
+
+Buses (moderate churn) and walkers (high churn) carry each other's messages. The runs are the kernel's, over
+plans that are generated to have the paper's statistics; `published` is the codes as printed, `safe` our
+default, on the same plans. Beyond the paper: clocks that are wrong, traces of real contacts, and the smallest
+lifetime that delivers a wanted share. docs/studies-oppnet.md says how the paper is read, and what differs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
+
+from whence.errors import missing_extra
+from whence.sim.distributions import Constant
+from whence.sim.model import Contacts, Link, Periodic, Record, Scenario, Skew, Stop
+from whence.studies.base import Figure, Label, Point, Study, Table
+from whence.studies.claims import Expectation
+from whence.studies.oppnet import claims as oppnet_expect
+from whence.studies.oppnet import data as oppnet_data
+from whence.studies.oppnet import measures as oppnet_measures
+from whence.studies.oppnet import page as oppnet_figures
+from whence.studies.oppnet import page as oppnet_findings
+from whence.studies.oppnet import page as oppnet_tables
+from whence.studies.oppnet.claims import BUSES, WALKERS
+from whence.studies.results import Results, Row
+
+if TYPE_CHECKING:
+    from whence.lab.attempts import Runner
+    from whence.overlay.contacts import ContactPlan
+
+MODES = ("published", "safe")
+SECOND_US = 1_000_000
+MINUTE_US = 60 * SECOND_US
+HOP_US = 2_000  # of a packet: the least transmission delay of Tables III and VI
+# When a node broadcasts first, and how often. The paper starts walkers at 20 s, which with its own stay times
+# gives more than the 10,557 broadcasts that it counts; 43 s gives these. Real traces: as buses.
+FIRST_US = {WALKERS: 43 * SECOND_US, BUSES: 20 * SECOND_US}
+INTERVAL_US = {WALKERS: MINUTE_US, BUSES: 20 * MINUTE_US}
+
+
+class Scale(NamedTuple):
+    """How much is run. Lifetimes in minutes, 0: none; seeds: how many."""
+
+    lifetimes: Mapping[str, tuple[int, ...]]  # of the paper's scenarios
+    seeds: Mapping[str, int]
+    options: Mapping[str, Mapping[str, Any]]  # of the generators
+    skewed: tuple[int, ...]  # lifetimes of walkers with wrong clocks
+    skew_seeds: int
+    traces: tuple[int, ...]  # lifetimes on real traces
+    trace_seeds: int
+    advice: Mapping[str, int]  # plan -> seeds; real traces that are not there are left out
+    text: str
+
+
+_ALL = {BUSES: (0, 120, 60, 40, 20, 10), WALKERS: (20, 15, 10, 5)}
+SKEWS_S = (5, 30)  # either way
+SCALES = {
+    "demo": Scale(
+        {BUSES: _ALL[BUSES], WALKERS: (20, 5)},
+        {BUSES: 2, WALKERS: 1},
+        {},
+        (5,),
+        1,
+        (60,),
+        1,
+        {BUSES: 1, WALKERS: 1, "Infocom 2005": 1, "Intel": 1, "Cairns": 1},
+        "buses: 6 lifetimes, 2 seeds; walkers: 2 lifetimes, 1 seed",
+    ),
+    "paper": Scale(
+        _ALL,
+        {BUSES: 5, WALKERS: 5},
+        {},
+        (20, 5),
+        2,
+        (20, 60, 240),
+        1,
+        {"WS16": 1, WALKERS: 1, "Infocom 2005": 1, BUSES: 3, "Intel": 1, "Cairns": 1},
+        "buses: 6 lifetimes; walkers: 4; 5 seeds; every real trace that is there",
+    ),
+    "tiny": Scale(
+        {BUSES: (0, 20), WALKERS: (5,)},
+        {BUSES: 2, WALKERS: 2},
+        {BUSES: {"duration_s": 7_200.0, "longest_day_s": 7_000.0, "shorter_by_s": 2_000.0},
+         WALKERS: {"duration_s": 1_500.0}},
+        (5,),
+        1,
+        (60,),
+        1,
+        {BUSES: 1, "Intel": 1},
+        "two hours of buses, 25 minutes of walkers",
+    ),
+}  # fmt: skip
+
+
+def scenario(
+    topology: Contacts,
+    lifetime: int | None,
+    mode: str,
+    seed: int,
+    level: Literal["measures", "deliveries"],
+    *,
+    skew_s: int = 0,
+    name: str = "oppnet",
+) -> Scenario:
+    """One run. `lifetime` in minutes, 0 for none; clocks are off by up to `skew_s` either way."""
+    nodes, stop_us = size_of(topology, seed)
+    kind = WALKERS if topology.generator == WALKERS else BUSES
+    params: dict[str, Any] = {"mode": mode}
+    if lifetime:
+        params["lifetime_us"] = lifetime * MINUTE_US
+    if skew_s and mode == "safe":
+        params["skew_us"] = 2 * skew_s * SECOND_US
+    return Scenario(
+        name=name,
+        protocol="oppnet",
+        nodes=nodes,
+        seed=seed,
+        params=params,
+        topology=topology,
+        link=Link(delay=Constant(value_us=HOP_US)),
+        workloads=[Periodic(interval_us=INTERVAL_US[kind], start_us=FIRST_US[kind], from_entry=True)],
+        faults=[Skew(nodes="all", offset_us=skew_s * SECOND_US, drawn=True)] if skew_s else [],
+        stop=Stop(duration_us=stop_us, drain=False),
+        record=Record(level=level),
+    )
+
+
+def size_of(topology: Contacts, seed: int) -> tuple[int, int]:
+    """How many nodes a plan has, and when it ends: a scenario must say so."""
+    import msgspec
+
+    return _size(msgspec.json.encode(topology), seed if topology.file is None else 0)
+
+
+@lru_cache(maxsize=256)
+def _size(encoded: bytes, seed: int) -> tuple[int, int]:
+    import msgspec
+
+    plan = _plan(msgspec.json.decode(encoded, type=Contacts), seed)
+    return len(plan.nodes), plan.stop_us
+
+
+def _plan(topology: Contacts, seed: int) -> ContactPlan:
+    if topology.file is not None:
+        from whence.mobility.sources import read_contacts
+
+        return read_contacts(topology.file, topology.format).plan
+    if topology.generator == BUSES:
+        from whence.mobility.buses import BusCity, bus_plan
+
+        return bus_plan(seed, BusCity(**topology.options))
+    from whence.mobility.walkers import WalkerCity, walker_plan
+
+    return walker_plan(seed, WalkerCity(**topology.options))
+
+
+class OppnetStudy(Study):
+    """See the module."""
+
+    name: ClassVar[str] = "oppnet"
+    title: ClassVar[str] = "Causal barriers in opportunistic networks: order without knowing the group"
+    paper: ClassVar[str] = "paper 001, causal and Δ-causal broadcast in opportunistic networks, section VI"
+    summary: ClassVar[str] = (
+        "Buses and walkers meet now and then, and carry each other's messages in between. Each message names "
+        "its immediate predecessors, and waits where they are missing, until they come or their lifetime is "
+        "over. Every table and figure of the paper's evaluation is set beside generated plans of the same "
+        "statistics, the codes as printed beside our safe ones; then clocks that are wrong, traces of real "
+        "contacts, and the smallest lifetime that delivers a wanted share."
+    )
+    scales: ClassVar[Mapping[str, str]] = {name: scale.text for name, scale in SCALES.items()}
+
+    def grid(self, scale: str) -> list[Point]:
+        wanted = SCALES[scale]
+        # The longest run of all is a bisection: it begins first.
+        return [*_advice(wanted), *_main(wanted), *_skewed(wanted), *_traces(wanted)]
+
+    def preparation(self) -> Callable[[], None]:
+        try:
+            from whence.kernels.oppnet import kernel as oppnet
+        except ImportError as error:
+            raise missing_extra("study 'oppnet'", "numba", "lab") from error
+
+        def compile_kernel() -> None:
+            from whence.overlay.contacts import make_plan
+
+            plan = make_plan(["a", "b"], [(0, 1, 0, MINUTE_US)])
+            oppnet.run_plan(plan, oppnet.Settings(), oppnet.since_entry(plan, SECOND_US, MINUTE_US))
+
+        return compile_kernel
+
+    def runner(self) -> Runner:
+        from whence.studies.oppnet.measures import simulate_to
+
+        return simulate_to
+
+    def derive(self, row: Row) -> Mapping[str, float | None]:
+        return oppnet_measures.derive(row.counted) if row.counted else {}
+
+    def tables(self, results: Results) -> list[Table]:
+        return oppnet_tables.tables(results)
+
+    def figures(self, results: Results) -> list[Figure]:
+        return oppnet_figures.figures(results)
+
+    def expectations(self, results: Results) -> list[Expectation]:
+        return oppnet_expect.expectations(results)
+
+    def headline(self, results: Results) -> Table:
+        return oppnet_tables.headline(results)
+
+    def findings(self, results: Results) -> list[str]:
+        return oppnet_findings.findings(results)
+
+
+def _point(part: str, plan: str, lifetime: int, mode: str, skew_s: int, seed: int, run: Scenario) -> Point:
+    labels: dict[str, Label] = {
+        "part": part,
+        "plan": plan,
+        "lifetime": lifetime,
+        "mode": mode,
+        "skew_s": skew_s,
+        "seed": seed,
+    }
+    return Point(labels, run)
+
+
+def _generated(wanted: Scale, plan: Literal["buses", "walkers"]) -> Contacts:
+    return Contacts(generator=plan, options=dict(wanted.options.get(plan, {})))
+
+
+def _main(wanted: Scale) -> Iterator[Point]:
+    plans: tuple[Literal["buses", "walkers"], ...] = ("buses", "walkers")
+    for plan in plans:
+        for lifetime in wanted.lifetimes[plan]:
+            for mode in MODES:
+                for seed in range(1, wanted.seeds[plan] + 1):
+                    level: Literal["measures", "deliveries"] = "deliveries" if seed == 1 else "measures"
+                    run = scenario(_generated(wanted, plan), lifetime, mode, seed, level)
+                    yield _point("main", plan, lifetime, mode, 0, seed, run)
+
+
+def _skewed(wanted: Scale) -> Iterator[Point]:
+    for lifetime in wanted.skewed:
+        for skew_s in SKEWS_S:
+            for mode in MODES:
+                for seed in range(1, wanted.skew_seeds + 1):
+                    topology = _generated(wanted, "walkers")
+                    run = scenario(topology, lifetime, mode, seed, "deliveries", skew_s=skew_s)
+                    yield _point("skew", WALKERS, lifetime, mode, skew_s, seed, run)
+
+
+def _traces(wanted: Scale) -> Iterator[Point]:
+    for plan, path in oppnet_data.find().items():
+        topology = Contacts(file=str(path), format=oppnet_data.DATA_SETS[plan].format)
+        for lifetime in wanted.traces:
+            for mode in MODES:
+                for seed in range(1, wanted.trace_seeds + 1):
+                    level: Literal["measures", "deliveries"] = "deliveries" if seed == 1 else "measures"
+                    run = scenario(topology, lifetime, mode, seed, level)
+                    yield _point("trace", plan, lifetime, mode, 0, seed, run)
+
+
+def _advice(wanted: Scale) -> Iterator[Point]:
+    from whence.studies.oppnet.measures import ADVICE
+
+    there = oppnet_data.find()
+    for plan, seeds in wanted.advice.items():
+        if plan in (BUSES, WALKERS):
+            topology = _generated(wanted, "buses" if plan == BUSES else "walkers")
+        elif plan in there:
+            topology = Contacts(file=str(there[plan]), format=oppnet_data.DATA_SETS[plan].format)
+        else:
+            continue
+        for seed in range(1, seeds + 1):
+            run = scenario(topology, None, "safe", seed, "measures", name=ADVICE)
+            yield _point("advice", plan, 0, "safe", 0, seed, run)

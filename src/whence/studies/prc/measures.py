@@ -1,0 +1,370 @@
+"""The numbers of the PRC study: of a run, along an axis of Table 1, and where two protocols cost the same."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from math import exp, log
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from whence.core.message import Message
+from whence.kernels.prc import kernel as prc
+from whence.protocols.prc.wire import message_packet, packet_sizes
+from whence.sim.experiment import MINUTE_US, SECOND_US, Experiment, Point, Series, delay_us, paper
+from whence.sim.files import checked, run_id
+from whence.sim.model import Scenario, node_names
+from whence.sim.run import loses_nothing, open_writer, promises_made
+from whence.studies.prc.counting import OpeningEngine, Samples, StaticEngine
+from whence.studies.prc.runs import FRONTIER, GROWTH, HOUR, OPENING, carried
+from whence.studies.results import Results, Row
+from whence.trace.measures import Measured, Value, write_measures
+from whence.trace.schema import Level, Manifest
+from whence.trace.writer import TraceWriter
+
+RATE = 10  # broadcasts per second in the paper's hour
+RISE, FLAT, STOP, QUIET, END = 15, 40, 50, 52, 60  # minutes: the delay rises until it is flat; all is over
+STEADY = range(5, RISE)  # joins are over, the delay is 1 ms
+LATE = range(FLAT + 1, STOP)  # the delay is 2.5 s
+BOUND_MS = 300  # of what the paper calls realistic
+
+
+class Minute(NamedTuple):
+    """A minute of the hour, per process."""
+
+    minute: int
+    delay_ms: float
+    degree: float
+    expected: float
+    buffered: float
+    control: float  # per second
+
+    @property
+    def space(self) -> float:
+        """Figure 5a."""
+        return self.expected + self.buffered
+
+    @property
+    def law(self) -> float:
+        """Rate x delay x safe degree."""
+        return RATE * self.delay_ms / 1_000 * self.degree
+
+
+def minutes(counted: Mapping[str, Any]) -> list[Minute]:
+    """The hour of one run."""
+    points = paper(1).latency
+    found = []
+    for at, process_us in enumerate(counted["process_us"]):
+        middle_us = counted["start_us"][at] + MINUTE_US // 2
+        found.append(
+            Minute(
+                at,
+                delay_us(points, middle_us) / 1_000,
+                counted["degree_us"][at] / process_us,
+                counted["expected_us"][at] / process_us,
+                counted["buffered_us"][at] / process_us,
+                counted["control"][at] / (process_us / SECOND_US),
+            )
+        )
+    return found
+
+
+def derive(row: Row) -> dict[str, float | None]:
+    """The measures of one run."""
+    if not row.counted:
+        return {}
+    parts: Mapping[str, Callable[[Row], dict[str, float | None]]] = {
+        HOUR: _hour,
+        GROWTH: _static,
+        OPENING: _opening,
+        FRONTIER: _rate if row.labels["protocol"] == "prc" else _static,
+    }
+    return parts[str(row.labels["part"])](row)
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values)
+
+
+def _hour(row: Row) -> dict[str, float | None]:
+    counted = row.counted
+    every = minutes(counted)
+    steady, late = [every[at] for at in STEADY], [every[at] for at in LATE]
+    off = [each.expected / each.law - 1 for each in every[3:STOP]]
+    at_bound = [each.space / each.delay_ms * BOUND_MS for each in every if 250 <= each.delay_ms <= 352]
+    return {
+        "degree": _mean([each.degree for each in steady]),
+        "degree_late": _mean([each.degree for each in late]),
+        "law_off_percent": 100 * max(off, key=abs),
+        "early_per_link": max(each.space / each.degree for each in every[2:RISE]),
+        "space_early": _mean([each.space for each in steady]),
+        "space_bound": _mean(at_bound),
+        "space_late": _mean([each.space for each in late]),
+        "expected_late": _mean([each.expected for each in late]),
+        "buffers_per_view": _mean([each.buffered / each.degree for each in late]),
+        "space_end": max(each.space for each in every[QUIET:]),
+        "left": counted["left"],
+        "control_early": _mean([each.control for each in steady]),
+        "control_late": _mean([each.control for each in late]),
+        "control_end": max(each.control for each in every[QUIET:]),
+        "control_slope": slope([(each.minute, each.control) for each in every[RISE : FLAT + 1]]),
+        "hops_per_link": sum(counted["control"]) / counted["opened"],
+        "undelivered": int(row.labels["nodes"]) * counted["broadcasts"] - counted["deliveries"],
+    }
+
+
+def _static(row: Row) -> dict[str, float | None]:
+    counted = row.counted
+    process_s = int(row.labels["nodes"]) * counted["window_us"] / SECOND_US
+    return {
+        "numbers_per_message": counted["numbers"] / counted["copies"],
+        "bytes_per_message": counted["control_bytes"] / counted["copies"],
+        "work_per_delivery": counted["work"] / counted["deliveries"],
+        "space": counted["sampled_entries"] / counted["samples"],
+        "bytes_per_s": counted["control_bytes"] / process_s,
+        "entries_left": counted["entries_left"],
+        "hops_per_link": counted.get("opened_packets"),
+        "bytes_per_link": counted.get("opened_bytes"),
+    }
+
+
+def _opening(row: Row) -> dict[str, float | None]:
+    counted = row.counted
+    return {
+        "hops_per_link": sum(counted["control"]) / counted["opened"],
+        "bytes_per_link": counted["other_bytes"] / counted["opened"],
+        "bytes_per_message": counted["message_copies_bytes"] / counted["message_copies"],
+        "entries_left": counted["entries_left"],
+    }
+
+
+def _rate(row: Row) -> dict[str, float | None]:
+    """PRC at a rate: the windows after what is in transit has settled; each is as long as the warm-up."""
+    counted = row.counted
+    kept = slice(-6, None)  # the last half minute
+    process_us = sum(counted["process_us"][kept])
+    process_s = process_us / SECOND_US
+    return {
+        "space": (sum(counted["expected_us"][kept]) + sum(counted["buffered_us"][kept])) / process_us,
+        "degree": sum(counted["degree_us"][kept]) / process_us,
+        "message_bytes_per_s": sum(counted["receipts"][kept]) * counted["message_bytes"] / process_s,
+        "links_per_s": sum(counted["control"][kept]) / 8 / process_s,
+    }
+
+
+# Growth
+
+
+def slope(points: Sequence[tuple[float, float]]) -> float:
+    """Least squares: how much y grows with x."""
+    if len(points) < 2:
+        raise ValueError("a slope needs two points")
+    x_mean, y_mean = _mean([x for x, _ in points]), _mean([y for _, y in points])
+    below = sum((x - x_mean) ** 2 for x, _ in points)
+    return sum((x - x_mean) * (y - y_mean) for x, y in points) / below
+
+
+def power(points: Sequence[tuple[float, float]]) -> tuple[float, float]:
+    """y = factor x^exponent, by least squares of the logarithms: (factor, exponent)."""
+    logs = [(log(x), log(y)) for x, y in points]
+    exponent = slope(logs)
+    factor = exp(_mean([y for _, y in logs]) - exponent * _mean([x for x, _ in logs]))
+    return factor, exponent
+
+
+AXES = {"nodes": "processes", "degree": "in-links", "delay_ms": "messages in transit"}
+
+
+def along(results: Results, measure: str, protocol: str, axis: str) -> list[tuple[float, float]]:
+    """A measure of Table 1 along one axis, the other labels as at the point where the axes cross."""
+    base = crossing(results)
+    found = []
+    for row in results.select(part=GROWTH, protocol=protocol):
+        others = {name: row.labels[name] for name in AXES if name != axis}
+        if all(at == base[name] for name, at in others.items()):
+            x = float(row.labels[axis])
+            if axis == "delay_ms":
+                x *= float(row.labels["rate"]) / 1_000  # messages in transit on a link
+            found.append((x, row.measure(measure)))
+    return sorted(found)
+
+
+def crossing(results: Results) -> dict[str, Any]:
+    """The labels of the point through which all axes go: the only one that recorded its deliveries."""
+    for row in results.select(part=GROWTH):
+        if row.judged:
+            return dict(row.labels)
+    raise ValueError("no run of Table 1 was judged")
+
+
+# The frontier
+
+
+def link_bytes(results: Results, rate: float) -> float:
+    """Bytes that opening a link costs at a rate: a straight line through what the cores measured."""
+    rows = results.select(part=OPENING, protocol="prc")
+    largest = max(int(row.labels["nodes"]) for row in rows)
+    points = [
+        (float(row.labels["rate"]), row.measure("bytes_per_link"))
+        for row in rows
+        if row.labels["nodes"] == largest
+    ]
+    grows = slope(points)
+    return points[0][1] + grows * (rate - points[0][0])
+
+
+def cost(results: Results, measure: str, protocol: str, nodes: int) -> list[tuple[float, float]]:
+    """(rate, cost of a process) of a protocol in a group: `space` in entries or `bytes_per_s`."""
+    found = []
+    for row in results.select(part=FRONTIER, protocol=protocol, nodes=nodes):
+        rate = float(row.labels["rate"])
+        if protocol == "prc" and measure == "bytes_per_s":
+            opening = row.measure("links_per_s") * link_bytes(results, rate)
+            found.append((rate, row.measure("message_bytes_per_s") + opening))
+        else:
+            found.append((rate, row.measure(measure)))
+    return sorted(found)
+
+
+def sizes(results: Results, protocol: str) -> list[int]:
+    """The groups of the frontier in which a protocol was measured."""
+    return sorted({int(row.labels["nodes"]) for row in results.select(part=FRONTIER, protocol=protocol)})
+
+
+def other_space(results: Results, protocol: str, nodes: int) -> float:
+    """Entries of vector or barrier in a group: measured, or beyond that on the straight line of what was.
+
+    A line, for both hold a fixed number for each process, and a barrier what is in transit besides.
+    """
+    known = {
+        size: _mean([y for _, y in cost(results, "space", protocol, size)])
+        for size in sizes(results, protocol)
+    }
+    if nodes in known:
+        return known[nodes]
+    points = [(float(size), space) for size, space in known.items()]
+    grows = slope(points)
+    return _mean([space for _, space in points]) + grows * (nodes - _mean([size for size, _ in points]))
+
+
+def even_rate(results: Results, protocol: str, nodes: int) -> float:
+    """Broadcasts per second of the group at which PRC holds as much as `protocol` does."""
+    factor, exponent = power(cost(results, "space", "prc", nodes))
+    return float((other_space(results, protocol, nodes) / factor) ** (1 / exponent))
+
+
+def even_rate_bytes(results: Results, protocol: str, nodes: int) -> float | None:
+    """Broadcasts per second above which PRC sends less than `protocol`; None: it never does.
+
+    PRC's bytes are a fixed part, for links that are opened while nothing is sent, and one for each
+    broadcast. The other's are taken from its lowest rate: a barrier names more the more is in transit.
+    """
+    other_rate, other = cost(results, "bytes_per_s", protocol, nodes)[0]
+    row = results.select(part=FRONTIER, protocol="prc", nodes=nodes)[0]
+    links = row.measure("links_per_s")
+    fixed = links * link_bytes(results, 0)
+    more = links * (link_bytes(results, 1) - link_bytes(results, 0))
+    each = row.measure("message_bytes_per_s") / float(row.labels["rate"]) + more
+    gain = other / other_rate - each
+    return fixed / gain if gain > 0 else None
+
+
+# How the PRC study runs a point of its grid. Spark's workers import this module.
+#
+# An experiment without a trace runs in the kernel, one with a trace in the cores; everything else is a
+# scenario
+# on static links, run with cores that count (`prc_counting.py`).
+
+
+def simulate_to(scenario: Scenario, folder: Path, level: Level | None = None) -> Manifest:
+    """Run a point of the study; write its trace, if it has one, and what was counted."""
+    scenario = checked(scenario)
+    level = scenario.record.as_level() if level is None else level
+    experiment = carried(scenario)
+    with open_writer(scenario, folder, level) as writer:
+        if experiment is None:
+            counts, complete = _run_static(scenario, writer, level)
+        elif level >= Level.DELIVERIES:
+            counts, complete = _run_opening(experiment, writer, level)
+        else:
+            counts, complete = _series(experiment, prc.run(experiment)), False
+        write_measures(
+            folder,
+            Measured(run=run_id(scenario), protocol=scenario.protocol, counted_by=__name__, measures=counts),
+        )
+        return writer.close(promises=promises_made(scenario, complete=complete))
+
+
+def compile_kernel() -> None:
+    """Compile the kernel, or load what is compiled."""
+    prc.run(
+        Experiment(
+            nodes=2,
+            duration_us=1_000,
+            joins_us=100,
+            latency=[Point(0, 10)],
+            shuffle_every_us=200,
+            shuffle_stop_us=800,
+            broadcast_start_us=300,
+            broadcast_stop_us=500,
+            broadcast_every_us=100,
+        )
+    )
+
+
+def _series(experiment: Experiment, series: Series) -> dict[str, Value]:
+    """The windows of a run as columns, and its totals."""
+    columns = (
+        "start_us", "process_us", "expected_us", "buffered_us", "degree_us", "control", "receipts",
+    )  # fmt: skip
+    counts: dict[str, Value] = {
+        name: [getattr(window, name) for window in series.windows] for name in columns
+    }
+    # The packet of a late message of the last process: names and numbers are as long as they get.
+    name, number = node_names(experiment.nodes)[-1], 1 + series.broadcasts // experiment.nodes
+    return counts | {
+        "broadcasts": series.broadcasts,
+        "deliveries": series.deliveries,
+        "opened": series.opened,
+        "degree_max": series.degree_max,
+        "left": series.expected_left + series.buffered_left,
+        "message_bytes": packet_sizes(message_packet(Message(name, number, b""))).control_bytes,
+    }
+
+
+def _run_opening(experiment: Experiment, writer: TraceWriter, level: Level) -> tuple[dict[str, Value], bool]:
+    engine = OpeningEngine(experiment, writer, level)
+    engine.run()
+    series = engine.series()
+    counts = _series(experiment, series) | {
+        "message_copies": engine.message_copies,
+        "message_copies_bytes": engine.message_bytes,
+        "other_packets": engine.other_packets,
+        "other_bytes": engine.other_bytes,
+        "entries_left": sum(driver.core.entries() for driver in engine.drivers),
+    }
+    # All have joined before the first broadcast, nobody departs, and the run outlasts its last copy.
+    return counts, True
+
+
+def _run_static(scenario: Scenario, writer: TraceWriter, level: Level) -> tuple[dict[str, Value], bool]:
+    stop_us = scenario.stop.duration_us
+    samples = Samples(writer, level, stop_us)
+    engine = StaticEngine(scenario, samples, level)
+    engine.run()
+    deliveries = sum(driver.delivered for driver in engine.drivers)
+    counts: dict[str, Value] = {
+        "window_us": stop_us,
+        "broadcasts": engine.broadcasts,
+        "deliveries": deliveries,
+        "copies": engine.copies,
+        "numbers": engine.numbers,
+        "control_bytes": engine.control_bytes,
+        "work": deliveries + sum(getattr(driver.core, "work", 0) for driver in engine.drivers),
+        "samples": samples.count,
+        "sampled_entries": samples.entries,
+        "entries_left": sum(driver.core.entries() for driver in engine.drivers),
+    }
+    opened = engine.opened()
+    if opened is not None:
+        counts["opened_packets"], counts["opened_bytes"] = opened
+    return counts, engine.drained and loses_nothing(engine)
