@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from whence.live.linkfaults import LinkFaults
     from whence.live.ordered import Ordered
     from whence.live.stats import LinkStats, Stats, StoreStats
-    from whence.mom.records import Output
     from whence.session.limits import Limits
+    from whence.session.records import Output
 
     __version__: str
 
@@ -56,7 +56,7 @@ _HOME = {
     "Message": "whence.core.message",
     "MessageId": "whence.core.message",
     "Ordered": "whence.live.ordered",
-    "Output": "whence.mom.records",
+    "Output": "whence.session.records",
     "Stats": "whence.live.stats",
     "StoreStats": "whence.live.stats",
     "Waiting": "whence.core.message",

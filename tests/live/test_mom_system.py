@@ -169,7 +169,7 @@ def test_without_restart_a_dead_server_stays_dead(made: Bench) -> None:
 
 AGENT = """
 from pathlib import Path
-from whence.mom.records import Output
+from whence.session.records import Output
 
 def careful(state, message):
     if Path({flag!r}).exists():

@@ -20,7 +20,6 @@ from whence.errors import (
     PlatformError,
 )
 from whence.live.authority import make_group
-from whence.mom.records import Output
 from whence.overlay.domain_graph import domain_graph, to_toml
 from whence.servers.agents import counter, echo, forward, ignore, ping_pong
 from whence.servers.feed import LINES_KEPT, Feed
@@ -28,6 +27,7 @@ from whence.servers.joining import joining, load_agent, load_system
 from whence.servers.locks import Lock, holder_of
 from whence.servers.system import read_system
 from whence.session.handshake import canonical_parameters
+from whence.session.records import Output
 from whence.session.wire import MAGIC, VERSION, Hello
 
 DOMAINS = '[[domains]]\nname = "one"\nservers = ["a", "b"]\n'

@@ -24,7 +24,7 @@ from whence.live.join import (
 from whence.live.journal import GroupEvent
 from whence.live.node import Node
 from whence.live.stats import Stats, gather
-from whence.mom.server import Agent
+from whence.session.durable import Agent
 from whence.session.links import Link
 
 if TYPE_CHECKING:

@@ -14,8 +14,8 @@ from collections.abc import Awaitable
 from typing import Any
 
 from whence.core.message import Message
-from whence.mom.records import Output
 from whence.servers.requests import Told
+from whence.session.records import Output
 
 LINES_KEPT = 1000  # for a reader that is slower than the agent
 

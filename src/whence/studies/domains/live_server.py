@@ -23,8 +23,8 @@ from whence.core.message import Message, NodeId
 from whence.errors import InvariantError, WhenceError
 from whence.live.group import Group
 from whence.live.join import Joining
-from whence.mom.records import Output
 from whence.session.limits import Limits
+from whence.session.records import Output
 
 ASK, ANSWER = b"?", b"!"
 NEVER_S = 86_400.0

@@ -8,7 +8,7 @@ counted.
     account)
     clock_work        entries looked at or written by stamping, testing and merging
     image_bytes       the paper's persistence: after each change of a clock its whole image, 4 bytes an entry
-    log_bytes         ours: the input that was logged, as MessagePack (whence.mom.records)
+    log_bytes         ours: the input that was logged, as MessagePack (whence.session.records)
     predicted_cost    hops x (alpha + size^2) of these messages by the planner's formula
     measured_cost     alpha x packets + stamp entries: the same where stamps are whole matrices
 
@@ -26,10 +26,10 @@ import msgspec
 
 from whence.core.message import Message, NodeId, Packet
 from whence.core.protocol import Protocol
-from whence.mom.records import Acknowledged, Received
 from whence.overlay.planner import ALPHA, Traffic, evaluate
 from whence.protocols import registry
 from whence.protocols.domains.domains import DomainPacket, Domains
+from whence.session.records import Acknowledged, Received
 from whence.sim.driver import About
 from whence.sim.engine import Engine
 from whence.sim.files import checked, run_id
