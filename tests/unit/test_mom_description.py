@@ -21,10 +21,10 @@ from whence.errors import (
 )
 from whence.live.authority import make_group
 from whence.overlay.domain_graph import domain_graph, to_toml
+from whence.servers.admin import LINES_KEPT, Feed
 from whence.servers.agents import counter, echo, forward, ignore, ping_pong
-from whence.servers.feed import LINES_KEPT, Feed
 from whence.servers.joining import joining, load_agent, load_system
-from whence.servers.locks import Lock, holder_of
+from whence.servers.processes import Lock, holder_of
 from whence.servers.system import read_system
 from whence.session.handshake import canonical_parameters
 from whence.session.records import Output

@@ -103,7 +103,7 @@ class Told(_Answer, frozen=True, kw_only=True, tag="message"):
     missed: int = 0  # messages before this one for which the reader was too slow
 
 
-class Clock(msgspec.Struct, frozen=True, kw_only=True):
+class ClockShown(msgspec.Struct, frozen=True, kw_only=True):
     """The clock of one of the server's domains."""
 
     domain: str
@@ -144,7 +144,7 @@ class Status(_Answer, frozen=True, kw_only=True, tag="status"):
     delivered: int
     reactions: int
     control_entries: int
-    clocks: list[Clock]
+    clocks: list[ClockShown]
     routes: list[RouteShown]
     links: dict[NodeId, LinkStats]
     problems: dict[str, int]  # peers' faults by type, and discarded packets by reason

@@ -13,16 +13,16 @@ from collections.abc import Callable
 from whence.core.message import NodeId
 from whence.errors import PlatformError
 from whence.live.group import Group
-from whence.servers.admin import Admin
-from whence.servers.feed import Feed
+from whence.servers.admin import Admin, Feed
 from whence.servers.joining import joining, limits_of, load_agent
-from whence.servers.locks import Lock
-from whence.servers.requests import Clock, HeldShown, RouteShown, Status
+from whence.servers.processes import Lock
+from whence.servers.requests import ClockShown, HeldShown, RouteShown, Status
 from whence.servers.system import System
 
 log = logging.getLogger("whence.servers")
 
 HELD_SHOWN = 100
+LOG_FORMAT = "%(asctime)s %(message)s"
 
 
 class Server:
@@ -116,7 +116,7 @@ class Server:
             reactions=self._feed.reactions if stats.store is None else stats.store.reactions,
             control_entries=stats.control_entries,
             clocks=[
-                Clock(
+                ClockShown(
                     domain=graph.names[at], servers=len(graph.groups[at]), entries=len(graph.groups[at]) ** 2
                 )
                 for at in graph.domains_of[self.name]
