@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     from whence.errors import WhenceError
     from whence.live.group import Group
     from whence.live.join import join
-    from whence.live.journal import GroupEvent
     from whence.live.linkfaults import LinkFaults
     from whence.live.ordered import Ordered
     from whence.live.stats import LinkStats, Stats, StoreStats
+    from whence.session.journal import GroupEvent
     from whence.session.limits import Limits
     from whence.session.records import Output
 
@@ -49,7 +49,7 @@ __all__ = [
 _HOME = {
     "Expired": "whence.core.message",
     "Group": "whence.live.group",
-    "GroupEvent": "whence.live.journal",
+    "GroupEvent": "whence.session.journal",
     "Limits": "whence.session.limits",
     "LinkFaults": "whence.live.linkfaults",
     "LinkStats": "whence.live.stats",

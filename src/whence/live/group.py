@@ -21,10 +21,10 @@ from whence.live.durable import DurableNode
 from whence.live.join import (
     lifetime_us,
 )
-from whence.live.journal import GroupEvent
 from whence.live.node import Node
 from whence.live.stats import Stats, gather
 from whence.session.durable import Agent
+from whence.session.journal import GroupEvent
 from whence.session.links import Link
 
 if TYPE_CHECKING:

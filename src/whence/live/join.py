@@ -10,7 +10,6 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from whence.errors import KeysRequiredError, MisuseError, ParameterError, missing_extra
-from whence.live.addresses import Address, parse_address
 from whence.live.durable import DurableNode
 from whence.live.dynamic import DynamicNode
 from whence.live.group import Group
@@ -19,6 +18,7 @@ from whence.live.node import Node
 from whence.live.settings import Settings, SwarmSettings, swarm_settings
 from whence.live.tls import Keys
 from whence.protocols import registry
+from whence.session.addresses import Address, parse_address
 from whence.session.datagrams import payload_room_bytes
 from whence.session.limits import Limits
 
