@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from whence.servers.requests import Status, Told
-    from whence.servers.supervisor import Event, Running
+    from whence.servers.supervisor import Running, ServerEvent
     from whence.servers.system import System
 
 Description = Annotated[Path, typer.Argument(metavar="SYSTEM.toml", help="The system's description.")]
@@ -76,11 +76,11 @@ def _follow(system: System, running: Running, count: int, *, detach: bool) -> No
     _check_end(system, running.wait())
 
 
-def _follow_starting(system: System, running: Running, events: Iterator[Event], count: int) -> bool:
+def _follow_starting(system: System, running: Running, events: Iterator[ServerEvent], count: int) -> bool:
     """Until all are up; False if that was interrupted. Who cannot start at all is an error."""
     from whence.cli import console
 
-    told: dict[str | None, Event] = {}  # server -> the newest problem
+    told: dict[str | None, ServerEvent] = {}  # server -> the newest problem
     culprit: str | None = None
     ready: set[str | None] = set()
     with console.progress(f"{system.name}: starting", total=count) as bar:
@@ -115,7 +115,7 @@ def _check_end(system: System, code: int) -> None:
         raise typer.Exit(code)
 
 
-def _fail(system: System, problem: Event) -> NoReturn:
+def _fail(system: System, problem: ServerEvent) -> NoReturn:
     from whence.errors import PlatformError
 
     if problem.error is not None:
@@ -127,7 +127,7 @@ def _fail(system: System, problem: Event) -> NoReturn:
     )
 
 
-def _follow_stopping(system: System, events: Iterator[Event], count: int) -> None:
+def _follow_stopping(system: System, events: Iterator[ServerEvent], count: int) -> None:
     from whence.cli import console
 
     with console.progress(f"{system.name}: stopping", total=count) as bar:
@@ -138,7 +138,7 @@ def _follow_stopping(system: System, events: Iterator[Event], count: int) -> Non
                 _say(event)
 
 
-def _say(event: Event) -> None:
+def _say(event: ServerEvent) -> None:
     import time
 
     from whence.cli import console

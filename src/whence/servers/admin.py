@@ -71,27 +71,27 @@ class Tail:
         return self.told, missed
 
 
-class Feed:
+class Tails:
     """The tails of one server. `react` is what the server gives to `serve`."""
 
     def __init__(self, agent: Any = None) -> None:
         self.agent = agent
         self.reactions = 0
-        self._tails: set[Tail] = set()
+        self._all: set[Tail] = set()
         self._in_hand: Told | None = None  # without an agent: what waits to be taken
         self._taken = asyncio.Event()
 
     def attach(self) -> Tail:
         """A new reader."""
         tail = Tail()
-        self._tails.add(tail)
+        self._all.add(tail)
         if self._in_hand is not None:
             tail.tell(self._in_hand)
         return tail
 
     def detach(self, tail: Tail) -> None:
         """The reader is gone."""
-        self._tails.discard(tail)
+        self._all.discard(tail)
 
     def took(self, tail: Tail) -> None:
         """A reader has the message that it was told last; two may say so of one message."""
@@ -114,7 +114,7 @@ class Feed:
 
     def _overhear(self, message: Message, answer: Any) -> None:
         self.reactions += 1
-        if self._tails:  # the reaction is not on the disk yet: after a crash it may be told once more
+        if self._all:  # the reaction is not on the disk yet: after a crash it may be told once more
             _, outputs = answer
             self._tell(_told(message, outputs))
 
@@ -129,7 +129,7 @@ class Feed:
             self._in_hand = None
 
     def _tell(self, line: Told) -> None:
-        for tail in self._tails:
+        for tail in self._all:
             tail.tell(line)
 
 
@@ -148,7 +148,7 @@ class Admin:
     def __init__(
         self,
         path: Path,
-        feed: Feed,
+        tails: Tails,
         *,
         status: Callable[[], Status],
         send: Callable[[str, bytes], Awaitable[MessageId]],
@@ -156,7 +156,7 @@ class Admin:
         max_payload_bytes: int,
     ) -> None:
         self._path = path
-        self._feed = feed
+        self._tails = tails
         self._status = status
         self._send = send
         self._stop = stop
@@ -197,7 +197,7 @@ class Admin:
         talk.add_done_callback(self._talks.discard)
 
     async def _talk(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        conversation = _Conversation(self._feed, writer)
+        conversation = _Conversation(self._tails, writer)
         try:
             while line := await self._line(reader, writer):
                 if line.strip():
@@ -244,8 +244,8 @@ class Admin:
 class _Conversation:
     """What one connection has asked for so far."""
 
-    def __init__(self, feed: Feed, writer: asyncio.StreamWriter) -> None:
-        self._feed = feed
+    def __init__(self, tails: Tails, writer: asyncio.StreamWriter) -> None:
+        self._tails = tails
         self._writer = writer
         self._tail: Tail | None = None
         self._telling: asyncio.Task[None] | None = None
@@ -253,14 +253,14 @@ class _Conversation:
     def tail(self) -> Answer:
         if self._tail is not None:
             raise RequestError("tail", "this connection is a tail already", "Open another connection")
-        self._tail = self._feed.attach()
+        self._tail = self._tails.attach()
         self._telling = asyncio.get_running_loop().create_task(self._tell(self._tail))
-        return Done(takes=self._feed.agent is None)
+        return Done(takes=self._tails.agent is None)
 
     def took(self) -> Answer:
         if self._tail is None:
             raise RequestError("took", "this connection is no tail", "Ask for a tail first")
-        self._feed.took(self._tail)
+        self._tails.took(self._tail)
         return Done()
 
     async def _tell(self, tail: Tail) -> None:
@@ -272,6 +272,6 @@ class _Conversation:
 
     def end(self) -> None:
         if self._tail is not None:
-            self._feed.detach(self._tail)
+            self._tails.detach(self._tail)
         if self._telling is not None:
             self._telling.cancel()

@@ -45,10 +45,12 @@ class Process:
         self.pid = pid
         self.line = line
         self.rest = b""  # of a line that is not whole yet
+        self.speaks = True  # the child has not closed its end
 
     def ask(self, line: bytes) -> None:
         """Write a line to the child, without waiting for what it says to it."""
-        self.line.sendall(line + b"\n")
+        with contextlib.suppress(ConnectionError):  # it is dying, which is told when it is dead
+            self.line.sendall(line + b"\n")
 
 
 class Said(NamedTuple):
@@ -140,16 +142,21 @@ class Processes:
 
     def wait(self, timeout_s: float | None) -> list[Happening]:
         """Return what has happened, in order; an empty list after `timeout_s` (None: never)."""
-        happened: list[Happening] = []
-        for key, _ in self._select.select(timeout_s):
-            if key.fd == self._wake_fd:
-                happened += self._hear_signals()
-            elif key.fd == self._lifeline_fd:
-                happened.append(Lifeline(os.read(self._lifeline_fd, 1)))
-                self._select.unregister(self._lifeline_fd)
-            elif key.data.pid in self.running:  # else it has just been seen to end
-                happened += self._hear(key.data)
-        return happened
+        until_s = None if timeout_s is None else time.monotonic() + timeout_s
+        while True:
+            left_s = None if until_s is None else max(0.0, until_s - time.monotonic())
+            ready = self._select.select(left_s)
+            happened = [each for key, _ in ready for each in self._happened(key)]
+            if happened or not ready:  # half a line is nothing yet
+                return happened
+
+    def _happened(self, key: selectors.SelectorKey) -> list[Happening]:
+        if key.fd == self._wake_fd:
+            return self._hear_signals()
+        if key.fd == self._lifeline_fd:
+            self._select.unregister(self._lifeline_fd)
+            return [Lifeline(os.read(self._lifeline_fd, 1))]
+        return self._hear(key.data)
 
     def _hear_signals(self) -> list[Happening]:
         numbers = b""
@@ -169,15 +176,15 @@ class Processes:
     def _hear(self, process: Process) -> list[Happening]:
         """The lines that are whole by now."""
         said: list[Happening] = []
-        while process.line.fileno() >= 0:
+        while process.speaks:
             try:
                 data = process.line.recv(_READ_BYTES, socket.MSG_DONTWAIT)
             except BlockingIOError:
                 break
             except ConnectionError:
                 data = b""
-            if not data:  # it is dying, which is told when it is dead
-                self._hang_up(process)
+            if not data:
+                self._stop_listening(process)
             *lines, process.rest = (process.rest + data).split(b"\n")
             said += [Said(process, line) for line in lines]
         return said
@@ -199,13 +206,14 @@ class Processes:
             self._forget(process)
 
     def _forget(self, process: Process) -> None:
-        self._hang_up(process)
+        self._stop_listening(process)
+        process.line.close()
         del self.running[process.pid]
 
-    def _hang_up(self, process: Process) -> None:
-        if process.line.fileno() >= 0:
+    def _stop_listening(self, process: Process) -> None:
+        if process.speaks:
+            process.speaks = False
             self._select.unregister(process.line)
-            process.line.close()
 
 
 def run_and_exit(body: Callable[[], int]) -> NoReturn:

@@ -59,7 +59,7 @@ PART_MAX = 500  # of an error: a line on a pipe must stay below PIPE_BUF (4096),
 _POLL_S = 0.05
 
 
-class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class ServerEvent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Something that happened to a server, or to all: a line in the log, and to the command."""
 
     kind: str  # "started", "ready", "died", "stopped", "failed", "killed", "up", "stopping", "down"
@@ -127,7 +127,7 @@ class Supervisor:
             watched.process is not None or watched.due_s is not None for watched in self._servers.values()
         ):
             self._turn()
-        self._tell(Event(kind="down"))
+        self._tell(ServerEvent(kind="down"))
         return 2 if self._failed else 0
 
     # One turn
@@ -162,16 +162,16 @@ class Supervisor:
         return max(0.0, min(times_s) - time.monotonic()) if times_s else None
 
     def _hear(self, process: Process, line: bytes) -> None:
-        event = msgspec.json.decode(line, type=Event)
+        event = msgspec.json.decode(line, type=ServerEvent)
         if event.kind == "ready":
             self._servers[process.name].was_ready = True
         self._tell(event)
         if not self._told_up and all(watched.was_ready for watched in self._servers.values()):
             self._told_up = True
-            self._tell(Event(kind="up", pid=os.getpid()))
+            self._tell(ServerEvent(kind="up", pid=os.getpid()))
             os.set_blocking(self._events_fd, False)  # from here on no one counts them
 
-    def _tell(self, event: Event) -> None:
+    def _tell(self, event: ServerEvent) -> None:
         with contextlib.suppress(OSError):  # a full disk must not end servers that could go on
             self._log.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {event}\n")
         event.write(self._events_fd)
@@ -194,7 +194,7 @@ class Supervisor:
         watched.process = self._processes.fork(
             server, lambda line: self._become(server, watched.restarts, line)
         )
-        self._tell(Event(kind="started", server=server, pid=watched.process.pid))
+        self._tell(ServerEvent(kind="started", server=server, pid=watched.process.pid))
 
     def _become(self, server: NodeId, restarts: int, line: socket.socket) -> int:
         """In the child: let go of all that is the supervisor's."""
@@ -211,28 +211,28 @@ class Supervisor:
         server, pid = process.name, process.pid
         how = f"signal {-code}" if code < 0 else f"exit code {code}"
         if code == 0 or self._kill_at_s is not None:
-            self._tell(Event(kind="stopped", server=server, pid=pid, detail="" if code == 0 else how))
+            self._tell(ServerEvent(kind="stopped", server=server, pid=pid, detail="" if code == 0 else how))
             return
         if not watched.was_ready:  # a mistake in the description or a port in use stays what it is
-            self._tell(Event(kind="died", server=server, pid=pid, detail=f"{how}, before it was ready"))
+            self._tell(ServerEvent(kind="died", server=server, pid=pid, detail=f"{how}, before it was ready"))
             self._failed = True
             self._stop("it could not start", server)
             return
         if not self._restart:
-            self._tell(Event(kind="died", server=server, pid=pid, detail=how))
+            self._tell(ServerEvent(kind="died", server=server, pid=pid, detail=how))
             return
         if time.monotonic() - watched.began_s > STEADY_S:
             watched.backoff_s = BACKOFF_FIRST_S
         watched.due_s = time.monotonic() + watched.backoff_s
         again = f"{how}; starts again in {watched.backoff_s:g} s"
         watched.backoff_s = min(2 * watched.backoff_s, BACKOFF_MAX_S)
-        self._tell(Event(kind="died", server=server, pid=pid, detail=again))
+        self._tell(ServerEvent(kind="died", server=server, pid=pid, detail=again))
 
     def _stop(self, why: str, server: NodeId | None = None, *, at_once: bool = False) -> None:
         """All together: each waits for what the others still owe it. `at_once`: no more waiting."""
         if self._kill_at_s is None:
             self._kill_at_s = time.monotonic() + STOP_TIMEOUT_S
-            self._tell(Event(kind="stopping", server=server, detail=why))
+            self._tell(ServerEvent(kind="stopping", server=server, detail=why))
             self._pending.clear()
             for watched in self._servers.values():
                 watched.due_s = None
@@ -244,7 +244,7 @@ class Supervisor:
     def _kill(self) -> None:
         for process in self._processes.running.values():
             detail = "it did not stop in time"
-            self._tell(Event(kind="killed", server=process.name, pid=process.pid, detail=detail))
+            self._tell(ServerEvent(kind="killed", server=process.name, pid=process.pid, detail=detail))
             self._processes.send_signal(process, signal.SIGKILL)
         self._kill_at_s = time.monotonic() + STOP_TIMEOUT_S
 
@@ -266,7 +266,9 @@ def _run_forked(system: System, server: NodeId, restarts: int, line: socket.sock
         made = Server(system, server, restarts=restarts)
         # The supervisor never writes to the line: it becomes readable when the supervisor is gone.
         asyncio.get_running_loop().add_reader(line, _let_go, made, line)
-        await made.run(ready=lambda: Event(kind="ready", server=server, pid=os.getpid()).write(line.fileno()))
+        await made.run(
+            ready=lambda: ServerEvent(kind="ready", server=server, pid=os.getpid()).write(line.fileno())
+        )
 
     try:
         asyncio.run(main())
@@ -274,7 +276,7 @@ def _run_forked(system: System, server: NodeId, restarts: int, line: socket.sock
         logging.getLogger("whence.servers").error("%s: %s", server, error)
         parts = [part[:PART_MAX] for part in (error.what, error.reason, error.fix)]
         refused = Refused(type=type(error).__name__, what=parts[0], reason=parts[1], fix=parts[2])
-        Event(kind="failed", server=server, pid=os.getpid(), error=refused).write(line.fileno())
+        ServerEvent(kind="failed", server=server, pid=os.getpid(), error=refused).write(line.fileno())
         return 2
     return 0
 
@@ -306,10 +308,10 @@ class Running:
         os.close(front_fd)
         self._lines = os.fdopen(events_fd, "rb")
 
-    def events(self) -> Iterator[Event]:
+    def events(self) -> Iterator[ServerEvent]:
         """What happens, until the supervisor ends."""
         for line in self._lines:
-            yield msgspec.json.decode(line, type=Event)
+            yield msgspec.json.decode(line, type=ServerEvent)
 
     def detach(self) -> None:
         """Let it run on when this process ends."""
@@ -349,7 +351,7 @@ def _supervise(
             f"Stop it with `whence mom down {system.path}`",
         )
     except WhenceError as error:
-        Event(kind="failed", error=Refused.of(error)).write(events_fd)
+        ServerEvent(kind="failed", error=Refused.of(error)).write(events_fd)
         return 2
     log = system.up_log.open("a", encoding="utf-8", buffering=1)
     redirect(log.fileno())  # a reader of the command's output must see its end, whatever runs on
