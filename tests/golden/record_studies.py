@@ -1,9 +1,8 @@
-"""Golden results of the studies and of the command line: what they are today, written down to compare with.
+"""Golden results of the studies: what they are today, written down to compare with.
 
     python tests/golden/record_studies.py                            # compare all, write nothing
     python tests/golden/record_studies.py --write                    # record all anew
     python tests/golden/record_studies.py --write vcube demo --part page
-    python tests/golden/record_studies.py --write cli
 
 `studies-<name>.json` holds, of the scale `tiny`, in parts that can be recorded one by one:
 
@@ -66,7 +65,7 @@ JUDGED = (
     "missing_by_node",
 )
 DIGITS = 10  # of a float: the last ones depend on the order of a sum
-SHOWN = 20
+SHOWN, LINE_MAX = 20, 400
 
 Golden = dict[str, list[Any]]
 
@@ -201,7 +200,7 @@ class _Text(HTMLParser):
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self._drawing |= tag == "svg"
-        self._pieces.append("\0" if tag in self.LINES else " | " if tag in ("td", "th", "span") else "")
+        self._pieces.append("\0" if tag in self.LINES else " | " if tag in ("td", "th") else " ")
 
     def handle_endtag(self, tag: str) -> None:
         self._drawing &= tag != "svg"
@@ -229,21 +228,20 @@ def _without(variable: str) -> Iterator[None]:
 
 
 def path_of(name: str) -> Path:
-    """Where a study's golden results, or `cli`, are kept."""
-    return DATA / (f"{name}.json" if name.startswith("cli") else f"studies-{name}.json")
+    """Where golden results are kept."""
+    return DATA / f"{name}.json"
 
 
 def load(name: str) -> Golden:
-    """The golden results of a study."""
+    """What was recorded under that name."""
     found: Golden = json.loads(path_of(name).read_text())
     return found
 
 
 def save(name: str, parts: Golden) -> None:
-    """Write these parts and keep the others; one line for each item, so that a change is a small one."""
-    kept = load(name) if path_of(name).exists() else {}
+    """Write it with a line for each item, so that a small change is a small difference."""
     blocks = []
-    for part, items in (kept | parts).items():
+    for part, items in parts.items():
         lines = ",\n".join(json.dumps(item, ensure_ascii=False) for item in items)
         blocks.append(f"{json.dumps(part)}: [\n{lines}\n]")
     path_of(name).write_text("{\n" + ",\n".join(blocks) + "\n}\n")
@@ -283,21 +281,20 @@ def _made(name: str) -> Golden:
 def main() -> int:
     """Compare or record; exit code 1 if something differs."""
     parser = argparse.ArgumentParser(description="Compare or record the golden results of studies.")
-    parser.add_argument("names", nargs="*", help="studies; all without it")
+    parser.add_argument("names", nargs="*", default=["demo", *COUNTED], help="studies; all without it")
     parser.add_argument("--part", action="append", help="only this part; repeatable")
     parser.add_argument("--write", action="store_true", help="record what is found")
     given = parser.parse_args()
     differs = False
-    for name in given.names or ["demo", *COUNTED]:
+    for name in given.names:
         found = {part: at for part, at in _made(name).items() if not given.part or part in given.part}
-        if given.write:
-            save(name, found)
-            continue
-        kept = load(name)
-        for line in changes({part: kept[part] for part in found}, found):
-            print(name + line)
+        kept = load(f"studies-{name}") if path_of(f"studies-{name}").exists() else {}
+        for line in changes({part: kept.get(part, []) for part in found}, found):
+            print(f"{name}{line}"[:LINE_MAX])
             differs = True
-    return int(differs)
+        if given.write:
+            save(f"studies-{name}", kept | found if given.part else found)
+    return int(differs and not given.write)
 
 
 if __name__ == "__main__":

@@ -34,17 +34,17 @@ def study(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 @pytest.mark.parametrize("part", PARTS)
 def test_a_study_is_as_recorded(study: tuple[str, Golden], part: str) -> None:
     name, found = study
-    assert changes(load(name)[part], found[part]) == []
+    assert changes(load(f"studies-{name}")[part], found[part]) == []
 
 
 def test_the_runs_of_the_demonstration_are_as_recorded(tmp_path: Path) -> None:
-    assert changes(load("demo")["simulated"], demo_simulated(tmp_path)) == []
+    assert changes(load("studies-demo")["simulated"], demo_simulated(tmp_path)) == []
 
 
 @pytest.mark.slow
 @pytest.mark.spark
 def test_the_demonstration_is_as_recorded(spark: SparkSession, tmp_path: Path) -> None:
     found = golden(demo_study(spark, tmp_path))
-    kept = load("demo")
+    kept = load("studies-demo")
     for part in PARTS:
         assert changes(kept[part], found[part]) == [], part
