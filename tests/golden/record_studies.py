@@ -260,6 +260,10 @@ def _changes(old: Any, new: Any, at: str) -> Iterator[str]:
     elif isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
         for index, (before, after) in enumerate(zip(old, new, strict=True)):
             yield from _changes(before, after, f"{at}[{index}]")
+    elif isinstance(old, list) and isinstance(new, list):
+        yield f"{at}: {len(old)} items -> {len(new)}"
+        yield from (f"{at} no longer has {item!r}" for item in old if item not in new)
+        yield from (f"{at} has in addition {item!r}" for item in new if item not in old)
     elif old != new:
         yield f"{at}: {old!r} -> {new!r}"
 
