@@ -128,7 +128,7 @@ def test_no_server_outlives_its_nursery(end: str) -> None:
 def test_an_interrupt_ends_everything() -> None:
     script = (
         "import msgspec, sys\n"
-        "from whence.studies import domains_live\n"
+        "from whence.studies.domains import live as domains_live\n"
         "from whence.studies.domains.live_plan import Plan\n"
         "plan = msgspec.json.decode(sys.argv[1], type=Plan)\n"
         "domains_live.measure(plan, lambda done: print(done, flush=True))\n"

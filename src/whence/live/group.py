@@ -17,10 +17,8 @@ from whence.errors import (
     WhenceError,
 )
 from whence.live.agents import serve
+from whence.live.arguments import lifetime_us
 from whence.live.durable import DurableNode
-from whence.live.join import (
-    lifetime_us,
-)
 from whence.live.node import Node
 from whence.live.stats import Stats, gather
 from whence.mom.server import Agent

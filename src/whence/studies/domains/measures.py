@@ -30,12 +30,12 @@ from whence.mom.records import Acknowledged, Received
 from whence.overlay.planner import ALPHA, Traffic, evaluate
 from whence.protocols import registry
 from whence.protocols.domains.domains import DomainPacket, Domains
-from whence.sim.driver import About
 from whence.sim.engine import Engine
 from whence.sim.files import checked, run_id
 from whence.sim.model import Scenario
 from whence.sim.run import loses_nothing, open_writer, promises_made
 from whence.trace.measures import Measured, Value, write_measures
+from whence.trace.rows import About
 from whence.trace.schema import Level, Manifest, Recorder
 
 _encode = msgspec.msgpack.Encoder().encode
