@@ -32,12 +32,13 @@ class LinkOut:
 
     __slots__ = (
         "_first", "_measured", "_pending_bytes", "_written", "_written_bytes",
-        "acknowledged", "pending", "taken",
+        "acknowledged", "pending", "sent", "taken",
     )  # fmt: skip
 
     def __init__(self) -> None:
         self.pending: list[bytes] = []
         self.taken = 0  # frames of the session before pending[0]
+        self.sent = 0  # frames of the session that any connection was given: after a cut more than `taken`
         self.acknowledged = 0
         self._written: deque[tuple[list[bytes], int]] = deque()  # batches with their bytes
         self._written_bytes = 0
@@ -74,17 +75,22 @@ class LinkOut:
         self._written.append((batch, len(data)))
         self._written_bytes += len(data)
         self.taken += len(batch)
+        self.sent = max(self.sent, self.taken)
         return data
 
     def acknowledge(self, received: int) -> None:
-        """The peer has received the session's first `received` frames."""
-        if not self.acknowledged <= received <= self.taken:
+        """The peer has received the session's first `received` frames.
+
+        Of those, some may have travelled on an earlier connection while its HELLO for this one did not count
+        them (they were on the way to its disk). They are pending, and it counts on them: they travel again.
+        """
+        if not self.acknowledged <= received <= self.sent:
             raise FrameError(
                 "ACK frame",
-                f"it acknowledges {received} frames, where {self.acknowledged} to {self.taken} are possible",
+                f"it acknowledges {received} frames, where {self.acknowledged} to {self.sent} are possible",
                 "Check that the peer runs this release",
             )
-        self.acknowledged = received
+        self.acknowledged = received = min(received, self.taken)
         written = self._written
         while written and self._first + len(written[0][0]) <= received:
             batch, batch_bytes = written.popleft()
@@ -93,15 +99,15 @@ class LinkOut:
 
     def resume(self, received: int) -> None:
         """A new connection: the peer has `received` frames, all others are pending again."""
-        if not self.acknowledged <= received <= self.taken:
+        if not self.acknowledged <= received <= self.sent:
             raise HandshakeError(
                 "HELLO frame",
                 f"the peer says that it received {received} frames of this session, "
-                f"where {self.acknowledged} to {self.taken} are possible",
+                f"where {self.acknowledged} to {self.sent} are possible",
                 "Restart the group: one of the two has lost its state",
             )
         written = list(chain.from_iterable(batch for batch, _ in self._written))
-        self._forget_written(received, written[received - self._first :] + self.pending)
+        self._forget_written(received, (written + self.pending)[received - self._first :])
 
     def unacknowledged_frames(self) -> list[bytes]:
         """What a durable node keeps of the queue."""
@@ -138,6 +144,7 @@ class LinkOut:
     def _forget_written(self, count: int, pending: list[bytes]) -> None:
         self.pending = pending
         self.taken = self.acknowledged = self._first = count
+        self.sent = max(self.sent, count)
         self._written.clear()
         self._written_bytes = self._pending_bytes = self._measured = 0
 
