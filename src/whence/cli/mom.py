@@ -77,7 +77,7 @@ def _follow(system: System, running: Running, count: int, *, detach: bool) -> No
 
 
 def _follow_starting(system: System, running: Running, events: Iterator[ServerEvent], count: int) -> bool:
-    """Until all are up; False if that was interrupted. Who cannot start at all is an error."""
+    """Until all are up; False if that was interrupted. A server that cannot start at all is an error."""
     from whence.cli import console
 
     told: dict[str | None, ServerEvent] = {}  # server -> the newest problem

@@ -143,7 +143,7 @@ def _told(message: Message, outputs: list[Output]) -> Told:
 
 
 class Admin:
-    """Answers requests until it is closed."""
+    """Replies to requests until it is closed."""
 
     def __init__(
         self,
@@ -183,7 +183,7 @@ class Admin:
         )
 
     async def close(self) -> None:
-        """Answer nobody any more."""
+        """Reply to no one any more."""
         if self._server is not None:
             self._server.close()
         for talk in self._talks:
@@ -204,7 +204,7 @@ class Admin:
                     writer.write(encode(await self._answer(line, conversation)))
                     await writer.drain()
         except ConnectionError:
-            return  # whoever asked is gone
+            return  # the client is gone
         finally:
             conversation.end()
             writer.close()

@@ -1,6 +1,6 @@
 """Ready-made agents, for descriptions of systems, tests and measurements.
 
-An agent takes its state and a message and answers its new state and what it sends:
+An agent takes its state and a message and returns its new state and what it sends:
 
     [servers.mirror]
     agent = "whence.servers.agents:echo"

@@ -34,7 +34,7 @@ def load_system(path: Path, only: Iterable[str] | None = None) -> System:
 
 
 def joining(system: System, server: NodeId) -> Joining:
-    """The server's node: enter it to take part."""
+    """The server's node: enter it to become a member."""
     try:
         return join(
             system.name,

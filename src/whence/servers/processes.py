@@ -6,7 +6,7 @@ none. All that the children need is imported before the first fork and shared by
     line       a socket pair for each child. The child says on it, in lines, what state it is in or what it
                was asked for; and it is a leash: when the parent dies, however that happens, the child sees
                the end of its line, and ends.
-    lifeline   the parent hangs on one, too: a file that whoever wants the children keeps open. Its end is a
+    lifeline   the parent hangs on one, too: a file that its own parent keeps open. Its end is a
                `Lifeline` with no data; a byte on it means that the parent shall live without.
     signals    SIGCHLD and those given wake the parent; they come as `Ended` and `Signalled`, in turn.
 
@@ -19,6 +19,7 @@ import contextlib
 import fcntl
 import gc
 import os
+import resource
 import selectors
 import signal
 import socket
@@ -31,6 +32,7 @@ from typing import NamedTuple, NoReturn, TypeAlias
 
 from whence.errors import PlatformError
 
+SPARE_FILES = 512  # beside one for each child
 _READ_BYTES = 65536
 _FAILED = 70  # exit code of a child whose program has failed (EX_SOFTWARE)
 _TRIES = 20
@@ -214,6 +216,15 @@ class Processes:
         if process.speaks:
             process.speaks = False
             self._select.unregister(process.line)
+
+
+def allow_files(processes: int) -> None:
+    """Allow as many open files as the parent of that many children has, and a child of its links."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = processes + SPARE_FILES
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
 
 
 def run_and_exit(body: Callable[[], int]) -> NoReturn:

@@ -73,7 +73,7 @@ class Refused(_Answer, frozen=True, kw_only=True, tag="error"):
         return cls(type=type(error).__name__, what=error.what, reason=error.reason, fix=error.fix)
 
     def error(self) -> WhenceError:
-        """The error, of its own type again."""
+        """Return the error, of the type that it had."""
         kind = getattr(errors, self.type, None)
         if not (isinstance(kind, type) and issubclass(kind, WhenceError)) or kind is errors.InvariantError:
             kind = RequestError

@@ -40,7 +40,7 @@ class Server:
         self._stop.set()
 
     async def run(self, ready: Callable[[], None] = lambda: None) -> None:
-        """Take part until `stop`, SIGTERM or SIGINT; `ready` is called when others can reach the server."""
+        """Be a member until `stop`, SIGTERM or SIGINT; `ready` is called when others can reach the server."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, self.stop)

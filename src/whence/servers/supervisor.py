@@ -41,6 +41,7 @@ from whence.servers.processes import (
     Process,
     Processes,
     Said,
+    allow_files,
     holder_of,
     redirect,
     run_and_exit,
@@ -355,6 +356,7 @@ def _supervise(
         return 2
     log = system.up_log.open("a", encoding="utf-8", buffering=1)
     redirect(log.fileno())  # a reader of the command's output must see its end, whatever runs on
+    allow_files(len(servers))
     supervisor = Supervisor(
         system, servers, restart=restart, events_fd=events_fd, front_fd=front_fd, lock=lock, log=log
     )

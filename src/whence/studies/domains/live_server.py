@@ -18,7 +18,6 @@ import asyncio
 import logging
 import os
 import random
-import resource
 import socket
 import sys
 import time
@@ -33,7 +32,7 @@ from whence.core.message import Message, NodeId
 from whence.errors import InvariantError, PlatformError, WhenceError
 from whence.live.group import Group
 from whence.live.join import Joining
-from whence.servers.processes import Ended, Process, Processes, Said
+from whence.servers.processes import Ended, Process, Processes, Said, allow_files
 from whence.session.limits import Limits
 from whence.session.records import Output
 from whence.studies.domains.live import LiveBatch, LivePlan, LiveSample, LiveSystem, Progress
@@ -44,7 +43,6 @@ START_TRIES = 3
 REPLY_S = 300.0
 WARM_PINGS = 20
 LOCAL_PINGS = 50
-SPARE_FILES = 512
 ASK, ANSWER = b"?", b"!"
 NEVER_S = 86_400.0
 
@@ -87,8 +85,8 @@ def joining(member: Member) -> Joining:
         silence_s=3 * NEVER_S,
         connect_timeout_s=60.0,
         handshake_timeout_s=60.0,
-        # Who is not there is called once; the servers that are there are born in such an order that each
-        # finds those that it calls.
+        # A server that is not there is dialled once; those that are there are started in such an order
+        # that each finds those that it dials.
         backoff_first_s=0.05 if member.all_there else NEVER_S,
         backoff_max_s=1.0 if member.all_there else NEVER_S,
     )
@@ -402,19 +400,10 @@ class Reporter:
         sys.stdout.buffer.flush()
 
 
-def _allow_files(servers: int) -> None:
-    """One socket for each server here, one for each link there: more than many a shell allows by itself."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = servers + SPARE_FILES
-    if soft != resource.RLIM_INFINITY and soft < wanted:
-        most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
-
-
 def main() -> int:
     """Read the plan, carry it out."""
     plan = msgspec.json.decode(sys.stdin.buffer.readline(), type=LivePlan)
-    _allow_files(max(sum(len(system.running) for system in batch.systems) for batch in plan.batches))
+    allow_files(max(sum(len(system.running) for system in batch.systems) for batch in plan.batches))
     tell = Reporter()
     fleet = Fleet(sys.stdin.fileno())
     try:
