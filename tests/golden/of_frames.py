@@ -6,11 +6,33 @@ import json
 from typing import Any
 
 from msgspec.structs import replace
-from whence.live.datagrams import Header, batches, digest_of
-from whence.live.handshake import GoneError, Identity, RefusedForNowError, RestartedError, error_code
-from whence.live.links import Link
-from whence.live.swarm_wire import Claim, Give, More, Opening, Ready, Release, Word, overlay_packet
-from whence.live.wire import (
+
+from golden.talks import TALKS, Run
+from whence.core.message import Packet
+from whence.errors import FrameError, FrameTooLargeError, HandshakeError, PeerError, VersionError
+from whence.protocols.registry import lookup, names
+from whence.session.addresses import Address
+from whence.session.datagrams import Header, batches, digest_of
+from whence.session.handshake import (
+    GoneError,
+    Identity,
+    OpenIdentity,
+    RefusedForNowError,
+    RestartedError,
+    error_code,
+)
+from whence.session.links import Link
+from whence.session.overlay_wire import (
+    ClaimLink,
+    Give,
+    More,
+    Opening,
+    Ready,
+    ReleaseLink,
+    Word,
+    overlay_packet,
+)
+from whence.session.wire import (
     BYE_FRAME,
     PING_FRAME,
     Ack,
@@ -27,13 +49,6 @@ from whence.live.wire import (
     hello_frame,
 )
 
-from golden.talks import TALKS, Run
-from whence.core.message import Packet
-from whence.errors import FrameError, FrameTooLargeError, HandshakeError, PeerError, VersionError
-from whence.live.swarm_peering import SwarmIdentity
-from whence.protocols.registry import lookup, names
-from whence.session.addresses import Address
-
 LIVE = [name for name, talk in TALKS.items() if lookup(talk.protocol).live]
 MEMBERS = ("alice", "bob", "carol")
 SESSION, PEER_SESSION, NONCE = 0x0123456789ABCDEF, 0x0FEDCBA987654321, 0x1122334455667788
@@ -47,8 +62,8 @@ WORDS: list[Word] = [
     Give(3, [("bob", "127.0.0.1:7002")]),
     Opening([]),
     Opening(["bob", "carol"]),
-    Claim(),
-    Release(),
+    ClaimLink(),
+    ReleaseLink(),
     More([]),
     More(["alice", "bob"]),
 ]
@@ -83,7 +98,7 @@ def hellos() -> list[Hello]:
     known.incoming.received = 300
     first = [identity(protocol).hello(strange) for protocol in names() if lookup(protocol).live]
     again = replace(identity("vector").hello(known), nonce=NONCE)
-    return [*first, again, identity("prc", SwarmIdentity).hello(strange)]
+    return [*first, again, identity("prc", OpenIdentity).hello(strange)]
 
 
 def greetings() -> dict[str, tuple[bytes, Any]]:

@@ -16,7 +16,7 @@ from support.living import eventually, in_a_loop, loopback, quick_limits, take
 from whence.core.message import Message
 from whence.errors import AgentError, MisuseError, ParameterError, StoreError, TraceError, WhenceError
 from whence.live import durable
-from whence.live.durable import DurableNode
+from whence.live.durable import DurableMembership
 from whence.live.store import Store
 from whence.protocols import registry
 from whence.session.durable import DurableServer
@@ -59,9 +59,10 @@ class Room:
             await asyncio.gather(*[group.leave() for group in groups])
 
 
-def node_of(group: whence.Group) -> DurableNode:
-    assert isinstance(group._node, DurableNode)
-    return group._node
+def node_of(group: whence.Group) -> DurableMembership:
+    member = group._node.membership
+    assert isinstance(member, DurableMembership)
+    return member
 
 
 @in_a_loop
@@ -232,6 +233,7 @@ async def test_the_model_makes_the_same_of_a_live_log(tmp_path: Path) -> None:
         await a.send("c", b"for later")
         for group in (a, b):
             node = node_of(group)
+            links = node.node.links
             copy = tmp_path / f"copy of {group.node}"
             shutil.copytree(tmp_path, copy, ignore=shutil.ignore_patterns("copy*"))
             snapshot, batches = Store(copy / f"{group.node}.db").recover()
@@ -243,11 +245,9 @@ async def test_the_model_makes_the_same_of_a_live_log(tmp_path: Path) -> None:
             assert server.agent_state == node.host.agent_state
             assert server.reactions == node.host.done
             assert list(server.queue_in) == [*node.host.hand, *node.host.inbox]
-            assert server.out_last == {
-                peer: link.out.total for peer, link in node.links.items() if link.out.total
-            }
+            assert server.out_last == {peer: link.out.total for peer, link in links.items() if link.out.total}
             assert {peer: count for peer, count in server.taken.items() if count} == {
-                peer: link.incoming.received for peer, link in node.links.items() if link.incoming.received
+                peer: link.incoming.received for peer, link in links.items() if link.incoming.received
             }
         await b.leave()
         await serving

@@ -37,7 +37,7 @@ MINUTE_US = 60_000_000
 
 def message(group: whence.Group, number: int = 1, payload: bytes = b"by hand") -> bytes:
     """A frame with a good message of member b, of a group of a and b."""
-    now_us = group._host._clock.now_us()
+    now_us = group._node.clock.now_us()
     return data_frame(
         broadcast_packet(
             DeadlineMessage(1, number, now_us, now_us + MINUTE_US, (0, number - 1), (0, 0), payload)
@@ -190,7 +190,7 @@ def test_a_message_in_anothers_name_is_the_cores_business() -> None:
 
     async def main() -> None:
         async with facing() as (a, b):
-            now_us = a._host._clock.now_us()
+            now_us = a._node.clock.now_us()
             forged = DeadlineMessage(0, 1, now_us, now_us + MINUTE_US, (0, 0), (0, 0), b"from a itself")
             unknown = DeadlineMessage(9, 1, now_us, now_us + MINUTE_US, (0, 0), (0, 0), b"from nobody")
             b.send(data_frame(broadcast_packet(forged)) + data_frame(broadcast_packet(unknown)))

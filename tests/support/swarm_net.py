@@ -1,7 +1,7 @@
-"""Swarms without sockets: the live overlay (live/swarm.py) over real cores and links in memory.
+"""Overlays without sockets: session/overlay.py over real cores and links in memory.
 
 Everything is carried to its end after each event, so that what a join, a leave or a crash does to the arcs
-can be counted. The same seed gives the same run: live/swarm.py draws from `random`, which is seeded here.
+can be counted. The same seed gives the same run: the overlays draw from `random`, which is seeded here.
 """
 
 from __future__ import annotations
@@ -12,26 +12,29 @@ from collections.abc import Callable
 from typing import cast
 
 from whence.core.effects import CancelTimer, CloseLink, Effects, Send, SetTimer
-from whence.live.swarm import Swarm
-from whence.live.swarm_host import SwarmHost
 from whence.protocols.prc.prc import Prc
 from whence.protocols.prc.wire import JOIN, PrcPacket
 from whence.session.addresses import Address
+from whence.session.host import Host
 from whence.session.links import Link, LinkState
+from whence.session.overlay import Draw, SprayByMessages
 from whence.session.overlay_wire import OVERLAY, word_of
 from whence.session.wire import FrameReader, data_frame
 
 
 class Member:
-    """One process: what live/dynamic.py is to the overlay, without I/O."""
+    """One process: what live/overlay.py is to the overlay, without I/O."""
 
     def __init__(self, name: str, port: int, net: SwarmNet, view_min: int) -> None:
         self.name = name
         self.net = net
         self.overlaid = Prc(name, [name], links="dynamic")
         self.links: dict[str, Link] = {}
-        self.host = cast(SwarmHost, self)  # `overlaid` and `command` are all that the overlay asks it for
-        self.swarm = Swarm(name, Address("127.0.0.1", port), self, view_min)
+        self.core = self.overlaid
+        host = cast(Host, self)  # `core` and `command` are all that the overlay asks it for here
+        self.swarm = SprayByMessages(
+            name, Address("127.0.0.1", port), self, host, view_min, cast(Draw, random)
+        )
 
     def command(self, verb: str, *names: str) -> None:
         self.carry_out(self.overlaid.command(verb, names, self.net.now_us))
@@ -75,7 +78,7 @@ class Member:
             self.swarm.lost(peer)
 
     def receive(self, peer: str, packet: PrcPacket) -> None:
-        """As `DynamicNode._receive`, one packet at a time."""
+        """As `SprayByMessages.receive`, one packet at a time."""
         if packet.kind == OVERLAY:
             self.swarm.hear(peer, word_of(packet, peer))
             return
@@ -125,7 +128,7 @@ class SwarmNet:
         return name
 
     def leave(self, name: str | None = None) -> str:
-        """One process goes in good order, as `DynamicNode._part` has it."""
+        """One process goes in good order, as `OpenMembership.part` has it."""
         with_arcs = self.arcs()
         name = name or random.choice(sorted(self.members))
         member = self.members[name]

@@ -162,7 +162,7 @@ class Churn:
 
 def report_of(group: whence.Group, talker: Talker) -> dict[str, Any]:
     node: Any = group._node
-    swarm, core, stats = node.swarm, node.host.core, group.stats()
+    swarm, core, stats = node.membership.overlay, node.host.core, group.stats()
     return {
         "node": group.node,
         "delivered": dict(sorted(talker.seen.items())),
@@ -183,7 +183,7 @@ def report_of(group: whence.Group, talker: Talker) -> dict[str, Any]:
 def rest(group: whence.Group) -> None:
     """The overlay decides nothing new any more."""
     node: Any = group._node
-    node.swarm.shuffle = lambda: None
+    node.membership.overlay.shuffle = lambda: None
 
 
 async def run(settings: Settings) -> None:

@@ -2,7 +2,7 @@
 
 The same records, applied in the same order, give the same core, the same frames in the links' queues, the
 same inbox and the same rows of the trace: that is what a recovery does (DESIGN section 2, rule 6).
-session/durable.py is the same machine without I/O; tests/live/test_durable.py replays a live log in it.
+mom/server.py is the same machine without I/O; tests/live/test_durable.py replays a live node's log in it.
 """
 
 from __future__ import annotations
@@ -12,15 +12,14 @@ from typing import Any
 
 from whence.core.message import Message, MessageId, NodeId
 from whence.errors import InvariantError, StoreError
-from whence.live.host import Host
+from whence.session.host import Host
 from whence.session.records import Arrived, Fired, Linked, Met, Output, Reacted, Record, Sent, Taken
-from whence.trace.schema import Kind
 
 _RETRY_US = 500_000
 
 
 class DurableHost(Host):
-    """See the module. `log` (set by the node) takes the records of timers."""
+    """See the module."""
 
     def __init__(self, *given: Any, **options: Any) -> None:
         super().__init__(*given, **options)
@@ -32,12 +31,11 @@ class DurableHost(Host):
         self.sessions: dict[NodeId, int] = {}
         self.due: dict[str, int] = {}  # timers of the core: part of its state, unlike their handles
         self.replaying = False
-        self.log: Any = None  # the node's CommitLog
         self._last_us = 0
 
     def now_us(self) -> int:
         """The time now; it never goes back, not even where a restart finds the clock set back."""
-        self._last_us = max(self._last_us, self._clock.now_us())
+        self._last_us = max(self._last_us, self._now_us())
         return self._last_us
 
     # Inputs
@@ -104,8 +102,7 @@ class DurableHost(Host):
         self._last_us = max(self._last_us, record.now_us)
         if self.due.get(record.key, record.now_us + 1) <= record.now_us:  # else it was cancelled meanwhile
             del self.due[record.key]
-            now_us = record.now_us
-            self._input(self.core.timer(record.key, now_us), now_us, Kind.TIMER, detail=record.key)
+            self.timer(record.key, record.now_us)
 
     def _link(self, record: Linked) -> None:
         self._last_us = max(self._last_us, record.now_us)
@@ -140,18 +137,9 @@ class DurableHost(Host):
         if not self.replaying:
             super()._set_timer(key, at_us)
 
-    def _cancel(self, key: str) -> None:
+    def _cancel_timer(self, key: str) -> None:
         self.due.pop(key, None)
-        super()._cancel(key)
-
-    def _timer(self, key: str, at_us: int) -> None:
-        now_us = self.now_us()
-        if now_us < at_us:
-            super()._set_timer(key, at_us)
-            return
-        self._timers.pop(key, None)
-        if key in self.due:
-            self.log.append(Fired(now_us, key))
+        super()._cancel_timer(key)
 
     def set_timers(self, error: StoreError | None = None) -> None:
         """After a recovery, or after a write that failed: every timer that is due has a handle."""
@@ -195,4 +183,4 @@ class DurableHost(Host):
         self.sessions = state["sessions"]
         self.due = state["due"]
         self._last_us = state["last_us"]
-        self.broadcasts, self.deliveries, self.held, self.largest_frame_bytes = state["counts"]
+        self.broadcasts, self.deliveries, _, self.largest_frame_bytes = state["counts"]

@@ -54,7 +54,7 @@ def past_of(message: Message) -> tuple[Message, list[MessageId]] | None:
 
 
 class Ordered:
-    """See the module. Read the group through this alone."""
+    """A group with the past of its messages. Read the group through this alone."""
 
     def __init__(self, group: Group, keep: int = 10_000) -> None:
         self.order = PartialOrder(group.node, keep)
