@@ -20,16 +20,17 @@ import msgspec
 
 from whence.core.message import MessageId, NodeId, Packet
 from whence.errors import GroupClosedError, MisuseError, StoreError, TraceError
-from whence.live.durable_host import DurableHost
 from whence.live.node import Node, draw_session
 from whence.live.settings import Settings
 from whence.live.stats import StoreStats
 from whence.live.store import CommitLog, Store
 from whence.protocols import registry
+from whence.session.durable import DurableServer
 from whence.session.links import Link
-from whence.session.records import Arrived, Fired, Linked, Met, Record, RecordCodec, Sent
+from whence.session.records import Fired, Met, Record, RecordCodec, Submitted
 from whence.trace.writer import TraceWriter
 
+RETRY_US = 500_000  # what expired while the store could not be written expires again after this
 SNAPSHOT_BYTES = 8 << 20  # the log is replaced by a snapshot when it has grown by this much
 
 
@@ -62,9 +63,9 @@ class DurableMembership:
     """A member that comes back: inputs are records, which happen when they are on the disk."""
 
     def __init__(self, node: Node, store: Store) -> None:
-        assert isinstance(node.host, DurableHost)
+        assert isinstance(node.host, DurableServer)
         self.node = node
-        self.host: DurableHost = node.host
+        self.host: DurableServer = node.host
         self.store = store
         codec = RecordCodec(node.packet_type)
         self.log = CommitLog(store, codec, self._apply, self._committed, self._refused, node.fail)
@@ -98,29 +99,12 @@ class DurableMembership:
     async def prepare(self) -> None:
         """Replay the log; links that it does not know come up now, on the disk as well."""
         self._is_entered = True
-        host = self.host
         snapshot, batches = self.store.recover()
-        host.replaying = True
-        try:
-            if snapshot is not None:
-                host.restore(msgspec.msgpack.decode(snapshot))
-            for batch in batches:
-                for record in self.log.codec.decode_batch(batch):
-                    self._replay(record)
-        finally:
-            host.replaying = False
-        self.log.resume(host.done)
-        for link in self._links.values():
-            link.out.take(1 << 60)  # all of it may have been sent: the peer's HELLO says what it has
-            link.peer_session = host.sessions.get(link.peer, 0)
-        new = [peer for peer in self._links if peer not in host.linked]
-        await self.log.submit_all([Linked(host.now_us(), peer, True) for peer in new])
-
-    def _replay(self, record: Record) -> None:
-        try:
-            self.host.apply(record)
-        except MisuseError:
-            return  # as the first time: the caller knows
+        state = None if snapshot is None else msgspec.msgpack.decode(snapshot)
+        decode = self.log.codec.decode_batch
+        self.host.recover(state, (record for batch in batches for record in decode(batch)))
+        self.log.resume(self.host.done)
+        await self.log.submit_all(self.host.links_up())
 
     async def enter(self) -> list[Coroutine[Any, Any, None]]:
         """The log is replayed: its timers run again."""
@@ -139,7 +123,7 @@ class DurableMembership:
     async def submit(self, payload: bytes, lifetime_us: int | None, to: NodeId | None) -> MessageId:
         """Broadcast, or send `to` one node: returns when the message is on the disk."""
         self.node.flow.room -= 1
-        id_ = await self.log.submit(Sent(self.host.now_us(), to, payload, lifetime_us))
+        id_ = await self.log.submit(Submitted(self.host.now_us(), to, payload, lifetime_us))
         if id_ is None:
             raise GroupClosedError(
                 f"group {self.node.settings.group!r}",
@@ -155,9 +139,7 @@ class DurableMembership:
         if self.log.broken is not None:
             self._peering.drop(link, "the store cannot be written")
             return
-        first = link.arrived + 1
-        link.arrived += len(packets)
-        self.log.append(Arrived(self.host.now_us(), link.peer, first, tuple(packets)), data_bytes)
+        self.log.append(self.host.arrival(link, packets), data_bytes)
 
     def timer(self, key: str) -> None:
         """A timer of the core has expired: it happens when that is on the disk."""
@@ -177,7 +159,7 @@ class DurableMembership:
         for link in self._links.values():
             if link.channel is not None:
                 self._peering.drop(link, "the store cannot be written")
-        self.host.set_timers(error)
+        self.host.set_timers(self.host.now_us() + RETRY_US)
 
     def _committed(self) -> bytes | None:
         """A snapshot, if it is time for one: everything that is on the disk has happened."""

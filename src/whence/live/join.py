@@ -23,7 +23,6 @@ from whence.live.arguments import (
     store_of,
 )
 from whence.live.durable import DurableMembership, session_of
-from whence.live.durable_host import DurableHost
 from whence.live.group import Group
 from whence.live.linkfaults import LinkFaults
 from whence.live.node import Kind, ListedMembership, Node, draw_session
@@ -34,6 +33,7 @@ from whence.live.tls import Keys
 from whence.protocols import registry
 from whence.session.addresses import Address, parse_address
 from whence.session.admission import Durable, Listed, Open
+from whence.session.durable import DurableServer
 from whence.session.handshake import Identity, OpenIdentity
 from whence.session.host import Host
 from whence.session.limits import Limits
@@ -225,7 +225,7 @@ def make_node(settings: Settings) -> Node:
         return _node(settings, Identity, draw_session(), Kind(Listed, Host, ListedMembership))
     store = Store(settings.store)
     try:
-        kind = Kind(Durable, DurableHost, partial(DurableMembership, store=store))
+        kind = Kind(Durable, DurableServer, partial(DurableMembership, store=store))
         return _node(settings, Identity, session_of(store, settings), kind)
     except BaseException:
         store.close()

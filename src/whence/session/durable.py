@@ -1,271 +1,258 @@
-"""A durable server: a core, its queues and its agent, such that no crash loses or repeats a message.
+"""A durable server: the host of a core whose inputs are records of a log, so that no crash loses anything.
 
-Guarantee     whatever was on disk when a server stopped, it goes on as if it had not: every message that was
-              accepted (`send` on disk) is reacted to exactly once, in causal order.
-Assumptions   a disk that keeps what was synced, and of the rest a prefix at the most; the host syncs a step's
-              record before it carries out its releases, and transmits what `outstanding` names again until it
-              is acknowledged. Agents' reactions have no effects but their state and their outputs.
-Source        paper 004, sections 3 and 5 (figure 7); DESIGN section 2, rule 6.
+Guarantee     whatever was on disk when it stopped, it goes on as if it had not: every message that was
+              accepted is reacted to exactly once, in causal order, and no link loses or repeats a packet.
+Assumptions   a disk that keeps what was synced, and of the rest at most a prefix; a record is synced before
+              it is applied; links are in order, and resume where both ends are. Agents' reactions have no
+              effects but their state and their outputs.
+Source        paper 004, sections 3 and 5 (figure 7); DESIGN section 2, rule 6; docs/durability.md.
 
-    paper                                   here
-    LocalQueue, clock, QueueIN              what replaying the records gives: `core`, `queue_in`
-    MessageQueueOUT                         `out[peer]`, by number on the link
-    Send(ACK)                               Acknowledge, released when `Received` is on disk
-    atomic reaction of an agent             one `Reacted` record: out of QueueIN, outputs into
-                                            MessageQueueOUT, the agent's new state
+    paper                               here
+    LocalQueue, clock                   `core`
+    QueueIN                             `hand` (given to the application) and `inbox` behind it
+    MessageQueueOUT                     `Link.out` of each peer
+    Send(ACK)                           `Link.incoming`, which counts packets when `Arrived` is applied
+    atomic reaction of an agent         one `Reacted`: out of QueueIN, outputs into MessageQueueOUT, the
+                                        agent's new state
 
 The order that the paper needs is: save, acknowledge, {merge the clock, dequeue, push or stamp and enqueue} in
-one step, {reaction, outputs, dequeue} in one step. Here a record is the input itself and its consequences are
-recomputed, so the first three cannot come apart. What a host can still get wrong is to release before the
-sync; tests/simulation/test_domain_crashes.py crashes at every step, in the right order and in each wrong one.
+one step, {reaction, outputs, dequeue} in one step. A record is the input itself, complete, and its
+consequences are computed from it (cores are deterministic), so the parts of a step cannot come apart, and all
+that leaves follows from records that are on disk. The same records, applied in the same order, give the same
+core, the same frames in the links' queues, the same inbox and the same rows of the trace: that is a recovery.
 
-No I/O: `live` and the tests bring their own disk. Any core will do; nothing here knows about clocks.
+No I/O: `live/durable.py` brings a disk, sockets and a clock, and so does tests/support/crash_trial.py, where
+this very class is crashed at every step, in the right order and in each wrong one.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable
-from typing import TypeAlias
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from typing import Any, TypeAlias
 
-import msgspec
-
-from whence.core.effects import Deliver, Effects, Send
-from whence.core.message import Message, NodeId, Packet
-from whence.core.protocol import Protocol, State
+from whence.core.message import Message, MessageId, NodeId, Packet
+from whence.core.protocol import Protocol
 from whence.errors import InvariantError, MisuseError
-from whence.session.records import (
-    Acknowledge,
-    Acknowledged,
-    Arrived,
-    Fired,
-    Linked,
-    Met,
-    Output,
-    Reacted,
-    Received,
-    Record,
-    Release,
-    Sent,
-    Step,
-    Taken,
-    Transmit,
-)
+from whence.session.host import Host, HostOwner, Timers
+from whence.session.links import Link
+from whence.session.records import Arrived, Fired, Linked, Met, Output, Reacted, Record, Submitted, Taken
 
 # (state, message) -> (new state, what it sends)
 Agent: TypeAlias = Callable[[bytes, Message], tuple[bytes, list[Output]]]
 
-
-def no_agent(state: bytes, message: Message) -> tuple[bytes, list[Output]]:
-    """An application that takes its messages and sends nothing in return."""
-    return state, []
+_ALL_FRAMES = 1 << 60
 
 
-class DurableServer:
-    """One server. Inputs return a `Step`; `replay` makes the same changes from a record, without releases."""
+class DurableServer(Host):
+    """The host of a durable core: what it becomes follows from its records alone."""
 
-    def __init__(self, core: Protocol, agent: Agent = no_agent) -> None:
-        self.core = core
-        self.agent = agent
+    def __init__(
+        self,
+        core: Protocol,
+        links: Mapping[NodeId, Link],
+        timers: Timers,
+        owner: HostOwner,
+        now_us: Callable[[], int],
+    ) -> None:
+        super().__init__(core, links, timers, owner, now_us)
+        self.linked: set[NodeId] = set()
+        self.hand: deque[Message] = deque()  # given to the application, which is not done with them
+        self.done = 0  # messages that the application is done with
         self.agent_state = b""
-        self.queue_in: deque[Message] = deque()
-        self.out: dict[NodeId, dict[int, Packet]] = {}  # peer -> number on the link -> not yet acknowledged
-        self.out_last: dict[NodeId, int] = {}  # peer -> number of the newest packet to it
-        self.taken: dict[NodeId, int] = {}  # peer -> all packets up to this number have come
-        self.taken_beyond: dict[NodeId, set[int]] = {}  # and these, out of order
         self.reactions = 0
+        self.sessions: dict[NodeId, int] = {}
+        self.due: dict[str, int] = {}  # timers of the core
+        self._last_us = 0
+        self._recovering = False
 
-    # Inputs
+    def now_us(self) -> int:
+        """The time now; it never goes back, not even where a restart finds the clock set back."""
+        self._last_us = max(self._last_us, self._now_us())
+        return self._last_us
 
-    def send(self, to: NodeId | None, payload: bytes, now_us: int) -> Step:
-        """The application sends a message (None: to everybody): accepted when the step is on disk."""
-        return self._step(Sent(now_us, to, payload))
+    # Inputs, as records to be written
 
-    def receive(self, peer: NodeId, seq: int, packet: Packet, now_us: int) -> Step:
-        """A packet has come. One that was here before is acknowledged again: the first answer may be lost."""
-        if self._is_taken(peer, seq):
-            return Step(None, [Acknowledge(peer, seq)], [])
-        return self._step(Received(now_us, peer, seq, packet))
+    def arrival(self, link: Link, packets: Iterable[Packet]) -> Arrived:
+        """Packets have arrived on the present connection of a link."""
+        record = Arrived(self.now_us(), link.peer, link.arrived + 1, tuple(packets))
+        link.arrived += len(record.packets)
+        return record
 
-    def acknowledged(self, peer: NodeId, seq: int) -> Step:
-        """A peer says that a packet is on its disk."""
-        if seq not in self.out.get(peer, {}):
-            return Step(None, [], [])
-        return self._step(Acknowledged(peer, seq))
+    def links_up(self) -> list[Linked]:
+        """The links that the log does not know yet come up."""
+        return [Linked(self.now_us(), peer, True) for peer in self._links if peer not in self.linked]
 
-    def link(self, peer: NodeId, is_up: bool, now_us: int) -> Step:
-        """A link came up or went down."""
-        return self._step(Linked(now_us, peer, is_up))
+    # Records that are on disk
 
-    def react(self, now_us: int) -> Step | None:
-        """Let the agent react to the next message of QueueIN; None if there is none."""
-        if not self.queue_in:
-            return None
-        state, outputs = self.agent(self.agent_state, self.queue_in[0])
-        return self._step(Reacted(now_us, state, tuple(outputs)))
+    def apply(self, record: Record, data_bytes: int = 0) -> MessageId | None:
+        """Carry out an input that is on disk; returns the id of a message that was submitted.
 
-    def timer(self, key: str, now_us: int) -> Step:
-        """A timer of the core has come due."""
-        return self._step(Fired(now_us, key))
-
-    def outstanding(self) -> list[Transmit]:
-        """What to transmit again: after a restart, and now and then while no acknowledgement comes."""
-        return [
-            Transmit(peer, seq, packet)
-            for peer, packets in sorted(self.out.items())
-            for seq, packet in sorted(packets.items())
-        ]
-
-    # Steps
-
-    def _step(self, record: Record) -> Step:
-        effects = self.apply(record)
-        releases: list[Release] = []
-        if isinstance(record, Received):
-            releases.append(Acknowledge(record.peer, record.seq))
-        elif isinstance(record, Arrived):
-            last = record.seq + len(record.packets)
-            releases += [Acknowledge(record.peer, seq) for seq in range(record.seq, last)]
-        releases += self._enqueue(effects)
-        return Step(record, releases, effects)
-
-    def replay(self, records: Iterable[Record]) -> None:
-        """After a crash: go through what is on disk since the snapshot."""
-        for record in records:
-            self._step(record)
-
-    def apply(self, record: Record) -> Effects:  # noqa: PLR0911 - one line for each kind of record
-        """What the core answers to a record; all that is not the core's is changed here."""
-        if isinstance(record, Received):
-            self._take(record.peer, record.seq)
-            return self.core.receive(record.peer, record.packet, record.now_us)
+        `data_bytes` is how many arrived with it. `MisuseError` if the core refuses it: then nothing has
+        happened, and nothing happens in a recovery.
+        """
+        if not isinstance(record, Taken | Met):
+            self._last_us = max(self._last_us, record.now_us)
         if isinstance(record, Arrived):
-            return self._apply_arrivals(record)
-        if isinstance(record, Reacted):
-            return self._apply_reaction(record)
-        if isinstance(record, Sent):
-            return self._apply_send(record.to, record.payload, record.now_us, record.lifetime_us)
-        if isinstance(record, Taken):
-            while self.reactions < record.messages:
-                self._leave_queue()
-            return []
-        if isinstance(record, Met):
-            return []
-        if isinstance(record, Acknowledged):
-            self.out.get(record.peer, {}).pop(record.seq, None)
-            return []
-        if isinstance(record, Fired):
-            return self.core.timer(record.key, record.now_us)
-        change = self.core.link_up if record.is_up else self.core.link_down
-        return change(record.peer, record.now_us)
+            self._arrive(record, data_bytes)
+        elif isinstance(record, Submitted):
+            return self._give(Output(record.to, record.payload), record.lifetime_us, record.now_us)
+        elif isinstance(record, Reacted):
+            self._react(record)
+        elif isinstance(record, Taken):
+            while self.done < record.messages:
+                self._finish()
+        elif isinstance(record, Fired):
+            self._fire(record)
+        elif isinstance(record, Linked):
+            self._link(record)
+        else:
+            self.sessions[record.peer] = record.session
+        return None
 
-    def _apply_send(
-        self, to: NodeId | None, payload: bytes, now_us: int, lifetime_us: int | None = None
-    ) -> Effects:
-        if to is not None:
-            return self.core.send(to, payload, now_us)
-        if lifetime_us is not None:
-            return self.core.broadcast_within(payload, lifetime_us, now_us)
-        return self.core.broadcast(payload, now_us)
+    def _arrive(self, record: Arrived, data_bytes: int) -> None:
+        incoming = self._links[record.peer].incoming
+        here = incoming.received + 1 - record.seq  # a connection that was cut brings some again
+        if here < 0:
+            raise self._broken(f"packets of {record.peer} are missing in its log")
+        packets = list(record.packets[here:])
+        if packets:
+            incoming.take(len(packets), data_bytes)
+            self.receive(record.peer, packets, record.now_us)
+        incoming.told = min(incoming.told, record.seq - 1)  # that peer has not heard of them
 
-    def _apply_arrivals(self, record: Arrived) -> Effects:
-        effects: Effects = []
-        for seq, packet in enumerate(record.packets, record.seq):
-            if not self._is_taken(record.peer, seq):  # a link that was cut brings some again
-                self._take(record.peer, seq)
-                effects += self.core.receive(record.peer, packet, record.now_us)
-        return effects
+    def _give(self, output: Output, lifetime_us: int | None, now_us: int) -> MessageId:
+        if output.to is None:
+            return self.broadcast(output.payload, lifetime_us, now_us)[0]
+        return self.send(output.to, output.payload, now_us)[0]
 
-    def _leave_queue(self) -> None:
-        if not self.queue_in:
-            raise MisuseError("a reaction", "QueueIN is empty", "Replay the records in their order")
-        self.queue_in.popleft()
+    def _react(self, record: Reacted) -> None:
+        """Out of QueueIN, the agent's new state, its outputs: one step (paper 004, section 3)."""
+        self._finish()
         self.reactions += 1
-
-    def _apply_reaction(self, record: Reacted) -> Effects:
-        self._leave_queue()
         self.agent_state = record.state
-        effects: Effects = []
-        for to, payload in record.outputs:
-            effects += self._apply_send(to, payload, record.now_us)
-        return effects
+        for output in record.outputs:
+            self._give(Output(*output), None, record.now_us)
 
-    def _enqueue(self, effects: Effects) -> list[Transmit]:
-        """Deliveries to QueueIN, packets to MessageQueueOUT."""
-        transmits = []
-        for effect in effects:
-            if isinstance(effect, Deliver):
-                self.queue_in.append(effect.message)
-            elif isinstance(effect, Send):
-                for peer in effect.to:
-                    seq = self.out_last[peer] = self.out_last.get(peer, 0) + 1
-                    self.out.setdefault(peer, {})[seq] = effect.packet
-                    transmits.append(Transmit(peer, seq, effect.packet))
-        return transmits
+    def _finish(self) -> None:
+        """The application is done with the oldest message."""
+        if not self.hand and not self.inbox:
+            raise self._broken("its log takes a message that was not delivered")
+        if not self.hand:
+            self.hand_out()
+        self.hand.popleft()
+        self.done += 1
 
-    def _is_taken(self, peer: NodeId, seq: int) -> bool:
-        return seq <= self.taken.get(peer, 0) or seq in self.taken_beyond.get(peer, ())
+    def _fire(self, record: Fired) -> None:
+        if self.due.get(record.key, record.now_us + 1) <= record.now_us:  # else it was cancelled meanwhile
+            del self.due[record.key]
+            self.timer(record.key, record.now_us)
 
-    def _take(self, peer: NodeId, seq: int) -> None:
-        beyond = self.taken_beyond.setdefault(peer, set())
-        beyond.add(seq)
-        last = self.taken.get(peer, 0)
-        while last + 1 in beyond:
-            last += 1
-            beyond.remove(last)
-        self.taken[peer] = last
+    def _link(self, record: Linked) -> None:
+        if record.is_up:
+            self.linked.add(record.peer)
+            self.link_up(record.peer, record.now_us)
+        else:
+            self.linked.discard(record.peer)
+            self.link_down(record.peer, record.now_us)
 
-    # Snapshots
+    # The application
 
-    def save(self) -> State:
-        """The whole state as plain data: what a snapshot keeps in place of the records before it."""
+    def hand_out(self) -> Message:
+        """Return the next message of the inbox; the application has it until it is done with it."""
+        message = self.inbox.popleft()
+        assert isinstance(message, Message)  # `tells_outcomes` is never set here
+        self.unread_bytes -= len(message.payload)
+        self.hand.append(message)
+        return message
+
+    def take_back(self) -> None:
+        """What was handed out waits again: a reaction to it could not be written."""
+        while self.hand:
+            message = self.hand.pop()
+            self.unread_bytes += len(message.payload)
+            self.inbox.appendleft(message)
+
+    # Timers: what is due is state
+
+    def _set_timer(self, key: str, at_us: int) -> None:
+        self.due.pop(key, None)  # the newest last, as in the stores of earlier releases
+        self.due[key] = at_us
+        if not self._recovering:
+            super()._set_timer(key, at_us)
+
+    def _cancel_timer(self, key: str) -> None:
+        self.due.pop(key, None)
+        super()._cancel_timer(key)
+
+    def set_timers(self, not_before_us: int = 0) -> None:
+        """Set every timer that is due: after a recovery, or after a write that failed."""
+        for key, at_us in self.due.items():
+            if key not in self._timers:
+                self._timers.set(key, max(at_us, not_before_us))
+
+    # Recovery
+
+    def recover(self, state: dict[str, Any] | None, records: Iterable[Record]) -> None:
+        """Become what the disk says: the state of a snapshot, if there is one, and the records after it.
+
+        Only on a server that has had no input. No timer is set: `set_timers` does that.
+        """
+        self._recovering = True
+        if state is not None:
+            self._restore(state)
+        for record in records:
+            with suppress(MisuseError):  # so it was the first time: the caller was told
+                self.apply(record)
+        self._recovering = False
+        for link in self._links.values():
+            link.out.take(_ALL_FRAMES)  # all of it may have been sent: the peer's HELLO says what it has
+            link.peer_session = self.sessions.get(link.peer, 0)
+
+    def save(self) -> dict[str, Any]:
+        """Return the whole state as plain data: what a snapshot keeps in place of the records before it."""
         return {
             "core": self.core.save(),
-            "agent_state": self.agent_state,
-            "queue_in": [[*message] for message in self.queue_in],
-            "out": [
-                [
-                    peer,
-                    [
-                        [seq, msgspec.to_builtins(packet, builtin_types=(bytes,))]
-                        for seq, packet in sorted(packets.items())
-                    ],
-                ]
-                for peer, packets in sorted(self.out.items())
+            "linked": sorted(self.linked),
+            "links": [
+                [peer, link.incoming.received, link.out.acknowledged, link.out.unacknowledged_frames()]
+                for peer, link in self._links.items()
             ],
-            "out_last": [[*each] for each in sorted(self.out_last.items())],
-            "taken": [[*each] for each in sorted(self.taken.items())],
-            "taken_beyond": [[peer, sorted(beyond)] for peer, beyond in sorted(self.taken_beyond.items())],
+            "inbox": [list(message) for message in (*self.hand, *self.inbox)],
+            "done": self.done,
+            "agent_state": self.agent_state,
             "reactions": self.reactions,
+            "sessions": self.sessions,
+            "due": self.due,
+            "last_us": self._last_us,
+            "counts": [self.broadcasts, self.deliveries, self.held, self.largest_frame_bytes],
         }
 
-    def restore(self, state: State) -> None:
-        """Become the server that `save` described; only on one that has seen no input."""
+    def _restore(self, state: dict[str, Any]) -> None:
         self.core.restore(state["core"])
+        self.linked = set(state["linked"])
+        for peer, received, acknowledged, frames in state["links"]:
+            self._links[peer].incoming.received = received
+            self._links[peer].out.restore(acknowledged, frames)
+        self.inbox.extend(Message(*fields) for fields in state["inbox"])
+        self.unread_bytes = sum(len(message[2]) for message in self.inbox)
+        self.done = state["done"]
         self.agent_state = state["agent_state"]
-        self.queue_in = deque(Message(*fields) for fields in state["queue_in"])
-        self.out = {
-            peer: {seq: self._packet(fields) for seq, fields in packets} for peer, packets in state["out"]
-        }
-        self.out_last = dict(state["out_last"])
-        self.taken = dict(state["taken"])
-        self.taken_beyond = {peer: set(beyond) for peer, beyond in state["taken_beyond"]}
         self.reactions = state["reactions"]
-
-    def _packet(self, fields: Iterable[object]) -> Packet:
-        """A packet of the core's type, its arrays as tuples, whatever a codec made of them."""
-        return msgspec.convert(list(fields), self.core.packet_type)
+        self.sessions = state["sessions"]
+        self.due = state["due"]
+        self._last_us = state["last_us"]
+        self.broadcasts, self.deliveries, _, self.largest_frame_bytes = state["counts"]
 
     def check(self) -> None:
         """Raise `InvariantError` if the state breaks an invariant."""
         self.core.check()
-        for peer, packets in self.out.items():
-            if packets and max(packets) > self.out_last[peer]:
-                raise InvariantError(
-                    f"server {self.core.me}", f"a packet to {peer} has a number of the future"
-                )
-        for peer, beyond in self.taken_beyond.items():
-            if beyond and min(beyond) <= self.taken[peer] + 1:
-                raise InvariantError(
-                    f"server {self.core.me}", f"the packets of {peer} are not counted together"
-                )
+        if self.deliveries != self.done + len(self.hand) + len(self.inbox):
+            raise self._broken("a message that was delivered is neither done with nor in QueueIN")
+        for peer, link in self._links.items():
+            if link.incoming.told > link.incoming.received:
+                raise self._broken(f"it has acknowledged packets of {peer} that it has not received")
+
+    def _broken(self, rule: str) -> InvariantError:
+        return InvariantError(f"node {self.core.me}", rule)

@@ -1,4 +1,4 @@
-"""What a durable server writes down, and what it asks its host to do once that is on disk.
+"""The records of a durable server's log.
 
 A record is one input of the server, complete: everything that follows from it is recomputed from it, because
 cores are deterministic. So one record is one atomic step, whatever it changes (clocks, queues, agents).
@@ -11,31 +11,14 @@ from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import msgspec
 
-from whence.core.effects import Effects
 from whence.core.message import NodeId, Packet
 from whence.errors import DataError
 
 T = TypeVar("T")
 
 
-class Received(NamedTuple):
-    """Packet number `seq` of the link from `peer` has come."""
-
-    now_us: int
-    peer: NodeId
-    seq: int
-    packet: Packet
-
-
-class Acknowledged(NamedTuple):
-    """`peer` has packet number `seq` of the link to it on its disk."""
-
-    peer: NodeId
-    seq: int
-
-
 class Arrived(NamedTuple):
-    """Packets have come over the link from `peer`, the first as number `seq`, in order and without gaps."""
+    """Packets have arrived over the link from `peer`: the first is number `seq`, and none is missing."""
 
     now_us: int
     peer: NodeId
@@ -43,8 +26,8 @@ class Arrived(NamedTuple):
     packets: tuple[Packet, ...]
 
 
-class Sent(NamedTuple):
-    """The application sends `payload` to one node, or to everybody (None) where the protocol broadcasts."""
+class Submitted(NamedTuple):
+    """The application sends `payload` to one node, or to every node (None) where the protocol broadcasts."""
 
     now_us: int
     to: NodeId | None
@@ -55,7 +38,7 @@ class Sent(NamedTuple):
 class Output(NamedTuple):
     """A message that a reaction sends."""
 
-    to: NodeId | None  # None: to everybody, where the protocol broadcasts
+    to: NodeId | None  # None: to every node, where the protocol broadcasts
     payload: bytes
 
 
@@ -68,13 +51,13 @@ class Reacted(NamedTuple):
 
 
 class Taken(NamedTuple):
-    """The application is done with the first so many `messages` that were ever delivered here."""
+    """The application is done with the first `messages` that were ever delivered here."""
 
     messages: int
 
 
 class Met(NamedTuple):
-    """The peer's session: whoever comes under its name with another one has lost its store."""
+    """The peer's session: a node that comes under its name with another one has lost its store."""
 
     peer: NodeId
     session: int
@@ -89,19 +72,17 @@ class Linked(NamedTuple):
 
 
 class Fired(NamedTuple):
-    """A timer of the core has come due."""
+    """A timer of the core has expired."""
 
     now_us: int
     key: str
 
 
-Record: TypeAlias = Received | Arrived | Acknowledged | Sent | Reacted | Taken | Met | Linked | Fired
+Record: TypeAlias = Arrived | Submitted | Reacted | Taken | Met | Linked | Fired
 
-# Numbers are part of the format of a log: never reuse one.
+# Numbers are part of the format of a log: never reuse one. 1 and 2 were of a model that wrote no store.
 RECORDS: dict[int, type[Record]] = {
-    1: Received,
-    2: Acknowledged,
-    3: Sent,
+    3: Submitted,
     4: Reacted,
     5: Linked,
     6: Fired,
@@ -123,7 +104,7 @@ class RecordCodec:
         return msgspec.msgpack.encode((_NUMBERS[type(record)], *record))
 
     def decode(self, data: bytes) -> Record:
-        """The record, or a `DataError` for bytes that no codec of this protocol wrote."""
+        """Return the record, or raise `DataError` for bytes that no codec of this protocol wrote."""
         return self._read(data, self._record)
 
     def encode_batch(self, records: Iterable[Record]) -> bytes:
@@ -131,14 +112,12 @@ class RecordCodec:
         return msgspec.msgpack.encode([(_NUMBERS[type(record)], *record) for record in records])
 
     def decode_batch(self, data: bytes) -> list[Record]:
-        """What `encode_batch` was given."""
+        """Return what `encode_batch` was given."""
         return self._read(data, lambda batch: [self._record(fields) for fields in batch])
 
     def _record(self, data: Any) -> Record:
         number, *fields = data
         record = msgspec.convert(fields, RECORDS[number])
-        if isinstance(record, Received):
-            return record._replace(packet=msgspec.convert(record.packet, self._packet_type))
         if isinstance(record, Arrived):
             packets = msgspec.convert(record.packets, tuple[self._packet_type, ...])  # type: ignore[name-defined]  # mypy takes no type from an attribute
             return record._replace(packets=packets)
@@ -158,32 +137,3 @@ class RecordCodec:
             raise DataError(
                 "a record of a durable log", f"it cannot be read ({error})", "Restore the log from a copy"
             ) from error
-
-
-class Transmit(NamedTuple):
-    """Give packet number `seq` of the link to `peer`; again and again until it is acknowledged."""
-
-    peer: NodeId
-    seq: int
-    packet: Packet
-
-
-class Acknowledge(NamedTuple):
-    """Tell `peer` that its packet `seq` is on disk here: it may forget it."""
-
-    peer: NodeId
-    seq: int
-
-
-Release: TypeAlias = Transmit | Acknowledge
-
-
-class Step(NamedTuple):
-    """One atomic step: write `record` (None: nothing has changed), sync, and only then carry out `releases`.
-
-    `effects` is all that the core answered, in order: for the trace, and for timers, which the host keeps.
-    """
-
-    record: Record | None
-    releases: list[Release]
-    effects: Effects
