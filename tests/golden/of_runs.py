@@ -7,8 +7,6 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import msgspec
-from whence.sim.scenario import from_dict
-from whence.sim.scenario import load as load_scenario
 
 from golden.drawn import overlays, scenarios
 from golden.files import load
