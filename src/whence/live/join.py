@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from whence.errors import (
     MisuseError,
@@ -37,9 +37,8 @@ from whence.session.admission import Durable, Listed, Open
 from whence.session.handshake import Identity, OpenIdentity
 from whence.session.host import Host
 from whence.session.limits import Limits
-
-if TYPE_CHECKING:
-    from whence.trace.writer import TraceWriter
+from whence.trace.schema import Level, PromisesMade
+from whence.trace.writer import TraceWriter
 
 
 def join(
@@ -248,9 +247,6 @@ def _node(settings: NodeSettings, identity_type: type[Identity], session: int, k
 
 
 def _open_trace(node: Node, folder: Path) -> TraceWriter:
-    from whence.trace.schema import Level, PromisesMade
-    from whence.trace.writer import TraceWriter
-
     settings, durable = node.settings, node.membership
     info = registry.lookup(settings.protocol)
     promises = PromisesMade(
