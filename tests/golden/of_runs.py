@@ -7,14 +7,14 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import msgspec
-from whence.sim.scenario import from_dict
-from whence.sim.scenario import load as load_scenario
 
 from golden.drawn import overlays, scenarios
 from golden.files import load
 from whence.sim.dynamic import run as run_overlay
 from whence.sim.experiment import Experiment
 from whence.sim.experiment import load as load_experiment
+from whence.sim.files import from_dict
+from whence.sim.files import load as load_scenario
 from whence.sim.hashing import HashingRecorder
 from whence.sim.replay import replay
 from whence.sim.run import simulate, simulate_to

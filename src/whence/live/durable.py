@@ -21,7 +21,7 @@ import msgspec
 from whence.core.message import MessageId, NodeId, Packet
 from whence.errors import GroupClosedError, MisuseError, StoreError, TraceError
 from whence.live.node import Node, draw_session
-from whence.live.settings import Settings
+from whence.live.settings import NodeSettings
 from whence.live.stats import StoreStats
 from whence.live.store import CommitLog, Store
 from whence.protocols import registry
@@ -34,7 +34,7 @@ RETRY_US = 500_000  # what expired while the store could not be written expires 
 SNAPSHOT_BYTES = 8 << 20  # the log is replaced by a snapshot when it has grown by this much
 
 
-def session_of(store: Store, settings: Settings) -> int:
+def session_of(store: Store, settings: NodeSettings) -> int:
     """The session that the store was begun with; a store of another node is refused."""
     mine = {
         "group": settings.group,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 import msgspec
 
@@ -24,9 +24,7 @@ from whence.live.stats import Stats, gather
 from whence.session.durable import Agent
 from whence.session.journal import GroupEvent
 from whence.session.links import Link
-
-if TYPE_CHECKING:
-    from whence.trace.writer import TraceWriter
+from whence.trace.writer import TraceWriter
 
 
 class Group:

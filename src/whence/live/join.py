@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from whence.errors import (
     MisuseError,
@@ -25,9 +25,9 @@ from whence.live.arguments import (
 from whence.live.durable import DurableMembership, session_of
 from whence.live.group import Group
 from whence.live.linkfaults import LinkFaults
-from whence.live.node import Kind, ListedMembership, Node, draw_session
+from whence.live.node import GroupKind, ListedMembership, Node, draw_session
 from whence.live.overlay import OpenMembership
-from whence.live.settings import OpenSettings, Settings, open_settings
+from whence.live.settings import NodeSettings, OpenSettings, open_settings
 from whence.live.store import Store
 from whence.live.tls import Keys
 from whence.protocols import registry
@@ -37,9 +37,8 @@ from whence.session.durable import DurableServer
 from whence.session.handshake import Identity, OpenIdentity
 from whence.session.host import Host
 from whence.session.limits import Limits
-
-if TYPE_CHECKING:
-    from whence.trace.writer import TraceWriter
+from whence.trace.schema import Level, PromisesMade
+from whence.trace.writer import TraceWriter
 
 
 def join(
@@ -86,7 +85,7 @@ def join(
     asked = _Asked(
         name, node, protocol, params, limits or Limits(), listen, transport, faults, lifetime, keys, plaintext
     )
-    settings: Settings
+    settings: NodeSettings
     if registry.lookup(protocol).swarm:
         settings = _without_list(asked, contact, shuffle_s, {"peers": peers, "store": store})
     else:
@@ -137,7 +136,7 @@ def _without_list(
 
 def _with_list(
     asked: _Asked, peers: object, store: str | Path | None, others: Mapping[str, object]
-) -> Settings:
+) -> NodeSettings:
     """The settings of a member of a group whose members are listed."""
     asked.refuse(others, "has a list of members", "Name them in `peers`, or use protocol 'prc'")
     group, node, protocol, params, limits, listen, *_ = asked
@@ -150,7 +149,7 @@ def _with_list(
     transport = choose_transport(asked.transport, protocol, asked.faults, len(addresses))
     listens = addresses[node] if listen is None else parse_address(listen, "listen")
     named = {f"address of {member!r}:": address for member, address in addresses.items()}
-    return Settings(
+    return NodeSettings(
         group=group,
         node=node,
         addresses=addresses,
@@ -186,7 +185,7 @@ def _addresses(node: str, peers: object) -> dict[str, Address]:
 class Joining:
     """The result of `join`: enter it to be a member, leave it to say good-bye."""
 
-    def __init__(self, settings: Settings, trace: Path | None) -> None:
+    def __init__(self, settings: NodeSettings, trace: Path | None) -> None:
         self._settings = settings
         self._trace = trace
         self._group: Group | None = None
@@ -216,23 +215,23 @@ class Joining:
             await self._group.leave()
 
 
-def make_node(settings: Settings) -> Node:
+def make_node(settings: NodeSettings) -> Node:
     """The node of these settings, with the parts of its kind of group."""
     if isinstance(settings, OpenSettings):
         host = partial(Host, max_frame_bytes=settings.max_frame_bytes)
-        return _node(settings, OpenIdentity, draw_session(), Kind(Open, host, OpenMembership))
+        return _node(settings, OpenIdentity, draw_session(), GroupKind(Open, host, OpenMembership))
     if settings.store is None:
-        return _node(settings, Identity, draw_session(), Kind(Listed, Host, ListedMembership))
+        return _node(settings, Identity, draw_session(), GroupKind(Listed, Host, ListedMembership))
     store = Store(settings.store)
     try:
-        kind = Kind(Durable, DurableServer, partial(DurableMembership, store=store))
+        kind = GroupKind(Durable, DurableServer, partial(DurableMembership, store=store))
         return _node(settings, Identity, session_of(store, settings), kind)
     except BaseException:
         store.close()
         raise
 
 
-def _node(settings: Settings, identity_type: type[Identity], session: int, kind: Kind) -> Node:
+def _node(settings: NodeSettings, identity_type: type[Identity], session: int, kind: GroupKind) -> Node:
     members = tuple(sorted(settings.addresses))
     identity = identity_type(
         group=settings.group,
@@ -248,9 +247,6 @@ def _node(settings: Settings, identity_type: type[Identity], session: int, kind:
 
 
 def _open_trace(node: Node, folder: Path) -> TraceWriter:
-    from whence.trace.schema import Level, PromisesMade
-    from whence.trace.writer import TraceWriter
-
     settings, durable = node.settings, node.membership
     info = registry.lookup(settings.protocol)
     promises = PromisesMade(

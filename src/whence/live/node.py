@@ -23,7 +23,7 @@ from whence.core.message import MessageId, NodeId, Packet
 from whence.core.protocol import Protocol as Core
 from whence.errors import GroupClosedError, InvariantError, MisuseError, PeerError, WhenceError
 from whence.live.secure import SecureConnection
-from whence.live.settings import Settings
+from whence.live.settings import NodeSettings
 from whence.live.tcp import Connection, TcpTransport
 from whence.live.udp import UdpOutlet, UdpTransport
 from whence.session.admission import Admission
@@ -243,7 +243,7 @@ class Membership(Protocol):
 
 
 @dataclass(frozen=True)
-class Kind:
+class GroupKind:
     """The parts in which nodes of different kinds of groups differ."""
 
     admission: Callable[[Identity, Mapping[NodeId, Link]], Admission]
@@ -254,7 +254,7 @@ class Kind:
 class Node:
     """One member of the group. Create it inside the event loop, `start` it, `leave`."""
 
-    def __init__(self, settings: Settings, identity: Identity, core: Core, kind: Kind) -> None:
+    def __init__(self, settings: NodeSettings, identity: Identity, core: Core, kind: GroupKind) -> None:
         self.settings = settings
         self.limits = limits = settings.limits
         self.identity = identity

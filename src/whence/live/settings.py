@@ -19,7 +19,7 @@ from whence.session.limits import Limits
 
 
 @dataclass(frozen=True)
-class Settings:
+class NodeSettings:
     """All that a member of a listed group is given, checked."""
 
     group: str
@@ -63,8 +63,8 @@ _BUFFER_SLACK_BYTES = 64 * 1024
 
 
 @dataclass(frozen=True)
-class OpenSettings(Settings):
-    """As `Settings` without a list: `addresses` has the node alone, where it listens and others find it."""
+class OpenSettings(NodeSettings):
+    """As `NodeSettings` without a list: `addresses` has the node alone, where others find it."""
 
     contact: Address | None = None  # None: it is the first
     shuffle_s: float = SHUFFLE_S

@@ -184,7 +184,7 @@ PROBE_S = 0.5  # while the disk fails, this often a write is tried
 IDLE_S = 0.05  # what only says that messages were taken waits this long for company
 
 
-class Entry(NamedTuple):
+class LogEntry(NamedTuple):
     """An input that waits: its record, who waits for it, how many bytes it came in."""
 
     record: Record
@@ -216,7 +216,7 @@ class CommitLog:
         self._committed = committed
         self._refused = refused
         self._fail = fail
-        self._waiting: list[Entry] = []
+        self._waiting: list[LogEntry] = []
         self._taken = self._taken_on_disk = 0
         self._writer: asyncio.Task[None] | None = None
         self._idle: asyncio.TimerHandle | None = None
@@ -225,7 +225,7 @@ class CommitLog:
 
     def append(self, record: Record, data_bytes: int = 0) -> None:
         """An input that no task waits for."""
-        self._waiting.append(Entry(record, None, data_bytes))
+        self._waiting.append(LogEntry(record, None, data_bytes))
         self._start()
 
     def submit(self, record: Record) -> asyncio.Future[MessageId | None]:
@@ -233,7 +233,7 @@ class CommitLog:
         if self.broken is not None:
             raise StoreError(self.broken.what, self.broken.reason, self.broken.fix)
         waiter: asyncio.Future[MessageId | None] = self._loop.create_future()
-        self._waiting.append(Entry(record, waiter, 0))
+        self._waiting.append(LogEntry(record, waiter, 0))
         self._start()
         return waiter
 
@@ -292,7 +292,7 @@ class CommitLog:
             self._carry_out(entry)
         if taken > self._taken_on_disk:
             self._taken_on_disk = taken
-            self._carry_out(Entry(Taken(taken), None, 0))
+            self._carry_out(LogEntry(Taken(taken), None, 0))
         try:
             state = self._committed()
         except Exception as error:  # noqa: BLE001 - the node has failed, and this task must not end silently
@@ -302,7 +302,7 @@ class CommitLog:
             await self._snapshot(state)
         return True
 
-    def _carry_out(self, entry: Entry) -> None:
+    def _carry_out(self, entry: LogEntry) -> None:
         record, waiter, data_bytes = entry
         try:
             id_ = self._apply(record, data_bytes)
@@ -319,7 +319,7 @@ class CommitLog:
         if waiter is not None and not waiter.done():
             waiter.set_result(id_)
 
-    def _refuse(self, batch: list[Entry], error: StoreError) -> None:
+    def _refuse(self, batch: list[LogEntry], error: StoreError) -> None:
         lost = [*batch, *self._waiting]  # what came meanwhile may depend on what is refused
         self._waiting = []
         for _, waiter, _ in lost:

@@ -25,30 +25,30 @@ from whence.live.stats import LinkStats, StoreStats
 LINE_SLACK_BYTES = 4096  # of a request, beside its payload
 
 
-class _Asked(msgspec.Struct, frozen=True, tag_field="request", forbid_unknown_fields=True):
+class _AdminRequest(msgspec.Struct, frozen=True, tag_field="request", forbid_unknown_fields=True):
     """Any request."""
 
 
-class AskStatus(_Asked, frozen=True, tag="status"):
+class AskStatus(_AdminRequest, frozen=True, tag="status"):
     """How are you?"""
 
 
-class AskSend(_Asked, frozen=True, tag="send"):
+class AskSend(_AdminRequest, frozen=True, tag="send"):
     """Send `payload` to the server `to`; answered when the message is durable."""
 
     to: NodeId
     payload: bytes
 
 
-class AskTail(_Asked, frozen=True, tag="tail"):
+class AskTail(_AdminRequest, frozen=True, tag="tail"):
     """Tell me every message from now on; where there is no agent, also those that wait."""
 
 
-class Took(_Asked, frozen=True, tag="took"):
+class Took(_AdminRequest, frozen=True, tag="took"):
     """The message of the last line is mine: where there is no agent, it leaves QueueIN now."""
 
 
-class AskStop(_Asked, frozen=True, tag="stop"):
+class AskStop(_AdminRequest, frozen=True, tag="stop"):
     """Stop, in order; go on from the store at the next start."""
 
 
@@ -158,7 +158,7 @@ _ANSWERS: msgspec.json.Decoder[Answer] = msgspec.json.Decoder(Answer)
 _encoder = msgspec.json.Encoder()
 
 
-def encode(line: _Asked | _Answer) -> bytes:
+def encode(line: _AdminRequest | _Answer) -> bytes:
     """One line."""
     return _encoder.encode(line) + b"\n"
 

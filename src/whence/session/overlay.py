@@ -42,7 +42,7 @@ from whence.session.overlay_wire import (
     ClaimLink,
     Give,
     More,
-    Opening,
+    OpeningLinks,
     Ready,
     ReleaseLink,
     Word,
@@ -102,7 +102,7 @@ class SprayByMessages:
         self.claims: set[NodeId] = set()  # they need their link to us
         self.released: set[NodeId] = set()  # we have told them that we do not need ours
         self.planned: dict[NodeId, NodeId] = {}  # links to be opened once they are ready -> mediator
-        self.given: dict[NodeId, deque[list[NodeId]]] = {}  # taker -> names of each Give without its Opening
+        self.given: dict[NodeId, deque[list[NodeId]]] = {}  # taker -> names of each unanswered Give
         self.successors: dict[NodeId, NodeId] = {}  # neighbours that are leaving -> whom to name instead
         self.is_leaving = False
         self.opened = self.closed = self.shuffles = 0
@@ -226,7 +226,7 @@ class SprayByMessages:
         elif isinstance(word, Give):
             arcs = [(name, address_of(where)) for name, where in word.arcs]
             self._on_give(peer, word.why, arcs)
-        elif isinstance(word, Opening):
+        elif isinstance(word, OpeningLinks):
             self._on_opening(peer, word.names)
         elif isinstance(word, ClaimLink):
             self.claims.add(peer)
@@ -251,7 +251,7 @@ class SprayByMessages:
             if why == BEGINS:  # half of its view, which must not go with us
                 self.given.setdefault(giver, deque()).append([])
                 self._say(giver, Give(ANSWERS, [(name, str(address)) for name, address in arcs]))
-            self._say(giver, Opening([]))
+            self._say(giver, OpeningLinks([]))
             return
         answer: list[tuple[NodeId, NodeId]] = []
         if why == BEGINS:
@@ -263,7 +263,7 @@ class SprayByMessages:
                     self.successors[giver] = name
         else:
             self._take(giver, arcs, calls, self.view.welcome if why == INTRODUCES else self._name)
-        self._say(giver, Opening(calls))
+        self._say(giver, OpeningLinks(calls))
         if why == BEGINS:
             self._give(giver, ANSWERS, answer)
 

@@ -6,7 +6,7 @@ one of the structures below: what is said about a link must not overtake what wa
     Ready       first on every link, from both ends: this end is up; where the speaker listens
     Give        arcs for the receiver's view: of a shuffle, its answer, or to a joiner; the giver mediates
                 (of a giver that leaves: whom to name in its stead when it has left)
-    Opening     the answer to the oldest unanswered Give: for which of its arcs the receiver opens a link
+    OpeningLinks  the reply to the oldest unanswered Give: the arcs for which the receiver opens a link
     ClaimLink   the speaker needs this link (again)
     ReleaseLink the speaker does not need it: an end that does not need it either closes it
     More        the speaker has too few links; it knows these processes already
@@ -47,7 +47,7 @@ class Give(msgspec.Struct, array_like=True, frozen=True, tag=2):
     arcs: Annotated[list[Arc], Meta(max_length=ARCS_MAX)]
 
 
-class Opening(msgspec.Struct, array_like=True, frozen=True, tag=3):
+class OpeningLinks(msgspec.Struct, array_like=True, frozen=True, tag=3):
     """The reply to the oldest unanswered Give: the arcs for which the receiver opens a link."""
 
     names: Annotated[list[Name], Meta(max_length=ARCS_MAX)]
@@ -67,7 +67,7 @@ class More(msgspec.Struct, array_like=True, frozen=True, tag=6):
     known: Annotated[list[Name], Meta(max_length=ARCS_MAX)]
 
 
-Word: TypeAlias = Ready | Give | Opening | ClaimLink | ReleaseLink | More
+Word: TypeAlias = Ready | Give | OpeningLinks | ClaimLink | ReleaseLink | More
 
 _encode = msgspec.msgpack.Encoder().encode
 _decoder: msgspec.msgpack.Decoder[Word] = msgspec.msgpack.Decoder(Word)
