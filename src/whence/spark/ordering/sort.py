@@ -110,7 +110,7 @@ def sort_rows(
     order = settings.order()
     if at_rest:
         present = {row.id for row in given}
-        order.give_up(need for row in given for need in row.needs or () if need not in present and need)
+        order.abandon(need for row in given for need in row.needs or () if need not in present and need)
     endings = []
     for arrival in arrivals(in_time(given, settings.numeric), order):
         endings += order.offer(arrival)
