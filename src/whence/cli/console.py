@@ -115,7 +115,7 @@ def _numeric(value: object) -> bool:
 # Progress
 
 
-class Bar(Protocol):
+class ProgressBar(Protocol):
     """What `progress` gives: tell it how far the work is."""
 
     def advance(self, count: int = 1) -> None:
@@ -208,7 +208,7 @@ class RichBar:
 
 
 @contextmanager
-def progress(description: str, total: int | None = None) -> Iterator[Bar]:
+def progress(description: str, total: int | None = None) -> Iterator[ProgressBar]:
     """Show the progress of one piece of work on stderr; `total` is None where it is not known."""
     on_screen = _consoles("err").is_terminal
     bar: RichBar | LineBar = RichBar(description, total) if on_screen else LineBar(description, total)

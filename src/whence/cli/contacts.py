@@ -12,7 +12,7 @@ from whence.errors import MisuseError
 
 if TYPE_CHECKING:
     from whence.mobility.readers import Reading
-    from whence.overlay.contact_statistics import PlanStatistics, Spread
+    from whence.overlay.contact_statistics import PlanSpread, PlanStatistics
     from whence.overlay.contacts import ContactPlan
 
 SPARK_ROWS = 20_000_000  # positions above which Spark takes over, where there is one
@@ -278,7 +278,7 @@ def _rows(found: PlanStatistics) -> list[tuple[str, object]]:
         ("pairs that meet", found.pairs),
         ("linked neighbours, mean", round(found.neighbours_mean, 3)),
     ]
-    spreads: list[tuple[str, Spread | None]] = [
+    spreads: list[tuple[str, PlanSpread | None]] = [
         ("contact, s", found.contact_s),
         ("between contacts of a pair, s", found.gap_s),
         ("contacts per node", found.contacts_per_node),

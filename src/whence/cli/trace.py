@@ -166,7 +166,7 @@ def export(
 ) -> None:
     """Write a trace, or a window of it, as a foreign log."""
     from whence.cli import console
-    from whence.trace.exporters.shiviz import Window
+    from whence.trace.exporters.shiviz import ExportWindow
     from whence.trace.exporters.shiviz import export as export_shiviz
     from whence.trace.reader import open_trace
 
@@ -174,8 +174,8 @@ def export(
     opened = open_trace(trace)
     ids = None if findings is None else _witnesses(opened, run, findings)
     nodes = frozenset(node) if node else None
-    window = Window(first, messages, since_us, until_us, ids, nodes)
-    chosen = None if window == Window() else window
+    window = ExportWindow(first, messages, since_us, until_us, ids, nodes)
+    chosen = None if window == ExportWindow() else window
     report = export_shiviz(opened, out, run=run, window=chosen, packets=packets)
     if as_json:
         console.print_json(report)

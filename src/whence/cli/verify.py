@@ -14,7 +14,7 @@ import typer
 from whence.errors import MisuseError
 
 if TYPE_CHECKING:
-    from whence.cli.console import Bar
+    from whence.cli.console import ProgressBar
     from whence.trace.reader import Trace
     from whence.verify.report import Finding, RunReport
 
@@ -97,7 +97,7 @@ def command(
     for leftover in opened.leftovers:
         console.err.print(f"note: {leftover} was not finished by its writer and is not judged", markup=False)
     witness_max = witnesses if witnesses is not None else WITNESS_MAX if as_json else SHOWN
-    options = Options(witness_max, complete, None if as_promised else True, memory_bytes)
+    options = VerifyOptions(witness_max, complete, None if as_promised else True, memory_bytes)
     began = time.perf_counter()
     if spark or master is not None or blocks is not None or (spark is None and _worth_spark(opened, run)):
         reports = _by_spark(opened, run, master, blocks, options)
@@ -120,7 +120,7 @@ def _say_speed(events: int, seconds: float) -> None:
         console.err.print(f"{events:,} events in {seconds:.1f} s ({rate})", markup=False)
 
 
-class Options(NamedTuple):
+class VerifyOptions(NamedTuple):
     """What every way of judging takes."""
 
     witness_max: int
@@ -148,7 +148,7 @@ def _worth_spark(trace: Trace, run: str | None) -> bool:
 
 
 def _by_spark(
-    trace: Trace, run: str | None, master: str | None, blocks: int | None, options: Options
+    trace: Trace, run: str | None, master: str | None, blocks: int | None, options: VerifyOptions
 ) -> list[RunReport]:
     from whence.cli import console
 
@@ -165,7 +165,7 @@ def _by_spark(
         )  # fmt: skip
 
 
-def _in_process(trace: Trace, run: str | None, options: Options) -> list[RunReport]:
+def _in_process(trace: Trace, run: str | None, options: VerifyOptions) -> list[RunReport]:
     from whence.cli import console
     from whence.verify.run import verify_trace
 
@@ -191,7 +191,7 @@ def _in_process(trace: Trace, run: str | None, options: Options) -> list[RunRepo
     return reports
 
 
-def _stages(bar: Bar) -> Callable[[str, int], None]:
+def _stages(bar: ProgressBar) -> Callable[[str, int], None]:
     """Progress through the events, once per stage of the work."""
     stage, done = "", 0
 

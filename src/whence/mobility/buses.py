@@ -48,7 +48,7 @@ class BusCity:
     shorter_by_s: float = 20_400.0  # at most, for a bus that is no school bus
 
 
-class _Line(NamedTuple):
+class _BusLine(NamedTuple):
     """A street from the hub, in the direction (x, y), and the clock of its round trips."""
 
     x: float
@@ -81,7 +81,7 @@ def bus_plan(seed: int, city: BusCity | None = None) -> ContactPlan:
     return contact_plan(bus_paths(seed, city), city.range_m, stop_us, step_us or None)
 
 
-def _line(seed: int, line: int, city: BusCity) -> _Line:
+def _line(seed: int, line: int, city: BusCity) -> _BusLine:
     key = stream(seed, _LINE, line)
     # Directions go round a square rather than a circle: no sine, whose last bits differ between machines.
     side, along = divmod(4.0 * line / city.lines, 1.0)
@@ -93,7 +93,7 @@ def _line(seed: int, line: int, city: BusCity) -> _Line:
     share = (shuffled(stream(seed, _LENGTHS), city.lines)[line] + uniform(key, 0)) / city.lines
     length_m = city.length_min_m + (city.length_max_m - city.length_min_m) * share * share
     round_s = city.hub_s + city.terminus_s + 2 * length_m / city.speed
-    return _Line(x / far, y / far, length_m, round_s, uniform(key, 1))
+    return _BusLine(x / far, y / far, length_m, round_s, uniform(key, 1))
 
 
 def _day(seed: int, bus: int, city: BusCity) -> tuple[float, float]:
@@ -113,7 +113,7 @@ def _school_day(seed: int, bus: int, school: list[int], city: BusCity) -> tuple[
     return begin_s, min(begin_s + city.shortest_day_s + more_s, city.duration_s)
 
 
-def _ride(line: _Line, offset: float, start_s: float, stop_s: float, city: BusCity) -> list[Waypoint]:
+def _ride(line: _BusLine, offset: float, start_s: float, stop_s: float, city: BusCity) -> list[Waypoint]:
     """Waypoints of a bus that is `offset` round trips ahead of the line's clock."""
     way_s = line.length_m / city.speed
     marks = (  # time within the round trip, distance from the hub

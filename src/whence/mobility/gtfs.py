@@ -37,7 +37,7 @@ _DEGREE_M = 111_194.926_6  # one degree of latitude on a sphere of 6,371 km
 _FIX = "See gtfs.org for the columns of each table"
 
 
-class Feed:
+class GtfsFeed:
     """An open feed; `wrong` makes the error for the line that was read last."""
 
     def __init__(self, path: Path, archive: zipfile.ZipFile) -> None:
@@ -113,7 +113,7 @@ class Feed:
         rows = self.rows(table, (key, latitude, longitude))
         return {row[key]: self.place(row[latitude], row[longitude]) for row in rows if row[latitude].strip()}
 
-    def lines(self, table: str, wanted: Collection[str]) -> dict[str, Line]:
+    def lines(self, table: str, wanted: Collection[str]) -> dict[str, ShapeLine]:
         """The shapes that are wanted."""
         points: dict[str, list[tuple[int, Place]]] = defaultdict(list)
         columns = ("shape_id", "shape_pt_lat", "shape_pt_lon", "shape_pt_sequence")
@@ -124,10 +124,10 @@ class Feed:
         return {name: line_of([place for _, place in sorted(found)]) for name, found in points.items()}
 
 
-def open_feed(path: Path) -> Feed:
+def open_feed(path: Path) -> GtfsFeed:
     """Open a zipped feed."""
     try:
-        return Feed(path, zipfile.ZipFile(path))
+        return GtfsFeed(path, zipfile.ZipFile(path))
     except OSError as error:
         raise ImportFormatError(
             str(path), f"it cannot be read ({error.strerror})", "Check the path"
@@ -151,22 +151,22 @@ Projection: TypeAlias = list[float]  # metres along a line, one for each stop
 NEAR_M = 150.0  # a shape that passes a stop further away is not the shape of that trip
 
 
-class Line(NamedTuple):
+class ShapeLine(NamedTuple):
     """A line through places, and how far along it each is."""
 
     places: list[Place]
     far_m: list[float]
 
 
-def line_of(places: list[Place]) -> Line:
+def line_of(places: list[Place]) -> ShapeLine:
     """A line through places."""
     far = [0.0]
     for (x0, y0), (x1, y1) in pairwise(places):
         far.append(far[-1] + sqrt((x1 - x0) ** 2 + (y1 - y0) ** 2))
-    return Line(places, far[: len(places)])
+    return ShapeLine(places, far[: len(places)])
 
 
-def along(line: Line, at_m: float) -> Place:
+def along(line: ShapeLine, at_m: float) -> Place:
     """The place so far along the line."""
     after = min(max(bisect_right(line.far_m, at_m), 1), len(line.places) - 1)
     before_m, after_m = line.far_m[after - 1], line.far_m[after]
@@ -175,7 +175,7 @@ def along(line: Line, at_m: float) -> Place:
     return x0 + (x1 - x0) * share, y0 + (y1 - y0) * share
 
 
-def place_stops(line: Line, stops: list[Place]) -> Projection | None:
+def place_stops(line: ShapeLine, stops: list[Place]) -> Projection | None:
     """How far along the line the stops are, never going back; None if the line does not pass by them."""
     if len(line.places) < 2:
         return None
@@ -204,7 +204,7 @@ def place_stops(line: Line, stops: list[Place]) -> Projection | None:
     return far[::-1]
 
 
-def _near(line: Line, stop: Place) -> list[tuple[float, float]]:
+def _near(line: ShapeLine, stop: Place) -> list[tuple[float, float]]:
     """Where the line comes near a stop: (metres along, squared distance), one for each leg, in order."""
     found: list[tuple[float, float]] = []
     for at in range(len(line.places) - 1):
@@ -231,7 +231,7 @@ TABLE = "frequencies.txt"
 DEPARTURES_MAX = 100_000  # of one feed: more is no timetable but a mistake in a headway
 
 
-def departures(feed: Feed, known: Collection[str]) -> dict[str, list[int]]:
+def departures(feed: GtfsFeed, known: Collection[str]) -> dict[str, list[int]]:
     """For each trip that is repeated its departures, in seconds after midnight; `known` are all trips."""
     windows: dict[str, list[tuple[int, int]]] = defaultdict(list)
     found: dict[str, list[int]] = defaultdict(list)
@@ -319,7 +319,7 @@ def read_gtfs(
 # Which trips run
 
 
-def _days(feed: Feed) -> dict[str, set[str]]:
+def _days(feed: GtfsFeed) -> dict[str, set[str]]:
     """For each day the services that run on it."""
     running: dict[str, set[str]] = defaultdict(set)
     columns = ("service_id", "start_date", "end_date", *WEEKDAYS)
@@ -340,7 +340,7 @@ def _days(feed: Feed) -> dict[str, set[str]]:
     return running
 
 
-def _date(feed: Feed, table: str, text: str) -> date:
+def _date(feed: GtfsFeed, table: str, text: str) -> date:
     try:
         return date(int(text[:4]), int(text[4:6]), int(text[6:]))
     except (ValueError, OverflowError) as error:
@@ -348,7 +348,7 @@ def _date(feed: Feed, table: str, text: str) -> date:
 
 
 def _busiest(
-    feed: Feed,
+    feed: GtfsFeed,
     running: dict[str, set[str]],
     by_service: dict[str, list[Row]],
     repeated: dict[str, list[int]],
@@ -366,7 +366,7 @@ def _busiest(
 
 
 def _trips(
-    feed: Feed, wanted: dict[str, Row], repeated: dict[str, list[int]], left_out: dict[str, int]
+    feed: GtfsFeed, wanted: dict[str, Row], repeated: dict[str, list[int]], left_out: dict[str, int]
 ) -> tuple[list[_Trip], int]:
     """All trips that can be driven, by departure, and how many rows of the timetable are in them."""
     stops = feed.places("stops.txt", "stop_id", "stop_lat", "stop_lon")
@@ -381,7 +381,7 @@ def _trips(
                 )
             arrives, leaves = feed.clock(row["arrival_time"]), feed.clock(row["departure_time"])
             calls[row["trip_id"]].append((feed.whole(row["stop_sequence"]), arrives, leaves, row["stop_id"]))
-    placed: dict[tuple[str, tuple[str, ...]], tuple[Line, Projection]] = {}
+    placed: dict[tuple[str, tuple[str, ...]], tuple[ShapeLine, Projection]] = {}
     trips: list[_Trip] = []
     rows = 0
     for name, trip in wanted.items():
@@ -422,7 +422,9 @@ def _repeat(
     ]
 
 
-def _on_shape(places: list[Place], shape: Line | None, left_out: dict[str, int]) -> tuple[Line, Projection]:
+def _on_shape(
+    places: list[Place], shape: ShapeLine | None, left_out: dict[str, int]
+) -> tuple[ShapeLine, Projection]:
     """The line that a trip follows, and how far along it its stops are."""
     if shape is not None:
         projected = place_stops(shape, places)
@@ -436,7 +438,7 @@ def _on_shape(places: list[Place], shape: Line | None, left_out: dict[str, int])
 
 
 def _drive(
-    called: list[tuple[int, int | None, int | None, str]], line: Line, far: Projection
+    called: list[tuple[int, int | None, int | None, str]], line: ShapeLine, far: Projection
 ) -> list[Waypoint]:
     """Waypoints of one trip: where times grow, evenly from one stop to the next along the line."""
     anchors: list[tuple[int, float]] = []  # time in seconds, distance along the line

@@ -27,7 +27,7 @@ class Reading:
     left_out: dict[str, int] = field(default_factory=dict)  # why, and how many
 
 
-class Line(NamedTuple):
+class ContactLine(NamedTuple):
     """One line of a text."""
 
     path: Path
@@ -82,7 +82,7 @@ def lines_of(path: Path) -> list[str]:
         raise ImportFormatError(f"{path}, line {where}", "it is not UTF-8", "Convert it to UTF-8") from error
 
 
-def rows_of(path: Path, left_out: dict[str, int]) -> Iterator[Line]:
+def rows_of(path: Path, left_out: dict[str, int]) -> Iterator[ContactLine]:
     """The lines that have words on them; blank ones and comments (`#`) are counted in `left_out`."""
     for number, text in enumerate(lines_of(path), 1):
         words = text.split()
@@ -91,7 +91,7 @@ def rows_of(path: Path, left_out: dict[str, int]) -> Iterator[Line]:
         elif words[0].startswith("#"):
             count(left_out, "comments")
         else:
-            yield Line(path, number, words)
+            yield ContactLine(path, number, words)
 
 
 def count(left_out: dict[str, int], why: str, many: int = 1) -> None:
@@ -277,7 +277,7 @@ _OTHER_EVENTS = frozenset(
 )  # messages made, sent, delivered, aborted, dropped
 
 
-def _event(line: Line, names: Names, nodes: Collection[str] | None) -> tuple[int, int, int]:
+def _event(line: ContactLine, names: Names, nodes: Collection[str] | None) -> tuple[int, int, int]:
     if len(line.words) != 5 or line.words[4] not in ("up", "down"):
         raise line.wrong(f"it has {len(line.words)} columns, or no up or down at its end", _ONE_FIX)
     for name in line.words[2:4]:

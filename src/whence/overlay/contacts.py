@@ -111,7 +111,7 @@ class _Rows(Sequence[Row], Generic[Row]):
         return f"<{len(self)} rows>"
 
 
-class Contacts(_Rows[Contact]):
+class ContactRows(_Rows[Contact]):
     """The contacts of a plan, as a sequence and as columns."""
 
     def __init__(self, columns: tuple[array[int], ...]) -> None:
@@ -138,7 +138,7 @@ class Contacts(_Rows[Contact]):
         return self.columns[3]
 
 
-class Presences(_Rows[Presence]):
+class PresenceRows(_Rows[Presence]):
     """The presence intervals of a plan, as a sequence and as columns."""
 
     def __init__(self, columns: tuple[array[int], ...]) -> None:
@@ -165,8 +165,8 @@ class ContactPlan:
     """A plan in order; made by `make_plan`, never by hand."""
 
     nodes: tuple[str, ...]
-    contacts: Contacts
-    presence: Presences
+    contacts: ContactRows
+    presence: PresenceRows
     stop_us: int
     joined: int  # contacts that were given, and are now part of another of the same pair
 
@@ -255,7 +255,7 @@ def make_plan(
         if end_us is None:
             end_us = max((row[3] for row in (*met, *stays)), default=0)
     columns = _columns(((row[0], row[2], row[3]) for row in stays), 3)
-    plan = ContactPlan(names, Contacts(_columns(met, 4)), Presences(columns), end_us, joined)
+    plan = ContactPlan(names, ContactRows(_columns(met, 4)), PresenceRows(columns), end_us, joined)
     if presence is not None or stop_us is not None:
         _check_presence(plan)
     return plan

@@ -93,7 +93,7 @@ class Event(NamedTuple):
     detail: str | None
 
 
-class Source(NamedTuple):
+class TraceSource(NamedTuple):
     """A manifest and the folder that its parts are in."""
 
     folder: Path
@@ -103,7 +103,7 @@ class Source(NamedTuple):
 class Trace:
     """An opened trace: one run by one or more writers, or the runs of a sweep."""
 
-    def __init__(self, path: Path, sources: Sequence[Source], leftovers: Sequence[Path]) -> None:
+    def __init__(self, path: Path, sources: Sequence[TraceSource], leftovers: Sequence[Path]) -> None:
         self.path = path
         self.sources = list(sources)
         self.leftovers = list(leftovers)  # unfinished files of a killed writer: not part of the trace
@@ -197,7 +197,7 @@ def open_trace(path: Path | str, *, hashes: bool = True) -> Trace:
     """
     path = Path(path)
     manifests, leftovers = ([path], []) if path.is_file() else _find_manifests(path)
-    sources = [Source(manifest.parent, load_manifest(manifest)) for manifest in manifests]
+    sources = [TraceSource(manifest.parent, load_manifest(manifest)) for manifest in manifests]
     sources.sort(key=lambda source: (source.manifest.run, source.manifest.writer, str(source.folder)))
     _check_agreement(path, sources)
     if path.is_dir():
@@ -266,9 +266,9 @@ def load_manifest(path: Path) -> Manifest:
         raise _damaged(path, f"it is not a valid manifest ({error})") from error
 
 
-def _check_agreement(path: Path, sources: Sequence[Source]) -> None:
+def _check_agreement(path: Path, sources: Sequence[TraceSource]) -> None:
     """The writers of one run must tell the same story."""
-    first: dict[str, Source] = {}
+    first: dict[str, TraceSource] = {}
     seen: set[tuple[str, str]] = set()
     for source in sources:
         manifest = source.manifest
@@ -289,7 +289,7 @@ def _check_agreement(path: Path, sources: Sequence[Source]) -> None:
             )
 
 
-def _unlisted(sources: Sequence[Source]) -> list[Path]:
+def _unlisted(sources: Sequence[TraceSource]) -> list[Path]:
     """Parquet files that no manifest lists: refused, but for the one that a kill can leave behind.
 
     A writer renames a part just before it lists it; killed between the two it leaves exactly one more part.
@@ -315,7 +315,10 @@ def _unlisted(sources: Sequence[Source]) -> list[Path]:
 
 
 def _check_part(
-    source: Source, part: Part, hashes: bool, segments: dict[tuple[str, str], list[tuple[int, int, Path]]]
+    source: TraceSource,
+    part: Part,
+    hashes: bool,
+    segments: dict[tuple[str, str], list[tuple[int, int, Path]]],
 ) -> None:
     """Check one part against its manifest entry, and note where its segments begin and end."""
     import pyarrow as pa

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 import msgspec
 
 from whence.errors import MisuseError, TraceError
-from whence.trace.reader import Source, Trace, load_manifest, segments_of
+from whence.trace.reader import Trace, TraceSource, load_manifest, segments_of
 from whence.trace.schema import MANIFEST_SUFFIX, SEGMENT_EVENTS, Kind, Level, Manifest, Part, PromisesMade
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def resume(path: Path, new: Manifest, parts: int) -> Past:
     digest = hashlib.sha256()
     following: dict[str, tuple[int, int]] = {}
     manifest = msgspec.structs.replace(old, parts=kept)
-    for number, segment in segments_of(Trace(path.parent, [Source(path.parent, manifest)], []), digest):
+    for number, segment in segments_of(Trace(path.parent, [TraceSource(path.parent, manifest)], []), digest):
         following[segment.node] = (number + 1, segment.first_seq + segment.events)
     return Past(
         msgspec.structs.replace(

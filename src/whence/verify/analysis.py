@@ -17,8 +17,8 @@ import numpy.typing as npt
 from whence.trace.schema import Kind
 from whence.verify import kernels as kernel
 from whence.verify.kernels import DELIVERY, UNTIMELY, Kernels
-from whence.verify.load import Events, places_of
-from whence.verify.messages import Messages, Placed, place
+from whence.verify.load import RunEvents, places_of
+from whence.verify.messages import Messages, PlacedEvents, place
 from whence.verify.report import KINDS, Counts, Finding
 from whence.verify.witness import Access, MemoryAccess, Overtaken, Search
 
@@ -73,7 +73,7 @@ WHOLE = Block(0, 1)
 
 
 def analyse(
-    events: Events, witness_max: int | None, clock_slack_us: int = 0, block: Block = WHOLE
+    events: RunEvents, witness_max: int | None, clock_slack_us: int = 0, block: Block = WHOLE
 ) -> Analysis:
     """Verify one run; `witness_max` deliveries out of order (None: all) are explained.
 
@@ -146,7 +146,7 @@ def choose_kernels(events: int) -> Kernels:
     return (kernel.compiled() if wanted else None) or kernel.plain()
 
 
-def survivors(events: Events) -> Array:
+def survivors(events: RunEvents) -> Array:
     """Per name: it is a member that has not crashed for good."""
     survives = events.is_node.copy()
     # In the order of each node: the last one decides.
@@ -156,7 +156,7 @@ def survivors(events: Events) -> Array:
     return survives
 
 
-def _wanted(events: Events, placed: Placed) -> tuple[Array, Array]:
+def _wanted(events: RunEvents, placed: PlacedEvents) -> tuple[Array, Array]:
     """Which messages must reach every survivor, and who survives.
 
     What one survivor broadcast or delivered must reach them all.
@@ -178,7 +178,7 @@ def wanted_at(messages: Messages, wanted: Array, nodes: int) -> Array:
 
 
 def _mark_repeats(
-    kernels: Kernels, events: Events, placed: Placed, wanted: Array
+    kernels: Kernels, events: RunEvents, placed: PlacedEvents, wanted: Array
 ) -> tuple[Array, Array, Array, Array]:
     """Deliveries of what nobody broadcast, repeated ones, other second ends; and how much ended at each node.
 
@@ -197,7 +197,7 @@ def _mark_repeats(
     return created, repeat, again, ended
 
 
-def _schedule(kernels: Kernels, offsets: Array, placed: Placed) -> Array:
+def _schedule(kernels: Kernels, offsets: Array, placed: PlacedEvents) -> Array:
     """Runs of events (node, first, end) in an order in which every broadcast precedes its deliveries."""
     messages, nodes = placed.messages, len(offsets) - 1
     reached = offsets[:-1].copy()
@@ -223,8 +223,8 @@ def _schedule(kernels: Kernels, offsets: Array, placed: Placed) -> Array:
 
 def _find_disordered(
     kernels: Kernels,
-    events: Events,
-    placed: Placed,
+    events: RunEvents,
+    placed: PlacedEvents,
     runs: Array,
     search: Search,
     witness_max: int | None,
@@ -261,7 +261,9 @@ def rank_type(messages: Messages) -> np.dtype[Any]:
     return np.dtype(np.int16 if small else np.int32)
 
 
-def _find_overtaken(kernels: Kernels, events: Events, placed: Placed, bounds: tuple[int, int]) -> Array:
+def _find_overtaken(
+    kernels: Kernels, events: RunEvents, placed: PlacedEvents, bounds: tuple[int, int]
+) -> Array:
     """Flag deliveries after a later message of the same origin, for the origins of some columns."""
     messages = placed.messages
     overtaken = np.zeros(len(events.kind), dtype=bool)
@@ -276,7 +278,7 @@ def _find_overtaken(kernels: Kernels, events: Events, placed: Placed, bounds: tu
     return overtaken
 
 
-def _find_overdue(events: Events, placed: Placed, clock_slack_us: int) -> Array:
+def _find_overdue(events: RunEvents, placed: PlacedEvents, clock_slack_us: int) -> Array:
     """The first deliveries after the message's lifetime; none if the times were not loaded."""
     if events.timing is None:
         return np.empty(0, dtype=np.int64)
@@ -293,7 +295,7 @@ def is_overdue(age_us: Array, lifetime_us: Array, clock_slack_us: int) -> Array:
     return late
 
 
-def _timed(events: Events, placed: Placed, event: int) -> tuple[int, int, int, int]:
+def _timed(events: RunEvents, placed: PlacedEvents, event: int) -> tuple[int, int, int, int]:
     assert events.timing is not None
     begun = placed.messages.event[placed.message[event]]
     time_us, lifetime_us = events.timing

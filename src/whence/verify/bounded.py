@@ -41,11 +41,11 @@ from whence.verify.kernels import (
     UNTIMELY,
     WindowKernels,
 )
-from whence.verify.load import Loader, Row
+from whence.verify.load import Loader, PackedRow
 from whence.verify.messages import Ends, Messages, NumberIndex, find_broadcasts, place_ends
 from whence.verify.report import Counts
 from whence.verify.segments import Groups, Segments, build_index, joined
-from whence.verify.witness import Overtaken, Part, Search
+from whence.verify.witness import NodePart, Overtaken, Search
 
 # Causal order with a window of events per node in memory: one pass over the run for a block of columns.
 #
@@ -297,7 +297,7 @@ class Lowest:
 class _Placed(NamedTuple):
     """One row with its messages."""
 
-    row: Row
+    row: PackedRow
     message: Array
     action: Array  # BROADCAST and DELIVERY, the latter for all first deliveries
     ends: Ends
@@ -345,7 +345,7 @@ class Bounded:
             window_kernel.compiled_windows() if compile_it else None
         ) or window_kernel.plain_windows()
         self._loops = (kernel.compiled() if compile_it else None) or kernel.plain()
-        self._parts: OrderedDict[int, Part] = OrderedDict()
+        self._parts: OrderedDict[int, NodePart] = OrderedDict()
         self._untimely: set[int] = set()
         self._rows = 0
         self._lay_out_bits()
@@ -560,7 +560,7 @@ class Bounded:
                     explained[event] = search.causal(event, past[:, some.index(column)])
         return explained
 
-    def part(self, node: int, end: int) -> Part:
+    def part(self, node: int, end: int) -> NodePart:
         """The events of one node up to `end`, from its files; those of the nodes used last are kept."""
         first = int(self.offsets[node])
         held = self._parts.get(node)
@@ -571,14 +571,14 @@ class Bounded:
         self._parts.move_to_end(node)
         return held
 
-    def _load_part(self, node: int, end: int) -> Part:
-        rows: list[Row] = []
+    def _load_part(self, node: int, end: int) -> NodePart:
+        rows: list[PackedRow] = []
         for place in range(int(self.index.rows_of_node[node]), int(self.index.rows_of_node[node + 1])):
             if self.index.start[place] >= end:
                 break
             rows.append(self._segments.row(place))
         first = int(self.offsets[node])
-        whole = _Columns(
+        whole = _PartColumns(
             joined([row.kind for row in rows], np.int8),
             joined([row.origin for row in rows], np.int32),
             joined([row.number for row in rows], np.int32),
@@ -595,10 +595,10 @@ class Bounded:
             if first <= event < first + len(message):
                 action[event - first] = UNTIMELY
         seq = joined([row.seqs() for row in rows], np.int32)
-        return Part(first, seq, whole.origin, whole.number, message, action, ends.delivers, ends.ends)
+        return NodePart(first, seq, whole.origin, whole.number, message, action, ends.delivers, ends.ends)
 
 
-class _Columns(NamedTuple):
+class _PartColumns(NamedTuple):
     """The events of several rows."""
 
     kind: Array

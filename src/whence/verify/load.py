@@ -40,7 +40,7 @@ class Timing(NamedTuple):
     lifetime_us: Array  # at a broadcast: of its message, or FOR_EVER, or UNREADABLE; FOR_EVER elsewhere
 
 
-class Events(NamedTuple):
+class RunEvents(NamedTuple):
     """The events of one run that matter, ordered by (node, seq)."""
 
     run: str | None
@@ -60,7 +60,7 @@ class Events(NamedTuple):
         return np.searchsorted(self.offsets, event, side="right").astype(np.int32) - 1
 
 
-class Row(NamedTuple):
+class PackedRow(NamedTuple):
     """The kept events of one packed row."""
 
     node: int
@@ -80,7 +80,7 @@ class Row(NamedTuple):
         return _narrow(np.arange(self.first_seq, self.first_seq + self.events))
 
 
-class _Columns(NamedTuple):
+class _RowColumns(NamedTuple):
     """The events of some packed rows, end to end."""
 
     kind: Array
@@ -90,9 +90,9 @@ class _Columns(NamedTuple):
     kept: Array | None  # None: all
     timing: Timing | None
 
-    def part(self, here: Any) -> _Columns:
+    def part(self, here: Any) -> _RowColumns:
         """Some of the events."""
-        return _Columns(
+        return _RowColumns(
             kind=self.kind[here],
             origin=self.origin[here],
             number=self.number[here],
@@ -101,7 +101,7 @@ class _Columns(NamedTuple):
             timing=self.timing and Timing(*(each[here] for each in self.timing)),
         )
 
-    def row(self, node: int, first_seq: int, events: int, table: Array) -> Row:
+    def row(self, node: int, first_seq: int, events: int, table: Array) -> PackedRow:
         """All of it as one row; `table` has the indices of its names."""
         seq: Array = np.empty(0, dtype=np.int32)
         kept = self
@@ -113,7 +113,7 @@ class _Columns(NamedTuple):
             to = np.where((kept.kind == Kind.BROADCAST) & (kept.peer >= 0), table[kept.peer], -1)
             to = to if to.max(initial=-1) >= 0 else None
         origin = table[kept.origin]
-        return Row(node, first_seq, events, seq, kept.kind, origin, kept.number, to, kept.timing)
+        return PackedRow(node, first_seq, events, seq, kept.kind, origin, kept.number, to, kept.timing)
 
 
 class Loader:
@@ -124,7 +124,7 @@ class Loader:
         self._timed = timed
         self._ids: dict[str, int] = {}  # name -> provisional index, in order of arrival
         self._members = {self._id(name) for name in members}
-        self._rows: list[Row] = []
+        self._rows: list[PackedRow] = []
         self._runs: set[str] = set()
         self._last: tuple[Any, Array] | None = None  # one batch's distinct names are often the next one's
 
@@ -135,11 +135,11 @@ class Loader:
         """Take the rows of a batch that has at least the columns needed."""
         self.keep(self.decode(batch, checked=checked))
 
-    def keep(self, rows: Iterable[Row]) -> None:
+    def keep(self, rows: Iterable[PackedRow]) -> None:
         """Take rows that `decode` made."""
         self._rows += rows
 
-    def decode(self, batch: pa.RecordBatch, *, checked: bool = False) -> list[Row]:
+    def decode(self, batch: pa.RecordBatch, *, checked: bool = False) -> list[PackedRow]:
         """The events of a batch, row by row, with provisional indices of names.
 
         `checked`: the batch has been through `batch_problem` already, as those of `Trace.batches` have.
@@ -155,7 +155,7 @@ class Loader:
             np.cumsum(each).tolist() for each in (lengths_of(names), numbers_of(batch.column("events")))
         )
         keys = zip(*(batch.column(name).to_pylist() for name in ("node", "first_seq", "events")), strict=True)
-        rows: list[Row] = []
+        rows: list[PackedRow] = []
         name_start = start = 0
         for (node, first_seq, events), name_end, end in zip(keys, name_ends, ends, strict=True):
             table = np.append(ids[name_start:name_end], ids.dtype.type(-1))  # its last entry answers index -1
@@ -164,11 +164,11 @@ class Loader:
             name_start, start = name_end, end
         return rows
 
-    def _columns_of(self, batch: pa.RecordBatch) -> _Columns:
+    def _columns_of(self, batch: pa.RecordBatch) -> _RowColumns:
         lists: dict[str, Any] = {name: batch.column(name) for name in ("kind", "origin", "number", "peer")}
         kind, origin, number, peer = (numbers_of(each.flatten()) for each in lists.values())
         kept = _KEPT[kind.view(np.uint8)]
-        return _Columns(
+        return _RowColumns(
             kind=kind,
             origin=origin,
             number=_narrow(number),
@@ -196,7 +196,7 @@ class Loader:
         indices = numbers_of(encoded.indices)
         return distinct[indices] if len(indices) else np.empty(0, dtype=distinct.dtype)
 
-    def finish(self) -> Events:
+    def finish(self) -> RunEvents:
         """Place all events; a hole or an overlap in a node's `seq` is an error."""
         if len(self._runs) > 1:
             found = ", ".join(sorted(self._runs))
@@ -213,7 +213,7 @@ class Loader:
         for row in rows:
             is_node[rank[row.node]] = True
             kept[rank[row.node]] += len(row.kind)
-        return Events(
+        return RunEvents(
             run=next(iter(self._runs), None),
             names=names,
             is_node=is_node,
@@ -235,7 +235,7 @@ class Loader:
         rank[-1] = -1
         return rank
 
-    def _check_dense(self, rows: list[Row]) -> None:
+    def _check_dense(self, rows: list[PackedRow]) -> None:
         names = list(self._ids)
         node, expected = -1, 0
         for row in rows:
@@ -286,7 +286,7 @@ def _lifetime_us(text: str | None) -> int:
     return int(text)
 
 
-def _joined_timing(rows: list[Row]) -> Timing:
+def _joined_timing(rows: list[PackedRow]) -> Timing:
     timings = [row.timing for row in rows if row.timing is not None]
     return Timing(
         time_us=_joined([each.time_us for each in timings]),
@@ -294,14 +294,14 @@ def _joined_timing(rows: list[Row]) -> Timing:
     )
 
 
-def _joined_seq(rows: list[Row]) -> Array:
+def _joined_seq(rows: list[PackedRow]) -> Array:
     """The `seq` of all events; empty where none was left out."""
     if all(len(row.kind) == row.events for row in rows):
         return np.empty(0, dtype=np.int32)
     return _joined([row.seqs() for row in rows])
 
 
-def _filled(rows: list[Row]) -> list[Array]:
+def _filled(rows: list[PackedRow]) -> list[Array]:
     """The destinations of all rows, -1 where a row has none; nothing at all where no row has any."""
     if all(row.to is None for row in rows):
         return []

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from whence.trace.schema import Kind
 from whence.verify.kernels import BROADCAST
-from whence.verify.load import CHUNK, UNREADABLE, Events, places_of
+from whence.verify.load import CHUNK, UNREADABLE, RunEvents, places_of
 
 Array = npt.NDArray[Any]
 
@@ -54,7 +54,7 @@ class Ends(NamedTuple):
     ends: Array
 
 
-class Placed(NamedTuple):
+class PlacedEvents(NamedTuple):
     """Every event with its message."""
 
     messages: Messages
@@ -66,7 +66,7 @@ class Placed(NamedTuple):
     malformed: list[tuple[int, str]]  # (event, what is wrong with it), by event
 
 
-def place(events: Events) -> Placed:
+def place(events: RunEvents) -> PlacedEvents:
     """Build the table of messages and look up every event's message."""
     malformed: list[tuple[int, str]] = []
     messages = find_broadcasts(events, malformed)
@@ -77,7 +77,7 @@ def place(events: Events) -> Placed:
     message[messages.event] = np.arange(messages.total, dtype=np.int32)
     found = place_ends(NumberIndex(messages), events, events.node_of, message, malformed)
     malformed.sort()
-    return Placed(messages, message, found.message_limit, action, found.delivers, found.ends, malformed)
+    return PlacedEvents(messages, message, found.message_limit, action, found.delivers, found.ends, malformed)
 
 
 class Columns(Protocol):
@@ -113,7 +113,7 @@ def place_ends(
     return Ends(limit, delivers, ends)
 
 
-def find_broadcasts(events: Events, malformed: list[tuple[int, str]]) -> Messages:
+def find_broadcasts(events: RunEvents, malformed: list[tuple[int, str]]) -> Messages:
     """The table of messages; what is wrong with BROADCAST rows goes to `malformed`."""
     at = places_of(events.kind, Kind.BROADCAST)
     node = events.node_of(at)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from whence.verify.analysis import Analysis, Block
     from whence.verify.bounded import Progress
-    from whence.verify.load import Events
+    from whence.verify.load import RunEvents
 
 # Memory per event when a run is judged all at once, pasts of messages apart; with times and without.
 EVENT_BYTES = 45
@@ -205,7 +205,7 @@ def require_verifiable(trace: Trace, run: str) -> None:
 
 
 def _report(
-    events: Events, run: str | None, protocol: str, promises: PromisesMade, witness_max: int | None
+    events: RunEvents, run: str | None, protocol: str, promises: PromisesMade, witness_max: int | None
 ) -> RunReport:
     from whence.verify.analysis import analyse
 

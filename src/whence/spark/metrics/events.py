@@ -338,7 +338,7 @@ def _stretches(table: pa.Table) -> tuple[Array, pa.Table]:
 ID = ":[0-9]+$"  # a word that ends so is the id of a message; a node's name may have a colon in it too
 
 
-class Events(NamedTuple):
+class EventColumns(NamedTuple):
     """Events of some nodes, all of each, ordered by node and `seq`. A place is a node of a run."""
 
     names: Values  # what the codes of nodes and origins stand for
@@ -371,7 +371,7 @@ class Further(NamedTuple):
     number: Array
 
 
-def unpacked(table: pa.Table) -> Events:
+def unpacked(table: pa.Table) -> EventColumns:
     """PACKED rows, sorted by run and node, in columns."""
     flat = {name: column(table, name).flatten() for name in ("time_us", "kind", "number", "origin")}
     time_us, kind, number, index = map(numbers, flat.values())
@@ -389,7 +389,7 @@ def unpacked(table: pa.Table) -> Events:
     first_row = changes(runs.code, node)
     place = np.repeat(numbered(first_row, table.num_rows), count)
     origin = codes_of_lists(names, own, index, count)
-    events = Events(
+    events = EventColumns(
         names=texts.texts,
         runs=runs.texts,
         place_run=runs.code[first_row],
@@ -418,7 +418,7 @@ def _seqs(listed: Values, first: Array, count: Array) -> Array:
     return seq
 
 
-def _sorted(events: Events, order: Array) -> Events:
+def _sorted(events: EventColumns, order: Array) -> EventColumns:
     moved_to = np.empty(len(order), dtype=np.int64)
     moved_to[order] = np.arange(len(order))
     return events._replace(

@@ -17,7 +17,7 @@ from whence.order import POLICIES, Arrival, CausalOrder, Policy
 # From rows to arrivals: the few lines that stream and sort share on the workers.
 
 
-class Settings(NamedTuple):
+class OrderSettings(NamedTuple):
     """What a worker must know of an order."""
 
     policy: Policy
@@ -108,7 +108,7 @@ _UNIT_OF = {"sec": "s", "second": "s", "min": "m", "minute": "m", "hour": "h", "
 _UNIT_OF |= {"millisecond": "ms", "microsecond": "us"}
 
 
-class Order(NamedTuple):
+class OrderColumns(NamedTuple):
     """A caller's description, checked: which columns mean what, and how long things last."""
 
     key: tuple[str, ...]
@@ -143,7 +143,7 @@ def describe(
     policy: str,
     lifetime_max: str | timedelta | None,
     remember: str | timedelta | None,
-) -> Order:
+) -> OrderColumns:
     """Check a description against a table; the first thing that is wrong is the error."""
     if policy not in POLICIES:
         raise MisuseError(f"policy {policy!r}", "there is none of that name", "Choose from: emit, drop")
@@ -167,7 +167,7 @@ def describe(
         _named(table, str(id_), depends_on) if clock is None else _clocked(table, clock, origin)
     )
     lifetime_us, horizon_us = _lifetime(table, lifetime, lifetime_max)
-    return Order(
+    return OrderColumns(
         key=keys,
         id_type=id_type,
         policy=policy,

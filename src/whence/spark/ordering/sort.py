@@ -15,9 +15,9 @@ from pyspark.sql.types import ArrayType, StructField, StructType
 from whence.errors import MisuseError
 from whence.spark.ordering.columns import (
     ADDED,
-    Order,
+    OrderColumns,
     OrderRow,
-    Settings,
+    OrderSettings,
     arrivals,
     describe,
     in_time,
@@ -75,14 +75,14 @@ def causal_sort(
     return helped.groupBy(*map(quoted_column, order.key)).applyInArrow(sort_group, schema)
 
 
-def settings_of(order: Order, *, at_rest: bool = False) -> Settings:
+def settings_of(order: OrderColumns, *, at_rest: bool = False) -> OrderSettings:
     """What the workers must know; of a table at rest nothing is ever forgotten."""
     if at_rest:
         order = order._replace(remember_us=_ALL_TIME_US, horizon_us=_ALL_TIME_US)
-    return Settings(order.policy, order.remember_us, order.horizon_us, order.vector, order.numeric)
+    return OrderSettings(order.policy, order.remember_us, order.horizon_us, order.vector, order.numeric)
 
 
-def helpers(order: Order) -> list[Column]:
+def helpers(order: OrderColumns) -> list[Column]:
     """The five columns of an order, under names of their own; predecessors and their deadlines apart."""
     columns = (
         F.unix_micros(order.at),
@@ -95,14 +95,14 @@ def helpers(order: Order) -> list[Column]:
     return [column.alias(name) for name, column in zip(_HELPERS, columns, strict=True)]
 
 
-def sorted_schema(schema: StructType, order: Order) -> StructType:
+def sorted_schema(schema: StructType, order: OrderColumns) -> StructType:
     """The table's columns, and what the order adds."""
     missing = StructField("missing", ArrayType(order.id_type))
     return StructType([*schema.fields, *(missing if field.name == "missing" else field for field in ADDED)])
 
 
 def sort_rows(
-    rows: pa.Table, names: Sequence[str], settings: Settings, at_rest: bool, schema: pa.Schema
+    rows: pa.Table, names: Sequence[str], settings: OrderSettings, at_rest: bool, schema: pa.Schema
 ) -> pa.Table:
     """Order the rows of one key; their own columns are moved, never converted."""
     columns = [rows.column(name).to_pylist() for name in _HELPERS]

@@ -39,13 +39,13 @@ from pyspark.sql.types import (
 )
 
 from whence.errors import MisuseError, SchemaError, missing_extra
-from whence.spark.ordering.columns import Order, describe, duration_us, quoted_column
+from whence.spark.ordering.columns import OrderColumns, describe, duration_us, quoted_column
 from whence.spark.ordering.sort import settings_of
 from whence.spark.shipping import by_value, find_shipped
 
 if TYPE_CHECKING:
     from whence.order import CausalOrder, Ending
-    from whence.spark.ordering.columns import Settings
+    from whence.spark.ordering.columns import OrderSettings
 
 
 # The order of each key between Spark's callbacks: what `causal_order` gives to `transformWithState`.
@@ -64,7 +64,7 @@ class Orderer(StatefulProcessor):
     Spark calls the timer's callback by keyword and its tester by position: names and order are Spark's own.
     """
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: OrderSettings) -> None:
         # Without their class, which the driver's Python need not have.
         self._fields: tuple[Any, ...] = tuple(settings)
 
@@ -100,11 +100,11 @@ class Orderer(StatefulProcessor):
         return _rows(endings)
 
     @property
-    def _settings(self) -> Settings:
+    def _settings(self) -> OrderSettings:
         find_shipped()
-        from whence.spark.ordering.columns import Settings
+        from whence.spark.ordering.columns import OrderSettings
 
-        return Settings(*self._fields)
+        return OrderSettings(*self._fields)
 
     def _load(self) -> tuple[CausalOrder, int | None]:
         stored = self._state.get()
@@ -230,7 +230,7 @@ def causal_order(
     return unpacked(ended, stream.schema, order)
 
 
-def packed(stream: DataFrame, order: Order) -> DataFrame:
+def packed(stream: DataFrame, order: OrderColumns) -> DataFrame:
     """The keys, an order's columns, and all of a row as one JSON text."""
     keys = [quoted_column(name).alias(f"key{at}") for at, name in enumerate(order.key)]
     return stream.select(
@@ -245,7 +245,7 @@ def packed(stream: DataFrame, order: Order) -> DataFrame:
     )
 
 
-def unpacked(ended: DataFrame, schema: StructType, order: Order) -> DataFrame:
+def unpacked(ended: DataFrame, schema: StructType, order: OrderColumns) -> DataFrame:
     """The rows as they were, with what the order adds."""
     # A required field would be read as null by from_json, and says so: the columns are taken as nullable.
     fields = StructType([StructField(field.name, field.dataType) for field in schema.fields])

@@ -74,7 +74,7 @@ class ParsedLog(NamedTuple):
     unparsed_lines: list[int]
 
 
-class _Section(NamedTuple):
+class _LogSection(NamedTuple):
     """The lines between two delimiters."""
 
     label: str
@@ -137,19 +137,19 @@ def _compile(name: str, pattern: str) -> re.Pattern[str]:
         ) from error
 
 
-def _sections(lines: list[str], header: int, split: re.Pattern[str]) -> list[_Section]:
-    sections = [_Section("", header + 1, [])]
+def _sections(lines: list[str], header: int, split: re.Pattern[str]) -> list[_LogSection]:
+    sections = [_LogSection("", header + 1, [])]
     for number, line in enumerate(lines[header:], header + 1):
         found = split.match(line)
         if found:
             label = found.groupdict().get("trace") or str(len(sections))
-            sections.append(_Section(label, number + 1, []))
+            sections.append(_LogSection(label, number + 1, []))
         else:
             sections[-1].lines.append(line)
     return sections
 
 
-def _layout(name: str, sections: list[_Section]) -> str:
+def _layout(name: str, sections: list[_LogSection]) -> str:
     """Where the clocks stand: told by the first line with text, and by whether any line is just a clock."""
     lines = [line for section in sections for line in section.lines if line.strip()]
     if lines and _is_clock(lines[0]):
@@ -198,7 +198,7 @@ def _clock_line(name: str, line: int, text: str, text_may_begin: bool) -> tuple[
         raise
 
 
-def _clock_first(name: str, section: _Section) -> list[LogEvent]:
+def _clock_first(name: str, section: _LogSection) -> list[LogEvent]:
     events: list[LogEvent] = []
     after_clock = False
     for number, line in enumerate(section.lines, section.first_line):
@@ -214,7 +214,7 @@ def _clock_first(name: str, section: _Section) -> list[LogEvent]:
     return events
 
 
-def _clock_last(name: str, section: _Section) -> list[LogEvent]:
+def _clock_last(name: str, section: _LogSection) -> list[LogEvent]:
     events: list[LogEvent] = []
     waiting: list[str] = []
     for number, line in enumerate(section.lines, section.first_line):
@@ -229,7 +229,7 @@ def _clock_last(name: str, section: _Section) -> list[LogEvent]:
     return events
 
 
-def _one_line(name: str, section: _Section) -> list[LogEvent]:
+def _one_line(name: str, section: _LogSection) -> list[LogEvent]:
     events: list[LogEvent] = []
     for number, line in enumerate(section.lines, section.first_line):
         if not line.strip():
@@ -247,7 +247,9 @@ def _one_line(name: str, section: _Section) -> list[LogEvent]:
     return events
 
 
-def _by_pattern(name: str, section: _Section, pattern: re.Pattern[str]) -> tuple[list[LogEvent], list[int]]:
+def _by_pattern(
+    name: str, section: _LogSection, pattern: re.Pattern[str]
+) -> tuple[list[LogEvent], list[int]]:
     """The events that a user's pattern finds, and the lines outside of all of them."""
     missing = {"host", "clock", "event"} - set(pattern.groupindex)
     if missing:
