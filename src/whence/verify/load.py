@@ -20,8 +20,8 @@ from whence.trace.schema import VERIFIED_KINDS, Kind
 NEEDED_COLUMNS = ("run", "node", "first_seq", "events", "names", "kind", "origin", "number", "peer")
 TIMING_COLUMNS = ("time_us", "detail")  # needed as well where a run promises to be timely
 
-# Lifetimes that are no number of microseconds.
-FOR_EVER = -1
+# Lifetimes that are not a number of microseconds.
+FOREVER = -1
 UNREADABLE = -2
 _LIFETIME_MAX = 2**63 - 1
 
@@ -37,7 +37,7 @@ class Timing(NamedTuple):
     """When events happened, and how long messages are good."""
 
     time_us: Array
-    lifetime_us: Array  # at a broadcast: of its message, or FOR_EVER, or UNREADABLE; FOR_EVER elsewhere
+    lifetime_us: Array  # at a broadcast: of its message, or FOREVER, or UNREADABLE; FOREVER elsewhere
 
 
 class RunEvents(NamedTuple):
@@ -52,7 +52,7 @@ class RunEvents(NamedTuple):
     kind: Array
     origin: Array  # index into names, -1 for none
     number: Array
-    to: Array  # of a broadcast: the one node that it is for, -1 for everybody; empty where all are so
+    to: Array  # of a broadcast: the one node that it is for, -1 for every node; empty where all are so
     timing: Timing | None = None  # loaded only where timeliness is judged
 
     def node_of(self, event: Any) -> Any:
@@ -86,7 +86,7 @@ class _RowColumns(NamedTuple):
     kind: Array
     origin: Array  # index into the names of its row
     number: Array
-    peer: Array | None  # None: there is none
+    peer: Array | None  # None: no event has one
     kept: Array | None  # None: all
     timing: Timing | None
 
@@ -158,7 +158,7 @@ class Loader:
         rows: list[PackedRow] = []
         name_start = start = 0
         for (node, first_seq, events), name_end, end in zip(keys, name_ends, ends, strict=True):
-            table = np.append(ids[name_start:name_end], ids.dtype.type(-1))  # its last entry answers index -1
+            table = np.append(ids[name_start:name_end], ids.dtype.type(-1))  # its last entry is for index -1
             part = columns.part(slice(start, end))
             rows.append(part.row(self._id(node), first_seq, events, table))
             name_start, start = name_end, end
@@ -272,7 +272,7 @@ def _timing(batch: pa.RecordBatch, kind: Array) -> Timing:
     time_us: Any = batch.column("time_us")
     details: Any = batch.column("detail")
     broadcasts = np.flatnonzero(kind == Kind.BROADCAST)
-    lifetime_us = np.full(len(kind), FOR_EVER, dtype=np.int64)
+    lifetime_us = np.full(len(kind), FOREVER, dtype=np.int64)
     stated: list[str | None] = details.flatten().take(integer_array(broadcasts)).to_pylist()
     lifetime_us[broadcasts] = [_lifetime_us(text) for text in stated]
     return Timing(numbers_of(time_us.flatten()), lifetime_us)
@@ -280,7 +280,7 @@ def _timing(batch: pa.RecordBatch, kind: Array) -> Timing:
 
 def _lifetime_us(text: str | None) -> int:
     if text is None:
-        return FOR_EVER
+        return FOREVER
     if not (text.isascii() and text.isdigit() and len(text) < 20) or int(text) > _LIFETIME_MAX:
         return UNREADABLE
     return int(text)

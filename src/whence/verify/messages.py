@@ -31,7 +31,7 @@ class Messages(NamedTuple):
     starts: Array  # the messages of node i are starts[i] : starts[i + 1]
     column: Array  # the origins that broadcast anything are numbered densely: the columns of a vector
     column_of_node: Array  # -1 for a node that broadcasts nothing
-    to: Array  # the one node that it is for, -1 for everybody
+    to: Array  # the one node that it is for, -1 for every node
 
     @property
     def total(self) -> int:
@@ -140,7 +140,7 @@ def find_broadcasts(events: RunEvents, malformed: list[tuple[int, str]]) -> Mess
         malformed.append((int(at[which]), "it is sent to a node that is not there"))
     if events.timing is not None:
         unreadable = at[events.timing.lifetime_us[at] == UNREADABLE]
-        malformed += [(int(event), "its lifetime is no number of microseconds") for event in unreadable]
+        malformed += [(int(event), "its lifetime is not a number of microseconds") for event in unreadable]
     broadcasting = np.diff(starts) > 0
     column_of_node = np.where(broadcasting, np.cumsum(broadcasting) - 1, -1).astype(np.int32)
     return Messages(
@@ -241,7 +241,7 @@ class NumberIndex:
         return distinct, keys[order], order
 
     def search(self, origin: Array, number: Array) -> Array:
-        """The index of each (origin, number) among the messages; -1 where there is none."""
+        """The index of each (origin, number) among the messages; -1 where there is no such message."""
         if self.messages.total == 0:
             return np.full(len(origin), -1, dtype=np.int32)
         distinct, keys, order = self._sorted

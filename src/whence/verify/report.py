@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import msgspec
 
 from whence.trace.schema import PromisesMade
+
+Progress = Callable[[str, int], None]  # what is being done, and how many more events have been gone through
 
 WITNESS_MAX = 10  # findings of one kind that a report spells out; the counts are always exact
 

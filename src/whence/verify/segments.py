@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -17,11 +17,9 @@ import pyarrow.parquet as pq
 
 from whence.errors import TraceError
 from whence.trace.columns import batch_problem
+from whence.trace.reader import Trace
 from whence.trace.schema import Kind
 from whence.verify.load import Loader, PackedRow, RunEvents, Timing, columns_needed
-
-if TYPE_CHECKING:
-    from whence.trace.reader import Trace
 
 Array = npt.NDArray[Any]
 
@@ -70,7 +68,7 @@ class TraceGroups:
         except pa.ArrowNotImplementedError:
             if not self._dictionaries:
                 raise
-            # So many names that the writer gave their dictionary up half-way: Arrow does not join the two.
+            # With very many names the writer drops their dictionary half-way: Arrow does not join the two.
             self._dictionaries = []
             self._open.clear()
             return self._read(path, number)
@@ -173,7 +171,7 @@ def _picked(row: PackedRow, at: Array) -> PackedRow:
 
 
 class Segments:
-    """Rows on demand; the groups used last stay decoded, up to so many events."""
+    """Rows on demand; the groups used last stay decoded, up to `cached_events` events."""
 
     def __init__(self, groups: Groups, loader: Loader, index: Index, cached_events: int) -> None:
         self._groups = groups

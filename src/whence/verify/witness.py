@@ -3,6 +3,8 @@
 Searches run backwards. All that precedes a message directly is what its origin broadcast or delivered before
 it: a prefix of that node's events. So the search goes from node to node, and of each node only the latest
 message found so far matters, since its prefix contains the others'.
+
+Events are looked up again one node at a time (`Access`), from memory or from files.
 """
 
 from __future__ import annotations
@@ -17,9 +19,6 @@ from whence.verify.kernels import BROADCAST, DELIVERY
 from whence.verify.load import RunEvents
 from whence.verify.messages import Messages, PlacedEvents
 from whence.verify.report import ChainStep
-
-# How findings are looked up again: one node's events at a time, from memory or from files.
-
 
 Array = npt.NDArray[Any]
 
