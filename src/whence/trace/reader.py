@@ -1,7 +1,8 @@
 """Reads a trace, and refuses what is not one: corrupt, truncated, foreign or incomplete.
 
 `open_trace` checks everything that can be checked without decoding the events (manifests, sizes, hashes,
-Parquet schema, row counts, dense `seq`); `Trace.batches` checks the rest as it streams. No path reads a part
+Parquet schema, row counts, dense `seq`); `Trace.batches` checks the rest as it streams; `check_trace` decodes
+every event and computes the trace hashes anew, which is what `whence trace check` does. No path reads a part
 of a trace and keeps silent about the other part.
 """
 
@@ -17,62 +18,22 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from whence.errors import TraceError
-from whence.trace.schema import FORMAT, MANIFEST_SUFFIX, VERSION, Kind, Manifest, Part, PromisesMade
+from whence.trace.schema import (
+    FORMAT,
+    MANIFEST_SUFFIX,
+    VERSION,
+    Kind,
+    Manifest,
+    Part,
+    PromisesMade,
+    Segment,
+)
 
 if TYPE_CHECKING:
     from hashlib import _Hash
 
     import pyarrow as pa
     import pyarrow.parquet as pq
-
-    from whence.trace.columns import Segment
-
-
-# Reads a whole trace and computes its hashes anew: what `whence trace check` does.
-
-
-class Checked(msgspec.Struct, frozen=True, kw_only=True):
-    """One writer's share of a trace, read and found in order."""
-
-    run: str
-    writer: str
-    events: int
-    trace_hash: str
-
-
-def segments_of(trace: Trace, digest: _Hash) -> Iterator[tuple[int, Segment]]:
-    """Every segment with its number, in stored order; `digest` becomes their hash."""
-    from whence.trace.columns import INTEGER_COLUMNS, Segment, update_hash
-
-    for batch in trace.batches():
-        for row in batch.to_pylist():
-            layout = struct.Struct(f"<{row['events']}q")
-            integers = [layout.pack(*row[name]) for name in INTEGER_COLUMNS]
-            segment = Segment(row["node"], row["first_seq"], row["names"], integers, row["detail"])
-            update_hash(digest, segment)
-            yield row["segment"], segment
-
-
-def check_trace(trace: Trace | Path | str) -> list[Checked]:
-    """Decode every event and compare counts and trace hashes with the manifests; raises `TraceError`."""
-    opened = trace if isinstance(trace, Trace) else open_trace(trace)
-    checked: list[Checked] = []
-    for source in opened.sources:
-        digest = hashlib.sha256()
-        segments = segments_of(Trace(opened.path, [source], []), digest)
-        events = sum(segment.events for _, segment in segments)
-        found = digest.hexdigest()
-        if found != source.manifest.trace_hash:
-            raise TraceError(
-                f"writer {source.manifest.writer!r} of run {source.manifest.run!r} in {source.folder}",
-                f"the events hash to {found}, the manifest says {source.manifest.trace_hash}",
-                "The trace was not written by what its manifest says; record the run again",
-            )
-        checked.append(
-            Checked(run=source.manifest.run, writer=source.manifest.writer, events=events, trace_hash=found)
-        )
-    return checked
-
 
 BATCH_ROWS = 64  # up to 64 x 4096 events in memory at a time
 
@@ -139,7 +100,7 @@ class Trace:
         return sorted({node for manifest in self.of_run(run) for node in manifest.nodes})
 
     def promises(self, run: str) -> PromisesMade:
-        """What the run's protocol promised."""
+        """The promises of the run's protocol."""
         return self.of_run(run)[0].promises
 
     def part_files(self, run: str | None = None) -> list[Path]:
@@ -380,3 +341,49 @@ def _check_dense(segments: dict[tuple[str, str], list[tuple[int, int, Path]]]) -
                 low, high = sorted((first_seq, expected))
                 raise _damaged(path, f"events {low} to {high - 1} of node {node!r} in run {run!r} {what}")
             expected += events
+
+
+# The hashes, computed anew
+
+
+class Checked(msgspec.Struct, frozen=True, kw_only=True):
+    """One writer's share of a trace, read and found in order."""
+
+    run: str
+    writer: str
+    events: int
+    trace_hash: str
+
+
+def segments_of(trace: Trace, digest: _Hash) -> Iterator[tuple[int, Segment]]:
+    """Every segment with its number, in stored order; `digest` becomes their hash."""
+    from whence.trace.columns import INTEGER_COLUMNS, update_hash
+
+    for batch in trace.batches():
+        for row in batch.to_pylist():
+            layout = struct.Struct(f"<{row['events']}q")
+            integers = [layout.pack(*row[name]) for name in INTEGER_COLUMNS]
+            segment = Segment(row["node"], row["first_seq"], row["names"], integers, row["detail"])
+            update_hash(digest, segment)
+            yield row["segment"], segment
+
+
+def check_trace(trace: Trace | Path | str) -> list[Checked]:
+    """Decode every event and compare counts and trace hashes with the manifests; raises `TraceError`."""
+    opened = trace if isinstance(trace, Trace) else open_trace(trace)
+    checked: list[Checked] = []
+    for source in opened.sources:
+        digest = hashlib.sha256()
+        segments = segments_of(Trace(opened.path, [source], []), digest)
+        events = sum(segment.events for _, segment in segments)
+        found = digest.hexdigest()
+        if found != source.manifest.trace_hash:
+            raise TraceError(
+                f"writer {source.manifest.writer!r} of run {source.manifest.run!r} in {source.folder}",
+                f"the events hash to {found}, the manifest says {source.manifest.trace_hash}",
+                "The trace was not written by what its manifest says; record the run again",
+            )
+        checked.append(
+            Checked(run=source.manifest.run, writer=source.manifest.writer, events=events, trace_hash=found)
+        )
+    return checked

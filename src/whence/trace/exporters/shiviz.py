@@ -206,7 +206,7 @@ def _chosen(rows: dict[str, list[Event]], window: ExportWindow | None) -> set[tu
 def _named(
     chosen: set[tuple[str | None, int]], rows: dict[str, list[Event]], ids: frozenset[tuple[str, int]]
 ) -> set[tuple[str | None, int]]:
-    """The named ones among the chosen, and those of them that nobody broadcast: they are findings, too."""
+    """The named ones among the chosen, and those of them that no node broadcast: they are findings, too."""
     events = (event for of_node in rows.values() for event in of_node)
     sent = {(event.origin, event.number) for event in events if event.kind is Kind.BROADCAST}
     return {each for each in ids if each in chosen or each not in sent}

@@ -4,7 +4,7 @@ How spans become a trace. A node is a service. The start of a span is the broadc
 of its service in order of start time, and its delivery there. Before it stand the deliveries of its parent
 and of what it links to, unless the service has seen them before. So a span precedes another in the trace if
 the chain of parents and links says so, or if one service started them one after the other. Traces that are
-linked make up one run; otherwise each trace is a run of its own.
+linked make up one run; otherwise each trace is a separate run.
 
 What cannot be true stands out when such a trace is verified: a parent or link that is not in the file is a
 `created` message of the node `unknown`; a child that its own service started before the parent is

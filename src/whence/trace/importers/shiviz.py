@@ -8,6 +8,16 @@ here. So an event happened before another in the log just when its message prece
 What cannot be true stands out when such a trace is verified: a clock that names an event which is not in the
 log is a `created` message; a clock that takes back what an earlier or a delivered event knew makes h deliver
 an older event after it, a `causal` (or `duplicate`) finding; a host whose numbers skip is `malformed`.
+
+Layouts that are recognised without help:
+
+    clock first   host {"host": 1}          clock last   event text
+                  event text                             host {"host": 1}
+
+    one line      ... host] {"host": 1} event text
+
+A text may go on over further lines. Lines like `=== name ===` separate executions. A file may begin, as one
+that is uploaded to ShiViz does, with the pattern in its first line and the delimiter in its second.
 """
 
 from __future__ import annotations
@@ -27,23 +37,17 @@ from whence.errors import ImportFormatError
 from whence.trace.schema import Kind, Level, PromisesMade
 from whence.trace.writer import TraceWriter
 
-# The lines of a ShiViz or GoVector log: which belong together, and what they say.
-#
-# Layouts that are recognised without help:
-#
-#     clock first   host {"host": 1}          clock last   event text
-#                   event text                             host {"host": 1}
-#
-#     one line      ... host] {"host": 1} event text
-#
-# A text may go on over further lines. Lines like `=== name ===` separate executions. A file may begin, as one
-# that is uploaded to ShiViz does, with the pattern in its first line and the delimiter in its second.
+__all__ = ["Execution", "ImportReport", "ImportedRun", "LogEvent", "import_log", "trace_rows"]
 
-
+PROMISES = PromisesMade(causal=True, fifo=True, no_duplicates=True, complete=False)
 DELIMITER = r"^=== ?(?P<trace>.*?) ?===\s*$"
 _CLOCK_LINE = re.compile(r'^(?P<host>\S+)\s+(?P<clock>\{\s*(?:"|\}).*)$')
 _CLOCK_INSIDE = re.compile(r'^(?P<before>.*?)(?P<clock>\{\s*"[^{}]*\})(?P<after>.*)$')
 _JS_GROUP = re.compile(r"\(\?<(?![=!])")  # (?<name> but not a look-behind
+_FIX = 'Give the layout with --pattern, as for ShiViz: "(?<event>.*)\\n(?<host>\\S*) (?<clock>{.*})"'
+
+
+# From text to events
 
 
 class LogEvent(NamedTuple):
@@ -121,9 +125,6 @@ def parse_log(name: str, text: str, pattern: str | None, delimiter: str | None) 
     )
 
 
-_FIX = 'Give the layout with --pattern, as for ShiViz: "(?<event>.*)\\n(?<host>\\S*) (?<clock>{.*})"'
-
-
 def _error(name: str, line: int, reason: str) -> ImportFormatError:
     return ImportFormatError(f"{name}, line {line}", reason, _FIX)
 
@@ -150,7 +151,7 @@ def _sections(lines: list[str], header: int, split: re.Pattern[str]) -> list[_Lo
 
 
 def _layout(name: str, sections: list[_LogSection]) -> str:
-    """Where the clocks stand: told by the first line with text, and by whether any line is just a clock."""
+    """Where the clocks stand: seen from the first line with text, and whether any line is just a clock."""
     lines = [line for section in sections for line in section.lines if line.strip()]
     if lines and _is_clock(lines[0]):
         return "clock first"
@@ -271,7 +272,7 @@ def _by_pattern(
     return events, left_out
 
 
-PROMISES = PromisesMade(causal=True, fifo=True, no_duplicates=True, complete=False)
+# From a log to a trace
 
 
 class ImportedRun(msgspec.Struct, frozen=True, kw_only=True):
@@ -394,6 +395,3 @@ def _learned(
 
 def _slug(label: str) -> str:
     return re.sub(r"[^A-Za-z0-9._-]+", "-", label).strip("-.") or "log"
-
-
-__all__ = ["Execution", "ImportReport", "ImportedRun", "LogEvent", "import_log", "trace_rows"]
