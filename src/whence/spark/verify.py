@@ -100,7 +100,7 @@ def verify_folder(
     `blocks` tasks that judge a block of its columns each; by default as many as there are cores for a very
     wide run, else one. Tasks read the Parquet files themselves, from storage that driver and workers share,
     which costs half of what rows through the JVM cost. `memory_bytes` is what one task may use.
-    `progress` is told of Spark's tasks, of which a small run has only a part.
+    `progress` receives Spark's tasks, of which a small run has only a part.
     """
     trace = folder if isinstance(folder, Trace) else open_trace(folder)
     wanted = sorted(trace.runs if runs is None else set(runs))

@@ -1,4 +1,12 @@
-"""One pass over the events of each node: its counts and peaks, and when each message came and left."""
+"""One pass over the events of each node: its counts and peaks, and when each message arrived and left.
+
+A node works in steps: a step is one input (a broadcast, a packet, a link, a timer, a command, a crash) with
+all its effects; in the trace, the input's row and the rows behind it. A message is held *after* a step if its
+first copy was taken in (received and not discarded) in that step or before, and it was not delivered, expired
+or discarded up to that step's end. So a message that is delivered in the very step in which it arrives is
+never held, and the peak is the largest value that the core's own gauge `len(core.explain())` has between two
+inputs. A crash does not end the holding: a node comes back with its saved state.
+"""
 
 from __future__ import annotations
 
@@ -34,17 +42,6 @@ from whence.spark.metrics.events import (
 )
 from whence.trace.schema import Kind
 
-# What each node did with each message: when it came and left, and how many waited at once.
-#
-# A node works in steps: a step is one input (a broadcast, a packet, a link, a timer, a command, a crash) with
-# all its effects; in the trace, the input's row and the rows behind it. A message is held *after* a step if
-# its
-# first copy was taken in (received and not discarded) in that step or before, and it was not delivered,
-# expired or discarded up to that step's end. So what is delivered in the very step in which it arrives is
-# never held, and the peak is the largest value that the core's own gauge `len(core.explain())` has
-# between two inputs. A crash does not end the holding: a node comes back with its saved state.
-
-
 INPUTS = (
     Kind.BROADCAST,
     Kind.RECEIVE,
@@ -57,10 +54,14 @@ INPUTS = (
 )
 _IS_INPUT = np.zeros(256, dtype=bool)
 _IS_INPUT[list(INPUTS)] = True
-# What can happen to a message at a node, as bits, so that all of a step are gathered at once.
+# What can happen to a message at a node, as bits, so that all of a step are gathered together.
 _RECEIVED, _DISCARDED, _DELIVERED, _EXPIRED = 1, 2, 4, 8
 _BIT = np.zeros(256, dtype=np.uint8)
 _BIT[[Kind.RECEIVE, Kind.DISCARD, Kind.DELIVER, Kind.EXPIRE]] = _RECEIVED, _DISCARDED, _DELIVERED, _EXPIRED
+# Origins are dealt into buckets, so that the copies of one huge run are joined with its broadcasts by several
+# tasks. Each has its bucket in memory, at most 2^31 bytes a column: Arrow's limit for binary. A small run
+# pays with a row for each bucket.
+BUCKETS = 64
 
 
 class Steps(NamedTuple):
@@ -161,10 +162,7 @@ def held_peaks(messages: MessageColumns, steps: Steps) -> Array:
     return peaks
 
 
-# Origins are dealt into buckets, so that the copies of one huge run are joined with its broadcasts by several
-# tasks. Each has its bucket in memory, at most 2^31 bytes a column: Arrow's limit for binary. A small run
-# pays with a row for each bucket.
-BUCKETS = 64
+# The tables
 
 
 def nodes(events: DataFrame) -> DataFrame:
@@ -228,7 +226,7 @@ def _node_rows(events: EventColumns, steps: Steps, messages: MessageColumns) -> 
         name: np.add.reduceat(values.astype(np.int64), events.first)
         for name, values in zip(NODE_COUNTS, counted, strict=True)
     }
-    # Where deliveries were recorded but receptions were not, nobody knows what was held.
+    # Where deliveries were recorded but receptions were not, what was held is unknown.
     recorded = (counts["receptions"] > 0) | (counts["remote"] == 0)
     return {
         "run": events.runs.take(events.place_run),

@@ -1,4 +1,4 @@
-"""Causal order of a table at rest: `causal_sort`, with the rules of `ordering.py`."""
+"""Causal order of a table at rest: `causal_sort`, with the rules of `whence.order`."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from whence.spark.ordering.columns import (
     describe,
     in_time,
     quoted_column,
+    settings_of,
 )
 
-_ALL_TIME_US = 1 << 61  # a lifetime that outlives every table
 _HELPERS = ("__at_us", "__id", "__needs", "__needs_us", "__lifetime_us", "__tie")
 
 
@@ -45,7 +45,7 @@ def causal_sort(
     """Give every row its place in the causal order of its key: the columns of ADDED are added.
 
     Without a `lifetime` the table is all there is: a row waits for whatever is in it, and goes without what
-    is not. With one, the answer is that of `causal_order` for a stream in order of `event_time`. Rows of one
+    is not. With one, the result is that of `causal_order` for a stream in order of `event_time`. Rows of one
     key must fit the memory of a worker. The result does not depend on how the table is partitioned.
     """
     if table.isStreaming:
@@ -75,15 +75,8 @@ def causal_sort(
     return helped.groupBy(*map(quoted_column, order.key)).applyInArrow(sort_group, schema)
 
 
-def settings_of(order: OrderColumns, *, at_rest: bool = False) -> OrderSettings:
-    """What the workers must know; of a table at rest nothing is ever forgotten."""
-    if at_rest:
-        order = order._replace(remember_us=_ALL_TIME_US, horizon_us=_ALL_TIME_US)
-    return OrderSettings(order.policy, order.remember_us, order.horizon_us, order.vector, order.numeric)
-
-
 def helpers(order: OrderColumns) -> list[Column]:
-    """The five columns of an order, under names of their own; predecessors and their deadlines apart."""
+    """The five columns of an order, under separate names; predecessors and their deadlines apart."""
     columns = (
         F.unix_micros(order.at),
         order.id,
