@@ -45,7 +45,7 @@ class BusCity:
     longest_day_s: float = 50_880.0  # paper: 14 h 08'
     shortest_day_s: float = 1_560.0  # paper: 26', of a school bus
     school_longer_by_s: float = 4_080.0  # at most, for other school buses
-    shorter_by_s: float = 20_400.0  # at most, for a bus that is no school bus
+    shorter_by_s: float = 20_400.0  # at most, for a bus that is not a school bus
 
 
 class _BusLine(NamedTuple):
@@ -88,8 +88,8 @@ def _line(seed: int, line: int, city: BusCity) -> _BusLine:
     sides = ((1.0, 2 * along - 1), (1 - 2 * along, 1.0), (-1.0, 1 - 2 * along), (2 * along - 1, -1.0))
     x, y = sides[int(side)]
     far = sqrt(x * x + y * y)
-    # Lengths are spread evenly and then dealt out, so that seeds differ in who is where, not in the network's
-    # size; squared: many short lines, a few long ones.
+    # Lengths are spread evenly and then dealt out, so that seeds differ in which bus is where, not in the
+    # network's size; squared: many short lines, a few long ones.
     share = (shuffled(stream(seed, _LENGTHS), city.lines)[line] + uniform(key, 0)) / city.lines
     length_m = city.length_min_m + (city.length_max_m - city.length_min_m) * share * share
     round_s = city.hub_s + city.terminus_s + 2 * length_m / city.speed

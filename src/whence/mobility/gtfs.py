@@ -4,8 +4,14 @@ A vehicle is a `block_id` where the feed has them. Else trips are chained in ord
 driven by the vehicle that last arrived near its first stop, if one waits there; it waits for at most an hour,
 and then goes out of service. Between two stops a vehicle moves evenly along the trip's shape; stops for which
 the timetable has no time, or the time of the stop before, are passed on the way. A trip in `frequencies.txt`
-is driven once for each of its departures there (`gtfs_headways.py`). Times count from the first departure of
-the day.
+is driven once for each of its departures there: at `start_time`, then every `headway_secs`, and the last time
+before `end_time`; its times in `stop_times.txt` only say how long it takes from stop to stop. Where
+`exact_times` is not 1 the operator promises the headway alone; here every departure is taken to be on time.
+Times count from the first departure of the day.
+
+A shape may pass a place twice (a loop, out and back on one street), so that the nearest point is not enough
+to place a stop: among the points at which the shape comes near the stops, those are chosen that follow each
+other in the order of the stops and are nearest in sum.
 """
 
 from __future__ import annotations
@@ -28,13 +34,20 @@ from whence.errors import ImportFormatError
 from whence.mobility.paths import Paths, Waypoint, make_paths
 from whence.mobility.readers import SECOND_US, count
 
-# The tables of a GTFS feed: a zip of CSV files, read with errors that name file, line and column.
-
-
 Row: TypeAlias = dict[str, str]
+Place: TypeAlias = tuple[float, float]  # metres east and north
+Projection: TypeAlias = list[float]  # metres along a line, one for each stop
+
+NEAR_M = 150.0  # a shape that passes a stop further away is not the shape of that trip
+HEADWAYS = "frequencies.txt"
+DEPARTURES_MAX = 100_000  # of one feed: more is a mistake in a headway
+WEEKDAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
 _CLOCK = re.compile(r"^\s*(\d{1,3}):([0-5]\d):([0-5]\d)\s*$")
 _DEGREE_M = 111_194.926_6  # one degree of latitude on a sphere of 6,371 km
 _FIX = "See gtfs.org for the columns of each table"
+
+
+# The tables of a feed: a zip of CSV files, read with errors that name file, line and column
 
 
 class GtfsFeed:
@@ -85,7 +98,7 @@ class GtfsFeed:
             return None
         found = _CLOCK.match(text)
         if found is None:
-            raise self.wrong(self._table, f"{text!r} is no time of day", "Write times as HH:MM:SS")
+            raise self.wrong(self._table, f"{text!r} is not a time of day", "Write times as HH:MM:SS")
         return int(found[1]) * 3600 + int(found[2]) * 60 + int(found[3])
 
     def whole(self, text: str) -> int:
@@ -136,19 +149,7 @@ def open_feed(path: Path) -> GtfsFeed:
         raise ImportFormatError(str(path), f"it is no zip ({error})", "Give a zipped GTFS feed") from error
 
 
-# Stops on lines: how far along its shape a trip's stops are.
-#
-# A shape may pass a place twice (a loop, out and back on one street), so that the nearest point is not
-# enough:
-# among the points at which the shape comes near a stop, those are chosen that follow each other in the
-# order of
-# the stops and are nearest in sum.
-
-
-Place: TypeAlias = tuple[float, float]  # metres east and north
-Projection: TypeAlias = list[float]  # metres along a line, one for each stop
-
-NEAR_M = 150.0  # a shape that passes a stop further away is not the shape of that trip
+# Stops on lines
 
 
 class ShapeLine(NamedTuple):
@@ -167,7 +168,7 @@ def line_of(places: list[Place]) -> ShapeLine:
 
 
 def along(line: ShapeLine, at_m: float) -> Place:
-    """The place so far along the line."""
+    """The place `at_m` along the line."""
     after = min(max(bisect_right(line.far_m, at_m), 1), len(line.places) - 1)
     before_m, after_m = line.far_m[after - 1], line.far_m[after]
     (x0, y0), (x1, y1) = line.places[after - 1], line.places[after]
@@ -220,15 +221,7 @@ def _near(line: ShapeLine, stop: Place) -> list[tuple[float, float]]:
     return found
 
 
-# Trips that a GTFS feed repeats by headway (`frequencies.txt`): when each of them departs.
-#
-# Such a trip runs at `start_time`, then every `headway_secs`, and the last time before `end_time`; its own
-# times in `stop_times.txt` only say how long it takes from stop to stop. Where `exact_times` is not 1 the
-# operator promises the headway alone; here every departure is taken to be on time.
-
-
-TABLE = "frequencies.txt"
-DEPARTURES_MAX = 100_000  # of one feed: more is no timetable but a mistake in a headway
+# Trips that are repeated by headway
 
 
 def departures(feed: GtfsFeed, known: Collection[str]) -> dict[str, list[int]]:
@@ -236,38 +229,38 @@ def departures(feed: GtfsFeed, known: Collection[str]) -> dict[str, list[int]]:
     windows: dict[str, list[tuple[int, int]]] = defaultdict(list)
     found: dict[str, list[int]] = defaultdict(list)
     total = 0
-    for row in feed.rows(TABLE, ("trip_id", "start_time", "end_time", "headway_secs"), optional=True):
+    for row in feed.rows(HEADWAYS, ("trip_id", "start_time", "end_time", "headway_secs"), optional=True):
         trip = row["trip_id"]
         if trip not in known:
-            raise feed.wrong(TABLE, f"there is no trip {trip!r}", "Correct trips.txt")
+            raise feed.wrong(HEADWAYS, f"there is no trip {trip!r}", "Correct trips.txt")
         start_s, end_s = feed.clock(row["start_time"]), feed.clock(row["end_time"])
         headway_s = feed.whole(row["headway_secs"])
         if start_s is None or end_s is None or start_s >= end_s:
-            raise feed.wrong(TABLE, "its times do not span anything", "Give start_time before end_time")
+            raise feed.wrong(HEADWAYS, "its times do not span anything", "Give start_time before end_time")
         if headway_s < 1:
-            raise feed.wrong(TABLE, f"a headway of {headway_s} s is none", "Give whole seconds from 1")
+            raise feed.wrong(HEADWAYS, f"a headway of {headway_s} s is none", "Give whole seconds from 1")
         if any(start_s < other_end_s and other_s < end_s for other_s, other_end_s in windows[trip]):
             raise feed.wrong(
-                TABLE, f"two headways of trip {trip!r} hold at the same time", "Let the first end before"
+                HEADWAYS, f"two headways of trip {trip!r} hold at the same time", "Let the first end before"
             )
         windows[trip].append((start_s, end_s))
         total += len(range(start_s, end_s, headway_s))
         if total > DEPARTURES_MAX:
             raise feed.wrong(
-                TABLE, f"it makes more than {DEPARTURES_MAX:,} departures", "Correct headway_secs"
+                HEADWAYS, f"it makes more than {DEPARTURES_MAX:,} departures", "Correct headway_secs"
             )
         found[trip] += range(start_s, end_s, headway_s)
     return {trip: sorted(times_s) for trip, times_s in found.items()}
 
 
 def note_blocks(blocks: Collection[str], left_out: dict[str, int]) -> None:
-    """One block cannot be on two runs of a trip at once: repeated trips are chained by place."""
+    """One block cannot be on two runs of a trip at a time: repeated trips are chained by place."""
     named = sum(map(bool, blocks))
     if named:
         count(left_out, "blocks of trips that are repeated by headway", named)
 
 
-WEEKDAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
+# The vehicles of a day
 
 
 @dataclass(frozen=True)

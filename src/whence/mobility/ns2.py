@@ -7,7 +7,8 @@
 or, without the Tcl around it: `0.6 create 3 12.0 40.0`, `4.2 setdest 3 90.0 40.0 1.3`, `99 destroy 3`.
 
 A node that is placed with X_ and Y_ is there from time 0. It walks straight to its destination, waits there,
-and turns at once where the next setdest finds it; speed 0 stops it. If never destroyed, it stays to the end.
+and turns immediately where the next setdest finds it; speed 0 stops it. If never destroyed, it stays to the
+end.
 """
 
 from __future__ import annotations
@@ -73,7 +74,7 @@ def read_ns2(path: Path | str, *, stop_s: float | None = None) -> Movements:
             count(left_out, "blank lines")
         elif line.words[0].startswith("#"):
             count(left_out, "comments")
-        elif line.words[0] == "$god_" or "$god_ " in text:  # distances that ns-2 could compute by itself
+        elif line.words[0] == "$god_" or "$god_ " in text:  # distances that ns-2 could compute
             count(left_out, "commands to god_")
         elif found := _PLACED.match(text.strip()):
             placed.setdefault(found["node"], {})[found["axis"]] = line.number_of(found["value"], "place")

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 Array = npt.NDArray[Any]
 
 COLUMNS = ("time_us", "node", "x", "y")
-PIECE_ROWS = 500_000  # worked on at once
+PIECE_ROWS = 500_000  # worked on together
 _FIX = "A table of positions has the columns time_us (whole), node (text), x and y (numbers, in metres)"
 
 
@@ -33,7 +33,7 @@ class PositionTable:
     node: Array
     x: Array
     y: Array
-    left_out: int  # rows with a null, or a coordinate that is no finite number
+    left_out: int  # rows with a null, or a coordinate that is not a finite number
 
 
 def row_count(path: Path) -> int:
@@ -87,7 +87,7 @@ def _dataset(path: Path) -> Any:
     try:
         return ds.dataset(path, format="parquet")
     except (OSError, pa.ArrowException) as error:
-        reason = f"it is no Parquet, or damaged ({str(error).splitlines()[0]})"
+        reason = f"it is not Parquet, or damaged ({str(error).splitlines()[0]})"
         raise ContactPlanError(str(path), reason, _FIX) from error
 
 

@@ -30,11 +30,11 @@ class PlanStatistics:
     contacts: int
     instants: int  # contacts of no length
     pairs: int  # pairs of nodes that meet at least once
-    stay_s: PlanSpread | None  # per node: the time it takes part
+    stay_s: PlanSpread | None  # per node: the time it is present
     contact_s: PlanSpread | None  # per contact: how long it lasts
     gap_s: PlanSpread | None  # per pair: from the end of a contact to the start of the next
     contacts_per_node: PlanSpread | None
-    neighbours_mean: float  # linked neighbours of a node, averaged over the time it takes part
+    neighbours_mean: float  # linked neighbours of a node, averaged over the time it is present
 
 
 def spread(values: Iterable[int], unit: int = 1) -> PlanSpread | None:

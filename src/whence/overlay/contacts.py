@@ -1,10 +1,10 @@
-"""Contact plans: who can talk to whom, and when.
+"""Contact plans: which nodes can talk to each other, and when.
 
 In an opportunistic network two nodes exchange messages only while they are within radio range. A plan holds
 
     nodes      names; everything else names a node by its place in this tuple
     contacts   (a, b, start_us, stop_us), a < b: the pair is linked from start_us until stop_us
-    presence   (node, start_us, stop_us): the node takes part; nodes enter and leave (churn)
+    presence   (node, start_us, stop_us): the node is present; nodes enter and leave (churn)
     stop_us    the end of the plan; it begins at 0
 
     plan = make_plan(["ann", "bob", "eve"], [(1, 0, 5_000_000, 9_000_000), (1, 2, 7_000_000, 8_000_000)])
@@ -48,7 +48,7 @@ class Contact(NamedTuple):
 
 
 class Presence(NamedTuple):
-    """A node takes part from start_us until stop_us."""
+    """A node is present from start_us until stop_us."""
 
     node: int
     start_us: int
@@ -214,9 +214,9 @@ class ContactPlan:
         return make_plan(self.nodes, rows, self.presence, self.stop_us)
 
     def between(self, start_us: int, stop_us: int) -> ContactPlan:
-        """What happens from `start_us` until `stop_us`, as a plan of its own that begins at 0."""
+        """What happens from `start_us` until `stop_us`, as a separate plan that begins at 0."""
         if not 0 <= start_us < stop_us:
-            raise ContactPlanError("between", f"{start_us} .. {stop_us} is no span of time", _FIX_TIMES)
+            raise ContactPlanError("between", f"{start_us} .. {stop_us} is not a span of time", _FIX_TIMES)
         contacts = (
             (a, b, max(low, start_us) - start_us, min(high, stop_us) - start_us)
             for a, b, low, high in self.contacts

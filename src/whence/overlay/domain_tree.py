@@ -35,7 +35,7 @@ class Cost(NamedTuple):
     """What an arrangement costs under some traffic."""
 
     per_message: float  # hops x (alpha + s^2)
-    hops: float  # in the mean
+    hops: float  # on average
     largest_domain: int
     router_load: float  # the largest share of all messages that one server forwards
     busiest_router: NodeId | None

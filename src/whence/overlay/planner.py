@@ -27,7 +27,7 @@ from whence.overlay.domain_tree import Cost, DomainTree, TrafficMatrix
 __all__ = ["Cost", "DomainPlan", "TrafficMatrix", "evaluate", "plan"]
 
 ALPHA = 50  # a hop costs as much as the clock of a domain of 7 servers: flat at n = 40 is then 1650
-ROUTER_CAP = 0.5  # of all messages, at the most, through one router
+ROUTER_CAP = 0.5  # of all messages, at most, through one router
 STEPS = 8_000  # of each start
 STARTS = 4
 

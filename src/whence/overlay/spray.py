@@ -10,7 +10,7 @@ either names the other: a host opens the link when the pair's first arc appears 
 last one has gone (`Pairs`).
 
     join        the joiner names its contact; the contact has every process that it names name the joiner
-                (`introductions`), itself if it names nobody
+                (`introductions`), itself if it names no other
     shuffle     the process gives half of its arcs over safe links to the one that it named first, among them
                 that arc itself, turned round; it is given half of the partner's. Who gives an arc away is the
                 mediator: it is linked to both, so control goes two hops (paper 003, section 2.5)
@@ -92,9 +92,9 @@ class Spray(Generic[Name]):
         self.newcomers[joiner] = self.newcomers.get(joiner, 0) + 1
 
     def lost(self, name: Name, key: int) -> list[Name]:
-        """Drop all arcs to a process that is gone; answers the arcs that stand in for them.
+        """Drop all arcs to a process that is gone; returns the arcs that stand in for them.
 
-        Each is replaced by a further arc to somebody else with chance 1 - 1/size, as Spray does it, but for
+        Each is replaced by a further arc to another process with chance 1 - 1/size, as Spray does it, but for
         those that came with its join.
         """
         size = len(self.arcs)
