@@ -2,7 +2,7 @@
 
 A command module `whence.cli.<name>` defines `command`, a plain function with typer's annotations, or
 `app`, a `typer.Typer` with sub-commands. It lets `WhenceError` pass; this module turns it into two
-lines and exit code 2. Exit codes: 0 done; 1 the answer is no; 2 the user can mend it; 70 a bug of
+lines and exit code 2. Exit codes: 0 done; 1 the result is no; 2 the user can fix it; 70 a bug of
 ours; 130 interrupted.
 """
 
