@@ -18,13 +18,11 @@ from itertools import pairwise
 from typing import Any, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
 from whence.errors import ContactPlanError
-from whence.mobility.kernel import meet_all
+from whence.mobility.kernel import Array, meet_all
 from whence.overlay.contacts import ContactPlan, make_plan
 
-Array = npt.NDArray[Any]
 Waypoint: TypeAlias = tuple[int, float, float]
 Stay: TypeAlias = Sequence[Waypoint]
 

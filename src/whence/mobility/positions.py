@@ -7,17 +7,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
 from whence.errors import ContactPlanError, SchemaError, missing_extra
+from whence.mobility.kernel import Array
 from whence.mobility.readers import in_order
 from whence.mobility.sampled import intervals, joined, plan_of
 from whence.overlay.contacts import ContactPlan
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-Array = npt.NDArray[Any]
 
 COLUMNS = ("time_us", "node", "x", "y")
 PIECE_ROWS = 500_000  # worked on together

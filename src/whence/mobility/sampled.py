@@ -10,16 +10,11 @@ This is the work on one piece of time; `whence.spark.contacts` cuts a table into
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-import numpy.typing as npt
 
 from whence.errors import ContactPlanError
-from whence.mobility.kernel import near_pairs
+from whence.mobility.kernel import Array, near_pairs
 from whence.overlay.contacts import ContactPlan, make_plan
-
-Array = npt.NDArray[Any]
 
 PAIRS_AT_ONCE = 1 << 21  # of pairs in range that are kept before they are joined into intervals
 

@@ -16,17 +16,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from whence.trace.reader import Trace, open_trace
 from whence.trace.schema import Kind
-from whence.verify.kernels import DELIVERY, UNTIMELY, Kernels, choose_kernels
+from whence.verify.kernels import DELIVERY, UNTIMELY, Array, Kernels, choose_kernels
 from whence.verify.load import RunEvents, places_of
 from whence.verify.messages import Messages, PlacedEvents, place
 from whence.verify.report import KINDS, Counts, Finding
 from whence.verify.witness import Access, MemoryAccess, Overtaken, Search
-
-Array = npt.NDArray[Any]
 
 JOINED = "joined"  # the SAMPLE of a node that has joined
 PAST_BYTES = 4 << 30  # causal pasts in memory at a time; more of them are done in blocks of columns

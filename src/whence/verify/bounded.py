@@ -17,7 +17,6 @@ from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from whence.errors import PlatformError
 from whence.trace.schema import Kind
@@ -41,6 +40,7 @@ from whence.verify.kernels import (
     STATES,
     TOP,
     UNTIMELY,
+    Array,
     Kernels,
     break_circle,
     choose_kernels,
@@ -51,7 +51,6 @@ from whence.verify.report import Counts, Progress
 from whence.verify.segments import Groups, Segments, build_index, joined
 from whence.verify.witness import NodePart, Overtaken, Search
 
-Array = npt.NDArray[Any]
 Fill = Callable[[int, int], tuple[Array, Array]]  # (node, first event) -> messages and actions of some events
 
 FOUND_ROOM = 1 << 16  # findings until they are collected

@@ -10,12 +10,12 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from whence.errors import TraceError
 from whence.trace.columns import batch_problem, integer_array, lengths_of, numbers_of
 from whence.trace.schema import VERIFIED_KINDS, Kind
+from whence.verify.kernels import Array
 
 NEEDED_COLUMNS = ("run", "node", "first_seq", "events", "names", "kind", "origin", "number", "peer")
 TIMING_COLUMNS = ("time_us", "detail")  # needed as well where a run promises to be timely
@@ -24,8 +24,6 @@ TIMING_COLUMNS = ("time_us", "detail")  # needed as well where a run promises to
 FOREVER = -1
 UNREADABLE = -2
 _LIFETIME_MAX = 2**63 - 1
-
-Array = npt.NDArray[Any]
 
 CHUNK = 1 << 16  # events at a time whose temporary arrays stay in the processor's cache
 

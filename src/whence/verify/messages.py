@@ -9,16 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cached_property
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
-import numpy.typing as npt
 
 from whence.trace.schema import Kind
-from whence.verify.kernels import BROADCAST
+from whence.verify.kernels import BROADCAST, Array
 from whence.verify.load import CHUNK, UNREADABLE, RunEvents, places_of
-
-Array = npt.NDArray[Any]
 
 
 class Messages(NamedTuple):

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -19,9 +18,8 @@ from whence.errors import TraceError
 from whence.trace.columns import batch_problem
 from whence.trace.reader import Trace
 from whence.trace.schema import Kind
+from whence.verify.kernels import Array
 from whence.verify.load import Loader, PackedRow, RunEvents, Timing, columns_needed
-
-Array = npt.NDArray[Any]
 
 OPEN_FILES = 32
 

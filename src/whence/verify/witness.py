@@ -9,18 +9,15 @@ Events are looked up again one node at a time (`Access`), from memory or from fi
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
-import numpy.typing as npt
 
 from whence.errors import InvariantError
-from whence.verify.kernels import BROADCAST, DELIVERY
+from whence.verify.kernels import BROADCAST, DELIVERY, Array
 from whence.verify.load import RunEvents
 from whence.verify.messages import Messages, PlacedEvents
 from whence.verify.report import ChainStep
-
-Array = npt.NDArray[Any]
 
 
 class NodePart(NamedTuple):
