@@ -1,4 +1,4 @@
-"""What every command prints with: two consoles, progress, JSON, tables.
+"""The output of every command: two consoles, progress, JSON, tables.
 
     from whence.cli import console
 
@@ -116,7 +116,7 @@ def _numeric(value: object) -> bool:
 
 
 class ProgressBar(Protocol):
-    """What `progress` gives: tell it how far the work is."""
+    """The bar that `progress` gives, to be updated as the work goes on."""
 
     def advance(self, count: int = 1) -> None:
         """`count` more units are done."""

@@ -84,7 +84,7 @@ def _from_file(
     spark: bool | None,
     master: str | None,
 ) -> tuple[dict[str, Any], ContactPlan]:
-    """What is known about the source, and its plan."""
+    """A description of the source, and its plan."""
     format_in = from_ or _guess(path)
     if format_in == "positions":
         if range_m is None:

@@ -113,7 +113,7 @@ def _say_speed(events: int, seconds: float) -> None:
 
 
 class VerifyOptions(NamedTuple):
-    """What every way of judging takes."""
+    """The options that every way of judging takes."""
 
     witness_max: int
     complete: bool | None

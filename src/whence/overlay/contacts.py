@@ -56,7 +56,7 @@ class Presence(NamedTuple):
 
 
 class ChangeKind(IntEnum):
-    """What can happen in a plan."""
+    """The kinds of changes in a plan."""
 
     DOWN = 0
     LEAVE = 1
@@ -214,7 +214,7 @@ class ContactPlan:
         return make_plan(self.nodes, rows, self.presence, self.stop_us)
 
     def between(self, start_us: int, stop_us: int) -> ContactPlan:
-        """What happens from `start_us` until `stop_us`, as a separate plan that begins at 0."""
+        """The part from `start_us` until `stop_us`, as a separate plan that begins at 0."""
         if not 0 <= start_us < stop_us:
             raise ContactPlanError("between", f"{start_us} .. {stop_us} is not a span of time", _FIX_TIMES)
         contacts = (

@@ -32,7 +32,7 @@ _SWAP, _MOVE, _HANG, _SPLIT, _MERGE = range(5)
 
 
 class Cost(NamedTuple):
-    """What an arrangement costs under some traffic."""
+    """The cost of an arrangement under some traffic."""
 
     per_message: float  # hops x (alpha + s^2)
     hops: float  # on average

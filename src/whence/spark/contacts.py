@@ -35,7 +35,7 @@ PIECES_PER_TASK = 8  # pieces are dealt out by a hash: of many small ones every 
 
 
 class Positions(NamedTuple):
-    """What a table of positions holds."""
+    """A table of positions, summed up."""
 
     rows: int
     left_out: int  # rows with a null, or a coordinate that is not a finite number

@@ -65,7 +65,7 @@ _scratch: Path | None = None
 
 
 class Java(NamedTuple):
-    """What a `java` program says about itself."""
+    """A `java` program, by its own words."""
 
     version: int
     home: Path

@@ -26,7 +26,7 @@ SEGMENT_EVENTS = 4096  # events of one node per Parquet row, at most
 
 
 class Kind(IntEnum):
-    """What happened. Numbers are part of the format: never reuse one."""
+    """The kinds of events. Numbers are part of the format: never reuse one."""
 
     BROADCAST = 1
     SEND = 2
@@ -108,7 +108,7 @@ class Segment(NamedTuple):
 
 
 class PromisesMade(msgspec.Struct, frozen=True, kw_only=True):
-    """What the protocol promised under this run's circumstances; the verifier demands just that."""
+    """The promises of the protocol under this run's circumstances; the verifier demands just that."""
 
     causal: bool = True
     fifo: bool = True
@@ -129,7 +129,7 @@ class Part(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
-    """What a writer says about its parts."""
+    """A writer's description of its parts."""
 
     format: str = FORMAT
     version: int = VERSION

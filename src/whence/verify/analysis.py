@@ -42,7 +42,7 @@ class Listed(NamedTuple):
 
 
 class Analysis(NamedTuple):
-    """What is wrong in a run; docs/verification.md defines each kind. The same by every path."""
+    """The faults of a run; docs/verification.md defines each kind. The same by every path."""
 
     access: Access
     search: Search
@@ -152,7 +152,7 @@ def survivors(events: RunEvents) -> Array:
 
 
 def _wanted(events: RunEvents, placed: PlacedEvents) -> tuple[Array, Array]:
-    """Which messages must reach every survivor, and which nodes survive.
+    """Flag the messages that must reach every survivor, and the nodes that survive.
 
     A message that one survivor broadcast or delivered must reach them all.
     """
@@ -284,7 +284,7 @@ def _find_overdue(events: RunEvents, placed: PlacedEvents, clock_slack_us: int) 
 
 
 def is_overdue(age_us: Array, lifetime_us: Array, clock_slack_us: int) -> Array:
-    """Which ages are beyond their lifetimes."""
+    """Flag the ages that are beyond their lifetimes."""
     # The slack is taken off the age: a lifetime may be as long as a 64-bit integer allows.
     late: Array = (lifetime_us >= 0) & (age_us - clock_slack_us > lifetime_us)
     return late
@@ -437,7 +437,7 @@ def _finding(
 
 
 def disagreements(trace: Trace | Path | str, survivors: Iterable[str], run: str | None = None) -> list[str]:
-    """What the survivors of a run do not have in common, in words; empty if they agree.
+    """The differences between the survivors of a run, in words; empty if they agree.
 
     Where nodes join and leave, no node knows the members, and a trace promises no completeness. What can be
     demanded of the nodes that were still there when the traffic had stopped:

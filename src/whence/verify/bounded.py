@@ -57,7 +57,7 @@ FOUND_ROOM = 1 << 16  # findings until they are collected
 
 
 class Found(NamedTuple):
-    """What a pass over a block of columns found."""
+    """The findings of a pass over a block of columns, counted."""
 
     high: int  # the block ends here
     causal: int
@@ -165,7 +165,7 @@ class Pass:
         self._refill()
 
     def _tables(self, width: int) -> tuple[Array, ...]:
-        """What nodes know, the highest rank they delivered, both by column; findings by column; own pasts."""
+        """By column: the knowledge of nodes, the highest ranks they delivered, findings; then own pasts."""
         dtype = self._rank.dtype
         return (
             np.zeros((self._nodes, width), dtype=dtype),

@@ -261,7 +261,7 @@ def places_of(values: Array, *wanted: int) -> Array:
 
 
 def columns_needed(timed: bool) -> tuple[str, ...]:
-    """What a table must have to be verified; `timed`: with the judgement of lifetimes."""
+    """The columns that a table must have to be verified; `timed`: with the judgement of lifetimes."""
     return (*NEEDED_COLUMNS, *TIMING_COLUMNS) if timed else NEEDED_COLUMNS
 
 
@@ -323,7 +323,7 @@ def _translated(parts: list[Array], table: Array) -> Array:
 
 
 def _index_type(names: int) -> type[np.signedinteger[Any]]:
-    """What an index of a name takes."""
+    """The smallest type that holds the index of a name."""
     return np.int16 if names <= np.iinfo(np.int16).max else np.int32
 
 

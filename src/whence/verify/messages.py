@@ -1,4 +1,4 @@
-"""Which messages there are, which event speaks of which message, and which events make no sense.
+"""The messages of a run, the message that each event speaks of, and the events that make no sense.
 
 A message is identified by (origin, number) and begins with the first BROADCAST row at its origin. Its `rank`
 is its place among its origin's broadcasts, from 1: the verifier orders messages by rank, never by number, so
@@ -78,7 +78,7 @@ def place(events: RunEvents) -> PlacedEvents:
 
 
 class Columns(Protocol):
-    """What is needed of events to place them: those of a run, or of a part of it."""
+    """The columns that are needed to place events: those of a run, or of a part of it."""
 
     @property
     def kind(self) -> Array: ...
@@ -210,7 +210,7 @@ def _set_aside_misplaced(
 
 
 def _repeated(node: Array, number: Array) -> Array:
-    """Which (node, number) pairs were there before."""
+    """Flag the (node, number) pairs that were there before."""
     again = np.zeros(len(node), dtype=bool)
     ascending = (np.diff(number) > 0) | (np.diff(node) != 0)
     if not ascending.all():  # otherwise there are none: the usual case

@@ -1,4 +1,4 @@
-"""What the verifier says: findings with their witnesses, and one report per run."""
+"""The verdict of the verifier: findings with their witnesses, and one report per run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a run cost on the wire: packets and bytes, messages per packet, dependencies, and what nodes held."""
+"""The cost of a run: packets and bytes, messages per packet, dependencies, and buffers of nodes."""
 
 from __future__ import annotations
 

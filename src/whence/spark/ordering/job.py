@@ -272,7 +272,7 @@ def _add(summary: StreamSummary, report: Mapping[str, Any]) -> None:
 
 
 def _by_name(counts: Mapping[str, Any]) -> Mapping[str, Any]:
-    """What a query has observed; a Spark Connect client gets the values and their names apart."""
+    """The counts that a query has observed; a Spark Connect client gets the values and their names apart."""
     if set(counts) != {"values", "schema"}:
         return counts
     names = [field["name"] for field in counts["schema"]["fields"]]

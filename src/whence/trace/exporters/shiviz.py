@@ -33,7 +33,7 @@ Carrier = tuple[str | int | None, ...]
 
 
 class ExportReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What an export wrote."""
+    """The result of an export."""
 
     file: str
     runs: int
@@ -41,7 +41,7 @@ class ExportReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ExportWindow(NamedTuple):
-    """Which messages to write: `messages` of them from place `start`, in order of broadcast time.
+    """The messages to write: `messages` of them from place `start`, in order of broadcast time.
 
     Only those that were broadcast at `since_us` or later and before `until_us`; only those in `ids`
     (origin, number); and of all events only those at `nodes`. None means all.

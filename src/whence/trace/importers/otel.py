@@ -82,7 +82,7 @@ class Span(NamedTuple):
 
 
 class SpansReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What an import found."""
+    """The result of an import."""
 
     source: str
     requests: int

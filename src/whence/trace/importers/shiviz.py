@@ -285,7 +285,7 @@ class ImportedRun(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ImportReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What an import found. Every line that is not blank is in exactly one of the counts."""
+    """The result of an import. Every line that is not blank is in exactly one of the counts."""
 
     source: str
     layout: str
