@@ -20,7 +20,6 @@ from whence.trace.writer import TraceWriter
 from whence.verify import analysis, segments
 from whence.verify import bounded as bounded_module
 from whence.verify import kernels as kernel
-from whence.verify import kernels as window_kernel
 from whence.verify.report import WITNESS_MAX
 from whence.verify.run import report_on, verify_table, verify_trace
 from whence.verify.segments import TableGroups
@@ -56,12 +55,20 @@ def check(count: int, seed: int) -> None:
     assert set(seen) == {"causal", "fifo", "duplicate", "late", "created", "missing", "malformed"}
 
 
+@pytest.fixture
+def plain_loops(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The bounded path runs the loops as they stand, also after another test has compiled them."""
+    monkeypatch.setattr(bounded_module, "choose_kernels", lambda events: kernel.plain())
+
+
+@pytest.mark.usefixtures("plain_loops")
 def test_blocks_and_bounded_memory_give_the_same_report() -> None:
     check(ALWAYS, 5)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
+@pytest.mark.usefixtures("plain_loops")
 @pytest.mark.parametrize("seed", range(6, 16))
 def test_blocks_and_bounded_memory_give_the_same_report_on_10000_traces(seed: int) -> None:
     check(SLOW, seed)
@@ -71,8 +78,8 @@ def test_the_compiled_loops_of_the_bounded_path_give_the_same_report(monkeypatch
     pytest.importorskip("numba")
     rng = random.Random(8)
     monkeypatch.setattr(analysis, "choose_kernels", lambda events: kernel.plain())
-    monkeypatch.setattr(bounded_module, "COMPILED_EVENTS", 0)
-    assert window_kernel.compiled_windows() is not None
+    monkeypatch.setattr(bounded_module, "choose_kernels", lambda events: kernel.compiled())
+    assert kernel.compiled() is not None
     for table, promises, members in cases(rng, 100):
         expected = verify_table(table, promises, members, None, run="r")
         assert bounded(table, promises, members, tiny_budget(rng)) == expected

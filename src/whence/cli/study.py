@@ -7,11 +7,12 @@ import time
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from whence.cli.options import AsJson
 from whence.studies import registry
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ def _group() -> None:
 
 @app.command("list")
 def list_studies(
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    json: AsJson = False,
 ) -> None:
     """Show the studies there are, with their scales."""
     from whence.cli import console

@@ -146,7 +146,7 @@ def plan_workloads(traffic: str) -> list[Workload]:
 @lru_cache(maxsize=4)
 def planned(traffic: str, steps: int) -> Groups:
     """The plan for the traffic that the workloads have in the mean."""
-    from whence.overlay.planner import Traffic, plan
+    from whence.overlay.planner import TrafficMatrix, plan
 
     names = node_names(PLAN_NODES)
     others = PLAN_NODES - 1
@@ -159,7 +159,7 @@ def planned(traffic: str, steps: int) -> Groups:
                 for b in group:
                     if a != b:
                         counts[a, b] += inside * 1000 // (len(group) - 1)
-    return plan(Traffic(counts), steps=steps).groups
+    return plan(TrafficMatrix(counts), steps=steps).groups
 
 
 def plan_scenario(organisation: str, traffic: str, seed: int, steps: int) -> Scenario:

@@ -26,7 +26,7 @@ import msgspec
 
 from whence.core.message import Message, NodeId, Packet
 from whence.core.protocol import Protocol
-from whence.overlay.planner import ALPHA, Traffic, evaluate
+from whence.overlay.planner import ALPHA, TrafficMatrix, evaluate
 from whence.protocols import registry
 from whence.protocols.domains.domains import DomainPacket, Domains
 from whence.session.records import Arrived, RecordCodec
@@ -104,6 +104,6 @@ def measures(engine: CountingEngine) -> dict[str, Value]:
         "measured_cost": ALPHA * engine.packets + engine.stamp_entries,
     }
     if not engine.scenario.params.get("unsafe_cycles"):  # a cycle has no tree to compute with
-        cost = evaluate(Traffic(engine.between, engine.names), cores[0].graph.groups)
+        cost = evaluate(TrafficMatrix(engine.between, engine.names), cores[0].graph.groups)
         counted["predicted_cost"] = round(cost.per_message * sum(engine.between.values()))
     return counted
