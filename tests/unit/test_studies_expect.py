@@ -7,6 +7,7 @@ from math import inf, nan
 import pytest
 
 from support.made_up_study import judged
+from whence.studies import registry
 from whence.studies.claims import (
     EXACT,
     PROMISES_KEPT,
@@ -215,3 +216,13 @@ def test_numbers_without_a_tolerance_are_printed_and_not_judged() -> None:
     claims = [Claim("a", "a", 7.0, "", "time", tolerance=None), Claim("b", "b", 8.0, "", "time")]
     assert printed(claims) == {"a": 7.0, "b": 8.0}
     assert [one.claim.id for one in judge(claims, RESULTS)] == ["b"]
+
+
+@pytest.mark.parametrize("name", registry.names())
+def test_the_claims_of_a_study_have_names_of_their_own_and_sources(name: str) -> None:
+    study = registry.lookup(name)
+    assert len({claim.id for claim in study.claims}) == len(study.claims) > 0
+    judged = [claim for claim in study.claims if claim.tolerance is not None]
+    keys = [(claim.text, str(claim.at)) for claim in judged]
+    assert len(set(keys)) == len(keys)
+    assert all(claim.source for claim in judged)

@@ -129,44 +129,19 @@ FIGURE_11_NOTE = (
 
 READING_COLUMNS = ("what", "the paper prints", "R0", "R1 (fitted)", "because")
 READING = (
-    (
-        "broadcast times",
-        "Poisson, λ = 1000 u.t.",
-        "uniform in [0, 500) u.t.",
-        "uniform in [0, 550) u.t.",
-        "the printed distribution contradicts Figure 6; the authors' sibling simulator draws uniformly",
-    ),
-    (
-        "propagation (tpp)",
-        "normal, 100 ± 25 u.t.",
-        "normal, 100 ± 25 u.t.",
-        "normal, 100 ± 35.4 u.t.",
-        "drawn for each packet, a negative draw again; links are not FIFO",
-    ),
+    ("broadcast times", "Poisson, λ = 1000 u.t.", "uniform in [0, 500) u.t.", "uniform in [0, 550) u.t.",
+     "the printed distribution contradicts Figure 6; the authors' sibling simulator draws uniformly"),
+    ("propagation (tpp)", "normal, 100 ± 25 u.t.", "normal, 100 ± 25 u.t.", "normal, 100 ± 35.4 u.t.",
+     "drawn for each packet, a negative draw again; links are not FIFO"),
     ("transmission (tt)", "1 u.t.", "1 u.t. a copy", "as R0", "one FIFO sending queue per node (tq)"),
-    (
-        "processing (tpc)",
-        "1 u.t.",
-        "1 u.t. after arrival",
-        "as R0",
-        "a constant delay; packets do not wait for each other",
-    ),
-    (
-        "size of a packet",
-        "header + k (clock + message)",
-        "20 + Σ (50 + 4 (dependencies + 1)) bytes",
-        "as R0",
-        "Birman's compression: what changed since the node's last broadcast, and its own entry",
-    ),
+    ("processing (tpc)", "1 u.t.", "1 u.t. after arrival", "as R0",
+     "a constant delay; packets do not wait for each other"),
+    ("size of a packet", "header + k (clock + message)", "20 + Σ (50 + 4 (dependencies + 1)) bytes", "as R0",
+     "Birman's compression: what changed since the node's last broadcast, and its own entry"),
     ("MTU", "1500 bytes", "1500 bytes", "as R0", "what does not fit goes into a further packet"),
-    (
-        "children",
-        "1 < s ≤ h",
-        "s = 1 … h, in this order",
-        "as R0",
-        "as printed, Algorithm 1 leaves nodes out",
-    ),
-)
+    ("children", "1 < s ≤ h", "s = 1 … h, in this order", "as R0",
+     "as printed, Algorithm 1 leaves nodes out"),
+)  # fmt: skip
 
 RESIDUAL_COLUMNS = ("what", "paper", "here", "why")
 WHY_REDUCTION = (
@@ -310,64 +285,38 @@ def _verified(results: Results) -> str:
 
 def residuals(runs: Runs) -> Table:
     """Where the runs differ from the paper, by how much, and why."""
+    growth, tail = (
+        " and ".join(f"{_printed(f'{name}-{mode}')}" for mode in (AGGREGATION, PLAIN))
+        for name in ("figure-7-growth", "figure-9-over-250")
+    )
+
+    def change(measure: str, nodes: int, before: str, after: str) -> str:
+        return _each(runs, lambda profile: _changed(runs, profile, measure, nodes, before, after))
+
     rows: list[tuple[Cell, ...]] = [
-        (
-            "Table 1: reduction",
-            "3.3 to 28.8 %",
-            _each(runs, lambda profile: _spread(runs, profile)),
-            WHY_REDUCTION,
-        ),
-        (
-            "Figure 6: messages with more than 12 dependencies",
-            f"{_printed('figure-6-over-12'):g} %",
-            _each(runs, lambda profile: _share(runs, profile)),
-            WHY_DEPENDENCIES,
-        ),
-        (
-            "Figure 7: growth of reception latency from 8 to 1024 nodes, with and without aggregation",
-            f"{_printed('figure-7-growth-aggregation')} and {_printed('figure-7-growth-plain')}",
-            _each(runs, lambda profile: _growth(runs, profile)),
-            WHY_GROWTH,
-        ),
-        (
-            "Figure 7: reception with aggregation at 256 nodes",
-            f"{_signed(_printed('figure-7-reception-256'))} %",
-            _each(runs, lambda profile: _changed(runs, profile, "reception_ut", 256, PLAIN, AGGREGATION)),
-            WHY_RECEPTION,
-        ),
-        (
-            "Figure 7: queueing without aggregation at 1024 nodes",
-            f"{_signed(_printed('figure-7-queue-1024'))} %",
-            _each(runs, lambda profile: _changed(runs, profile, "queued_ut", 1024, AGGREGATION, PLAIN)),
-            WHY_QUEUE,
-        ),
-        (
-            "Figure 8: time held at 64 nodes, in packets of two",
-            f"{_signed(_printed('figure-8-held-64'), 0)} %",
-            _each(runs, lambda profile: _held(runs, profile)),
-            WHY_PAIRS,
-        ),
-        (
-            "Figure 9: nodes that ever buffer more than 250, with and without aggregation",
-            f"{_printed('figure-9-over-250-aggregation')} and {_printed('figure-9-over-250-plain')}",
-            _each(runs, lambda profile: _tail(runs, profile)),
-            WHY_TAIL,
-        ),
-        (
-            "Figure 11: aggregated messages in a single tree of 32 nodes",
-            f"{_signed(-_printed('figure-11-aggregated'), 0)} %",
-            _each(
-                runs, lambda profile: _changed(runs, profile, "aggregated_messages", 32, AGGREGATION, SINGLE)
-            ),
-            WHY_SINGLE,
-        ),
-        (
-            "Figure 11: delayed messages in a single tree of 16 nodes",
-            f"{_signed(-_printed('figure-11-delayed'), 0)} %",
-            _repeated(runs),
-            WHY_FEW,
-        ),
-    ]
+        ("Table 1: reduction", "3.3 to 28.8 %",
+         _each(runs, lambda profile: _spread(runs, profile)), WHY_REDUCTION),
+        ("Figure 6: messages with more than 12 dependencies", f"{_printed('figure-6-over-12'):g} %",
+         _each(runs, lambda profile: _share(runs, profile)), WHY_DEPENDENCIES),
+        ("Figure 7: growth of reception latency from 8 to 1024 nodes, with and without aggregation", growth,
+         _each(runs, lambda profile: _growth(runs, profile)), WHY_GROWTH),
+        ("Figure 7: reception with aggregation at 256 nodes",
+         f"{_signed(_printed('figure-7-reception-256'))} %",
+         change("reception_ut", 256, PLAIN, AGGREGATION), WHY_RECEPTION),
+        ("Figure 7: queueing without aggregation at 1024 nodes",
+         f"{_signed(_printed('figure-7-queue-1024'))} %",
+         change("queued_ut", 1024, AGGREGATION, PLAIN), WHY_QUEUE),
+        ("Figure 8: time held at 64 nodes, in packets of two",
+         f"{_signed(_printed('figure-8-held-64'), 0)} %",
+         _each(runs, lambda profile: _held(runs, profile)), WHY_PAIRS),
+        ("Figure 9: nodes that ever buffer more than 250, with and without aggregation", tail,
+         _each(runs, lambda profile: _tail(runs, profile)), WHY_TAIL),
+        ("Figure 11: aggregated messages in a single tree of 32 nodes",
+         f"{_signed(-_printed('figure-11-aggregated'), 0)} %",
+         change("aggregated_messages", 32, AGGREGATION, SINGLE), WHY_SINGLE),
+        ("Figure 11: delayed messages in a single tree of 16 nodes",
+         f"{_signed(-_printed('figure-11-delayed'), 0)} %", _repeated(runs), WHY_FEW),
+    ]  # fmt: skip
     shown = tuple(row for row in rows if row[2])
     return Table("residuals", "Where the numbers differ, and why", RESIDUAL_COLUMNS, shown)
 
@@ -590,13 +539,8 @@ def _figure_1(runs: Runs) -> list[Table]:
         )
         for nodes in runs.sizes(R0, AGGREGATION, PLAIN, SINGLE)
     )
-    columns = (
-        "nodes",
-        "tree per source",
-        "tree per source, aggregating",
-        "one fixed tree",
-        "one tree later by, %",
-    )
+    trees = ("tree per source", "tree per source, aggregating", "one fixed tree")
+    columns = ("nodes", *trees, "one tree later by, %")
     return [Table("figure-1", "Mean reception latency under R0, u.t.", columns, rows, FIGURE_1_NOTE)]
 
 
@@ -667,16 +611,8 @@ def _figure_11(runs: Runs, profile: str) -> Table:
             row += [runs.mean(measure, profile, nodes, mode, more=True) for mode in (AGGREGATION, SINGLE)]
             row.append(runs.change(measure, profile, nodes, AGGREGATION, SINGLE, more=True))
         rows.append(tuple(row))
-    columns = (
-        "nodes",
-        "runs",
-        "aggregated, many trees",
-        "one tree",
-        "change, %",
-        "delayed, many trees",
-        "one tree",
-        "change, %",
-    )
+    trees = ("many trees", "one tree", "change, %")
+    columns = ("nodes", "runs", f"aggregated, {trees[0]}", *trees[1:], f"delayed, {trees[0]}", *trees[1:])
     title = f"Aggregated and delayed messages a run, under {profile}"
     return Table("figure-11", title, columns, tuple(rows))
 
