@@ -226,7 +226,7 @@ def _judged(claim: Claim, results: Results) -> Judged | None:
         return None
     runs = sum(line.runs for line in lines)
     known = len(_values(claim, lines))
-    published = float(known) if claim.published is None else claim.published
+    published = known if claim.published is None else claim.published
     expected = (claim.tolerance or EXACT).centre(published)
     measured, interval = _measured(claim, lines, others, expected)
     what = f"{results.repetition}s" if any(results.repetition in line.labels for line in lines) else "points"
@@ -236,7 +236,7 @@ def _judged(claim: Claim, results: Results) -> Judged | None:
 
 def _value(claim: Claim, line: Line) -> float | None:
     if claim.measure == PROMISES_KEPT:
-        return float(line.ok) if isinstance(line, Row) and line.judged else None
+        return int(line.ok) if isinstance(line, Row) and line.judged else None
     found = [line.measures.get(name) for name in claim.measure.split(" + ")]
     there = [value for value in found if value is not None]
     return sum(there) if there else None
