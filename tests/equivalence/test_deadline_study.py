@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -39,9 +40,12 @@ def test_both_ways_count_and_record_the_same(
 
 @pytest.mark.parametrize("reading", ["fitted", "face"])
 def test_the_optimum_is_the_same(reading: str, tmp_path: Path) -> None:
-    chosen = scenario(reading, 4, "TDCA", 2, 900_000, name=deadline_runner.OPTIMUM)
-    by_kernel, _ = counted(deadline_compiled.run, chosen, tmp_path / "kernel", Level.MEASURES)
-    by_cores, _ = counted(deadline_runner.run_cores, chosen, tmp_path / "cores", Level.MEASURES)
+    chosen = scenario(reading, 4, "TDCA", 2, 900_000)
+    in_kernel, in_cores = (
+        partial(run, find_optimum=True) for run in (deadline_compiled.run, deadline_runner.run_cores)
+    )
+    by_kernel, _ = counted(in_kernel, chosen, tmp_path / "kernel", Level.MEASURES)
+    by_cores, _ = counted(in_cores, chosen, tmp_path / "cores", Level.MEASURES)
     assert by_kernel == by_cores
     assert "optimum" in by_kernel
 

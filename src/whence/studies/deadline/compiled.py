@@ -12,18 +12,18 @@ from whence.kernels.deadline.kernel import Outcome
 from whence.sim.model import Scenario
 from whence.studies.deadline import bounds
 from whence.studies.deadline.bounds import Sent
-from whence.studies.deadline.measures import OPTIMUM, counted_span_us, has_bounds
+from whence.studies.deadline.measures import counted_span_us, has_bounds
 from whence.trace.measures import Value
 from whence.trace.schema import Level, Recorder
 
 refusal = kernel.refusal
 
 
-def run(scenario: Scenario, writer: Recorder, level: Level) -> dict[str, Value]:
+def run(scenario: Scenario, writer: Recorder, level: Level, find_optimum: bool = False) -> dict[str, Value]:
     """Run a scenario that the kernel does not refuse, and count."""
     outcome = kernel.run(scenario)
     kernel.record(outcome, writer, deliveries=level >= Level.DELIVERIES)
-    begin_us, end_us = counted_span_us(scenario)
+    begin_us, end_us = counted_span_us(scenario, find_optimum)
     counts_too = (begin_us <= outcome.broadcast_us) & (outcome.broadcast_us < end_us)
     others = scenario.nodes - 1
     given = outcome.events_of(a.DELIVER)
@@ -45,11 +45,11 @@ def run(scenario: Scenario, writer: Recorder, level: Level) -> dict[str, Value]:
         "overtaken": outcome.expiries.get("overtaken", 0),
     }
     if has_bounds(scenario):
-        counts |= _bounds(outcome, counts_too)
+        counts |= _bounds(outcome, counts_too, find_optimum)
     return counts
 
 
-def _bounds(outcome: Outcome, counts_too: Array) -> dict[str, Value]:
+def _bounds(outcome: Outcome, counts_too: Array, find_optimum: bool) -> dict[str, Value]:
     """What no protocol of one packet per receiver could exceed, of the messages that count."""
     scenario = outcome.scenario
     sent = outcome.events_of(a.BROADCAST)[:, a.E_MESSAGE]  # in the order of broadcasts, as relays are drawn
@@ -65,7 +65,7 @@ def _bounds(outcome: Outcome, counts_too: Array) -> dict[str, Value]:
         "relay_pairs": len(chosen) * (scenario.nodes - 1),
         "relay": relayed,
     }
-    if scenario.name == OPTIMUM:
+    if find_optimum:
         messages = [
             Sent(time_us, member, number, end_us, tuple(after))
             for time_us, member, number, end_us, after in zip(

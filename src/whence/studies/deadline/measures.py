@@ -1,14 +1,16 @@
-"""How the deadline study simulates a run: in the kernel where it can, else through the cores.
+"""The measures of the deadline study: how a run is simulated and counted, and what follows from the counts.
 
-Both count what the study's tables need, and count the same (tests/equivalence/test_deadline_study.py). The
-counts go into `measures.json` beside the trace; a run of which nobody asks for a trace keeps none but its
-broadcasts. Spark's workers import this module.
+A run is the kernel's where it can be, else the cores'. Both count what the study's tables need, and count the
+same (tests/equivalence/test_deadline_study.py). The counts go into `measures.json` beside the trace; a run of
+which no trace is asked for keeps none but its broadcasts. Spark's workers import this module.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 from whence.core.effects import Effects, Reason
 from whence.core.message import NodeId
@@ -21,19 +23,18 @@ from whence.sim.model import Scenario, node_names
 from whence.sim.run import RunResult, open_writer, promises_made, simulate
 from whence.studies.deadline import bounds
 from whence.studies.deadline.bounds import Sent
+from whence.studies.estimate import Estimate, estimate
+from whence.studies.results import Derived, Label, Results
 from whence.trace.measures import Measured, Value, write_measures
 from whence.trace.schema import Kind, Level, Manifest, Recorder
-
-OPTIMUM = "deadline-optimum"  # the name of the scenarios of which the optimum is computed
 
 # The ends of a run are not like the rest: at first nothing is before a message, and the loss of one of the
 # last is not noticed for want of a later one. Only messages in between are counted (but for the optimum).
 BEGIN_US, END_US = 200_000, 300_000
 
 
-def counted_span_us(scenario: Scenario) -> tuple[int, int]:
+def counted_span_us(scenario: Scenario, whole: bool) -> tuple[int, int]:
     """Messages count that are broadcast from the first of these times on, and before the second."""
-    whole = scenario.name == OPTIMUM
     return 0 if whole else BEGIN_US, scenario.stop.duration_us - (0 if whole else END_US)
 
 
@@ -47,10 +48,19 @@ def has_bounds(scenario: Scenario) -> bool:
 
 def simulate_to(scenario: Scenario, folder: Path, level: Level | None = None) -> Manifest:
     """Run a scenario of the study and write its trace and its counts."""
+    return _simulated(scenario, folder, level, find_optimum=False)
+
+
+def optimum(scenario: Scenario, folder: Path, level: Level | None = None) -> Manifest:
+    """The same, of the whole run, with what its receivers could have delivered at most."""
+    return _simulated(scenario, folder, level, find_optimum=True)
+
+
+def _simulated(scenario: Scenario, folder: Path, level: Level | None, *, find_optimum: bool) -> Manifest:
     scenario = checked(scenario)
     level = scenario.record.as_level() if level is None else level
     with open_writer(scenario, folder, level) as writer:
-        counts = _run(scenario, writer, level)
+        counts = _run(scenario, writer, level, find_optimum)
         write_measures(
             folder,
             Measured(run=run_id(scenario), protocol=scenario.protocol, counted_by=__name__, measures=counts),
@@ -58,22 +68,22 @@ def simulate_to(scenario: Scenario, folder: Path, level: Level | None = None) ->
         return writer.close(promises=promises_made(scenario, complete=False))
 
 
-def _run(scenario: Scenario, writer: Recorder, level: Level) -> dict[str, Value]:
+def _run(scenario: Scenario, writer: Recorder, level: Level, find_optimum: bool) -> dict[str, Value]:
     if find_spec("numba") is not None:
         from whence.studies.deadline import compiled as deadline_compiled
 
         if deadline_compiled.refusal(scenario) is None:
-            return deadline_compiled.run(scenario, writer, level)
-    return run_cores(scenario, writer, level)
+            return deadline_compiled.run(scenario, writer, level, find_optimum)
+    return run_cores(scenario, writer, level, find_optimum)
 
 
 class Tally:
     """A recorder that counts, and passes on what the trace is to keep."""
 
-    def __init__(self, scenario: Scenario, writer: Recorder, level: Level) -> None:
+    def __init__(self, scenario: Scenario, writer: Recorder, level: Level, whole: bool) -> None:
         self.index = {name: at for at, name in enumerate(node_names(scenario.nodes))}
         self.sent: list[Sent] = []
-        self._begin_us, self._end_us = counted_span_us(scenario)
+        self._begin_us, self._end_us = counted_span_us(scenario, whole)
         self.delivered = self.late = self.latency_us = 0
         self._places: dict[tuple[NodeId | None, int], int] = {}
         self._writer = writer
@@ -124,14 +134,16 @@ class _Logged(Tdca):
         return effects
 
 
-def run_cores(scenario: Scenario, writer: Recorder, level: Level) -> dict[str, Value]:
+def run_cores(
+    scenario: Scenario, writer: Recorder, level: Level, find_optimum: bool = False
+) -> dict[str, Value]:
     """Run a scenario through the cores, and count."""
     cores: list[Protocol] = []
     pasts: dict[tuple[NodeId, int], tuple[int, ...]] = {}
     names = node_names(scenario.nodes)
 
     def make(me: NodeId, members: object) -> Protocol:
-        if scenario.name == OPTIMUM:
+        if find_optimum:
             logged = _Logged(me, names, **scenario.params)
             logged.pasts = pasts
             return logged
@@ -139,14 +151,16 @@ def run_cores(scenario: Scenario, writer: Recorder, level: Level) -> dict[str, V
         cores.append(core)
         return core
 
-    tally = Tally(scenario, writer, level)
+    tally = Tally(scenario, writer, level, find_optimum)
     result = simulate(scenario, tally, level=Level.DELIVERIES, make=make)
     if pasts:
         tally.sent = [each._replace(after=pasts[names[each.origin], each.number]) for each in tally.sent]
-    return _counts(scenario, result, tally, cores)
+    return _counts(scenario, result, tally, cores, find_optimum)
 
 
-def _counts(scenario: Scenario, result: RunResult, tally: Tally, cores: list[Protocol]) -> dict[str, Value]:
+def _counts(
+    scenario: Scenario, result: RunResult, tally: Tally, cores: list[Protocol], find_optimum: bool
+) -> dict[str, Value]:
     others = scenario.nodes - 1
     within = [at for at, message in enumerate(tally.sent) if tally.counts(message)]
     counts: dict[str, Value] = {
@@ -172,6 +186,78 @@ def _counts(scenario: Scenario, result: RunResult, tally: Tally, cores: list[Pro
         sent, arrived = [tally.sent[at] for at in within], [every[at] for at in within]
         counts["direct"] = bounds.direct(sent, arrived)
         counts["relay_pairs"], counts["relay"] = bounds.relay(scenario, sent, arrived)
-        if scenario.name == OPTIMUM:
+        if find_optimum:
             counts["optimum"] = bounds.optimum(sent, arrived, scenario.nodes)
     return counts
+
+
+# What follows from the counts
+
+
+def derive(counted: Mapping[str, Any]) -> dict[str, float | None]:
+    """The numbers of one run."""
+    pairs, delivered, every = counted["pairs"], counted["delivered"], counted["all_pairs"]
+    found: dict[str, float | None] = {
+        "ratio": delivered / pairs,
+        "packets_per_pair": counted["packets"] / every,
+        "control_per_pair": counted["control_packets"] / every,
+        "latency_ms": counted["latency_us"] / delivered / 1000 if delivered else None,
+        "overtaken_percent": 100 * counted["overtaken"] / every,
+        "late_deliveries": counted["late"],
+    }
+    if "direct" in counted:
+        found["direct_ratio"] = counted["direct"] / pairs
+        found["relay_ratio"] = counted["relay"] / counted["relay_pairs"]
+    if "optimum" in counted:
+        found["optimum_ratio"] = counted["optimum"] / pairs
+    if "replies" in counted:
+        found["solicitations"] = counted["solicitations"]
+        found["replies"] = counted["replies"]
+    return found
+
+
+def sizes(results: Results, reading: Label) -> list[int]:
+    """The group sizes of Figure 9 that were run."""
+    rows = results.select(part="main", reading=reading, variant="ODCA")
+    return sorted({int(row.labels["nodes"]) for row in rows})
+
+
+def rises(results: Results, reading: Label, nodes: Label, better: str = "ODCA") -> dict[Label, float]:
+    """By how many percent one variant delivers more than TDCA, by seed."""
+    before = {
+        row.labels["seed"]: row.measure("ratio")
+        for row in results.select(part="main", reading=reading, nodes=nodes, variant="TDCA")
+    }
+    return {
+        seed: 100 * (row.measure("ratio") / before[seed] - 1)
+        for row in results.select(part="main", reading=reading, nodes=nodes, variant=better)
+        if (seed := row.labels["seed"]) in before
+    }
+
+
+def rise(results: Results, reading: Label, nodes: Label, better: str = "ODCA") -> Estimate:
+    """The mean of the rises over the seeds."""
+    return estimate(list(rises(results, reading, nodes, better).values()))
+
+
+def derived(results: Results) -> Iterator[Derived]:
+    """Rises over TDCA, the lead of our default over ODCA, and how far runs are from their bounds."""
+    for reading in results.values("reading"):
+        for nodes in sizes(results, reading):
+            place: dict[str, Label] = {"reading": reading, "nodes": nodes}
+            for seed, percent in rises(results, reading, nodes).items():
+                labels = {"part": "rise", **place, "variant": "ODCA", "seed": seed}
+                yield Derived(labels, {"rise_percent": percent})
+            ours, theirs = (
+                results.estimate("ratio", part="main", **place, variant=variant)
+                for variant in ("default", "ODCA")
+            )
+            if ours and theirs:
+                yield Derived({"part": "lead", **place}, {"lead_points": 100 * (ours.mean - theirs.mean)})
+    for row in results.rows:
+        ratio = row.measures.get("ratio")
+        best, direct = row.measures.get("optimum_ratio"), row.measures.get("direct_ratio")
+        if ratio is not None and direct is not None:
+            yield Derived({**row.labels, "part": "bounds"}, {"beyond_direct": ratio - direct})
+        if ratio is not None and best is not None and row.labels["part"] == "optimum":
+            yield Derived({**row.labels, "part": "bounds"}, {"below_optimum": best - ratio})

@@ -23,8 +23,7 @@ from whence.core.message import NodeId
 from whence.errors import PlatformError
 from whence.overlay.domain_graph import domain_graph, organised
 from whence.sim.model import node_names
-from whence.studies.base import Label
-from whence.studies.results import Row
+from whence.studies.results import Label, Row
 
 END_WITHIN_S = 10.0
 

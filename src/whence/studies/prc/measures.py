@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from math import exp, log
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,7 +16,7 @@ from whence.sim.model import Scenario, node_names
 from whence.sim.run import loses_nothing, open_writer, promises_made
 from whence.studies.prc.counting import OpeningEngine, Samples, StaticEngine
 from whence.studies.prc.runs import FRONTIER, GROWTH, HOUR, OPENING, carried
-from whence.studies.results import Results, Row
+from whence.studies.results import Derived, Label, Results, Row
 from whence.trace.measures import Measured, Value, write_measures
 from whence.trace.schema import Level, Manifest
 from whence.trace.writer import TraceWriter
@@ -194,6 +194,21 @@ def crossing(results: Results) -> dict[str, Any]:
         if row.judged:
             return dict(row.labels)
     raise ValueError("no run of Table 1 was judged")
+
+
+def derived(results: Results) -> Iterator[Derived]:
+    """How control traffic falls within an hour, and the exponents of Table 1."""
+    for row in results.select(part=HOUR):
+        early, late = row.measures.get("control_early"), row.measures.get("control_late")
+        if early and late is not None:
+            yield Derived({**row.labels, "part": "fall"}, {"control_ratio": late / early})
+    for protocol in dict.fromkeys(row.labels["protocol"] for row in results.select(part=GROWTH)):
+        for measure in ("numbers_per_message", "work_per_delivery", "space"):
+            for axis in AXES:
+                points = along(results, measure, str(protocol), axis)
+                labels: dict[str, Label] = {"part": "exponents", "protocol": protocol, "axis": axis}
+                exponent = power(points)[1] if len(points) > 1 else None
+                yield Derived(labels, {measure: exponent}, len(points))
 
 
 # The frontier
