@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from support.net import Net
-from support.prc_schedule import one_run
+from support.prc_worlds import one_run
 from whence.protocols.prc.preventive import Preventive
 
 

@@ -35,7 +35,7 @@ from whence.protocols import registry
 from whence.trace.memory import MemoryTrace
 from whence.trace.schema import Kind, PromisesMade
 from whence.verify.report import RunReport
-from whence.verify.run import verify_table
+from whence.verify.run import WITNESS_MAX, verify_table
 
 ORDERED = PromisesMade(causal=True, fifo=True, no_duplicates=True, complete=False)
 Make = Callable[..., Any]
@@ -316,9 +316,9 @@ class Net:
 
     # Judgement
 
-    def report(self) -> RunReport:
+    def report(self, witness_max: int | None = WITNESS_MAX) -> RunReport:
         """What the verifier says of the order."""
-        return verify_table(self.trace.table("run"), ORDERED, sorted(self.cores), 0, run="run")
+        return verify_table(self.trace.table("run"), ORDERED, sorted(self.cores), witness_max, run="run")
 
     def problems(self) -> set[str]:
         """What is wrong by sets: "causal", "duplicate", "missing", and "sent twice" to the same node."""

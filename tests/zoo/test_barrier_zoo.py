@@ -11,8 +11,8 @@ from support.barrier_worlds import random_run
 from whence.core.protocol import Protocol
 from whence.protocols.barrier.broadcast import Barrier
 from whence.protocols.barrier.oppnet import Oppnet
-from zoo.barrier_mutants import ORDER, UncheckedBarrier, UncheckedOppnet, Variant
-from zoo.carry_mutants import CARRY
+from zoo.mutants.barrier import ORDER, UncheckedBarrier, UncheckedOppnet, Variant
+from zoo.mutants.carry import CARRY
 
 RIGHT_WORLDS, MUTANT_WORLDS = 100, 1_000  # a mutant's worlds end with the first in which it is caught
 
