@@ -1,9 +1,9 @@
 """The one network of the tests: cores, and what happens to them, in the test's hands.
 
 Packets wait in a bag (`flying`) until the test lets one arrive, arrive and stay (a copy), or get lost.
-Links go up and down; a packet of an earlier life of its link does not arrive. Time stands still until the test
-lets it pass: then timers expire, and what the test planned happens (`at`). Each clock may be off by a constant.
-A node may be restarted from what it saved.
+Links go up and down; a packet of an earlier life of its link does not arrive. Time stands still until the
+test lets it pass: then timers expire, and what the test planned happens (`at`). Each clock may be off by a
+constant. A node may be restarted from what it saved.
 
 What is particular to a protocol or to a host hooks in: `before` and `after` see the effects of every input,
 `on_send` every packet, `on_close` and `on_stop` what a core asks of its host. The judges know nothing of a

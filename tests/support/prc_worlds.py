@@ -1,7 +1,7 @@
 """PRC on the one net: overlays whose links open, break and close at any time; joins and crashes; schedules.
 
-Each direction of a link keeps its order here, and one end may be down while the other does not know yet. Causal
-order and duplicates are judged by `whence.verify` from the recorded events, the rest by sets.
+Each direction of a link keeps its order here, and one end may be down while the other does not know yet.
+Causal order and duplicates are judged by `whence.verify` from the recorded events, the rest by sets.
 """
 
 from __future__ import annotations
@@ -270,7 +270,7 @@ class Overlay:
 
 
 class Schedule:
-    """Random actions on an overlay; each keeps the graph of safe links connected, which the protocol assumes."""
+    """Random actions on an overlay; each keeps the graph of safe links connected, as the protocol assumes."""
 
     def __init__(self, overlay: Overlay, *, most: int = 7, crashes: bool = True, joins: bool = True) -> None:
         self.overlay, self.net, self.draw = overlay, overlay.net, overlay.draw
@@ -390,13 +390,13 @@ class Schedule:
                 return
 
     def crash(self) -> None:
-        overlay, net = self.overlay, self.net
+        overlay = self.overlay
         name = self.draw.choice(overlay.members())
         if len(overlay.members()) > 3 and overlay.stays_connected(without=name):
             overlay.crash(name)
 
     def join(self) -> None:
-        overlay, net = self.overlay, self.net
+        overlay = self.overlay
         if len(overlay.alive) < self.most:
             contact = self.draw.choice(overlay.members())
             overlay.ask(overlay.add(), contact)
