@@ -68,7 +68,10 @@ def test_kernels_load_from_the_zip_that_a_cluster_is_given(tmp_path: Path) -> No
     from whence.spark.shipping import package_zip
 
     archive = package_zip(tmp_path)
-    code = "from whence.kernels import vcube; from whence.studies import vcube_runner; print(vcube.__file__)"
+    code = (
+        "from whence.kernels.vcube import kernel; from whence.studies.vcube import measures; "
+        "print(kernel.__file__)"
+    )
     ended = subprocess.run(
         [sys.executable, "-c", code],
         cwd=tmp_path,

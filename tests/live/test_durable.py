@@ -18,9 +18,9 @@ from whence.errors import AgentError, MisuseError, ParameterError, StoreError, T
 from whence.live import durable
 from whence.live.durable import DurableNode
 from whence.live.store import Store
-from whence.mom.records import RecordCodec
-from whence.mom.server import DurableServer
 from whence.protocols import registry
+from whence.session.durable import DurableServer
+from whence.session.records import RecordCodec
 from whence.sim.replay import replay
 from whence.trace.reader import check_trace
 from whence.verify.run import verify_trace

@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from whence.errors import FrameError, HandshakeError
-from whence.live.addresses import Address
 from whence.protocols.baselines.fifo import FifoPacket
+from whence.session.addresses import Address
 from whence.session.links import ACK_FRAMES, Link, LinkOut, LinkState
 from whence.session.wire import Ack, FrameReader, data_frame
 

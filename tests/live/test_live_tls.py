@@ -16,8 +16,8 @@ from support.keyring import issue, keys_for
 from support.living import Mesh, eventually, free_ports, live_group, loopback, quick_limits, take
 from whence.errors import CertificateError, KeysError, KeysRequiredError, ParameterError
 from whence.live import authority
-from whence.live.addresses import Address
 from whence.live.tls import key_files
+from whence.session.addresses import Address
 
 
 @pytest.fixture

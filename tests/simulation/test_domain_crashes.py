@@ -16,8 +16,8 @@ import pytest
 from support.crash_trial import Host, Trial, Verdict, crash_everywhere, make_plan
 from whence.core.effects import Effects
 from whence.core.message import NodeId, Packet
-from whence.mom.records import Acknowledge, Reacted, Sent, Step, Transmit
-from whence.mom.server import DurableServer
+from whence.session.durable import DurableServer
+from whence.session.records import Acknowledge, Reacted, Sent, Step, Transmit
 
 
 def total(verdicts: list[Verdict]) -> Counter[str]:

@@ -19,7 +19,10 @@ import msgspec
 
 from whence.core.message import Message
 from whence.core.protocol import State
-from whence.mom.records import (
+from whence.overlay.domain_graph import domain_graph
+from whence.protocols.domains.domains import DomainPacket, Domains
+from whence.session.durable import DurableServer
+from whence.session.records import (
     RECORDS,
     Acknowledge,
     Output,
@@ -31,9 +34,6 @@ from whence.mom.records import (
     Step,
     Transmit,
 )
-from whence.mom.server import DurableServer
-from whence.overlay.domain_graph import domain_graph
-from whence.protocols.domains.domains import DomainPacket, Domains
 from whence.trace.memory import MemoryTrace
 from whence.trace.schema import Kind, PromisesMade
 from whence.verify.run import verify_table

@@ -20,7 +20,7 @@ from zlib import crc32
 import whence
 from support.processes import start, take_part
 from whence.core.message import Message
-from whence.mom.records import Output
+from whence.session.records import Output
 
 
 @dataclass

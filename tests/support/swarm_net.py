@@ -12,11 +12,11 @@ from collections.abc import Callable
 from typing import cast
 
 from whence.core.effects import CancelTimer, CloseLink, Effects, Send, SetTimer
-from whence.live.addresses import Address
 from whence.live.swarm import Swarm
 from whence.live.swarm_host import SwarmHost
 from whence.protocols.prc.prc import Prc
 from whence.protocols.prc.wire import JOIN, PrcPacket
+from whence.session.addresses import Address
 from whence.session.links import Link, LinkState
 from whence.session.overlay_wire import OVERLAY, word_of
 from whence.session.wire import FrameReader, data_frame

@@ -7,7 +7,11 @@ import pytest
 
 from whence.core.message import Message
 from whence.errors import DataError, MisuseError
-from whence.mom.records import (
+from whence.protocols.baselines.vector import Vector
+from whence.protocols.domains.matrix import Matrix, MatrixPacket
+from whence.protocols.vcube.core import VCube
+from whence.session.durable import DurableServer
+from whence.session.records import (
     Acknowledge,
     Acknowledged,
     Fired,
@@ -19,10 +23,6 @@ from whence.mom.records import (
     Sent,
     Transmit,
 )
-from whence.mom.server import DurableServer
-from whence.protocols.baselines.vector import Vector
-from whence.protocols.domains.matrix import Matrix, MatrixPacket
-from whence.protocols.vcube.core import VCube
 
 
 def echo(state: bytes, message: Message) -> tuple[bytes, list[Output]]:

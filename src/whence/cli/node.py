@@ -192,7 +192,7 @@ def _feed(
     import os
 
     from whence.errors import GroupClosedError, MisuseError
-    from whence.live.journal import log
+    from whence.session.journal import log
 
     def broadcast(line: bytes) -> None:
         try:  # waiting for the result is the back-pressure

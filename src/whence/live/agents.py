@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 from whence.core.message import Message
 from whence.errors import AgentError, GroupClosedError, MisuseError, StoreError
 from whence.live.store import PROBE_S
-from whence.mom.records import Output, Reacted
-from whence.mom.server import Agent
+from whence.session.durable import Agent
+from whence.session.records import Output, Reacted
 
 if TYPE_CHECKING:
     from whence.live.durable import DurableNode

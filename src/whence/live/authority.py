@@ -15,7 +15,7 @@ from typing import Any
 
 from whence.core.message import NodeId
 from whence.errors import KeysError, ParameterError, missing_extra
-from whence.live.join import check_name
+from whence.live.arguments import check_name
 from whence.live.tls import AUTHORITY, key_files, names_of, uri_of
 
 try:

@@ -29,9 +29,9 @@ from whence.live.peering import Peering
 from whence.live.settings import Settings
 from whence.live.stats import StoreStats
 from whence.live.store import CommitLog, Store
-from whence.mom.records import Arrived, Linked, Met, Record, RecordCodec, Sent
 from whence.session.handshake import GoneError, error_code
 from whence.session.links import Channel, Link
+from whence.session.records import Arrived, Linked, Met, Record, RecordCodec, Sent
 from whence.session.wire import Hello, error_frame
 from whence.trace.schema import Recorder
 from whence.trace.writer import TraceWriter

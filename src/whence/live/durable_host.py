@@ -2,7 +2,7 @@
 
 The same records, applied in the same order, give the same core, the same frames in the links' queues, the
 same inbox and the same rows of the trace: that is what a recovery does (DESIGN section 2, rule 6).
-mom/server.py is the same machine without I/O; tests/live/test_durable.py replays a live node's log in it.
+session/durable.py is the same machine without I/O; tests/live/test_durable.py replays a live log in it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 from whence.core.message import Message, MessageId, NodeId
 from whence.errors import InvariantError, StoreError
 from whence.live.host import Host
-from whence.mom.records import Arrived, Fired, Linked, Met, Output, Reacted, Record, Sent, Taken
+from whence.session.records import Arrived, Fired, Linked, Met, Output, Reacted, Record, Sent, Taken
 from whence.trace.schema import Kind
 
 _RETRY_US = 500_000

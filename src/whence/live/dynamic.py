@@ -13,7 +13,6 @@ from typing import ClassVar, cast
 
 from whence.core.message import NodeId, Packet
 from whence.errors import FrameError, HandshakeError, PeerError
-from whence.live.addresses import Address
 from whence.live.connection import Connection
 from whence.live.host import Host
 from whence.live.housekeeping import keep_house
@@ -25,6 +24,7 @@ from whence.live.swarm import Swarm
 from whence.live.swarm_host import SwarmHost
 from whence.live.swarm_peering import SwarmIdentity, SwarmPeering
 from whence.protocols.prc.wire import JOIN, PrcPacket
+from whence.session.addresses import Address
 from whence.session.handshake import Identity, RefusedForNowError
 from whence.session.links import Link, LinkState
 from whence.session.overlay_wire import OVERLAY, word_of

@@ -22,7 +22,7 @@ from weakref import WeakSet
 
 from whence.errors import GroupClosedError, WhenceError
 from whence.live.host import Host
-from whence.live.journal import Journal
+from whence.session.journal import Journal
 from whence.session.limits import Limits
 from whence.session.links import Link
 

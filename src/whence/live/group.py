@@ -17,14 +17,12 @@ from whence.errors import (
     WhenceError,
 )
 from whence.live.agents import serve
+from whence.live.arguments import lifetime_us
 from whence.live.durable import DurableNode
-from whence.live.join import (
-    lifetime_us,
-)
-from whence.live.journal import GroupEvent
 from whence.live.node import Node
 from whence.live.stats import Stats, gather
-from whence.mom.server import Agent
+from whence.session.durable import Agent
+from whence.session.journal import GroupEvent
 from whence.session.links import Link
 
 if TYPE_CHECKING:

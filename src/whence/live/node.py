@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
+import time
 from collections.abc import Callable, Collection, Mapping
 from typing import ClassVar
 
@@ -25,13 +26,13 @@ from whence.errors import (
 from whence.live.flow import Flow
 from whence.live.host import Host
 from whence.live.housekeeping import keep_house
-from whence.live.journal import Journal, log
 from whence.live.peering import Peering
 from whence.live.settings import Settings
 from whence.live.tcp import TcpTransport
 from whence.live.udp import UdpTransport
 from whence.protocols import registry
 from whence.session.handshake import Identity, canonical_parameters
+from whence.session.journal import Journal, log
 from whence.session.links import Link
 from whence.trace.schema import Recorder
 
@@ -76,7 +77,7 @@ class Node:
             node=settings.node,
             session=self._session(members, parameters),
         )
-        self.journal = Journal(settings.node)
+        self.journal = Journal(settings.node, time.time)
         self.host = self.host_type(core, self.links, self.wake, self.fail, self._count_on, self._stopped)
         self.peering = self.peering_type(
             self.identity, self.links, limits, self.journal, self._link_gone, self._link_renewed, self.fail

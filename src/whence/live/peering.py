@@ -9,7 +9,6 @@ from collections.abc import Callable, Mapping
 from whence.core.message import NodeId
 from whence.errors import HandshakeError, PeerError, WhenceError
 from whence.live.connection import Connection
-from whence.live.journal import Journal
 from whence.session.handshake import (
     GoneError,
     Identity,
@@ -20,6 +19,7 @@ from whence.session.handshake import (
     error_code,
     refused,
 )
+from whence.session.journal import Journal
 from whence.session.limits import Limits
 from whence.session.links import Channel, Link, LinkState
 from whence.session.wire import BYE_FRAME, Hello, Refusal, error_frame

@@ -9,10 +9,10 @@ from typing import Any
 
 from whence.core.message import NodeId
 from whence.errors import ParameterError
-from whence.live.addresses import Address, parse_address
 from whence.live.linkfaults import LinkFaults
 from whence.live.tls import Keys
 from whence.protocols import registry
+from whence.session.addresses import Address, parse_address
 from whence.session.datagrams import payload_room_bytes
 from whence.session.limits import Limits
 

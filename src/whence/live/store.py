@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from whence.core.message import MessageId
 from whence.errors import MisuseError, StoreError
-from whence.mom.records import Record, RecordCodec, Taken
+from whence.session.records import Record, RecordCodec, Taken
 
 FORMAT = 1
 _APPLICATION_ID = 0x57484E43  # "WHNC": other SQLite files are refused

@@ -25,9 +25,9 @@ from itertools import pairwise
 from typing import Protocol
 
 from whence.core.message import NodeId
-from whence.live.addresses import Address
 from whence.live.swarm_host import SwarmHost
 from whence.overlay.spray import Spray
+from whence.session.addresses import Address
 from whence.session.links import Link
 from whence.session.overlay_wire import (
     ANSWERS,

@@ -13,9 +13,9 @@ from collections.abc import Callable
 
 from whence.core.message import NodeId
 from whence.errors import HandshakeError, PeerError
-from whence.live.addresses import Address
 from whence.live.connection import Connection
 from whence.live.peering import Peering
+from whence.session.addresses import Address
 from whence.session.handshake import GoneError, Identity, RefusedForNowError, error_code, refused
 from whence.session.links import Channel, Link, LinkState
 from whence.session.wire import BYE_FRAME, MAGIC, VERSION, Hello, Refusal, error_frame

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from whence.core.message import NodeId
 from whence.errors import PlatformError
-from whence.live.addresses import Address
 from whence.live.dialler import keep_dialling
 from whence.live.secure import connection_to
+from whence.session.addresses import Address
 from whence.session.links import Link
 
 if TYPE_CHECKING:

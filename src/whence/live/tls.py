@@ -20,7 +20,7 @@ from urllib.parse import quote, unquote
 
 from whence.core.message import NodeId
 from whence.errors import CertificateError, HandshakeError, KeysError, PeerError
-from whence.live.journal import log
+from whence.session.journal import log
 
 AUTHORITY = "ca"
 _SCHEME = "whence"

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any, cast
 
 from whence.core.message import NodeId, Packet
 from whence.errors import HandshakeError, PeerError, PlatformError
-from whence.live.addresses import Address
 from whence.live.linkfaults import FaultyRoute
 from whence.live.tcp import cannot_listen
+from whence.session.addresses import Address
 from whence.session.datagrams import (
     HEADER_BYTES,
     DatagramLink,

@@ -16,8 +16,8 @@ from collections.abc import Sequence
 
 from whence.core.message import Message
 from whence.errors import ParameterError
-from whence.mom.records import Output
-from whence.mom.server import Agent
+from whence.session.durable import Agent
+from whence.session.records import Output
 
 Reaction = tuple[bytes, list[Output]]
 

@@ -14,8 +14,8 @@ import msgspec
 from whence.core.message import NodeId
 from whence.errors import ConfigError, KeysRequiredError, ParameterError
 from whence.live.join import Joining, join
-from whence.mom.server import Agent
 from whence.servers.system import System, read_system
+from whence.session.durable import Agent
 from whence.session.limits import Limits
 
 

@@ -25,30 +25,30 @@ from whence.live.stats import LinkStats, StoreStats
 LINE_SLACK_BYTES = 4096  # of a request, beside its payload
 
 
-class _Request(msgspec.Struct, frozen=True, tag_field="request", forbid_unknown_fields=True):
+class _Asked(msgspec.Struct, frozen=True, tag_field="request", forbid_unknown_fields=True):
     """Any request."""
 
 
-class AskStatus(_Request, frozen=True, tag="status"):
+class AskStatus(_Asked, frozen=True, tag="status"):
     """How are you?"""
 
 
-class AskSend(_Request, frozen=True, tag="send"):
+class AskSend(_Asked, frozen=True, tag="send"):
     """Send `payload` to the server `to`; answered when the message is durable."""
 
     to: NodeId
     payload: bytes
 
 
-class AskTail(_Request, frozen=True, tag="tail"):
+class AskTail(_Asked, frozen=True, tag="tail"):
     """Tell me every message from now on; where there is no agent, also those that wait."""
 
 
-class Took(_Request, frozen=True, tag="took"):
+class Took(_Asked, frozen=True, tag="took"):
     """The message of the last line is mine: where there is no agent, it leaves QueueIN now."""
 
 
-class AskStop(_Request, frozen=True, tag="stop"):
+class AskStop(_Asked, frozen=True, tag="stop"):
     """Stop, in order; go on from the store at the next start."""
 
 
@@ -103,7 +103,7 @@ class Told(_Answer, frozen=True, kw_only=True, tag="message"):
     missed: int = 0  # messages before this one for which the reader was too slow
 
 
-class Clock(msgspec.Struct, frozen=True, kw_only=True):
+class ClockShown(msgspec.Struct, frozen=True, kw_only=True):
     """The clock of one of the server's domains."""
 
     domain: str
@@ -144,7 +144,7 @@ class Status(_Answer, frozen=True, kw_only=True, tag="status"):
     delivered: int
     reactions: int
     control_entries: int
-    clocks: list[Clock]
+    clocks: list[ClockShown]
     routes: list[RouteShown]
     links: dict[NodeId, LinkStats]
     problems: dict[str, int]  # peers' faults by type, and discarded packets by reason
@@ -158,7 +158,7 @@ _ANSWERS: msgspec.json.Decoder[Answer] = msgspec.json.Decoder(Answer)
 _encoder = msgspec.json.Encoder()
 
 
-def encode(line: _Request | _Answer) -> bytes:
+def encode(line: _Asked | _Answer) -> bytes:
     """One line."""
     return _encoder.encode(line) + b"\n"
 

@@ -18,7 +18,7 @@ import msgspec
 
 from whence.core.message import NodeId
 from whence.errors import FrameError, HandshakeError, VersionError
-from whence.live.addresses import Address
+from whence.session.addresses import Address
 from whence.session.handshake import Identity
 from whence.session.links import Link
 

@@ -14,7 +14,7 @@ from typing import Protocol
 
 from whence.core.message import NodeId
 from whence.errors import FrameError, HandshakeError, PeerError
-from whence.live.addresses import Address
+from whence.session.addresses import Address
 from whence.session.wire import ack_frame
 
 # An acknowledgement travels with data, or alone once this much has arrived, or when its delay is over.

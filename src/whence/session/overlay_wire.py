@@ -21,8 +21,8 @@ from msgspec import Meta
 
 from whence.core.message import NodeId
 from whence.errors import FrameError, ParameterError
-from whence.live.addresses import Address, parse_address
 from whence.protocols.prc.wire import PrcPacket
+from whence.session.addresses import Address, parse_address
 
 OVERLAY = 16  # beyond the kinds of prc_wire.py, with room between
 ARCS_MAX = 256  # of one Give; a view has some ln(N) + c

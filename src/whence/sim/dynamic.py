@@ -26,10 +26,11 @@ from whence.overlay.spray import Pairs, Spray, pair_of
 from whence.protocols import registry
 from whence.protocols.prc.links import Overlaid
 from whence.protocols.prc.wire import MESSAGE, ROUTED
-from whence.sim.driver import About, Driver
+from whence.sim.driver import Driver
 from whence.sim.experiment import Experiment, Series, checked, delay_us, join_us
 from whence.sim.model import node_names
 from whence.sim.tally import Tally
+from whence.trace.rows import About
 from whence.trace.schema import Level, Recorder
 
 ARRIVAL, JOIN, SHUFFLE, BROADCAST, DEPART, TIMER = range(6)

@@ -31,11 +31,12 @@ from whence.core.protocol import Protocol as Core
 from whence.errors import InvariantError
 from whence.overlay.contacts import ContactPlan
 from whence.sim.contacts import plan_of
-from whence.sim.driver import About, Driver
+from whence.sim.driver import Driver
 from whence.sim.faults import NEVER_US, plan_faults
 from whence.sim.model import Scenario, node_names
 from whence.sim.network import RECEIVE, Entry, Traffic, link_specs, make_graph, make_outlets
 from whence.sim.workload import Reply, Source, responders, sources
+from whence.trace.rows import About
 from whence.trace.schema import Level, Recorder
 
 LINK_DOWN, RESTART, CRASH, LINK_UP, TIMER, BROADCAST, REPLY, SAMPLE = -1, 0, 1, 2, 4, 5, 6, 7  # RECEIVE = 3

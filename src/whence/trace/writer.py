@@ -208,8 +208,6 @@ class TraceWriter:
         old = self.manifest_path
         kept: set[str] = set()
         if keep_parts:
-            from whence.trace.writer import resume
-
             past = resume(old, self._manifest, keep_parts)
             self._manifest, self._digest, self._next = past.manifest, past.digest, past.next
             self._buffers = {node: [] for node in past.next}

@@ -8,7 +8,7 @@ counted.
     account)
     clock_work        entries looked at or written by stamping, testing and merging
     image_bytes       the paper's persistence: after each change of a clock its whole image, 4 bytes an entry
-    log_bytes         ours: the input that was logged, as MessagePack (whence.mom.records)
+    log_bytes         ours: what a durable node logs of a packet that arrives (whence.session.records)
     predicted_cost    hops x (alpha + size^2) of these messages by the planner's formula
     measured_cost     alpha x packets + stamp entries: the same where stamps are whole matrices
 
@@ -26,19 +26,19 @@ import msgspec
 
 from whence.core.message import Message, NodeId, Packet
 from whence.core.protocol import Protocol
-from whence.mom.records import Acknowledged, Received
 from whence.overlay.planner import ALPHA, Traffic, evaluate
 from whence.protocols import registry
 from whence.protocols.domains.domains import DomainPacket, Domains
-from whence.sim.driver import About
+from whence.session.records import Arrived, RecordCodec
 from whence.sim.engine import Engine
 from whence.sim.files import checked, run_id
 from whence.sim.model import Scenario
 from whence.sim.run import loses_nothing, open_writer, promises_made
 from whence.trace.measures import Measured, Value, write_measures
+from whence.trace.rows import About
 from whence.trace.schema import Level, Manifest, Recorder
 
-_encode = msgspec.msgpack.Encoder().encode
+_encode = RecordCodec(DomainPacket).encode
 
 
 class CountingEngine(Engine):
@@ -59,8 +59,7 @@ class CountingEngine(Engine):
         hop = cast(DomainPacket, packet)
         self.stamp_entries += core.consumers[hop.domain].clock.stamp_entries(hop.stamp)
         self.control_bytes += core.sizes(packet).control_bytes
-        self.log_bytes += len(_encode(Received(time_us, core.me, hop.sent, packet)))
-        self.log_bytes += len(_encode(Acknowledged(to[0], hop.sent)))
+        self.log_bytes += len(_encode(Arrived(time_us, core.me, hop.sent, (packet,))))
         super().send(node, to, packet, time_us, about)
 
     def delivered(self, node: int, message: Message, time_us: int) -> None:

@@ -24,11 +24,11 @@ from whence.protocols.baselines.vector import Vector, VectorPacket
 from whence.protocols.prc.link_memory import Key, LinkMemory
 from whence.protocols.prc.preventive import Preventive
 from whence.protocols.prc.wire import MESSAGE
-from whence.sim.driver import About
 from whence.sim.dynamic import DynamicEngine
 from whence.sim.engine import Engine
 from whence.sim.experiment import Experiment
 from whence.sim.model import Scenario
+from whence.trace.rows import About
 from whence.trace.schema import Kind, Level, Recorder
 
 SAMPLED_FROM = 0.6  # of the run: by then nearly everybody has broadcast

@@ -34,7 +34,7 @@ from whence.core.effects import Deliver, Effects, Send
 from whence.core.message import Message, NodeId, Packet
 from whence.core.protocol import Protocol, State
 from whence.errors import InvariantError, MisuseError
-from whence.mom.records import (
+from whence.session.records import (
     Acknowledge,
     Acknowledged,
     Arrived,

@@ -1,0 +1,82 @@
+"""The wire format is what it was: the same bytes for the same talk, and stored bytes mean the same."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from whence.live.datagrams import HEADER_BYTES, unpack_header
+from whence.live.swarm_wire import overlay_packet, word_of
+from whence.live.wire import FrameReader, data_frame
+from whence.protocols.prc_wire import NAMES
+from whence.protocols.vcube_control import Kind
+
+from golden.files import load
+from golden.of_frames import LIVE, WORDS, controls, datagrams, greetings, header, packets
+from golden.talks import TALKS
+from whence.core.message import Packet
+from whence.protocols.registry import lookup, names
+
+GOLDEN: dict[str, Any] = load("frames")
+MAX_BYTES = 1 << 20
+
+
+def reader() -> FrameReader:
+    return FrameReader(lookup("vector").packet_type, MAX_BYTES)
+
+
+def decoded(packet_type: type[Packet], frames: list[str]) -> list[Packet]:
+    """What stored frames mean."""
+    read = FrameReader(packet_type, MAX_BYTES)
+    found = read.feed(bytes.fromhex("".join(frames)))
+    assert read.error is None
+    assert read.control == []
+    return found
+
+
+@pytest.mark.parametrize("name", LIVE)
+def test_a_talk_is_the_same_bytes_and_the_bytes_mean_the_same(name: str) -> None:
+    said, stored = packets(name), GOLDEN["packets"][name]
+    assert [data_frame(packet).hex() for packet in said] == stored
+    assert decoded(TALKS[name].core("a").packet_type, stored) == said
+
+
+def test_the_talks_use_every_kind_of_packet() -> None:
+    assert {TALKS[name].protocol for name in LIVE} == {name for name in names() if lookup(name).live}
+    assert {packet[0] for packet in packets("prc")} == set(NAMES) | {0}
+    assert {packet[0] for packet in packets("odca-exact")} == {0, 1, 2}
+    assert {packet[0] for packet in packets("oppnet-safe")} == {0, 1, 2, 3}
+    kinds = {None if packet[2] is None else packet[2].kind for packet in packets("vcube-detect")}
+    assert kinds == {None, *Kind}
+
+
+def test_greetings_are_the_same_bytes_and_mean_the_same() -> None:
+    made, stored = greetings(), GOLDEN["greetings"]
+    assert {name: frame.hex() for name, (frame, _) in made.items()} == stored
+    for name, (_, meaning) in made.items():
+        assert reader().greeting(bytes.fromhex(stored[name])) == meaning
+
+
+def test_control_frames_are_the_same_bytes_and_mean_the_same() -> None:
+    made, stored = controls(), GOLDEN["controls"]
+    assert {name: frame.hex() for name, (frame, _) in made.items()} == stored
+    for name, (_, meaning) in made.items():
+        read = reader()
+        assert read.feed(bytes.fromhex(stored[name])) == []
+        assert read.control == ([] if meaning is None else [meaning])
+        assert read.error is None
+
+
+def test_words_about_links_are_the_same_bytes_and_mean_the_same() -> None:
+    stored = GOLDEN["words"]
+    assert [data_frame(overlay_packet("alice", word)).hex() for word in WORDS] == stored
+    assert [word_of(packet, "alice") for packet in decoded(lookup("prc").packet_type, stored)] == WORDS
+
+
+def test_datagrams_are_the_same_bytes_and_mean_the_same() -> None:
+    stored = [bytes.fromhex(datagram) for datagram in GOLDEN["datagrams"]]
+    assert datagrams() == stored
+    assert {unpack_header(datagram) for datagram in stored} == {header()}
+    read = FrameReader(lookup("odca").packet_type, MAX_BYTES, datagrams=True)
+    said = [packet for datagram in stored for packet in read.whole(datagram[HEADER_BYTES:])]
+    assert said == packets("odca-exact")[:30]
