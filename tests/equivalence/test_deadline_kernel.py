@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from support.simulating import Rows
+from support.simulating import KeptRows
 from whence.errors import MisuseError
 from whence.kernels import dispatch
 from whence.kernels.deadline import kernel as deadline
@@ -92,7 +92,7 @@ def _workload(draw: random.Random, unit_us: int) -> dict[str, Any]:
 
 def by_cores(scenario: Scenario) -> dict[str, Any]:
     """What the simulator says of a run."""
-    rows = Rows()
+    rows = KeptRows()
     result = simulate(scenario, rows, level=Level.DELIVERIES)
     return _comparable(
         rows, result.broadcasts, result.packets, result.control_packets, result.lost_packets, result.discards,
@@ -102,7 +102,7 @@ def by_cores(scenario: Scenario) -> dict[str, Any]:
 
 def by_kernel(scenario: Scenario) -> dict[str, Any]:
     """What the kernel says of a run."""
-    rows = Rows()
+    rows = KeptRows()
     outcome = deadline.run(scenario)
     deadline.record(outcome, rows)
     return _comparable(
@@ -112,7 +112,7 @@ def by_kernel(scenario: Scenario) -> dict[str, Any]:
 
 
 def _comparable(
-    rows: Rows,
+    rows: KeptRows,
     broadcasts: int,
     packets: int,
     control_packets: int,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pytest
 
-from support.deadline_runs import judge
+from support.deadline_worlds import judge
 from support.net import Net
 from whence.core.effects import Deliver, Effects, Expire, Reason
 from whence.core.message import Message, MessageId

@@ -174,5 +174,5 @@ def printed_cube(d: int, flaws: frozenset[str] = frozenset()) -> Net:
     def make(name: str, names: list[str]) -> PrintedVCube:
         return PrintedVCube(names.index(name), d, flaws, lambda: net)
 
-    net = Net(make, NAMES[: 2**d], tick_us=1)
+    net = Net(make, NAMES[: 2**d], step_us=1)
     return net

@@ -28,14 +28,14 @@ class CoreMachine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.net = Net(self.protocol, MEMBERS, tick_us=1)
+        self.net = Net(self.protocol, MEMBERS, step_us=1)
         self.past: dict[str, set[str]] = {}
         self.seen = dict.fromkeys(MEMBERS, 0)
 
     @rule(ring=st.booleans(), relay=st.booleans())
     @precondition(lambda self: not self.past)
     def start_again(self, ring: bool, relay: bool) -> None:
-        self.net = Net(self.protocol, MEMBERS, RING if ring else None, tick_us=1, relay=relay or ring)
+        self.net = Net(self.protocol, MEMBERS, RING if ring else None, step_us=1, relay=relay or ring)
 
     @rule(node=nodes, payload=st.binary(max_size=4))
     def broadcast(self, node: str, payload: bytes) -> None:

@@ -29,7 +29,7 @@ class UnicastMachine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.net = Net(self.protocol, MEMBERS, tick_us=1, **self.params)
+        self.net = Net(self.protocol, MEMBERS, step_us=1, **self.params)
         self.past: dict[str, set[str]] = {}  # message -> all that was sent causally before it
         self.to: dict[str, str] = {}
         self.known: dict[str, set[str]] = {node: set() for node in MEMBERS}

@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from support import traces, unicast_traces
+from support import traces
 from whence.errors import PlatformError
 from whence.trace.reader import open_trace
 from whence.trace.schema import Kind, Level, PromisesMade
@@ -92,8 +92,8 @@ def cases(rng: random.Random, count: int) -> Iterator[tuple[pa.Table, PromisesMa
         promises = PromisesMade(complete=True, timely=rng.random() < 0.7, clock_slack_us=rng.choice([0, 30]))
         memory = traces.record(run, timing)
         yield memory.table("r", segment_events=rng.randint(1, 6)), promises, members
-        run, members, to = unicast_traces.random_unicast_run(rng)
-        memory = unicast_traces.record(run, to)
+        run, members, to = traces.random_unicast_run(rng)
+        memory = traces.record(run, to=to)
         yield memory.table("r", segment_events=rng.randint(1, 6)), PromisesMade(complete=True), members
 
 

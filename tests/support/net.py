@@ -53,7 +53,7 @@ class Flight(NamedTuple):
 class Net:
     """Cores of `make` (a function, or a protocol's name) on a full mesh or on the given links.
 
-    `tick_us` passes before each input. With `check` a core's invariants must hold after each input, it sends
+    `step_us` passes before each input. With `check` a core's invariants must hold after each input, it sends
     where there is a link only, a message ends once, and a restart saves what it restored.
     """
 
@@ -65,14 +65,14 @@ class Net:
         *,
         offsets_us: dict[NodeId, int] | None = None,
         start_us: int = 0,
-        tick_us: int = 0,
+        step_us: int = 0,
         check: bool = False,
         **params: Any,
     ) -> None:
         self.make = make
         self.params = params
         self.now_us = start_us
-        self.tick_us = tick_us
+        self.step_us = step_us
         self.check = check
         self.offsets_us = offsets_us or {}  # what a clock shows beyond the true time
         self.flying: list[Flight] = []
@@ -175,12 +175,12 @@ class Net:
 
     def do(self, node: NodeId, act: Callable[[Any, int], Effects | None]) -> None:
         """Give a core an input, with the time on its clock, and carry out what it asks for."""
-        self.now_us += self.tick_us
+        self.now_us += self.step_us
         self.carry_out(node, act(self.cores[node], self.clock(node)) or [])
 
     def broadcast(self, node: NodeId, lifetime_us: int | None = None, payload: bytes = b"x") -> MessageId:
         """A node broadcasts; returns the id."""
-        self.now_us += self.tick_us
+        self.now_us += self.step_us
         core, now_us = self.cores[node], self.clock(node)
         before = set(self.delivered[node])
         if lifetime_us is None:

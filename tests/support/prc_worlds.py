@@ -28,7 +28,7 @@ class Overlay:
     def __init__(self, seed: int, make: Callable[..., Prc] = Prc, **params: Any) -> None:
         self.draw = Random(seed)
         self.net = Net(
-            lambda name, _, **given: make(name, [name], links="dynamic", **given), (), tick_us=1, **params
+            lambda name, _, **given: make(name, [name], links="dynamic", **given), (), step_us=1, **params
         )
         self.net.after = self._watch
         self.net.on_send = self._overtake

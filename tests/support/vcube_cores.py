@@ -20,7 +20,7 @@ def message(origin: int, number: int, after: tuple[int, ...] = (), payload: byte
 
 def cube(count: int, **params: Any) -> Net:
     """So many nodes, linked each to each."""
-    return Net(VCube, NAMES[:count], tick_us=1, **params)
+    return Net(VCube, NAMES[:count], step_us=1, **params)
 
 
 def drive(net: Net, seed: int, *, replies: bool = False, copies: bool = False) -> None:

@@ -68,7 +68,7 @@ def test_second_copies_are_discarded_with_their_reason():
 
 
 def test_explain_names_the_gap():
-    net = Net("fifo", "ab", tick_us=1)
+    net = Net("fifo", "ab", step_us=1)
     for _ in range(3):
         net.broadcast("a")
     net.arrive(2)

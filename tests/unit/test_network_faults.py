@@ -47,7 +47,9 @@ def test_a_partition_that_never_heals_loses_even_on_a_retransmitting_link() -> N
 
 
 def test_two_partitions_in_a_row_are_both_waited_for() -> None:
-    net = SimulatedLinks(link={"delay": constant(10), "retransmit_us": 30}, faults=[*cut(100, 200), *cut(205, 300)])
+    net = SimulatedLinks(
+        link={"delay": constant(10), "retransmit_us": 30}, faults=[*cut(100, 200), *cut(205, 300)]
+    )
     net.send("a", 100)  # attempts at 100, 220 (inside the second), 310
     assert net.arrivals() == [(320, "a")]
 

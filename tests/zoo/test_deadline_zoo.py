@@ -7,8 +7,7 @@ from itertools import count, islice
 
 import pytest
 
-from support.deadline_runs import judge
-from support.deadline_worlds import scenario
+from support.deadline_worlds import judge, scenario
 from whence.protocols.deadline.odca import Odca
 from whence.sim.files import from_dict
 from zoo.mutants.deadline import DEADLINE, Unchecked, Variant
