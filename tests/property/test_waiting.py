@@ -42,7 +42,7 @@ NEVER_WAIT = {"reliable", "preventive"}
 
 
 class World:
-    """A group on a full mesh: packets arrive in drawn order, some twice, some never; timers when they are due."""
+    """A group on a full mesh: packets arrive in drawn order, some twice, some never; timers when due."""
 
     def __init__(self, protocol: str, params: dict[str, Any], seed: int) -> None:
         self.info = registry.lookup(protocol)
