@@ -178,6 +178,7 @@ def random_run(
         offsets_us=offsets_us,
         start_us=1_000,
         check=check,
+        ties_by_name=True,
         has_contacts=has_contacts,
         **given,
     )

@@ -54,7 +54,8 @@ class Net:
     """Cores of `make` (a function, or a protocol's name) on a full mesh or on the given links.
 
     `step_us` passes before each input. With `check` a core's invariants must hold after each input, it sends
-    where there is a link only, a message ends once, and a restart saves what it restored.
+    where there is a link only, a message ends once, and a restart saves what it restored. Timers that are due
+    together expire in the order in which they were set, or with `ties_by_name` in the order of names.
     """
 
     def __init__(
@@ -67,6 +68,7 @@ class Net:
         start_us: int = 0,
         step_us: int = 0,
         check: bool = False,
+        ties_by_name: bool = False,
         **params: Any,
     ) -> None:
         self.make = make
@@ -74,13 +76,14 @@ class Net:
         self.now_us = start_us
         self.step_us = step_us
         self.check = check
+        self.ties_by_name = ties_by_name
         self.offsets_us = offsets_us or {}  # what a clock shows beyond the true time
         self.flying: list[Flight] = []
         self.sent: list[Flight] = []  # all that ever flew
         self.up: dict[tuple[NodeId, NodeId], int] = {}  # (a, b): the life of a's end of the link, 0 if down
         self.lives = 0
         self.timers: dict[tuple[NodeId, str], int] = {}  # on the node's own clock
-        self.agenda: list[tuple[int, int, Callable[..., None], tuple[Any, ...]]] = []
+        self.agenda: list[tuple[int, str, int, Callable[..., None], tuple[Any, ...]]] = []
         self.serial = 0
         self.delivered: dict[NodeId, list[MessageId]] = {}
         self.delivered_us: dict[tuple[NodeId, MessageId], int] = {}  # true time, of the last delivery
@@ -153,15 +156,15 @@ class Net:
         """What a node's clock shows."""
         return self.now_us + self.offsets_us.get(node, 0)
 
-    def at(self, time_us: int, action: Callable[..., None], *args: Any) -> None:
-        """Plan something."""
+    def at(self, time_us: int, action: Callable[..., None], *args: Any, tie: str = "") -> None:
+        """Plan something; what is planned for one time happens by `tie`, then in the order of planning."""
         self.serial += 1
-        heappush(self.agenda, (max(time_us, self.now_us), self.serial, action, args))
+        heappush(self.agenda, (max(time_us, self.now_us), tie, self.serial, action, args))
 
     def pass_time(self, until_us: int) -> None:
         """Let everything happen that is due by then. (A host that is busy: set `now_us` first.)"""
         while self.agenda and self.agenda[0][0] <= until_us:
-            time_us, _, action, args = heappop(self.agenda)
+            time_us, _, _, action, args = heappop(self.agenda)
             self.now_us = max(self.now_us, time_us)
             action(*args)
         self.now_us = max(self.now_us, until_us)
@@ -248,7 +251,8 @@ class Net:
                 case SetTimer(key, at_us):
                     self.timers[node, key] = at_us
                     true_us = at_us - self.offsets_us.get(node, 0)
-                    self.at(true_us, self._expire_timer, node, key, at_us)
+                    tie = f"{node} {key}" if self.ties_by_name else ""
+                    self.at(true_us, self._expire_timer, node, key, at_us, tie=tie)
                 case CancelTimer(key):
                     self.timers.pop((node, key), None)
                 case Discard():

@@ -187,9 +187,13 @@ def _places(histogram: Counter[int]) -> list[int]:
     return trimmed([histogram[place] for place in range(max(histogram, default=0) + 1)])
 
 
+def without_links(kept: KeptRows) -> list[Row]:
+    """Every row but the links'."""
+    return [row for row in kept.rows if row[2] is not Kind.LINK_UP]
+
+
 def run_core(scenario: Scenario, *, check: bool = False) -> tuple[RunResult, list[Row], Measures]:
     """The core in the simulator: its result, every row, and the measures."""
     kept, watch = KeptRows(), Watch(scenario)
     result = simulate(scenario, kept, make=watch.make, check=check)
-    rows = [row for row in kept.rows if row[2] is not Kind.LINK_UP]  # links are the simulator's own
-    return result, rows, watch.measures(result)
+    return result, without_links(kept), watch.measures(result)

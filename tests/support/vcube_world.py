@@ -120,9 +120,9 @@ class World:
         if process.up:
             self._end(process, "crash")
             net = self.net
-            mine = [entry for entry in net.agenda if entry[2] == self._arrive and entry[3][0] is process]
+            mine = [entry for entry in net.agenda if entry[3] == self._arrive and entry[4][0] is process]
             gone = {id(entry) for entry in mine if self.draw.random() >= 0.5}
-            lost = {id(entry[3][1]) for entry in mine if id(entry) in gone}
+            lost = {id(entry[4][1]) for entry in mine if id(entry) in gone}
             net.agenda = sorted(entry for entry in net.agenda if id(entry) not in gone)
             net.flying = [flight for flight in net.flying if id(flight) not in lost]
 
