@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 import whence
+from live.udp_member import UdpMember, run_members
 from support.living import eventually, live_group, loopback, quick_limits, take
-from support.living_udp import UdpMember, run_members
 from whence.errors import HandshakeError, ParameterError, PayloadTooLargeError, PeerError, PlatformError
 from whence.live.linkfaults import FaultyRoute
 from whence.session.datagrams import batches, payload_room_bytes

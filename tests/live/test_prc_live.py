@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from support.swarm_process import Churn
+from live.prc_member import Churn
 from whence.verify.analysis import disagreements
 from whence.verify.run import verify_trace
 

@@ -11,7 +11,7 @@ import random
 
 import pytest
 
-from support.printed_barrier import Printed
+from printed.barrier import Printed
 from whence.core.effects import Deliver, Effects, Expire, Reason
 from whence.errors import InvariantError
 from whence.protocols.barrier.broadcast import make_order

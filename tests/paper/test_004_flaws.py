@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from support.cores import Bench
 from support.domain_runs import domains_with_clock, judge, scenario, with_clock
+from support.net import Net
 from whence.protocols.domains.clock import CLOCKS, FullClock, ListedClock, Stamp, UpdatesClock
 
 OURS = list(CLOCKS.values())
@@ -112,19 +112,19 @@ def test_flaw_2_the_receiver_is_told_the_count_of_its_own_pair() -> None:
 
 def smallest_case(clock: type[FullClock]) -> list[str]:
     """S0 -> S2 (slow), S0 -> S1, S1 -> S2: what S2 delivers before the slow message has come."""
-    bench = Bench("matrix", "012", make=with_clock(clock))
+    net = Net(with_clock(clock), "012")
 
     def send(source: str, to: str) -> None:
-        bench._carry_out(source, bench.cores[source].send(to, b"", 0))
+        net.do(source, lambda core, now_us: core.send(to, b"", now_us))
 
     send("0", "2")
     send("0", "1")
-    bench.arrive_from_to("0", "1")
+    net.move("1", sender="0")
     send("1", "2")
-    bench.arrive_from_to("1", "2")
-    before = bench.ids("2")
-    bench.settle()
-    assert sorted(bench.ids("2")) == ["0:1", "1:1"]
+    net.move("2", sender="1")
+    before = net.ids("2")
+    net.settle()
+    assert sorted(net.ids("2")) == ["0:1", "1:1"]
     return before
 
 

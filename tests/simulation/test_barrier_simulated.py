@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from pathlib import Path
 
-from support.simulating import Rows, random_scenario
+from support.simulating import KeptRows, random_scenario
 from whence.sim.files import from_dict, run_id, to_dict
 from whence.sim.replay import replay
 from whence.sim.run import record_to, simulate
@@ -85,7 +85,7 @@ def test_memory_of_a_node_is_bounded_where_others_come_and_go_for_long() -> None
             "stop": {"duration_us": nodes * second_us, "drain": False},
         }
     )  # fmt: skip
-    trace = Rows()
+    trace = KeptRows()
     result = simulate(scenario, trace, level=Level.DELIVERIES)
     assert result.deliveries > 20 * nodes
     sizes = [(row[1], row[4]) for row in trace.of(Kind.SAMPLE) if row[0] == "n000" and row[-1] == "entries"]

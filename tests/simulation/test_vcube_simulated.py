@@ -7,7 +7,7 @@ import random
 import pytest
 from msgspec.structs import replace
 
-from support.vcube_runs import Rows
+from support.simulating import KeptRows
 from whence.errors import ScenarioError
 from whence.kernels import dispatch
 from whence.protocols.vcube.core import VCube
@@ -129,7 +129,7 @@ def test_the_verifier_catches_a_vcube_that_delivers_at_once():
 
 
 def test_further_messages_of_a_packet_are_in_the_trace():
-    rows = Rows()
+    rows = KeptRows()
     simulate(calm(64), rows)
     details = [row[8] for row in rows.rows if row[2] in (Kind.SEND, Kind.RECEIVE) and row[8] is not None]
     assert details
@@ -143,7 +143,7 @@ def test_further_messages_of_a_packet_are_in_the_trace():
 
 def test_processing_takes_its_time_for_every_packet_by_itself():
     def arrivals(process_us: int) -> list[int]:
-        rows = Rows()
+        rows = KeptRows()
         link = Link(delay=Constant(value_us=100), service_us=10, process_us=process_us)
         workload = Window(count=1, stop_us=1, senders="n0")
         stop = Stop(duration_us=1)

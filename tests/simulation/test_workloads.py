@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from support.simulating import Rows
+from support.simulating import KeptRows
 from whence.core.rng import stream
 from whence.sim.files import from_dict
 from whence.sim.model import Burst, Periodic, Poisson, Replies, Window, Workload
@@ -23,9 +23,9 @@ def times(workload: Workload, end_us: int = 10**9) -> list[int]:
     return list(broadcast_times(workload, KEY, end_us))
 
 
-def run(**fields: Any) -> tuple[Rows, Any]:
+def run(**fields: Any) -> tuple[KeptRows, Any]:
     data = {"nodes": 3, "protocol": "fifo", "stop": {"duration_us": 1_000_000}, **fields}
-    rows = Rows()
+    rows = KeptRows()
     return rows, simulate(from_dict(data), rows, check=True)
 
 

@@ -11,8 +11,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from support.sparking import scenario
-from support.traces import random_run, random_timing
-from support.unicast_traces import random_unicast_run
+from support.traces import random_run, random_timing, random_unicast_run
 from whence.errors import SchemaError, TraceError
 from whence.sim.run import simulate_to
 from whence.spark import tables

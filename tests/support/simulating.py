@@ -145,7 +145,7 @@ def hash_of(scenario: Scenario) -> tuple[str, RunResult]:
     return recorder.hexdigest(), result
 
 
-class Rows:
+class KeptRows:
     """A recorder that keeps the rows as they come."""
 
     def __init__(self) -> None:
@@ -164,6 +164,9 @@ class Rows:
         detail: str | None = None,
     ) -> None:
         self.rows.append((node, time_us, kind, origin, number, peer, total_bytes, control_bytes, detail))
+
+    def kinds(self) -> list[Kind]:
+        return [row[2] for row in self.rows]
 
     def of(self, kind: Kind, node: str | None = None) -> list[tuple[Any, ...]]:
         return [row for row in self.rows if row[2] is kind and node in (None, row[0])]

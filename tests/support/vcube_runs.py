@@ -6,6 +6,7 @@ import random
 from collections import Counter
 from typing import Any
 
+from support.simulating import KeptRows
 from whence.core.effects import Deliver, Effects, Send
 from whence.core.message import NodeId, Packet
 from whence.kernels.vcube.kernel import Measures, trimmed
@@ -68,17 +69,6 @@ def random_scenario(seed: int, largest: int = 64) -> Scenario:
         workloads=workloads,
         stop=Stop(duration_us=max(60 * scale_us, 1)),
     )
-
-
-class Rows:
-    """A recorder that keeps every row but the links'."""
-
-    def __init__(self) -> None:
-        self.rows: list[Row] = []
-
-    def event(self, node: str, time_us: int, kind: Kind, *rest: Any) -> None:
-        if kind is not Kind.LINK_UP:
-            self.rows.append((node, time_us, kind, *rest, *(None, 0, None, 0, 0, None)[len(rest) :]))
 
 
 class Watch:
@@ -197,8 +187,13 @@ def _places(histogram: Counter[int]) -> list[int]:
     return trimmed([histogram[place] for place in range(max(histogram, default=0) + 1)])
 
 
+def without_links(kept: KeptRows) -> list[Row]:
+    """Every row but the links'."""
+    return [row for row in kept.rows if row[2] is not Kind.LINK_UP]
+
+
 def run_core(scenario: Scenario, *, check: bool = False) -> tuple[RunResult, list[Row], Measures]:
     """The core in the simulator: its result, every row, and the measures."""
-    rows, watch = Rows(), Watch(scenario)
-    result = simulate(scenario, rows, make=watch.make, check=check)
-    return result, rows.rows, watch.measures(result)
+    kept, watch = KeptRows(), Watch(scenario)
+    result = simulate(scenario, kept, make=watch.make, check=check)
+    return result, without_links(kept), watch.measures(result)

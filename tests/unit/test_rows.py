@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from support.simulating import KeptRows
 from whence.core.effects import (
     CancelTimer,
     CloseLink,
@@ -25,30 +26,6 @@ from whence.trace.rows import About, Rows, held
 from whence.trace.schema import Kind, Level
 
 NAMES = ["n0", "n1", "n2"]
-
-
-class Kept:
-    """A recorder that keeps the rows with every column."""
-
-    def __init__(self) -> None:
-        self.rows: list[tuple[Any, ...]] = []
-
-    def event(
-        self,
-        node: str,
-        time_us: int,
-        kind: Kind,
-        origin: str | None = None,
-        number: int = 0,
-        peer: str | None = None,
-        total_bytes: int = 0,
-        control_bytes: int = 0,
-        detail: str | None = None,
-    ) -> None:
-        self.rows.append((node, time_us, kind, origin, number, peer, total_bytes, control_bytes, detail))
-
-    def kinds(self) -> list[Kind]:
-        return [row[2] for row in self.rows]
 
 
 class Nowhere:
@@ -95,7 +72,7 @@ def every_effect() -> Effects:
 
 
 def test_a_step_has_one_row_per_effect_in_order_and_closed_links_behind() -> None:
-    kept = Kept()
+    kept = KeptRows()
     Rows(a_core(), kept).effects(every_effect(), 5)
     about = tuple(a_core().sizes(a_packet()))
     assert kept.rows == [
@@ -115,7 +92,7 @@ def test_the_simulators_driver_writes_what_a_live_host_writes(
 ) -> None:
     core = a_core()
     monkeypatch.setattr(core, "receive", lambda peer, packet, now_us: every_effect())
-    simulated, live = Kept(), Kept()
+    simulated, live = KeptRows(), KeptRows()
     Driver(0, core, Nowhere(), recorder=simulated, level=level).receive("n1", a_packet(), 5)
     rows = Rows(core, live, level)
     if rows.all:
@@ -131,7 +108,7 @@ def test_the_simulators_driver_writes_what_a_live_host_writes(
 
 
 def test_rows_of_inputs() -> None:
-    kept, core = Kept(), registry.make("odca", "n0", NAMES, {"lifetime_us": 1_000})
+    kept, core = KeptRows(), registry.make("odca", "n0", NAMES, {"lifetime_us": 1_000})
     rows = Rows(core, kept)
     core.broadcast_within(b"four", 250, 1)
     rows.broadcast(None, 4, 1)
@@ -153,7 +130,7 @@ def test_rows_of_inputs() -> None:
 
 
 def test_a_message_to_one_node_names_it() -> None:
-    kept, core = Kept(), registry.make("matrix", "n0", NAMES, {})
+    kept, core = KeptRows(), registry.make("matrix", "n0", NAMES, {})
     core.send("n2", b"four", 1)
     Rows(core, kept).broadcast("n2", 4, 1)
     assert kept.rows == [("n0", 1, Kind.BROADCAST, "n0", 1, "n2", 4, 0, None)]
@@ -166,7 +143,7 @@ def test_held_is_what_waits(protocol: str) -> None:
         for peer in NAMES:
             if peer != core.me:
                 core.link_up(peer, 0)
-    kept, packets = Kept(), []
+    kept, packets = KeptRows(), []
     for number in range(3):
         effects = two.send("n0", b"", number) if protocol == "matrix" else two.broadcast(b"", number)
         packets += [effect.packet for effect in effects if isinstance(effect, Send)]

@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from support.member_world import INTERVAL_US
-from support.vcube_net import message
+from support.vcube_cores import message
+from support.vcube_world import INTERVAL_US
 from whence.core.effects import Discard, Reason
 from whence.errors import ParameterError
 from whence.overlay.hypercube import cluster_nodes

@@ -6,8 +6,8 @@ from itertools import pairwise
 
 import pytest
 
-from support.member_world import INTERVAL_US, TIMEOUT_US, World, quiet
-from support.vcube_net import message
+from support.vcube_cores import message
+from support.vcube_world import INTERVAL_US, TIMEOUT_US, World, quiet
 from whence.core.effects import CountOn, Deliver, Discard, Effects, Reason, Send, SetTimer, Stop
 from whence.core.message import MessageId
 from whence.core.protocol import LEAVE
@@ -57,7 +57,7 @@ def test_a_false_suspect_is_told_and_stops() -> None:
     core = world.current["n0"].core
     effects: Effects = []
     core._learn(core.roster.without([2]), effects)
-    world._carry_out(world.current["n0"], effects)
+    world.net.carry_out("n0", effects)
     quiet(world, rounds=2)
     suspect = world.current["n2"]
     assert (suspect.up, suspect.end) == (False, Reason.GONE)
@@ -75,7 +75,7 @@ def test_what_a_crashed_node_gave_to_one_reaches_all() -> None:
     world.current["n0"].crash_after = 0
     world.broadcast("n0")
     packet = MemberPacket(0, (message(0, 1),), None)
-    world._carry_out(world.current["n2"], world.current["n2"].core.receive("n0", packet, world.now_us))
+    world.net.receive("n2", "n0", packet)
     quiet(world)
     assert [process.ids for process in world.live()] == [[(0, 1)]] * 3
     assert world.disagreements() == []

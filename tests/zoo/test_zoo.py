@@ -16,7 +16,7 @@ from whence.trace.memory import MemoryTrace
 from whence.trace.schema import PromisesMade
 from whence.verify.report import RunReport
 from whence.verify.run import verify_table
-from zoo.mutants import ZOO, Mutant
+from zoo.mutants.baselines import ZOO, Mutant
 
 SEEDS = range(12)
 EVERYTHING = PromisesMade(causal=True, fifo=True, no_duplicates=True, complete=True)

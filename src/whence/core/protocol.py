@@ -18,7 +18,7 @@ from typing import Any, ClassVar, TypeAlias
 
 from whence.core.effects import Effects
 from whence.core.message import MessageId, NodeId, Packet, Sizes, Waiting
-from whence.errors import MisuseError, ParameterError
+from whence.errors import InvariantError, MisuseError, ParameterError
 
 # Plain data: dict with string keys, list, int, str, bytes, bool, None. Any codec can carry it.
 State: TypeAlias = dict[str, Any]
@@ -103,6 +103,11 @@ class Protocol(ABC):
     @abstractmethod
     def check(self) -> None:
         """Raise `InvariantError` if the state breaks an invariant."""
+
+    def _require(self, holds: bool, rule: str) -> None:
+        """Raise the `InvariantError` of `check` where a rule does not hold."""
+        if not holds:
+            raise InvariantError(f"{self.name} at {self.me}", rule)
 
     @abstractmethod
     def save(self) -> State:

@@ -43,6 +43,7 @@ from collections.abc import Iterable
 from typing import ClassVar, cast
 
 from whence.core.effects import CancelTimer, Discard, Effects, Expire, Reason, Send, SetTimer
+from whence.core.group import check_payload
 from whence.core.message import MessageId, NodeId, Packet, Sizes, Waiting
 from whence.core.protocol import State
 from whence.errors import ParameterError
@@ -50,7 +51,7 @@ from whence.protocols.barrier.order import LATE_US, Arrivals, Order, check_count
 from whence.protocols.barrier.published import PublishedOrder
 from whence.protocols.barrier.safe import SafeOrder
 from whence.protocols.barrier.wire import BarrierPacket, as_number, named, packet_sizes, told, well_formed
-from whence.protocols.baselines.flooding import Relaying, check_payload
+from whence.protocols.baselines.flooding import Relaying
 
 WAKE = "wake"  # the one timer
 

@@ -27,10 +27,10 @@ from collections.abc import Iterable
 from typing import ClassVar, NamedTuple, cast
 
 from whence.core.effects import CancelTimer, Discard, Effects, Expire, Reason, Send, SetTimer
+from whence.core.group import NUMBER_MAX, check_payload, check_peer
 from whence.core.message import MessageId, NodeId, Packet, Sizes, Waiting
 from whence.core.protocol import Protocol, State
-from whence.core.sizes import FRAME_BYTES, array_header_bytes, uint_bytes
-from whence.errors import InvariantError, MisuseError
+from whence.core.sizes import FRAME_BYTES, array_header_bytes, text_bytes, uint_bytes
 from whence.protocols.barrier.broadcast import WAKE, check_message_lifetime, make_order
 from whence.protocols.barrier.carry import Cache, Contacts
 from whence.protocols.barrier.order import LATE_US, Arrivals, check_count
@@ -43,11 +43,9 @@ from whence.protocols.barrier.wire import (
     message_bytes,
     named,
     plain,
-    text_bytes,
     told,
     unplain,
 )
-from whence.protocols.baselines.flooding import NUMBER_MAX, check_payload
 
 HELLO, ANSWER, HAVE, DATA = 0, 1, 2, 3  # kinds of packets
 WORDS = ("hello", "answer", "have")  # for the first three, in a trace
@@ -117,8 +115,7 @@ class Oppnet(Protocol):
     # From below
 
     def link_up(self, peer: NodeId, now_us: int) -> Effects:
-        if peer == self.me:
-            raise MisuseError(f"link {peer!r}", "a node has no link to itself", "Name another node")
+        check_peer(self.me, peer)
         effects = self._advanced(now_us)
         self.contacts.begin(peer, now_us)
         return self._with_timer(effects)
@@ -229,19 +226,12 @@ class Oppnet(Protocol):
         self.order.check()
         pinned = self.order.pins and all(map(self.order.is_pending, self.cache.messages))
         within = not self.cache.capacity or len(self.cache) <= self.cache.capacity
-        for holds, rule in (
-            (self.last == self.order.last, "the order counts our broadcasts"),
-            (self._wake_us == self._next_us(), "the timer is set to what comes next"),
-            (within or pinned, "the cache keeps to its capacity"),
-        ):
-            if not holds:
-                raise InvariantError(f"{self.name} at {self.me}", rule)
+        self._require(self.last == self.order.last, "the order counts our broadcasts")
+        self._require(self._wake_us == self._next_us(), "the timer is set to what comes next")
+        self._require(within or pinned, "the cache keeps to its capacity")
         if isinstance(self.order, SafeOrder):
             for key in self.order.pending:
-                if key not in self.cache:
-                    raise InvariantError(
-                        f"{self.name} at {self.me}", f"{key} is pending and not carried (F10)"
-                    )
+                self._require(key in self.cache, f"{key} is pending and not carried (F10)")
 
     def save(self) -> State:
         return {

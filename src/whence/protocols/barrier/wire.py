@@ -10,9 +10,9 @@ from collections.abc import Iterable
 from hashlib import blake2b
 from typing import Any, NamedTuple, TypeAlias
 
+from whence.core.group import NUMBER_MAX
 from whence.core.message import MessageId, NodeId, Sizes
-from whence.core.sizes import FRAME_BYTES, array_header_bytes, binary_header_bytes, uint_bytes
-from whence.protocols.baselines.flooding import NUMBER_MAX
+from whence.core.sizes import FRAME_BYTES, array_header_bytes, binary_header_bytes, text_bytes, uint_bytes
 
 NEVER_US = 1 << 62
 NAME_MAX = 255  # characters of a node's name, as in live groups
@@ -109,16 +109,6 @@ def message_bytes(packet: BarrierPacket) -> int:
         size += array_header_bytes(3) + text_bytes(entry.origin) + uint_bytes(entry.number)
         size += _deadline_bytes(entry.deadline_us)
     return size
-
-
-def text_bytes(text: str) -> int:
-    """Bytes of a text, its header included."""
-    length = len(text.encode(errors="replace"))
-    if length < 32:
-        return 1 + length
-    if length < 0x100:
-        return 2 + length
-    return (3 if length < 0x10000 else 5) + length
 
 
 def _deadline_bytes(deadline_us: int | None) -> int:

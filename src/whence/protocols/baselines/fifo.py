@@ -18,10 +18,11 @@ from collections.abc import Iterable
 from typing import ClassVar, NamedTuple, cast
 
 from whence.core.effects import Deliver, Effects, Reason, Send
+from whence.core.group import Gaps, check_payload, refuse_id
 from whence.core.message import Message, MessageId, NodeId, Packet, Sizes, Waiting
 from whence.core.protocol import State
 from whence.core.sizes import FRAME_BYTES, array_header_bytes, binary_header_bytes, uint_bytes
-from whence.protocols.baselines.flooding import Flooding, Gaps, check_payload
+from whence.protocols.baselines.flooding import Flooding
 
 
 class FifoPacket(NamedTuple):
@@ -75,7 +76,7 @@ class Fifo(Flooding):
 
     def _refuse(self, packet: Packet) -> Reason | None:
         origin, number, _ = cast(FifoPacket, packet)
-        refused = self._refuse_id(origin, number, self.delivered)
+        refused = refuse_id(origin, number, self.delivered, self.my_index)
         if refused is None and number in self.held.get(origin, ()):
             return Reason.DUPLICATE
         return refused

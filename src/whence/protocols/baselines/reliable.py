@@ -16,10 +16,11 @@ from collections.abc import Iterable
 from typing import ClassVar, NamedTuple, cast
 
 from whence.core.effects import Deliver, Effects, Reason, Send
+from whence.core.group import WINDOW_MAX, check_payload
 from whence.core.message import Message, NodeId, Packet, Sizes, Waiting
 from whence.core.protocol import State
 from whence.core.sizes import FRAME_BYTES, array_header_bytes, binary_header_bytes, uint_bytes
-from whence.protocols.baselines.flooding import WINDOW_MAX, Flooding, check_payload
+from whence.protocols.baselines.flooding import Flooding
 
 
 class ReliablePacket(NamedTuple):

@@ -19,10 +19,10 @@ from heapq import heappush
 from typing import ClassVar
 
 from whence.core.effects import Discard, Effects, Reason, Send
+from whence.core.group import NUMBER_MAX
 from whence.core.message import NodeId
 from whence.core.protocol import State
 from whence.errors import ParameterError
-from whence.protocols.baselines.flooding import NUMBER_MAX
 from whence.protocols.deadline.tdca import (
     BUFFER_BYTES,
     LIFETIME_MAX_US,

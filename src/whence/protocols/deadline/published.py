@@ -15,10 +15,10 @@ from operator import gt, le, lt
 from typing import ClassVar, cast
 
 from whence.core.effects import Deliver, Discard, Effects, Reason, Send, SetTimer
+from whence.core.group import NUMBER_MAX, check_payload
 from whence.core.message import Message, MessageId, NodeId, Packet, Waiting
 from whence.core.protocol import State
 from whence.errors import ParameterError
-from whence.protocols.baselines.flooding import NUMBER_MAX, check_payload
 from whence.protocols.deadline.tdca import (
     AHEAD_MAX_US,
     LIFETIME_MAX_US,

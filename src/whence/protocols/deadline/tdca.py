@@ -41,10 +41,10 @@ from operator import le
 from typing import Any, ClassVar, NamedTuple, TypeAlias, cast
 
 from whence.core.effects import CancelTimer, Deliver, Discard, Effects, Expire, Reason, Send, SetTimer
+from whence.core.group import NUMBER_MAX, check_payload, check_peer, group_of, id_of
 from whence.core.message import Message, MessageId, NodeId, Packet, Sizes, Waiting
 from whence.core.protocol import Protocol, State
-from whence.errors import InvariantError, MisuseError, ParameterError
-from whence.protocols.baselines.flooding import NUMBER_MAX, check_payload
+from whence.errors import MisuseError, ParameterError
 from whence.protocols.deadline.wire import (
     MESSAGE,
     REPLY,
@@ -68,22 +68,15 @@ class DeadlineBase(Protocol):
     packet_type: ClassVar[type[Packet]] = DeadlinePacket
 
     def __init__(self, me: NodeId, members: Iterable[NodeId]) -> None:
-        self.members = tuple(sorted(set(members)))
-        if me not in self.members:
-            raise ParameterError(
-                f"node {me!r}", "it is not among the group's members", "Add it to the members"
-            )
+        self.members, self.index, self.my_index = group_of(me, members)
         self.me = me
-        self.index = {name: at for at, name in enumerate(self.members)}
-        self.my_index = self.index[me]
         self.neighbours: tuple[NodeId, ...] = ()
         self.last = 0
 
     # Links
 
     def link_up(self, peer: NodeId, now_us: int) -> Effects:
-        if peer == self.me:
-            raise MisuseError(f"link {peer!r}", "a node has no link to itself", "Name another node")
+        check_peer(self.me, peer)
         self.neighbours = tuple(sorted({*self.neighbours, peer}))
         return []
 
@@ -93,17 +86,10 @@ class DeadlineBase(Protocol):
 
     def _named(self, message: DeadlineMessage) -> MessageId | None:
         """The message's id, or None where it names a member or a number that cannot be."""
-        origin, number = message[0], message[1]
-        if 0 <= origin < len(self.members) and 0 < number < NUMBER_MAX:
-            return MessageId(self.members[origin], number)
-        return None
+        return id_of(self.members, message[0], message[1])
 
     def _discard(self, message: DeadlineMessage, peer: NodeId, reason: Reason, effects: Effects) -> None:
         effects.append(Discard(self._named(message), peer, reason))
-
-    def _require(self, holds: bool, rule: str) -> None:
-        if not holds:
-            raise InvariantError(f"{self.name} at {self.me}", rule)
 
     # The contract: what it costs
 

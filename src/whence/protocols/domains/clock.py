@@ -27,12 +27,11 @@ from __future__ import annotations
 from typing import TypeAlias
 
 from whence.core.effects import Reason
+from whence.core.group import WINDOW_MAX
 from whence.core.protocol import State
 
 Stamp: TypeAlias = tuple[int, ...]
 
-# A count further ahead than this can only be a mistake or an attack: the message would be held for ever.
-WINDOW_MAX = 1_000_000
 PAPER_ENTRY_BYTES = 4  # what the paper's account spends on an entry, on the wire and on disk
 
 

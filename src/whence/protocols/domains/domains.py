@@ -25,12 +25,12 @@ from collections.abc import Iterable, Sequence
 from typing import ClassVar, NamedTuple, cast
 
 from whence.core.effects import Deliver, Discard, Effects, Reason
+from whence.core.group import NUMBER_MAX, id_of
 from whence.core.message import Message, MessageId, NodeId, Packet, Sizes, Waiting
 from whence.core.protocol import State
 from whence.core.sizes import FRAME_BYTES, array_header_bytes, binary_header_bytes, uint_bytes
 from whence.errors import ParameterError
 from whence.overlay.domain_graph import DomainGraph, domain_graph, organised
-from whence.protocols.baselines.flooding import NUMBER_MAX
 from whence.protocols.domains.clock import Stamp
 from whence.protocols.domains.consumer import Consumer
 from whence.protocols.domains.matrix import make_clock
@@ -122,7 +122,7 @@ class Domains(Unicast):
         arrived = cast(DomainPacket, packet)
         refused = self._refuse(peer, arrived)
         if refused is not None:
-            return [Discard(self._named(arrived.origin, arrived.number), peer, refused)]
+            return [Discard(id_of(self.members, arrived.origin, arrived.number), peer, refused)]
         effects: Effects = []
         domain = arrived.domain
         source = self.places[domain][peer]
@@ -163,11 +163,11 @@ class Domains(Unicast):
         waiting = []
         for domain, consumer in self.consumers.items():
             group = list(self.places[domain])
-            for (source, count), held in consumer.held.items():
-                packet = cast(DomainPacket, held.packet)
+            for (source, count), (early, since_us) in consumer.held.items():
+                packet = cast(DomainPacket, early.packet)
                 ids = tuple(pair(group[k], self.me, c) for k, c in consumer.missing(source, count))
                 id_ = MessageId(self.members[packet.origin], packet.number)
-                waiting.append(Waiting(id_, held.since_us, ids))
+                waiting.append(Waiting(id_, since_us, ids))
         return sorted(waiting)
 
     def check(self) -> None:
@@ -185,7 +185,7 @@ class Domains(Unicast):
             self.consumers[domain].restore(saved, DomainPacket)
 
     def message_of(self, packet: Packet) -> MessageId | None:
-        return self._named(packet[1], packet[3])
+        return id_of(self.members, packet[1], packet[3])
 
     def sizes(self, packet: Packet) -> Sizes:
         domain, origin, to, number, count, stamp, payload = cast(DomainPacket, packet)

@@ -20,11 +20,11 @@ from collections.abc import Iterable
 from typing import ClassVar, NamedTuple, cast
 
 from whence.core.effects import Deliver, Discard, Effects, Reason
+from whence.core.group import NUMBER_MAX, id_of
 from whence.core.message import Message, MessageId, NodeId, Packet, Sizes, Waiting
 from whence.core.protocol import State
 from whence.core.sizes import FRAME_BYTES, array_header_bytes, binary_header_bytes, uint_bytes
 from whence.errors import ParameterError
-from whence.protocols.baselines.flooding import NUMBER_MAX
 from whence.protocols.domains.clock import CLOCKS, FullClock, Stamp
 from whence.protocols.domains.consumer import Consumer
 from whence.protocols.domains.unicast import Unicast, pair
@@ -65,7 +65,7 @@ class Matrix(Unicast):
         origin, number, count, stamp, _ = cast(MatrixPacket, packet)
         refused = self._refuse(peer, cast(MatrixPacket, packet))
         if refused is not None:
-            return [Discard(self._named(origin, number), peer, refused)]
+            return [Discard(id_of(self.members, origin, number), peer, refused)]
         effects: Effects = []
 
         def deliver(packet: Packet) -> None:
@@ -94,10 +94,10 @@ class Matrix(Unicast):
     def explain(self) -> list[Waiting]:
         members, consumer = self.members, self.consumer
         waiting = []
-        for (source, count), held in consumer.held.items():
+        for (source, count), (early, since_us) in consumer.held.items():
             ids = tuple(pair(members[k], self.me, c) for k, c in consumer.missing(source, count))
-            number = cast(MatrixPacket, held.packet).number
-            waiting.append(Waiting(MessageId(members[source], number), held.since_us, ids))
+            number = cast(MatrixPacket, early.packet).number
+            waiting.append(Waiting(MessageId(members[source], number), since_us, ids))
         return sorted(waiting)
 
     def check(self) -> None:
@@ -112,7 +112,7 @@ class Matrix(Unicast):
         self.consumer.restore(state["consumer"], MatrixPacket)
 
     def message_of(self, packet: Packet) -> MessageId | None:
-        return self._named(packet[0], packet[1])
+        return id_of(self.members, packet[0], packet[1])
 
     def sizes(self, packet: Packet) -> Sizes:
         origin, number, count, stamp, payload = cast(MatrixPacket, packet)

@@ -28,11 +28,11 @@ from collections.abc import Iterable
 from typing import ClassVar, NamedTuple, TypeAlias, cast
 
 from whence.core.effects import Deliver, Discard, Effects, Reason, Send
+from whence.core.group import NUMBER_MAX, check_member, check_payload, check_peer
 from whence.core.message import Message, MessageId, NodeId, Packet, Sizes, Waiting
 from whence.core.protocol import Protocol, State
 from whence.core.sizes import FRAME_BYTES, array_header_bytes, binary_header_bytes, text_bytes, uint_bytes
-from whence.errors import InvariantError, MisuseError, ParameterError
-from whence.protocols.baselines.flooding import NUMBER_MAX, check_payload
+from whence.errors import MisuseError, ParameterError
 
 Key: TypeAlias = tuple[NodeId, int]  # (origin, number)
 
@@ -52,10 +52,7 @@ class LinkMemory(Protocol):
     packet_type: ClassVar[type[Packet]] = LinkPacket
 
     def __init__(self, me: NodeId, members: Iterable[NodeId], *, own_after_echo: bool = False) -> None:
-        if me not in set(members):
-            raise ParameterError(
-                f"node {me!r}", "it is not among the group's members", "Add it to the members"
-            )
+        check_member(me, set(members))
         if not isinstance(own_after_echo, bool):
             raise ParameterError(
                 "own_after_echo", f"{own_after_echo!r} is not a boolean", "Use true or false"
@@ -72,7 +69,7 @@ class LinkMemory(Protocol):
     # Links
 
     def link_up(self, peer: NodeId, now_us: int) -> Effects:
-        self._refuse_self(peer)
+        check_peer(self.me, peer)
         if not self.is_fresh and peer not in self.in_view:
             raise MisuseError(
                 f"link {peer!r}",
@@ -87,10 +84,6 @@ class LinkMemory(Protocol):
         effects: Effects = []
         self._forget(peer, effects)
         return effects
-
-    def _refuse_self(self, peer: NodeId) -> None:
-        if peer == self.me:
-            raise MisuseError(f"link {peer!r}", "a node has no link to itself", "Name another node")
 
     def _use_out(self, peer: NodeId) -> None:
         self.out_view = tuple(sorted({*self.out_view, peer}))
@@ -210,10 +203,6 @@ class LinkMemory(Protocol):
         for key in self.unechoed:
             self._require(key in self.expected, f"an own message waits only for an expected echo ({key})")
         self._require(list(self.out_view) == sorted(set(self.out_view)), "the out-view is sorted")
-
-    def _require(self, holds: bool, rule: str) -> None:
-        if not holds:
-            raise InvariantError(f"{self.name} at {self.me}", rule)
 
     def save(self) -> State:
         return {

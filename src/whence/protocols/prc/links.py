@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from typing import ClassVar, cast
 
 from whence.core.effects import CancelTimer, CloseLink, Discard, Effects, Reason, Send, SetTimer
+from whence.core.group import check_peer
 from whence.core.message import Message, MessageId, NodeId, Packet, Sizes
 from whence.core.protocol import State
 from whence.errors import MisuseError, ParameterError
@@ -163,14 +164,14 @@ class Overlaid(LinkMemory):
             )
 
     def _require_link(self, peer: NodeId) -> None:
-        self._refuse_self(peer)
+        check_peer(self.me, peer)
         if peer not in self.links:
             raise MisuseError(f"link {peer!r}", "it is not up", "Bring it up at both ends first")
 
     # Links
 
     def link_up(self, peer: NodeId, now_us: int) -> Effects:
-        self._refuse_self(peer)
+        check_peer(self.me, peer)
         self.links.add(peer)
         return [] if self.is_dynamic else super().link_up(peer, now_us)
 

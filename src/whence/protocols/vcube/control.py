@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from enum import IntEnum
 from typing import NamedTuple
 
+from whence.core.group import NUMBER_MAX
 from whence.core.message import Sizes
 from whence.core.sizes import FRAME_BYTES, array_header_bytes, uint_bytes
-from whence.protocols.baselines.flooding import NUMBER_MAX
 from whence.protocols.vcube.wire import VCubeMessage, wire_message_bytes
 
 # A later life is named by the millisecond in which it began, and its numbers begin after life << 20:

@@ -40,11 +40,11 @@ from typing import ClassVar, TypeAlias, cast
 
 from whence.core.clocks import Delta, DeltaClock
 from whence.core.effects import Deliver, Discard, Effects, Reason, Send
+from whence.core.group import WINDOW_MAX, check_payload, check_peer, group_of, id_of
 from whence.core.message import Message, MessageId, NodeId, Packet, Sizes, Waiting
 from whence.core.protocol import Protocol, State
-from whence.errors import InvariantError, MisuseError, ParameterError
+from whence.errors import ParameterError
 from whence.overlay.hypercube import View, complete
-from whence.protocols.baselines.flooding import NUMBER_MAX, WINDOW_MAX, check_payload
 from whence.protocols.vcube.wire import SIZE_MODELS, VCubeMessage, VCubePacket, packet_sizes, split
 
 # The state of a VCube node: what it keeps, refuses, explains, checks, saves. `vcube.py` has the rules.
@@ -85,11 +85,9 @@ class VCubeState(Protocol):
         mtu_bytes: int = MTU_BYTES,
         size_model: str = "wire",
     ) -> None:
-        self.members = tuple(sorted(set(members)))
-        _check_parameters(me, self.members, aggregate, tree, mtu_bytes, size_model)
+        self.members, self.index, self.my_index = group_of(me, members)
+        _check_parameters(aggregate, tree, mtu_bytes, size_model)
         self.me = me
-        self.index = {name: at for at, name in enumerate(self.members)}
-        self.my_index = self.index[me]
         self.aggregate = aggregate
         self.root = ROOT if tree == "single" else None
         self.mtu_bytes = mtu_bytes
@@ -162,10 +160,7 @@ class VCubeState(Protocol):
 
     def _named(self, message: VCubeMessage) -> MessageId | None:
         """The message's id, or None where it names a member or a number that cannot be."""
-        origin, number = message[0], message[1]
-        if 0 <= origin < len(self.members) and 0 < number < NUMBER_MAX:
-            return MessageId(self.members[origin], number)
-        return None
+        return id_of(self.members, message[0], message[1])
 
     # The contract: what waits, what must hold
 
@@ -217,10 +212,6 @@ class VCubeState(Protocol):
         self._require(indexed == sorted(of), "each waiting message is indexed exactly once")
         for member, count in index:
             self._require(have[member] < count, f"{(member, count)} is here and is waited for")
-
-    def _require(self, holds: bool, rule: str) -> None:
-        if not holds:
-            raise InvariantError(f"{self.name} at {self.me}", rule)
 
     # The contract: state through plain data
 
@@ -304,11 +295,7 @@ def _message(plain: list[object]) -> VCubeMessage:
     )
 
 
-def _check_parameters(
-    me: NodeId, members: tuple[NodeId, ...], aggregate: bool, tree: str, mtu_bytes: int, size_model: str
-) -> None:
-    if me not in members:
-        raise ParameterError(f"node {me!r}", "it is not among the group's members", "Add it to the members")
+def _check_parameters(aggregate: bool, tree: str, mtu_bytes: int, size_model: str) -> None:
     if not isinstance(aggregate, bool):
         raise ParameterError("aggregate", f"{aggregate!r} is not a boolean", "Use true or false")
     if tree not in ("source", "single"):
@@ -499,8 +486,7 @@ class VCube(VCubeState):
     # Links
 
     def link_up(self, peer: NodeId, now_us: int) -> Effects:
-        if peer == self.me:
-            raise MisuseError(f"link {peer!r}", "a node has no link to itself", "Name another node")
+        check_peer(self.me, peer)
         self.neighbours.add(peer)
         effects: Effects = []
         self._send([peer], tuple(self.parked.pop(peer, ())), effects)

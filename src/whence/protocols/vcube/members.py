@@ -32,11 +32,11 @@ from enum import StrEnum
 from typing import ClassVar, cast
 
 from whence.core.effects import CancelTimer, CountOn, Deliver, Discard, Effects, Reason, Send, SetTimer, Stop
+from whence.core.group import NUMBER_MAX, check_payload
 from whence.core.message import Message, NodeId, Packet, Sizes
 from whence.core.protocol import LEAVE, State
 from whence.errors import MisuseError, ParameterError
 from whence.overlay.hypercube import View
-from whence.protocols.baselines.flooding import NUMBER_MAX, check_payload
 from whence.protocols.vcube.control import Control, Kind, MemberPacket, is_malformed, packet_sizes
 from whence.protocols.vcube.core import MTU_BYTES, Key, VCube
 from whence.protocols.vcube.repair import Sample, Store, Tally

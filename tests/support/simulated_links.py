@@ -1,4 +1,4 @@
-"""The simulator's network without a protocol: packets in, times of arrival out."""
+"""The simulator's links without a protocol: packets in, times of arrival out."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from whence.sim.files import from_dict
 from whence.sim.network import Entry, Traffic, make_graph, make_outlets
 
 
-class Net:
-    """A network without protocol: give it packets, see when they arrive."""
+class SimulatedLinks:
+    """Give it packets, see when they arrive."""
 
     def __init__(self, nodes: int = 2, **sections: Any) -> None:
         data = {

@@ -1,40 +1,32 @@
-"""A world in which members of a VCube crash, are suspected, leave and join, all drawn from one seed.
+"""A world of the one net in which members of a VCube crash, are suspected, leave and join, by one seed.
 
-Links are not FIFO; between processes that live they lose nothing. What a crashed process had sent may
-be lost, and it may crash in the middle of a broadcast. Every process has its own name in the trace
-("n3", and "n3+2" in its life 2), so that the verifier can judge each life by itself.
+A packet arrives when the time drawn for it has passed. Links are not FIFO; between processes that live they
+lose nothing. What a crashed process had sent may be lost, and it may crash in the middle of a broadcast.
+Every process has its own name in the trace ("n3", and "n3+2" in its life 2), so that the verifier can judge
+each life by itself.
 """
 
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from heapq import heappop, heappush
 from typing import Any
 
-from whence.core.effects import (
-    CancelTimer,
-    Deliver,
-    Discard,
-    Effects,
-    Reason,
-    Send,
-    SetTimer,
-    Stop,
-)
-from whence.core.message import NodeId, Packet
+from support.net import ORDERED, Flight, Make, Net
+from whence.core.effects import Deliver, Effects, Reason
+from whence.core.message import NodeId
 from whence.core.protocol import LEAVE
 from whence.protocols.vcube.control import LIFE_BITS
 from whence.protocols.vcube.members import Phase, VCubeMembers
 from whence.trace.memory import MemoryTrace
-from whence.trace.schema import Kind, PromisesMade
+from whence.trace.schema import Kind
 from whence.verify.report import RunReport
 from whence.verify.run import verify_table
 
 MASK = (1 << LIFE_BITS) - 1
 INTERVAL_US, TIMEOUT_US = 20_000, 120_000
-Make = Callable[..., VCubeMembers]
 
 
 @dataclass
@@ -42,14 +34,12 @@ class Process:
     """One run of a member's program."""
 
     name: NodeId
-    serial: int
     core: VCubeMembers
     up: bool = True
     end: str = ""  # why it is not up
     cut: tuple[int, ...] = ()  # where its deliveries begin
     ids: list[tuple[int, int]] = field(default_factory=list)  # what it delivered: (member, number)
     known: list[int] = field(default_factory=list)  # for each member the newest number in its past
-    timers: dict[str, int] = field(default_factory=dict)
     crash_after: int | None = None  # crash in the next broadcast, after so many of its effects
     owed: set[tuple[int, int]] = field(default_factory=set)  # what it had delivered when asked to leave
 
@@ -65,46 +55,48 @@ class World:
         self, size: int, seed: int, make: Make = VCubeMembers, *, check: bool = False, **params: Any
     ):
         self.draw = random.Random(f"world/{seed}")
-        self.make = make
-        self.check = check
-        self.params = {
+        width = len(str(size - 1))
+        self.names = [f"n{index:0{width}d}" for index in range(size)]
+        times_us = {
             "test_interval_us": INTERVAL_US,
             "test_timeout_us": TIMEOUT_US,
             "start_timeout_us": 4 * TIMEOUT_US,
-            **params,
         }
-        width = len(str(size - 1))
-        self.names = [f"n{index:0{width}d}" for index in range(size)]
-        self.now_us = 0
-        self.heap: list[tuple[int, int, Callable[..., None], tuple[Any, ...]]] = []
-        self.serial = 0
-        self.trace = MemoryTrace()
-        self.labels: dict[str, int] = {}  # label -> serial of the process that used it
-        self.discards: dict[str, int] = {}
-        self.packets = 0
+        self.net = Net(make, self.names, (), check=check, **{**times_us, **params})
+        self.net.before, self.net.after = self._heed, self._answer
+        self.net.on_send = self._plan
+        self.net.on_stop = lambda name, reason: self._end(self.current[name], str(reason))
+        self.trace = MemoryTrace()  # by lives: the net's knows names only
+        self.labels: dict[str, Process] = {}  # label -> the process that used it
         self.pasts: dict[tuple[int, int], list[int]] = {}  # message -> `known` of its origin before it
         self.violations: list[str] = []  # of a joiner's past, which begins with the cut: no trace shows that
         self.delay_us: Callable[[NodeId, NodeId, bool], int] = lambda *_: self.draw.randrange(500, 8_000)
         self.on_delivery: Callable[[Process], None] = lambda _process: None
         self.tests_are_right = False  # nothing delays a test so much that a process is suspected wrongly
-        self.processes: list[Process] = []
-        self.current = {name: self._start(name, joins=False) for name in self.names}
-        for process in self.processes:
-            self._link_all(process)
+        cut = (0,) * size
+        self.current = {name: Process(name, self.net.cores[name], cut=cut) for name in self.names}
+        self.processes = list(self.current.values())
+        for name in self.names:
+            self._link_all(name)
+
+    @property
+    def now_us(self) -> int:
+        return self.net.now_us
+
+    @property
+    def discards(self) -> Counter[Reason]:
+        return Counter(discard.reason for discard in self.net.discards)
 
     # What a test does
 
-    def at(self, time_us: int, action: Callable[..., None], *args: Any) -> None:
+    def at(self, time_us: int, action: Callable[..., Any], *args: Any) -> None:
         """Do something at a time."""
-        self.serial += 1
-        heappush(self.heap, (max(time_us, self.now_us), self.serial, action, args))
+        self.net.at(time_us, action, *args)
 
     def run(self, until_us: int) -> None:
         """Let everything happen that is due before a time."""
-        while self.heap and self.heap[0][0] < until_us:
-            self.now_us, _, action, args = heappop(self.heap)
-            action(*args)
-        self.now_us = until_us
+        self.net.pass_time(until_us - 1)
+        self.net.now_us = until_us
 
     def broadcast(self, name: NodeId, payload: bytes = b"") -> bool:
         """Broadcast, if the member is in a state to."""
@@ -114,12 +106,12 @@ class World:
             return False
         effects = core.broadcast(payload, self.now_us)
         self.pasts[core.my_index, core.last] = list(process.known)
-        self._row(process, Kind.BROADCAST, core.my_index, core.last)
+        self.record(process, Kind.BROADCAST, core.my_index, core.last)
         if process.crash_after is not None:
-            self._carry_out(process, effects[: process.crash_after])
+            self.net.carry_out(name, effects[: process.crash_after])
             self.crash(name)
         else:
-            self._carry_out(process, effects)
+            self.net.carry_out(name, effects)
         return True
 
     def crash(self, name: NodeId) -> None:
@@ -127,25 +119,28 @@ class World:
         process = self.current[name]
         if process.up:
             self._end(process, "crash")
-            lost = [entry for entry in self.heap if entry[2] == self._arrive and entry[3][0] is process]
-            kept = {id(entry) for entry in lost if self.draw.random() < 0.5}
-            gone = {id(entry) for entry in lost} - kept
-            self.heap = [entry for entry in self.heap if id(entry) not in gone]
-            self.heap.sort()
+            net = self.net
+            mine = [entry for entry in net.agenda if entry[3] == self._arrive and entry[4][0] is process]
+            gone = {id(entry) for entry in mine if self.draw.random() >= 0.5}
+            lost = {id(entry[4][1]) for entry in mine if id(entry) in gone}
+            net.agenda = sorted(entry for entry in net.agenda if id(entry) not in gone)
+            net.flying = [flight for flight in net.flying if id(flight) not in lost]
 
     def leave(self, name: NodeId) -> None:
         """Ask the member to leave."""
         process = self.current[name]
         if process.up:
             process.owed = process.owed or set(process.ids)
-            self._carry_out(process, process.core.timer(LEAVE, self.now_us))
+            self.net.do(name, lambda core, now_us: core.timer(LEAVE, now_us))
 
     def join(self, name: NodeId, *, noticed: bool = True) -> None:
         """Start a new process of a member that is not up; `noticed`: its peers' hosts see that it is new."""
         if self.current[name].up:
             return
-        process = self.current[name] = self._start(name, joins=True)
-        self._link_all(process)
+        self.net.add(name, joins=True)
+        process = self.current[name] = Process(name, self.net.cores[name])
+        self.processes.append(process)
+        self._link_all(name)
         if noticed:
             for other in self.live():
                 if other is not process:
@@ -157,57 +152,46 @@ class World:
 
     # The machinery
 
-    def _start(self, name: NodeId, *, joins: bool) -> Process:
-        self.serial += 1
-        core = self.make(name, self.names, joins=joins, **self.params)
-        process = Process(name, self.serial, core, cut=() if joins else (0,) * len(self.names))
-        self.processes.append(process)
-        return process
+    def restart(self, name: NodeId) -> None:
+        """The process comes back from what it saved; to the others it is the same."""
+        self.net.restart(name)
+        self.current[name].core = self.net.cores[name]
 
-    def _link_all(self, process: Process) -> None:
+    def _link_all(self, name: NodeId) -> None:
         for other in self.names:
-            if other != process.name:
-                self._carry_out(process, process.core.link_up(other, self.now_us))
+            if other != name:
+                self.net.up[name, other] = self.net.up[other, name] = 1  # what flies survives both its ends
+                self.net.do(name, lambda core, now_us, peer=other: core.link_up(peer, now_us))
 
     def _relink(self, process: Process, peer: Process) -> None:
         if process.up and self.current[peer.name] is peer:
-            self._carry_out(process, process.core.link_down(peer.name, self.now_us))
+            self.net.do(process.name, lambda core, now_us: core.link_down(peer.name, now_us))
             if process.up:
-                self._carry_out(process, process.core.link_up(peer.name, self.now_us))
+                self.net.do(process.name, lambda core, now_us: core.link_up(peer.name, now_us))
 
     def _end(self, process: Process, why: str) -> None:
         process.up = False
         process.end = why
-        if self.labels.get(process.label) == process.serial:
-            self._row(process, Kind.CRASH)
+        for key in [key for key in self.net.timers if key[0] == process.name]:
+            del self.net.timers[key]
+        if self.labels.get(process.label) is process:
+            self.record(process, Kind.CRASH)
 
-    def _carry_out(self, process: Process, effects: Effects) -> None:
+    def _heed(self, name: NodeId, effects: Effects) -> None:
+        process = self.current[name]
         core = process.core
         if not process.cut and core.phase is Phase.IN:
             process.cut = tuple(core.received)  # nothing was delivered yet: it has just been welcomed
         if not process.known:
             process.known = list(process.cut)
         for effect in effects:
-            if isinstance(effect, Send):
-                for to in effect.to:
-                    self.packets += 1
-                    delay_us = self.delay_us(process.name, to, effect.packet.control is not None)
-                    self.at(self.now_us + delay_us, self._arrive, process, to, effect.packet)
-            elif isinstance(effect, Deliver):
+            if isinstance(effect, Deliver):
                 origin, number, _ = effect.message
                 self._deliver(process, (core.index[origin], number))
-                self._row(process, Kind.DELIVER, core.index[origin], number)
-            elif isinstance(effect, SetTimer):
-                process.timers[effect.key] = effect.at_us
-                self.at(effect.at_us, self._timer, process, effect.key, effect.at_us)
-            elif isinstance(effect, CancelTimer):
-                process.timers.pop(effect.key, None)
-            elif isinstance(effect, Discard):
-                self.discards[effect.reason] = self.discards.get(effect.reason, 0) + 1
-            elif isinstance(effect, Stop):
-                self._end(process, str(effect.reason))
-        if self.check:
-            core.check()
+                self.record(process, Kind.DELIVER, core.index[origin], number)
+
+    def _answer(self, name: NodeId, effects: Effects) -> None:
+        process = self.current[name]
         if any(isinstance(effect, Deliver) for effect in effects) and process.up:
             self.on_delivery(process)
 
@@ -219,19 +203,20 @@ class World:
         process.known[id_[0]] = id_[1]
         process.ids.append(id_)
 
-    def _arrive(self, sender: Process, to: NodeId, packet: Packet) -> None:
-        process = self.current[to]
-        if process.up:
-            self._carry_out(process, process.core.receive(sender.name, packet, self.now_us))
+    def _plan(self, flight: Flight) -> None:
+        delay_us = self.delay_us(flight.sender, flight.to, flight.packet.control is not None)
+        self.at(self.now_us + delay_us, self._arrive, self.current[flight.sender], flight)
 
-    def _timer(self, process: Process, key: str, at_us: int) -> None:
-        if process.up and process.timers.get(key) == at_us:
-            del process.timers[key]
-            self._carry_out(process, process.core.timer(key, self.now_us))
+    def _arrive(self, _: Process, flight: Flight) -> None:
+        at = next(at for at, each in enumerate(self.net.flying) if each is flight)
+        if self.current[flight.to].up:
+            self.net.arrive(at)
+        else:
+            self.net.lose(at)
 
-    def _row(self, process: Process, kind: Kind, member: int = -1, number: int = 0) -> None:
-        user = self.labels.setdefault(process.label, process.serial)
-        assert user == process.serial, f"two processes live the life {process.label}"
+    def record(self, process: Process, kind: Kind, member: int = -1, number: int = 0) -> None:
+        user = self.labels.setdefault(process.label, process)
+        assert user is process, f"two processes live the life {process.label}"
         origin = None
         if member >= 0:
             life = number >> LIFE_BITS
@@ -242,9 +227,8 @@ class World:
 
     def verdict(self) -> RunReport:
         """What the independent verifier says about the order, over all lives."""
-        promises = PromisesMade(causal=True, fifo=True, no_duplicates=True, complete=False)
         names = sorted({*self.names, *self.labels})
-        return verify_table(self.trace.table("world"), promises, names, run="world")
+        return verify_table(self.trace.table("world"), ORDERED, names, run="world")
 
     def disagreements(self) -> list[str]:
         """What the survivors do not agree on, or still hold, once all is quiet."""

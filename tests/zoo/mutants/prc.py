@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from support.prc_net import Net
+from support.prc_worlds import Overlay
 from whence.core.effects import Discard, Effects, Reason, Send
 from whence.core.message import Message
 from whence.protocols.prc.link_memory import Key
@@ -200,25 +200,25 @@ class NoHandshake(Unchecked):
         return [Send((peer,), direct(JOIN, self.me, 1))]
 
 
-def _nothing(net: Net) -> None:
+def _nothing(overlay: Overlay) -> None:
     """The host is right."""
 
 
-def _haunted(net: Net) -> None:
-    net.ghosts_arrive = True
+def haunted(overlay: Overlay) -> None:
+    overlay.ghosts_arrive = True
 
 
-def _half_dropped(net: Net) -> None:
-    net.control_survives_close = True
+def _half_dropped(overlay: Overlay) -> None:
+    overlay.control_survives_close = True
 
 
-def _overtaking(net: Net) -> None:
-    net.control_overtakes = True
+def _overtaking(overlay: Overlay) -> None:
+    overlay.control_overtakes = True
 
 
-def _two_contacts(net: Net) -> None:
+def _two_contacts(overlay: Overlay) -> None:
     """Joiners ask two processes; the judge needs no `before`, for only order and duplicates are demanded."""
-    net.second_contact = True
+    overlay.second_contact = True
 
 
 @dataclass(frozen=True)
@@ -228,7 +228,7 @@ class Mutant:
     line: int
     make: type[Prc]
     gives_away: set[str]  # at least one of these must be found
-    prepare: Callable[[Net], None] = _nothing
+    prepare: Callable[[Overlay], None] = _nothing
     params: dict[str, Any] = field(default_factory=dict)
 
     @property
@@ -237,7 +237,7 @@ class Mutant:
 
 
 MUTANTS = [
-    Mutant(1, NoGuard, {"duplicate"}, _haunted),
+    Mutant(1, NoGuard, {"duplicate"}, haunted),
     Mutant(2, NoEpochs, {"leak", "causal", "duplicate"}),
     Mutant(3, NoTombstone, {"leak"}),
     Mutant(4, NoTimeOut, {"leak"}),

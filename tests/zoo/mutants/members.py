@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from whence.core.effects import Effects
+from whence.core.group import NUMBER_MAX
 from whence.core.message import NodeId, Packet
-from whence.protocols.baselines.flooding import NUMBER_MAX
 from whence.protocols.vcube.control import Control, Kind, MemberPacket
 from whence.protocols.vcube.members import Phase, VCubeMembers
 from whence.protocols.vcube.repair import Sample

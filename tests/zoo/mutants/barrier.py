@@ -1,4 +1,4 @@
-"""Deliberately broken variants of the barrier order; those of the layer below are in `carry_mutants.py`.
+"""Deliberately broken variants of the barrier order; those of the layer below are in `carry.py`.
 
 First the repairs of the flaws F2 to F10, each taken out of mode `safe` again, then what somebody might get
 wrong beside them. `published` has most of the flaws at once; here they are one at a time.

@@ -12,7 +12,7 @@ from whence.protocols.barrier.carry import Cache, Contact, Contacts
 from whence.protocols.barrier.oppnet import DATA, OppnetPacket
 from whence.protocols.barrier.order import Arrivals
 from whence.protocols.barrier.wire import BarrierPacket, Key
-from zoo.barrier_mutants import NoDuplicateGuard, Unchecked, UncheckedOppnet, variant
+from zoo.mutants.barrier import NoDuplicateGuard, Unchecked, UncheckedOppnet, variant
 
 
 class EvictsPending(UncheckedOppnet):

@@ -7,9 +7,13 @@ Without flaws it is the corrected algorithm in the paper's own words: a second o
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
-from support.vcube_net import VCubeNet
+from support.net import Net
+from support.vcube_cores import NAMES
+from whence.core.effects import Deliver, Effects
+from whence.core.message import Message, MessageId
 
 FLAWS = (
     "line 3 with 1 < s",
@@ -28,8 +32,8 @@ class Sent(NamedTuple):
     vc: tuple[int, ...]
 
     @property
-    def id(self) -> str:
-        return f"{self.s}:{self.vc[self.s]}"
+    def id(self) -> MessageId:
+        return MessageId(NAMES[self.s], self.vc[self.s])
 
 
 def first_child(i: int, s: int) -> int:
@@ -40,12 +44,14 @@ def cluster(i: int, j: int) -> int:
     return (i ^ j).bit_length()
 
 
-class Published:
-    """Node i of 2^d nodes."""
+class PrintedVCube:
+    """Node i of 2^d nodes, as the paper has it: it sends and delivers in the middle of a procedure."""
 
-    def __init__(self, i: int, d: int, net: PublishedNet, flaws: frozenset[str]) -> None:
+    last_lifetime_us = None
+
+    def __init__(self, i: int, d: int, flaws: frozenset[str], host: Callable[[], Net]) -> None:
         assert flaws <= set(FLAWS)
-        self.i, self.d, self.net, self.flaws = i, d, net, flaws
+        self.i, self.d, self.flaws, self.host = i, d, flaws, host
         self.vector_clock = [0] * 2**d
         self.vector_max = [0] * 2**d
         self.pending: list[Sent] = []  # in order of arrival
@@ -61,10 +67,10 @@ class Published:
         self.vector_max[self.i] = self.vector_clock[self.i]
         m = Sent(self.i, tuple(self.vector_clock))
         for k in self.children(self.i, self.d):
-            self.net.send(self.i, k, [m])
-        self.net.deliver(self.i, m)
+            self.send(k, [m])
+        self.deliver(m)
 
-    def receive(self, m_set: list[Sent], j: int) -> None:
+    def co_receive(self, m_set: list[Sent], j: int) -> None:
         if "the whole set first" in self.flaws:
             self.pending += [m for m in m_set if not self.is_known(m)]
         for m in m_set:
@@ -76,7 +82,7 @@ class Published:
             for k in self.children(self.i, cluster(self.i, j) - 1):
                 agg = self.check_agg(k, m)
                 if agg:
-                    self.net.send(self.i, k, agg)  # 21
+                    self.send(k, agg)  # 21
             self.check_delivery()
 
     def is_known(self, m: Sent) -> bool:
@@ -116,13 +122,13 @@ class Published:
                 return
             m = fits[0]
             if "deliver, then increment" in self.flaws:
-                self.net.deliver(self.i, m)
+                self.deliver(m)
                 self.vector_clock[m.s] += 1
                 self.pending.remove(m)
             else:
                 self.vector_clock[m.s] += 1
                 self.pending.remove(m)
-                self.net.deliver(self.i, m)
+                self.deliver(m)
 
     def is_deliverable(self, m: Sent) -> bool:
         return all(
@@ -130,23 +136,43 @@ class Published:
             for of, needed in enumerate(m.vc)
         )
 
+    # What a host asks of a core. Nothing is left to carry out when a procedure returns.
 
-class PublishedNet(VCubeNet):
+    @property
+    def last(self) -> int:
+        return self.vector_clock[self.i]
+
+    def link_up(self, peer: str, now_us: int) -> Effects:
+        return []
+
+    def broadcast(self, payload: bytes, now_us: int) -> Effects:
+        self.co_broadcast()
+        return []
+
+    def receive(self, peer: str, packet: list[Sent], now_us: int) -> Effects:
+        self.co_receive(packet, NAMES.index(peer))
+        return []
+
+    def message_of(self, packet: list[Sent]) -> MessageId:
+        return packet[0].id
+
+    def further_messages_of(self, packet: list[Sent]) -> list[MessageId]:
+        return [m.id for m in packet[1:]]
+
+    def send(self, k: int, messages: list[Sent]) -> None:
+        self.host().put(NAMES[self.i], NAMES[k], list(messages))
+
+    def deliver(self, m: Sent) -> None:
+        message = Message(*m.id, b"")
+        self.host().give(NAMES[self.i], message)
+        self.host().after(NAMES[self.i], [Deliver(message)])  # the application answers inside the callback
+
+
+def printed_cube(d: int, flaws: frozenset[str] = frozenset()) -> Net:
     """2^d such nodes."""
 
-    def __init__(self, d: int, flaws: frozenset[str] = frozenset()) -> None:
-        super().__init__(2**d)
-        self.nodes = [Published(i, d, self, flaws) for i in range(2**d)]
+    def make(name: str, names: list[str]) -> PrintedVCube:
+        return PrintedVCube(names.index(name), d, flaws, lambda: net)
 
-    def send(self, i: int, k: int, messages: list[Sent]) -> None:
-        self.put(i, k, list(messages), [m.id for m in messages])
-
-    def deliver(self, node: int, m: Sent) -> None:
-        self.give(node, m.id)
-        self.on_delivery(node, m.id)  # the application answers inside the callback
-
-    def _broadcast(self, node: int) -> None:
-        self.nodes[node].co_broadcast()
-
-    def _receive(self, node: int, sender: int, packet: list[Sent]) -> None:
-        self.nodes[node].receive(packet, sender)
+    net = Net(make, NAMES[: 2**d], step_us=1)
+    return net
