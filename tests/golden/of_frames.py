@@ -6,15 +6,9 @@ import json
 from typing import Any
 
 from msgspec.structs import replace
-
-from golden.talks import TALKS, Run
-from whence.core.message import Packet
-from whence.errors import FrameError, FrameTooLargeError, HandshakeError, PeerError, VersionError
-from whence.live.addresses import Address
 from whence.live.datagrams import Header, batches, digest_of
 from whence.live.handshake import GoneError, Identity, RefusedForNowError, RestartedError, error_code
 from whence.live.links import Link
-from whence.live.swarm_peering import SwarmIdentity
 from whence.live.swarm_wire import Claim, Give, More, Opening, Ready, Release, Word, overlay_packet
 from whence.live.wire import (
     BYE_FRAME,
@@ -32,6 +26,12 @@ from whence.live.wire import (
     error_frame,
     hello_frame,
 )
+
+from golden.talks import TALKS, Run
+from whence.core.message import Packet
+from whence.errors import FrameError, FrameTooLargeError, HandshakeError, PeerError, VersionError
+from whence.live.addresses import Address
+from whence.live.swarm_peering import SwarmIdentity
 from whence.protocols.registry import lookup, names
 
 LIVE = [name for name, talk in TALKS.items() if lookup(talk.protocol).live]

@@ -10,8 +10,8 @@ import pytest
 from golden.files import as_stored, load
 from golden.of_runs import EXAMPLES, overlay_run, replayed, scenario_run
 from whence.protocols.registry import names
-from whence.sim.scenario import from_dict
-from whence.sim.scenario import load as load_scenario
+from whence.sim.files import from_dict
+from whence.sim.files import load as load_scenario
 
 SCENARIOS: list[dict[str, Any]] = load("scenarios")
 OVERLAYS: list[dict[str, Any]] = load("overlays")

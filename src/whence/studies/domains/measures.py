@@ -33,7 +33,8 @@ from whence.protocols.domains.domains import DomainPacket, Domains
 from whence.sim.engine import Engine
 from whence.sim.files import checked, run_id
 from whence.sim.model import Scenario
-from whence.sim.run import loses_nothing, open_writer, promises_made
+from whence.sim.promises import loses_nothing, promises_made
+from whence.sim.run import open_writer
 from whence.trace.measures import Measured, Value, write_measures
 from whence.trace.rows import About
 from whence.trace.schema import Level, Manifest, Recorder
