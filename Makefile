@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 JOBS ?= 2
 
-.PHONY: help setup run test test-slow bench lint format lock clean
+.PHONY: help setup run test test-slow bench house lint format lock clean
 
 help:            ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1	/p' $(MAKEFILE_LIST) | expand -t 12
@@ -29,14 +29,18 @@ $(READY): requirements.lock requirements-java.lock pyproject.toml
 run: $(READY)    ## run the demonstration study on embedded Spark and write its report
 	$(BIN)/whence study demo
 
-test: $(READY) lint ## lint, then the fast tests
+test: $(READY) lint ## lint, then the fast tests, then the numbers of `house`, which fail nothing
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile
+	-@$(BIN)/python tools/house.py --live
 
 test-slow: $(READY) ## the slow suites: long runs, other interpreters, full sizes
 	$(BIN)/python -m pytest -m slow --timeout 1800
 
 bench: $(READY)  ## side-by-side ratios, one file per claim
 	@for file in bench/bench_*.py; do echo "== $$file"; $(BIN)/python $$file || exit 1; done
+
+house: $(READY)  ## numbers that describe the structure of the code base, and what they should be
+	@$(BIN)/python tools/house.py --live
 
 lint: $(READY)   ## style, types and the arrows between the rooms
 	$(BIN)/ruff check .

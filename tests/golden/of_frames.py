@@ -6,11 +6,18 @@ import json
 from typing import Any
 
 from msgspec.structs import replace
-from whence.live.datagrams import Header, batches, digest_of
-from whence.live.handshake import GoneError, Identity, RefusedForNowError, RestartedError, error_code
-from whence.live.links import Link
-from whence.live.swarm_wire import Claim, Give, More, Opening, Ready, Release, Word, overlay_packet
-from whence.live.wire import (
+
+from golden.talks import TALKS, Run
+from whence.core.message import Packet
+from whence.errors import FrameError, FrameTooLargeError, HandshakeError, PeerError, VersionError
+from whence.live.addresses import Address
+from whence.live.swarm_peering import SwarmIdentity
+from whence.protocols.registry import lookup, names
+from whence.session.datagrams import Header, batches, digest_of
+from whence.session.handshake import GoneError, Identity, RefusedForNowError, RestartedError, error_code
+from whence.session.links import Link
+from whence.session.overlay_wire import Claim, Give, More, Opening, Ready, Release, Word, overlay_packet
+from whence.session.wire import (
     BYE_FRAME,
     PING_FRAME,
     Ack,
@@ -26,13 +33,6 @@ from whence.live.wire import (
     error_frame,
     hello_frame,
 )
-
-from golden.talks import TALKS, Run
-from whence.core.message import Packet
-from whence.errors import FrameError, FrameTooLargeError, HandshakeError, PeerError, VersionError
-from whence.live.addresses import Address
-from whence.live.swarm_peering import SwarmIdentity
-from whence.protocols.registry import lookup, names
 
 LIVE = [name for name, talk in TALKS.items() if lookup(talk.protocol).live]
 MEMBERS = ("alice", "bob", "carol")

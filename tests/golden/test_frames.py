@@ -5,17 +5,17 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from whence.live.datagrams import HEADER_BYTES, unpack_header
-from whence.live.swarm_wire import overlay_packet, word_of
-from whence.live.wire import FrameReader, data_frame
-from whence.protocols.prc_wire import NAMES
-from whence.protocols.vcube_control import Kind
 
 from golden.files import load
 from golden.of_frames import LIVE, WORDS, controls, datagrams, greetings, header, packets
 from golden.talks import TALKS
 from whence.core.message import Packet
+from whence.protocols.prc.wire import NAMES
 from whence.protocols.registry import lookup, names
+from whence.protocols.vcube.control import Kind
+from whence.session.datagrams import HEADER_BYTES, unpack_header
+from whence.session.overlay_wire import overlay_packet, word_of
+from whence.session.wire import FrameReader, data_frame
 
 GOLDEN: dict[str, Any] = load("frames")
 MAX_BYTES = 1 << 20
