@@ -18,8 +18,8 @@ import time
 
 from whence.kernels.oppnet.kernel import Settings, from_scenario, run_plan, since_entry
 from whence.mobility.walkers import WalkerCity, walker_plan
-from whence.sim.contacts import plan_of
 from whence.sim.files import from_dict
+from whence.sim.links_planned import plan_of
 from whence.sim.model import Scenario
 from whence.sim.run import simulate
 

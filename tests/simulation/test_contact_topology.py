@@ -9,8 +9,8 @@ import pytest
 
 from support.simulating import KeptRows
 from whence.errors import ScenarioError
-from whence.sim.contacts import meetings, plan_of
 from whence.sim.files import from_dict, load
+from whence.sim.links_planned import meetings, plan_of
 from whence.sim.replay import replay
 from whence.sim.run import record_to, simulate
 from whence.trace.schema import Kind, Level

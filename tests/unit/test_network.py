@@ -9,10 +9,10 @@ import pytest
 from support.simulated_links import WIDE, SimulatedLinks, constant
 from whence.errors import InvariantError
 from whence.overlay import graphs
-from whence.sim import network
+from whence.sim import links, links_static
 from whence.sim.faults import plan_faults
 from whence.sim.files import from_dict
-from whence.sim.network import link_specs, make_graph, make_outlets
+from whence.sim.links_static import link_specs, make_graph, make_outlets
 
 # Queues
 
@@ -198,9 +198,7 @@ def test_sending_to_a_stranger_is_a_bug_of_the_core() -> None:
 
 
 def test_priorities_leave_room_for_restarts_before_arrivals() -> None:
-    from whence.sim import engine
-
-    order = [engine.RESTART, engine.CRASH, network.RECEIVE, engine.TIMER, engine.BROADCAST, engine.REPLY]
+    order = [links.RESTART, links.CRASH, links.RECEIVE, links.TIMER, links.BROADCAST, links.REPLY]
     assert order == sorted(order)
     assert len(set(order)) == len(order)
 
@@ -242,8 +240,8 @@ def test_loss_and_loss_per_hop_are_independent() -> None:
             "stop": {"duration_us": 10},
         }
     ).link
-    assert network.path_loss(link, 0) == 0.5
-    assert network.path_loss(link, 2) == pytest.approx(1 - 0.5 * 0.9**2)
+    assert links_static.path_loss(link, 0) == 0.5
+    assert links_static.path_loss(link, 2) == pytest.approx(1 - 0.5 * 0.9**2)
 
 
 def test_the_control_path_has_its_own_delays_loss_and_numbers() -> None:

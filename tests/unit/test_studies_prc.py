@@ -12,9 +12,9 @@ import pytest
 from support.tiny_study import carried_out
 from whence.kernels.prc import kernel
 from whence.report.plots import svg
-from whence.sim import dynamic
-from whence.sim.experiment import paper
+from whence.sim.engine import Engine
 from whence.sim.files import checked, run_id
+from whence.sim.model import Anyone, Overlay
 from whence.studies import registry
 from whence.studies.base import check_grid
 from whence.studies.claims import Verdict, printed
@@ -22,7 +22,7 @@ from whence.studies.prc import measures as m
 from whence.studies.prc.claims import CLAIMS, TABLE_1
 from whence.studies.prc.grid import PrcStudy
 from whence.studies.prc.measures import simulate_to
-from whence.studies.prc.runs import BASELINES, HOUR, OPENING, SCALES, carried, carry, hour, opening, static
+from whence.studies.prc.runs import BASELINES, HOUR, OPENING, SCALES, hour, opening, static
 from whence.studies.results import Results, Row
 from whence.trace.measures import read_measures
 from whence.verify.run import verify_trace
@@ -46,16 +46,16 @@ def test_the_papers_scale_has_the_papers_sizes() -> None:
     points = [point for point in STUDY.grid("paper") if point.labels["part"] == HOUR]
     sizes = {point.labels["nodes"] for point in points}
     assert {f"003-view-{nodes}" for nodes in sizes} == {name for name in printed(CLAIMS) if "view" in name}
-    assert carried(points[-1].scenario) == paper(10_000)
+    assert points[-1].scenario == hour(10_000)
 
 
-def test_a_scenario_carries_an_experiment_and_its_id_follows_every_parameter() -> None:
-    experiment = paper(100, 3)
-    scenario = carry(experiment, "measures")
-    assert carried(checked(scenario)) == experiment
-    later = msgspec.structs.replace(experiment, shuffle_every_us=experiment.shuffle_every_us + 1)
-    assert run_id(carry(later, "measures")) != run_id(scenario)
-    assert carried(static("vector", 8, 4, 20, 100, 1, "measures")) is None
+def test_a_run_is_a_scenario_and_its_id_follows_every_parameter() -> None:
+    scenario = hour(100, 3)
+    assert checked(scenario) == scenario
+    overlay = scenario.topology
+    assert isinstance(overlay, Overlay)
+    later = msgspec.structs.replace(overlay, shuffle_every_us=overlay.shuffle_every_us + 1)
+    assert run_id(msgspec.structs.replace(scenario, topology=later)) != run_id(scenario)
 
 
 def test_it_is_registered() -> None:
@@ -105,15 +105,15 @@ def test_a_new_link_costs_flooding_nothing_and_a_barrier_its_registry(tmp_path: 
 def test_a_recorded_opening_is_the_kernels_run_and_verifies(tmp_path: Path) -> None:
     scenario = opening("prc", 12, 10, 1, "all")
     counts = measured(scenario, tmp_path / "run")
-    experiment = carried(scenario)
-    assert experiment is not None
-    series = kernel.run(experiment)
+    series = kernel.run(scenario)
     assert counts["expected_us"] == [window.expected_us for window in series.windows]
     assert sum(counts["control"]) == 8 * counts["opened"] == 8 * series.opened
     (report,) = verify_trace(tmp_path / "run")
     assert report.ok
     assert report.promises.complete  # everybody has joined before the first broadcast
-    assert dynamic.run(experiment).logs == series.logs
+    engine = Engine(scenario)
+    engine.run()
+    assert engine.series() == series
 
 
 # Fits
@@ -225,4 +225,11 @@ def test_hours_are_read_minute_by_minute() -> None:
 
 
 def test_the_hour_of_the_study_is_the_papers() -> None:
-    assert carried(hour(1_000, 2)) == paper(1_000, 2)
+    scenario = hour(1_000, 2)
+    assert (scenario.nodes, scenario.seed, scenario.stop.duration_us) == (1_000, 2, 3_600_000_000)
+    assert scenario.topology == Overlay(
+        joins_us=60_000_000, shuffle_every_us=60_000_000, shuffle_stop_us=3_000_000_000
+    )
+    assert scenario.workloads == [
+        Anyone(interval_us=100_000, start_us=120_000_000, stop_us=3_000_000_000, payload_bytes=0)
+    ]

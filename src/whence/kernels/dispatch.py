@@ -12,12 +12,14 @@ from __future__ import annotations
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, NamedTuple
 
+from whence.errors import MisuseError
 from whence.protocols import registry
 from whence.sim import run as core
-from whence.sim.experiment import Experiment, Series
+from whence.sim.engine import Engine
 from whence.sim.files import checked, run_id
 from whence.sim.model import Scenario
 from whence.sim.run import RunResult
+from whence.sim.series import RunSeries
 from whence.trace.schema import Level, PromisesMade, Recorder
 
 if TYPE_CHECKING:
@@ -111,15 +113,21 @@ def _result(scenario: Scenario, outcome: Outcome) -> RunResult:
     )
 
 
-def run_experiment(experiment: Experiment) -> tuple[Series, Path]:
-    """Run an experiment with changing links: compiled where that is tested, else with the cores."""
-    from whence.sim import dynamic
-
+def run_series(scenario: Scenario) -> tuple[RunSeries, Path]:
+    """Run a scenario over an overlay for its series: compiled where that is tested, else with the cores."""
+    scenario = checked(scenario)
+    if scenario.record.window_us is None:
+        raise MisuseError(f"scenario {scenario.name!r}", "it asks for no series", "Set record.window_us")
     if find_spec("numba") is None:
-        return dynamic.run(experiment), Path(False, "numba is not installed (pip install 'whence[lab]')")
-    from whence.kernels.prc import kernel as prc
+        reason: str | None = "numba is not installed (pip install 'whence[lab]')"
+    else:
+        from whence.kernels.prc import kernel as prc
 
-    reason = prc.refusal(experiment)
-    if reason is not None:
-        return dynamic.run(experiment), Path(False, reason)
-    return prc.run(experiment), Path(True, "inside the kernel's tested envelope")
+        reason = prc.refusal(scenario)
+    if reason is None:
+        return prc.run(scenario), Path(True, "inside the kernel's tested envelope")
+    engine = Engine(scenario)
+    engine.run()
+    series = engine.series()
+    assert series is not None
+    return series, Path(False, reason)

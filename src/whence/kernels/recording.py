@@ -20,6 +20,7 @@ from whence.kernels import dispatch
 from whence.sim import run as core
 from whence.sim.files import checked, run_id
 from whence.sim.model import Scenario, node_names
+from whence.sim.promises import promises_made
 from whence.sim.workload import sources
 from whence.trace.measures import Measured, Value, write_measures
 from whence.trace.schema import Kind, Level, Manifest, Recorder
@@ -66,7 +67,7 @@ def keep(
                 measures=measures | dict(further or {}),
             ),
         )
-        return writer.close(promises=core.promises_made(scenario, complete=True))
+        return writer.close(promises=promises_made(scenario, complete=True))
 
 
 def record_broadcasts(scenario: Scenario, recorder: Recorder) -> None:

@@ -42,6 +42,9 @@ def estimate_seconds(scenario: Scenario) -> float:
 
 
 def _broadcasts(load: model.Workload, scenario: Scenario) -> float:
+    if isinstance(load, model.Anyone):
+        stop_us = min(load.stop_us or scenario.stop.duration_us, scenario.stop.duration_us)
+        return max(0, stop_us - load.start_us) / load.interval_us
     senders = _count(load.senders, scenario.nodes)
     if isinstance(load, model.Window):
         return float(load.count * senders)

@@ -27,9 +27,9 @@ from whence.core.message import Message, NodeId, Packet
 from whence.core.protocol import Protocol as Core
 from whence.errors import MisuseError, TraceError, WhenceError
 from whence.protocols import registry
+from whence.sim.cores import Make, cores_of
 from whence.sim.driver import Driver
-from whence.sim.engine import Make
-from whence.sim.faults import Clock, plan_faults
+from whence.sim.faults import plan_faults
 from whence.sim.files import from_dict
 from whence.sim.run import WRITER
 from whence.trace.reader import Event, Trace, open_trace
@@ -120,7 +120,8 @@ class _Replay:
         self.own = {each.writer: each for each in trace.of_run(run)}
         self.members = trace.nodes(run)
         self.is_closed_world = manifest.writer == WRITER
-        self.make = make or self._registered
+        scenario = from_dict(manifest.parameters) if self.is_closed_world else None
+        self.make = make or (self._live if scenario is None else cores_of(scenario))
         self.got: list[Compared] = []  # what the driver recorded for the input that is being replayed
         self.sent: dict[Parcels, list[Packet]] = {}
         self.received: Counter[Parcels] = Counter()
@@ -128,7 +129,7 @@ class _Replay:
         self.inputs = self.effects = self.mismatch_count = self.unexplained_count = 0
         self.mismatches: list[Mismatch] = []
         self.unexplained: list[Unexplained] = []
-        clocks = self._clocks()
+        clocks = {} if scenario is None else plan_faults(scenario).clocks
         self.nodes = {
             name: _Node(Driver(at, self.make(name, self.members), self, recorder=self, clock=clocks.get(at)))
             for at, name in enumerate(self.members)
@@ -143,16 +144,11 @@ class _Replay:
                 self.recorded_sends[_parcels(event.node, event.peer, event)] += 1
         self.ready = deque(self.members)
 
-    def _registered(self, me: NodeId, members: Sequence[NodeId]) -> Core:
+    def _live(self, me: NodeId, members: Sequence[NodeId]) -> Core:
         # A live node writes its own manifest, and may have been given something that others were not.
         parameters = self.own.get(me, self.manifest).parameters
         protocol = parameters.get("protocol", self.manifest.protocol)
         return registry.make(protocol, me, members, parameters.get("params", {}))
-
-    def _clocks(self) -> dict[int, Clock]:
-        if not self.is_closed_world:
-            return {}
-        return plan_faults(from_dict(self.manifest.parameters)).clocks
 
     def run(self) -> ReplayReport:
         """Replay everything that can be replayed."""

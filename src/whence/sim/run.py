@@ -6,20 +6,19 @@ manifest = simulate_to(scenario, Path("out"))    # and a trace that can be verif
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from whence.core.message import NodeId
-from whence.core.protocol import Protocol as Core
 from whence.protocols import registry
-from whence.sim.engine import Engine, Make, Progress
-from whence.sim.faults import NEVER_US, plan_faults
+from whence.sim.cores import Make
+from whence.sim.engine import Engine, Progress
 from whence.sim.files import checked, run_id, to_dict
-from whence.sim.model import Contacts, Full, Scenario, node_names
-from whence.sim.network import link_specs
+from whence.sim.model import Scenario, node_names
+from whence.sim.promises import loses_nothing, promises_made
 from whence.trace.schema import Level, Manifest, PromisesMade, Recorder
 
 if TYPE_CHECKING:
@@ -79,7 +78,7 @@ def simulate(
     """
     scenario = checked(scenario)
     level = scenario.record.as_level() if level is None else level
-    engine = Engine(scenario, make or _registered(scenario), recorder, level=level, check=check)
+    engine = Engine(scenario, make, recorder, level=level, check=check)
     engine.run(progress)
     return _result(engine)
 
@@ -139,13 +138,6 @@ def open_writer(scenario: Scenario, folder: Path, level: Level, *, overwrite: bo
     )
 
 
-def _registered(scenario: Scenario) -> Make:
-    def make(me: NodeId, members: Sequence[NodeId]) -> Core:
-        return registry.make(scenario.protocol, me, members, scenario.params)
-
-    return make
-
-
 def _result(engine: Engine) -> RunResult:
     scenario = engine.scenario
     deliveries = sum(driver.delivered for driver in engine.drivers)
@@ -168,8 +160,8 @@ def _result(engine: Engine) -> RunResult:
         undelivered=engine.broadcasts * receivers - deliveries,
         packets=engine.packets,
         control_packets=engine.control_packets,
-        lost_packets=engine.traffic.lost,
-        duplicated_packets=engine.traffic.duplicated,
+        lost_packets=engine.links.traffic.lost,
+        duplicated_packets=engine.links.traffic.duplicated,
         in_flight=engine.in_flight,
         discards=_total(driver.discarded for driver in engine.drivers),
         expiries=_total(driver.expired for driver in engine.drivers),
@@ -190,61 +182,3 @@ def _total(counts: Iterable[dict[str, int]]) -> dict[str, int]:
         for reason, count in each.items():
             total[str(reason)] = total.get(str(reason), 0) + count
     return dict(sorted(total.items()))
-
-
-# Promises
-
-
-def promises_made(scenario: Scenario, *, complete: bool, final_us: int | None = None) -> PromisesMade:
-    """What the protocol promises, as far as this run's circumstances allow it; `final_us`: when it ended."""
-    promised = registry.lookup(scenario.protocol).promises
-    end_us = scenario.stop.duration_us + scenario.stop.drain_max_us if final_us is None else final_us
-    return PromisesMade(
-        causal=promised.causal,
-        fifo=promised.fifo,
-        no_duplicates=promised.no_duplicates,
-        complete=promised.complete and complete,
-        timely=promised.timely,
-        clock_slack_us=clock_slack_us(scenario, end_us) if promised.timely else 0,
-    )
-
-
-def clock_slack_us(scenario: Scenario, end_us: int) -> int:
-    """How far apart any two clocks of the run can be, at any two times until it ends."""
-    clocks = plan_faults(scenario).clocks
-    if not clocks:
-        return 0
-    off_us = [
-        clock.offset_us + at_us * clock.drift_ppm // 1_000_000
-        for clock in clocks.values()
-        for at_us in (0, end_us)
-    ]
-    if len(clocks) < scenario.nodes or min(off_us) < 0:
-        off_us.append(0)  # a clock without skew, or one that stands at 0 until it is right
-    return max(off_us) - min(off_us) + 1  # clocks show whole microseconds
-
-
-def loses_nothing(engine: Engine) -> bool:
-    """Whether the run's world is one in which everybody must get everything, once it has drained.
-
-    That is so if every node that crashes comes back, every partition heals, and every packet that a
-    core sends arrives at last: each link either retransmits, or neither loses by chance nor stands
-    in the way of a partition or a crash; and if messages have no lifetimes. Flooding may survive more
-    than that, but it is not promised. A protocol that does not relay reaches only the neighbours of
-    the origin.
-    """
-    scenario, plan = engine.scenario, engine.plan
-    if engine.drivers[0].core.renews:
-        return False  # it repairs in time, and nobody knows whether the run was long enough for that
-    if scenario.params.get("lifetime_us") or any(each.lifetime is not None for each in scenario.workloads):
-        return False  # what has died on its way is nowhere
-    for_ever = [outage.restart_us for outage in plan.outages] + [split.stop_us for split in plan.splits]
-    if isinstance(scenario.topology, Contacts) or NEVER_US in for_ever:
-        return False
-    if scenario.params.get("relay") is False and not isinstance(scenario.topology, Full):
-        return False
-    troubled = bool(plan.outages or plan.splits)
-    links = [scenario.link, *link_specs(scenario, engine.graph).values()]
-    return all(
-        link.retransmit_us is not None or not (link.loss or link.hop_loss or troubled) for link in links
-    )

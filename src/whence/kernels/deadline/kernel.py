@@ -31,8 +31,8 @@ from whence.kernels.rng import delay_code
 from whence.overlay.graphs import grid_hops
 from whence.protocols import registry
 from whence.protocols.deadline.tdca import HOLES_MAX, LIFETIME_MAX_US
+from whence.sim.links_static import path_loss
 from whence.sim.model import Full, Link, Poisson, Scenario, Stop, node_names
-from whence.sim.network import path_loss
 from whence.sim.workload import sources
 from whence.trace.schema import Kind, Recorder
 
@@ -141,7 +141,7 @@ def _settings(scenario: Scenario, options: Mapping[str, Any]) -> Array:
 
 
 def links_of(scenario: Scenario) -> tuple[Array, Array]:
-    """What `sim/network.py` knows of each link of the common path, and of the control path."""
+    """What `sim/links_static.py` knows of each link of the common path, and of the control path."""
     nodes = scenario.nodes
     links = np.zeros((2, nodes, nodes, a.LINK_COLUMNS), dtype=np.int64)
     loss = np.zeros((2, nodes, nodes))

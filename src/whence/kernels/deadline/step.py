@@ -283,7 +283,7 @@ CONTROL_NUMBER = 1 << 30  # added to the number of a packet on the control path:
 
 @inner
 def ship(s: State, node: int, to: int, kind: int, content: int, length: int, now_us: int) -> None:
-    """Give a packet to a link: chance may take it, else it arrives after a drawn delay (sim/network.py)."""
+    """Give a packet to a link: chance may take it, else it arrives after a drawn delay (links_static.py)."""
     counters, is_control = s.counters, kind != a.MESSAGE
     path = 1 if is_control and s.settings[a.SEPARATE] else 0
     counters[a.SENT] += 1

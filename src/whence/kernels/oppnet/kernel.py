@@ -32,10 +32,11 @@ from whence.kernels.oppnet.step import advance
 from whence.overlay.contacts import ContactPlan
 from whence.protocols.barrier.oppnet import Oppnet
 from whence.protocols.barrier.order import LATE_US
-from whence.sim.contacts import plan_of
+from whence.sim.cores import core_params
 from whence.sim.distributions import Constant
 from whence.sim.faults import plan_faults
-from whence.sim.model import Contacts, Link, Replies, Scenario, Skew, node_names
+from whence.sim.links_planned import plan_of
+from whence.sim.model import Anyone, Contacts, Link, Replies, Scenario, Skew, node_names
 from whence.sim.workload import sources
 from whence.trace.schema import Kind, Recorder
 
@@ -324,8 +325,12 @@ def refusal(scenario: Scenario) -> str | None:
         "links do more than delay": Link(delay=link.delay) != link or bool(scenario.overrides),
         "delays are not constant": not isinstance(link.delay, Constant) or link.delay.value_us < 1,
         "caches are limited": bool(params.get("capacity")),
-        "messages have lifetimes of their own": any(each.lifetime is not None for each in scenario.workloads),
-        "there are replies": any(isinstance(each, Replies) for each in scenario.workloads),
+        "there are replies, or senders are drawn": any(
+            isinstance(each, Replies | Anyone) for each in scenario.workloads
+        ),
+        "messages have lifetimes of their own": any(
+            each.lifetime is not None for each in scenario.workloads if not isinstance(each, Anyone)
+        ),
         "there are faults other than clocks that are wrong by a constant": any(
             not isinstance(each, Skew) or each.drift_ppm for each in scenario.faults
         ),
@@ -345,7 +350,7 @@ def from_scenario(scenario: Scenario) -> Outcome:
     clocks = plan_faults(scenario).clocks
     stop = scenario.stop
     settings = Settings(
-        **scenario.params,
+        **core_params(scenario),
         delay_us=scenario.link.delay.value_us,
         offsets_us=tuple(clocks[node].offset_us if node in clocks else 0 for node in range(scenario.nodes))
         if clocks

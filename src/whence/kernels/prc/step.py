@@ -1,4 +1,4 @@
-"""PRC's kernel: the experiment of sim/dynamic.py and all its processes in one compiled function.
+"""PRC's kernel: the experiment of sim/links_overlay.py and all its processes in one compiled function.
 
 The rules are those of protocols/prc/prc.py; nothing here is a decision. A delivery is one entry of
 the ring; it is spread over the process's links when it arrives: a link takes part if it was used before
@@ -16,7 +16,8 @@ from whence.kernels.compile import Array, bare, cached, fingerprint, inlined
 from whence.kernels.prc import state as a
 from whence.kernels.prc.state import State
 from whence.kernels.rng import below, mix64, stream
-from whence.sim import dynamic
+from whence.sim import links_overlay
+from whence.sim.workload import SENDER
 
 # PRC's kernel: links, in-views, deliveries and what they leave in E, in logs and in the ring.
 
@@ -32,7 +33,7 @@ _63 = np.int64(63)
 
 @inlined
 def delay_us(points: Array, at_us: int) -> int:
-    """As sim/experiment.py has it."""
+    """As `Ramp.at` has it."""
     last = len(points) - 1
     if at_us < points[0, 0]:
         return int(points[0, 1])
@@ -267,11 +268,11 @@ def _expect_nothing(s: State, node: int, slot: int, since_us: int, now_us: int) 
         at -= 1
 
 
-# PRC's kernel: the overlay's decisions, as overlay/spray.py and sim/dynamic.py make them.
+# PRC's kernel: the overlay's decisions, as overlay/spray.py and sim/links_overlay.py make them.
 
 
-_CONTACT, _SHUFFLER = np.uint64(dynamic.CONTACT), np.uint64(dynamic.SHUFFLER)
-_BEGINS, _ANSWERS = np.uint64(dynamic.BEGINS), np.uint64(dynamic.ANSWERS)
+_CONTACT, _SHUFFLER = np.uint64(links_overlay.CONTACT), np.uint64(links_overlay.SHUFFLER)
+_BEGINS, _ANSWERS = np.uint64(links_overlay.BEGINS), np.uint64(links_overlay.ANSWERS)
 
 ELIGIBLE, CHOSEN, WAS, BECOMES = range(4)  # rows of `scratch`
 
@@ -411,10 +412,10 @@ def _give(s: State, node: int, partner: int, key: np.uint64, begins: bool, start
     return count
 
 
-_SOURCE = np.uint64(dynamic.SOURCE)
+_SOURCE = np.uint64(SENDER)
 _WHO_MASK = (1 << 32) - 1
 _ROW_MASK = (1 << 24) - 1
-_JOIN, _SHUFFLE = dynamic.JOIN, dynamic.SHUFFLE
+_JOIN, _SHUFFLE = links_overlay.JOIN, links_overlay.SHUFFLE
 
 
 @bare

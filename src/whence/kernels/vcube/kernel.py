@@ -43,15 +43,15 @@ from whence.kernels.vcube.step import advance
 from whence.overlay.hypercube import complete
 from whence.protocols import registry
 from whence.protocols.vcube.core import ROOT, VCube
-from whence.sim.model import Full, Hypercube, Replies, Scenario, node_names
-from whence.sim.network import make_graph
+from whence.sim.links_static import make_graph
+from whence.sim.model import Anyone, Full, Hypercube, Replies, Scenario, node_names
 from whence.sim.workload import sources
 from whence.trace.schema import Kind, Level, Recorder
 
 # From a scenario to the arrays that VCube's kernel is given.
 
 
-_DELAY = purpose("link delay")  # as in sim/network.py
+_DELAY = purpose("link delay")  # as in sim/links_static.py
 BUCKETS_MAX = 1 << 24
 ROOM_MIN = 4096  # rows to begin with, of what grows
 
@@ -276,6 +276,10 @@ def refusal(scenario: Scenario) -> str | None:
         (delay_code(link.delay) is None, "the delay is neither constant nor uniform nor normal"),
         (not isinstance(scenario.topology, Full | Hypercube), "the topology is neither full nor hypercube"),
         (any(isinstance(each, Replies) for each in scenario.workloads), "nodes reply to each other"),
+        (
+            any(isinstance(each, Anyone) for each in scenario.workloads),
+            "senders are drawn one by one",
+        ),
         (scenario.record.sample_every_us is not None, "gauges are sampled"),
         (scenario.nodes > NODES_MAX, f"there are more than {NODES_MAX} nodes"),
     )

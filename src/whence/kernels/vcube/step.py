@@ -1,6 +1,6 @@
 """VCube's kernel: the simulation engine and all nodes in one compiled function.
 
-The rules are those of protocols/vcube/core.py, in the same order; sim/engine.py and sim/network.py say
+The rules are those of protocols/vcube/core.py, in the same order; sim/engine.py and sim/links_static.py say
 when what happens. Nothing here is a decision: tests/equivalence/test_vcube_kernel.py holds every
 event to the core's.
 """
@@ -30,7 +30,7 @@ from whence.kernels.vcube.state import State
 from whence.protocols.vcube.wire import PAPER_ENTRY_BYTES, PAPER_PACKET_BYTES
 from whence.trace.schema import Kind, Level
 
-# VCube's kernel: what a packet costs, when it arrives (sim/network.py), what is measured and recorded.
+# VCube's kernel: what a packet costs, when it arrives (sim/links_static.py), what is measured and recorded.
 
 
 # Plain numbers, which numba takes as constants

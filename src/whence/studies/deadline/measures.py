@@ -20,7 +20,8 @@ from whence.protocols.deadline.published import PublishedTdca
 from whence.protocols.deadline.tdca import Tdca
 from whence.sim.files import checked, run_id
 from whence.sim.model import Scenario, node_names
-from whence.sim.run import RunResult, open_writer, promises_made, simulate
+from whence.sim.promises import promises_made
+from whence.sim.run import RunResult, open_writer, simulate
 from whence.studies.deadline import bounds
 from whence.studies.deadline.bounds import Sent
 from whence.studies.estimate import Estimate, estimate

@@ -34,7 +34,8 @@ from whence.session.records import Arrived, RecordCodec
 from whence.sim.engine import Engine
 from whence.sim.files import checked, run_id
 from whence.sim.model import Scenario, node_names
-from whence.sim.run import loses_nothing, open_writer, promises_made
+from whence.sim.promises import loses_nothing, promises_made
+from whence.sim.run import open_writer
 from whence.studies.domains.fit import (
     BUS,
     FLAT,

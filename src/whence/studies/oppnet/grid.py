@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
+from whence.core.rng import below, purpose, stream
 from whence.errors import missing_extra
 from whence.sim.distributions import Constant
 from whence.sim.model import Contacts, Link, Periodic, Record, Scenario, Skew, Stop
@@ -51,6 +52,7 @@ class Scale(NamedTuple):
 
 _ALL = {BUSES: (0, 120, 60, 40, 20, 10), WALKERS: (20, 15, 10, 5)}
 SKEWS_S = (5, 30)  # either way
+_CLOCKS = purpose("skew")
 SCALES = {
     "demo": Scale(
         {BUSES: _ALL[BUSES], WALKERS: (20, 5)},
@@ -116,10 +118,21 @@ def scenario(
         topology=topology,
         link=Link(delay=Constant(value_us=HOP_US)),
         workloads=[Periodic(interval_us=INTERVAL_US[kind], start_us=FIRST_US[kind], from_entry=True)],
-        faults=[Skew(nodes="all", offset_us=skew_s * SECOND_US, drawn=True)] if skew_s else [],
+        faults=[Skew(nodes="all", offsets_us=_offsets_us(nodes, skew_s, seed))] if skew_s else [],
         stop=Stop(duration_us=stop_us, drain=False),
         record=Record(level=level),
     )
+
+
+def _offsets_us(nodes: int, skew_s: int, seed: int) -> list[int]:
+    """Draw clocks that are off by up to `skew_s` either way, and count them from the slowest one.
+
+    Nothing compares a clock with anything but another clock, and none may be behind true time.
+    """
+    span_us = 2 * skew_s * SECOND_US + 1
+    drawn_us = [below(stream(seed, _CLOCKS, 0, node), 0, span_us) for node in range(nodes)]
+    least_us = min(drawn_us)
+    return [offset_us - least_us for offset_us in drawn_us]
 
 
 def size_of(topology: Contacts, seed: int) -> tuple[int, int]:

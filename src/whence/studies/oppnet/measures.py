@@ -13,12 +13,14 @@ from whence.kernels.oppnet.kernel import Outcome, Settings, Spread, record, run_
 from whence.mobility.published import SCENARIOS
 from whence.overlay.contact_statistics import statistics
 from whence.overlay.contacts import ContactPlan
-from whence.sim.contacts import plan_of
+from whence.sim.cores import core_params
 from whence.sim.distributions import Constant
 from whence.sim.faults import plan_faults
 from whence.sim.files import checked, run_id
+from whence.sim.links_planned import plan_of
 from whence.sim.model import Contacts, Periodic, Scenario
-from whence.sim.run import open_writer, promises_made
+from whence.sim.promises import promises_made
+from whence.sim.run import open_writer
 from whence.studies.estimate import Estimate, estimate
 from whence.studies.oppnet.advice import SHARES_PERCENT, smallest_lifetimes
 from whence.studies.oppnet.claims import MODES, REGISTRIES, WALKERS
@@ -152,9 +154,6 @@ def _growth(sizes: list[int]) -> float | None:
 #     watched_*               the same of walkers throughout the run: the largest of each
 #     plan                    Tables I and IV, in thousandths
 #
-# Clocks are wrong by constants that are drawn around 0; the kernel counts them from the slowest. Nothing
-# compares a clock with anything but another clock, so only the draws of set-up times, which go by the clock,
-# are others.
 # Spark's workers import this module.
 
 
@@ -215,15 +214,12 @@ def broadcasts_of(scenario: Scenario, plan: ContactPlan) -> Any:
 
 
 def settings_of(scenario: Scenario) -> Settings:
-    """The kernel's settings, with clocks counted from the slowest one."""
+    """Return the kernel's settings."""
     clocks = plan_faults(scenario).clocks if scenario.faults else {}
-    offsets_us = [clocks[node].offset_us if node in clocks else 0 for node in range(scenario.nodes)]
-    least_us = min(offsets_us)
     return Settings(
-        **scenario.params,
-        seed=scenario.seed,
+        **core_params(scenario),
         delay_us=cast(Constant, scenario.link.delay).value_us,
-        offsets_us=tuple(offset_us - least_us for offset_us in offsets_us) if clocks else (),
+        offsets_us=tuple(clocks[node].offset_us for node in range(scenario.nodes)) if clocks else (),
     )
 
 

@@ -24,9 +24,7 @@ from whence.protocols.baselines.vector import Vector, VectorPacket
 from whence.protocols.prc.link_memory import Key, LinkMemory
 from whence.protocols.prc.preventive import Preventive
 from whence.protocols.prc.wire import MESSAGE
-from whence.sim.dynamic import DynamicEngine
 from whence.sim.engine import Engine
-from whence.sim.experiment import Experiment
 from whence.sim.model import Scenario
 from whence.trace.rows import About
 from whence.trace.schema import Kind, Level, Recorder
@@ -162,11 +160,11 @@ class StaticEngine(Engine):
         return len(sizes), sum(sizes)
 
 
-class OpeningEngine(DynamicEngine):
-    """The engine for changing links, with the bytes of messages and of all the rest apart."""
+class OpeningEngine(Engine):
+    """The engine over changing links, with the bytes of messages and of all the rest apart."""
 
-    def __init__(self, experiment: Experiment, recorder: Recorder, level: Level) -> None:
-        super().__init__(experiment, recorder, level=level)
+    def __init__(self, scenario: Scenario, recorder: Recorder, level: Level) -> None:
+        super().__init__(scenario, None, recorder, level=level)
         self.message_copies = self.message_bytes = self.other_packets = self.other_bytes = 0
 
     def send(

@@ -10,12 +10,22 @@ from typing import Any, NamedTuple
 from whence.core.message import Message
 from whence.kernels.prc import kernel as prc
 from whence.protocols.prc.wire import message_packet, packet_sizes
-from whence.sim.experiment import MINUTE_US, SECOND_US, Experiment, Point, Series, delay_us, paper
 from whence.sim.files import checked, run_id
-from whence.sim.model import Scenario, node_names
-from whence.sim.run import loses_nothing, open_writer, promises_made
+from whence.sim.model import Overlay, Scenario, node_names
+from whence.sim.promises import loses_nothing, promises_made
+from whence.sim.run import open_writer
+from whence.sim.series import RunSeries
 from whence.studies.prc.counting import OpeningEngine, Samples, StaticEngine
-from whence.studies.prc.runs import FRONTIER, GROWTH, HOUR, OPENING, carried
+from whence.studies.prc.runs import (
+    FRONTIER,
+    GROWTH,
+    HOUR,
+    HOUR_DELAYS,
+    MINUTE_US,
+    OPENING,
+    SECOND_US,
+    changing,
+)
 from whence.studies.results import Derived, Label, Results, Row
 from whence.trace.measures import Measured, Value, write_measures
 from whence.trace.schema import Level, Manifest
@@ -51,14 +61,13 @@ class Minute(NamedTuple):
 
 def minutes(counted: Mapping[str, Any]) -> list[Minute]:
     """The hour of one run."""
-    points = paper(1).latency
     found = []
     for at, process_us in enumerate(counted["process_us"]):
         middle_us = counted["start_us"][at] + MINUTE_US // 2
         found.append(
             Minute(
                 at,
-                delay_us(points, middle_us) / 1_000,
+                HOUR_DELAYS.at(middle_us) / 1_000,
                 counted["degree_us"][at] / process_us,
                 counted["expected_us"][at] / process_us,
                 counted["buffered_us"][at] / process_us,
@@ -285,23 +294,21 @@ def even_rate_bytes(results: Results, protocol: str, nodes: int) -> float | None
 
 # How the PRC study runs a point of its grid. Spark's workers import this module.
 #
-# An experiment without a trace runs in the kernel, one with a trace in the cores; everything else is a
-# scenario
-# on static links, run with cores that count (`prc_counting.py`).
+# A run over an overlay goes through the kernel, if it has no trace, else through the cores; all others are
+# on static links, run with cores that count (`counting.py`).
 
 
 def simulate_to(scenario: Scenario, folder: Path, level: Level | None = None) -> Manifest:
     """Run a point of the study; write its trace, if it has one, and what was counted."""
     scenario = checked(scenario)
     level = scenario.record.as_level() if level is None else level
-    experiment = carried(scenario)
     with open_writer(scenario, folder, level) as writer:
-        if experiment is None:
+        if not isinstance(scenario.topology, Overlay):
             counts, complete = _run_static(scenario, writer, level)
         elif level >= Level.DELIVERIES:
-            counts, complete = _run_opening(experiment, writer, level)
+            counts, complete = _run_opening(scenario, writer, level)
         else:
-            counts, complete = _series(experiment, prc.run(experiment)), False
+            counts, complete = _series(scenario, prc.run(scenario)), False
         write_measures(
             folder,
             Measured(run=run_id(scenario), protocol=scenario.protocol, counted_by=__name__, measures=counts),
@@ -312,11 +319,11 @@ def simulate_to(scenario: Scenario, folder: Path, level: Level | None = None) ->
 def compile_kernel() -> None:
     """Compile the kernel, or load what is compiled."""
     prc.run(
-        Experiment(
+        changing(
             nodes=2,
             duration_us=1_000,
             joins_us=100,
-            latency=[Point(0, 10)],
+            delays=[(0, 10)],
             shuffle_every_us=200,
             shuffle_stop_us=800,
             broadcast_start_us=300,
@@ -326,7 +333,7 @@ def compile_kernel() -> None:
     )
 
 
-def _series(experiment: Experiment, series: Series) -> dict[str, Value]:
+def _series(scenario: Scenario, series: RunSeries) -> dict[str, Value]:
     """The windows of a run as columns, and its totals."""
     columns = (
         "start_us", "process_us", "expected_us", "buffered_us", "degree_us", "control", "receipts",
@@ -335,7 +342,7 @@ def _series(experiment: Experiment, series: Series) -> dict[str, Value]:
         name: [getattr(window, name) for window in series.windows] for name in columns
     }
     # The packet of a late message of the last process: names and numbers are as long as they get.
-    name, number = node_names(experiment.nodes)[-1], 1 + series.broadcasts // experiment.nodes
+    name, number = node_names(scenario.nodes)[-1], 1 + series.broadcasts // scenario.nodes
     return counts | {
         "broadcasts": series.broadcasts,
         "deliveries": series.deliveries,
@@ -346,19 +353,19 @@ def _series(experiment: Experiment, series: Series) -> dict[str, Value]:
     }
 
 
-def _run_opening(experiment: Experiment, writer: TraceWriter, level: Level) -> tuple[dict[str, Value], bool]:
-    engine = OpeningEngine(experiment, writer, level)
+def _run_opening(scenario: Scenario, writer: TraceWriter, level: Level) -> tuple[dict[str, Value], bool]:
+    engine = OpeningEngine(scenario, writer, level)
     engine.run()
     series = engine.series()
-    counts = _series(experiment, series) | {
+    assert series is not None
+    counts = _series(scenario, series) | {
         "message_copies": engine.message_copies,
         "message_copies_bytes": engine.message_bytes,
         "other_packets": engine.other_packets,
         "other_bytes": engine.other_bytes,
         "entries_left": sum(driver.core.entries() for driver in engine.drivers),
     }
-    # All have joined before the first broadcast, nobody departs, and the run outlasts its last copy.
-    return counts, True
+    return counts, engine.drained and loses_nothing(engine)
 
 
 def _run_static(scenario: Scenario, writer: TraceWriter, level: Level) -> tuple[dict[str, Value], bool]:

@@ -1,12 +1,29 @@
-"""The network: when each packet arrives, decided when it is sent.
+"""Links over a graph that is known before: when each packet arrives, decided when it is sent.
+
+All links are up from the beginning, or, with a contact plan (`links_planned.py`), while two nodes are in
+contact. The order of what happens at one time, and the numbers of an entry of the agenda:
+
+    rank          first     second                     third
+    LINK_DOWN     node      the other node             -
+    RESTART, CRASH     node -                          number of the outage
+    LINK_UP       node      the other node             -
+    RECEIVE       node      the sending node           2 x number on the link
+                                                       (+ 1: the extra copy; + 2^40: on the control path)
+    TIMER         node      number of the timer        -
+    BROADCAST     node      place of the workload      number of the broadcast
+    REPLY         node      place of the workload      the answered message
+    SAMPLE        -         -                          -
+
+What a node is told at one time it is told in that order: it is up before it receives, and it has
+received before it broadcasts. Links go down before a node leaves and come up after it has entered; only
+contact plans have such entries.
 
 A packet waits in its sender's queue (`service_us` each, one after the other), takes its turn on the
 link (`bandwidth_bytes_per_s`), travels for a drawn delay, and is processed for `process_us`. An
 attempt fails if it is lost by chance, if the sender is down when it leaves, if the receiver is down
-when it arrives, or if a
-partition stands between the two at any moment of its way. On a link with `retransmit_us` a failed
-packet leaves again at the next multiple of that time at which the obstacle is gone, until it
-arrives; elsewhere it is lost. Retransmissions and duplicates are the network's own: they take no
+when it arrives, or if a partition stands between the two at any moment of its way. On a link with
+`retransmit_us` a failed packet leaves again at the next multiple of that time at which the obstacle is gone,
+until it arrives; elsewhere it is lost. Retransmissions and duplicates are the network's own: they take no
 turn in the queue and no bandwidth.
 
 Draws are keyed by (purpose, sender, receiver) and indexed by the packet's number on the link. Where the
@@ -15,24 +32,41 @@ scenario has a `control` link, control packets travel over it, with queues, numb
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from heapq import heappush
-from typing import Any, TypeAlias
+from typing import Any, ClassVar
 
 from whence.core.message import NodeId
 from whence.core.rng import chance, purpose, stream
 from whence.errors import InvariantError
 from whence.overlay import graphs, hypercube
 from whence.overlay.graphs import Graph
-from whence.sim.contacts import meetings, plan_of
-from whence.sim.distributions import Distribution, Draw, sampler
+from whence.sim.distributions import Delay, Draw, Ramp, sampler
 from whence.sim.faults import NEVER_US, FaultPlan, Slowness, Windows
+from whence.sim.links import (
+    BROADCAST,
+    CRASH,
+    LINK_DOWN,
+    LINK_UP,
+    RECEIVE,
+    REPLY,
+    RESTART,
+    SAMPLE,
+    TIMER,
+    Entry,
+    Outlet,
+    Parcel,
+    Run,
+    Traffic,
+)
+from whence.sim.links_planned import changes, meetings, plan_of
 from whence.sim.model import (
     Contacts,
     Full,
     Grid,
     Hypercube,
     Link,
+    Overlay,
     Override,
     Random,
     Ring,
@@ -40,14 +74,6 @@ from whence.sim.model import (
     node_names,
 )
 from whence.sim.selection import scenario_error, select
-
-# (time_us, priority, node, source, counter, data): no two share the first five, so ties break on
-# identifiers and never on the order of insertion.
-Entry: TypeAlias = tuple[int, int, int, int, int, Any]
-Parcel: TypeAlias = tuple[Any, ...]  # what travels: the network does not look inside
-Outlet: TypeAlias = Callable[[tuple[NodeId, ...], Parcel, int, int], None]
-
-RECEIVE = 3  # the priority of an arrival among things of the same time; see engine.py
 
 _DELAY = purpose("link delay")
 _LOSS = purpose("link loss")
@@ -59,14 +85,83 @@ _CONTROL = purpose("control path")
 CONTROL_COUNTER = 1 << 40  # added to the counter of an arrival on the control path: it may tie with others
 
 
-class Traffic:
-    """What the network did with the packets that it was given."""
+class StaticLinks:
+    """The links of a run over a graph: always up, or up as a contact plan says."""
 
-    __slots__ = ("duplicated", "lost")
+    ongoing: ClassVar = frozenset((TIMER, SAMPLE, RECEIVE, LINK_UP, LINK_DOWN))
 
-    def __init__(self) -> None:
-        self.lost = 0  # copies that will never arrive
-        self.duplicated = 0  # extra copies made
+    def __init__(self, run: Run, graph: Graph) -> None:
+        scenario = run.scenario
+        self.traffic = Traffic()
+        self.members: Sequence[int] = range(scenario.nodes)
+        self.opened, self.is_whole = 0, True
+        self.outlets = make_outlets(scenario, graph, run.plan, run.agenda, self.traffic)
+        self.control_outlets = self.outlets
+        if scenario.control is not None:
+            self.control_outlets = make_outlets(
+                scenario, graph, run.plan, run.agenda, self.traffic, control=True
+            )
+        self._run = run
+        self._graph = graph
+
+    def begin(self) -> None:
+        """Link up, or plan every change of a link."""
+        run = self._run
+        contacts = plan_of(run.scenario)
+        if contacts is None:
+            for node, neighbours in enumerate(self._graph):
+                for other in neighbours:
+                    run.drivers[node].link_up(run.names[other], 0)
+        else:
+            for is_up, time_us, node, other in changes(contacts):
+                heappush(run.agenda, (time_us, LINK_UP if is_up else LINK_DOWN, node, other, 0, None))
+
+    def put(self, kind: int, time_us: int, node: int, source: int, counter: int, data: Any) -> None:
+        """Put something of the engine on the agenda."""
+        heappush(self._run.agenda, (time_us, kind, node, source, counter, data))
+
+    def happen(self, entry: Entry) -> None:
+        """Carry out an entry."""
+        time_us, rank, node, source, counter, data = entry
+        run = self._run
+        if rank == BROADCAST:
+            run.broadcast(data, counter, time_us)
+        elif rank == REPLY:
+            run.reply(node, data, time_us)
+        elif rank == TIMER:
+            run.fire(node, source, data, time_us)
+        elif rank == SAMPLE:
+            run.sample(time_us)
+        elif run.down.get(node) == NEVER_US:
+            return  # it has stopped itself since the outage was planned
+        elif rank == LINK_UP:
+            run.drivers[node].link_up(run.names[source], time_us)
+        elif rank == LINK_DOWN:
+            run.drivers[node].link_down(run.names[source], time_us)
+        elif rank == CRASH:
+            run.crash(node, data, time_us)
+        elif rank == RESTART:
+            run.restart(node, time_us)
+
+    def may_send(self, node: int) -> bool:
+        """Whether a node that is up is in the group, and may broadcast."""
+        return self._run.drivers[node].core.ready
+
+    def close(self, node: int, peer: NodeId, time_us: int) -> None:
+        """The graph is given: only an overlay has links that close."""
+        raise InvariantError(
+            f"protocol core of {self._run.names[node]}", f"it closes its static link to {peer!r}"
+        )
+
+    def in_flight(self) -> int:
+        """Return how many packets with messages are on their way to nodes that may deliver them."""
+        run = self._run
+        return sum(
+            entry[1] == RECEIVE
+            and entry[2] not in run.stopped
+            and run.drivers[entry[2]].core.message_of(entry[5][0]) is not None
+            for entry in run.agenda
+        )
 
 
 def make_graph(scenario: Scenario) -> Graph:
@@ -82,7 +177,7 @@ def make_graph(scenario: Scenario) -> Graph:
             return hypercube.complete(scenario.nodes).links(root=0 if rooted else None)
         case Random(degree=degree):
             return graphs.random_regular(scenario.nodes, degree, stream(scenario.seed, _TOPOLOGY))
-        case Contacts():
+        case Contacts() | Overlay():  # no link of an overlay is known before
             return meetings(plan_of(scenario), scenario.nodes)
 
 
@@ -128,7 +223,7 @@ def make_outlets(
     common = scenario.control if control and scenario.control is not None else scenario.link
     seed = stream(scenario.seed, _CONTROL) if control else scenario.seed
     first = CONTROL_COUNTER if control else 0
-    draws: dict[Distribution, Draw] = {}  # links share one function per distribution
+    draws: dict[Delay, Draw] = {}  # links share one function per distribution
     separable = bool(plan.splits or plan.apart)
     down = [plan.down(node) for node in range(scenario.nodes)] if plan.outages else None
     outlets: list[Outlet] = []
@@ -136,7 +231,9 @@ def make_outlets(
         links = []
         for target in neighbours:
             spec = specs.get((source, target), common)
-            draw = draws.setdefault(spec.delay, sampler(spec.delay))
+            draw = draws.get(spec.delay)
+            if draw is None:
+                draw = draws[spec.delay] = _timeless if isinstance(spec.delay, Ramp) else sampler(spec.delay)
             hops = 0
             if spec.hop_loss or spec.hop_delay_us:
                 hops = graphs.grid_hops(scenario.nodes, source, target)
@@ -180,7 +277,7 @@ class _Link:
 
     __slots__ = (
         "count", "down", "draw", "duplicate_key", "extra_us", "free_us", "key", "last_us", "loss", "loss_key",
-        "separated", "slow", "spec", "target",
+        "ramp", "separated", "slow", "spec", "target",
     )  # fmt: skip
 
     def __init__(self, spec: Link, draw: Draw, seed: int, source: int, target: int, hops: int) -> None:
@@ -192,6 +289,7 @@ class _Link:
         self.extra_us = spec.process_us + spec.hop_delay_us * hops
         self.loss_key = stream(seed, _LOSS, source, target) if self.loss else 0
         self.duplicate_key = stream(seed, _DUPLICATE, source, target) if spec.duplicate else 0
+        self.ramp = spec.delay if isinstance(spec.delay, Ramp) else None
         self.count = 0  # packets sent on it
         self.free_us = 0  # when the bandwidth is free again
         self.last_us = 0  # the latest arrival, for FIFO
@@ -199,19 +297,26 @@ class _Link:
         self.down: Windows | None = None  # of the receiver
         self.slow: list[Slowness] | None = None  # of the receiver
 
-    def draw_attempt(self, count: int, copy: int, attempt: int) -> tuple[int, bool]:
+    def draw_attempt(self, count: int, copy: int, attempt: int, depart_us: int) -> tuple[int, bool]:
         """The delay of one attempt to bring packet `count`, and whether chance loses it."""
         loss = self.loss
         if copy == 0 and attempt == 0:
-            return self.draw(self.key, count), bool(loss) and chance(self.loss_key, count, loss)
-        key = stream(self.key, _AGAIN, count, copy)
-        return self.draw(key, 2 * attempt), chance(key, 2 * attempt + 1, loss)
+            delay_us, is_lost = self.draw(self.key, count), bool(loss) and chance(self.loss_key, count, loss)
+        else:
+            key = stream(self.key, _AGAIN, count, copy)
+            delay_us, is_lost = self.draw(key, 2 * attempt), chance(key, 2 * attempt + 1, loss)
+        return delay_us if self.ramp is None else self.ramp.at(depart_us), is_lost
 
     def is_plain(self) -> bool:
         """Whether a delay is all that can happen to a packet."""
         spec = self.spec
         troubled = self.loss or spec.duplicate or spec.fifo or spec.service_us or spec.bandwidth_bytes_per_s
-        return not (troubled or self.extra_us or self.separated or self.down or self.slow)
+        return not (troubled or self.extra_us or self.ramp or self.separated or self.down or self.slow)
+
+
+def _timeless(key: int, index: int) -> int:
+    """Stands where the delay follows from the time of sending."""
+    return 0
 
 
 def path_loss(spec: Link, hops: int) -> float:
@@ -307,7 +412,7 @@ class _Sender:
         retransmit_us = link.spec.retransmit_us
         attempt = 0
         while True:
-            delay_us, is_lost = link.draw_attempt(count, copy, attempt)
+            delay_us, is_lost = link.draw_attempt(count, copy, attempt, depart_us)
             delay_us = _slowed(delay_us, depart_us, self.slow)
             arrive_us = depart_us + _slowed(delay_us, depart_us + delay_us, link.slow) + link.extra_us
             clear_us = self._obstacle(link, depart_us, arrive_us)

@@ -1,4 +1,4 @@
-"""Contact plans as a scenario's topology: where a plan comes from, and who ever meets whom.
+"""Contact plans as a scenario's topology: where a plan comes from, who meets whom, and when links change.
 
 The plan's nodes become the simulator's by their place: the first is n0, and so on. While a node is away it is
 down, as after a crash that loses nothing: its timers wait, and what it would broadcast is skipped.
@@ -6,6 +6,7 @@ down, as after a crash that loses nothing: its timers wait, and what it would br
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import fields
 from functools import lru_cache
 from pathlib import Path
@@ -91,3 +92,12 @@ def meetings(plan: ContactPlan | None, nodes: int) -> Graph:
             graph[a].add(b)
             graph[b].add(a)
     return [tuple(sorted(others)) for others in graph]
+
+
+def changes(plan: ContactPlan) -> Iterator[tuple[bool, int, int, int]]:
+    """Yield (is up, time_us, node, other node) for both ends; instants are left out: nothing can be sent."""
+    for a, b, start_us, stop_us in plan.contacts:
+        if start_us < stop_us:
+            for node, other in ((a, b), (b, a)):
+                yield True, start_us, node, other
+                yield False, stop_us, node, other
