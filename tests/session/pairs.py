@@ -14,6 +14,7 @@ from typing import Any
 from whence.core.effects import Reason
 from whence.core.message import NodeId
 from whence.core.protocol import Protocol as Core
+from whence.errors import PeerError
 from whence.protocols import registry
 from whence.session.addresses import Address
 from whence.session.admission import Admission, Listed
@@ -225,8 +226,6 @@ class World:
 
     def cut(self, pair: tuple[Wire, Wire]) -> None:
         """The connection ends, at both ends; what was on its way is lost."""
-        from whence.errors import PeerError
-
         why = PeerError("connection", "it was cut", "Wait")
         for wire in pair:
             wire.lose(why)

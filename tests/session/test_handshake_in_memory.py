@@ -12,6 +12,7 @@ from whence.session.admission import Durable
 from whence.session.handshake import Certified
 from whence.session.links import LinkState
 from whence.session.wire import (
+    BYE_FRAME,
     HEADER,
     Answer,
     Challenge,
@@ -308,6 +309,20 @@ def test_good_bye_is_answered_and_repeated_if_the_answer_was_lost() -> None:
     world.carry()
     assert a.links["b"].state is LinkState.LEFT
     assert b.events.count("gone a") == 1
+
+
+def test_good_bye_is_said_by_both_and_ends_the_link_at_both_ends() -> None:
+    world, a, b = pair()
+    ours, theirs = world.connect(a, b)
+    world.carry()
+    a.say(b"last words")
+    a.peering.parting = True
+    a.peering.say_goodbye(a.links["b"])
+    world.carry()
+    assert b.got == [b"last words"]
+    assert a.links["b"].state is b.links["a"].state is LinkState.LEFT
+    assert theirs.sent.endswith(BYE_FRAME)
+    assert (ours.is_closed, theirs.is_closed) == (True, True)
 
 
 def test_durable_members_take_no_good_bye() -> None:
