@@ -83,9 +83,7 @@ def _backwards(name: str, before_us: int, after_us: int) -> ContactPlanError:
 def contact_rows(paths: Paths, range_m: float) -> Array:
     """Contacts as an array of rows (a, b, start_us, stop_us), unsorted."""
     if not 0 < range_m < float("inf"):
-        raise ContactPlanError(
-            "range", f"{range_m} m is not a radio range", "Give a positive number of metres"
-        )
+        raise ContactPlanError("range", f"{range_m} m is no radio range", "Give a positive number of metres")
     lasting = (paths.stop_us - paths.start_us).astype(np.float64)
     place = np.stack([paths.x0, paths.y0])
     slope = np.stack([(paths.x1 - paths.x0) / lasting, (paths.y1 - paths.y0) / lasting])

@@ -87,7 +87,7 @@ def _load_parquet(path: Path) -> ContactPlan:
     except FileNotFoundError as error:
         raise ContactPlanError(str(path), "there is no such file", "Check the path") from error
     except (OSError, pa.ArrowException) as error:
-        reason = f"it is not a Parquet file, or a damaged one ({str(error).splitlines()[0]})"
+        reason = f"it is no Parquet file, or a damaged one ({str(error).splitlines()[0]})"
         raise ContactPlanError(str(path), reason, _FIX) from error
     about = _about(path, (table.schema.metadata or {}).get(_KEY))
     missing = [name for name in _COLUMNS if name not in table.column_names]

@@ -85,7 +85,7 @@ def _dataset(path: Path) -> Any:
     try:
         return ds.dataset(path, format="parquet")
     except (OSError, pa.ArrowException) as error:
-        reason = f"it is not Parquet, or damaged ({str(error).splitlines()[0]})"
+        reason = f"it is no Parquet, or damaged ({str(error).splitlines()[0]})"
         raise ContactPlanError(str(path), reason, _FIX) from error
 
 

@@ -94,9 +94,7 @@ def _last_of_each(time_us: Array, step: Array, node: Array, x: Array, y: Array) 
 def check_measure(range_m: float, step_us: int, gap_us: int | None) -> None:
     """Raise if range, step and gap cannot be."""
     if not 0 < range_m < float("inf"):
-        raise ContactPlanError(
-            "range", f"{range_m} m is not a radio range", "Give a positive number of metres"
-        )
+        raise ContactPlanError("range", f"{range_m} m is no radio range", "Give a positive number of metres")
     if step_us < 1:
         raise ContactPlanError("step", f"{step_us} us is not a step", "Give the time between samples")
     if gap_us is not None and gap_us < step_us:
