@@ -18,6 +18,7 @@ from typing import Any, ClassVar, TypeAlias
 
 from whence.core.effects import Effects
 from whence.core.message import MessageId, NodeId, Packet, Sizes, Waiting
+from whence.core.parameters import Parameters
 from whence.errors import InvariantError, MisuseError, ParameterError
 
 # Plain data: dict with string keys, list, int, str, bytes, bool, None. Any codec can carry it.
@@ -31,6 +32,7 @@ class Protocol(ABC):
 
     name: ClassVar[str]
     packet_type: ClassVar[type[Packet]]  # the NamedTuple that this protocol sends and receives
+    parameters: ClassVar[Parameters]  # the keywords of the constructor
     # Members come and go: a peer may come back in a new life, over a new link, and the timer LEAVE asks
     # the core to leave (a timer, so that the trace has it and a replay does the same).
     renews: ClassVar[bool] = False

@@ -279,7 +279,7 @@ class SafeOrder(Order):
         held = self.pending.get(key)
         return held is None or held.seq != seq or (at is not None and held.at != at)
 
-    # Late joiners (barrier.py)
+    # Late joiners (broadcast.py)
 
     def start(self) -> tuple[Entry, ...]:
         """What has been delivered here: of each source the newest, with the latest deadline."""

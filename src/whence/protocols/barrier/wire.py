@@ -32,7 +32,7 @@ class BarrierPacket(NamedTuple):
     """Message `number` of `origin`, to be delivered after those that `barrier` names.
 
     With number 0 it is no message: `barrier` then tells a new neighbour what `origin` has delivered, of each
-    source the newest (see `barrier.py`, late joiners).
+    source the newest (see `broadcast.py`, late joiners).
     """
 
     origin: NodeId

@@ -15,7 +15,7 @@ Source        Hadzilacos and Toueg, "Fault-tolerant broadcasts and related probl
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import ClassVar, NamedTuple, cast
+from typing import Any, ClassVar, NamedTuple, cast
 
 from whence.core.effects import Deliver, Effects, Reason, Send
 from whence.core.group import Gaps, check_payload, refuse_id
@@ -39,8 +39,8 @@ class Fifo(Flooding):
     name: ClassVar[str] = "fifo"
     packet_type: ClassVar[type[Packet]] = FifoPacket
 
-    def __init__(self, me: NodeId, members: Iterable[NodeId], *, relay: bool = True) -> None:
-        super().__init__(me, members, relay=relay)
+    def __init__(self, me: NodeId, members: Iterable[NodeId], **given: Any) -> None:
+        super().__init__(me, members, **given)
         self.delivered = [0] * len(self.members)
         self.held: dict[int, dict[int, tuple[FifoPacket, int]]] = {}  # origin -> number -> since
         self.held_count = 0

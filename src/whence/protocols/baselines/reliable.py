@@ -13,7 +13,7 @@ Source        Hadzilacos and Toueg, "Fault-tolerant broadcasts and related probl
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import ClassVar, NamedTuple, cast
+from typing import Any, ClassVar, NamedTuple, cast
 
 from whence.core.effects import Deliver, Effects, Reason, Send
 from whence.core.group import WINDOW_MAX, check_payload
@@ -37,8 +37,8 @@ class Reliable(Flooding):
     name: ClassVar[str] = "reliable"
     packet_type: ClassVar[type[Packet]] = ReliablePacket
 
-    def __init__(self, me: NodeId, members: Iterable[NodeId], *, relay: bool = True) -> None:
-        super().__init__(me, members, relay=relay)
+    def __init__(self, me: NodeId, members: Iterable[NodeId], **given: Any) -> None:
+        super().__init__(me, members, **given)
         self.upto: dict[int, int] = {}  # only origins that ever broadcast: the N of Table 1
         self.beyond: dict[int, set[int]] = {}
 

@@ -25,7 +25,7 @@ previous packet on a link; copies may overtake, take other paths or be lost and 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import ClassVar, NamedTuple, cast
+from typing import Any, ClassVar, NamedTuple, cast
 
 from whence.core.clocks import Delta, DeltaClock
 from whence.core.effects import Deliver, Effects, Reason, Send
@@ -52,8 +52,8 @@ class Vector(Flooding):
     name: ClassVar[str] = "vector"
     packet_type: ClassVar[type[Packet]] = VectorPacket
 
-    def __init__(self, me: NodeId, members: Iterable[NodeId], *, relay: bool = True) -> None:
-        super().__init__(me, members, relay=relay)
+    def __init__(self, me: NodeId, members: Iterable[NodeId], **given: Any) -> None:
+        super().__init__(me, members, **given)
         self.clock = DeltaClock(len(self.members))
         self.holdback: HoldBack[VectorPacket] = HoldBack()
         self.held, self.waiters = self.holdback.held, self.holdback.waiters  # for the fast path

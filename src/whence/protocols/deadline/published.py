@@ -12,19 +12,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from operator import gt, le, lt
-from typing import ClassVar, cast
+from typing import Any, ClassVar, cast
 
 from whence.core.effects import Deliver, Discard, Effects, Reason, Send, SetTimer
 from whence.core.group import NUMBER_MAX, check_payload
 from whence.core.message import Message, MessageId, NodeId, Packet, Waiting
+from whence.core.parameters import Parameters, flag, whole
 from whence.core.protocol import State
-from whence.errors import ParameterError
 from whence.protocols.deadline.tdca import (
     AHEAD_MAX_US,
+    LIFETIME,
     LIFETIME_MAX_US,
     DeadlineBase,
     check_lifetime,
-    check_number,
     plain_message,
     read_message,
 )
@@ -38,31 +38,20 @@ from whence.protocols.deadline.wire import (
 )
 
 TIMER = "tick"
+TICK = whole("tick_us", 1_000, 1, LIFETIME_MAX_US)  # of the clock
 
 
-class PublishedTdca(DeadlineBase):
-    """B-SEND, B-RECV without its last line, CHECK-MSGS."""
+class Figure8(DeadlineBase):
+    """The figure; its two readings differ in the last line of B-RECV."""
 
-    name: ClassVar[str] = "tdca"
-    solicits: ClassVar[bool] = False
+    solicits: ClassVar[bool]
 
-    def __init__(
-        self,
-        me: NodeId,
-        members: Iterable[NodeId],
-        *,
-        lifetime_us: int = 1_000_000,
-        tick_us: int = 1_000,
-        strict: bool = True,
-    ) -> None:
+    def __init__(self, me: NodeId, members: Iterable[NodeId], **given: Any) -> None:
         super().__init__(me, members)
-        check_number("lifetime_us", lifetime_us, 1, LIFETIME_MAX_US)
-        check_number("tick_us", tick_us, 1, LIFETIME_MAX_US)
-        if not isinstance(strict, bool):
-            raise ParameterError("strict", f"{strict!r} is not a boolean", "Use true or false")
-        self.lifetime_us = lifetime_us
-        self.tick_us = tick_us
-        self.strict = strict
+        options = self.parameters.read(self.name, given)
+        self.lifetime_us: int = options["lifetime_us"]
+        self.tick_us: int = options["tick_us"]
+        self.strict: bool = options.get("strict", True)
         self.mvector = [0] * len(self.members)
         self.received: list[tuple[DeadlineMessage, int]] = []  # RMSG_Q, with the time of arrival
         self.delivered: list[DeadlineMessage] = []  # DLVD_Q
@@ -265,11 +254,20 @@ class PublishedTdca(DeadlineBase):
         return len(self.members) + (1 + len(self.members)) * (len(self.received) + len(self.delivered))
 
 
-class PublishedOdca(PublishedTdca):
+class PublishedTdca(Figure8):
+    """B-SEND, B-RECV without its last line, CHECK-MSGS."""
+
+    name: ClassVar[str] = "tdca"
+    solicits: ClassVar[bool] = False
+    parameters: ClassVar[Parameters] = Parameters(LIFETIME, TICK)
+
+
+class PublishedOdca(Figure8):
     """All of Figure 8."""
 
     name: ClassVar[str] = "odca"
     solicits: ClassVar[bool] = True
+    parameters: ClassVar[Parameters] = Parameters(LIFETIME, TICK, flag("strict", default=True))
 
 
 def _sending_time(message: DeadlineMessage) -> tuple[int, int, int]:

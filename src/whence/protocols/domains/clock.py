@@ -28,6 +28,7 @@ from typing import TypeAlias
 
 from whence.core.effects import Reason
 from whence.core.group import WINDOW_MAX
+from whence.core.parameters import choice
 from whence.core.protocol import State
 
 Stamp: TypeAlias = tuple[int, ...]
@@ -254,3 +255,4 @@ class ListedClock(UpdatesClock):
 
 
 CLOCKS: dict[str, type[FullClock]] = {clock.name: clock for clock in (FullClock, UpdatesClock, ListedClock)}
+STAMPS = choice("stamps", "updates", tuple(CLOCKS))  # the parameter

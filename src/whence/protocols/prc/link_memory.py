@@ -25,16 +25,19 @@ costs a round trip for one's own messages, and an entry for each that waits.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import ClassVar, NamedTuple, TypeAlias, cast
+from typing import Any, ClassVar, NamedTuple, TypeAlias, cast
 
 from whence.core.effects import Deliver, Discard, Effects, Reason, Send
 from whence.core.group import NUMBER_MAX, check_member, check_payload, check_peer
 from whence.core.message import Message, MessageId, NodeId, Packet, Sizes, Waiting
+from whence.core.parameters import Parameters, flag
 from whence.core.protocol import Protocol, State
 from whence.core.sizes import FRAME_BYTES, array_header_bytes, binary_header_bytes, text_bytes, uint_bytes
-from whence.errors import MisuseError, ParameterError
+from whence.errors import MisuseError
 
 Key: TypeAlias = tuple[NodeId, int]  # (origin, number)
+
+OWN_AFTER_ECHO = flag("own_after_echo", default=False)
 
 
 class LinkPacket(NamedTuple):
@@ -51,15 +54,14 @@ class LinkMemory(Protocol):
     name: ClassVar[str] = "link_memory"
     packet_type: ClassVar[type[Packet]] = LinkPacket
 
-    def __init__(self, me: NodeId, members: Iterable[NodeId], *, own_after_echo: bool = False) -> None:
+    parameters: ClassVar[Parameters] = Parameters(OWN_AFTER_ECHO)
+
+    def __init__(self, me: NodeId, members: Iterable[NodeId], **given: Any) -> None:
         check_member(me, set(members))
-        if not isinstance(own_after_echo, bool):
-            raise ParameterError(
-                "own_after_echo", f"{own_after_echo!r} is not a boolean", "Use true or false"
-            )
+        self.options = self.parameters.read(self.name, given)
         self.me = me
         self.last = 0
-        self.own_after_echo = own_after_echo
+        self.own_after_echo: bool = self.options.get("own_after_echo", False)
         self.out_view: tuple[NodeId, ...] = ()
         self.in_view: set[NodeId] = set()
         self.expected: dict[Key, set[NodeId]] = {}

@@ -23,12 +23,13 @@ target kept goes with it.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import ClassVar, cast
+from typing import Any, ClassVar, cast
 
 from whence.core.effects import CancelTimer, Deliver, Discard, Effects, Reason, Send, SetTimer
 from whence.core.message import Message, MessageId, NodeId, Packet
+from whence.core.parameters import Parameters
 from whence.core.protocol import State
-from whence.protocols.prc.links import RELAY, Overlaid
+from whence.protocols.prc.links import LINKS, RELAY, TIMEOUT_US, Overlaid
 from whence.protocols.prc.wire import (
     ALPHA,
     BETA,
@@ -52,15 +53,10 @@ class Preventive(Overlaid):
 
     name: ClassVar[str] = "preventive"
 
-    def __init__(
-        self,
-        me: NodeId,
-        members: Iterable[NodeId],
-        *,
-        links: str = "static",
-        timeout_us: int = 60_000_000,
-    ) -> None:
-        super().__init__(me, members, links=links, timeout_us=timeout_us)
+    parameters: ClassVar[Parameters] = Parameters(LINKS, TIMEOUT_US)
+
+    def __init__(self, me: NodeId, members: Iterable[NodeId], **given: Any) -> None:
+        super().__init__(me, members, **given)
         self.epoch = 0
         self.seen: dict[NodeId, int] = {}
         self.pinged: dict[NodeId, tuple[int, list[Message]]] = {}  # epoch, what was delivered since the ping

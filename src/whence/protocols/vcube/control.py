@@ -1,6 +1,6 @@
 """What the members of a VCube tell each other beside messages: tests, views, digests, joining.
 
-Every packet of `vcube_members.py` is one of these: messages in the sender's present life, or one
+Every packet of `members.py` is one of these: messages in the sender's present life, or one
 `Control`. Both name the life, because a packet of a life that is over must never be taken for one
 of the life that followed it.
 """
@@ -37,12 +37,12 @@ class Control(NamedTuple):
     """Vectors have one entry per member, pairs are flat; what does not apply is empty."""
 
     kind: int
-    stamps: tuple[int, ...]  # the sender's view (vcube_roster.py); empty in JOIN
+    stamps: tuple[int, ...]  # the sender's view (roster.py); empty in JOIN
     sealed: tuple[int, ...]  # the last view of which the sender knew that all in it had it
     caps: tuple[int, ...]  # pairs (member that is gone, its last number that anybody can deliver)
     received: tuple[int, ...]  # the sender's contiguous prefixes; empty while it joins
     early: tuple[int, ...]  # pairs (member, number) that it has beyond a hole
-    up: tuple[int, ...]  # to the parent: the sample of the sender's whole subtree (vcube_repair.py)
+    up: tuple[int, ...]  # to the parent: the sample of the sender's whole subtree (repair.py)
     down: tuple[int, ...]  # to a child: the sample of everybody
 
 

@@ -36,24 +36,25 @@ the "paper"'s formula.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import ClassVar, TypeAlias, cast
+from typing import Any, ClassVar, TypeAlias, cast
 
 from whence.core.clocks import Delta, DeltaClock
 from whence.core.effects import Deliver, Discard, Effects, Reason, Send
 from whence.core.group import WINDOW_MAX, check_payload, check_peer, group_of, id_of
 from whence.core.message import Message, MessageId, NodeId, Packet, Sizes, Waiting
+from whence.core.parameters import Parameters, choice, flag, whole
 from whence.core.protocol import Protocol, State
-from whence.errors import ParameterError
 from whence.overlay.hypercube import View, complete
 from whence.protocols.vcube.wire import SIZE_MODELS, VCubeMessage, VCubePacket, packet_sizes, split
-
-# The state of a VCube node: what it keeps, refuses, explains, checks, saves. `vcube.py` has the rules.
-
 
 Key: TypeAlias = tuple[int, int]  # (origin, number) of a message
 
 ROOT = 0  # the root of the single tree (section 5.5)
 MTU_BYTES = 1500  # section 5
+
+AGGREGATE = flag("aggregate", default=True)
+MTU = whole("mtu_bytes", MTU_BYTES, 0)  # 0: no limit
+SIZE_MODEL = choice("size_model", "wire", tuple(SIZE_MODELS))
 
 
 class Pending:
@@ -70,28 +71,23 @@ class Pending:
         self.held = False  # not delivered
 
 
-class VCubeState(Protocol):
-    """Members are indexed by their place in the sorted list, so that all nodes agree without talking."""
+class VCube(Protocol):
+    """The state and the rules of a node."""
 
+    name: ClassVar[str] = "vcube"
     packet_type: ClassVar[type[Packet]] = VCubePacket
+    parameters: ClassVar[Parameters] = Parameters(
+        AGGREGATE, choice("tree", "source", ("source", "single")), MTU, SIZE_MODEL
+    )
 
-    def __init__(
-        self,
-        me: NodeId,
-        members: Iterable[NodeId],
-        *,
-        aggregate: bool = True,
-        tree: str = "source",
-        mtu_bytes: int = MTU_BYTES,
-        size_model: str = "wire",
-    ) -> None:
+    def __init__(self, me: NodeId, members: Iterable[NodeId], **given: Any) -> None:
         self.members, self.index, self.my_index = group_of(me, members)
-        _check_parameters(aggregate, tree, mtu_bytes, size_model)
         self.me = me
-        self.aggregate = aggregate
-        self.root = ROOT if tree == "single" else None
-        self.mtu_bytes = mtu_bytes
-        self.size_model = SIZE_MODELS[size_model]
+        options = self.parameters.read(self.name, given)
+        self.aggregate: bool = options["aggregate"]
+        self.root = ROOT if options.get("tree") == "single" else None
+        self.mtu_bytes: int = options["mtu_bytes"]
+        self.size_model = SIZE_MODELS[options["size_model"]]
         self.set_view(View(complete(len(self.members)), self.my_index, self.root))
         # Algorithm 2, lines 1-4
         self.last = 0
@@ -123,195 +119,6 @@ class VCubeState(Protocol):
             if counts[member] < count:
                 return member, count
         return None
-
-    # What a peer may not send: a message that would be waited for in vain ends at the door
-
-    def _refuse(self, message: VCubeMessage) -> Reason | None:
-        origin, number, after, _ = message
-        if not 0 <= origin < len(self.received):
-            return Reason.UNKNOWN_ORIGIN
-        if number < 1:
-            return Reason.MALFORMED
-        newest = self.received[origin]
-        if number <= newest or (self.early and number in self.early.get(origin, ())):
-            return Reason.DUPLICATE
-        if origin == self.my_index and number > self.last:
-            return Reason.FORGED
-        if number > newest + WINDOW_MAX:
-            return Reason.TOO_FAR_AHEAD
-        return self._refuse_after(origin, after) if after else None
-
-    def _refuse_after(self, origin: int, after: Delta) -> Reason | None:
-        if len(after) % 2:
-            return Reason.MALFORMED
-        received = self.received
-        previous = -1
-        pairs = iter(after)
-        for member, count in zip(pairs, pairs, strict=True):
-            if not previous < member < len(received) or member == origin or count < 1:
-                return Reason.MALFORMED
-            if count > received[member]:
-                if member == self.my_index and count > self.last:
-                    return Reason.IMPOSSIBLE  # it follows a message that we never broadcast
-                if count > received[member] + WINDOW_MAX:
-                    return Reason.TOO_FAR_AHEAD
-            previous = member
-        return None
-
-    def _named(self, message: VCubeMessage) -> MessageId | None:
-        """The message's id, or None where it names a member or a number that cannot be."""
-        return id_of(self.members, message[0], message[1])
-
-    # The contract: what waits, what must hold
-
-    @property
-    def waiting(self) -> int:
-        return self.held_count
-
-    def explain(self) -> list[Waiting]:
-        counts, pending = self.clock.counts, self.pending
-        waiting = []
-        for origin, number in sorted(key for key in pending if pending[key].held):
-            held = pending[origin, number]
-            missing = [
-                (origin, gap) for gap in range(counts[origin] + 1, number) if (origin, gap) not in pending
-            ]
-            missing += [key for key in self.clock.missing(held.message.after) if key not in pending]
-            if not missing:  # all that it waits for is here and waits itself: name the obstacle
-                obstacle = self._obstacle(held.message)
-                missing = [obstacle] if obstacle else []
-            ids = tuple(MessageId(self.members[member], count) for member, count in missing)
-            waiting.append(Waiting(MessageId(self.members[origin], number), held.since_us, ids))
-        return waiting
-
-    def check(self) -> None:
-        counts, received, heights = self.clock.counts, self.received, self.view.heights
-        self._require(counts[self.my_index] == self.last, "own messages are delivered at once")
-        for member, count in enumerate(counts):
-            if member != self.my_index:
-                self._require(count <= received[member], f"member {member}: delivered is received")
-        for origin, numbers in self.early.items():
-            self._require(min(numbers) > received[origin] + 1, f"member {origin}: no hole before {numbers}")
-        for key, pending in self.pending.items():
-            known = key[1] <= received[key[0]] or key[1] in self.early.get(key[0], ())
-            self._require(known, f"{key} is pending and was never received")
-            self._require(pending.held or pending.level > 0, f"{key} is pending for nothing")
-            self._require(pending.held == (key[1] > counts[key[0]]), f"{key} is held until delivered")
-            if pending.held:
-                self._require(self._obstacle(pending.message) is not None, f"{key} is held for nothing")
-            self._require(pending.level <= heights[key[0]], f"{key} is blocked for its children at the most")
-            self._require((pending.level > 0) == (pending.watch is not None), f"{key} watches while blocked")
-        self._check_index(self.blocked_by, received, {k: p for k, p in self.pending.items() if p.level})
-        held = {key: pending for key, pending in self.pending.items() if pending.held}
-        self._check_index(self.held_by, counts, held)
-        self._require(self.held_count == len(held), "what is not delivered is counted")
-
-    def _check_index(self, index: dict[Key, list[Pending]], have: list[int], of: dict[Key, Pending]) -> None:
-        """Each message of `of` stands in `index` once, under something that is not there yet."""
-        indexed = sorted(pending.message[:2] for waiting in index.values() for pending in waiting)
-        self._require(indexed == sorted(of), "each waiting message is indexed exactly once")
-        for member, count in index:
-            self._require(have[member] < count, f"{(member, count)} is here and is waited for")
-
-    # The contract: state through plain data
-
-    def save(self) -> State:
-        return {
-            "last": self.last,
-            "neighbours": sorted(self.neighbours),
-            "delivered": list(self.clock.counts),
-            "changed": [list(pair) for pair in sorted(self.clock.changed.items())],
-            "received": list(self.received),
-            "early": [[origin, sorted(numbers)] for origin, numbers in sorted(self.early.items())],
-            "arrivals": self.arrivals,
-            "pending": [
-                [
-                    *_plain(each.message),
-                    each.order,
-                    each.since_us,
-                    each.level,
-                    list(each.watch or ()),
-                    each.held,
-                ]
-                for each in self.pending.values()
-            ],
-            "parked": [
-                [peer, [_plain(message) for message in self.parked[peer]]] for peer in sorted(self.parked)
-            ],
-        }
-
-    def restore(self, state: State) -> None:
-        self.last = state["last"]
-        self.neighbours = set(state["neighbours"])
-        self.clock.counts = list(state["delivered"])
-        self.clock.changed = dict(state["changed"])
-        self.received = list(state["received"])
-        self.early = {origin: set(numbers) for origin, numbers in state["early"]}
-        self.arrivals = state["arrivals"]
-        for *plain, order, since_us, level, watch, held in state["pending"]:
-            message = _message(plain)
-            pending = self.pending[message[:2]] = Pending(message, order, since_us, level)
-            pending.held = held
-            self.held_count += held
-            if watch:
-                pending.watch = (watch[0], watch[1])
-                self.blocked_by.setdefault(pending.watch, []).append(pending)
-            obstacle = self._obstacle(message)
-            if obstacle is not None:
-                self.held_by.setdefault(obstacle, []).append(pending)
-        self.parked = {peer: [_message(plain) for plain in messages] for peer, messages in state["parked"]}
-
-    # The contract: what it costs
-
-    def message_of(self, packet: Packet) -> MessageId | None:
-        """The first message; `further_messages_of` has the others."""
-        messages = cast(VCubePacket, packet).messages
-        return self._named(messages[0]) if messages else None
-
-    def further_messages_of(self, packet: Packet) -> tuple[MessageId, ...]:
-        """All but the first, in the packet's order."""
-        found = (self._named(message) for message in cast(VCubePacket, packet).messages[1:])
-        return tuple(id_ for id_ in found if id_ is not None)
-
-    def sizes(self, packet: Packet) -> Sizes:
-        return packet_sizes(cast(VCubePacket, packet))
-
-    def entries(self) -> int:
-        pending = sum(1 + len(each.message.after) // 2 for each in self.pending.values())
-        parked = sum(map(len, self.parked.values()))
-        early = sum(map(len, self.early.values()))
-        return 2 * len(self.received) + len(self.clock.changed) + early + pending + parked
-
-
-def _plain(message: VCubeMessage) -> list[object]:
-    origin, number, after, payload = message
-    return [origin, number, list(after), payload]
-
-
-def _message(plain: list[object]) -> VCubeMessage:
-    origin, number, after, payload = plain
-    return VCubeMessage(
-        cast(int, origin), cast(int, number), tuple(cast(list[int], after)), cast(bytes, payload)
-    )
-
-
-def _check_parameters(aggregate: bool, tree: str, mtu_bytes: int, size_model: str) -> None:
-    if not isinstance(aggregate, bool):
-        raise ParameterError("aggregate", f"{aggregate!r} is not a boolean", "Use true or false")
-    if tree not in ("source", "single"):
-        raise ParameterError("tree", f"there is no {tree!r}", "Use 'source' or 'single'")
-    if isinstance(mtu_bytes, bool) or not isinstance(mtu_bytes, int) or mtu_bytes < 0:
-        raise ParameterError(
-            "mtu_bytes", f"{mtu_bytes!r} is not a number of bytes", "Use 0 (no limit) or more"
-        )
-    if size_model not in SIZE_MODELS:
-        raise ParameterError("size_model", f"there is no {size_model!r}", f"Use one of {sorted(SIZE_MODELS)}")
-
-
-class VCube(VCubeState):
-    """See the module."""
-
-    name: ClassVar[str] = "vcube"
 
     # CO_Broadcast (lines 5-12; rule 1)
 
@@ -495,6 +302,176 @@ class VCube(VCubeState):
     def link_down(self, peer: NodeId, now_us: int) -> Effects:
         self.neighbours.discard(peer)
         return []
+
+    # What a peer may not send: a message that would be waited for in vain ends at the door
+
+    def _refuse(self, message: VCubeMessage) -> Reason | None:
+        origin, number, after, _ = message
+        if not 0 <= origin < len(self.received):
+            return Reason.UNKNOWN_ORIGIN
+        if number < 1:
+            return Reason.MALFORMED
+        newest = self.received[origin]
+        if number <= newest or (self.early and number in self.early.get(origin, ())):
+            return Reason.DUPLICATE
+        if origin == self.my_index and number > self.last:
+            return Reason.FORGED
+        if number > newest + WINDOW_MAX:
+            return Reason.TOO_FAR_AHEAD
+        return self._refuse_after(origin, after) if after else None
+
+    def _refuse_after(self, origin: int, after: Delta) -> Reason | None:
+        if len(after) % 2:
+            return Reason.MALFORMED
+        received = self.received
+        previous = -1
+        pairs = iter(after)
+        for member, count in zip(pairs, pairs, strict=True):
+            if not previous < member < len(received) or member == origin or count < 1:
+                return Reason.MALFORMED
+            if count > received[member]:
+                if member == self.my_index and count > self.last:
+                    return Reason.IMPOSSIBLE  # it follows a message that we never broadcast
+                if count > received[member] + WINDOW_MAX:
+                    return Reason.TOO_FAR_AHEAD
+            previous = member
+        return None
+
+    def _named(self, message: VCubeMessage) -> MessageId | None:
+        """The message's id, or None where it names a member or a number that cannot be."""
+        return id_of(self.members, message[0], message[1])
+
+    # The contract: what waits, what must hold
+
+    @property
+    def waiting(self) -> int:
+        return self.held_count
+
+    def explain(self) -> list[Waiting]:
+        counts, pending = self.clock.counts, self.pending
+        waiting = []
+        for origin, number in sorted(key for key in pending if pending[key].held):
+            held = pending[origin, number]
+            missing = [
+                (origin, gap) for gap in range(counts[origin] + 1, number) if (origin, gap) not in pending
+            ]
+            missing += [key for key in self.clock.missing(held.message.after) if key not in pending]
+            if not missing:  # all that it waits for is here and waits itself: name the obstacle
+                obstacle = self._obstacle(held.message)
+                missing = [obstacle] if obstacle else []
+            ids = tuple(MessageId(self.members[member], count) for member, count in missing)
+            waiting.append(Waiting(MessageId(self.members[origin], number), held.since_us, ids))
+        return waiting
+
+    def check(self) -> None:
+        counts, received, heights = self.clock.counts, self.received, self.view.heights
+        self._require(counts[self.my_index] == self.last, "own messages are delivered at once")
+        for member, count in enumerate(counts):
+            if member != self.my_index:
+                self._require(count <= received[member], f"member {member}: delivered is received")
+        for origin, numbers in self.early.items():
+            self._require(min(numbers) > received[origin] + 1, f"member {origin}: no hole before {numbers}")
+        for key, pending in self.pending.items():
+            known = key[1] <= received[key[0]] or key[1] in self.early.get(key[0], ())
+            self._require(known, f"{key} is pending and was never received")
+            self._require(pending.held or pending.level > 0, f"{key} is pending for nothing")
+            self._require(pending.held == (key[1] > counts[key[0]]), f"{key} is held until delivered")
+            if pending.held:
+                self._require(self._obstacle(pending.message) is not None, f"{key} is held for nothing")
+            self._require(pending.level <= heights[key[0]], f"{key} is blocked for its children at the most")
+            self._require((pending.level > 0) == (pending.watch is not None), f"{key} watches while blocked")
+        self._check_index(self.blocked_by, received, {k: p for k, p in self.pending.items() if p.level})
+        held = {key: pending for key, pending in self.pending.items() if pending.held}
+        self._check_index(self.held_by, counts, held)
+        self._require(self.held_count == len(held), "what is not delivered is counted")
+
+    def _check_index(self, index: dict[Key, list[Pending]], have: list[int], of: dict[Key, Pending]) -> None:
+        """Each message of `of` stands in `index` once, under something that is not there yet."""
+        indexed = sorted(pending.message[:2] for waiting in index.values() for pending in waiting)
+        self._require(indexed == sorted(of), "each waiting message is indexed exactly once")
+        for member, count in index:
+            self._require(have[member] < count, f"{(member, count)} is here and is waited for")
+
+    # The contract: state through plain data
+
+    def save(self) -> State:
+        return {
+            "last": self.last,
+            "neighbours": sorted(self.neighbours),
+            "delivered": list(self.clock.counts),
+            "changed": [list(pair) for pair in sorted(self.clock.changed.items())],
+            "received": list(self.received),
+            "early": [[origin, sorted(numbers)] for origin, numbers in sorted(self.early.items())],
+            "arrivals": self.arrivals,
+            "pending": [
+                [
+                    *_plain(each.message),
+                    each.order,
+                    each.since_us,
+                    each.level,
+                    list(each.watch or ()),
+                    each.held,
+                ]
+                for each in self.pending.values()
+            ],
+            "parked": [
+                [peer, [_plain(message) for message in self.parked[peer]]] for peer in sorted(self.parked)
+            ],
+        }
+
+    def restore(self, state: State) -> None:
+        self.last = state["last"]
+        self.neighbours = set(state["neighbours"])
+        self.clock.counts = list(state["delivered"])
+        self.clock.changed = dict(state["changed"])
+        self.received = list(state["received"])
+        self.early = {origin: set(numbers) for origin, numbers in state["early"]}
+        self.arrivals = state["arrivals"]
+        for *plain, order, since_us, level, watch, held in state["pending"]:
+            message = _message(plain)
+            pending = self.pending[message[:2]] = Pending(message, order, since_us, level)
+            pending.held = held
+            self.held_count += held
+            if watch:
+                pending.watch = (watch[0], watch[1])
+                self.blocked_by.setdefault(pending.watch, []).append(pending)
+            obstacle = self._obstacle(message)
+            if obstacle is not None:
+                self.held_by.setdefault(obstacle, []).append(pending)
+        self.parked = {peer: [_message(plain) for plain in messages] for peer, messages in state["parked"]}
+
+    # The contract: what it costs
+
+    def message_of(self, packet: Packet) -> MessageId | None:
+        """The first message; `further_messages_of` has the others."""
+        messages = cast(VCubePacket, packet).messages
+        return self._named(messages[0]) if messages else None
+
+    def further_messages_of(self, packet: Packet) -> tuple[MessageId, ...]:
+        """All but the first, in the packet's order."""
+        found = (self._named(message) for message in cast(VCubePacket, packet).messages[1:])
+        return tuple(id_ for id_ in found if id_ is not None)
+
+    def sizes(self, packet: Packet) -> Sizes:
+        return packet_sizes(cast(VCubePacket, packet))
+
+    def entries(self) -> int:
+        pending = sum(1 + len(each.message.after) // 2 for each in self.pending.values())
+        parked = sum(map(len, self.parked.values()))
+        early = sum(map(len, self.early.values()))
+        return 2 * len(self.received) + len(self.clock.changed) + early + pending + parked
+
+
+def _plain(message: VCubeMessage) -> list[object]:
+    origin, number, after, payload = message
+    return [origin, number, list(after), payload]
+
+
+def _message(plain: list[object]) -> VCubeMessage:
+    origin, number, after, payload = plain
+    return VCubeMessage(
+        cast(int, origin), cast(int, number), tuple(cast(list[int], after)), cast(bytes, payload)
+    )
 
 
 def _by_number(pending: Pending) -> int:
