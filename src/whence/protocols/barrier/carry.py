@@ -54,6 +54,7 @@ class Cache:
         """Whether the next message makes another one leave."""
         return 0 < self.capacity <= len(self.messages)
 
+    # rule 001 F10: eviction spares what is pinned
     def add(self, packet: BarrierPacket, is_pinned: Callable[[Key], bool]) -> list[Key]:
         """Take a message; answers what was dropped for it (itself, if all others are pinned)."""
         key = (packet.origin, packet.number)
@@ -139,6 +140,7 @@ class Contacts:
                 contact.told = True
                 yield peer
 
+    # rule 001 section III: epidemic exchange at a contact
     def exchange(self, peer: NodeId, ids: tuple[Key, ...], cache: Cache, now_us: int) -> None:
         """The peer has told what it carries: begin to send what it lacks."""
         contact = self.of[peer]

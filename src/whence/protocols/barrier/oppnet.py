@@ -141,6 +141,7 @@ class Oppnet(Protocol):
             self.contacts.exchange(peer, ids, self.cache, now_us)
         return self._with_timer(effects)
 
+    # rule 001 section V-B: oppnet_receive
     def _take(self, peer: NodeId, packet: BarrierPacket, now_us: int, effects: Effects) -> None:
         order = self.order
         refused = order.refuse(packet, now_us)
@@ -169,6 +170,7 @@ class Oppnet(Protocol):
             return False
         return all(map(order.is_pending, self.cache.messages)) and not order.deliverable(packet, now_us)
 
+    # rule 001 section V-B: oppnet_broadcast, into the cache and to all contacts
     def _acquire(self, packet: BarrierPacket, giver: NodeId | None, now_us: int, effects: Effects) -> None:
         """A message is new here: carry it, and let the others have it."""
         order = self.order

@@ -145,6 +145,7 @@ class Order(ABC):
     def restore(self, state: State) -> None:
         """As in `Protocol`."""
 
+    # rule 001 Code 9: the sender computes the deadline
     def _deadline_us(self, lifetime_us: int | None, now_us: int) -> int | None:
         """Code 9: the sender computes the deadline."""
         if lifetime_us is None:

@@ -79,8 +79,7 @@ class SafeOrder(Order):
         self._forgettable: list[tuple[int, NodeId]] = []  # (latest deadline, source)
         self._fading: list[tuple[int, NodeId, int]] = []  # (deadline, source, number)
 
-    # Code 9
-
+    # rule 001 Code 9: broadcast with the barrier
     def broadcast(
         self, payload: bytes, lifetime_us: int | None, now_us: int, effects: Effects
     ) -> BarrierPacket:
@@ -95,8 +94,7 @@ class SafeOrder(Order):
         self._settle(packet, effects)
         return packet
 
-    # Code 11
-
+    # rule 001 F2: a number that is delivered or held is a duplicate
     def refuse(self, packet: BarrierPacket, now_us: int) -> Reason | None:
         if not well_formed(packet) or not packet.number:
             return Reason.MALFORMED
@@ -112,6 +110,7 @@ class SafeOrder(Order):
             return Reason.IMPOSSIBLE
         return None
 
+    # rule 001 Code 11: deliver, or hold until the barrier is settled
     def receive(self, packet: BarrierPacket, now_us: int, effects: Effects) -> None:
         self._seq += 1
         held = Held(packet, self._seq, now_us)
@@ -150,8 +149,8 @@ class SafeOrder(Order):
         if deadline_us is not None:
             heappush(self._obstacles, (deadline_us, held.seq, key, held.at, source))
 
-    # Code 3, with the cover rule
-
+    # rule 001 Code 3: registries first
+    # rule 001 F11: the state is right before the effect
     def _settle(self, packet: BarrierPacket, effects: Effects) -> None:
         """Deliver one message: registries first, then the effect (F11)."""
         source, number, _, barrier, payload = packet
@@ -178,6 +177,8 @@ class SafeOrder(Order):
                 self._tidy(held.packet.barrier[held.at].origin)
             effects.append(Expire(MessageId(*key), Reason.IMPOSSIBLE))
 
+    # rule 001 F5: an entry is covered only by what dies no earlier
+    # rule 001 F7: the same under skewed clocks
     def _cover(self, source: NodeId, number: int, deadline_us: int) -> None:
         """Forget what a delivered message covers: of `source`, up to `number`, with no later deadline."""
         numbers = self.past.get(source)
@@ -190,8 +191,7 @@ class SafeOrder(Order):
         if not numbers:
             del self.past[source]
 
-    # Codes 4 and 7
-
+    # rule 001 Code 7: what waited for a delivered message
     def _release(
         self, packet: BarrierPacket, turn: int, seq: int, ready: list[tuple[int, int, Key]], now_us: int
     ) -> None:
@@ -222,8 +222,7 @@ class SafeOrder(Order):
             self._settle(packet, effects)
             self._release(packet, turn, seq, ready, now_us)
 
-    # Codes 10 and 12
-
+    # rule 001 F8: what is dead itself leaves before anything is released
     def advance(self, now_us: int, effects: Effects) -> None:
         self.now_us = now_us
         while self._dying and self._dying[0][0] < now_us:  # F8: the dead go first
@@ -242,6 +241,8 @@ class SafeOrder(Order):
         self._deliver_ready(ready, now_us, effects)
         self._forget(now_us)
 
+    # rule 001 F6: forget only after the deadline and the largest clock difference
+    # rule 001 Code 12: registries do not grow with what is dead
     def _forget(self, now_us: int) -> None:
         """Code 12 and the expiry rule: registries do not grow with what is dead."""
         while self._fading and self._fading[0][0] + self.skew_us < now_us:
@@ -264,6 +265,7 @@ class SafeOrder(Order):
             heappop(waiting)
         self._waiters.pop(source, None)
 
+    # rule 001 F9: a timer on the first death that changes something
     def next_us(self) -> int | None:
         while self._dying and self._is_outdated(*self._dying[0][1:]):
             heappop(self._dying)
@@ -311,6 +313,7 @@ class SafeOrder(Order):
     def is_pending(self, key: Key) -> bool:
         return key in self.pending
 
+    # rule 001 F10: a pending payload is pinned
     def evicted(self, key: Key) -> None:
         self._require(key not in self.pending, f"{key} is pending and must be kept (F10)")
 

@@ -28,6 +28,9 @@ class Entry(NamedTuple):
     deadline_us: int | None
 
 
+# rule 001 F1: a message's barrier is immutable
+# rule 001 F3: number and deadline are two fields
+# rule 001 F4: a lifetime that shrinks changes no number
 class BarrierPacket(NamedTuple):
     """Message `number` of `origin`, to be delivered after those that `barrier` names.
 

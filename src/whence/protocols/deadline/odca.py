@@ -66,6 +66,7 @@ class Odca(Tdca):
 
     # Asking
 
+    # rule 002 B-RECV: the last line, ask for what is missing
     def _wait(self, entry: Entry, now_us: int, effects: Effects) -> None:
         """Ask the sender of a message that has to wait for what it follows (B-RECV, last line)."""
         origin, after = entry.message.origin, entry.message.after
@@ -121,6 +122,8 @@ class Odca(Tdca):
 
     # Answering (SOLICIT-RECV, with the condition that flaw 2 asks for)
 
+    # rule 002 SOLICIT-RECV: reply to a solicitation
+    # rule 002 flaw 2: reply with all between the two vectors
     def _solicited(self, peer: NodeId, packet: DeadlinePacket, now_us: int, effects: Effects) -> None:
         _, _, have, upper, wants = packet
         size = len(self.members)

@@ -63,6 +63,7 @@ class Figure8(DeadlineBase):
     def broadcast(self, payload: bytes, now_us: int) -> Effects:
         return self.broadcast_within(payload, self.lifetime_us, now_us)
 
+    # rule 002 B-SEND: as printed
     def broadcast_within(self, payload: bytes, lifetime_us: int, now_us: int) -> Effects:
         check_payload(payload)
         check_lifetime(lifetime_us)
@@ -120,6 +121,7 @@ class Figure8(DeadlineBase):
             return Reason.MALFORMED
         return Reason.FORGED if origin == self.my_index and number > self.last else None
 
+    # rule 002 B-RECV: as printed
     def _b_recv(self, peer: NodeId, message: DeadlineMessage, now_us: int, effects: Effects) -> None:
         origin, after = message.origin, message.after
         if message.deadline_us // self.tick_us < self._clock(now_us):
@@ -135,6 +137,7 @@ class Figure8(DeadlineBase):
                 packet = DeadlinePacket(SOLICITATION, (), tuple(self.mvector), after, ())
                 effects.append(Send((self.members[origin],), packet))
 
+    # rule 002 RPY-RECV: as printed
     def _rpy_recv(self, messages: list[DeadlineMessage], now_us: int, effects: Effects) -> None:
         """Flaw 4: unchecked. The union of two sets has what is in both only once."""
         queued = {message[:2] for message, _ in self.received}
@@ -143,6 +146,7 @@ class Figure8(DeadlineBase):
                 self._insert(message, now_us)
         self._check_msgs(now_us, effects)
 
+    # rule 002 SOLICIT-RECV: as printed
     def _solicit_recv(
         self, peer: NodeId, have: tuple[int, ...], upper: tuple[int, ...], effects: Effects
     ) -> None:
@@ -179,6 +183,7 @@ class Figure8(DeadlineBase):
 
     # CHECK-MSGS: one pass (flaw 5), an equality on a clock (flaw 6), no look at the deadline (flaw 7)
 
+    # rule 002 CHECK-MSGS: as printed
     def _check_msgs(self, now_us: int, effects: Effects) -> None:
         for entry in list(self.received):
             if entry not in self.received:
@@ -193,6 +198,7 @@ class Figure8(DeadlineBase):
                         self._deliver(other[0], effects)
                         self.received.remove(other)
 
+    # rule 002 GARBAGE-COLLECT: as printed
     def timer(self, key: str, now_us: int) -> Effects:
         """Every time interval: CHECK-MSGS and GARBAGE-COLLECT."""
         effects: Effects = []

@@ -275,6 +275,7 @@ class Tdca(DeadlineBase):
         known = 0 <= origin < len(self.accepted) and 0 < number <= self.accepted[origin]
         return known and number not in self.holes[origin]
 
+    # rule 002 flaw 1: the sender's own entry is the number before, so that a gap shows
     def _is_well_formed(self, message: DeadlineMessage) -> bool:
         origin, number, stamp, _, after, left, _ = message
         size = len(self.members)
@@ -291,6 +292,9 @@ class Tdca(DeadlineBase):
     def broadcast(self, payload: bytes, now_us: int) -> Effects:
         return self.broadcast_within(payload, self.lifetime_us, now_us)
 
+    # rule 002 B-SEND: stamp, attach what is delivered and its deadlines, store
+    # rule 002 flaw 3: own messages are stored
+    # rule 002 flaw 9: the stamp is a hybrid logical clock
     def broadcast_within(self, payload: bytes, lifetime_us: int, now_us: int) -> Effects:
         check_payload(payload)
         check_lifetime(lifetime_us)
@@ -316,6 +320,7 @@ class Tdca(DeadlineBase):
 
     # B-RECV and RPY-RECV: a reply goes the same way as a direct message (flaw 4)
 
+    # rule 002 B-RECV: a message arrives
     def receive(self, peer: NodeId, packet: Packet, now_us: int) -> Effects:
         if peer not in self.neighbours:
             return [Discard(None, peer, Reason.NOT_A_NEIGHBOUR)]
@@ -332,6 +337,7 @@ class Tdca(DeadlineBase):
         self._arm(effects)
         return effects
 
+    # rule 002 flaw 4: a reply is checked like a direct message
     def _take(self, peer: NodeId, message: DeadlineMessage, now_us: int, effects: Effects) -> None:
         origin, number = message[0], message[1]
         # A copy ends before anything costly is done about it.
@@ -365,6 +371,7 @@ class Tdca(DeadlineBase):
         reason = Reason.EXPIRED if self._is_late(message, now_us) else Reason.OVERTAKEN
         effects.append(Expire(MessageId(self.members[origin], number), reason))
 
+    # rule 002 flaw 6: a timer at the deadline, not an equality on a clock
     def _hold(self, entry: Entry, now_us: int, effects: Effects) -> None:
         """It has to wait: until what it follows has come, is known to be late, or its own time comes."""
         self._enqueue(entry)
@@ -383,6 +390,8 @@ class Tdca(DeadlineBase):
 
     # CHECK-MSGS: what can be delivered, and what must be
 
+    # rule 002 CHECK-MSGS: deliver what is ready, in stamp order
+    # rule 002 flaw 7: never deliver late
     def _drain(self, now_us: int, effects: Effects) -> None:
         """Deliver what is ready, the first in stamp order; then look from the beginning again (flaw 5).
 
@@ -415,6 +424,7 @@ class Tdca(DeadlineBase):
                 heappush(ready, (entry.message.stamp, *key))
             self.held_by[entry.blocker].append(key)
 
+    # rule 002 timer: the time of a message has come
     def _force(self, entry: Entry, now_us: int, effects: Effects) -> None:
         """The time of a message has come: what it follows is delivered, if it is here, and then itself."""
         after = entry.message.after
@@ -475,6 +485,7 @@ class Tdca(DeadlineBase):
             self.frontier[member] = frontier
             self.moved.append(member)
 
+    # rule 002 flaw 5: what a delivery made stale is purged
     def _purge(self, effects: Effects) -> None:
         """What waits and is followed by something delivered is given up (flaw 5)."""
         stale = [key for _, *key in self.order if key[1] <= self.accepted[key[0]]]
@@ -485,6 +496,7 @@ class Tdca(DeadlineBase):
     def _is_late(self, message: DeadlineMessage, now_us: int) -> bool:
         return now_us + self.clock_error_us > message.deadline_us
 
+    # rule 002 flaw 8: an expired arrival is resolved, and holds no other back
     def _expire(self, message: DeadlineMessage, effects: Effects) -> None:
         """It came, or waited, too long; nobody needs to wait for it any more (flaw 8)."""
         origin, number = message[0], message[1]
@@ -502,6 +514,7 @@ class Tdca(DeadlineBase):
         self._arm(effects)
         return effects
 
+    # rule 002 GARBAGE-COLLECT: forget what no node may deliver
     def _pass_time(self, now_us: int, effects: Effects) -> None:
         """Do what has become due, in its order; forget what nobody may deliver any more."""
         due = self.due

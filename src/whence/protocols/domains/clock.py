@@ -52,6 +52,8 @@ class FullClock:
         """How many messages of `source` have been delivered here."""
         return self.value[source * self.size + self.me]
 
+    # rule 004 flaw 2: the entry (i, j) always travels, as the count
+    # rule 004 flaw 4: the count gives the order of a pair
     def next_stamp(self, to: int) -> tuple[int, Stamp]:
         """Count a message to `to`, and return its count and the rest of its stamp."""
         entry = self.me * self.size + to
@@ -74,6 +76,7 @@ class FullClock:
         ahead = max(said - known for said, known in zip(stamp, value, strict=True))
         return Reason.TOO_FAR_AHEAD if ahead > WINDOW_MAX else None
 
+    # rule 004 flaw 5: the delivery test
     def obstacle(self, source: int, count: int, stamp: Stamp) -> tuple[int, int] | None:
         """The first (k, c) that the message waits for, the c-th message from k; None: deliver it."""
         if count > self.delivered(source) + 1:
@@ -121,6 +124,7 @@ class UpdatesClock(FullClock):
 
     name = "updates-scan"
 
+    # rule 004 flaw 3: State starts at 1
     def __init__(self, size: int, me: int) -> None:
         super().__init__(size, me)
         self.state = 1  # not 0: what is learned before the first send must be newer than "never sent"
@@ -128,6 +132,7 @@ class UpdatesClock(FullClock):
         self.changed_by = [me] * (size * size)
         self.sent_state = [0] * size
 
+    # rule 004 flaw 1: compute the set, then note what was sent
     def _stamp(self, to: int, entry: int) -> Stamp:
         self._change(entry, self.me)
         flat: list[int] = []
@@ -171,6 +176,7 @@ class UpdatesClock(FullClock):
             previous = entry
         return None
 
+    # rule 004 flaw 5: the delivery test
     def obstacle(self, source: int, count: int, stamp: Stamp) -> tuple[int, int] | None:
         if count > self.delivered(source) + 1:
             return source, count - 1
@@ -232,6 +238,7 @@ class ListedClock(UpdatesClock):
         self.recent.pop(entry, None)
         self.recent[entry] = None
 
+    # rule 004 work: finding the set costs the set
     def _updates(self, to: int, own: int) -> list[int]:
         since = self.sent_state[to]
         found = []

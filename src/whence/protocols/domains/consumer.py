@@ -44,6 +44,7 @@ class Consumer:
             return Reason.DUPLICATE
         return self.clock.problem(source, count, stamp)
 
+    # rule 004 section 5: the message consumer: merge and hand on, or hold
     def accept(
         self, source: int, count: int, stamp: Stamp, packet: Packet, now_us: int, hand_on: HandOn
     ) -> None:

@@ -98,6 +98,7 @@ class Domains(Unicast):
 
     # Sending (figure 7, left)
 
+    # rule 004 figure 7: sending over the first hop of the route
     def send(self, to: NodeId, payload: bytes, now_us: int) -> Effects:
         """Send over the first hop of the route. A message to oneself is delivered at once."""
         self._check_send(to, payload)
@@ -116,6 +117,7 @@ class Domains(Unicast):
 
     # Receiving (figure 7, right)
 
+    # rule 004 figure 7: receiving, in the clock of the hop's domain
     def receive(self, peer: NodeId, packet: Packet, now_us: int) -> Effects:
         arrived = cast(DomainPacket, packet)
         refused = self._refuse(peer, arrived)
@@ -129,6 +131,7 @@ class Domains(Unicast):
         )
         return effects
 
+    # rule 004 section 4.2: a router stamps a forward in the step that delivers it
     def _hand_on(self, packet: Packet, effects: Effects) -> None:
         """Deliver here, or forward: in the step that merged the clock."""
         _, origin, to, number, _, _, payload = cast(DomainPacket, packet)

@@ -98,6 +98,7 @@ class LinkMemory(Protocol):
             self.in_view.discard(peer)
             self._expect_nothing(peer, effects)
 
+    # rule 003 flaw 13: E is forgotten with the link
     def _expect_nothing(self, peer: NodeId, effects: Effects) -> None:
         """E ← E \\ peer (line 45)."""
         for key in [key for key, links in self.expected.items() if peer in links]:
@@ -118,6 +119,7 @@ class LinkMemory(Protocol):
         origin, number, payload = cast(LinkPacket, packet)
         return self._receive_message(peer, Message(origin, number, payload), now_us)
 
+    # rule 003 Algorithm 1: a copy that is expected is a duplicate, any other a first receipt
     def _receive_message(self, peer: NodeId, message: Message, now_us: int) -> Effects:
         origin, number, _ = message
         if not self._is_safe(peer):
@@ -137,6 +139,7 @@ class LinkMemory(Protocol):
             self._take(message, peer, now_us, effects)
         return effects
 
+    # rule 003 flaw 1: nothing is taken from a link outside the in-view
     def _is_safe(self, peer: NodeId) -> bool:
         """The guard: what comes over a link that is not in the in-view is dropped, all of it."""
         return peer in self.in_view
@@ -144,6 +147,7 @@ class LinkMemory(Protocol):
     def _refuse(self, origin: NodeId, number: int) -> Reason | None:
         return None if origin and 0 < number < NUMBER_MAX else Reason.MALFORMED
 
+    # rule 003 atomic: tag, forward, buffer and deliver are one step
     def _take(self, message: Message, came_from: NodeId | None, now_us: int, effects: Effects) -> None:
         """A first receipt: tag, forward, buffer, deliver, as one step (lines 9, 10, 14-16)."""
         self.is_fresh = False
@@ -160,6 +164,7 @@ class LinkMemory(Protocol):
         else:
             effects.append(Deliver(message))
 
+    # rule 003 flaw 8: the sender gets its echo
     def _forward_to(self, came_from: NodeId | None) -> tuple[NodeId, ...]:
         """Everybody in Qo, and so the sender too: it expects our copy."""
         return self.out_view
@@ -180,6 +185,7 @@ class LinkMemory(Protocol):
         if not links:
             del self.expected[key]
 
+    # rule 003 uniform: own messages after the first echo (`own_after_echo`)
     def _release(self, key: Key, effects: Effects) -> None:
         """Somebody has our message, and so all of ours before it: give them to the application."""
         if key in self.unechoed:

@@ -103,6 +103,7 @@ class Overlaid(LinkMemory):
         """Keep our links to both until their handshake has passed here, or does not come."""
         return self._relay(opener, target, (opener, target), now_us)
 
+    # rule 003 flaw 5: links that a handshake passes are kept until it is over
     def _relay(
         self, opener: NodeId, target: NodeId, neighbours: tuple[NodeId, NodeId], now_us: int
     ) -> Effects:
@@ -194,6 +195,7 @@ class Overlaid(LinkMemory):
 
     # Joining
 
+    # rule 003 flaw 15: both directions of a joiner's link to one contact, with nothing expected
     def _on_join(self, peer: NodeId, packet: PrcPacket, now_us: int) -> Effects:
         if not self.is_joined or packet.origin != peer or self._is_under_way(peer) or peer in self.in_view:
             return [Discard(None, peer, Reason.STALE)]

@@ -163,6 +163,7 @@ class Prc(Overlaid):
             return effects
         return self._start(peer, route, 1, now_us)
 
+    # rule 003 flaw 14: a link that is safe or being opened is not opened again
     def _is_under_way(self, peer: NodeId) -> bool:
         """A view is a multiset: a link that is safe or being opened is not opened again."""
         return peer in self.out_view or peer in self.opening or peer in self.accepting
@@ -204,6 +205,8 @@ class Prc(Overlaid):
             WELCOME: self._on_welcome,
         }[kind]
 
+    # rule 003 flaw 6: control goes hop by hop over safe links
+    # rule 003 flaw 7: behind the messages that went before it
     def _route(self, peer: NodeId, packet: PrcPacket, now_us: int) -> Effects:
         """α, β, π, ρ go hop by hop over safe links, behind the messages that went before them."""
         if not self._is_safe_for_control(peer):
@@ -238,14 +241,18 @@ class Prc(Overlaid):
             else:
                 accepting.before.append((message.origin, message.number))
 
+    # rule 003 flaw 10: Bβ begins when β is in
     def _is_buffering(self, opening: Opening) -> bool:
         return opening.phase != WAIT_BETA  # Bβ begins when β is in, not when α goes out (10)
 
+    # rule 003 flaw 2: control of another attempt is ignored
     def _is_current(self, mine: Opening | Accepting, epoch: int) -> bool:
         return mine.epoch == epoch
 
     # The opener (@Sender: lines 15-17, 20-22, 26-29)
 
+    # rule 003 flaw 16: a link is used after a handshake
+    # rule 003 α: the opener begins
     def _start(self, peer: NodeId, route: tuple[NodeId, ...], attempt: int, now_us: int) -> Effects:
         self.epoch += 1
         self.opening[peer] = Opening(self.epoch, route, attempt)
@@ -254,6 +261,7 @@ class Prc(Overlaid):
             SetTimer(OPEN + peer, now_us + self.timeout_us),
         ]
 
+    # rule 003 π: the opener replies, Bβ begins
     def _on_beta(self, peer: NodeId, packet: PrcPacket, now_us: int) -> Effects:
         target = packet.route[-1]
         opening = self.opening.get(target)
@@ -267,6 +275,7 @@ class Prc(Overlaid):
             SetTimer(OPEN + target, now_us + self.timeout_us),
         ]
 
+    # rule 003 Bβ: sent in the step that begins to use the link
     def _on_rho(self, peer: NodeId, packet: PrcPacket, now_us: int) -> Effects:
         target = packet.route[-1]
         opening = self.opening.get(target)
@@ -280,6 +289,7 @@ class Prc(Overlaid):
             SetTimer(OPEN + target, now_us + self.timeout_us),
         ]
 
+    # rule 003 flaw 9: Bβ is in order of delivery
     def _ordered(self, delivered: list[Message]) -> tuple[tuple[NodeId, int, bytes], ...]:
         return tuple((origin, number, payload) for origin, number, payload in delivered)
 
@@ -302,6 +312,7 @@ class Prc(Overlaid):
 
     # The target (@Receiver: lines 23-25, 30-40)
 
+    # rule 003 β: the target replies, Bα begins
     def _on_alpha(self, peer: NodeId, packet: PrcPacket, now_us: int) -> Effects:
         opener, epoch, back = packet.origin, packet.number, packet.route[-2]
         if opener not in self.links:
@@ -328,6 +339,7 @@ class Prc(Overlaid):
         current = self.accepting.get(opener)
         return current is not None and epoch <= current.epoch
 
+    # rule 003 ρ: the target replies, Bπ begins
     def _on_pi(self, peer: NodeId, packet: PrcPacket, now_us: int) -> Effects:
         opener, back = packet.origin, packet.route[-2]
         accepting = self.accepting.get(opener)
@@ -390,10 +402,12 @@ class Prc(Overlaid):
         self.in_view.add(peer)
         self._unbury(peer, effects)
 
+    # rule 003 flaw 11: both Bα and Bπ are delivered already
     def _to_ignore(self, before: list[Key], after: list[Key]) -> set[Key]:
         """Bβ ∩ (Bα ∪ Bπ): delivered already (Theorem 2)."""
         return {*before, *after}
 
+    # rule 003 flaw 12: exactly Bπ without Bβ is expected
     def _to_expect(self, before: list[Key], after: list[Key], sent: set[Key]) -> list[Key]:
         """Bπ \\ Bβ: delivered here, and on its way from there (Theorem 2)."""
         return [key for key in after if key not in sent]
@@ -405,6 +419,7 @@ class Prc(Overlaid):
             return [Discard(None, peer, Reason.STALE)]
         return self._bury(peer, packet.number, now_us)
 
+    # rule 003 flaw 3: a late α of an aborted attempt builds nothing
     def _bury(self, opener: NodeId, epoch: int, now_us: int) -> Effects:
         """No attempt of `opener` up to `epoch` will be answered any more."""
         self.closed[opener] = max(epoch, self.closed.get(opener, 0))
@@ -420,6 +435,7 @@ class Prc(Overlaid):
         if self.closed.pop(opener, None) is not None:
             effects.append(CancelTimer(ACCEPT + opener))
 
+    # rule 003 flaw 4: the opener times out and tries again
     def _opening_timed_out(self, peer: NodeId, now_us: int) -> Effects:
         opening = self.opening.get(peer)
         if opening is None:
@@ -436,6 +452,7 @@ class Prc(Overlaid):
             self._close(peer, effects)
         return effects
 
+    # rule 003 flaw 4: the target times out and closes
     def _accepting_timed_out(self, opener: NodeId) -> Effects:
         effects: Effects = []
         # It is gone, or took back what we wait for: only a reset helps both. An attempt of our own to it has

@@ -108,6 +108,7 @@ class VCube(Protocol):
         self.view = view
         self.children = tuple(None if at is None else self.members[at] for at in view.children)
 
+    # rule 000 line 30: the condition of delivery
     def _obstacle(self, message: VCubeMessage) -> Key | None:
         """The first predecessor that is not delivered here (the condition of line 30)."""
         origin, number, after, _ = message
@@ -122,6 +123,8 @@ class VCube(Protocol):
 
     # CO_Broadcast (lines 5-12; rule 1)
 
+    # rule 000 rule 1: broadcast with what is delivered as dependencies, to all children
+    # rule 000 section 5.5: over the single tree everything goes to the root first
     def broadcast(self, payload: bytes, now_us: int) -> Effects:
         check_payload(payload)
         after = self.clock.take_delta()
@@ -140,6 +143,7 @@ class VCube(Protocol):
 
     # upon receive (lines 13-22; rule 2): one message at a time, in the order sent
 
+    # rule 000 rule 2: a set is taken one message at a time, in the order sent
     def receive(self, peer: NodeId, packet: Packet, now_us: int) -> Effects:
         if peer not in self.neighbours:
             return [Discard(None, peer, Reason.NOT_A_NEIGHBOUR)]
@@ -169,6 +173,7 @@ class VCube(Protocol):
             pending.level = 0
         self._check_delivery(pending, effects)
 
+    # rule 000 line 16: `vector_max` is the prefix received without a hole
     def _record(self, origin: int, number: int) -> list[Pending]:
         """Lines 16-17: advance the contiguous prefix; answers whose watched dependency has come."""
         if number != self.received[origin] + 1:
@@ -191,6 +196,7 @@ class VCube(Protocol):
 
     # CheckAgg (lines 18-21 and 23-28; rules 3 and 4)
 
+    # rule 000 rule 4: each child gets in one packet all that was unblocked for it
     def _check_aggregation(self, newest: Pending, woken: list[Pending], effects: Effects) -> None:
         """Send each child, in one packet, all that the newest message has unblocked for it."""
         # By number, because a level builds on the level of the same origin's previous message.
@@ -216,6 +222,8 @@ class VCube(Protocol):
             same += self._children(level, level + 1)
         self._send(same, theirs, effects)
 
+    # rule 000 rule 3: B(p), and the one missing dependency that sets it
+    # rule 000 line 26: `>=`, which a level below B(p) stands for
     def _set_level(self, pending: Pending) -> None:
         """B(p), as far as it concerns p's own children, and the dependency that sets it."""
         origin, number, after, _ = pending.message
@@ -240,6 +248,7 @@ class VCube(Protocol):
 
     # CheckDelivery (lines 29-33; rule 5): the clock advances before the application hears of it
 
+    # rule 000 rule 5: deliver to a fixed point, the clock before the application
     def _check_delivery(self, newest: Pending, effects: Effects) -> None:
         """Deliver the newest message and all that waited for it, to a fixed point; or hold it."""
         ready: list[Pending] = []
@@ -305,6 +314,7 @@ class VCube(Protocol):
 
     # What a peer may not send: a message that would be waited for in vain ends at the door
 
+    # rule 000 duplicates: a packet that comes again ends at the door
     def _refuse(self, message: VCubeMessage) -> Reason | None:
         origin, number, after, _ = message
         if not 0 <= origin < len(self.received):

@@ -202,6 +202,7 @@ class VCubeMembers(VCube):
         is_starting = member not in self.met and self.roster.life(member) == 0
         return max(self.start_timeout_us, self.test_timeout_us) if is_starting else self.test_timeout_us
 
+    # rule 000 ours 1: tests, and what silence means
     def _test(self, now_us: int, effects: Effects) -> None:
         for member in self.roster.testees:
             if member not in self.awaiting:
@@ -323,6 +324,7 @@ class VCubeMembers(VCube):
             if whole:
                 self._conclude(whole, effects)
 
+    # rule 000 ours 4: what the tally of all members says
     def _conclude(self, whole: Sample, effects: Effects) -> None:
         """What follows from the tally of everybody in this view."""
         self.tally.whole = whole
@@ -351,6 +353,7 @@ class VCubeMembers(VCube):
 
     # Orphans (rule 5): what can never be delivered
 
+    # rule 000 ours 5: what follows a lost message is an orphan
     def _cap(self, member: int, cap: int, effects: Effects) -> None:
         """Nobody will ever have a number of `member` beyond `cap`: what follows it is an orphan.
 
@@ -416,6 +419,7 @@ class VCubeMembers(VCube):
 
     # Joining (rule 6): what members do, then the joiner. It knocks, is admitted, and begins at a cut
 
+    # rule 000 ours 6: a member admits a joiner
     def _hear_knock(self, sender: int, life: int, effects: Effects) -> None:
         """Admit the joiner if nothing of its earlier life can come any more; else it will ask again."""
         roster, whole = self.roster, self.tally.whole
@@ -465,6 +469,7 @@ class VCubeMembers(VCube):
         if self.phase is Phase.ADMITTED and (self._is_alone or is_late):
             self._forget()
 
+    # rule 000 ours 6: a joiner begins at a cut
     def _begin(self, control: Control, effects: Effects) -> None:
         """Start at the cut. No message of this life needs to name it: everybody has delivered it."""
         if control.stamps[self.my_index] != 2 * self.life:
@@ -491,6 +496,7 @@ class VCubeMembers(VCube):
 
     # Leaving (rule 7)
 
+    # rule 000 ours 7: leave when all have delivered what this node has
     def _leave(self, effects: Effects) -> None:
         if self.phase is Phase.OUT:
             self._stop(Reason.LEFT, effects)
@@ -550,6 +556,7 @@ class VCubeMembers(VCube):
 
     # The view has changed
 
+    # rule 000 ours 2: trees span those who are there
     def _new_trees(self) -> None:
         """Build the trees over those who are there, and forget what was held back for the old ones.
 

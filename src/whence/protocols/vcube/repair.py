@@ -64,6 +64,7 @@ class Store:
         """Forget all messages of one member."""
         self.kept.pop(origin, None)
 
+    # rule 000 ours 4: a message is kept until all have delivered it
     def prune(self, stable: Sequence[int]) -> None:
         """Forget what everybody has delivered."""
         for origin in list(self.kept):
@@ -88,6 +89,7 @@ class Store:
         self.served.discard(peer)
         self.given.pop(peer, None)
 
+    # rule 000 ours 3: repair by digests
     def lacking(self, peer: int, received: Sequence[int], early: Sequence[int]) -> tuple[VCubeMessage, ...]:
         """What to give to the peer that has sent this digest, in order of arrival here."""
         last = self.ripe if peer in self.served else self.places
@@ -126,6 +128,7 @@ class Tally:
         self.ups.clear()
         self.whole = ()
 
+    # rule 000 ours 4: the tally of a subtree
     def sum(self, own: Sample, kids: Sequence[int], least: int) -> Sample:
         """The sample of the whole subtree; empty as long as a child's is missing.
 

@@ -27,6 +27,7 @@ class Roster:
         self.sealed = (0,) * size  # the last view of which it was known here that all in it had it
         self._rebuild()
 
+    # rule 000 section 2: who tests whom
     def _rebuild(self) -> None:
         me, stamps = self.me, self.stamps
         self.present = tuple(at for at, stamp in enumerate(stamps) if not stamp & 1)
@@ -75,6 +76,7 @@ class Roster:
         """The view in which a member is there in a new life."""
         return (*self.stamps[:member], 2 * life, *self.stamps[member + 1 :])
 
+    # rule 000 ours 1: two parts of a group that both went on
     def has_split(self, sealed: Sequence[int]) -> bool:
         """Whether the group was split, and both parts have gone on.
 

@@ -53,6 +53,7 @@ def paper_packet_bytes(count: int) -> int:
     return PAPER_PACKET_BYTES
 
 
+# rule 000 section 5.2: the paper's size of a message
 def paper_message_bytes(message: VCubeMessage) -> int:
     """Section 5.2: the payload, and four bytes for each dependency and for the message's own entry."""
     return len(message.payload) + PAPER_ENTRY_BYTES * (len(message.after) // 2 + 1)
@@ -71,6 +72,7 @@ def packet_sizes(packet: VCubePacket) -> Sizes:
     return Sizes(total_bytes, total_bytes - sum(len(message.payload) for message in messages))
 
 
+# rule 000 section 5: packets are split at the MTU
 def split(messages: Sequence[VCubeMessage], model: SizeModel, mtu_bytes: int) -> list[VCubePacket]:
     """Section 5: a packet that the next message would take beyond the MTU is sent as it is.
 
