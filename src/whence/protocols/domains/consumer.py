@@ -14,7 +14,7 @@ from whence.core.effects import Reason
 from whence.core.holdback import HoldBack, Key
 from whence.core.message import Packet
 from whence.core.protocol import State
-from whence.protocols.domains.clock import FullClock, Stamp
+from whence.protocols.domains.clock import MatrixClock, Stamp
 
 HandOn: TypeAlias = Callable[[Packet], None]
 
@@ -31,7 +31,7 @@ class Early(NamedTuple):
 class Consumer:
     """Servers are known by their places in the domain."""
 
-    def __init__(self, clock: FullClock) -> None:
+    def __init__(self, clock: MatrixClock) -> None:
         self.clock = clock
         self.holdback: HoldBack[Early] = HoldBack()
         self.held = self.holdback.held  # (source, count) -> the message, since when
