@@ -48,7 +48,7 @@ from whence.core.message import MessageId, NodeId, Packet, Sizes, Waiting
 from whence.core.parameters import Parameter, Parameters, choice, whole
 from whence.core.protocol import State
 from whence.errors import ParameterError
-from whence.protocols.barrier.order import LATE_US, LIFETIME_MAX_US, Arrivals, Order, check_lifetime
+from whence.protocols.barrier.order import LATE_US, LIFETIME_MAX_US, Arrivals, BarrierOrder, check_lifetime
 from whence.protocols.barrier.published import PublishedOrder
 from whence.protocols.barrier.safe import SafeOrder
 from whence.protocols.barrier.wire import BarrierPacket, as_number, named, packet_sizes, told, well_formed
@@ -70,14 +70,14 @@ def order_parameters(*more: Parameter) -> Parameters:
     return Parameters.by_mode(choice("mode", "safe", tuple(modes)), modes, place=1)
 
 
-def make_order(me: NodeId, options: Mapping[str, Any]) -> Order:
+def make_order(me: NodeId, options: Mapping[str, Any]) -> BarrierOrder:
     """Return the order of the mode that the options choose."""
     if options["mode"] == "safe":
         return SafeOrder(me, options["lifetime_us"], options["skew_us"])
     return PublishedOrder(me, options["lifetime_us"])
 
 
-def check_message_lifetime(order: Order, lifetime_us: int) -> None:
+def check_message_lifetime(order: BarrierOrder, lifetime_us: int) -> None:
     """Refuse a lifetime that this order cannot give to one message."""
     check_lifetime("lifetime of a message", lifetime_us)
     if order.mode == "published" and order.lifetime_us is None:

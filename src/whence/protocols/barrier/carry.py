@@ -81,7 +81,7 @@ class Cache:
         return None if packet is None or as_number(packet.deadline_us) < now_us else packet
 
 
-class Contact:
+class ContactSide:
     """One side of a contact."""
 
     __slots__ = ("base_us", "hello_us", "key", "known", "queue", "slot_us", "told")
@@ -108,7 +108,7 @@ class Contact:
             self.slot_us = self.base_us + ((now_us - self.base_us) // gap_us + 1) * gap_us
 
 
-class Contacts:
+class ContactSides:
     """All contacts of one node. Methods that answer keys leave the sending to the caller."""
 
     def __init__(self, me: NodeId, seed: int, gap_us: int, setup_max_us: int) -> None:
@@ -116,12 +116,12 @@ class Contacts:
         self.seed = seed
         self.gap_us = gap_us
         self.setup_max_us = setup_max_us
-        self.of: dict[NodeId, Contact] = {}  # ascending by name
+        self.of: dict[NodeId, ContactSide] = {}  # ascending by name
 
     def begin(self, peer: NodeId, now_us: int) -> None:
         """A contact begins; the smaller name draws the set-up time and says HELLO."""
         mine, theirs = purpose(self.me), purpose(peer)
-        contact = Contact(stream(self.seed, ORDER, mine, theirs))
+        contact = ContactSide(stream(self.seed, ORDER, mine, theirs))
         if self.me < peer:
             setup_us = below(stream(self.seed, SETUP, mine, theirs), now_us, self.setup_max_us + 1)
             contact.hello_us = now_us + setup_us
@@ -151,7 +151,7 @@ class Contacts:
             self._fill(contact, cache)
             contact.plan_slot(now_us, self.gap_us)
 
-    def _fill(self, contact: Contact, cache: Cache) -> None:
+    def _fill(self, contact: ContactSide, cache: Cache) -> None:
         contact.queue = [
             (bits(contact.key ^ purpose(key[0]), key[1]), key)
             for key in cache.messages
@@ -183,7 +183,7 @@ class Contacts:
                 yield peer, packet
             contact.plan_slot(now_us, self.gap_us)
 
-    def _pick(self, contact: Contact, cache: Cache, now_us: int) -> BarrierPacket | None:
+    def _pick(self, contact: ContactSide, cache: Cache, now_us: int) -> BarrierPacket | None:
         while contact.queue:
             _, key = heappop(contact.queue)
             packet = cache.alive(key, now_us)
@@ -212,7 +212,7 @@ class Contacts:
     def restore(self, saved: list[list[Any]], cache: Cache) -> None:
         """Become what `save` described."""
         for peer, hello_us, told, base_us, slot_us, known in saved:
-            contact = Contact(stream(self.seed, ORDER, purpose(self.me), purpose(peer)))
+            contact = ContactSide(stream(self.seed, ORDER, purpose(self.me), purpose(peer)))
             contact.hello_us, contact.told, contact.base_us, contact.slot_us = (
                 hello_us,
                 told,

@@ -33,7 +33,7 @@ from whence.core.parameters import Parameters, whole
 from whence.core.protocol import Protocol, State
 from whence.core.sizes import FRAME_BYTES, array_header_bytes, text_bytes, uint_bytes
 from whence.protocols.barrier.broadcast import WAKE, check_message_lifetime, make_order, order_parameters
-from whence.protocols.barrier.carry import Cache, Contacts
+from whence.protocols.barrier.carry import Cache, ContactSides
 from whence.protocols.barrier.order import LIFETIME_MAX_US, Arrivals
 from whence.protocols.barrier.safe import SafeOrder
 from whence.protocols.barrier.wire import (
@@ -84,7 +84,7 @@ class Oppnet(Protocol):
         self.order = make_order(me, options)
         self.cache = Cache(options["capacity"])
         self.seen = Arrivals(options["late_us"])
-        self.contacts = Contacts(me, options["seed"], options["gap_us"], options["setup_max_us"])
+        self.contacts = ContactSides(me, options["seed"], options["gap_us"], options["setup_max_us"])
         self._wake_us: int | None = None
 
     # From above

@@ -79,7 +79,7 @@ class Arrivals:
             self.note((origin, number), deadline_us)
 
 
-class Order(ABC):
+class BarrierOrder(ABC):
     """One node's registries. `now_us` is the node's own clock, never decreasing."""
 
     mode: ClassVar[str]

@@ -16,13 +16,13 @@ from typing import ClassVar, TypeAlias
 from whence.core.effects import Deliver, Effects, Expire, Reason
 from whence.core.message import Message, MessageId, NodeId, Waiting
 from whence.core.protocol import State
-from whence.protocols.barrier.order import Order
-from whence.protocols.barrier.wire import BarrierPacket, Entry, Key, plain, unplain, well_formed
+from whence.protocols.barrier.order import BarrierOrder
+from whence.protocols.barrier.wire import BarrierEntry, BarrierPacket, Key, plain, unplain, well_formed
 
 Barrier: TypeAlias = dict[NodeId, tuple[int, int]]  # CB_TYPE: source -> (sequence tag, number)
 
 
-class Held:
+class PrintedPending:
     """An entry of the pending registry; `packet` is None once the cache has evicted the message."""
 
     __slots__ = ("barrier", "id", "packet", "seq", "since_us", "tag")
@@ -36,7 +36,7 @@ class Held:
         self.since_us = since_us
 
 
-class PublishedOrder(Order):
+class PublishedOrder(BarrierOrder):
     """See the module. `lifetime_us` is None: Codes 1-7; else the lifetime of Code 8."""
 
     mode: ClassVar[str] = "published"
@@ -46,7 +46,7 @@ class PublishedOrder(Order):
         super().__init__(me, lifetime_us)
         self.c_barrier: Barrier = {}
         self.co_delivered: dict[NodeId, int] = {}
-        self.pending: dict[Key, Held] = {}
+        self.pending: dict[Key, PrintedPending] = {}
         self._seq = 0
         self._dying: list[tuple[int, int, Key]] = []  # (deadline, seq, key) of what is pending
 
@@ -64,10 +64,10 @@ class PublishedOrder(Order):
         self._perform_delivery(packet, effects)
         return packet
 
-    def _entries(self) -> tuple[Entry, ...]:
+    def _entries(self) -> tuple[BarrierEntry, ...]:
         timed = self.lifetime_us is not None
         return tuple(
-            Entry(source, number, tag if timed else None)
+            BarrierEntry(source, number, tag if timed else None)
             for source, (tag, number) in sorted(self.c_barrier.items())
         )
 
@@ -114,7 +114,7 @@ class PublishedOrder(Order):
         if barrier:
             self._seq += 1
             key = (packet.origin, packet.number)
-            self.pending[key] = Held(packet, self._tag(packet), barrier, self._seq, now_us)
+            self.pending[key] = PrintedPending(packet, self._tag(packet), barrier, self._seq, now_us)
             if packet.deadline_us is not None:
                 heappush(self._dying, (packet.deadline_us, self._seq, key))
         else:
@@ -225,7 +225,7 @@ class PublishedOrder(Order):
         for origin, number, saved, tag, entries, seq, since_us in state["pending"]:
             packet = BarrierPacket(origin, number, None, (), b"") if saved is None else unplain(saved)
             barrier = {source: (mark, place) for source, mark, place in entries}
-            held = Held(packet, tag, barrier, seq, since_us)
+            held = PrintedPending(packet, tag, barrier, seq, since_us)
             self.pending[origin, number] = held
             if saved is None:
                 held.packet = None

@@ -27,11 +27,11 @@ from typing import ClassVar
 from whence.core.effects import Deliver, Discard, Effects, Expire, Reason
 from whence.core.message import Message, MessageId, NodeId, Waiting
 from whence.core.protocol import State
-from whence.protocols.barrier.order import Order
+from whence.protocols.barrier.order import BarrierOrder
 from whence.protocols.barrier.wire import (
     NEVER_US,
+    BarrierEntry,
     BarrierPacket,
-    Entry,
     Key,
     as_field,
     as_number,
@@ -41,7 +41,7 @@ from whence.protocols.barrier.wire import (
 )
 
 
-class Held:
+class PendingMessage:
     """A pending message."""
 
     __slots__ = ("at", "deadline_us", "packet", "seq", "since_us")
@@ -54,7 +54,7 @@ class Held:
         self.deadline_us = as_number(packet.deadline_us)
 
 
-class SafeOrder(Order):
+class SafeOrder(BarrierOrder):
     """See the module."""
 
     mode: ClassVar[str] = "safe"
@@ -65,7 +65,7 @@ class SafeOrder(Order):
         self.skew_us = skew_us
         self.delivered: dict[NodeId, tuple[int, int]] = {}  # source -> (newest number, latest deadline)
         self.past: dict[NodeId, dict[int, int]] = {}  # the next barrier: source -> number -> deadline
-        self.pending: dict[Key, Held] = {}
+        self.pending: dict[Key, PendingMessage] = {}
         self.now_us = 0  # of the newest input: for `explain`, which is given no time
         self._seq = 0
         # Indexes of `pending`; what is outdated in them is skipped when it comes up.
@@ -85,7 +85,7 @@ class SafeOrder(Order):
     ) -> BarrierPacket:
         deadline_us = self._deadline_us(lifetime_us, now_us)
         barrier = tuple(
-            Entry(source, number, as_field(until_us))
+            BarrierEntry(source, number, as_field(until_us))
             for source, numbers in sorted(self.past.items())
             for number, until_us in sorted(numbers.items())
         )
@@ -113,7 +113,7 @@ class SafeOrder(Order):
     # rule 001 Code 11: deliver, or hold until the barrier is settled
     def receive(self, packet: BarrierPacket, now_us: int, effects: Effects) -> None:
         self._seq += 1
-        held = Held(packet, self._seq, now_us)
+        held = PendingMessage(packet, self._seq, now_us)
         if self._find_obstacle(held, now_us):
             self.pending[packet.origin, packet.number] = held
             if held.deadline_us < NEVER_US:
@@ -127,9 +127,9 @@ class SafeOrder(Order):
 
     def deliverable(self, packet: BarrierPacket, now_us: int) -> bool:
         """Whether a message could be delivered at once."""
-        return not self._find_obstacle(Held(packet, 0, now_us), now_us)
+        return not self._find_obstacle(PendingMessage(packet, 0, now_us), now_us)
 
-    def _find_obstacle(self, held: Held, now_us: int) -> bool:
+    def _find_obstacle(self, held: PendingMessage, now_us: int) -> bool:
         """Move to the next entry that is neither delivered nor dead. What is settled stays so."""
         barrier = held.packet.barrier
         while held.at < len(barrier):
@@ -141,7 +141,7 @@ class SafeOrder(Order):
             held.at += 1
         return False
 
-    def _watch(self, held: Held) -> None:
+    def _watch(self, held: PendingMessage) -> None:
         packet = held.packet
         key = (packet.origin, packet.number)
         source, number, deadline_us = packet.barrier[held.at]
@@ -206,7 +206,9 @@ class SafeOrder(Order):
         if waiting is not None and not waiting:
             self._waiters.pop(packet.origin, None)
 
-    def _look_again(self, held: Held, turn: int, ready: list[tuple[int, int, Key]], now_us: int) -> None:
+    def _look_again(
+        self, held: PendingMessage, turn: int, ready: list[tuple[int, int, Key]], now_us: int
+    ) -> None:
         if self._find_obstacle(held, now_us):
             self._watch(held)
         else:
@@ -283,14 +285,14 @@ class SafeOrder(Order):
 
     # Late joiners (broadcast.py)
 
-    def start(self) -> tuple[Entry, ...]:
+    def start(self) -> tuple[BarrierEntry, ...]:
         """What has been delivered here: of each source the newest, with the latest deadline."""
         return tuple(
-            Entry(source, number, as_field(until_us))
+            BarrierEntry(source, number, as_field(until_us))
             for source, (number, until_us) in sorted(self.delivered.items())
         )
 
-    def adopt(self, entries: tuple[Entry, ...], peer: NodeId, now_us: int, effects: Effects) -> None:
+    def adopt(self, entries: tuple[BarrierEntry, ...], peer: NodeId, now_us: int, effects: Effects) -> None:
         """A node that has done nothing yet takes a neighbour's past for its own, without being given it."""
         if self.delivered or self.last:
             return
@@ -389,13 +391,13 @@ class SafeOrder(Order):
         heapify(self._fading)
         for saved, seq, since_us, at in state["pending"]:
             packet = unplain(saved)
-            held = Held(packet, seq, since_us, at)
+            held = PendingMessage(packet, seq, since_us, at)
             self.pending[packet.origin, packet.number] = held
             if held.deadline_us < NEVER_US:
                 heappush(self._dying, (held.deadline_us, seq, (packet.origin, packet.number)))
             self._watch(held)
 
 
-def _waits_for(held: Held, source: NodeId, number: int) -> bool:
+def _waits_for(held: PendingMessage, source: NodeId, number: int) -> bool:
     entry = held.packet.barrier[held.at] if held.at < len(held.packet.barrier) else None
     return entry is not None and entry.origin == source and entry.number == number

@@ -20,7 +20,7 @@ NAME_MAX = 255  # characters of a node's name, as in live groups
 Key: TypeAlias = tuple[NodeId, int]  # (origin, number) of a message
 
 
-class Entry(NamedTuple):
+class BarrierEntry(NamedTuple):
     """A predecessor: message `number` of `origin`, with its deadline."""
 
     origin: NodeId
@@ -41,7 +41,7 @@ class BarrierPacket(NamedTuple):
     origin: NodeId
     number: int
     deadline_us: int | None
-    barrier: tuple[Entry, ...]  # ascending by (origin, number)
+    barrier: tuple[BarrierEntry, ...]  # ascending by (origin, number)
     payload: bytes
 
 
@@ -126,4 +126,6 @@ def plain(packet: BarrierPacket) -> list[Any]:
 def unplain(saved: list[Any]) -> BarrierPacket:
     """The packet that `plain` was given."""
     origin, number, deadline_us, barrier, payload = saved
-    return BarrierPacket(origin, number, deadline_us, tuple(Entry(*entry) for entry in barrier), payload)
+    return BarrierPacket(
+        origin, number, deadline_us, tuple(BarrierEntry(*entry) for entry in barrier), payload
+    )

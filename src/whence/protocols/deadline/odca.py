@@ -26,8 +26,8 @@ from whence.core.protocol import State
 from whence.protocols.deadline.tdca import (
     LIFETIME_MAX_US,
     RETRY,
-    Entry,
     Key,
+    QueuedMessage,
     Tdca,
     deadline_parameters,
 )
@@ -67,7 +67,7 @@ class Odca(Tdca):
     # Asking
 
     # rule 002 B-RECV: the last line, ask for what is missing
-    def _wait(self, entry: Entry, now_us: int, effects: Effects) -> None:
+    def _wait(self, entry: QueuedMessage, now_us: int, effects: Effects) -> None:
         """Ask the sender of a message that has to wait for what it follows (B-RECV, last line)."""
         origin, after = entry.message.origin, entry.message.after
         sender = self.members[origin]

@@ -146,7 +146,7 @@ HOLES_MAX = 4096  # of each origin, how many messages that never came are rememb
 NAMED_MAX = 64  # missing messages of one origin that are named at once, in `explain` and to a peer
 
 
-class Entry:
+class QueuedMessage:
     """A message that waits for its turn."""
 
     __slots__ = ("blocker", "message", "since_us")
@@ -197,7 +197,7 @@ class Tdca(DeadlineBase):
         self.resolved: list[dict[int, bool]] = [{} for _ in range(size)]
         self.holes: list[set[int]] = [set() for _ in range(size)]  # up to V, what never came
         self.ends_us = [0] * size  # the deadline of message V[i] of member i; 0: not known
-        self.queue: dict[Key, Entry] = {}  # Q
+        self.queue: dict[Key, QueuedMessage] = {}  # Q
         self.order: list[tuple[int, int, int]] = []  # Q by (stamp, origin, number)
         # Each waiting message stands under one member that holds it back: nothing else can free it.
         self.held_by: list[list[Key]] = [[] for _ in range(size)]
@@ -211,20 +211,20 @@ class Tdca(DeadlineBase):
 
     # The queue
 
-    def _enqueue(self, entry: Entry) -> None:
+    def _enqueue(self, entry: QueuedMessage) -> None:
         message = entry.message
         self.queue[message.origin, message.number] = entry
         insort(self.order, (message.stamp, message.origin, message.number))
         self.held_by[entry.blocker].append(message[:2])
         self.used_bytes += len(message.payload)
 
-    def _dequeue(self, entry: Entry) -> None:
+    def _dequeue(self, entry: QueuedMessage) -> None:
         message = entry.message
         del self.queue[message.origin, message.number]
         del self.order[bisect_left(self.order, (message.stamp, message.origin, message.number))]
         self.used_bytes -= len(message.payload)
 
-    def _ready(self, entry: Entry) -> bool:
+    def _ready(self, entry: QueuedMessage) -> bool:
         """Whether nothing before it is to be waited for; else remembers one member that holds it back."""
         after, frontier = entry.message.after, self.frontier
         if after[entry.blocker] > frontier[entry.blocker]:
@@ -355,7 +355,7 @@ class Tdca(DeadlineBase):
             self._expire(message, effects)
             self._drain(now_us, effects)
         else:
-            entry = Entry(message, now_us)
+            entry = QueuedMessage(message, now_us)
             if self._ready(entry):
                 self._deliver(message, effects)
                 self._drain(now_us, effects)
@@ -372,7 +372,7 @@ class Tdca(DeadlineBase):
         effects.append(Expire(MessageId(self.members[origin], number), reason))
 
     # rule 002 flaw 6: a timer at the deadline, not an equality on a clock
-    def _hold(self, entry: Entry, now_us: int, effects: Effects) -> None:
+    def _hold(self, entry: QueuedMessage, now_us: int, effects: Effects) -> None:
         """It has to wait: until what it follows has come, is known to be late, or its own time comes."""
         self._enqueue(entry)
         _, _, stamp, deadline_us, after, left, _ = entry.message
@@ -425,7 +425,7 @@ class Tdca(DeadlineBase):
             self.held_by[entry.blocker].append(key)
 
     # rule 002 timer: the time of a message has come
-    def _force(self, entry: Entry, now_us: int, effects: Effects) -> None:
+    def _force(self, entry: QueuedMessage, now_us: int, effects: Effects) -> None:
         """The time of a message has come: what it follows is delivered, if it is here, and then itself."""
         after = entry.message.after
         chosen: list[list[int]] = []
@@ -569,7 +569,7 @@ class Tdca(DeadlineBase):
 
     # What ODCA adds
 
-    def _wait(self, entry: Entry, now_us: int, effects: Effects) -> None:
+    def _wait(self, entry: QueuedMessage, now_us: int, effects: Effects) -> None:
         """A message has to wait: ODCA asks for what it follows."""
 
     def _solicited(self, peer: NodeId, packet: DeadlinePacket, now_us: int, effects: Effects) -> None:
@@ -659,7 +659,7 @@ class Tdca(DeadlineBase):
         self.holes = [set(numbers) for numbers in state["holes"]]
         self.ends_us = list(state["ends"])
         for *plain, since_us in state["queue"]:
-            entry = Entry(read_message(plain), since_us)
+            entry = QueuedMessage(read_message(plain), since_us)
             self._ready(entry)  # finds what holds it back
             self._enqueue(entry)
         for plain in state["store"]:

@@ -90,7 +90,7 @@ WAIT_BETA, WAIT_RHO, WAIT_RETURN = 0, 1, 2  # what the opener waits for
 
 
 @dataclass
-class Opening:
+class OpeningState:
     """Our attempt to open a link (@Sender of Algorithm 2, and receiver of the way back)."""
 
     epoch: int
@@ -106,14 +106,14 @@ class Opening:
         return [self.epoch, list(self.route), self.attempt, self.phase, delivered, self.cut]
 
     @classmethod
-    def load(cls, saved: list[Any]) -> Opening:
+    def load(cls, saved: list[Any]) -> OpeningState:
         """From what `save` gave."""
         epoch, route, attempt, phase, delivered, cut = saved
         return cls(epoch, tuple(route), attempt, phase, [Message(*each) for each in delivered], cut)
 
 
 @dataclass
-class Accepting:
+class AcceptingState:
     """Somebody's attempt to open a link to us (S[from], @Receiver of Algorithm 2)."""
 
     epoch: int
@@ -128,7 +128,7 @@ class Accepting:
         return [self.epoch, list(self.route), [list(key) for key in self.before], after, self.has_pi]
 
     @classmethod
-    def load(cls, saved: list[Any]) -> Accepting:
+    def load(cls, saved: list[Any]) -> AcceptingState:
         """From what `save` gave."""
         epoch, route, before, after, has_pi = saved
         keys = [(origin, number) for origin, number in before]
@@ -145,8 +145,8 @@ class Prc(Overlaid):
         super().__init__(me, members, **given)
         self.attempts: int = self.options["attempts"]
         self.epoch = 0  # of our newest attempt
-        self.opening: dict[NodeId, Opening] = {}  # by target
-        self.accepting: dict[NodeId, Accepting] = {}  # by opener
+        self.opening: dict[NodeId, OpeningState] = {}  # by target
+        self.accepting: dict[NodeId, AcceptingState] = {}  # by opener
         self.closed: dict[NodeId, int] = {}  # tombstones: by opener, the newest epoch that is over
 
     # What the overlay and the host say
@@ -242,11 +242,11 @@ class Prc(Overlaid):
                 accepting.before.append((message.origin, message.number))
 
     # rule 003 flaw 10: Bβ begins when β is in
-    def _is_buffering(self, opening: Opening) -> bool:
+    def _is_buffering(self, opening: OpeningState) -> bool:
         return opening.phase != WAIT_BETA  # Bβ begins when β is in, not when α goes out (10)
 
     # rule 003 flaw 2: control of another attempt is ignored
-    def _is_current(self, mine: Opening | Accepting, epoch: int) -> bool:
+    def _is_current(self, mine: OpeningState | AcceptingState, epoch: int) -> bool:
         return mine.epoch == epoch
 
     # The opener (@Sender: lines 15-17, 20-22, 26-29)
@@ -255,7 +255,7 @@ class Prc(Overlaid):
     # rule 003 α: the opener begins
     def _start(self, peer: NodeId, route: tuple[NodeId, ...], attempt: int, now_us: int) -> Effects:
         self.epoch += 1
-        self.opening[peer] = Opening(self.epoch, route, attempt)
+        self.opening[peer] = OpeningState(self.epoch, route, attempt)
         return [
             Send((route[1],), routed(ALPHA, self.me, self.epoch, route)),
             SetTimer(OPEN + peer, now_us + self.timeout_us),
@@ -328,7 +328,7 @@ class Prc(Overlaid):
                 return [Discard(None, peer, Reason.STALE)]  # ours goes on there
             del self.opening[opener]
             effects.append(CancelTimer(OPEN + opener))
-        self.accepting[opener] = Accepting(epoch, packet.route)
+        self.accepting[opener] = AcceptingState(epoch, packet.route)
         effects.append(Send((back,), routed(BETA, opener, epoch, packet.route)))
         effects.append(SetTimer(ACCEPT + opener, now_us + 2 * self.timeout_us))
         return effects
@@ -505,8 +505,8 @@ class Prc(Overlaid):
     def restore(self, state: State) -> None:
         super().restore(state)
         self.epoch = state["epoch"]
-        self.opening = {peer: Opening.load(each) for peer, each in state["opening"].items()}
-        self.accepting = {peer: Accepting.load(each) for peer, each in state["accepting"].items()}
+        self.opening = {peer: OpeningState.load(each) for peer, each in state["opening"].items()}
+        self.accepting = {peer: AcceptingState.load(each) for peer, each in state["accepting"].items()}
         self.closed = dict(state["closed"])
 
     def buffered(self) -> int:

@@ -22,7 +22,7 @@ LIFE_BITS = 20
 STAMP_MAX = 2 * NUMBER_MAX >> LIFE_BITS
 
 
-class Kind(IntEnum):
+class ControlKind(IntEnum):
     """Why a control packet was sent. Numbers are part of the format."""
 
     ASK = 0  # a test (section 2), answered at once
@@ -64,12 +64,12 @@ def is_malformed(packet: MemberPacket, size: int) -> bool:
 
 def _is_malformed(control: Control, size: int) -> bool:
     kind, stamps, sealed, caps, received, early, up, down = control
-    if not Kind.ASK <= kind <= Kind.WELCOME or {len(stamps), len(sealed)} != {
-        0 if kind == Kind.JOIN else size
+    if not ControlKind.ASK <= kind <= ControlKind.WELCOME or {len(stamps), len(sealed)} != {
+        0 if kind == ControlKind.JOIN else size
     }:
         return True
     if (
-        len(received) not in ((size,) if kind == Kind.WELCOME else (0, size))
+        len(received) not in ((size,) if kind == ControlKind.WELCOME else (0, size))
         or _has_odd(caps, size)
         or _has_odd(early, size)
     ):

@@ -38,9 +38,9 @@ from whence.core.parameters import Parameters, flag, whole
 from whence.core.protocol import LEAVE, State
 from whence.errors import MisuseError
 from whence.overlay.hypercube import View
-from whence.protocols.vcube.control import Control, Kind, MemberPacket, is_malformed, packet_sizes
+from whence.protocols.vcube.control import Control, ControlKind, MemberPacket, is_malformed, packet_sizes
 from whence.protocols.vcube.core import AGGREGATE, MTU, MTU_BYTES, SIZE_MODEL, Key, VCube
-from whence.protocols.vcube.repair import Sample, Store, Tally
+from whence.protocols.vcube.repair import RepairStore, Sample, SampleTally
 from whence.protocols.vcube.roster import Roster
 from whence.protocols.vcube.wire import VCubeMessage, split
 
@@ -81,8 +81,8 @@ class VCubeMembers(VCube):
         self.phase = Phase.OUT if options["joins"] else Phase.IN
         self.life = 0
         self.roster = Roster(len(self.members), self.my_index)
-        self.store = Store(len(self.members))
-        self.tally = Tally()
+        self.store = RepairStore(len(self.members))
+        self.tally = SampleTally()
         self.stable = [0] * len(self.members)  # delivered by all who are there: not kept any more
         self.caps: dict[int, int] = {}  # gone -> the last of its numbers that anybody can deliver
         self.awaiting: dict[int, int] = {}  # tested and not heard of -> since when
@@ -141,7 +141,7 @@ class VCubeMembers(VCube):
             effects.append(Discard(None, peer, Reason.MALFORMED))
         elif self.is_stopped:
             self._refuse_all(messages, peer, Reason.GONE, effects)
-        elif control is not None and control.kind == Kind.JOIN:
+        elif control is not None and control.kind == ControlKind.JOIN:
             self._hear_knock(sender, life, effects)
         elif 2 * life < self.roster.stamps[sender]:
             self._hear_ghost(sender, messages, control, effects)
@@ -227,16 +227,16 @@ class VCubeMembers(VCube):
         if 2 * life != self.roster.stamps[sender]:
             return  # its own news told us that it is gone: it leaves
         self._heard(sender)
-        if self.phase is Phase.ADMITTED and control.kind == Kind.WELCOME:
+        if self.phase is Phase.ADMITTED and control.kind == ControlKind.WELCOME:
             self._begin(control, effects)
         self._learn_caps(control, effects)
         if control.stamps == self.roster.stamps and not self.is_stopped:
             self._hear_samples(sender, control, effects)
         if self.is_stopped:
             return
-        if control.kind == Kind.ASK:
-            self._tell(sender, Kind.ANSWER, effects)
-        if self.phase is Phase.IN and control.kind in (Kind.ASK, Kind.ANSWER):
+        if control.kind == ControlKind.ASK:
+            self._tell(sender, ControlKind.ANSWER, effects)
+        if self.phase is Phase.IN and control.kind in (ControlKind.ASK, ControlKind.ANSWER):
             self._serve(sender, control, effects)
 
     def _learn(self, stamps: Sequence[int], effects: Effects) -> bool:
@@ -281,15 +281,15 @@ class VCubeMembers(VCube):
         is_mutual = control.stamps[self.my_index] > 2 * self.life
         if is_mutual or self.roster.has_split(control.sealed):
             self._meet_other_part(sender, control, effects)
-        elif control.kind == Kind.ASK:
-            self._tell(sender, Kind.NEWS, effects)
+        elif control.kind == ControlKind.ASK:
+            self._tell(sender, ControlKind.NEWS, effects)
 
     def _meet_other_part(self, sender: int, control: Control, effects: Effects) -> None:
         """The group was split, and the parts are no longer one: all of one of them must stop."""
         if self.roster.yields_to(control.stamps, control.sealed):
             self._expelled(effects)
         else:
-            self._tell(sender, Kind.NEWS, effects)
+            self._tell(sender, ControlKind.NEWS, effects)
 
     # Repair, stability, orphans (rules 3, 4, 5)
 
@@ -306,7 +306,7 @@ class VCubeMembers(VCube):
                 self.roster.sealed,
                 self.tally.whole[-len(self.members) :],
             )
-            welcome = Control(Kind.WELCOME, stamps, sealed, self._flat_caps(), cut, (), (), ())
+            welcome = Control(ControlKind.WELCOME, stamps, sealed, self._flat_caps(), cut, (), (), ())
             self._send_control(sender, welcome, effects)
 
     def _hear_samples(self, sender: int, control: Control, effects: Effects) -> None:
@@ -426,7 +426,7 @@ class VCubeMembers(VCube):
         if self.phase is not Phase.IN:
             return
         if 2 * life < roster.stamps[sender]:
-            self._tell(sender, Kind.NEWS, effects)
+            self._tell(sender, ControlKind.NEWS, effects)
             return
         if 2 * life > roster.stamps[sender]:
             if roster.is_present(sender):  # a name has one process: the earlier life is over
@@ -436,7 +436,7 @@ class VCubeMembers(VCube):
                 return
             if not self._learn(roster.with_life(sender, life), effects):
                 return
-        self._tell(sender, Kind.ADMIT, effects)
+        self._tell(sender, ControlKind.ADMIT, effects)
 
     def _knock(self, now_us: int, effects: Effects) -> None:
         """Ask the next peer to let us in."""
@@ -445,14 +445,14 @@ class VCubeMembers(VCube):
         if peers:
             contact = self.index[peers[self.knocks % len(peers)]]
             self.knocks += 1
-            self._send_control(contact, Control(Kind.JOIN, (), (), (), (), (), (), ()), effects)
+            self._send_control(contact, Control(ControlKind.JOIN, (), (), (), (), (), (), ()), effects)
 
     def _hear_outside(self, control: Control, now_us: int, effects: Effects) -> None:
         """What concerns one that is not in: it is let in, or its life is already over."""
         stamp = control.stamps[self.my_index]
         if self.life and stamp > 2 * self.life:
             self.life = max((stamp >> 1) + 1, now_us // 1000)
-        elif control.kind == Kind.ADMIT and stamp == 2 * self.life:
+        elif control.kind == ControlKind.ADMIT and stamp == 2 * self.life:
             self.phase = Phase.ADMITTED
             self.admitted_us = now_us
             self.roster.merge(control.stamps)
@@ -510,7 +510,7 @@ class VCubeMembers(VCube):
         self.roster.merge(self.roster.without([self.my_index]))
         for member in partners:
             if self.members[member] in self.neighbours:
-                self._tell(member, Kind.NEWS, effects)
+                self._tell(member, ControlKind.NEWS, effects)
         self._stop(Reason.LEFT, effects)
 
     # Links
@@ -578,7 +578,7 @@ class VCubeMembers(VCube):
         is_present = self.roster.is_present(member)
         effects.append(CountOn(self.members[member], is_present))
         if not is_present and self.members[member] in self.neighbours:
-            self._tell(member, Kind.NEWS, effects)
+            self._tell(member, ControlKind.NEWS, effects)
 
     # Sending
 
@@ -594,13 +594,13 @@ class VCubeMembers(VCube):
         for packet in split(messages, self.size_model, self.mtu_bytes or MTU_BYTES):
             effects.append(Send(tuple(to), MemberPacket(self.life, packet.messages, None)))
 
-    def _tell(self, member: int, kind: Kind, effects: Effects) -> None:
+    def _tell(self, member: int, kind: ControlKind, effects: Effects) -> None:
         """Send a control packet with the view and, but for NEWS, all that this node can say to the member."""
         roster, tally = self.roster, self.tally
         received: tuple[int, ...] = ()
         early: tuple[int, ...] = ()
         up = down = cast(Sample, ())
-        if kind is not Kind.NEWS:
+        if kind is not ControlKind.NEWS:
             if self.phase is Phase.IN:
                 received, early = tuple(self.received), self._flat_early()
             if member == roster.parent:
@@ -612,7 +612,7 @@ class VCubeMembers(VCube):
 
     def _ask(self, member: int, effects: Effects) -> None:
         if self.members[member] in self.neighbours:
-            self._tell(member, Kind.ASK, effects)
+            self._tell(member, ControlKind.ASK, effects)
 
     def _send_control(self, member: int, control: Control, effects: Effects) -> None:
         effects.append(Send((self.members[member],), MemberPacket(self.life, (), control)))

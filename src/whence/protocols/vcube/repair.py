@@ -27,7 +27,7 @@ REPAIR_MAX = 4096  # messages given for one digest; the rest follows at the next
 Sample: TypeAlias = tuple[int, ...]
 
 
-class Store:
+class RepairStore:
     """Messages that some member may still lack, each with its place in the order of arrival here."""
 
     def __init__(self, size: int) -> None:
@@ -116,7 +116,7 @@ class Store:
         return [each for each in kept if each > number]  # a new life began in between
 
 
-class Tally:
+class SampleTally:
     """The samples of one view: those of the children, and that of everybody once it is known."""
 
     def __init__(self) -> None:
