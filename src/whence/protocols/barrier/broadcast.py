@@ -5,7 +5,7 @@ Guarantee     every node delivers each message at most once, after everything th
               deadline on the node's own clock, or not at all; one without is delivered everywhere if the
               links are reliable. With `mode = "published"` this holds only as far as the printed codes go.
 Assumptions   none about who is in the group: names are strings, members come and go. With lifetimes, clocks
-              differ by `skew_us` at the most. A connected graph of links; they need not be FIFO, and
+              differ by `skew_us` at most. A connected graph of links; they need not be FIFO, and
               duplicates do no harm.
 Source        "Causal and Δ-causal broadcast in opportunistic networks", sections IV and V, corrected: each
               flaw is a test in tests/paper/test_001_flaws.py.
@@ -26,13 +26,13 @@ Late joiners (safe mode). A node that gets a new neighbour tells it first what i
 source the newest (a packet of number 0), and then repeats what it holds back. A node that has neither
 broadcast nor delivered anything takes the first such packet for its own past: it is never given what is in
 it, and it is given everything else, in causal order, for as long as that neighbour stays. A node that has a
-past of its own ignores such packets. Without a lifetime this is what keeps a joiner from waiting for ever;
+past of its own ignores such packets. Without a lifetime this is what keeps a joiner from waiting forever;
 with one it only spares it the wait until old messages are dead.
 
 Late messages (safe mode). What first comes after its deadline ends as `Expire`, once, if it is late by
-`late_us` at the most (`Arrivals`); copies, and whatever is later than that, are discarded as expired.
+`late_us` at most (`Arrivals`); copies, and whatever is later than that, are discarded as expired.
 
-Parameters: `lifetime_us` of messages that have none of their own (None: good for ever); `mode`; `skew_us`,
+Parameters: `lifetime_us` of messages that have none of their own (None: good forever); `mode`; `skew_us`,
 the largest difference between two clocks (safe mode); `relay = False`: only origins send (`flooding.py`);
 `late_us`.
 """
@@ -89,7 +89,7 @@ def check_message_lifetime(order: BarrierOrder, lifetime_us: int) -> None:
 
 
 class Barrier(Relaying):
-    """See the module."""
+    """A causal order over flooding."""
 
     name: ClassVar[str] = "barrier"
     packet_type: ClassVar[type[Packet]] = BarrierPacket
@@ -165,7 +165,7 @@ class Barrier(Relaying):
             if key in self.seen:
                 return Reason.DUPLICATE
         elif packet.deadline_us is None:
-            return None  # it is never late, and the order knows copies by itself
+            return None  # it is never late, and the order knows copies itself
         self.seen.note(key, as_number(packet.deadline_us))
         return None
 

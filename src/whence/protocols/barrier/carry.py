@@ -5,12 +5,12 @@ epidemic forwarding at a finite rate. Nothing here knows of causal order; `oppne
 
     contact begins    the node with the smaller name waits for a set-up time, drawn uniformly from
                       0 .. setup_max_us, and sends HELLO with the ids of all that it carries
-    HELLO arrives     the other answers with its own ids (ANSWER) and begins to send
+    HELLO arrives     the other replies with its own ids (ANSWER) and begins to send
     ANSWER arrives    the first begins to send
     sending           one message every gap_us in each direction, from what the peer is not known to have,
                       in random order: by a hash of (seed, sender, receiver, message), so that no draw is
                       used up and the order is the same however a run is cut into steps
-    a new message     is announced at once to all contacts (HAVE), and takes its place in their queues
+    a new message     is announced immediately to all contacts (HAVE), and takes its place in their queues
     contact ends      what was in flight is lost; the rest waits for the next contact
 
 A message is handed over at the end of its slot: the n-th at n x gap_us after the exchange began. A node that
@@ -56,7 +56,7 @@ class Cache:
 
     # rule 001 F10: eviction spares what is pinned
     def add(self, packet: BarrierPacket, is_pinned: Callable[[Key], bool]) -> list[Key]:
-        """Take a message; answers what was dropped for it (itself, if all others are pinned)."""
+        """Take a message; returns what was dropped for it (itself, if all others are pinned)."""
         key = (packet.origin, packet.number)
         self.messages[key] = packet
         if packet.deadline_us is not None:
@@ -160,7 +160,7 @@ class ContactSides:
         heapify(contact.queue)
 
     def offer(self, key: Key, giver: NodeId | None, now_us: int) -> tuple[NodeId, ...]:
-        """A message is new here: queue it for all who lack it; answers whom to tell that we have it."""
+        """A message is new here: queue it for all that lack it; returns whom to tell that we have it."""
         told = []
         for peer, contact in self.of.items():
             if peer == giver:

@@ -3,7 +3,7 @@
 Guarantee     that of `broadcast.py`: each message at most once, in causal order, before its deadline or not
               at all. That everything arrives is not promised: it depends on who meets whom.
 Assumptions   links come and go (contacts) and may lose what is in flight when they go. Clocks differ by
-              `skew_us` at the most. Nobody knows the group.
+              `skew_us` at most. No node knows the group.
 Source        "Causal and Δ-causal broadcast in opportunistic networks", sections III and V-B for the
               layer below (`carry.py`), IV and V for the order (`safe.py`, `published.py`).
 
@@ -14,7 +14,7 @@ Source        "Causal and Δ-causal broadcast in opportunistic networks", sectio
     cache                          carry.Cache; what is pending is pinned in safe mode (F10)
 
 Late messages (safe mode) end as in `barrier`: what first comes after its deadline is an `Expire`, once, if it
-is late by `late_us` at the most. As published the network purges them without a word (section V-B).
+is late by `late_us` at most. As published the network purges them without a word (section V-B).
 
 Parameters: those of `barrier` but `relay`, and of the layer below `seed` (of the random order and the set-up
 times), `gap_us` (between two messages in one direction of a contact), `setup_max_us`, `capacity` (messages in
@@ -61,7 +61,7 @@ class OppnetPacket(NamedTuple):
 
 
 class Oppnet(Protocol):
-    """See the module."""
+    """A causal order over a cache and contacts."""
 
     name: ClassVar[str] = "oppnet"
     packet_type: ClassVar[type[Packet]] = OppnetPacket

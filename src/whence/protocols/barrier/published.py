@@ -37,7 +37,7 @@ class PrintedPending:
 
 
 class PublishedOrder(BarrierOrder):
-    """See the module. `lifetime_us` is None: Codes 1-7; else the lifetime of Code 8."""
+    """Codes 1 to 13 as printed. `lifetime_us` is None: Codes 1-7; else the lifetime of Code 8."""
 
     mode: ClassVar[str] = "published"
     pins: ClassVar[bool] = False

@@ -55,7 +55,7 @@ class PendingMessage:
 
 
 class SafeOrder(BarrierOrder):
-    """See the module."""
+    """Registries and indexes of the corrected order."""
 
     mode: ClassVar[str] = "safe"
     pins: ClassVar[bool] = True
@@ -126,7 +126,7 @@ class SafeOrder(BarrierOrder):
         self._deliver_ready(ready, now_us, effects)
 
     def deliverable(self, packet: BarrierPacket, now_us: int) -> bool:
-        """Whether a message could be delivered at once."""
+        """Whether a message could be delivered immediately."""
         return not self._find_obstacle(PendingMessage(packet, 0, now_us), now_us)
 
     def _find_obstacle(self, held: PendingMessage, now_us: int) -> bool:
@@ -258,7 +258,7 @@ class SafeOrder(BarrierOrder):
                 del self.delivered[source]
 
     def _tidy(self, source: NodeId) -> None:
-        """Drop outdated waiters: otherwise those for messages that never come would stay for ever."""
+        """Drop outdated waiters: otherwise those for messages that never come would stay forever."""
         waiting = self._waiters.get(source)
         while waiting:
             number, seq, key = waiting[0]
@@ -356,7 +356,7 @@ class SafeOrder(BarrierOrder):
             if held.deadline_us < NEVER_US:
                 self._require((held.seq, key) in dying, f"nothing ends {key} at its deadline")
         if self.last:
-            self._require(self.delivered[self.me][0] == self.last, "own messages are delivered at once")
+            self._require(self.delivered[self.me][0] == self.last, "own messages are delivered immediately")
         for source, numbers in self.past.items():
             for number in numbers:
                 newest = self.delivered.get(source, (0, 0))

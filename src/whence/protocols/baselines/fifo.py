@@ -34,7 +34,7 @@ class FifoPacket(NamedTuple):
 
 
 class Fifo(Flooding):
-    """See the module."""
+    """Reliable flooding in each sender's order."""
 
     name: ClassVar[str] = "fifo"
     packet_type: ClassVar[type[Packet]] = FifoPacket
@@ -115,7 +115,7 @@ class Fifo(Flooding):
         return waiting
 
     def check(self) -> None:
-        self._require(self.delivered[self.my_index] == self.last, "own messages are delivered at once")
+        self._require(self.delivered[self.my_index] == self.last, "own messages are delivered immediately")
         self._require(self.held_count == sum(map(len, self.held.values())), "what is held is counted")
         for origin, held in self.held.items():
             self._require(bool(held), "an origin with nothing held is forgotten")

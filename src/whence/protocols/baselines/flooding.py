@@ -1,10 +1,10 @@
 """Flooding, which the baselines share.
 
 A node passes the first copy of a message on to every neighbour but the one that it came
-from, so that a message reaches everybody over any connected graph of links, even if its origin
+from, so that a message reaches every node over any connected graph of links, even if its origin
 crashes after the first send. With `relay = False` only the origin sends: right where every node is
 linked to every other and origins do not crash in the middle of a broadcast. A message then comes from its
-origin or not at all: a copy from anybody else is forged.
+origin or not at all: a copy from another node is forged.
 
 `Relaying` is the links and the passing on, for any group. In a group whose members are known, a subclass of
 `Flooding` says when a first copy may be delivered (`_accept`) and what a packet looks like.

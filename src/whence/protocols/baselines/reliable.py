@@ -32,7 +32,7 @@ class ReliablePacket(NamedTuple):
 
 
 class Reliable(Flooding):
-    """See the module."""
+    """Reliable flooding without any order."""
 
     name: ClassVar[str] = "reliable"
     packet_type: ClassVar[type[Packet]] = ReliablePacket
@@ -86,7 +86,7 @@ class Reliable(Flooding):
         return []
 
     def check(self) -> None:
-        self._require(self.upto.get(self.my_index, 0) == self.last, "own messages are delivered at once")
+        self._require(self.upto.get(self.my_index, 0) == self.last, "own messages are delivered immediately")
         for origin, beyond in self.beyond.items():
             first = self.upto.get(origin, 0) + 1
             self._require(bool(beyond) and min(beyond) > first, f"what has no gap is one number ({origin})")

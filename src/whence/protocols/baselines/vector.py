@@ -47,7 +47,7 @@ class VectorPacket(NamedTuple):
 
 
 class Vector(Flooding):
-    """See the module."""
+    """Causal broadcast with a vector clock."""
 
     name: ClassVar[str] = "vector"
     packet_type: ClassVar[type[Packet]] = VectorPacket
@@ -194,7 +194,7 @@ class Vector(Flooding):
 
     def check(self) -> None:
         counts = self.clock.counts
-        self._require(counts[self.my_index] == self.last, "own messages are delivered at once")
+        self._require(counts[self.my_index] == self.last, "own messages are delivered immediately")
         for key, (packet, _) in self.held.items():
             self._require(self._obstacle(packet) is not None, f"{key} is held without an obstacle")
         broken = self.holdback.broken_rule(lambda key: key[1] <= counts[key[0]])

@@ -4,11 +4,11 @@ Guarantee and assumptions are those of `tdca.py`; more messages are delivered, f
 
 `pull` says how a member asks:
 
-    "window"    Figure 8 with its flaws mended: whoever has to hold a message asks the message's sender,
+    "window"    Figure 8 with its flaws fixed: a node that has to hold a message asks the message's sender,
                 once, for all between its own vector and the message's (MVector_rcvr, MVector_upper).
     "exact"     it names the messages that are missing and have not been asked for; `retry_us` later it asks
-                somebody else for what has not come: first the missing message's own origin, which certainly
-                has it, then other members in turn, `pulls` times in all. Whoever is asked also answers
+                another node for what has not come: first the missing message's own origin, which certainly
+                has it, then other members in turn, `pulls` times in all. A node that is asked also replies
                 with what it has received and not delivered.
 """
 
@@ -37,7 +37,7 @@ WANTS_MAX = 1024  # messages asked for in one packet
 
 
 class Odca(Tdca):
-    """See the module."""
+    """TDCA whose members ask for what is missing."""
 
     name: ClassVar[str] = "odca"
     keeps: ClassVar[bool] = True

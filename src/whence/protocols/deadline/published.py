@@ -4,8 +4,8 @@ It loses messages that it need not lose, and ODCA delivers messages twice, out o
 tests/paper/test_002_flaws.py and `whence study deadline` show each flaw. What the figure leaves open is read
 in its favour: "the current clock value" is the clock in ticks of `tick_us`; "every time interval" is every
 tick in which something is queued or stored; a queue's "FIFO order" is the order of sending times in which
-its members are inserted. With `strict = False` SOLICIT-RECV answers as flaw 2's repair does: as printed it
-answers nothing, and the flaws behind it never show.
+its members are inserted. With `strict = False` SOLICIT-RECV replies as flaw 2's repair does: as printed it
+never replies, and the flaws behind it never show.
 """
 
 from __future__ import annotations

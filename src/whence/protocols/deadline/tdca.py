@@ -1,11 +1,11 @@
-"""TDCA: causal order before a deadline, and what cannot have both is given up (paper 002).
+"""TDCA: causal order before a deadline, and what cannot have both is dropped (paper 002).
 
 Guarantee     every message that a node delivers comes after everything that happened before its
               broadcast and that this node delivers at all, before its deadline, and once. A message
               that reaches a node and cannot have this ends there as `Expire`, with the reason.
               **Not** guaranteed: that a message is delivered. That is what deadlines are for.
 Assumptions   a known group whose members can all talk to each other, over links that may lose,
-              duplicate and reorder; clocks that differ by `clock_error_us` at the most. Drift beyond
+              duplicate and reorder; clocks that differ by `clock_error_us` at most. Drift beyond
               that costs messages or punctuality, never order. No member lies.
 Source        section 4 and Figure 8, corrected: each of its nine flaws is a test in
               tests/paper/test_002_flaws.py, and `mode = "published"` (published.py) has the
@@ -143,7 +143,7 @@ def check_lifetime(lifetime_us: object) -> None:
 Key: TypeAlias = tuple[int, int]  # (origin, number) of a message
 
 HOLES_MAX = 4096  # of each origin, how many messages that never came are remembered as such
-NAMED_MAX = 64  # missing messages of one origin that are named at once, in `explain` and to a peer
+NAMED_MAX = 64  # missing messages of one origin that are named together, in `explain` and to a peer
 
 
 class QueuedMessage:
@@ -193,7 +193,7 @@ class Tdca(DeadlineBase):
         self.greatest_stamp = 0
         self.accepted = [0] * size  # V: the newest message of each member in the past of what is delivered
         self.frontier = [0] * size  # W >= V: up to here nothing of the member is to be waited for
-        # Beyond V, what nobody waits for: True if it came (and was late), False if only its time is known.
+        # Beyond V, what no node waits for: True if it came (and was late), False if only its time is known.
         self.resolved: list[dict[int, bool]] = [{} for _ in range(size)]
         self.holes: list[set[int]] = [set() for _ in range(size)]  # up to V, what never came
         self.ends_us = [0] * size  # the deadline of message V[i] of member i; 0: not known
@@ -477,7 +477,7 @@ class Tdca(DeadlineBase):
         self._advance(member, newest)
 
     def _advance(self, member: int, newest: int = 0) -> None:
-        """W goes to `newest` at least, and over everything that nobody waits for."""
+        """W goes to `newest` at least, and over everything that no node waits for."""
         resolved, frontier = self.resolved[member], max(self.frontier[member], newest)
         while frontier + 1 in resolved:
             frontier += 1
@@ -487,7 +487,7 @@ class Tdca(DeadlineBase):
 
     # rule 002 flaw 5: what a delivery made stale is purged
     def _purge(self, effects: Effects) -> None:
-        """What waits and is followed by something delivered is given up (flaw 5)."""
+        """What waits and is followed by something delivered is dropped (flaw 5)."""
         stale = [key for _, *key in self.order if key[1] <= self.accepted[key[0]]]
         for origin, number in stale:
             self._dequeue(self.queue[origin, number])
@@ -498,7 +498,7 @@ class Tdca(DeadlineBase):
 
     # rule 002 flaw 8: an expired arrival is resolved, and holds no other back
     def _expire(self, message: DeadlineMessage, effects: Effects) -> None:
-        """It came, or waited, too long; nobody needs to wait for it any more (flaw 8)."""
+        """It came, or waited, too long; no message needs to wait for it any more (flaw 8)."""
         origin, number = message[0], message[1]
         self.resolved[origin][number] = True
         self._advance(origin)
@@ -516,7 +516,7 @@ class Tdca(DeadlineBase):
 
     # rule 002 GARBAGE-COLLECT: forget what no node may deliver
     def _pass_time(self, now_us: int, effects: Effects) -> None:
-        """Do what has become due, in its order; forget what nobody may deliver any more."""
+        """Do what has become due, in its order; forget what no node may deliver any more."""
         due = self.due
         while due and due[0][0] <= now_us:
             _, what, origin, number = heappop(due)

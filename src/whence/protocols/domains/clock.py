@@ -12,7 +12,7 @@ is not in our copy of the appendix; it is that of matrix clocks (Raynal, Schiper
 from i may be delivered at j when its count of (i, j) is mine + 1 and its counts of (k, j), k /= i, are not
 above mine.
 
-Three things in the printed Updates algorithm do not work, and are mended here (tests/paper/test_004_flaws.py
+Three things in the printed Updates algorithm do not work, and are fixed here (tests/paper/test_004_flaws.py
 puts each of them back): `Node[j].state` is set before the set is computed, which leaves it empty; `Mat[i,
 j].node = j` excludes the entry (i, j), which the receiver needs most (here it travels as `count`, always);
 `State` starts at 0, so that what was learned before the first send is never passed on. Deltas need FIFO order

@@ -1,8 +1,8 @@
 """The message consumer of paper 004, section 5: one domain as one of its servers sees it.
 
 It owns the clock of the domain and the messages that came too early. A message that may be delivered is
-merged into the clock and handed on at once, before the next one is looked at: a router stamps it for the next
-domain right there, and no later message can come between (section 4.2: chains must not cross over).
+merged into the clock and handed on immediately, before the next one is looked at: a router stamps it for the
+next domain right there, and no later message can come between (section 4.2: chains must not cross over).
 """
 
 from __future__ import annotations

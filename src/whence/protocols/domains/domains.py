@@ -50,8 +50,9 @@ class DomainPacket(NamedTuple):
 
 
 class Domains(Unicast):
-    """See the module. `domains`: lists of names, or "flat", "bus", "daisy", "tree"; `size`: 0 for root n.
+    """Causal order across domains.
 
+    `domains`: lists of names, or "flat", "bus", "daisy", "tree"; `size`: 0 for the root of their number.
     `unsafe_cycles` lets a cyclic graph pass, to show what it does to order.
     """
 
@@ -100,7 +101,7 @@ class Domains(Unicast):
 
     # rule 004 figure 7: sending over the first hop of the route
     def send(self, to: NodeId, payload: bytes, now_us: int) -> Effects:
-        """Send over the first hop of the route. A message to oneself is delivered at once."""
+        """Send over the first hop of the route. A message to oneself is delivered immediately."""
         self._check_send(to, payload)
         self.last += 1
         if to == self.me:

@@ -11,7 +11,7 @@ Source        paper 004, sections 3 and 4.2, appendix A (with the repairs that `
     Mat                         consumer.clock.value
     Updates                     stamps = "updates" (with a change list) or "updates-scan"; "full": the matrix
 
-A number counts the messages of one origin, whoever they go to; a count is per pair of servers.
+A number counts the messages of one origin, wherever they go; a count is per pair of servers.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class MatrixPacket(NamedTuple):
 
 
 class Matrix(Unicast):
-    """See the module."""
+    """Causal delivery of point-to-point messages in one domain."""
 
     name: ClassVar[str] = "matrix"
     packet_type: ClassVar[type[Packet]] = MatrixPacket
@@ -54,7 +54,7 @@ class Matrix(Unicast):
         self.consumer = Consumer(CLOCKS[stamps](len(self.members), self.my_index))
 
     def send(self, to: NodeId, payload: bytes, now_us: int) -> Effects:
-        """Count the message, stamp it, give it to the link. A message to oneself is delivered at once."""
+        """Count the message, stamp it, give it to the link. A message to oneself is delivered immediately."""
         self._check_send(to, payload)
         self.last += 1
         if to == self.me:

@@ -49,7 +49,7 @@ class LinkPacket(NamedTuple):
 
 
 class LinkMemory(Protocol):
-    """See the module."""
+    """Causal broadcast that forgets a message with its last copy."""
 
     name: ClassVar[str] = "link_memory"
     packet_type: ClassVar[type[Packet]] = LinkPacket
@@ -103,7 +103,7 @@ class LinkMemory(Protocol):
         """E ← E \\ peer (line 45)."""
         for key in [key for key, links in self.expected.items() if peer in links]:
             self._untag(key, peer)
-            if key not in self.expected:  # nobody is left who could echo it
+            if key not in self.expected:  # no node is left that could echo it
                 self._release(key, effects)
 
     # Dissemination (lines 4-17)
@@ -166,7 +166,7 @@ class LinkMemory(Protocol):
 
     # rule 003 flaw 8: the sender gets its echo
     def _forward_to(self, came_from: NodeId | None) -> tuple[NodeId, ...]:
-        """Everybody in Qo, and so the sender too: it expects our copy."""
+        """All of Qo, and so the sender too: it expects our copy."""
         return self.out_view
 
     def _buffer(self, message: Message) -> None:
@@ -179,7 +179,7 @@ class LinkMemory(Protocol):
             self._release(key, effects)
 
     def _untag(self, key: Key, peer: NodeId) -> None:
-        """E[peer] ← E[peer] \\ m; a message that is expected from nobody is forgotten."""
+        """E[peer] ← E[peer] \\ m; a message that is expected from no link is forgotten."""
         links = self.expected[key]
         links.discard(peer)
         if not links:
@@ -187,7 +187,7 @@ class LinkMemory(Protocol):
 
     # rule 003 uniform: own messages after the first echo (`own_after_echo`)
     def _release(self, key: Key, effects: Effects) -> None:
-        """Somebody has our message, and so all of ours before it: give them to the application."""
+        """Another node has our message, and so all of ours before it: give them to the application."""
         if key in self.unechoed:
             for earlier in sorted(each for each in self.unechoed if each <= key):
                 effects.append(Deliver(self.unechoed.pop(earlier)[0]))
@@ -206,7 +206,7 @@ class LinkMemory(Protocol):
 
     def check(self) -> None:
         for key, links in self.expected.items():
-            self._require(bool(links), f"a message that nobody will send again is forgotten ({key})")
+            self._require(bool(links), f"a message that no node will send again is forgotten ({key})")
             self._require(links <= self.in_view, f"copies are expected only from the in-view ({key})")
         for key in self.unechoed:
             self._require(key in self.expected, f"an own message waits only for an expected echo ({key})")

@@ -2,7 +2,7 @@
 
 An overlay (overlay/spray.py) says `open`, `close`, `mediate`; a host brings links up at both ends first.
 A process begins with `found` or `join`. A joiner has seen nothing, so both directions of its link to one
-contact are safe at once, with nothing expected (specification of paper 003, line 15); every other link
+contact are safe immediately, with nothing expected (specification of paper 003, line 15); every other link
 takes a handshake.
 """
 
@@ -37,7 +37,7 @@ _BETWEEN = "\0"  # stands in no name that a host lets through
 
 
 class Overlaid(LinkMemory):
-    """See the module."""
+    """Links that open and close, joining and mediating."""
 
     packet_type: ClassVar[type[Packet]] = PrcPacket
 

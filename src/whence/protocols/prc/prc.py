@@ -4,8 +4,8 @@ Guarantee     every process delivers each message at most once, after everything
               broadcast; what a surviving process delivers, every surviving process delivers (those that
               were there when it was broadcast). A message carries one number. Memory depends on what is
               in transit and on the degree, and is empty when nothing is under way.
-              Not guaranteed: uniform agreement. A process delivers its own message at once; if it crashes
-              then, nobody else may have it (`own_after_echo` narrows this: docs/prc.md).
+              Not guaranteed: uniform agreement. A process delivers its own message immediately; if it crashes
+              then, no other may have it (`own_after_echo` narrows this: docs/prc.md).
 Assumptions   links are reliable and FIFO while they are up, control and messages in one queue; a link that
               goes down takes with it what was in flight (all that follows the first loss), and `link_down`
               comes before a new `link_up` of the same peer; the graph of safe links stays connected.
@@ -21,8 +21,8 @@ Source        paper 003, sections 2.3 and 2.4, Algorithm 2, with the repairs bel
 
 Who links to whom is not decided here: an overlay (overlay/spray.py) says `open`, `close`, `mediate`. A host
 first brings the link up at both ends, then tells one of them to `open` it along a route of safe links. With
-`links = "static"` (default) links that come up before the first message are safe at once, as in Algorithm 1,
-so that the protocol runs on any static graph; with "dynamic" a process begins with `found` or `join`.
+`links = "static"` (default) links that come up before the first message are safe from the start, as in
+Algorithm 1, so that the protocol runs on any static graph; with "dynamic" a process begins with `found` or `join`.
 
 **The handshake** makes a link safe in both directions. A opens, C is the target, both ends of the new link
 are up; α, β, π, ρ travel hop by hop over safe links, behind everything that was sent there before them.
@@ -114,7 +114,7 @@ class OpeningState:
 
 @dataclass
 class AcceptingState:
-    """Somebody's attempt to open a link to us (S[from], @Receiver of Algorithm 2)."""
+    """Another node's attempt to open a link to us (S[from], @Receiver of Algorithm 2)."""
 
     epoch: int
     route: tuple[NodeId, ...]
@@ -395,7 +395,7 @@ class Prc(Overlaid):
             if key not in known and origin != self.me:
                 self._take(Message(origin, number, payload), None, now_us, effects)
             else:
-                self._release(key, effects)  # an own message that waits: somebody has it
+                self._release(key, effects)  # an own message that waits: another node has it
         sent = {(origin, number) for origin, number, _ in packet.messages}
         for key in self._to_expect(before, after, sent):
             self.expected.setdefault(key, set()).add(peer)

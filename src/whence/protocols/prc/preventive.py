@@ -15,7 +15,7 @@ Source        Nédelec, Molli, Mostéfaoui, "Breaking the scalability barrier of
 
 The opener pings the target over safe links and keeps what it delivers from then on; the target pongs over
 the new link: by then it has delivered all that the opener had before the ping. The opener sends its
-buffer, then uses the link. Duplicates are found by the number of each origin's newest message, for ever.
+buffer, then uses the link. Duplicates are found by the number of each origin's newest message, forever.
 The target does the same for the other direction. A handshake that gets stuck closes the link; what the
 target kept goes with it.
 """
@@ -49,7 +49,7 @@ _PINGED = "ping:"
 
 
 class Preventive(Overlaid):
-    """See the module."""
+    """Causal broadcast that uses a link only when that is safe."""
 
     name: ClassVar[str] = "preventive"
 
@@ -231,7 +231,7 @@ class Preventive(Overlaid):
         super().check()
         self._require(self.pinged.keys() <= self.links, "handshakes are for links")
         self._require(not self.pinged.keys() & set(self.out_view), "a used link is not pinged")
-        self._require(self.seen.get(self.me, 0) == self.last, "own messages are delivered at once")
+        self._require(self.seen.get(self.me, 0) == self.last, "own messages are delivered immediately")
 
     def save(self) -> State:
         return super().save() | {

@@ -17,7 +17,7 @@ from whence.core.sizes import FRAME_BYTES, array_header_bytes, uint_bytes
 from whence.protocols.vcube.wire import VCubeMessage, wire_message_bytes
 
 # A later life is named by the millisecond in which it began, and its numbers begin after life << 20:
-# nobody broadcasts 2^20 messages in a millisecond, so no two lives share a number.
+# no node broadcasts 2^20 messages in a millisecond, so no two lives share a number.
 LIFE_BITS = 20
 STAMP_MAX = 2 * NUMBER_MAX >> LIFE_BITS
 
@@ -25,12 +25,12 @@ STAMP_MAX = 2 * NUMBER_MAX >> LIFE_BITS
 class ControlKind(IntEnum):
     """Why a control packet was sent. Numbers are part of the format."""
 
-    ASK = 0  # a test (section 2), answered at once
+    ASK = 0  # a test (section 2), replied to immediately
     ANSWER = 1
     NEWS = 2  # only the view: for those who are no longer in it, and from one who leaves
     JOIN = 3  # "let me in"; nothing but the life
     ADMIT = 4  # "you are in the view now"
-    WELCOME = 5  # "everybody knows you: begin here"; `received` is the cut
+    WELCOME = 5  # "all members know you: begin here"; `received` is the cut
 
 
 class Control(NamedTuple):
@@ -39,11 +39,11 @@ class Control(NamedTuple):
     kind: int
     stamps: tuple[int, ...]  # the sender's view (roster.py); empty in JOIN
     sealed: tuple[int, ...]  # the last view of which the sender knew that all in it had it
-    caps: tuple[int, ...]  # pairs (member that is gone, its last number that anybody can deliver)
+    caps: tuple[int, ...]  # pairs (member that is gone, its last number that any node can deliver)
     received: tuple[int, ...]  # the sender's contiguous prefixes; empty while it joins
     early: tuple[int, ...]  # pairs (member, number) that it has beyond a hole
     up: tuple[int, ...]  # to the parent: the sample of the sender's whole subtree (repair.py)
-    down: tuple[int, ...]  # to a child: the sample of everybody
+    down: tuple[int, ...]  # to a child: the sample of all members
 
 
 class MemberPacket(NamedTuple):

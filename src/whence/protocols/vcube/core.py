@@ -2,7 +2,7 @@
 
 Guarantee     every node delivers every message exactly once, after everything that happened before
               its broadcast. A message that a child could not deliver yet is kept back and travels
-              with what it waits for: fewer packets, and nobody delivers any later for it.
+              with what it waits for: fewer packets, and no node delivers any later for it.
 Assumptions   a known group of any size, without crashes; a reliable link from each node to its
               neighbours in the hypercube (and to member 0 with `tree = "single"`). Links need not be
               FIFO, and duplicates do no harm.
@@ -26,7 +26,7 @@ Why differences are enough: until the origin's previous message is here, that al
 its children; from then on, B(p) is the larger of the previous message's B and of what p's own
 difference gives.
 
-Parameters: `aggregate = False` forwards every message at once (the paper's "no aggregation").
+Parameters: `aggregate = False` forwards every message immediately (the paper's "no aggregation").
 `tree = "single"` sends everything to member 0, whose one tree carries it (section 5.5); a node's own
 messages come back to it over that tree, and it passes them on like all others. `mtu_bytes` limits
 packets of several messages (0: no limit), `size_model` says what counts: the frame on the "wire", or
@@ -97,14 +97,14 @@ class VCube(Protocol):
         self.arrivals = 0
         self.pending: dict[Key, Pending] = {}
         self.held_count = 0  # how many of them are not delivered
-        # Both are indices of `pending`: each message stands under one key in each, at the most.
+        # Both are indices of `pending`: each message stands under one key in each, at most.
         self.blocked_by: dict[Key, list[Pending]] = {}  # not received -> whose `level` it sets
         self.held_by: dict[Key, list[Pending]] = {}  # not delivered -> what is not delivered before it
         self.neighbours: set[NodeId] = set()
         self.parked: dict[NodeId, list[VCubeMessage]] = {}  # for children whose link is not there
 
     def set_view(self, view: View) -> None:
-        """Use these trees from now on; whoever changes them looks at what is pending again."""
+        """Use these trees from now on; the caller looks at what is pending again."""
         self.view = view
         self.children = tuple(None if at is None else self.members[at] for at in view.children)
 
@@ -175,7 +175,7 @@ class VCube(Protocol):
 
     # rule 000 line 16: `vector_max` is the prefix received without a hole
     def _record(self, origin: int, number: int) -> list[Pending]:
-        """Lines 16-17: advance the contiguous prefix; answers whose watched dependency has come."""
+        """Lines 16-17: advance the contiguous prefix; returns whose watched dependency arrived."""
         if number != self.received[origin] + 1:
             self.early.setdefault(origin, set()).add(number)
             return []
@@ -375,7 +375,7 @@ class VCube(Protocol):
 
     def check(self) -> None:
         counts, received, heights = self.clock.counts, self.received, self.view.heights
-        self._require(counts[self.my_index] == self.last, "own messages are delivered at once")
+        self._require(counts[self.my_index] == self.last, "own messages are delivered immediately")
         for member, count in enumerate(counts):
             if member != self.my_index:
                 self._require(count <= received[member], f"member {member}: delivered is received")
@@ -388,7 +388,7 @@ class VCube(Protocol):
             self._require(pending.held == (key[1] > counts[key[0]]), f"{key} is held until delivered")
             if pending.held:
                 self._require(self._obstacle(pending.message) is not None, f"{key} is held for nothing")
-            self._require(pending.level <= heights[key[0]], f"{key} is blocked for its children at the most")
+            self._require(pending.level <= heights[key[0]], f"{key} is blocked for its children at most")
             self._require((pending.level > 0) == (pending.watch is not None), f"{key} watches while blocked")
         self._check_index(self.blocked_by, received, {k: p for k, p in self.pending.items() if p.level})
         held = {key: pending for key, pending in self.pending.items() if pending.held}

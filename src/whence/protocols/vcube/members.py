@@ -2,26 +2,26 @@
 
 Guarantee     causal order and no duplicate at every node, always. Among the nodes that are left when
               faults stop: what one delivered all deliver. A joiner begins at a cut, messages that all
-              had delivered when everybody knew the joiner, and from there on delivers what all deliver.
-Assumptions   the names of all who may ever take part are known; any two that live can talk, over
-              links that lose nothing (they need not be FIFO). Nodes crash for good, and come back, if
+              had delivered when all members knew the joiner, and from there on delivers what all deliver.
+Assumptions   the names of all possible members are known; any two that live can talk, over
+              links that lose nothing (they need not be FIFO). Nodes crash permanently, and come back, if
               at all, in a new life without their state. Tests may be wrong: a node that was declared
               faulty stops as soon as it learns that. It costs the suspect, never the order.
 Source        section 2 for the tests, section 4.2 for trees over the fault-free nodes; the rest is
               ours. docs/vcube.md has the argument for each of the rules below.
 
-    1. Tests. A node tests those for whom it is the first fault-free node of a cluster. Whoever says
+    1. Tests. A node tests those for whom it is the first fault-free node of a cluster. A node that says
        nothing for `test_timeout_us` is declared faulty. Tests and answers carry the view; a change is
-       passed on at once. From those who are gone nothing is taken, and they are told.
+       passed on immediately. From those who are gone nothing is taken, and they are told.
     2. Trees span those who are there. They are only the fast way: what they miss is repaired.
-    3. Repair. Tests and answers carry a digest; whoever has what the other lacks gives it. The graph of
+    3. Repair. Tests and answers carry a digest; a node that has what the other lacks gives it. The graph of
        tests is connected, so what one has reaches all.
     4. Stability. A message is kept until all who are there have delivered it (the tally).
-    5. Orphans. When all who are there have the same prefix of one who is gone, nobody will ever have
-       more of it: what depends on more can be delivered by nobody, and is discarded.
+    5. Orphans. When all who are there have the same prefix of one who is gone, no node will ever have
+       more of it: what depends on more can be delivered nowhere, and is discarded.
     6. Joining. A member admits the joiner once all have delivered what remains of its earlier life;
        that only puts it into the view, and from then on nothing more becomes stable. When the tally
-       shows that everybody knows it, it is given a cut to begin with: all that anybody has forgotten.
+       shows that all members know it, it gets a cut to begin with: all that a member has forgotten.
     7. Leaving. A node waits until all have delivered what it has, says that it is gone, and stops.
 """
 
@@ -52,7 +52,7 @@ class Phase(StrEnum):
     """How far a node's life is."""
 
     OUT = "out"  # asking to be let in
-    ADMITTED = "admitted"  # in the view: it answers tests, has no state yet and takes no messages
+    ADMITTED = "admitted"  # in the view: it replies to tests, has no state yet and takes no messages
     IN = "in"
     STOPPED = "stopped"
 
@@ -84,10 +84,10 @@ class VCubeMembers(VCube):
         self.store = RepairStore(len(self.members))
         self.tally = SampleTally()
         self.stable = [0] * len(self.members)  # delivered by all who are there: not kept any more
-        self.caps: dict[int, int] = {}  # gone -> the last of its numbers that anybody can deliver
+        self.caps: dict[int, int] = {}  # gone -> the last of its numbers that any node can deliver
         self.awaiting: dict[int, int] = {}  # tested and not heard of -> since when
         self.met: set[int] = set()  # heard of in their present life
-        self.leaving: tuple[int, ...] = ()  # what everybody must have delivered before this node leaves
+        self.leaving: tuple[int, ...] = ()  # what all members must have delivered before this node leaves
         self.due_us: int | None = None  # when the next tests are due
         self.knocks = 0  # a joiner's requests so far
         self.admitted_us = 0  # since when it waits to be welcomed
@@ -109,7 +109,7 @@ class VCubeMembers(VCube):
         self.last += 1
         self.received[self.my_index] = self.clock.counts[self.my_index] = self.last
         message = VCubeMessage(self.my_index, self.last, after, payload)
-        if len(self.members) > 1:  # otherwise no test would ever find out that nobody lacks it
+        if len(self.members) > 1:  # otherwise no test would ever find out that no member lacks it
             self.store.keep(message)
         effects: Effects = []
         self._send(self._children(0, self.view.heights[self.my_index]), (message,), effects)
@@ -318,7 +318,7 @@ class VCubeMembers(VCube):
             self._conclude(control.down, effects)
 
     def _add_up(self, effects: Effects) -> None:
-        """At the root: the tally of everybody, as soon as all children have sent theirs."""
+        """At the root: the tally of all members, as soon as all children have sent theirs."""
         if self.roster.parent is None:
             whole = self.tally.sum(self._sample(), self.roster.kids, self._least())
             if whole:
@@ -326,7 +326,7 @@ class VCubeMembers(VCube):
 
     # rule 000 ours 4: what the tally of all members says
     def _conclude(self, whole: Sample, effects: Effects) -> None:
-        """What follows from the tally of everybody in this view."""
+        """What follows from the tally of all members in this view."""
         self.tally.whole = whole
         self.roster.sealed = self.roster.stamps
         size, gone = len(self.members), self.roster.gone
@@ -414,7 +414,7 @@ class VCubeMembers(VCube):
             return
         base = self.roster.base(member)
         self.received[member] = self.clock.counts[member] = self.stable[member] = base
-        self.clock.changed.pop(member, None)  # everybody has it: no message needs to say so
+        self.clock.changed.pop(member, None)  # all members have it: no message needs to say so
         self.store.drop_all(member)
 
     # Joining (rule 6): what members do, then the joiner. It knocks, is admitted, and begins at a cut
@@ -471,7 +471,7 @@ class VCubeMembers(VCube):
 
     # rule 000 ours 6: a joiner begins at a cut
     def _begin(self, control: Control, effects: Effects) -> None:
-        """Start at the cut. No message of this life needs to name it: everybody has delivered it."""
+        """Start at the cut. No message of this life needs to name it: all members have delivered it."""
         if control.stamps[self.my_index] != 2 * self.life:
             return
         self.phase = Phase.IN
@@ -501,7 +501,7 @@ class VCubeMembers(VCube):
         if self.phase is Phase.OUT:
             self._stop(Reason.LEFT, effects)
         elif self.phase is Phase.ADMITTED or self._is_alone or self.stable == self.clock.counts:
-            self._say_goodbye(effects)  # nobody waits for anything that it has
+            self._say_goodbye(effects)  # no node waits for anything that it has
         else:
             self.leaving = tuple(self.clock.counts)
 
@@ -527,7 +527,7 @@ class VCubeMembers(VCube):
         return effects
 
     def link_down(self, peer: NodeId, now_us: int) -> Effects:
-        """Any two members can talk, so whoever cannot be reached for good is gone.
+        """Any two members can talk, so a member that cannot be reached any more is gone.
 
         A link may outlive its process: others have let the member in again, and here the link of its earlier
         life ends. A later life that was not heard over the link is left to the tests.
@@ -547,7 +547,7 @@ class VCubeMembers(VCube):
 
     @property
     def is_stopped(self) -> bool:
-        """Whether this node is out of the group for good."""
+        """Whether this node is out of the group permanently."""
         return self.phase is Phase.STOPPED
 
     def _stop(self, reason: Reason, effects: Effects) -> None:
@@ -560,7 +560,7 @@ class VCubeMembers(VCube):
     def _new_trees(self) -> None:
         """Build the trees over those who are there, and forget what was held back for the old ones.
 
-        Whoever was to get it from us now shows in its next digest that it lacks it.
+        A node that was to get it from us now shows in its next digest that it lacks it.
         """
         view = View(self.roster.cube, self.my_index)
         view.heights = view.heights.ljust(len(self.members), b"\0")  # the last ones may be gone
@@ -637,7 +637,7 @@ class VCubeMembers(VCube):
 
     def check(self) -> None:
         if self.is_stopped:
-            return  # nobody looks at its state any more
+            return  # its state does not matter any more
         super().check()
         for member, cap in self.caps.items():
             self._require(not self.roster.is_present(member), f"member {member} is there and capped")

@@ -23,13 +23,13 @@ class VCubeMessage(NamedTuple):
 
 
 class VCubePacket(NamedTuple):
-    """What a node passes to a child at once: one message, or several that are causally related."""
+    """What a node passes to a child together: one message, or several that are causally related."""
 
     messages: tuple[VCubeMessage, ...]
 
 
 class SizeModel(NamedTuple):
-    """What is held against the MTU: bytes of a packet of so many messages, and of each message in it."""
+    """What is held against the MTU: bytes of a packet of n messages, and of each message in it."""
 
     packet_bytes: Callable[[int], int]
     message_bytes: Callable[[VCubeMessage], int]
@@ -76,7 +76,7 @@ def packet_sizes(packet: VCubePacket) -> Sizes:
 def split(messages: Sequence[VCubeMessage], model: SizeModel, mtu_bytes: int) -> list[VCubePacket]:
     """Section 5: a packet that the next message would take beyond the MTU is sent as it is.
 
-    A message that is too large by itself travels alone; `mtu_bytes = 0` sets no limit.
+    A message that is too large alone travels alone; `mtu_bytes = 0` sets no limit.
     """
     if not mtu_bytes or len(messages) == 1:
         return [VCubePacket(tuple(messages))]
