@@ -22,7 +22,8 @@ Source        paper 003, sections 2.3 and 2.4, Algorithm 2, with the repairs bel
 Who links to whom is not decided here: an overlay (overlay/spray.py) says `open`, `close`, `mediate`. A host
 first brings the link up at both ends, then tells one of them to `open` it along a route of safe links. With
 `links = "static"` (default) links that come up before the first message are safe from the start, as in
-Algorithm 1, so that the protocol runs on any static graph; with "dynamic" a process begins with `found` or `join`.
+Algorithm 1, so that the protocol runs on any static graph; with "dynamic" a process begins with `found` or
+`join`.
 
 **The handshake** makes a link safe in both directions. A opens, C is the target, both ends of the new link
 are up; α, β, π, ρ travel hop by hop over safe links, behind everything that was sent there before them.
