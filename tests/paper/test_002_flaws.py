@@ -14,7 +14,7 @@ from whence.core.effects import Deliver, Effects, Expire, Reason
 from whence.core.message import Message, MessageId
 from whence.protocols.deadline.odca import Odca
 from whence.protocols.deadline.published import PublishedOdca, PublishedTdca
-from whence.protocols.deadline.tdca import Entry, Tdca
+from whence.protocols.deadline.tdca import QueuedMessage, Tdca
 from whence.protocols.deadline.wire import REPLY, SOLICITATION, DeadlineMessage
 from whence.sim.files import from_dict
 
@@ -29,7 +29,7 @@ def window(**more: object) -> dict[str, object]:
 
 
 class GapUnseen(Tdca):
-    def _ready(self, entry: Entry) -> bool:
+    def _ready(self, entry: QueuedMessage) -> bool:
         after = entry.message.after
         others = [at for at in range(len(after)) if at != entry.message.origin]
         return all(after[at] <= self.frontier[at] for at in others)
@@ -143,7 +143,7 @@ class Unchecked(Odca):
         effects: Effects = []
         for message in packet[1]:
             if message[:2] not in self.queue:
-                self._hold(Entry(message, now_us), now_us, effects)
+                self._hold(QueuedMessage(message, now_us), now_us, effects)
         self._drain(now_us, effects)
         self._arm(effects)
         return effects
@@ -184,7 +184,7 @@ def test_flaw_4_whole_runs_of_the_figure_are_wrong_in_every_way():
 
 
 class OnePass(Tdca):
-    def _force(self, entry: Entry, now_us: int, effects: Effects) -> None:
+    def _force(self, entry: QueuedMessage, now_us: int, effects: Effects) -> None:
         held = self._drain
         self._drain = lambda *_: None  # type: ignore[method-assign]  # the flaw: no second look
         super()._force(entry, now_us, effects)
@@ -230,7 +230,7 @@ def test_flaw_5_the_figure_breaks_order_without_any_reply():
 
 
 class Equal(Tdca):
-    def _force(self, entry: Entry, now_us: int, effects: Effects) -> None:
+    def _force(self, entry: QueuedMessage, now_us: int, effects: Effects) -> None:
         if now_us == entry.message.deadline_us:
             super()._force(entry, now_us, effects)
 

@@ -10,7 +10,7 @@ from whence.core.message import MessageId
 from whence.errors import MisuseError, ParameterError
 from whence.protocols import registry
 from whence.protocols.barrier.broadcast import Barrier
-from whence.protocols.barrier.wire import BarrierPacket, Entry
+from whence.protocols.barrier.wire import BarrierEntry, BarrierPacket
 
 
 def net(nodes: str = "abc", links: list[tuple[str, str]] | None = None, **params: object) -> Net:
@@ -122,7 +122,7 @@ def test_ids_are_kept_for_late_us_after_the_deadline_and_no_longer() -> None:
 def test_a_late_joiner_is_not_told_of_its_past() -> None:
     core = registry.make("barrier", "c", [])
     core.link_up("b", 0)
-    core.receive("b", BarrierPacket("b", 0, None, (Entry("a", 2, 50),), b""), 10)
+    core.receive("b", BarrierPacket("b", 0, None, (BarrierEntry("a", 2, 50),), b""), 10)
     in_past, after = (BarrierPacket("a", number, 50, (), b"") for number in (2, 3))
     assert Discard(MessageId("a", 2), "b", Reason.EXPIRED) in core.receive("b", in_past, 60)
     assert Expire(MessageId("a", 3), Reason.EXPIRED) in core.receive("b", after, 60)
@@ -197,11 +197,11 @@ def test_a_node_with_a_past_of_its_own_ignores_the_past_of_others() -> None:
 def test_a_joiner_over_reordering_links_drops_what_turns_out_to_be_past() -> None:
     core = registry.make("barrier", "j", [])
     core.link_up("b", 0)
-    late = BarrierPacket("a", 2, None, (Entry("a", 1, None),), b"")
-    after = BarrierPacket("a", 3, None, (Entry("a", 2, None),), b"")
+    late = BarrierPacket("a", 2, None, (BarrierEntry("a", 1, None),), b"")
+    after = BarrierPacket("a", 3, None, (BarrierEntry("a", 2, None),), b"")
     assert core.receive("b", late, 0) == []
     assert core.receive("b", after, 0) == []
-    effects = core.receive("b", BarrierPacket("b", 0, None, (Entry("a", 2, None),), b""), 0)
+    effects = core.receive("b", BarrierPacket("b", 0, None, (BarrierEntry("a", 2, None),), b""), 0)
     assert effects == [Discard(MessageId("a", 2), "b", Reason.DUPLICATE), Deliver(effects[1].message)]  # type: ignore[union-attr]  # checked by being equal
     assert core.message_of(BarrierPacket("b", 0, None, (), b"")) is None
     core.check()
@@ -235,7 +235,7 @@ def test_waiting_for_what_never_comes_leaves_nothing_behind() -> None:
     assert isinstance(core, Barrier)
     for at in range(200):
         now_us = world.now_us
-        entries = (Entry("lost", at + 1, now_us + 30), Entry(f"y{at}", 1, now_us + 20))
+        entries = (BarrierEntry("lost", at + 1, now_us + 30), BarrierEntry(f"y{at}", 1, now_us + 20))
         packet = BarrierPacket(f"x{at}", 1, now_us + 50, entries, b"")
         world.carry_out("b", core.receive("a", packet, now_us))
         world.pass_time(now_us + 10)
@@ -276,9 +276,11 @@ def test_forged_and_impossible_packets_end_here() -> None:
     core.link_up("b", 0)
     reasons = {
         BarrierPacket("a", 1, None, (), b""): Reason.FORGED,
-        BarrierPacket("b", 1, None, (Entry("a", 1, None),), b""): Reason.IMPOSSIBLE,
-        BarrierPacket("b", 2, None, (Entry("b", 2, None),), b""): Reason.MALFORMED,
-        BarrierPacket("b", 2, None, (Entry("c", 2, None), Entry("c", 1, None)), b""): Reason.MALFORMED,
+        BarrierPacket("b", 1, None, (BarrierEntry("a", 1, None),), b""): Reason.IMPOSSIBLE,
+        BarrierPacket("b", 2, None, (BarrierEntry("b", 2, None),), b""): Reason.MALFORMED,
+        BarrierPacket(
+            "b", 2, None, (BarrierEntry("c", 2, None), BarrierEntry("c", 1, None)), b""
+        ): Reason.MALFORMED,
         BarrierPacket("", 1, None, (), b""): Reason.MALFORMED,
         BarrierPacket("b", 1, 3, (), b""): Reason.EXPIRED,  # too long ago to say whether it came before
     }

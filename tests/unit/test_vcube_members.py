@@ -12,7 +12,7 @@ from whence.core.effects import CountOn, Deliver, Discard, Effects, Reason, Send
 from whence.core.message import MessageId
 from whence.core.protocol import LEAVE
 from whence.errors import MisuseError
-from whence.protocols.vcube.control import LIFE_BITS, Control, Kind, MemberPacket
+from whence.protocols.vcube.control import LIFE_BITS, Control, ControlKind, MemberPacket
 from whence.protocols.vcube.members import TEST, Phase, VCubeMembers
 
 
@@ -138,9 +138,11 @@ def test_a_packet_of_a_life_that_is_over_is_not_taken() -> None:
     core = world.current["n0"].core
     effects = core.receive("n1", MemberPacket(0, (message(1, 1),), None), world.now_us)
     assert effects == [Discard(MessageId("n1", 1), "n1", Reason.GONE)]
-    asked = Control(Kind.ASK, old.core.roster.stamps, (0, 0, 0), (), (0, 0, 0), (), (), ())
+    asked = Control(ControlKind.ASK, old.core.roster.stamps, (0, 0, 0), (), (0, 0, 0), (), (), ())
     effects = core.receive("n1", MemberPacket(0, (), asked), world.now_us)
-    assert [effect.packet.control.kind for effect in effects if isinstance(effect, Send)] == [Kind.NEWS]
+    assert [effect.packet.control.kind for effect in effects if isinstance(effect, Send)] == [
+        ControlKind.NEWS
+    ]
 
 
 def test_a_joiner_begins_at_what_all_have_and_numbers_after_its_earlier_life() -> None:
@@ -223,7 +225,7 @@ def test_links_are_counted_on_while_the_peer_is_there() -> None:
     effects = core.link_down("b", 5)
     assert CountOn("b", False) in effects
     assert not any("b" in effect.to for effect in effects if isinstance(effect, Send)), "there is no link"
-    view = Control(Kind.ASK, (0, 2 * 7, 0), (0, 0, 0), (), (0, 7 << LIFE_BITS, 0), (), (), ())
+    view = Control(ControlKind.ASK, (0, 2 * 7, 0), (0, 0, 0), (), (0, 7 << LIFE_BITS, 0), (), (), ())
     assert CountOn("b", True) in core.receive("c", MemberPacket(0, (), view), 6)
 
 

@@ -17,7 +17,7 @@ WINDOW_MAX = 1_000_000
 NUMBER_MAX = 2**62  # what a trace's 64-bit column can hold, with room to compute
 
 
-class Group(NamedTuple):
+class Members(NamedTuple):
     """The members of a group as one of them sees it; a core keeps the parts as attributes of its own."""
 
     members: tuple[NodeId, ...]  # sorted
@@ -25,12 +25,12 @@ class Group(NamedTuple):
     my_index: int
 
 
-def group_of(me: NodeId, members: Iterable[NodeId]) -> Group:
+def group_of(me: NodeId, members: Iterable[NodeId]) -> Members:
     """Return the group of `members` with `me` in it; `ParameterError` if it is not."""
     names = tuple(sorted(set(members)))
     check_member(me, names)
     places = {name: at for at, name in enumerate(names)}
-    return Group(names, places, places[me])
+    return Members(names, places, places[me])
 
 
 def check_member(me: NodeId, members: Iterable[NodeId]) -> None:

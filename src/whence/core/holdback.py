@@ -30,7 +30,7 @@ class HoldBack(Generic[Item]):
         self.waiters.setdefault(missing, []).append(key)
 
     def release(self, key: Key, missing_of: Callable[[Item], Key | None]) -> Iterator[Item]:
-        """Yield what waited for `key`, which is delivered, and misses nothing more; deliver each at once.
+        """Yield what waited for `key`, which is delivered, and misses nothing more.
 
         The caller delivers a message before it asks for the next one, because `missing_of` is then asked
         about what waited for that message too.

@@ -144,7 +144,7 @@ def _with_list(
     limits.check()
     registry.require_live(protocol)
     lifetime = lifetime_of(protocol, asked.lifetime, params)
-    params = {**registry.lookup(protocol).live_defaults, **params, **lifetime}
+    params = {**registry.lookup(protocol).live_parameters(params), **lifetime}
     core = registry.make(protocol, node, addresses, params)  # refuse a bad parameter here and now
     transport = choose_transport(asked.transport, protocol, asked.faults, len(addresses))
     listens = addresses[node] if listen is None else parse_address(listen, "listen")

@@ -99,7 +99,7 @@ def open_settings(
     ):
         raise ParameterError("shuffle_s", f"{period_s!r} is not a positive number of seconds", "Use 60")
     limits.check()
-    params = {**registry.lookup(protocol).live_defaults, **params}
+    params = registry.lookup(protocol).live_parameters(params)
     if params["links"] != "dynamic":
         raise ParameterError("links", "live links come and go", "Leave it out")
     registry.make(protocol, node, [node], params)  # refuse an unknown parameter here and now

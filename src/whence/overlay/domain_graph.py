@@ -86,6 +86,7 @@ class DomainGraph:
             at = hops[-1].hop
         return hops
 
+    # rule 004 theorem 1: domains must form no cycle
     def cycle(self) -> list[str] | None:
         """A cycle as alternating names of servers and domains, back to the first; None without one."""
         parent: dict[tuple[str, int | str], tuple[str, int | str] | None] = {}

@@ -36,6 +36,7 @@ def dimension(count: int) -> int:
 # The complete cube, as the paper defines it
 
 
+# rule 000 section 2: the clusters of a node, c(i, s)
 def cluster_nodes(i: int, s: int) -> tuple[int, ...]:
     """c_{i,s}, in order (section 2): i xor 2^(s-1), then that node's clusters 1 .. s-1."""
     first = i ^ 1 << (s - 1)
@@ -55,6 +56,7 @@ def cluster(i: int, j: int) -> int:
     return (i ^ j).bit_length()
 
 
+# rule 000 Algorithm 1: the children of i in a cluster; line 3 must be `1 <= s`
 def children(i: int, r: int, h: int) -> tuple[int, ...]:
     """Children(r, h) as called by i: Algorithm 1, with `1 <= s` in line 3."""
     if i == r:
@@ -88,6 +90,7 @@ class Cube:
         self._blocks = [frozenset(node >> s for node in self.nodes) for s in range(self.d + 1)]
         self._first: dict[tuple[int, int], int | None] = {}
 
+    # rule 000 section 4.2: the first fault-free node of a cluster
     def first(self, i: int, s: int) -> int | None:
         """The first node of c_{i,s} that is there; None if the cluster is empty."""
         key = (i, s)

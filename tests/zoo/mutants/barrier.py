@@ -14,10 +14,10 @@ from whence.core.effects import Effects, Reason
 from whence.core.message import NodeId, Packet
 from whence.core.protocol import State
 from whence.protocols.barrier.broadcast import Barrier
-from whence.protocols.barrier.carry import Cache, Contacts
+from whence.protocols.barrier.carry import Cache, ContactSides
 from whence.protocols.barrier.oppnet import Oppnet
 from whence.protocols.barrier.order import Arrivals
-from whence.protocols.barrier.safe import Held, SafeOrder
+from whence.protocols.barrier.safe import PendingMessage, SafeOrder
 from whence.protocols.barrier.wire import BarrierPacket, Key, as_number
 
 
@@ -49,7 +49,7 @@ class NoDuplicateGuard(Unchecked):
 class DeadlinesAsTags(Unchecked):
     """F3, F4: an entry is settled if something with as late a deadline was delivered of its source."""
 
-    def _find_obstacle(self, held: Held, now_us: int) -> bool:
+    def _find_obstacle(self, held: PendingMessage, now_us: int) -> bool:
         barrier = held.packet.barrier
         while held.at < len(barrier):
             source, _, deadline_us = barrier[held.at]
@@ -147,7 +147,7 @@ class ForgetsAtFirstDeadline(Unchecked):
 class OneObstacleIsEnough(Unchecked):
     """What waited is released with the first of its obstacles."""
 
-    def _find_obstacle(self, held: Held, now_us: int) -> bool:
+    def _find_obstacle(self, held: PendingMessage, now_us: int) -> bool:
         if held.at or held.packet in [each.packet for each in self.pending.values()]:
             held.at = len(held.packet.barrier)
         return super()._find_obstacle(held, now_us)
@@ -156,7 +156,7 @@ class OneObstacleIsEnough(Unchecked):
 class OneShort(Unchecked):
     """Off by one: a predecessor counts as delivered one message too early."""
 
-    def _find_obstacle(self, held: Held, now_us: int) -> bool:
+    def _find_obstacle(self, held: PendingMessage, now_us: int) -> bool:
         while super()._find_obstacle(held, now_us):
             source, number, _ = held.packet.barrier[held.at]
             if self.delivered.get(source, (0, 0))[0] < number - 1:
@@ -210,7 +210,7 @@ class UncheckedOppnet(Oppnet):
 
     order_type: type[SafeOrder] = Unchecked
     cache_type: type[Cache] = Cache
-    contacts_type: type[Contacts] = Contacts
+    contacts_type: type[ContactSides] = ContactSides
     seen_type: type[Arrivals] = Arrivals
 
     def __init__(self, me: NodeId, members: Iterable[NodeId], **params: Any) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 from whence.core.effects import Discard, Effects, Expire, Reason
 from whence.core.message import NodeId
 from whence.core.protocol import State
-from whence.protocols.barrier.carry import Cache, Contact, Contacts
+from whence.protocols.barrier.carry import Cache, ContactSide, ContactSides
 from whence.protocols.barrier.oppnet import DATA, OppnetPacket
 from whence.protocols.barrier.order import Arrivals
 from whence.protocols.barrier.wire import BarrierPacket, Key
@@ -84,7 +84,7 @@ class CarriesOnlyItsOwn(UncheckedOppnet):
 class NewsWaitForTheNextContact(UncheckedOppnet):
     """What is new during a contact is not offered in it."""
 
-    class contacts_type(Contacts):
+    class contacts_type(ContactSides):
         def offer(self, key: Key, giver: NodeId | None, now_us: int) -> tuple[NodeId, ...]:
             return ()
 
@@ -92,7 +92,7 @@ class NewsWaitForTheNextContact(UncheckedOppnet):
 class RestartForgetsWhatWasGiven(UncheckedOppnet):
     """After a restart everything is given again in the same contact."""
 
-    class contacts_type(Contacts):
+    class contacts_type(ContactSides):
         def restore(self, saved: list[list[Any]], cache: Cache) -> None:
             super().restore([[*contact[:-1], []] for contact in saved], cache)
 
@@ -107,7 +107,7 @@ class RestartForgetsTheCache(UncheckedOppnet):
 class TakesNoNoticeOfTheEnd(UncheckedOppnet):
     """A contact's end is overlooked."""
 
-    class contacts_type(Contacts):
+    class contacts_type(ContactSides):
         def end(self, peer: NodeId) -> None:
             pass
 
@@ -115,13 +115,13 @@ class TakesNoNoticeOfTheEnd(UncheckedOppnet):
 class SlotsTooShort(UncheckedOppnet):
     """The first message goes at once, and the others after it as if it had not."""
 
-    class contacts_type(Contacts):
+    class contacts_type(ContactSides):
         def due_messages(self, cache: Cache, now_us: int) -> Iterator[tuple[NodeId, BarrierPacket]]:
             yield from super().due_messages(cache, now_us)
             for contact in self.of.values():
                 self._hasten(contact, now_us)
 
-        def _hasten(self, contact: Contact, now_us: int) -> None:
+        def _hasten(self, contact: ContactSide, now_us: int) -> None:
             if contact.queue:
                 contact.slot_us = min(contact.slot_us, now_us + max(self.gap_us // 2, 0))
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from whence.core.effects import Effects
 from whence.core.group import NUMBER_MAX
 from whence.core.message import NodeId, Packet
-from whence.protocols.vcube.control import Control, Kind, MemberPacket
+from whence.protocols.vcube.control import Control, ControlKind, MemberPacket
 from whence.protocols.vcube.members import Phase, VCubeMembers
 from whence.protocols.vcube.repair import Sample
 from whence.protocols.vcube.wire import VCubeMessage
@@ -43,8 +43,8 @@ class FalseSuspectContinues(VCubeMembers):
 class SuspectIsNotTold(VCubeMembers):
     """Nobody talks to those who were declared faulty."""
 
-    def _tell(self, member: int, kind: Kind, effects: Effects) -> None:
-        if kind is not Kind.NEWS or self.roster.is_present(member):
+    def _tell(self, member: int, kind: ControlKind, effects: Effects) -> None:
+        if kind is not ControlKind.NEWS or self.roster.is_present(member):
             super()._tell(member, kind, effects)
 
 
@@ -128,7 +128,7 @@ class LivesLookAlike(VCubeMembers):
 
     def receive(self, peer: NodeId, packet: Packet, now_us: int) -> list:
         life, messages, control = packet
-        if control is None or control.kind != Kind.JOIN:
+        if control is None or control.kind != ControlKind.JOIN:
             life = max(life, self.roster.life(self.index[peer]))
         return super().receive(peer, MemberPacket(life, messages, control), now_us)
 

@@ -10,7 +10,7 @@ from support.prc_worlds import Overlay
 from whence.core.effects import Discard, Effects, Reason, Send
 from whence.core.message import Message
 from whence.protocols.prc.link_memory import Key
-from whence.protocols.prc.prc import ACCEPT, OPEN, Accepting, Opening, Prc
+from whence.protocols.prc.prc import ACCEPT, OPEN, AcceptingState, OpeningState, Prc
 from whence.protocols.prc.wire import JOIN, WELCOME, PrcPacket, direct
 
 
@@ -35,7 +35,7 @@ class NoGuard(Unchecked):
 class NoEpochs(Unchecked):
     """2: control of any attempt counts for the current one."""
 
-    def _is_current(self, mine: Opening | Accepting, epoch: int) -> bool:
+    def _is_current(self, mine: OpeningState | AcceptingState, epoch: int) -> bool:
         return True
 
     def _is_stale_alpha(self, opener: str, epoch: int) -> bool:
@@ -109,7 +109,7 @@ class BufferAsSet(Unchecked):
 class BufferFromAlpha(Unchecked):
     """10: Bβ begins when α is sent."""
 
-    def _is_buffering(self, opening: Opening) -> bool:
+    def _is_buffering(self, opening: OpeningState) -> bool:
         return True
 
 

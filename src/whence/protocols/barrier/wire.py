@@ -20,7 +20,7 @@ NAME_MAX = 255  # characters of a node's name, as in live groups
 Key: TypeAlias = tuple[NodeId, int]  # (origin, number) of a message
 
 
-class Entry(NamedTuple):
+class BarrierEntry(NamedTuple):
     """A predecessor: message `number` of `origin`, with its deadline."""
 
     origin: NodeId
@@ -28,17 +28,20 @@ class Entry(NamedTuple):
     deadline_us: int | None
 
 
+# rule 001 F1: a message's barrier is immutable
+# rule 001 F3: number and deadline are two fields
+# rule 001 F4: a lifetime that shrinks changes no number
 class BarrierPacket(NamedTuple):
     """Message `number` of `origin`, to be delivered after those that `barrier` names.
 
     With number 0 it is no message: `barrier` then tells a new neighbour what `origin` has delivered, of each
-    source the newest (see `barrier.py`, late joiners).
+    source the newest (see `broadcast.py`, late joiners).
     """
 
     origin: NodeId
     number: int
     deadline_us: int | None
-    barrier: tuple[Entry, ...]  # ascending by (origin, number)
+    barrier: tuple[BarrierEntry, ...]  # ascending by (origin, number)
     payload: bytes
 
 
@@ -123,4 +126,6 @@ def plain(packet: BarrierPacket) -> list[Any]:
 def unplain(saved: list[Any]) -> BarrierPacket:
     """The packet that `plain` was given."""
     origin, number, deadline_us, barrier, payload = saved
-    return BarrierPacket(origin, number, deadline_us, tuple(Entry(*entry) for entry in barrier), payload)
+    return BarrierPacket(
+        origin, number, deadline_us, tuple(BarrierEntry(*entry) for entry in barrier), payload
+    )

@@ -1,10 +1,10 @@
 """Flooding, which the baselines share.
 
 A node passes the first copy of a message on to every neighbour but the one that it came
-from, so that a message reaches everybody over any connected graph of links, even if its origin
+from, so that a message reaches every node over any connected graph of links, even if its origin
 crashes after the first send. With `relay = False` only the origin sends: right where every node is
 linked to every other and origins do not crash in the middle of a broadcast. A message then comes from its
-origin or not at all: a copy from anybody else is forged.
+origin or not at all: a copy from another node is forged.
 
 `Relaying` is the links and the passing on, for any group. In a group whose members are known, a subclass of
 `Flooding` says when a first copy may be delivered (`_accept`) and what a packet looks like.
@@ -14,20 +14,21 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterable
+from typing import Any, ClassVar
 
 from whence.core.effects import Discard, Effects, Reason, Send
 from whence.core.group import check_peer, group_of, id_of
 from whence.core.message import MessageId, NodeId, Packet
+from whence.core.parameters import Parameters, flag
 from whence.core.protocol import Protocol
-from whence.errors import ParameterError
+
+RELAY = flag("relay", default=True)
 
 
 class Relaying(Protocol):
     """A node, its neighbours, and how a first copy is passed on; nothing about who is in the group."""
 
-    def __init__(self, me: NodeId, *, relay: bool = True) -> None:
-        if not isinstance(relay, bool):
-            raise ParameterError("relay", f"{relay!r} is not a boolean", "Use true or false")
+    def __init__(self, me: NodeId, *, relay: bool) -> None:
         self.me = me
         self.relay = relay
         self.last = 0
@@ -60,9 +61,11 @@ class Relaying(Protocol):
 class Flooding(Relaying):
     """A known group, and the guard against duplicates."""
 
-    def __init__(self, me: NodeId, members: Iterable[NodeId], *, relay: bool = True) -> None:
+    parameters: ClassVar[Parameters] = Parameters(RELAY)
+
+    def __init__(self, me: NodeId, members: Iterable[NodeId], **given: Any) -> None:
         self.members, self.index, self.my_index = group_of(me, members)
-        super().__init__(me, relay=relay)
+        super().__init__(me, relay=self.parameters.read(self.name, given)["relay"])
 
     def receive(self, peer: NodeId, packet: Packet, now_us: int) -> Effects:
         if peer not in self._without:

@@ -25,7 +25,7 @@ previous packet on a link; copies may overtake, take other paths or be lost and 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import ClassVar, NamedTuple, cast
+from typing import Any, ClassVar, NamedTuple, cast
 
 from whence.core.clocks import Delta, DeltaClock
 from whence.core.effects import Deliver, Effects, Reason, Send
@@ -47,13 +47,13 @@ class VectorPacket(NamedTuple):
 
 
 class Vector(Flooding):
-    """See the module."""
+    """Causal broadcast with a vector clock."""
 
     name: ClassVar[str] = "vector"
     packet_type: ClassVar[type[Packet]] = VectorPacket
 
-    def __init__(self, me: NodeId, members: Iterable[NodeId], *, relay: bool = True) -> None:
-        super().__init__(me, members, relay=relay)
+    def __init__(self, me: NodeId, members: Iterable[NodeId], **given: Any) -> None:
+        super().__init__(me, members, **given)
         self.clock = DeltaClock(len(self.members))
         self.holdback: HoldBack[VectorPacket] = HoldBack()
         self.held, self.waiters = self.holdback.held, self.holdback.waiters  # for the fast path
@@ -194,7 +194,7 @@ class Vector(Flooding):
 
     def check(self) -> None:
         counts = self.clock.counts
-        self._require(counts[self.my_index] == self.last, "own messages are delivered at once")
+        self._require(counts[self.my_index] == self.last, "own messages are delivered immediately")
         for key, (packet, _) in self.held.items():
             self._require(self._obstacle(packet) is not None, f"{key} is held without an obstacle")
         broken = self.holdback.broken_rule(lambda key: key[1] <= counts[key[0]])

@@ -1,8 +1,8 @@
 """The message consumer of paper 004, section 5: one domain as one of its servers sees it.
 
 It owns the clock of the domain and the messages that came too early. A message that may be delivered is
-merged into the clock and handed on at once, before the next one is looked at: a router stamps it for the next
-domain right there, and no later message can come between (section 4.2: chains must not cross over).
+merged into the clock and handed on immediately, before the next one is looked at: a router stamps it for the
+next domain right there, and no later message can come between (section 4.2: chains must not cross over).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from whence.core.effects import Reason
 from whence.core.holdback import HoldBack, Key
 from whence.core.message import Packet
 from whence.core.protocol import State
-from whence.protocols.domains.clock import FullClock, Stamp
+from whence.protocols.domains.clock import MatrixClock, Stamp
 
 HandOn: TypeAlias = Callable[[Packet], None]
 
@@ -31,7 +31,7 @@ class Early(NamedTuple):
 class Consumer:
     """Servers are known by their places in the domain."""
 
-    def __init__(self, clock: FullClock) -> None:
+    def __init__(self, clock: MatrixClock) -> None:
         self.clock = clock
         self.holdback: HoldBack[Early] = HoldBack()
         self.held = self.holdback.held  # (source, count) -> the message, since when
@@ -44,6 +44,7 @@ class Consumer:
             return Reason.DUPLICATE
         return self.clock.problem(source, count, stamp)
 
+    # rule 004 section 5: the message consumer: merge and hand on, or hold
     def accept(
         self, source: int, count: int, stamp: Stamp, packet: Packet, now_us: int, hand_on: HandOn
     ) -> None:

@@ -34,7 +34,7 @@ Buffered: TypeAlias = tuple[NodeId, int, bytes]  # (origin, number, payload)
 
 
 class PrcPacket(NamedTuple):
-    """See the module."""
+    """A message, control of a handshake, or a buffer."""
 
     kind: int
     origin: NodeId

@@ -16,7 +16,7 @@ from whence.core.effects import Effects, Reason
 from whence.core.message import NodeId
 from whence.core.protocol import Protocol
 from whence.protocols import registry
-from whence.protocols.deadline.published import PublishedTdca
+from whence.protocols.deadline.published import Figure8
 from whence.protocols.deadline.tdca import Tdca
 from whence.sim.files import checked, run_id
 from whence.sim.model import Scenario, node_names
@@ -178,7 +178,7 @@ def _counts(
         "expired": result.expiries.get(Reason.EXPIRED, 0),
         "overtaken": result.expiries.get(Reason.OVERTAKEN, 0),
     }
-    published = [core for core in cores if isinstance(core, PublishedTdca)]
+    published = [core for core in cores if isinstance(core, Figure8)]
     if published:
         counts["solicitations"] = sum(core.solicitations for core in published)
         counts["replies"] = sum(core.replies for core in published)
