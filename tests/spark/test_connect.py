@@ -12,9 +12,9 @@ from pyspark.sql import Row, SparkSession
 
 from support import connect_job
 from support.connect_server import Server, client, connect_server
+from support.running import simulate_to
 from support.sparking import scenario
 from whence.order import OUTCOMES
-from whence.sim.run import simulate_to
 from whence.spark.ordering.job import _ROWS_OUT, StreamSummary, _add
 from whence.spark.tables import SUMMARY
 

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
+from support.running import simulate
 from whence.cli import main as cli
 from whence.report import html
 from whence.sim.files import from_dict
-from whence.sim.run import simulate
 from whence.studies import save
 from whence.studies.base import Point
 from whence.studies.claims import Expectation

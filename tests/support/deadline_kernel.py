@@ -5,11 +5,11 @@ from __future__ import annotations
 import random
 from typing import Any
 
+from support.running import simulate
 from support.simulating import Rows
 from whence.kernels.deadline import kernel as deadline
 from whence.sim.files import from_dict
 from whence.sim.model import Scenario
-from whence.sim.run import simulate
 from whence.trace.schema import Level
 
 
@@ -94,8 +94,7 @@ def by_cores(scenario: Scenario) -> dict[str, Any]:
 def by_kernel(scenario: Scenario) -> dict[str, Any]:
     """What the kernel says of a run."""
     rows = Rows()
-    outcome = deadline.run(scenario)
-    deadline.record(outcome, rows)
+    outcome = deadline.run(scenario, rows, Level.DELIVERIES)
     return _comparable(
         rows, outcome.broadcasts, outcome.packets, outcome.control_packets, outcome.lost_packets,
         outcome.discards, outcome.expiries,

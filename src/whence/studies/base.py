@@ -27,10 +27,15 @@ Cell: TypeAlias = str | int | float | bool | Estimate | None
 
 @dataclass(frozen=True)
 class Point:
-    """One run of a grid: its coordinates and the scenario that they stand for."""
+    """One run of a grid: its coordinates, the scenario that they stand for, and what is done with it.
+
+    `task` names a function among the `TASKS` of the study's `measures.py`. Most points are one run; a search
+    over runs is a task of its own, and leaves measures and no trace.
+    """
 
     labels: Mapping[str, Label]
     scenario: Scenario
+    task: str = "run"
 
 
 @dataclass(frozen=True)
@@ -111,8 +116,8 @@ class Study(ABC):
         """What must be done once on this machine before the first run, as compiling a kernel."""
         return None
 
-    def runner(self) -> Runner | None:
-        """What simulates a run instead of the sweep's own way, for a study that measures more.
+    def runner(self, task: str = "run") -> Runner | None:
+        """Return what carries out the points of a task, for a study that measures more than a sweep does.
 
         Workers import it: it must be a function of a module, not of a class or another function.
         """

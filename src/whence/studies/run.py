@@ -29,8 +29,11 @@ from whence.studies.results import Failure, Results, Row, StudyResult
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from whence.sim.model import Scenario
+    from whence.sim.outcome import Outcome
     from whence.spark.sweep import RunStatus
     from whence.trace.reader import Trace
+    from whence.trace.schema import Level
 
 TRACES = "traces"
 # In a session of a minute or two the JVM's optimising compiler costs more than it saves: the demonstration
@@ -80,9 +83,9 @@ class _Phases:
 
 def session_settings(study: Study, scale: str) -> dict[str, str]:
     """What a Spark session that is started for this study alone should be told."""
-    from whence.lab.tasks import estimate_seconds
+    from whence.lab.run import expected_seconds
 
-    work_seconds = sum(estimate_seconds(point.scenario) for point in study.grid(scale))
+    work_seconds = sum(expected_seconds(point.scenario, "always") for point in study.grid(scale))
     return dict(BRIEF_SETTINGS) if work_seconds <= BRIEF_WORK_SECONDS else {}
 
 
@@ -151,16 +154,18 @@ def _sweep(
     spark: SparkSession, study: Study, points: Sequence[Point], traces: Path, bar: Bar
 ) -> list[tuple[RunStatus, Point]]:
     """How each point ended, in the order of the grid."""
+    from whence.lab.attempts import simulated
     from whence.sim.files import run_id
     from whence.spark.sweep import sweep
 
+    runners = {run_id(point.scenario): study.runner(point.task) or simulated for point in points}
+
+    def carry_out(scenario: Scenario, place: Path, level: Level | None) -> Outcome | None:
+        return runners[run_id(scenario)](scenario, place, level)
+
     scenarios = [point.scenario for point in points]
     statuses = sweep(
-        spark,
-        scenarios,
-        traces,
-        progress=lambda done, total: bar.update(done),
-        runner=study.runner(),
+        spark, scenarios, traces, progress=lambda done, total: bar.update(done), runner=carry_out
     )
     by_run = {status.run: status for status in statuses}
     return [(by_run[run_id(point.scenario)], point) for point in points]

@@ -134,10 +134,10 @@ class DeadlineStudy(Study):
 
         return deadline_compiled.warm_up
 
-    def runner(self) -> Runner:
-        from whence.studies.deadline.measures import simulate_to
+    def runner(self, task: str = "run") -> Runner:
+        from whence.studies.deadline.measures import TASKS
 
-        return simulate_to
+        return TASKS[task]
 
     def derive(self, row: Row) -> Mapping[str, float | None]:
         return deadline_text.derive(row.counted) if row.counted else {}
@@ -178,7 +178,7 @@ def _optimum(wanted: Scale) -> list[Point]:
     return [
         _point(
             scenario(reading, nodes, "TDCA", seed, SMALL_US, name="deadline-optimum"),
-            "optimum", reading, nodes, "TDCA", seed,
+            "optimum", reading, nodes, "TDCA", seed, task="optimum",
         )
         for reading in READINGS
         for seed in range(1, wanted.seeds + 1)
@@ -198,7 +198,9 @@ def _printed(wanted: Scale) -> list[Point]:
     ]  # fmt: skip
 
 
-def _point(run: Scenario, part: str, reading: str, nodes: int, variant: str, seed: int) -> Point:
+def _point(
+    run: Scenario, part: str, reading: str, nodes: int, variant: str, seed: int, task: str = "run"
+) -> Point:
     labels: dict[str, Label] = {
         "part": part,
         "reading": reading,
@@ -206,4 +208,4 @@ def _point(run: Scenario, part: str, reading: str, nodes: int, variant: str, see
         "variant": variant,
         "seed": seed,
     }
-    return Point(labels, run)
+    return Point(labels, run, task)

@@ -231,10 +231,10 @@ class DomainsStudy(Study):
             for seed in range(1, scale.plan_seeds + 1)
         ]  # fmt: skip
 
-    def runner(self) -> Runner:
-        from whence.studies.domains.measures import simulate_to
+    def runner(self, task: str = "run") -> Runner:
+        from whence.studies.domains.measures import TASKS
 
-        return simulate_to
+        return TASKS[task]
 
     def measurement(self, scale: str) -> Measurement:
         plan = domains_live.PLANS[scale]

@@ -191,22 +191,15 @@ class OppnetStudy(Study):
 
     def preparation(self) -> Callable[[], None]:
         try:
-            from whence.kernels.oppnet import kernel as oppnet
+            from whence.kernels.oppnet.kernel import warm_up
         except ImportError as error:
             raise missing_extra("study 'oppnet'", "numba", "lab") from error
+        return warm_up
 
-        def compile_kernel() -> None:
-            from whence.overlay.contacts import make_plan
+    def runner(self, task: str = "run") -> Runner:
+        from whence.studies.oppnet.measures import TASKS
 
-            plan = make_plan(["a", "b"], [(0, 1, 0, MINUTE_US)])
-            oppnet.run_plan(plan, oppnet.Settings(), oppnet.since_entry(plan, SECOND_US, MINUTE_US))
-
-        return compile_kernel
-
-    def runner(self) -> Runner:
-        from whence.studies.oppnet.measures import simulate_to
-
-        return simulate_to
+        return TASKS[task]
 
     def derive(self, row: Row) -> Mapping[str, float | None]:
         return oppnet_measures.derive(row.counted) if row.counted else {}
@@ -227,7 +220,9 @@ class OppnetStudy(Study):
         return oppnet_findings.findings(results)
 
 
-def _point(part: str, plan: str, lifetime: int, mode: str, skew_s: int, seed: int, run: Scenario) -> Point:
+def _point(
+    part: str, plan: str, lifetime: int, mode: str, skew_s: int, seed: int, run: Scenario, task: str = "run"
+) -> Point:
     labels: dict[str, Label] = {
         "part": part,
         "plan": plan,
@@ -236,7 +231,7 @@ def _point(part: str, plan: str, lifetime: int, mode: str, skew_s: int, seed: in
         "skew_s": skew_s,
         "seed": seed,
     }
-    return Point(labels, run)
+    return Point(labels, run, task)
 
 
 def _generated(wanted: Scale, plan: Literal["buses", "walkers"]) -> Contacts:
@@ -276,8 +271,6 @@ def _traces(wanted: Scale) -> Iterator[Point]:
 
 
 def _advice(wanted: Scale) -> Iterator[Point]:
-    from whence.studies.oppnet.measures import ADVICE
-
     there = oppnet_data.find()
     for plan, seeds in wanted.advice.items():
         if plan in (BUSES, WALKERS):
@@ -287,5 +280,5 @@ def _advice(wanted: Scale) -> Iterator[Point]:
         else:
             continue
         for seed in range(1, seeds + 1):
-            run = scenario(topology, None, "safe", seed, "measures", name=ADVICE)
-            yield _point("advice", plan, 0, "safe", 0, seed, run)
+            run = scenario(topology, None, "safe", seed, "measures", name="oppnet-advice")
+            yield _point("advice", plan, 0, "safe", 0, seed, run, task="advice")

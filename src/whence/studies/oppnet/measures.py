@@ -9,25 +9,21 @@ from typing import Any, cast
 
 import numpy as np
 
-from whence.kernels.oppnet.kernel import Outcome, Settings, Spread, record, run_plan, since_entry
+from whence.errors import MisuseError
+from whence.kernels.oppnet.kernel import OppnetDetail, TimeSpread, broadcasts_of, settings_of
+from whence.lab.run import run, save_measures
 from whence.mobility.published import SCENARIOS
 from whence.overlay.contact_statistics import statistics
 from whence.overlay.contacts import ContactPlan
-from whence.sim.cores import core_params
-from whence.sim.distributions import Constant
-from whence.sim.faults import plan_faults
-from whence.sim.files import checked, run_id
 from whence.sim.links_planned import plan_of
-from whence.sim.model import Contacts, Periodic, Scenario
-from whence.sim.promises import promises_made
-from whence.sim.run import open_writer
+from whence.sim.model import Contacts, Scenario
+from whence.sim.outcome import Outcome
 from whence.studies.estimate import Estimate, estimate
 from whence.studies.oppnet.advice import SHARES_PERCENT, smallest_lifetimes
 from whence.studies.results import Results, Row
-from whence.trace.measures import Measured, Value, write_measures
-from whence.trace.schema import Kind, Level, Manifest, Recorder
+from whence.trace.measures import Value
+from whence.trace.schema import Level
 
-ADVICE = "oppnet-advice"  # the name of the scenarios of which the smallest lifetime is looked for
 LATENCY_EDGES_S = tuple(range(0, 91, 3))  # Figures 5b and 10b are cut at 60 and 90 s
 REGISTRIES = {"barrier": "causal barrier", "delivered": "co-delivered", "pending": "pending"}
 PARTS_OF_A_SPREAD = ("min", "max", "mean", "sd")
@@ -118,7 +114,7 @@ def value(found: Estimate | None) -> float | None:
     return None if found is None else found.mean
 
 
-# How the study of opportunistic networks simulates a run: in the kernel, counting what its tables need.
+# How a run is made and counted: in the kernel.
 #
 #     delay, latency, age     count, min, max, mean and standard deviation in microseconds (Tables III, VI)
 #     *_percentiles           Figures 5 and 10: 0 % to 100 % in steps of 1 %
@@ -142,81 +138,61 @@ LONG_US, EARLY_US = 60_000_000, 1_800_000_000  # waits that are looked at by the
 WATCH_EVERY_US = 300_000_000  # one of the walkers who enter in such a time is watched
 
 
-def simulate_to(scenario: Scenario, folder: Path, level: Level | None = None) -> Manifest:
+def run_point(scenario: Scenario, folder: Path, level: Level | None = None) -> Outcome:
     """Run a scenario of the study and write its trace and its counts."""
-    scenario = checked(scenario)
-    level = scenario.record.as_level() if level is None else level
-    plan = cast(ContactPlan, plan_of(scenario))
-    broadcasts = broadcasts_of(scenario, plan)
-    settings = settings_of(scenario)
-    outcome = None
-    if scenario.name == ADVICE:
-        counts = smallest_lifetimes(plan, settings, broadcasts)
-    else:
-        shown, watched, sample_us = _watch(scenario, plan)
-        outcome = run_plan(plan, settings, broadcasts, watch=watched, sample_us=sample_us)
-        counts = {
-            **_counts(outcome),
-            **_waits(outcome, plan),
-            **_registries(outcome, plan, shown),
-            **_statistics(scenario, plan),
-        }
-    with open_writer(scenario, folder, level) as writer:
-        if outcome is not None and level > Level.MEASURES:
-            record(outcome, writer)
-        else:
-            _record_broadcasts(writer, broadcasts, scenario)
-        write_measures(
-            folder,
-            Measured(run=run_id(scenario), protocol=scenario.protocol, counted_by=__name__, measures=counts),
-        )
-        return writer.close(promises=promises_made(scenario, complete=False))
+    _, watched, sample_us = _watch(scenario, _plan(scenario))
+    keep = {"registries": (watched, sample_us)} if watched else {}
+    return run(scenario, folder, level=level, kernel="always", keep=keep, measure=measure)
 
 
-def broadcasts_of(scenario: Scenario, plan: ContactPlan) -> Any:
-    """The rows of the one workload that every scenario of the study has."""
-    load = cast(Periodic, scenario.workloads[0])
-    return since_entry(plan, load.start_us, load.interval_us)
+def advise(scenario: Scenario, folder: Path, level: Level | None = None) -> None:
+    """Look for the smallest lifetimes that deliver a wanted share: a search over runs, without a trace."""
+    plan = _plan(scenario)
+    counts = smallest_lifetimes(plan, settings_of(scenario), broadcasts_of(scenario, plan)[:, :2])
+    folder.mkdir(parents=True)
+    save_measures(folder, scenario, counts, f"{__name__}.{advise.__name__}")
 
 
-def settings_of(scenario: Scenario) -> Settings:
-    """Return the kernel's settings."""
-    clocks = plan_faults(scenario).clocks if scenario.faults else {}
-    return Settings(
-        **core_params(scenario),
-        delay_us=cast(Constant, scenario.link.delay).value_us,
-        offsets_us=tuple(clocks[node].offset_us for node in range(scenario.nodes)) if clocks else (),
-    )
+TASKS = {"run": run_point, "advice": advise}
 
 
-def _record_broadcasts(writer: Recorder, broadcasts: Any, scenario: Scenario) -> None:
-    from whence.sim.model import node_names
+def measure(outcome: Outcome) -> dict[str, Value]:
+    """Return the counts of a run."""
+    scenario, detail = outcome.scenario, outcome.detail
+    if detail is None:
+        raise MisuseError("study oppnet", f"no kernel ran it: {outcome.why}", "Run what a kernel can run")
+    plan = _plan(scenario)
+    shown, _, _ = _watch(scenario, plan)
+    return {
+        **_counts(detail),
+        **_waits(detail, plan),
+        **_registries(detail, plan, shown),
+        **_statistics(scenario, plan),
+    }
 
-    names = node_names(scenario.nodes)
-    numbers = [0] * scenario.nodes
-    for time_us, node in broadcasts.tolist():
-        numbers[node] += 1
-        writer.event(names[node], time_us, Kind.BROADCAST, names[node], numbers[node])
+
+def _plan(scenario: Scenario) -> ContactPlan:
+    return cast(ContactPlan, plan_of(scenario))
 
 
 # Counting
 
 
-def _counts(outcome: Outcome) -> dict[str, Value]:
-    found = outcome.measures()
-    delay_us, latency_us = outcome.delay_us, outcome.latency_us
+def _counts(detail: OppnetDetail) -> dict[str, Value]:
+    found = detail.measures()
+    delay_us, latency_us = detail.delay_us, detail.latency_us
     counts: dict[str, Value] = {
         "broadcasts": found.broadcasts,
         "receives": found.receives,
         "deliveries": found.deliveries,
         "expiries": found.expiries,
         "waiting": found.waiting,
-        "barrier_entries": int(outcome.barrier_entries.sum()),
+        "barrier_entries": int(detail.barrier_entries.sum()),
         "barrier_max": found.barrier_max,
-        "sent": outcome.sent,
-        "lost": outcome.lost,
-        "duplicates": outcome.duplicates,
-        "too_late": outcome.too_late,
+        "sent": detail.sent,
+        "lost": detail.lost,
+        "duplicates": detail.duplicates,
+        "too_late": detail.too_late,
         "delay": _spread(found.delay),
         "latency": _spread(found.latency),
         "age": _spread(found.age),
@@ -224,25 +200,25 @@ def _counts(outcome: Outcome) -> dict[str, Value]:
         "latency_percentiles": _percentiles(latency_us),
         "latency_within": [int((latency_us <= edge_s * 1_000_000).sum()) for edge_s in LATENCY_EDGES_S],
     }
-    return counts | _by_delay(outcome)
+    return counts | _by_delay(detail)
 
 
-def _waits(outcome: Outcome, plan: ContactPlan) -> dict[str, Value]:
+def _waits(detail: OppnetDetail, plan: ContactPlan) -> dict[str, Value]:
     """Where the waiting is: a mean may hang on a few."""
-    given = ~outcome.is_own & (outcome.delivered_us >= 0)
-    latency_us = outcome.latency_us
+    given = ~detail.is_own & (detail.delivered_us >= 0)
+    latency_us = detail.latency_us
     long = latency_us > LONG_US
     entry_us = np.full(len(plan.nodes), plan.stop_us, dtype=np.int64)
     for stay in plan.presence:
         entry_us[stay.node] = min(entry_us[stay.node], stay.start_us)
-    early = outcome.received_us[given] - entry_us[outcome.node[given]] < EARLY_US
+    early = detail.received_us[given] - entry_us[detail.node[given]] < EARLY_US
     return {
         "latency_long": [int(long.sum()), int(latency_us[long].sum())],
         "latency_early": int(latency_us[early].sum()),
     }
 
 
-def _spread(found: Spread) -> list[int]:
+def _spread(found: TimeSpread) -> list[int]:
     return [found.count, found.min_us, found.max_us, round(found.mean_us), round(found.deviation_us)]
 
 
@@ -253,11 +229,11 @@ def _percentiles(values_us: Any) -> list[int]:
     return found
 
 
-def _by_delay(outcome: Outcome) -> dict[str, Value]:
+def _by_delay(detail: OppnetDetail) -> dict[str, Value]:
     """Figures 4 and 9: the cloud of points as three lines."""
-    given = ~outcome.is_own & (outcome.delivered_us >= 0)
-    delay_us = (outcome.received_us - outcome.broadcast_us[outcome.message])[given]
-    latency_us = outcome.latency_us
+    given = ~detail.is_own & (detail.delivered_us >= 0)
+    delay_us = (detail.received_us - detail.broadcast_us[detail.message])[given]
+    latency_us = detail.latency_us
     if not len(delay_us):
         return {}
     width_us = int(delay_us.max()) // DELAY_PARTS + 1
@@ -300,15 +276,15 @@ def _watch(scenario: Scenario, plan: ContactPlan) -> tuple[int, list[int], int]:
     return shown, sorted({shown, *chosen.values()}), SAMPLE_US[generator]
 
 
-def _registries(outcome: Outcome, plan: ContactPlan, shown: int) -> dict[str, Value]:
+def _registries(detail: OppnetDetail, plan: ContactPlan, shown: int) -> dict[str, Value]:
     """Of the samples those that were taken while the node was there."""
     if shown < 0:
         return {}
     stays = {stay.node: stay for stay in plan.presence}
     counts: dict[str, Value] = {}
     entries: list[list[int]] = []
-    for node in np.unique(outcome.registries[:, 0]).tolist():
-        rows = outcome.registries[outcome.registries[:, 0] == node]
+    for node in np.unique(detail.registries[:, 0]).tolist():
+        rows = detail.registries[detail.registries[:, 0] == node]
         stay = stays[node]
         rows = rows[(rows[:, 1] >= stay.start_us) & (rows[:, 1] < stay.stop_us)]
         if not len(rows):

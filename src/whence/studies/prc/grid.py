@@ -64,15 +64,15 @@ class PrcStudy(Study):
 
     def preparation(self) -> Callable[[], None]:
         try:
-            from whence.studies.prc.measures import compile_kernel
+            from whence.kernels.prc.kernel import warm_up
         except ImportError as error:
             raise missing_extra("study 'prc'", "numba", "lab") from error
-        return compile_kernel
+        return warm_up
 
-    def runner(self) -> Runner:
-        from whence.studies.prc.measures import simulate_to
+    def runner(self, task: str = "run") -> Runner:
+        from whence.studies.prc.measures import TASKS
 
-        return simulate_to
+        return TASKS[task]
 
     def derive(self, row: Row) -> Mapping[str, float | None]:
         return prc_measures.derive(row)
