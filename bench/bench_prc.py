@@ -81,7 +81,8 @@ def in_the_kernel(described: Scenario, *, joins: bool) -> tuple[RunSeries, float
             runs += 1
         return (time.process_time() - start_s) / runs
 
-    series = run(described)
+    series = run(described).series
+    assert series is not None
     if joins:
         return series, cpu_s(described)
     load = described.workloads[0]

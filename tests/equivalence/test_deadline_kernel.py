@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
+from support.running import simulate
 from support.simulating import KeptRows
 from whence.errors import MisuseError
-from whence.kernels import dispatch
 from whence.kernels.deadline import kernel as deadline
+from whence.lab.run import run
 from whence.protocols.deadline.tdca import HOLES_MAX
 from whence.sim.files import from_dict, to_dict
 from whence.sim.model import Scenario
-from whence.sim.run import simulate
 from whence.studies.deadline.grid import VARIANTS, scenario
 from whence.trace.schema import Kind, Level
 
@@ -103,8 +103,7 @@ def by_cores(scenario: Scenario) -> dict[str, Any]:
 def by_kernel(scenario: Scenario) -> dict[str, Any]:
     """What the kernel says of a run."""
     rows = KeptRows()
-    outcome = deadline.run(scenario)
-    deadline.record(outcome, rows)
+    outcome = deadline.run(scenario, rows, Level.DELIVERIES)
     return _comparable(
         rows, outcome.broadcasts, outcome.packets, outcome.control_packets, outcome.lost_packets,
         outcome.discards, outcome.expiries,
@@ -226,7 +225,21 @@ def test_more_messages_than_it_can_remember_are_refused() -> None:
         deadline.run(chosen)
 
 
-def test_the_dispatcher_names_it() -> None:
-    path = dispatch.choose(scenario("fitted", 4, "ODCA", 1, 500_000))
-    assert not path.kernel
-    assert "whence.kernels.deadline.kernel.run" in path.reason
+@pytest.mark.parametrize("level", [Level.MEASURES, Level.DELIVERIES])
+def test_a_run_says_the_same_of_either_path(level: Level) -> None:
+    chosen = scenario("fitted", 6, "ODCA", 2, 900_000)
+    rows = KeptRows(), KeptRows()
+    by_kernel = run(chosen, recorder=rows[0], level=level, kernel="always")
+    by_cores = run(chosen, recorder=rows[1], level=level, kernel="never")
+    assert (by_kernel.path, by_cores.path) == ("kernel", "core")
+    assert rows[0].rows == rows[1].rows
+    for name in by_kernel.__struct_fields__:
+        value = getattr(by_kernel, name)
+        if value is not None and name not in ("path", "why", "detail"):
+            assert value == getattr(by_cores, name), name
+
+
+def test_a_trace_of_all_packets_is_the_cores() -> None:
+    outcome = run(scenario("fitted", 4, "ODCA", 1, 500_000), level=Level.ALL, kernel="always")
+    assert outcome.path == "core"
+    assert "every packet" in outcome.why

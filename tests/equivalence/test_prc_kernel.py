@@ -8,12 +8,14 @@ import msgspec
 import pytest
 
 from whence.errors import MisuseError
-from whence.kernels import dispatch
 from whence.kernels.prc import kernel as prc
+from whence.lab.run import path_of, run
 from whence.sim.engine import Engine
+from whence.sim.hashing import HashingRecorder
 from whence.sim.model import Crash, Poisson, Record, Scenario, Stop
 from whence.sim.series import RunSeries
 from whence.studies.prc.runs import changing
+from whence.trace.schema import Level
 
 
 def in_the_cores(scenario: Scenario) -> RunSeries | None:
@@ -51,7 +53,8 @@ def compare(seeds: range) -> None:
     opened = 0
     for seed in seeds:
         scenario = drawn(seed)
-        series = prc.run(scenario)
+        series = prc.run(scenario).series
+        assert series is not None
         assert series == in_the_cores(scenario), seed
         opened += series.opened
     assert opened > len(seeds)
@@ -83,7 +86,8 @@ def test_more_slots_than_one_word() -> None:
         broadcast_every_us=500_000,
         params={"timeout_us": 10**9},
     )
-    series = prc.run(scenario)
+    series = prc.run(scenario).series
+    assert series is not None
     assert series.degree_max > 64
     assert series == in_the_cores(scenario)
 
@@ -101,9 +105,21 @@ def test_what_is_not_tested_is_refused() -> None:
     ]
     for change in changes:
         other = msgspec.structs.replace(scenario, **change)
-        with pytest.raises(MisuseError, match="simulate"):
+        with pytest.raises(MisuseError, match="kernel of prc"):
             prc.run(other)
-        assert not dispatch.run_series(other)[1].kernel
-    series, path = dispatch.run_series(scenario)
-    assert path.kernel
-    assert series == in_the_cores(scenario)
+        assert path_of(other, kernel="always")[0] == "core"
+    assert "every delivery" in str(prc.refusal(scenario, Level.DELIVERIES))
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_run_says_the_same_of_either_path(seed: int) -> None:
+    scenario = drawn(seed)
+    hashes = HashingRecorder(), HashingRecorder()
+    by_kernel = run(scenario, recorder=hashes[0], kernel="always")
+    by_cores = run(scenario, recorder=hashes[1], kernel="never")
+    assert (by_kernel.path, by_cores.path) == ("kernel", "core")
+    assert hashes[0].hexdigest() == hashes[1].hexdigest()
+    for name in by_kernel.__struct_fields__:
+        value = getattr(by_kernel, name)
+        if value is not None and name not in ("path", "why", "promises"):
+            assert value == getattr(by_cores, name), name

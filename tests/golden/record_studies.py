@@ -37,8 +37,8 @@ if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from support.tiny_study import carried_out
+from whence.lab.run import run
 from whence.report.html import render
-from whence.sim.run import record_to
 from whence.studies.base import StudyResult
 from whence.studies.registry import lookup
 from whence.studies.results import Row
@@ -111,10 +111,11 @@ def demo_simulated(folder: Path) -> list[Any]:
     """Each run of the demonstration as the simulator and the verifier know it, without Spark."""
     lines = []
     for at, point in enumerate(lookup("demo").grid(SCALE)):
-        result, _ = record_to(point.scenario, folder / str(at))
+        outcome = run(point.scenario, folder / str(at), kernel="never")
         (report,) = verify_trace(folder / str(at))
-        known = msgspec.to_builtins(result)
-        simulated = {name: known[name] for name in SIMULATED}
+        known = {name: getattr(outcome, name, None) for name in SIMULATED}
+        known |= {name: getattr(point.scenario, name) for name in ("protocol", "nodes", "seed")}
+        simulated = msgspec.to_builtins(known)
         verdict = _verdict(msgspec.to_builtins(report))
         lines.append({"labels": dict(point.labels), "simulated": simulated, "verdict": verdict})
     return plain(lines)
@@ -184,8 +185,8 @@ def plain(value: Any) -> Any:
 
 
 def _unnamed(line: str, runs: list[str]) -> str:
-    for run in runs:
-        line = line.replace(run, "RUN")
+    for each in runs:
+        line = line.replace(each, "RUN")
     return line
 
 

@@ -87,7 +87,7 @@ def scenario(nodes: int, seed: int, **params: object) -> Scenario:
 def test_table_1_is_what_the_specification_expects_of_r0(nodes, reduction, aggregated, deviation):
     """Within three standard errors of the prototype, whose own mean (of 10 runs or more) has one too."""
     runs = 30
-    measures = [vcube.run(scenario(nodes, seed)).measures for seed in range(runs)]
+    measures = [vcube.run(scenario(nodes, seed)).detail.measures for seed in range(runs)]
     allowed = 3 * deviation * (1 / runs + 1 / 10) ** 0.5
     assert mean(100 * each.reduction() for each in measures) == pytest.approx(reduction, abs=allowed)
     assert mean(100 * each.aggregated_share() for each in measures) == pytest.approx(aggregated, abs=allowed)
@@ -95,7 +95,7 @@ def test_table_1_is_what_the_specification_expects_of_r0(nodes, reduction, aggre
 
 def test_figure_11_the_single_tree_aggregates_and_delays_far_less():
     many, one = (
-        [vcube.run(scenario(64, seed, tree=tree)).measures for seed in range(5)]
+        [vcube.run(scenario(64, seed, tree=tree)).detail.measures for seed in range(5)]
         for tree in ("source", "single")
     )
     assert mean(m.aggregated_messages for m in one) < 0.15 * mean(m.aggregated_messages for m in many)

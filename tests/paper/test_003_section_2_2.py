@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from support.net import Net
+from support.running import simulate
 from whence.core.effects import Deliver, Discard, Reason, Send
 from whence.errors import MisuseError
 from whence.protocols.prc.link_memory import LinkMemory
 from whence.sim.files import from_dict
-from whence.sim.run import simulate
 from whence.trace.memory import MemoryTrace
 from whence.trace.schema import PromisesMade
 from whence.verify.run import verify_table

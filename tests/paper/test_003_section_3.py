@@ -13,7 +13,9 @@ NODES = 100
 
 @pytest.fixture(scope="module")
 def series() -> RunSeries:
-    return prc.run(hour(NODES))
+    series = prc.run(hour(NODES)).series
+    assert series is not None
+    return series
 
 
 def mean_delay_s(start_us: int, stop_us: int) -> float:

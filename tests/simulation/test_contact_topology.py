@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
+from support.running import simulate, simulate_in
 from support.simulating import KeptRows
 from whence.errors import ScenarioError
 from whence.sim.files import from_dict, load
 from whence.sim.links_planned import meetings, plan_of
 from whence.sim.replay import replay
-from whence.sim.run import record_to, simulate
 from whence.trace.schema import Kind, Level
 from whence.verify.run import verify_trace
 
@@ -91,7 +91,7 @@ def test_a_message_is_carried_and_what_is_in_flight_at_the_cut_is_lost() -> None
 def test_the_same_scenario_gives_the_same_rows_and_they_replay(tmp_path: Path) -> None:
     results = []
     for name in ("one", "two"):
-        result, _ = record_to(from_dict(PLAIN), tmp_path / name, Level.ALL)
+        result = simulate_in(from_dict(PLAIN), tmp_path / name, Level.ALL)
         results.append(result)
         [report] = verify_trace(tmp_path / name)
         assert report.ok

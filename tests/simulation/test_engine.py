@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from support.running import simulate
 from support.simulating import KeptRows
 from whence.core.effects import CancelTimer, Effects, Reason, SetTimer, Stop
 from whence.core.message import NodeId
@@ -14,13 +15,13 @@ from whence.errors import InvariantError
 from whence.protocols.baselines.fifo import Fifo
 from whence.protocols.baselines.vector import Vector
 from whence.sim.files import from_dict
-from whence.sim.run import RunResult, simulate
+from whence.sim.outcome import Outcome
 from whence.trace.schema import Kind, Level
 
 ONE = {"kind": "periodic", "interval_us": 100, "senders": ["n0"], "count": 1}
 
 
-def run(*, make: Any = None, level: Level | None = None, **fields: Any) -> tuple[KeptRows, RunResult]:
+def run(*, make: Any = None, level: Level | None = None, **fields: Any) -> tuple[KeptRows, Outcome]:
     data = {
         "nodes": 2,
         "protocol": "vector",
@@ -341,7 +342,7 @@ def test_check_finds_a_core_that_breaks_its_invariants() -> None:
 # Causality
 
 
-def slow_link(protocol: str) -> tuple[KeptRows, RunResult]:
+def slow_link(protocol: str) -> tuple[KeptRows, Outcome]:
     """n0 asks, n1 answers, and the question is late at n2."""
     return run(
         nodes=3,

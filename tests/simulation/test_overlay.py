@@ -7,6 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from support.running import simulate, simulate_in
 from whence.core.rng import stream
 from whence.errors import ScenarioError
 from whence.overlay.spray import Pairs, Spray
@@ -30,7 +31,6 @@ from whence.sim.model import (
     Stop,
 )
 from whence.sim.replay import replay
-from whence.sim.run import record_to, simulate
 from whence.studies.prc.runs import changing, hour
 from whence.trace.memory import MemoryTrace
 from whence.trace.schema import PromisesMade
@@ -147,7 +147,9 @@ def test_a_run_over_an_overlay_is_a_scenario_like_any_other(tmp_path: Path) -> N
     example = load(ROOT / "examples" / "scenarios" / "prc-shuffle.toml")
     (tmp_path / "copy.toml").write_text(dumps(example))
     assert load(tmp_path / "copy.toml") == example
-    result, manifest = record_to(example, tmp_path / "trace")
+    result = simulate_in(example, tmp_path / "trace")
+    manifest = result.manifest
+    assert manifest is not None
     assert from_dict(manifest.parameters) == example
     assert (result.drained, result.promises.complete) == (True, True)
     assert result.undelivered == 0
@@ -180,7 +182,7 @@ def test_other_workloads_replies_clocks_and_samples(tmp_path: Path) -> None:
         record=Record(sample_every_us=500_000, sample_nodes=["n01", "n05"]),
         stop=Stop(duration_us=6_000_000),
     )
-    result, _ = record_to(scenario, tmp_path / "trace", check=True)
+    result = simulate_in(scenario, tmp_path / "trace", check=True)
     assert result.skipped_broadcasts > 0
     assert result.drained
     assert result.waiting == {}

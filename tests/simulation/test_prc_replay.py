@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from support.altered import Alter, rewritten
+from support.running import simulate_to
 from whence.sim.replay import replay
-from whence.sim.run import simulate_to
 from whence.studies.prc.runs import changing
 from whence.trace.reader import Event, open_trace
 from whence.trace.schema import Kind

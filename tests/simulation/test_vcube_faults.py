@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from support.net import Make
+from support.running import simulate_in
 from support.vcube_world import INTERVAL_US, TIMEOUT_US, World, chatter, quiet, settle
 from whence.core.effects import Discard, Reason
 from whence.core.message import MessageId
@@ -19,7 +20,6 @@ from whence.protocols.vcube.members import VCubeMembers
 from whence.protocols.vcube.wire import VCubeMessage
 from whence.sim.files import from_dict, load
 from whence.sim.replay import replay
-from whence.sim.run import record_to
 from whence.trace.reader import open_trace
 from whence.trace.schema import Kind
 from whence.verify.run import verify_trace
@@ -311,7 +311,7 @@ def test_detection_needs_a_full_mesh() -> None:
 
 
 def test_the_example_ends_with_agreement(tmp_path: Path) -> None:
-    result, _ = record_to(load(EXAMPLE), tmp_path)
+    result = simulate_in(load(EXAMPLE), tmp_path)
     assert result.waiting == {}
     [report] = verify_trace(tmp_path, complete=True)
     assert report.ok, report.findings
@@ -320,7 +320,7 @@ def test_the_example_ends_with_agreement(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("seed", range(3))
 def test_simulated_crashes_verify_completely_and_replay(tmp_path: Path, seed: int) -> None:
-    result, _ = record_to(from_dict(scenario(seed)), tmp_path, check=seed == 0)
+    result = simulate_in(from_dict(scenario(seed)), tmp_path, check=seed == 0)
     assert result.waiting == {}
     assert result.drained
     [report] = verify_trace(tmp_path, complete=True)

@@ -7,9 +7,10 @@ import random
 import pytest
 from msgspec.structs import replace
 
+from support.running import simulate, simulate_to
 from support.simulating import KeptRows
 from whence.errors import ScenarioError
-from whence.kernels import dispatch
+from whence.lab.run import run
 from whence.protocols.vcube.core import VCube
 from whence.sim.distributions import Constant, Exponential, Normal, Uniform
 from whence.sim.files import checked
@@ -28,7 +29,6 @@ from whence.sim.model import (
     node_names,
 )
 from whence.sim.replay import replay
-from whence.sim.run import simulate, simulate_to
 from whence.trace.memory import MemoryTrace
 from whence.trace.schema import Kind, Level
 from whence.verify.run import verify_table, verify_trace
@@ -105,8 +105,8 @@ def calm(nodes: int, **params: object) -> Scenario:
 def test_the_verifier_judges_what_the_kernel_did(params):
     scenario = calm(48, **params)
     trace = MemoryTrace()
-    result, path = dispatch.simulate(scenario, trace, level=Level.DELIVERIES)
-    assert path.kernel
+    result = run(scenario, recorder=trace, level=Level.DELIVERIES, kernel="always")
+    assert result.path == "kernel"
     report = verify_table(trace.table(result.run), result.promises, node_names(scenario.nodes))
     assert report.ok
     assert (report.broadcasts, report.deliveries) == (48, 48 * 48)

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
+from support.running import simulate
 from support.simulating import KeptRows
 from whence.core.rng import stream
 from whence.sim.files import from_dict
 from whence.sim.model import Burst, Periodic, Poisson, Replies, Window, Workload
-from whence.sim.run import simulate
 from whence.sim.workload import broadcast_times
 from whence.trace.schema import Kind
 

@@ -16,10 +16,10 @@ from typing import Any, NamedTuple
 import pytest
 from pyspark.sql import Row, SparkSession
 
+from support.running import simulate_to
 from support.sparking import scenario
 from support.standalone import JAVA_OPTIONS, await_line, end, python_without_whence, start
 from whence.order import OUTCOMES
-from whence.sim.run import simulate_to
 from whence.spark.ordering.job import _ROWS_OUT, StreamSummary, _add
 from whence.spark.tables import SUMMARY
 

@@ -257,7 +257,7 @@ import sys, importlib.metadata, whence
 from pathlib import Path
 sys.path.insert(0, sys.argv[2])
 from support.sparking import scenario
-from whence.sim.run import simulate_to
+from support.running import simulate_to
 assert ".zip" in whence.__file__, whence.__file__
 manifest = simulate_to(scenario(nodes=2), Path(sys.argv[1]))
 assert manifest.software == "whence " + importlib.metadata.version("whence")

@@ -15,10 +15,10 @@ import msgspec
 import pytest
 
 from support.made_up_study import judged
+from support.running import simulate
 from whence.cli import main as cli
 from whence.report import html
 from whence.sim.files import from_dict
-from whence.sim.run import simulate
 from whence.studies import save
 from whence.studies.base import Point, StudyResult
 from whence.studies.claims import Judged

@@ -66,7 +66,7 @@ def test_the_verifier_judges_every_run_with_a_trace_and_no_other(result: StudyRe
 
 def test_measures_are_those_of_the_kernel(result: StudyResult, folder: Path) -> None:
     for row in result.results.rows[::5]:
-        direct = vcube.run(from_dict(row.parameters)).measures
+        direct = vcube.run(from_dict(row.parameters)).detail.measures
         assert row.measures["packets"] == direct.packets
         assert row.measures["aggregated_messages"] == direct.aggregated_messages
         assert row.measures["delivery_ut"] == direct.delivery_us / direct.deliveries / 1000

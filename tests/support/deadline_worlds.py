@@ -10,9 +10,10 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from support.net import ORDERED
+from support.running import simulate
 from whence.core.protocol import Protocol
 from whence.sim.model import Scenario, node_names
-from whence.sim.run import RunResult, simulate
+from whence.sim.outcome import Outcome
 from whence.trace.memory import MemoryTrace
 from whence.trace.schema import Kind, Level
 from whence.verify.report import Counts
@@ -43,7 +44,7 @@ class Watched(MemoryTrace):
 class Judged(NamedTuple):
     """What a run did and what is wrong with it."""
 
-    result: RunResult
+    result: Outcome
     counts: Counts  # the verifier's
     late: int
     cores: list[Protocol]

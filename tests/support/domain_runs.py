@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from support.running import simulate
 from whence.core.protocol import Protocol
 from whence.protocols.domains.clock import MatrixClock
 from whence.protocols.domains.domains import Domains
 from whence.protocols.domains.matrix import Matrix
 from whence.sim.files import from_dict
 from whence.sim.model import node_names
-from whence.sim.run import simulate
 from whence.trace.memory import MemoryTrace
 from whence.trace.schema import PromisesMade
 from whence.verify.report import RunReport

@@ -7,13 +7,13 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from support.running import simulate
 from support.simulating import KeptRows
 from whence.core.protocol import Protocol
 from whence.kernels.oppnet import kernel as oppnet
 from whence.protocols.barrier.oppnet import Oppnet
 from whence.sim.files import from_dict
 from whence.sim.model import Scenario, node_names
-from whence.sim.run import simulate
 from whence.trace.schema import Kind, Level
 
 END_US = 40_000
@@ -146,9 +146,8 @@ def _late(rows: KeptRows) -> set[Any]:
 
 
 def by_kernel(scenario: Scenario) -> dict[str, Any]:
-    outcome = oppnet.from_scenario(scenario)
     rows = KeptRows()
-    oppnet.record(outcome, rows)
+    outcome = oppnet.run(scenario, rows, Level.DELIVERIES).detail
     names = outcome.names
     own = outcome.is_own
     received = zip(

@@ -10,11 +10,12 @@ from __future__ import annotations
 import sys
 from typing import Any
 
+from support.running import simulate
 from whence.core.rng import below, chance, purpose, stream
 from whence.sim.files import from_dict
 from whence.sim.hashing import HashingRecorder
 from whence.sim.model import Scenario
-from whence.sim.run import RunResult, simulate
+from whence.sim.outcome import Outcome
 from whence.trace.schema import Kind
 
 _DRAW = purpose("random scenario")
@@ -139,7 +140,7 @@ def random_scenario(seed: int, *, protocol: str | None = None, reliable: bool = 
     return from_dict(data)
 
 
-def hash_of(scenario: Scenario) -> tuple[str, RunResult]:
+def hash_of(scenario: Scenario) -> tuple[str, Outcome]:
     recorder = HashingRecorder()
     result = simulate(scenario, recorder)
     return recorder.hexdigest(), result

@@ -25,7 +25,8 @@ def carried_out(study: Study, points: Iterable[Point], folder: Path) -> Results:
         assert run is not None
         place = folder / str(at)
         verdict = {}
-        if run(point.scenario, place, None).level != "measures":
+        outcome = run(point.scenario, place, None)
+        if outcome is not None and outcome.manifest.level != "measures":
             (report,) = verify_trace(place)
             verdict = msgspec.to_builtins(report)
         counted = read_measures(place)

@@ -6,16 +6,17 @@ import random
 from collections import Counter
 from typing import Any
 
+from support.running import simulate
 from support.simulating import KeptRows
 from whence.core.effects import Deliver, Effects, Send
 from whence.core.message import NodeId, Packet
-from whence.kernels.vcube.kernel import Measures, trimmed
+from whence.kernels.vcube.kernel import VCubeMeasures, trimmed
 from whence.kernels.vcube.state import BYTES_MAX
 from whence.protocols.vcube.core import VCube
 from whence.protocols.vcube.wire import paper_message_bytes
 from whence.sim.distributions import Constant, Normal, Uniform
 from whence.sim.model import Burst, Full, Hypercube, Link, Periodic, Poisson, Scenario, Stop, Window
-from whence.sim.run import RunResult, simulate
+from whence.sim.outcome import Outcome
 from whence.trace.schema import Kind
 
 Row = tuple[Any, ...]
@@ -124,7 +125,7 @@ class Watch:
         self.free_us[me] = begin_us + self.scenario.link.service_us
         self._took("queued", begin_us - now_us if self.scenario.link.service_us else 0)
 
-    def measures(self, result: RunResult) -> Measures:
+    def measures(self, result: Outcome) -> VCubeMeasures:
         names = list(self.scenario_names())
         histograms = {
             "packets_by_messages": _places(self.by_messages),
@@ -133,10 +134,10 @@ class Watch:
         }
         counted = {
             name: self.sums[name] + self.largest[name]
-            for name in Measures.__struct_fields__
+            for name in VCubeMeasures.__struct_fields__
             if name not in histograms
         }
-        return Measures(
+        return VCubeMeasures(
             **counted
             | histograms
             | {
@@ -192,7 +193,7 @@ def without_links(kept: KeptRows) -> list[Row]:
     return [row for row in kept.rows if row[2] is not Kind.LINK_UP]
 
 
-def run_core(scenario: Scenario, *, check: bool = False) -> tuple[RunResult, list[Row], Measures]:
+def run_core(scenario: Scenario, *, check: bool = False) -> tuple[Outcome, list[Row], VCubeMeasures]:
     """The core in the simulator: its result, every row, and the measures."""
     kept, watch = KeptRows(), Watch(scenario)
     result = simulate(scenario, kept, make=watch.make, check=check)

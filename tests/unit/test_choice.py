@@ -23,7 +23,9 @@ DELAY_S = FRONTIER_DELAY_MS / 1_000
 @pytest.mark.parametrize(("nodes", "rate"), [(50, 10), (200, 10), (200, 40)])
 def test_prc_holds_what_its_law_says(nodes: int, rate: int) -> None:
     scenario = rate_run(nodes, rate, 1)
-    last = run(scenario).windows[-2]
+    series = run(scenario).series
+    assert series is not None
+    last = series.windows[-2]
     held = (last.expected_us + last.buffered_us) / last.process_us
     degree = last.degree_us / last.process_us
     law = choose(Workload(nodes, rate, DELAY_S, degree)).entries["prc"]

@@ -11,13 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from support.running import simulate
 from support.simulating import random_scenario
 from whence.errors import ParameterError, ScenarioError, UnknownProtocolError, WhenceError
 from whence.sim import model
 from whence.sim.distributions import Constant, Delay
 from whence.sim.files import change, checked, dumps, from_dict, load, run_id, to_dict
 from whence.sim.model import Full, Link, Periodic, Scenario, Stop, node_names
-from whence.sim.run import simulate
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = sorted((ROOT / "examples" / "scenarios").glob("*.toml"))

@@ -9,8 +9,8 @@ from typing import Any
 import msgspec
 import pytest
 
+from support.running import simulate, simulate_to
 from whence.sim.files import checked, run_id
-from whence.sim.run import simulate, simulate_to
 from whence.studies import witness
 from whence.studies.base import check_grid
 from whence.studies.claims import Verdict

@@ -26,7 +26,7 @@ from whence.studies.domains.grid import (
     planned,
     theorem_scenario,
 )
-from whence.studies.domains.measures import simulate_to
+from whence.studies.domains.measures import run_point
 from whence.studies.results import Results, Row
 from whence.trace.measures import read_measures
 from whence.verify.run import verify_trace
@@ -51,7 +51,7 @@ def test_end_points_are_no_routers(organisation: str) -> None:
 
 
 def counted(tmp_path: Path, scenario: Any) -> dict[str, Any]:
-    simulate_to(scenario, tmp_path)
+    run_point(scenario, tmp_path)
     found = read_measures(tmp_path)
     assert found is not None
     return dict(found.measures)

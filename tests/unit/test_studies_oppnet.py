@@ -11,18 +11,20 @@ import numpy as np
 import pytest
 
 from support.tiny_study import carried_out, changed, failed
-from whence.kernels.oppnet.kernel import Settings, from_scenario, run_plan, since_entry
+from whence.kernels.oppnet.kernel import run, run_plan, settings_of, since_entry
+from whence.kernels.oppnet.state import OppnetSettings
 from whence.overlay.contacts import make_plan
 from whence.report.plots import svg
 from whence.sim.faults import plan_faults
 from whence.sim.files import checked, run_id
+from whence.sim.model import Skew
 from whence.studies import registry
 from whence.studies.base import check_grid
 from whence.studies.oppnet import advice as oppnet_advice
 from whence.studies.oppnet import data as oppnet_data
 from whence.studies.oppnet.claims import BROADCASTS, BUSES, REGISTRIES, SEEDS_MIN, TABLES, WALKERS
 from whence.studies.oppnet.grid import MINUTE_US, SCALES, SKEWS_S, OppnetStudy, scenario
-from whence.studies.oppnet.measures import advice, settings_of, simulate_to
+from whence.studies.oppnet.measures import run_point
 from whence.studies.results import Results
 from whence.trace.measures import read_measures
 
@@ -93,8 +95,8 @@ def small(seed: int = 1, mode: str = "published", skew_s: int = 0) -> Any:
 @pytest.mark.parametrize("mode", ["published", "safe"])
 def test_a_run_is_what_the_kernel_makes_of_its_scenario(mode: str, tmp_path: Path) -> None:
     made = small(seed=2, mode=mode)
-    manifest = simulate_to(made, tmp_path / "trace")
-    outcome = from_scenario(msgspec.structs.replace(made, params={**made.params, "seed": made.seed}))
+    manifest = run_point(made, tmp_path / "trace").manifest
+    outcome = run(made).detail
     counted = read_measures(tmp_path / "trace")
     assert counted is not None
     found = outcome.measures()
@@ -109,13 +111,19 @@ def test_a_run_is_what_the_kernel_makes_of_its_scenario(mode: str, tmp_path: Pat
     assert sum(waits_us) > 0
     # The longest of these stays is shorter than the half hour that counts as early.
     assert counted.measures["latency_early"] == sum(outcome.latency_us.tolist())
-    assert manifest.events == found.broadcasts + found.deliveries + found.expiries + len(outcome.late)
+    ends = found.broadcasts + found.deliveries + found.expiries + len(outcome.late)
+    moves = plan_faults(made).outages  # who is away is down
+    assert manifest.events == ends + len(moves) + sum(
+        each.restart_us < made.stop.duration_us for each in moves
+    )
 
 
 def test_clocks_are_counted_from_the_slowest() -> None:
     made = small(mode="safe", skew_s=30)
     settings = settings_of(made)
-    drawn = [plan_faults(made).clocks[node].offset_us for node in range(made.nodes)]
+    around = Skew(nodes="all", offset_us=30_000_000, drawn=True)
+    clocks = plan_faults(msgspec.structs.replace(made, faults=[around])).clocks
+    drawn = [clocks[node].offset_us for node in range(made.nodes)]
     assert min(drawn) < 0 < max(drawn)
     assert list(settings.offsets_us) == [offset_us - min(drawn) for offset_us in drawn]
     assert max(settings.offsets_us) <= settings.skew_us == 60_000_000
@@ -152,7 +160,7 @@ def test_the_smallest_lifetime_in_a_plan_that_can_be_seen_through() -> None:
         stop_us=60 * minute_us,
     )
     broadcasts = np.array([(10 * minute_us, 0), (20 * minute_us, 1)], dtype=np.int64)
-    settings = Settings(setup_max_us=0)
+    settings = OppnetSettings(setup_max_us=0)
     counts = oppnet_advice.smallest_lifetimes(plan, settings, broadcasts)
     assert counts["pairs"] == 4  # joe is not there yet
     assert counts["pairs_possible"] == 4
@@ -169,7 +177,7 @@ def test_who_comes_later_or_has_left_is_not_counted() -> None:
     )
     for sent_us, pairs in ((3_000_000, 0), (4_000_000, 1)):
         broadcasts = np.array([(sent_us, 0)], dtype=np.int64)
-        outcome = run_plan(plan, Settings(setup_max_us=0), broadcasts)
+        outcome = run_plan(plan, OppnetSettings(setup_max_us=0), broadcasts)
         assert outcome.measures().receives == 1
         assert oppnet_advice.pairs_reached(plan, outcome) == pairs
         assert oppnet_advice.pairs_present(plan, broadcasts) == pairs
@@ -194,8 +202,9 @@ def test_traces_are_found_by_an_environment_variable(monkeypatch: pytest.MonkeyP
     assert list(oppnet_data.find()) == ["Intel"]
     points = [point for point in STUDY.grid("tiny") if point.labels["plan"] == "Intel"]
     assert {point.labels["part"] for point in points} == {"trace", "advice"}
-    assert points[0].task == "advice"
-    manifest = advice(points[0].scenario, tmp_path / "trace")
+    traced = next(point for point in points if point.labels["part"] == "trace")
+    manifest = run_point(traced.scenario, tmp_path / "trace").manifest
+    assert manifest is not None
     assert manifest.events > 3 * (9_000 // 1_200)
     (reason,) = oppnet_data.skipped({"Intel"})
     assert f"not in {tmp_path}" in reason

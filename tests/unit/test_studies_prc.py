@@ -21,7 +21,7 @@ from whence.studies.claims import Verdict, printed
 from whence.studies.prc import measures as m
 from whence.studies.prc.claims import CLAIMS, TABLE_1
 from whence.studies.prc.grid import PrcStudy
-from whence.studies.prc.measures import simulate_to
+from whence.studies.prc.measures import run_point
 from whence.studies.prc.runs import BASELINES, HOUR, OPENING, SCALES, hour, opening, static
 from whence.studies.results import Results, Row
 from whence.trace.measures import read_measures
@@ -66,7 +66,7 @@ def test_it_is_registered() -> None:
 
 
 def measured(scenario: Any, folder: Path) -> dict[str, Any]:
-    simulate_to(scenario, folder)
+    run_point(scenario, folder)
     found = read_measures(folder)
     assert found is not None
     return dict(found.measures)
@@ -105,7 +105,8 @@ def test_a_new_link_costs_flooding_nothing_and_a_barrier_its_registry(tmp_path: 
 def test_a_recorded_opening_is_the_kernels_run_and_verifies(tmp_path: Path) -> None:
     scenario = opening("prc", 12, 10, 1, "all")
     counts = measured(scenario, tmp_path / "run")
-    series = kernel.run(scenario)
+    series = kernel.run(scenario).series
+    assert series is not None
     assert counts["expected_us"] == [window.expected_us for window in series.windows]
     assert sum(counts["control"]) == 8 * counts["opened"] == 8 * series.opened
     (report,) = verify_trace(tmp_path / "run")

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from whence.kernels import dispatch
+from whence.lab.run import path_of
 from whence.sim.files import checked, run_id
 from whence.studies import registry
 from whence.studies.base import check_grid
@@ -32,7 +32,7 @@ def test_the_grid(scale: str) -> None:
     for point in points[:: max(1, len(points) // 40)]:
         labels, made = point.labels, point.scenario
         assert checked(made) == made
-        assert dispatch.choose(made).kernel
+        assert path_of(made, kernel="always")[0] == "kernel"
         assert (made.nodes, made.seed) == (labels["nodes"], labels["seed"])
         profile, mode = PROFILES[str(labels["profile"])], MODES[str(labels["mode"])]
         assert made.workloads[0].stop_us == made.stop.duration_us == profile.window_us

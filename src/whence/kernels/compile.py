@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from functools import cache
 from importlib.resources import files
 from importlib.resources.abc import Traversable
+from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import numba
@@ -50,6 +52,24 @@ def cached(function: F) -> F:
     return cast(F, _njit(cache=True, **_BARE)(function))
 
 
+def is_compiled(function: Callable[..., Any]) -> bool:
+    """Return whether a `cached` function need not be compiled: this process or an earlier one has."""
+    return bool(cast(Any, function).signatures) or _mark(function).exists()
+
+
+def note_compiled(function: Callable[..., Any]) -> None:
+    """Leave word for later processes that a `cached` function is compiled, beside what numba has cached."""
+    mark = _mark(function)
+    if not mark.exists():
+        with suppress(OSError):  # a cache that cannot be written: the next process compiles again
+            mark.touch()
+
+
+def _mark(function: Callable[..., Any]) -> Path:
+    made: Any = function
+    return Path(made.stats.cache_path) / f"{made.py_func.__module__}-{fingerprint():x}.compiled"
+
+
 @cache
 def fingerprint() -> int:
     """A number that changes with the text of any kernel, or of what they take constants from."""
@@ -69,9 +89,12 @@ def fingerprint() -> int:
 
 
 def _modules(folder: Traversable) -> Iterator[Traversable]:
-    """Yield the modules of a package and of those in it, in the order of their names."""
+    """Yield the modules of a package and of those in it, in the order of their names.
+
+    A `kernel.py` is the side that Python calls: nothing in it is compiled.
+    """
     for each in sorted(folder.iterdir(), key=lambda each: each.name):
         if each.is_dir():
             yield from _modules(each)
-        elif each.name.endswith(".py"):
+        elif each.name.endswith(".py") and each.name not in ("kernel.py", "contract.py"):
             yield each

@@ -7,7 +7,7 @@ at one time.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from heapq import heappop
 from typing import TypeAlias
 
@@ -30,6 +30,8 @@ from whence.trace.schema import Level, Recorder
 PROGRESS_STEPS = 1 << 14  # how often `progress` is told the time
 
 Progress: TypeAlias = Callable[[int], None]
+# (sender, to, packet, time_us)
+Sent: TypeAlias = Callable[[Core, tuple[NodeId, ...], Packet, int], None]
 
 
 class Engine:
@@ -43,6 +45,7 @@ class Engine:
         *,
         level: Level = Level.ALL,
         check: bool = False,
+        sent: Sequence[Sent] = (),
     ) -> None:
         self.scenario = scenario
         self.names = node_names(scenario.nodes)
@@ -63,6 +66,7 @@ class Engine:
             self.tally = Tally(record.window_us, scenario.stop.duration_us, scenario.nodes)
         self._sampled = select(record.sample_nodes, self.names, "record.sample_nodes", scenario.seed)
         self._make = make or cores_of(scenario)
+        self._sent = tuple(sent)  # those that watch packets
         self._timers: dict[tuple[int, str], int] = {}  # (node, key) -> number of the timer that counts
         self._timers_set = 0
         self._responders = responders(scenario)
@@ -231,6 +235,8 @@ class Engine:
     ) -> None:
         """Give the packet to the links."""
         self.packets += len(to)
+        for sent in self._sent:
+            sent(self.drivers[node].core, to, packet, time_us)
         outlet = self._outlets[node]
         if self._has_control and self.drivers[node].core.is_control(packet):
             self.control_packets += len(to)

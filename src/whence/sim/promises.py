@@ -19,7 +19,8 @@ def promises_made(scenario: Scenario, *, complete: bool, final_us: int | None = 
     promised = registry.lookup(scenario.protocol).promises
     end_us = scenario.stop.duration_us + scenario.stop.drain_max_us if final_us is None else final_us
     return PromisesMade(
-        causal=promised.causal,
+        # Theorem 1 of paper 004: on a cycle of domains no one can promise order.
+        causal=promised.causal and not scenario.params.get("unsafe_cycles"),
         fifo=promised.fifo,
         no_duplicates=promised.no_duplicates,
         complete=promised.complete and complete,

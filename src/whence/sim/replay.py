@@ -31,7 +31,7 @@ from whence.sim.cores import Make, cores_of
 from whence.sim.driver import Driver
 from whence.sim.faults import plan_faults
 from whence.sim.files import from_dict
-from whence.sim.run import WRITER
+from whence.sim.outcome import WRITER
 from whence.trace.reader import Event, Trace, open_trace
 from whence.trace.rows import About, held
 from whence.trace.schema import Kind, Level, Manifest, command_of

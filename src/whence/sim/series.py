@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from whence.core.message import Message, NodeId
 from whence.core.rng import GOLDEN, MASK, mix64
+from whence.trace.measures import Value
 
 
 class WindowSums(Struct, frozen=True, kw_only=True):
@@ -42,6 +43,18 @@ class RunSeries(Struct, frozen=True, kw_only=True):
     expected_left: int  # entries in E when the run ended
     buffered_left: int
     logs: list[int]  # for each node a hash of what it delivered, when and in which order
+
+    def measures(self) -> dict[str, Value]:
+        """Return the windows as columns, and the totals: what `measures.json` keeps."""
+        columns = ("start_us", "process_us", "expected_us", "buffered_us", "degree_us", "control", "receipts")
+        counts: dict[str, Value] = {name: [getattr(each, name) for each in self.windows] for name in columns}
+        return counts | {
+            "broadcasts": self.broadcasts,
+            "deliveries": self.deliveries,
+            "opened": self.opened,
+            "degree_max": self.degree_max,
+            "left": self.expected_left + self.buffered_left,
+        }
 
 
 class Tally:

@@ -80,9 +80,9 @@ class _Phases:
 
 def session_settings(study: Study, scale: str) -> dict[str, str]:
     """What a Spark session that is started for this study alone should be told."""
-    from whence.lab.tasks import estimate_seconds
+    from whence.lab.run import expected_seconds
 
-    work_seconds = sum(estimate_seconds(point.scenario) for point in study.grid(scale))
+    work_seconds = sum(expected_seconds(point.scenario, "always") for point in study.grid(scale))
     return dict(BRIEF_SETTINGS) if work_seconds <= BRIEF_WORK_SECONDS else {}
 
 

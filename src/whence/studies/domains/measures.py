@@ -22,20 +22,16 @@ from math import isqrt, log
 from pathlib import Path
 from typing import Any, cast
 
-import msgspec
-
-from whence.core.message import Message, NodeId, Packet
+from whence.core.message import NodeId, Packet
 from whence.core.protocol import Protocol
-from whence.overlay.domain_graph import domain_graph, organised
+from whence.lab.observer import Observer
+from whence.lab.run import run
+from whence.overlay.domain_graph import Groups, domain_graph, organised
 from whence.overlay.planner import ALPHA, TrafficMatrix, evaluate
-from whence.protocols import registry
 from whence.protocols.domains.domains import DomainPacket, Domains
 from whence.session.records import Arrived, RecordCodec
-from whence.sim.engine import Engine
-from whence.sim.files import checked, run_id
 from whence.sim.model import Scenario, node_names
-from whence.sim.promises import loses_nothing, promises_made
-from whence.sim.run import open_writer
+from whence.sim.outcome import Outcome
 from whence.studies.domains.fit import (
     BUS,
     FLAT,
@@ -50,82 +46,8 @@ from whence.studies.domains.fit import (
 )
 from whence.studies.domains.fit import slope as slope_of
 from whence.studies.results import Derived, Label, Results
-from whence.trace.measures import Measured, Value, write_measures
-from whence.trace.rows import About
-from whence.trace.schema import Level, Manifest, Recorder
-
-_encode = RecordCodec(DomainPacket).encode
-
-
-class CountingEngine(Engine):
-    """The engine, looking at what passes through it."""
-
-    def __init__(self, scenario: Scenario, recorder: Recorder, level: Level) -> None:
-        def make(me: NodeId, members: Sequence[NodeId]) -> Protocol:
-            return registry.make(scenario.protocol, me, members, scenario.params)
-
-        super().__init__(scenario, make, recorder, level=level)
-        self.between: Counter[tuple[NodeId, NodeId]] = Counter()
-        self.stamp_entries = self.control_bytes = self.log_bytes = 0
-
-    def send(
-        self, node: int, to: tuple[NodeId, ...], packet: Packet, time_us: int, about: About | None
-    ) -> None:
-        core = cast(Domains, self.drivers[node].core)
-        hop = cast(DomainPacket, packet)
-        self.stamp_entries += core.consumers[hop.domain].clock.stamp_entries(hop.stamp)
-        self.control_bytes += core.sizes(packet).control_bytes
-        self.log_bytes += len(_encode(Arrived(time_us, core.me, hop.sent, (packet,))))
-        super().send(node, to, packet, time_us, about)
-
-    def delivered(self, node: int, message: Message, time_us: int) -> None:
-        self.between[message.origin, self.names[node]] += 1
-        super().delivered(node, message, time_us)
-
-
-def simulate_to(scenario: Scenario, folder: Path, level: Level | None = None) -> Manifest:
-    """Run a scenario of the study and write its trace and all its measures."""
-    scenario = checked(scenario)
-    level = scenario.record.as_level() if level is None else level
-    with open_writer(scenario, folder, level) as writer:
-        engine = CountingEngine(scenario, writer, level)
-        engine.run()
-        write_measures(
-            folder,
-            Measured(
-                run=run_id(scenario),
-                protocol=scenario.protocol,
-                counted_by=__name__,
-                measures=measures(engine),
-            ),
-        )
-        promises = promises_made(scenario, complete=engine.drained and loses_nothing(engine))
-        if scenario.params.get("unsafe_cycles"):  # theorem 1: nobody can promise order on a cycle
-            promises = msgspec.structs.replace(promises, causal=False)
-        return writer.close(promises=promises)
-
-
-def measures(engine: CountingEngine) -> dict[str, Value]:
-    """What the run counted."""
-    cores = [cast(Domains, driver.core) for driver in engine.drivers]
-    clocks = [consumer.clock for core in cores for consumer in core.consumers.values()]
-    counted: dict[str, Value] = {
-        "messages": sum(engine.between.values()),
-        "packets": engine.packets,
-        "stamp_entries": engine.stamp_entries,
-        "control_bytes": engine.control_bytes,
-        "log_bytes": engine.log_bytes,
-        "clock_work": sum(clock.work for clock in clocks),
-        "image_bytes": sum(clock.changes * clock.image_bytes for clock in clocks),
-        "measured_cost": ALPHA * engine.packets + engine.stamp_entries,
-    }
-    if not engine.scenario.params.get("unsafe_cycles"):  # a cycle has no tree to compute with
-        cost = evaluate(TrafficMatrix(engine.between, engine.names), cores[0].graph.groups)
-        counted["predicted_cost"] = round(cost.per_message * sum(engine.between.values()))
-    return counted
-
-
-# What follows from the counts
+from whence.trace.measures import Value
+from whence.trace.schema import Kind, Level
 
 
 def derive(counted: Mapping[str, Any]) -> dict[str, float | None]:
@@ -218,3 +140,77 @@ def _live(results: Results) -> Iterator[Derived]:
         line = fit(growth(results, kind, "cpu_us"), power)
         if line is not None:
             yield Derived({**kind._asdict(), "shape": "line"}, {"share": line.share})
+
+
+_encode = RecordCodec(DomainPacket).encode
+
+
+def run_point(scenario: Scenario, folder: Path, level: Level | None = None) -> Outcome:
+    """Run a scenario of the study and write its trace and all its measures."""
+    watch = Watch(scenario)
+    return run(scenario, folder, level=level, observers=[watch], measure=watch.costs)
+
+
+TASKS = {"run": run_point}
+
+
+class Watch(Observer):
+    """Counts every packet's stamp and every clock's work."""
+
+    level = Level.DELIVERIES
+
+    def __init__(self, scenario: Scenario) -> None:
+        self._scenario = scenario
+        self._between: Counter[tuple[NodeId, NodeId]] = Counter()
+        self._groups: Groups = ()
+        self._stamp_entries = self._control_bytes = self._log_bytes = 0
+
+    def event(
+        self,
+        node: str,
+        time_us: int,
+        kind: Kind,
+        origin: str | None = None,
+        number: int = 0,
+        peer: str | None = None,
+        total_bytes: int = 0,
+        control_bytes: int = 0,
+        detail: str | None = None,
+    ) -> None:
+        """Count one delivery."""
+        if kind == Kind.DELIVER and origin is not None:
+            self._between[origin, node] += 1
+
+    def sent(self, core: Protocol, to: tuple[NodeId, ...], packet: Packet, time_us: int) -> None:
+        """Count one hop."""
+        domains, hop = cast(Domains, core), cast(DomainPacket, packet)
+        self._stamp_entries += domains.consumers[hop.domain].clock.stamp_entries(hop.stamp)
+        self._control_bytes += core.sizes(packet).control_bytes
+        self._log_bytes += len(_encode(Arrived(time_us, core.me, hop.sent, (packet,))))
+
+    def finished(self, cores: Sequence[Protocol], time_us: int) -> Mapping[str, Value]:
+        """Return what the packets and the clocks cost."""
+        domains = [cast(Domains, core) for core in cores]
+        self._groups = domains[0].graph.groups
+        clocks = [consumer.clock for core in domains for consumer in core.consumers.values()]
+        return {
+            "messages": sum(self._between.values()),
+            "stamp_entries": self._stamp_entries,
+            "control_bytes": self._control_bytes,
+            "log_bytes": self._log_bytes,
+            "clock_work": sum(clock.work for clock in clocks),
+            "image_bytes": sum(clock.changes * clock.image_bytes for clock in clocks),
+        }
+
+    def costs(self, outcome: Outcome) -> dict[str, Value]:
+        """Return the costs by the planner's account."""
+        packets = outcome.packets or 0
+        counted: dict[str, Value] = {
+            "packets": packets,
+            "measured_cost": ALPHA * packets + self._stamp_entries,
+        }
+        if not self._scenario.params.get("unsafe_cycles"):  # a cycle has no tree to compute with
+            names = node_names(self._scenario.nodes)
+            cost = evaluate(TrafficMatrix(self._between, names), self._groups)
+            counted["predicted_cost"] = round(cost.per_message * sum(self._between.values()))
+        return counted

@@ -187,20 +187,15 @@ class OppnetStudy(Study):
 
     def preparation(self) -> Callable[[], None]:
         try:
-            from whence.kernels.oppnet import kernel as oppnet
+            from whence.kernels.oppnet.kernel import warm_up
         except ImportError as error:
             raise missing_extra("study 'oppnet'", "numba", "lab") from error
+        return warm_up
 
-        def compile_kernel() -> None:
-            from whence.overlay.contacts import make_plan
+    def runner(self, task: str = "run") -> Runner:
+        from whence.studies.oppnet.measures import TASKS
 
-            plan = make_plan(["a", "b"], [(0, 1, 0, MINUTE_US)])
-            oppnet.run_plan(plan, oppnet.Settings(), oppnet.since_entry(plan, SECOND_US, MINUTE_US))
-
-        return compile_kernel
-
-    def runner(self, task: str) -> Runner:
-        return {"run": measures.simulate_to, "advice": measures.advice}[task]
+        return TASKS[task]
 
     def derive(self, row: Row) -> Mapping[str, float | None]:
         return measures.derive(row.counted) if row.counted else {}
@@ -282,4 +277,4 @@ def _advice(wanted: Scale) -> Iterator[Point]:
             continue
         for seed in range(1, seeds + 1):
             run = scenario(topology, None, "safe", seed, "measures", name="oppnet-advice")
-            yield _point("advice", plan, 0, "safe", 0, seed, run, "advice")
+            yield _point("advice", plan, 0, "safe", 0, seed, run, task="advice")

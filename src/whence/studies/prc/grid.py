@@ -62,13 +62,13 @@ class PrcStudy(Study):
 
     def preparation(self) -> Callable[[], None]:
         try:
-            from whence.studies.prc.measures import compile_kernel
+            from whence.kernels.prc.kernel import warm_up
         except ImportError as error:
             raise missing_extra("study 'prc'", "numba", "lab") from error
-        return compile_kernel
+        return warm_up
 
-    def runner(self, task: str) -> Runner:
-        return measures.simulate_to
+    def runner(self, task: str = "run") -> Runner:
+        return measures.TASKS[task]
 
     def derive(self, row: Row) -> Mapping[str, float | None]:
         return measures.derive(row)

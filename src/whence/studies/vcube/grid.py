@@ -170,17 +170,15 @@ class VCubeStudy(Study):
 
     def preparation(self) -> Callable[[], None]:
         try:
-            from whence.kernels.vcube import kernel as vcube
+            from whence.kernels.vcube.kernel import warm_up
         except ImportError as error:
             raise missing_extra("study 'vcube'", "numba", "lab") from error
+        return warm_up
 
-        def compile_kernel() -> None:
-            vcube.run(scenario("R0", 8, "aggregation", 1, "measures"))
+    def runner(self, task: str = "run") -> Runner:
+        from whence.studies.vcube.measures import TASKS
 
-        return compile_kernel
-
-    def runner(self, task: str) -> Runner:
-        return measures.simulate_to
+        return TASKS[task]
 
     def derive(self, row: Row) -> Mapping[str, float | None]:
         if not row.counted:

@@ -13,23 +13,34 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from whence.errors import InvariantError
-from whence.kernels.recording import keep
-from whence.kernels.vcube import kernel as vcube
-from whence.kernels.vcube.kernel import Outcome, Trail
-from whence.sim.files import checked
+from whence.errors import MisuseError
+from whence.kernels.vcube.kernel import Trail
+from whence.lab.run import run
 from whence.sim.model import Scenario
+from whence.sim.outcome import Outcome
 from whence.studies.estimate import Estimate, estimate, percent_change
 from whence.studies.results import Derived, Results, Row
 from whence.trace.measures import Value
-from whence.trace.schema import Level, Manifest
+from whence.trace.schema import Level
 
 UNIT_US = 1_000  # of one u.t.
+
+
 WINDOW_PARTS = 10  # Figure 1: the window in which nodes broadcast, cut into equal parts
+
+
 MESSAGES_SHOWN = 5  # Table 2 tells packets of 1 to 5 messages apart
+
+
 BYTES_EDGES = (100, 200, 300, 400)  # Table 3
+
+
 DEPENDENCY_EDGES = (0, *range(4, 80, 5))  # Figure 6: 0; 1 to 4; 5 to 9; ...
+
+
 BUFFER_EDGES = tuple(range(25, 301, 25))  # Figure 9
+
+
 LARGEST_MAX = 22  # Figure 10
 
 
@@ -174,10 +185,9 @@ def derived(results: Results) -> Iterator[Derived]:
             yield Derived({**row.labels, "part": "buffers"}, {"nodes_buffering_over_250": over})
 
 
-# Questions to the runs of the VCube study, by profile, group size and mode; fast for thousands of runs.
-
-
 MAIN, MORE = "main", "figure 11"  # the paper's runs; those that only Figure 11 counts besides
+
+
 COPIES_MIN = 30  # messages in packets of two, in all runs of a point
 
 
@@ -267,29 +277,30 @@ class Runs:
         return first, second
 
 
-# How the VCube study simulates a run: in the kernel, with two measures more than the kernel's own.
-#
-#     pair_*             Figure 8: the copies that came in packets of two messages, and the same copies in
-#                        the same scenario without aggregation
-#     *_by_start         Figure 1: reception by the time of the broadcast, the window cut into ten parts
-#
-# Spark's workers import this module; so does the study's driver, to compile the kernel.
-
-
 PAIRED_BYTES = 50  # Figure 8 is about messages of this size only; a second simulation is not free
 
 
-def simulate_to(scenario: Scenario, folder: Path, level: Level | None = None) -> Manifest:
+TRAIL = {"trail": True}
+
+
+def run_point(scenario: Scenario, folder: Path, level: Level | None = None) -> Outcome:
     """Run a scenario of the study and write its trace and all its measures."""
-    scenario = checked(scenario)
-    level = scenario.record.as_level() if level is None else level
-    outcome = vcube.run(scenario, level=level, trail=True)
+    return run(scenario, folder, level=level, kernel="always", keep=TRAIL, measure=measure)
+
+
+TASKS = {"run": run_point}
+
+
+def measure(outcome: Outcome) -> dict[str, Value]:
+    """Return what is counted besides the kernel's own measures."""
+    scenario = outcome.scenario
     further = by_start(outcome)
     is_paired = any(load.payload_bytes == PAIRED_BYTES for load in scenario.workloads)
     if is_paired and scenario.params["aggregate"] and scenario.params["tree"] == "source":
         plain = msgspec.structs.replace(scenario, params={**scenario.params, "aggregate": False})
-        further |= pairs(_trail(outcome), _trail(vcube.run(plain, trail=True)))
-    return keep(outcome, folder, level, further)
+        other = run(plain, level=Level.MEASURES, kernel="always", keep=TRAIL)
+        further |= pairs(_trail(outcome), _trail(other))
+    return further
 
 
 def pairs(aggregated: Trail, plain: Trail) -> dict[str, Value]:
@@ -323,6 +334,7 @@ def _latencies(trail: Trail) -> tuple[Any, Any]:
 
 
 def _trail(outcome: Outcome) -> Trail:
-    if outcome.trail is None:
-        raise InvariantError("study vcube", "the kernel kept no trail")
-    return outcome.trail
+    trail: Trail | None = getattr(outcome.detail, "trail", None)
+    if trail is None:
+        raise MisuseError("study vcube", f"no kernel ran it: {outcome.why}", "Run what a kernel can run")
+    return trail
