@@ -7,7 +7,7 @@
 `studies-<name>.json` holds, of the scale `tiny`, in parts that can be recorded one by one:
 
     runs       the labels of each run, its measures, what was counted in it, and the verifier's verdict
-    claims     each expectation with its expected and measured number and its verdict
+    claims     each claim with its expected and measured number and its verdict
     page       the text of the report, one block a line, without figures, times, versions and run ids
     figures    titles, captions and every number that is drawn
 
@@ -39,8 +39,9 @@ if __name__ == "__main__":
 from support.tiny_study import carried_out
 from whence.lab.run import run
 from whence.report.html import render
+from whence.studies.base import StudyResult
 from whence.studies.registry import lookup
-from whence.studies.results import Row, StudyResult
+from whence.studies.results import Row
 from whence.studies.run import run_study
 from whence.studies.witness import pick, tell
 from whence.verify.run import verify_trace
@@ -92,7 +93,7 @@ def counted_study(name: str, folder: Path) -> StudyResult:
             headline=study.headline(results),
             tables=tuple(study.tables(results)),
             figures=tuple(study.figures(results)),
-            expectations=tuple(study.expectations(results)),
+            judged=tuple(study.judge(results)),
             findings=tuple(study.findings(results)),
             witness=told,
             command="",
@@ -136,17 +137,17 @@ def golden(result: StudyResult) -> Golden:
     """All parts of a study's result."""
     claims = [
         {
-            "name": one.name,
-            "relation": one.relation.value,
+            "name": one.claim.text,
+            "relation": one.claim.relation.value,
             "expected": one.expected,
             "measured": one.measured,
             "tolerance": str(one.tolerance),
-            "unit": one.unit,
+            "unit": one.claim.unit,
             "source": one.source,
             "demanded": one.demanded,
             "verdict": one.verdict.value,
         }
-        for one in result.expectations
+        for one in result.judged
     ]
     return plain(
         {

@@ -36,8 +36,8 @@ def carried_out(study: Study, points: Iterable[Point], folder: Path) -> Results:
 
 
 def failed(study: Study, results: Results) -> set[str]:
-    """The names of the expectations that do not hold."""
-    return {one.name for one in study.expectations(results) if one.failed}
+    """The texts of the demanded claims that do not hold."""
+    return {one.claim.text for one in study.judge(results) if one.failed}
 
 
 def changed(results: Results, measure: str, value: float | None, **labels: Any) -> Results:

@@ -94,7 +94,7 @@ def test_what_looks_into_the_cores_gets_them() -> None:
     scenario = long_run(1)
     for options, why in (
         ({"observers": [Observer()]}, "an observer watches them"),
-        ({"make": lambda me, members: Vector(me, members)}, "others are given"),
+        ({"make": Vector}, "others are given"),
         ({"check": True}, "they are checked"),
     ):
         described = SMALL if "make" in options else scenario

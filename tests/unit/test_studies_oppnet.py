@@ -21,11 +21,10 @@ from whence.sim.model import Skew
 from whence.studies import registry
 from whence.studies.base import check_grid
 from whence.studies.oppnet import advice as oppnet_advice
-from whence.studies.oppnet import claims as published
 from whence.studies.oppnet import data as oppnet_data
-from whence.studies.oppnet.claims import BUSES, WALKERS
+from whence.studies.oppnet.claims import BROADCASTS, BUSES, REGISTRIES, SEEDS_MIN, TABLES, WALKERS
 from whence.studies.oppnet.grid import MINUTE_US, SCALES, SKEWS_S, OppnetStudy, scenario
-from whence.studies.oppnet.measures import REGISTRIES, run_point
+from whence.studies.oppnet.measures import run_point
 from whence.studies.results import Results
 from whence.trace.measures import read_measures
 
@@ -54,13 +53,13 @@ def test_the_grid(scale: str) -> None:
 @pytest.mark.usefixtures("no_data")
 def test_the_papers_scale_has_every_lifetime_in_both_modes_on_the_same_plans() -> None:
     points = [point for point in STUDY.grid("paper") if point.labels["part"] == "main"]
-    for plan, columns in published.PRINTED.items():
+    for plan, columns in TABLES.items():
         for mode in ("published", "safe"):
             found = [
                 point for point in points if point.labels["plan"] == plan and point.labels["mode"] == mode
             ]
             assert {point.labels["lifetime"] for point in found} == set(columns)
-            assert len(found) >= published.SEEDS_MIN * len(columns)
+            assert len(found) >= SEEDS_MIN * len(columns)
     twins: dict[tuple[Any, ...], set[str]] = {}
     for point in points:
         plain = msgspec.structs.replace(point.scenario, params={**point.scenario.params, "mode": "safe"})
@@ -75,9 +74,9 @@ def test_it_is_registered() -> None:
 
 
 def test_the_papers_numbers_agree_with_each_other() -> None:
-    for plan, columns in published.PRINTED.items():
+    for plan, columns in TABLES.items():
         for lifetime, one in columns.items():
-            messages = published.BROADCASTS[plan] + one.receives
+            messages = BROADCASTS[plan] + one.receives
             assert 100 * one.deliveries / messages == pytest.approx(one.ratio_percent, abs=0.011), lifetime
             if one.expiries is not None:
                 assert 100 * one.expiries / one.receives == pytest.approx(one.expiry_percent, abs=0.006)
@@ -228,7 +227,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Results:
 @pytest.mark.usefixtures("no_data")
 def test_the_smallest_scale_holds(results: Results) -> None:
     assert failed(STUDY, results) == set()
-    found = {one.name: one for one in STUDY.expectations(results)}
+    found = {one.claim.text: one for one in STUDY.judge(results)}
     assert found["safe: runs with a trace that keep every promise"].measured == 3 + len(SKEWS_S)
     names = {table.name for table in STUDY.tables(results)}
     assert names == {
@@ -270,7 +269,7 @@ def test_expectations_can_fail(
 def as_published(results: Results, plan: str, lifetime: int) -> Results:
     """Runs of five seeds that measured exactly what the paper prints."""
     rows = results.select(part="main", plan=plan, mode="published", seed=1)
-    one = published.PRINTED[plan][lifetime]
+    one = TABLES[plan][lifetime]
     measures = {
         "receives": one.receives,
         "ratio_percent": one.ratio_percent,
@@ -286,7 +285,7 @@ def as_published(results: Results, plan: str, lifetime: int) -> Results:
                 labels={**rows[0].labels, "lifetime": lifetime, "seed": seed},
                 measures={**rows[0].measures, **measures},
             )
-            for seed in range(1, published.SEEDS_MIN + 1)
+            for seed in range(1, SEEDS_MIN + 1)
         )
     )
 
@@ -318,9 +317,9 @@ def test_the_tolerances_are_those_of_the_specification(
         exact = as_published(results, plan, lifetime)
         value = exact.rows[0].measure(measure)
         return [
-            one.name
-            for one in STUDY.expectations(changed(exact, measure, value * factor))
-            if one.failed and one.name.startswith(("Table II", "Table V"))
+            one.claim.text
+            for one in STUDY.judge(changed(exact, measure, value * factor))
+            if one.failed and one.claim.text.startswith(("Table II", "Table V"))
         ]
 
     assert differing(1.0) == []
@@ -331,7 +330,7 @@ def test_the_tolerances_are_those_of_the_specification(
 def test_fewer_seeds_are_shown_and_not_demanded(results: Results) -> None:
     exact = as_published(results, WALKERS, 20)
     few = changed(Results(exact.rows[:-1]), "receives", 1)
-    (one,) = [each for each in STUDY.expectations(few) if each.name.startswith("Table V: receives")]
+    (one,) = [each for each in STUDY.judge(few) if each.claim.text.startswith("Table V: receives")]
     assert (one.demanded, one.words) == (False, "not reproduced")
     assert "4 of the 5 seeds" in one.source
 
@@ -342,7 +341,9 @@ def test_a_growing_registry_is_a_failure(results: Results) -> None:
     for kind, name in REGISTRIES.items():
         for sizes, is_failure in ((list(range(10, 70)), True), ([40] * 60, False)):
             grown = Results((replace(row, counted={**row.counted, **level, f"watched_{kind}": sizes}),))
-            found = {one.name: one.failed for one in STUDY.expectations(grown) if "Figure 11" in one.name}
+            found = {
+                one.claim.text: one.failed for one in STUDY.judge(grown) if "Figure 11" in one.claim.text
+            }
             assert len(found) == len(REGISTRIES)
             assert {each for each, failed in found.items() if failed} == {
                 each for each in found if name in each and is_failure

@@ -17,9 +17,9 @@ from whence.sim.files import checked, run_id
 from whence.sim.model import Anyone, Overlay
 from whence.studies import registry
 from whence.studies.base import check_grid
-from whence.studies.claims import Verdict
+from whence.studies.claims import Verdict, printed
 from whence.studies.prc import measures as m
-from whence.studies.prc.claims import TABLE_1, VIEWS, expectations
+from whence.studies.prc.claims import CLAIMS, TABLE_1
 from whence.studies.prc.grid import PrcStudy
 from whence.studies.prc.measures import run_point
 from whence.studies.prc.runs import BASELINES, HOUR, OPENING, SCALES, hour, opening, static
@@ -44,8 +44,9 @@ def test_the_grid(scale: str) -> None:
 
 def test_the_papers_scale_has_the_papers_sizes() -> None:
     points = [point for point in STUDY.grid("paper") if point.labels["part"] == HOUR]
-    assert {point.labels["nodes"] for point in points} == set(VIEWS)
     assert points[-1].scenario == hour(10_000)
+    sizes = {point.labels["nodes"] for point in points}
+    assert {f"003-view-{nodes}" for nodes in sizes} == {name for name in printed(CLAIMS) if "view" in name}
 
 
 def test_a_run_is_a_scenario_and_its_id_follows_every_parameter() -> None:
@@ -136,7 +137,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Results:
 
 
 def test_everything_is_reproduced(results: Results) -> None:
-    assert [one.name for one in expectations(results) if one.verdict is not Verdict.REPRODUCED] == []
+    assert [one.claim.text for one in STUDY.judge(results) if one.verdict is not Verdict.REPRODUCED] == []
 
 
 def test_the_page_has_its_parts(results: Results) -> None:
@@ -159,7 +160,7 @@ def spoiled(results: Results, part: str, protocol: str, **changes: float) -> set
         return replace(row, measures={**row.measures, **changes})
 
     changed = Results(tuple(map(change, results.rows)))
-    return {one.name for one in expectations(changed) if one.failed}
+    return {one.claim.text for one in STUDY.judge(changed) if one.failed}
 
 
 @pytest.mark.parametrize(
@@ -194,7 +195,7 @@ def test_table_1_can_fail(results: Results) -> None:
 
 def test_a_broken_promise_fails(results: Results) -> None:
     rows = tuple(replace(row, verdict={"ok": False}) if row.judged else row for row in results.rows)
-    failed = {one.name for one in expectations(Results(rows)) if one.failed}
+    failed = {one.claim.text for one in STUDY.judge(Results(rows)) if one.failed}
     assert len(failed) == 2
 
 

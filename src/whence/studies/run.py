@@ -21,10 +21,10 @@ import msgspec
 
 from whence.errors import DataError
 from whence.studies import witness
-from whence.studies.base import Point, Study, check_grid
-from whence.studies.claims import Expectation
+from whence.studies.base import Failure, Point, Study, StudyResult, check_grid
+from whence.studies.claims import Claim, Evidence, Judged
 from whence.studies.environment import git_commit, versions
-from whence.studies.results import Failure, Results, Row, StudyResult
+from whence.studies.results import Results, Row
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -58,11 +58,11 @@ Watch: TypeAlias = Callable[[str, int | None], AbstractContextManager[Bar]]
 
 class _Silent:
     def update(self, done: int | None = None) -> None:
-        """Nobody watches."""
+        """Show nothing."""
 
 
 def unwatched(phase: str, total: int | None) -> AbstractContextManager[Bar]:
-    """The `Watch` of whoever wants no progress."""
+    """The `Watch` of a caller that wants no progress."""
     return nullcontext(_Silent())
 
 
@@ -119,7 +119,7 @@ def run_study(
         raise AllRunsFailedError(
             f"study {study.name!r}",
             failures[0].error.strip().splitlines()[-1],
-            "Mend the first run, then repeat",
+            "Fix the first run, then repeat",
         )
     rows = _judged(spark, study, traces, done, phases)
     measurement = study.measurement(scale)
@@ -141,7 +141,7 @@ def run_study(
         headline=study.headline(results),
         tables=tuple(study.tables(results)),
         figures=tuple(study.figures(results)),
-        expectations=(_finished(points, failures), *study.expectations(results)),
+        judged=(_finished(points, failures), *study.judge(results)),
         findings=tuple(study.findings(results)),
         witness=told,
         command=command or f"whence study {study.name} --scale {scale}",
@@ -269,14 +269,19 @@ def _row(
     return replace(plain, measures={**known, **study.derive(plain)})
 
 
-def _finished(points: Sequence[Point], failures: Sequence[Failure]) -> Expectation:
-    return Expectation(
-        "runs that finished",
-        len(points),
-        len(points) - len(failures),
-        "every point of the grid must be run before its numbers mean anything",
-        unit="runs",
-    )
+FINISHED = Claim(
+    "runs-finished",
+    "runs that finished",
+    None,
+    "every point of the grid must be run before its numbers mean anything",
+    "finished",
+    unit="runs",
+    evidence=Evidence.INVARIANT,
+)
+
+
+def _finished(points: Sequence[Point], failures: Sequence[Failure]) -> Judged:
+    return Judged(FINISHED, len(points), len(points) - len(failures), len(points))
 
 
 def _master(spark: SparkSession) -> str:

@@ -19,9 +19,8 @@ from statistics import median
 import msgspec
 
 from whence.errors import PlatformError
-from whence.studies.base import Label
 from whence.studies.domains.live_plan import Batch, Plan, Sample, System, Told
-from whence.studies.results import Row
+from whence.studies.results import Label, Row
 
 END_WITHIN_S = 10.0
 

@@ -17,9 +17,10 @@ Spark's workers import this module.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from math import isqrt, log
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import msgspec
 
@@ -28,11 +29,25 @@ from whence.core.protocol import Protocol
 from whence.lab.observer import Observer
 from whence.lab.run import run
 from whence.mom.records import Acknowledged, Received
-from whence.overlay.domain_graph import Groups
+from whence.overlay.domain_graph import Groups, domain_graph, organised
 from whence.overlay.planner import ALPHA, Traffic, evaluate
 from whence.protocols.domains.domains import DomainPacket, Domains
 from whence.sim.model import Scenario, node_names
 from whence.sim.outcome import Outcome
+from whence.studies.domains.fit import (
+    BUS,
+    FLAT,
+    LARGE_FROM,
+    TIMES,
+    WAY_BUS,
+    WAY_FLAT,
+    crossing,
+    fit,
+    gains,
+    growth,
+)
+from whence.studies.domains.fit import slope as slope_of
+from whence.studies.results import Derived, Label, Results
 from whence.trace.measures import Value
 from whence.trace.schema import Kind, Level
 
@@ -43,9 +58,6 @@ def run_point(scenario: Scenario, folder: Path, level: Level | None = None) -> O
     """Run a scenario of the study and write its trace and all its measures."""
     watch = Watch(scenario)
     return run(scenario, folder, level=level, observers=[watch], measure=watch.costs)
-
-
-TASKS = {"run": run_point}
 
 
 class Watch(Observer):
@@ -109,3 +121,95 @@ class Watch(Observer):
             cost = evaluate(Traffic(self._between, names), self._groups)
             counted["predicted_cost"] = round(cost.per_message * sum(self._between.values()))
         return counted
+
+
+def derive(counted: Mapping[str, Any]) -> dict[str, float | None]:
+    """The numbers of one run, each per message."""
+    if not counted["messages"]:
+        return {}
+    per = 1 / counted["messages"]
+    return {
+        "stamp_bytes": 4 * counted["stamp_entries"] * per,
+        "wire_bytes": counted["control_bytes"] * per,
+        "work": counted["clock_work"] * per,
+        "image_bytes": counted["image_bytes"] * per,
+        "log_bytes": counted["log_bytes"] * per,
+        "hops": counted["packets"] * per,
+        "measured_cost": counted["measured_cost"] * per,
+        "predicted_cost": counted["predicted_cost"] * per if "predicted_cost" in counted else None,
+    }
+
+
+def stamp_bytes(organisation: str, stamps: str, nodes: int) -> int:
+    """The stamps of one message of ping-pong by the paper's account, 4 bytes an entry.
+
+    Section 6.2: whole matrices cost s² entries in each domain on the way, which is n² in one domain and three
+    times √n² on the bus; Updates sends one entry a hop.
+    """
+    if stamps != "full":
+        return 4 if organisation == "flat" else 12
+    names = node_names(nodes)
+    graph = domain_graph(organised(organisation, names))
+    return sum(4 * len(graph.groups[domain]) ** 2 for domain, _ in graph.path(names[1], names[-1]))
+
+
+def slope(results: Results, measure: str, organisation: str, stamps: str) -> float | None:
+    """Of a measure of ping-pong over the square sizes, on logarithmic axes, by least squares."""
+    points: list[tuple[float, float]] = []
+    for nodes in results.values("nodes"):
+        found = results.estimate(
+            measure, part="cost", workload="ping-pong", organisation=organisation, stamps=stamps, nodes=nodes
+        )
+        if found is not None and found.mean > 0 and isqrt(int(nodes)) ** 2 == nodes:
+            points.append((log(float(nodes)), log(found.mean)))
+    if len(points) < 2:
+        return None
+    mean_x = sum(x for x, _ in points) / len(points)
+    mean_y = sum(y for _, y in points) / len(points)
+    spread = sum((x - mean_x) ** 2 for x, _ in points)
+    fitted = sum((x - mean_x) * (y - mean_y) for x, y in points) / spread
+    return round(fitted, 9) + 0.0  # rounding errors of a constant are no slope, and 0 has no sign
+
+
+def derived(results: Results) -> Iterator[Derived]:
+    """Differences from formulas, slopes of clock work and images, and the shapes of measured times."""
+    for row in results.select(part="cost", workload="ping-pong"):
+        organisation, stamps = (str(row.labels[name]) for name in ("organisation", "stamps"))
+        nodes = int(row.labels["nodes"])
+        if organisation in ("daisy", "tree") and stamps != "full":
+            continue
+        if organisation == "bus" and isqrt(nodes) ** 2 != nodes:
+            continue
+        off = row.measure("stamp_bytes") - stamp_bytes(organisation, stamps, nodes)
+        yield Derived({**row.labels, "part": "off"}, {"stamp_bytes_off": off})
+    for organisation in ("flat", "bus"):
+        for stamps in ("full", "updates-scan", "updates"):
+            place: dict[str, Label] = {"part": "slope", "organisation": organisation, "stamps": stamps}
+            slopes = {name: slope(results, name, organisation, stamps) for name in ("work", "image_bytes")}
+            yield Derived(place, slopes)
+    for row in results.select(part="plan"):
+        if row.measures.get("predicted_cost") is not None:
+            off = row.measure("predicted_cost") - row.measure("measured_cost")
+            yield Derived({**row.labels, "part": "planned"}, {"predicted_off": off})
+    yield from _live(results)
+
+
+def _live(results: Results) -> Iterator[Derived]:
+    """The shapes of figures 8, 9, 11 and 12, as far as enough was measured for them."""
+    for kind in (FLAT, FLAT._replace(workload="broadcast"), BUS, WAY_FLAT, WAY_BUS):
+        place: dict[str, Label] = {**kind._asdict(), "shape": "growth"}
+        for measure in TIMES:
+            values = growth(results, kind, measure)
+            found = slope_of(values)
+            if found is not None:
+                large = sum(nodes >= LARGE_FROM for nodes in values)
+                yield Derived({**place, "of": measure}, {f"{measure}_slope": found}, large)
+    for measure in TIMES:
+        gained = gains(results, FLAT, BUS, measure)
+        if gained and max(gained) >= LARGE_FROM:
+            labels: dict[str, Label] = {"shape": "crossing", "of": measure, "nodes": max(gained)}
+            yield Derived(labels, {f"{measure}_crossing": crossing(gained)})
+    for kind, power in ((WAY_FLAT, 2), (WAY_BUS, 1)):
+        line = fit(growth(results, kind, "cpu_us"), power)
+        if line is not None:
+            yield Derived({**kind._asdict(), "shape": "line"}, {"share": line.share})

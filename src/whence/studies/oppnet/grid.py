@@ -8,7 +8,7 @@ lifetime that delivers a wanted share. docs/studies-oppnet.md says how the paper
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
@@ -16,22 +16,17 @@ from whence.core.rng import below, purpose, stream
 from whence.errors import missing_extra
 from whence.sim.distributions import Constant
 from whence.sim.model import Contacts, Link, Periodic, Record, Scenario, Skew, Stop
-from whence.studies.base import Figure, Label, Point, Study, Table
-from whence.studies.claims import Expectation
-from whence.studies.oppnet import claims as oppnet_expect
+from whence.studies.base import Figure, Point, Study, Table
+from whence.studies.claims import Claim
 from whence.studies.oppnet import data as oppnet_data
-from whence.studies.oppnet import measures as oppnet_measures
-from whence.studies.oppnet import page as oppnet_figures
-from whence.studies.oppnet import page as oppnet_findings
-from whence.studies.oppnet import page as oppnet_tables
-from whence.studies.oppnet.claims import BUSES, WALKERS
-from whence.studies.results import Results, Row
+from whence.studies.oppnet import measures, page
+from whence.studies.oppnet.claims import BUSES, CLAIMS, MODES, WALKERS
+from whence.studies.results import Derived, Label, Results, Row
 
 if TYPE_CHECKING:
     from whence.lab.attempts import Runner
     from whence.overlay.contacts import ContactPlan
 
-MODES = ("published", "safe")
 SECOND_US = 1_000_000
 MINUTE_US = 60 * SECOND_US
 HOP_US = 2_000  # of a packet: the least transmission delay of Tables III and VI
@@ -170,7 +165,7 @@ def _plan(topology: Contacts, seed: int) -> ContactPlan:
 
 
 class OppnetStudy(Study):
-    """See the module."""
+    """Causal barriers in opportunistic networks."""
 
     name: ClassVar[str] = "oppnet"
     title: ClassVar[str] = "Causal barriers in opportunistic networks: order without knowing the group"
@@ -183,6 +178,7 @@ class OppnetStudy(Study):
         "contacts, and the smallest lifetime that delivers a wanted share."
     )
     scales: ClassVar[Mapping[str, str]] = {name: scale.text for name, scale in SCALES.items()}
+    claims: ClassVar[tuple[Claim, ...]] = CLAIMS
 
     def grid(self, scale: str) -> list[Point]:
         wanted = SCALES[scale]
@@ -196,28 +192,26 @@ class OppnetStudy(Study):
             raise missing_extra("study 'oppnet'", "numba", "lab") from error
         return warm_up
 
-    def runner(self, task: str = "run") -> Runner:
-        from whence.studies.oppnet.measures import TASKS
-
-        return TASKS[task]
+    def runner(self, task: str) -> Runner:
+        return {"run": measures.run_point, "advice": measures.advise}[task]
 
     def derive(self, row: Row) -> Mapping[str, float | None]:
-        return oppnet_measures.derive(row.counted) if row.counted else {}
+        return measures.derive(row.counted) if row.counted else {}
 
     def tables(self, results: Results) -> list[Table]:
-        return oppnet_tables.tables(results)
+        return page.tables(results)
 
     def figures(self, results: Results) -> list[Figure]:
-        return oppnet_figures.figures(results)
+        return page.figures(results)
 
-    def expectations(self, results: Results) -> list[Expectation]:
-        return oppnet_expect.expectations(results)
+    def derived(self, results: Results) -> Iterable[Derived]:
+        return measures.derived(results)
 
     def headline(self, results: Results) -> Table:
-        return oppnet_tables.headline(results)
+        return page.headline(results)
 
     def findings(self, results: Results) -> list[str]:
-        return oppnet_findings.findings(results)
+        return page.findings(results)
 
 
 def _point(
@@ -281,4 +275,4 @@ def _advice(wanted: Scale) -> Iterator[Point]:
             continue
         for seed in range(1, seeds + 1):
             run = scenario(topology, None, "safe", seed, "measures", name="oppnet-advice")
-            yield _point("advice", plan, 0, "safe", 0, seed, run, task="advice")
+            yield _point("advice", plan, 0, "safe", 0, seed, run, "advice")

@@ -1,8 +1,8 @@
-"""What the study of opportunistic networks computes from the counts of one run, and how it asks for them."""
+"""The measures of the study of opportunistic networks: from a run to its counts, and what follows."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, cast
@@ -20,12 +20,12 @@ from whence.sim.model import Contacts, Scenario
 from whence.sim.outcome import Outcome
 from whence.studies.estimate import Estimate, estimate
 from whence.studies.oppnet.advice import SHARES_PERCENT, smallest_lifetimes
-from whence.studies.results import Results, Row
+from whence.studies.oppnet.claims import MODES, REGISTRIES, WALKERS
+from whence.studies.results import Derived, Label, Results, Row
 from whence.trace.measures import Value
 from whence.trace.schema import Level
 
 LATENCY_EDGES_S = tuple(range(0, 91, 3))  # Figures 5b and 10b are cut at 60 and 90 s
-REGISTRIES = {"barrier": "causal barrier", "delivered": "co-delivered", "pending": "pending"}
 PARTS_OF_A_SPREAD = ("min", "max", "mean", "sd")
 
 
@@ -81,11 +81,6 @@ def _derive_advice(counted: Mapping[str, Any]) -> dict[str, float | None]:
     return found
 
 
-def minutes(lifetime: object) -> str:
-    """A lifetime as the paper writes it."""
-    return "none" if lifetime == 0 else f"{lifetime}′"
-
-
 def lifetimes(results: Results, plan: str, part: str = "main") -> list[int]:
     """The lifetimes that were run with a plan, longest first, none before all."""
     found = {int(row.labels["lifetime"]) for row in results.select(part=part, plan=plan)}
@@ -112,6 +107,35 @@ def mean(
 def value(found: Estimate | None) -> float | None:
     """The mean alone."""
     return None if found is None else found.mean
+
+
+WATCHED_MIN = 12  # nodes: of fewer, a third is chance
+
+
+def derived(results: Results) -> Iterator[Derived]:
+    """The statistics of each plan once, whatever ran on it, and how registries grow within a run."""
+    for plan in dict.fromkeys(str(row.labels["plan"]) for row in results.select(part="main")):
+        for row in main_rows(results, plan, lifetimes(results, plan)[0]):
+            statistics = {name: row.measures[name] for name in row.measures if name.startswith("plan_")}
+            yield Derived({"part": "plan", "plan": plan, "seed": row.labels["seed"]}, statistics)
+    for lifetime in lifetimes(results, WALKERS):
+        for mode in MODES:
+            rows = [row for row in main_rows(results, WALKERS, lifetime, mode) if row.counted]
+            for registry in REGISTRIES:
+                sizes = rows[0].counted.get(f"watched_{registry}") if rows else None
+                if sizes and len(sizes) >= WATCHED_MIN:
+                    labels: dict[str, Label] = {
+                        "part": "registries", "plan": WALKERS, "lifetime": lifetime, "mode": mode,
+                        "registry": registry,
+                    }  # fmt: skip
+                    yield Derived(labels, {f"growth_{registry}": _growth(sizes)})
+
+
+def _growth(sizes: list[int]) -> float | None:
+    """The mean of the last third over that of the second: what has settled by then stays level."""
+    third = len(sizes) // 3
+    early, late = sizes[third : 2 * third], sizes[2 * third :]
+    return (sum(late) / len(late)) / (sum(early) / len(early)) if any(early) else None
 
 
 # How a run is made and counted: in the kernel.
@@ -151,9 +175,6 @@ def advise(scenario: Scenario, folder: Path, level: Level | None = None) -> None
     counts = smallest_lifetimes(plan, settings_of(scenario), broadcasts_of(scenario, plan)[:, :2])
     folder.mkdir(parents=True)
     save_measures(folder, scenario, counts, f"{__name__}.{advise.__name__}")
-
-
-TASKS = {"run": run_point, "advice": advise}
 
 
 def measure(outcome: Outcome) -> dict[str, Value]:

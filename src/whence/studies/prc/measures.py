@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from math import exp, log
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -22,7 +22,7 @@ from whence.studies.prc.runs import (
     OPENING,
     SECOND_US,
 )
-from whence.studies.results import Results, Row
+from whence.studies.results import Derived, Label, Results, Row
 from whence.trace.measures import Value
 from whence.trace.schema import Level
 
@@ -200,6 +200,21 @@ def crossing(results: Results) -> dict[str, Any]:
     raise ValueError("no run of Table 1 was judged")
 
 
+def derived(results: Results) -> Iterator[Derived]:
+    """How control traffic falls within an hour, and the exponents of Table 1."""
+    for row in results.select(part=HOUR):
+        early, late = row.measures.get("control_early"), row.measures.get("control_late")
+        if early and late is not None:
+            yield Derived({**row.labels, "part": "fall"}, {"control_ratio": late / early})
+    for protocol in dict.fromkeys(row.labels["protocol"] for row in results.select(part=GROWTH)):
+        for measure in ("numbers_per_message", "work_per_delivery", "space"):
+            for axis in AXES:
+                points = along(results, measure, str(protocol), axis)
+                labels: dict[str, Label] = {"part": "exponents", "protocol": protocol, "axis": axis}
+                exponent = power(points)[1] if len(points) > 1 else None
+                yield Derived(labels, {measure: exponent}, len(points))
+
+
 # The frontier
 
 
@@ -286,9 +301,6 @@ def run_point(scenario: Scenario, folder: Path, level: Level | None = None) -> O
     if path_of(scenario, level, "always")[0] == "kernel":
         return run(scenario, folder, level=level, kernel="always", measure=overlay_counts)
     return run(scenario, folder, level=level, observers=[OpeningWatch()], measure=overlay_counts)
-
-
-TASKS = {"run": run_point}
 
 
 def overlay_counts(outcome: Outcome) -> dict[str, Value]:

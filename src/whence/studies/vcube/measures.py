@@ -6,8 +6,7 @@ which the run has none is None, never zero.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from math import sqrt
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +18,8 @@ from whence.kernels.vcube.kernel import Trail
 from whence.lab.run import run
 from whence.sim.model import Scenario
 from whence.sim.outcome import Outcome
-from whence.studies.estimate import Estimate, estimate, t_975
-from whence.studies.results import Results, Row
+from whence.studies.estimate import Estimate, estimate, percent_change
+from whence.studies.results import Derived, Results, Row
 from whence.trace.measures import Value
 from whence.trace.schema import Level
 
@@ -165,6 +164,15 @@ def _mean_ut(total_us: float, count: float) -> float | None:
     return total_us / count / UNIT_US if count else None
 
 
+def derived(results: Results) -> Iterator[Derived]:
+    """Figure 9's tail: the nodes of a run that ever buffer more than 250 messages."""
+    for row in results.select(part=MAIN):
+        kept = row.measures.get("nodes_buffering_at_most_250")
+        if kept is not None:
+            over = int(row.labels["nodes"]) - kept
+            yield Derived({**row.labels, "part": "buffers"}, {"nodes_buffering_over_250": over})
+
+
 # Questions to the runs of the VCube study, by profile, group size and mode; fast for thousands of runs.
 
 
@@ -258,24 +266,6 @@ class Runs:
         return first, second
 
 
-def percent_change(first: Sequence[float], second: Sequence[float]) -> Estimate | None:
-    """100 (sum of second / sum of first - 1), with the interval of a ratio of two means.
-
-    The interval is the usual one for a ratio estimator: that of second - ratio x first, which has mean
-    zero, over the mean of first. A mean of the runs' own ratios would count a run with one copy as much
-    as a run with a thousand.
-    """
-    total = sum(first)
-    if not total:
-        return None
-    count, ratio = len(first), sum(second) / total
-    if count == 1:
-        return Estimate(100 * (ratio - 1), None, 1)
-    rest = [late - ratio * early for early, late in zip(first, second, strict=True)]
-    deviation = sqrt(sum(value * value for value in rest) / (count - 1))
-    return Estimate(100 * (ratio - 1), 100 * t_975(count - 1) * deviation * sqrt(count) / total, count)
-
-
 # How a run is made and counted: in the kernel, with two measures more than the kernel's own.
 #
 #     pair_*             Figure 8: the copies that came in packets of two messages, and the same copies in
@@ -292,9 +282,6 @@ TRAIL = {"trail": True}
 def run_point(scenario: Scenario, folder: Path, level: Level | None = None) -> Outcome:
     """Run a scenario of the study and write its trace and all its measures."""
     return run(scenario, folder, level=level, kernel="always", keep=TRAIL, measure=measure)
-
-
-TASKS = {"run": run_point}
 
 
 def measure(outcome: Outcome) -> dict[str, Value]:
