@@ -20,9 +20,8 @@ from whence.studies.base import check_grid
 from whence.studies.claims import Verdict, printed
 from whence.studies.prc import measures as m
 from whence.studies.prc.claims import CLAIMS, TABLE_1
-from whence.studies.prc.grid import PrcStudy
-from whence.studies.prc.measures import run_point
-from whence.studies.prc.runs import BASELINES, HOUR, OPENING, SCALES, hour, opening, static
+from whence.studies.prc.grid import SCALES, PrcStudy, hour, opening, static
+from whence.studies.prc.measures import BASELINES, HOUR, OPENING, run_point
 from whence.studies.results import Results, Row
 from whence.trace.measures import read_measures
 from whence.verify.run import verify_trace

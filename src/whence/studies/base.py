@@ -29,8 +29,8 @@ Cell: TypeAlias = str | int | float | bool | Estimate | None
 class Point:
     """One run of a grid: its coordinates, the scenario that they stand for, and what is done with it.
 
-    `task` names a function of the study's `measures.py`, which `Study.runner` knows. Most points are one run; a
-    search over runs is a task of its own, and leaves measures and no trace.
+    `task` names a function of the study's `measures.py`, which `Study.runner` knows. Most points are one run;
+    a search over runs is a task of its own, and leaves measures and no trace.
     """
 
     labels: Mapping[str, Label]

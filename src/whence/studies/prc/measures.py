@@ -10,22 +10,21 @@ from typing import Any, NamedTuple
 from whence.core.message import Message
 from whence.lab.run import path_of, run
 from whence.protocols.prc.wire import message_packet, packet_sizes
+from whence.sim.distributions import Ramp
 from whence.sim.model import Overlay, Scenario, node_names
 from whence.sim.outcome import Outcome
 from whence.studies.prc.counting import OpeningWatch, StaticWatch, counting_cores
-from whence.studies.prc.runs import (
-    FRONTIER,
-    GROWTH,
-    HOUR,
-    HOUR_DELAYS,
-    MINUTE_US,
-    OPENING,
-    SECOND_US,
-)
 from whence.studies.results import Derived, Label, Results, Row
 from whence.trace.measures import Value
 from whence.trace.schema import Level
 
+SECOND_US = 1_000_000
+MINUTE_US = 60 * SECOND_US
+HOUR_DELAYS = Ramp(points=((15 * MINUTE_US, 1_000), (40 * MINUTE_US, 2_500_000)))
+
+HOUR, GROWTH, OPENING, FRONTIER = "hour", "growth", "opening", "frontier"
+BASELINES = ("reliable", "vector", "preventive", "link_memory")  # the lines of Table 1 on static links
+FLOODING = ("vector", "barrier")  # what PRC is weighed against
 RATE = 10  # broadcasts per second in the paper's hour
 RISE, FLAT, STOP, QUIET, END = 15, 40, 50, 52, 60  # minutes: the delay rises until it is flat; all is over
 STEADY = range(5, RISE)  # joins are over, the delay is 1 ms
