@@ -16,33 +16,15 @@ from whence.core.protocol import Protocol
 from whence.lab.observer import Observer
 from whence.lab.run import path_of, run
 from whence.protocols.deadline.published import PublishedTdca
-from whence.protocols.deadline.tdca import Tdca
 from whence.protocols.deadline.wire import MESSAGE, DeadlinePacket
 from whence.sim.model import Scenario, node_names
 from whence.sim.outcome import Outcome
 from whence.studies.deadline import bounds
-from whence.studies.deadline.bounds import Sent
+from whence.studies.deadline.bounds import Sent, counted_span_us, has_bounds
 from whence.studies.estimate import Estimate, estimate
 from whence.studies.results import Derived, Label, Results
 from whence.trace.measures import Value
 from whence.trace.schema import Kind, Level
-
-# The ends of a run are not like the rest: at first nothing is before a message, and the loss of one of the
-# last is not noticed for want of a later one. Only messages in between are counted (but for the optimum).
-BEGIN_US, END_US = 200_000, 300_000
-
-
-def counted_span_us(scenario: Scenario, optimum: bool) -> tuple[int, int]:
-    """Return from which time on messages count that are broadcast, and before which."""
-    return 0 if optimum else BEGIN_US, scenario.stop.duration_us - (0 if optimum else END_US)
-
-
-def has_bounds(scenario: Scenario) -> bool:
-    """Return whether a run shows what no protocol could exceed: its origins send each message once, and no
-    node sends anything else."""
-    params = scenario.params
-    is_safe = params.get("mode", "safe") == "safe"
-    return scenario.protocol == Tdca.name and is_safe and params.get("copies", 1) == 1
 
 
 def run_point(scenario: Scenario, folder: Path, level: Level | None = None) -> Outcome:
@@ -66,12 +48,24 @@ def counted(
     """Run and count: in the kernel, unless it refuses or the cores are asked for."""
     path, _ = path_of(scenario, level, "never" if cores else "always")
     if path == "kernel":
-        from whence.studies.deadline import compiled
-
-        measure = compiled.measure_optimum if optimum else compiled.measure
+        measure = kernel_optimum if optimum else kernel_counts
         return run(scenario, folder, level=level, kernel="always", measure=measure)
     tally = Tally(scenario, optimum)
     return run(scenario, folder, level=level, observers=[tally], measure=tally.counts)
+
+
+def kernel_counts(outcome: Outcome) -> dict[str, Value]:
+    """Return the counts of a run that the kernel made."""
+    from whence.studies.deadline.compiled import counts_of
+
+    return totals(outcome) | counts_of(outcome, optimum=False)
+
+
+def kernel_optimum(outcome: Outcome) -> dict[str, Value]:
+    """Return the counts of all messages, and the best that causal order allows."""
+    from whence.studies.deadline.compiled import counts_of
+
+    return totals(outcome) | counts_of(outcome, optimum=True)
 
 
 class Tally(Observer):
