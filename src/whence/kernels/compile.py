@@ -47,8 +47,11 @@ def inlined(function: F) -> F:
 def cached(function: F) -> F:
     """As `bare`, for a function that Python calls: compiled on its first call, or by an earlier process.
 
-    It must have `fingerprint()` in its closure, which numba takes for a part of the cache's key.
+    It must have `fingerprint()` in its closure, which numba takes for a part of the cache's key. The name of
+    the cache's index has it too: numba unpickles a whole index before it compares keys, and one of another
+    release may name classes that are no more.
     """
+    function.__qualname__ += f"_{fingerprint():x}"
     return cast(F, _njit(cache=True, **_BARE)(function))
 
 
