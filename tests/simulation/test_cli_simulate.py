@@ -79,6 +79,7 @@ def test_a_broken_promise_is_exit_code_one(
         promises=registry.lookup("vector").promises,
         environment="",
         summary="",
+        declared=info.declared,
     )
     monkeypatch.setitem(registry._REGISTRY, "liar", liar)
     assert whence("simulate", SLOW_LINK, "--verify", "--set", "protocol=liar") == 1

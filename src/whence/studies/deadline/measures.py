@@ -15,7 +15,7 @@ from whence.core.message import NodeId, Packet
 from whence.core.protocol import Protocol
 from whence.lab.observer import Observer
 from whence.lab.run import path_of, run
-from whence.protocols.deadline.published import PublishedTdca
+from whence.protocols.deadline.published import Figure8
 from whence.protocols.deadline.wire import MESSAGE, DeadlinePacket
 from whence.sim.model import Scenario, node_names
 from whence.sim.outcome import Outcome
@@ -113,7 +113,7 @@ class Tally(Observer):
 
     def finished(self, cores: Sequence[Protocol], time_us: int) -> Mapping[str, Value]:
         """Return what Figure 8 as printed does besides."""
-        published = [core for core in cores if isinstance(core, PublishedTdca)]
+        published = [core for core in cores if isinstance(core, Figure8)]
         if not published:
             return {}
         return {
