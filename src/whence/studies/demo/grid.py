@@ -12,16 +12,14 @@ of the two holds back the runs part; what is paired is the seed, not the packet.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import ClassVar, NamedTuple
+from collections.abc import Mapping
+from typing import NamedTuple
 
 from whence.sim.distributions import Constant, Distribution, Exponential, Pareto, Uniform
 from whence.sim.model import Link, Poisson, Random, Record, Replies, Scenario, Stop
-from whence.studies.base import Figure, Point, Study, Table
-from whence.studies.claims import Claim
+from whence.studies.base import Point, Study
 from whence.studies.demo import measures, page
 from whence.studies.demo.claims import CLAIMS, DELAY_US, degree
-from whence.studies.results import Derived, Results, Row
 
 PROTOCOLS = ("fifo", "vector")
 NETWORKS: Mapping[str, Distribution] = {
@@ -74,54 +72,41 @@ def scenario(protocol: str, nodes: int, network: str, seed: int, duration_us: in
     )
 
 
-class Demo(Study):
-    """FIFO against vector clocks."""
+def _grid(scale: str) -> list[Point]:
+    wanted = SCALES[scale]
+    return [
+        Point(
+            {"network": network, "nodes": nodes, "protocol": protocol, "seed": seed},
+            scenario(protocol, nodes, network, seed, wanted.duration_us),
+        )
+        for network in wanted.networks
+        for nodes in wanted.sizes
+        for protocol in PROTOCOLS
+        for seed in range(1, wanted.seeds + 1)
+    ]
 
-    name: ClassVar[str] = "demo"
-    title: ClassVar[str] = "Where FIFO breaks causality, and what causal order costs"
-    paper: ClassVar[str] = (
-        "Hadzilacos and Toueg 1993 (FIFO broadcast); Birman, Schiper and Stephenson 1991 (vector clocks)"
-    )
-    summary: ClassVar[str] = (
+
+STUDY = Study(
+    name="demo",
+    title="Where FIFO breaks causality, and what causal order costs",
+    paper=("Hadzilacos and Toueg 1993 (FIFO broadcast); Birman, Schiper and Stephenson 1991 (vector clocks)"),
+    summary=(
         "Reliable FIFO flooding and vector-clock causal broadcast carry the same kind of conversation over "
         "random graphs of growing size and over networks of equal mean delay but growing spread. An "
         "independent verifier counts what each breaks; the traces say what causal order costs in latency, "
         "bytes and memory."
-    )
-    scales: ClassVar[Mapping[str, str]] = {
+    ),
+    scales={
         name: f"groups of {', '.join(map(str, scale.sizes))}; {len(scale.networks)} networks; "
         f"{scale.seeds} seeds; {scale.duration_us / 1e6:g} s of broadcasts"
         for name, scale in SCALES.items()
-    }
-    claims: ClassVar[tuple[Claim, ...]] = CLAIMS
-
-    def grid(self, scale: str) -> list[Point]:
-        wanted = SCALES[scale]
-        return [
-            Point(
-                {"network": network, "nodes": nodes, "protocol": protocol, "seed": seed},
-                scenario(protocol, nodes, network, seed, wanted.duration_us),
-            )
-            for network in wanted.networks
-            for nodes in wanted.sizes
-            for protocol in PROTOCOLS
-            for seed in range(1, wanted.seeds + 1)
-        ]
-
-    def derive(self, row: Row) -> Mapping[str, float | None]:
-        return measures.derive(row)
-
-    def derived(self, results: Results) -> Iterable[Derived]:
-        return measures.apart(results)
-
-    def tables(self, results: Results) -> list[Table]:
-        return page.tables(results)
-
-    def figures(self, results: Results) -> list[Figure]:
-        return page.figures(results)
-
-    def headline(self, results: Results) -> Table:
-        return page.headline(results)
-
-    def findings(self, results: Results) -> list[str]:
-        return page.findings(results)
+    },
+    claims=CLAIMS,
+    grid=_grid,
+    derive=measures.derive,
+    derived=measures.apart,
+    tables=page.tables,
+    figures=page.figures,
+    headline=page.headline,
+    findings=page.findings,
+)

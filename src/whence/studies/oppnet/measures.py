@@ -29,8 +29,11 @@ LATENCY_EDGES_S = tuple(range(0, 91, 3))  # Figures 5b and 10b are cut at 60 and
 PARTS_OF_A_SPREAD = ("min", "max", "mean", "sd")
 
 
-def derive(counted: Mapping[str, Any]) -> dict[str, float | None]:
+def derive(row: Row) -> dict[str, float | None]:
     """The numbers of one run."""
+    counted = row.counted
+    if not counted:
+        return {}
     if "pairs_possible" in counted:
         return _derive_advice(counted)
     receives, expiries = counted["receives"], counted["expiries"]

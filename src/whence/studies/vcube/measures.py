@@ -32,6 +32,16 @@ BUFFER_EDGES = tuple(range(25, 301, 25))  # Figure 9
 LARGEST_MAX = 22  # Figure 10
 
 
+def derive_row(row: Row) -> dict[str, float | None]:
+    """Every number of one run, and in how many of them a full trace that Spark measured differs."""
+    if not row.counted:
+        return {}
+    found = derive(row.counted, int(row.labels["nodes"]))
+    if row.measures.get("packets") is not None:
+        found["spark_differs"] = differences(row.counted, row.measures)
+    return found
+
+
 def derive(counted: Mapping[str, Any], nodes: int) -> dict[str, float | None]:
     """Every number of one run; `counted` is its measures.json."""
     packets, copies = counted["packets"], counted["deliveries"]
