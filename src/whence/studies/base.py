@@ -11,17 +11,15 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 from whence.errors import missing_extra
 from whence.sim.model import Scenario
+from whence.sim.outcome import Runner
 from whence.studies.claims import Claim, Judged, judge
 from whence.studies.estimate import Estimate
 from whence.studies.results import Derived, Label, Results, Row
 from whence.studies.witness import Witness
-
-if TYPE_CHECKING:
-    from whence.lab.attempts import Runner
 
 Cell: TypeAlias = str | int | float | bool | Estimate | None
 
