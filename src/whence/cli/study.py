@@ -12,7 +12,7 @@ from typing import Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from whence.cli.options import AsJson
+from whence.cli.console import AsJson
 from whence.studies import registry
 from whence.studies.base import Cell, StudyResult, Table
 from whence.studies.claims import Judged

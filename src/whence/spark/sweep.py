@@ -24,7 +24,7 @@ from whence.lab.run import expected_seconds
 from whence.lab.tasks import tasks_of
 from whence.sim.files import Scenario, run_id, to_dict
 from whence.sim.outcome import Runner
-from whence.spark.cores import cores_of
+from whence.spark.session import cores_of
 from whence.spark.tables import STATUS
 from whence.trace.schema import Level
 

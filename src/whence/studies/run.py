@@ -272,6 +272,6 @@ def _finished(points: Sequence[Point], failures: Sequence[Failure]) -> Judged:
 
 
 def _master(spark: SparkSession) -> str:
-    from whence.spark.cores import is_remote
+    from whence.spark.session import is_remote
 
     return "Spark Connect" if is_remote(spark) else str(spark.sparkContext.master)
