@@ -13,9 +13,8 @@ from whence.sim.model import Scenario, Stop
 from whence.studies import registry, save
 from whence.studies.base import Point, Series, Study, Table, check_grid
 from whence.studies.cuts import cross, line, lines
-from whence.studies.estimate import estimate
 from whence.studies.registry import UnknownStudyError
-from whence.studies.results import Results, farthest
+from whence.studies.results import Results, estimate, farthest
 
 RESULTS = made_up_results()
 

@@ -11,7 +11,7 @@ from whence.sim.files import checked, run_id
 from whence.studies import registry
 from whence.studies.base import check_grid
 from whence.studies.claims import printed
-from whence.studies.estimate import Estimate, percent_change
+from whence.studies.results import Estimate, percent_change
 from whence.studies.vcube import measures as vcube_runs
 from whence.studies.vcube.claims import BYTES, CLAIMS, SIZES, TABLE_1, TABLE_2, mean_hops
 from whence.studies.vcube.grid import MODES, PROFILES, SCALES, STUDY, scenario

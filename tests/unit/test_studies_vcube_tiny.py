@@ -9,8 +9,7 @@ import pytest
 from whence.report import html
 from whence.sim.files import run_id
 from whence.studies.base import StudyResult
-from whence.studies.estimate import Estimate
-from whence.studies.results import Results, Row
+from whence.studies.results import Estimate, Results, Row
 from whence.studies.vcube.grid import STUDY
 from whence.studies.vcube.measures import Runs
 from whence.trace.measures import read_measures

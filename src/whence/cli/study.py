@@ -129,7 +129,7 @@ def _text(cell: Cell) -> str:
     """A table's cell on a terminal."""
     from whence.report.format import cell as plain
     from whence.report.format import with_interval
-    from whence.studies.estimate import Estimate
+    from whence.studies.results import Estimate
 
     if not isinstance(cell, Estimate):
         return plain(cell)

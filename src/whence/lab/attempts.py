@@ -4,7 +4,7 @@
     OUT/_failed/<id>.json  what went wrong, of a run that failed
     OUT/_running/<id>.<k>/ attempt k at a run, so far
 
-A run is simulated in `_running` and moved into its place as a whole, with its status inside: whoever
+A run is simulated in `_running` and moved into its place as a whole, with its status inside: a reader that
 finds `run=<id>/status.json` has all of it. Spark may try a task again, or even run it twice at a time;
 each attempt has a folder of its own, and the first one to arrive is kept.
 """

@@ -17,8 +17,7 @@ from whence.errors import missing_extra
 from whence.sim.model import Scenario
 from whence.sim.outcome import Runner
 from whence.studies.claims import Claim, Judged, judge
-from whence.studies.estimate import Estimate
-from whence.studies.results import Derived, Label, Results, Row
+from whence.studies.results import Derived, Estimate, Label, Results, Row
 from whence.studies.witness import Witness
 
 Cell: TypeAlias = str | int | float | bool | Estimate | None

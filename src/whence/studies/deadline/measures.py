@@ -21,8 +21,7 @@ from whence.sim.model import Scenario, node_names
 from whence.sim.outcome import Outcome
 from whence.studies.deadline import bounds
 from whence.studies.deadline.bounds import Sent, counted_span_us, has_bounds
-from whence.studies.estimate import Estimate, estimate
-from whence.studies.results import Derived, Label, Results, Row
+from whence.studies.results import Derived, Estimate, Label, Results, Row, estimate
 from whence.trace.measures import Value
 from whence.trace.schema import Kind, Level
 

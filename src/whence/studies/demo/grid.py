@@ -2,7 +2,7 @@
 
 Every group floods a random regular graph of links that may reorder. All networks have the same mean
 delay (`DELAY_US`) and differ in its spread. The group as a whole broadcasts at the same rate whatever
-its size, and every message is answered once in a while by somebody who has delivered it: these replies
+its size, and every message is answered once in a while by a node that has delivered it: these replies
 are the causality that FIFO may break.
 
 Both protocols run on the same seeds: the same graphs, the same times of the first broadcasts, the same
@@ -59,7 +59,7 @@ def scenario(protocol: str, nodes: int, network: str, seed: int, duration_us: in
         workloads=[
             # 50 broadcasts a second in the whole group, whatever its size.
             Poisson(interval_us=nodes * 20_000, payload_bytes=64),
-            # Each message is answered by half a node in the mean, after one to five milliseconds.
+            # Each message is answered by half a node on average, after one to five milliseconds.
             Replies(
                 probability=0.5 / (nodes - 1),
                 delay=Uniform(low_us=1_000, high_us=5_000),

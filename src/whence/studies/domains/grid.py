@@ -99,7 +99,7 @@ def cost_scenario(nodes: int, organisation: str, stamps: str, workload: str) -> 
 
 
 def theorem_scenario(organisation: str, stamps: str, seed: int) -> Scenario:
-    """Everybody sends to everybody over links with heavy tails that reorder and duplicate."""
+    """All servers send to all over links with heavy tails that reorder and duplicate."""
     nodes, params = 16, {"domains": organisation, "stamps": stamps, "size": 4}
     if organisation in CYCLES:
         nodes, groups = CYCLES[organisation]
@@ -127,7 +127,7 @@ def _clusters() -> list[list[str]]:
 
 
 def plan_workloads(traffic: str) -> list[Workload]:
-    """Uniform: everybody to everybody. Clustered: most of it among the servers of a hidden cluster."""
+    """Uniform: all to all. Clustered: most of it among the servers of a hidden cluster."""
     if traffic == "uniform":
         return [Poisson(interval_us=10_000, count=100)]
     inside = round(100 * INSIDE)
@@ -137,7 +137,7 @@ def plan_workloads(traffic: str) -> list[Workload]:
 
 @lru_cache(maxsize=4)
 def planned(traffic: str, steps: int) -> Groups:
-    """The plan for the traffic that the workloads have in the mean."""
+    """The plan for the traffic that the workloads have on average."""
     from whence.overlay.planner import TrafficMatrix, plan
 
     names = node_names(PLAN_NODES)

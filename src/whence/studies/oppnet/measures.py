@@ -18,10 +18,9 @@ from whence.overlay.contacts import ContactPlan
 from whence.sim.links_planned import plan_of
 from whence.sim.model import Contacts, Scenario
 from whence.sim.outcome import Outcome
-from whence.studies.estimate import Estimate, estimate
 from whence.studies.oppnet.advice import SHARES_PERCENT, smallest_lifetimes
 from whence.studies.oppnet.claims import MODES, REGISTRIES, WALKERS
-from whence.studies.results import Derived, Label, Results, Row
+from whence.studies.results import Derived, Estimate, Label, Results, Row, estimate
 from whence.trace.measures import Value
 from whence.trace.schema import Level
 

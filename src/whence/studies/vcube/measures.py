@@ -18,8 +18,7 @@ from whence.kernels.vcube.kernel import Trail
 from whence.lab.run import run
 from whence.sim.model import Scenario
 from whence.sim.outcome import Outcome
-from whence.studies.estimate import Estimate, estimate, percent_change
-from whence.studies.results import Derived, Results, Row
+from whence.studies.results import Derived, Estimate, Results, Row, estimate, percent_change
 from whence.trace.measures import Value
 from whence.trace.schema import Level
 

@@ -12,8 +12,7 @@ from typing import NamedTuple
 from whence.studies.base import Cell, Figure, Panel, Series, Table
 from whence.studies.claims import printed
 from whence.studies.cuts import X, drawable, points
-from whence.studies.estimate import Estimate
-from whence.studies.results import Results
+from whence.studies.results import Estimate, Results
 from whence.studies.vcube.claims import (
     AGGREGATION,
     BYTES,
