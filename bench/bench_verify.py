@@ -146,8 +146,7 @@ def judge_by_spark(folder: Path) -> bool:
 
 
 def judge_in_blocks(folder: Path) -> bool:
-    from whence.spark.cores import cores_of
-    from whence.spark.session import get_session
+    from whence.spark.session import cores_of, get_session
     from whence.spark.verify import verify_folder
 
     spark = get_session("bench verify")

@@ -8,7 +8,7 @@ import pytest
 
 from whence.lab.run import path_of, run
 from whence.protocols.deadline.tdca import Tdca
-from whence.studies.deadline.grid import SCALES, VARIANTS, DeadlineStudy, scenario
+from whence.studies.deadline.grid import SCALES, STUDY, VARIANTS, scenario
 from whence.studies.deadline.measures import Tally, counted, run_point
 from whence.trace.schema import Level
 
@@ -60,7 +60,7 @@ def test_the_past_in_a_packet_is_what_its_origin_had_accepted() -> None:
 def test_the_kernel_runs_all_of_the_paper_scale_but_what_is_printed() -> None:
     refused = {
         point.labels["part"]
-        for point in DeadlineStudy().grid("paper")
+        for point in STUDY.grid("paper")
         if path_of(point.scenario, kernel="always")[0] == "core"
     }
     assert refused == {"printed"}

@@ -15,7 +15,7 @@ import pytest
 
 from whence.errors import PlatformError
 from whence.studies.domains import live as domains_live
-from whence.studies.domains.grid import DomainsStudy
+from whence.studies.domains.grid import STUDY
 from whence.studies.domains.live import LiveBatch, LivePlan, LiveSample, LiveSystem, Progress
 from whence.studies.results import Results, Row
 
@@ -69,7 +69,7 @@ def test_every_system_is_measured_in_every_round(measured: tuple[list[Row], list
 
 def test_rows_carry_the_labels_of_the_grid(measured: tuple[list[Row], list[int]]) -> None:
     rows, _ = measured
-    [point, *_] = DomainsStudy().grid("tiny")
+    [point, *_] = STUDY.grid("tiny")
     assert {tuple(row.labels) for row in rows} == {tuple(point.labels)}
     assert {row.labels["part"] for row in rows} == {"live", "live-way", "live-durable"}
 

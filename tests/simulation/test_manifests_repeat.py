@@ -33,7 +33,7 @@ def test_a_manifest_repeats_its_run_through_the_cores(
     for at, point in enumerate(one_of_each(name)):
         if point.labels.get("part") == "hour":
             continue  # minutes with the cores; the frontier is the same kind of run
-        runner = study.runner(point.task) or simulated
+        runner = study.runners.get(point.task, simulated)
         outcome = runner(point.scenario, tmp_path / str(at), None)
         assert outcome is not None
         assert outcome.manifest is not None

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from whence.studies.deadline.grid import DeadlineStudy
+from whence.studies.deadline.grid import STUDY
 from whence.studies.run import run_study
 
 if TYPE_CHECKING:
@@ -17,9 +17,9 @@ pytestmark = pytest.mark.spark
 
 
 def test_the_study_holds_at_the_smallest_scale(spark: SparkSession, tmp_path: Path) -> None:
-    result = run_study(spark, DeadlineStudy(), "tiny", tmp_path)
+    result = run_study(spark, STUDY, "tiny", tmp_path)
     assert result.failures == ()
-    assert len(result.results.rows) == len(DeadlineStudy().grid("tiny"))
+    assert len(result.results.rows) == len(STUDY.grid("tiny"))
     assert [one.claim.text for one in result.judged if one.failed] == []
     printed = [row for row in result.results.rows if row.labels["part"] == "printed"]
     assert all(row.judged for row in printed)

@@ -6,6 +6,7 @@ import csv
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from html import unescape
 from pathlib import Path
 from types import SimpleNamespace
@@ -20,9 +21,9 @@ from whence.cli import main as cli
 from whence.report import html
 from whence.sim.files import from_dict
 from whence.studies import save
-from whence.studies.base import Point, StudyResult
+from whence.studies.base import Point, Study, StudyResult
 from whence.studies.claims import Judged
-from whence.studies.demo.grid import Demo
+from whence.studies.demo.grid import STUDY
 from whence.studies.results import Results
 from whence.studies.run import TRACES, AllRunsFailedError, run_study
 from whence.verify.run import verify_trace
@@ -40,7 +41,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def result(spark: SparkSession, folder: Path) -> StudyResult:
-    return run_study(spark, Demo(), "tiny", folder)
+    return run_study(spark, STUDY, "tiny", folder)
 
 
 def test_the_demonstration_holds(result: StudyResult) -> None:
@@ -91,20 +92,18 @@ class Steps:
         yield SimpleNamespace(update=lambda done: self.told.append((phase, total, done)))
 
 
-class OneBad(Demo):
+def one_bad(scale: str) -> list[Point]:
     """Two good runs and one that no simulator can do; the folder holds more runs than these."""
-
-    def grid(self, scale: str) -> list[Point]:
-        points = [point for point in super().grid(scale) if point.labels["seed"] == 1][:2]
-        bad = msgspec.structs.replace(points[0].scenario, params={"relay": "perhaps"})
-        return [*points, Point({**points[0].labels, "seed": 2}, bad)]
+    points = [point for point in STUDY.grid(scale) if point.labels["seed"] == 1][:2]
+    bad = msgspec.structs.replace(points[0].scenario, params={"relay": "perhaps"})
+    return [*points, Point({**points[0].labels, "seed": 2}, bad)]
 
 
 def test_a_run_that_fails_is_reported_and_the_others_count(
     spark: SparkSession, result: StudyResult, folder: Path
 ) -> None:
     watch = Steps()
-    partial = run_study(spark, OneBad(), "tiny", folder, watch=watch)
+    partial = run_study(spark, replace(STUDY, grid=one_bad), "tiny", folder, watch=watch)
     assert [row.run for row in partial.results.rows] == [
         result.results.rows[0].run,
         result.results.rows[2].run,
@@ -120,14 +119,10 @@ def test_a_run_that_fails_is_reported_and_the_others_count(
     assert failure.error.splitlines()[-1] in unescape(html.render(partial, date="today"))
 
 
-class AllBad(OneBad):
-    def grid(self, scale: str) -> list[Point]:
-        return super().grid(scale)[2:]
-
-
 def test_a_study_without_a_finished_run_is_an_error(spark: SparkSession, tmp_path: Path) -> None:
+    all_bad = replace(STUDY, grid=lambda scale: one_bad(scale)[2:])
     with pytest.raises(AllRunsFailedError, match="perhaps"):
-        run_study(spark, AllBad(), "tiny", tmp_path)
+        run_study(spark, all_bad, "tiny", tmp_path)
 
 
 @pytest.mark.usefixtures("result")
@@ -145,10 +140,10 @@ def test_the_command(
     assert Path(read["report"]) == (folder / "report.html").resolve()
     assert "simulate 16/16 done" in shown.err
 
-    def impossible(_: Demo, results: Results) -> list[Judged]:
+    def impossible(_: Study, results: Results) -> list[Judged]:
         return [judged("seeds", 3, len(results.values("seed")))]
 
-    monkeypatch.setattr(Demo, "judge", impossible)
+    monkeypatch.setattr(Study, "judge", impossible)
     with pytest.raises(SystemExit) as ended:
         cli.main(arguments)
     shown = capsys.readouterr()

@@ -8,14 +8,14 @@ import pytest
 from pyspark.sql import SparkSession
 
 from whence.report import html
-from whence.studies.domains.grid import DomainsStudy
+from whence.studies.domains.grid import STUDY
 from whence.studies.run import run_study
 
 pytestmark = pytest.mark.spark
 
 
 def test_the_study_holds_at_the_smallest_scale(spark: SparkSession, tmp_path: Path) -> None:
-    result = run_study(spark, DomainsStudy(), "tiny", tmp_path)
+    result = run_study(spark, STUDY, "tiny", tmp_path)
     assert result.failures == ()
     assert [one.claim.text for one in result.judged if one.failed] == []
     named = {one.claim.text: one for one in result.judged}

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from whence.studies.oppnet import data as oppnet_data
-from whence.studies.oppnet.grid import OppnetStudy
+from whence.studies.oppnet.grid import STUDY
 from whence.studies.run import run_study
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ def test_the_study_holds_at_the_smallest_scale(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv(oppnet_data.VARIABLE, raising=False)
-    study = OppnetStudy()
+    study = STUDY
     result = run_study(spark, study, "tiny", tmp_path)
     assert result.failures == ()
     assert len(result.results.rows) == len(study.grid("tiny"))

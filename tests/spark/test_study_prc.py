@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from whence.studies.prc.grid import PrcStudy
+from whence.studies.prc.grid import STUDY
 from whence.studies.run import run_study
 
 if TYPE_CHECKING:
@@ -17,9 +17,9 @@ pytestmark = pytest.mark.spark
 
 
 def test_the_study_holds_at_the_smallest_scale(spark: SparkSession, tmp_path: Path) -> None:
-    result = run_study(spark, PrcStudy(), "tiny", tmp_path)
+    result = run_study(spark, STUDY, "tiny", tmp_path)
     assert result.failures == ()
-    assert len(result.results.rows) == len(PrcStudy().grid("tiny"))
+    assert len(result.results.rows) == len(STUDY.grid("tiny"))
     assert [one.claim.text for one in result.judged if one.failed] == []
     judged = [row for row in result.results.rows if row.judged]
     assert {row.labels["part"] for row in judged} == {"opening", "growth"}

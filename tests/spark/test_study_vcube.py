@@ -16,7 +16,7 @@ from whence.sim.files import from_dict
 from whence.studies.base import StudyResult
 from whence.studies.claims import Verdict
 from whence.studies.run import TRACES, run_study
-from whence.studies.vcube.grid import VCubeStudy
+from whence.studies.vcube.grid import STUDY
 from whence.trace.measures import read_measures
 from whence.verify.run import verify_trace
 
@@ -33,12 +33,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def result(spark: SparkSession, folder: Path) -> StudyResult:
-    return run_study(spark, VCubeStudy(), "tiny", folder)
+    return run_study(spark, STUDY, "tiny", folder)
 
 
 def test_the_study_holds_at_the_smallest_scale(result: StudyResult) -> None:
     assert result.failures == ()
-    assert len(result.results.rows) == len(VCubeStudy().grid("tiny"))
+    assert len(result.results.rows) == len(STUDY.grid("tiny"))
     assert list(result.seconds) == ["prepare", "simulate", "verify", "measure"]
     named = {one.claim.text: one for one in result.judged}
     for nodes in (8, 16, 32):
@@ -83,7 +83,7 @@ def test_the_command_goes_on_where_it_stopped(folder: Path, capsys: pytest.Captu
     read = json.loads(capsys.readouterr().out)
     assert ended.value.code == 0
     assert read["holds"] is True
-    assert len(read["runs"]) == len(before) == len(VCubeStudy().grid("tiny"))
+    assert len(read["runs"]) == len(before) == len(STUDY.grid("tiny"))
     assert {path: path.stat().st_mtime_ns for path in before} == before, "a finished run was run again"
     page = (folder / "report.html").read_text()
     for words in ("Table 1: packets", "Figure 11", "no trace", "How the paper is read"):
@@ -103,6 +103,6 @@ def test_a_run_whose_measures_are_gone_is_an_error(
     place.unlink()
     try:
         with pytest.raises(DataError, match=f"run {lost.run}.*there are none"):
-            run_study(spark, VCubeStudy(), "tiny", folder)
+            run_study(spark, STUDY, "tiny", folder)
     finally:
         place.write_bytes(kept)

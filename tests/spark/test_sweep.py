@@ -16,9 +16,9 @@ from support.running import simulate_to
 from support.sparking import scenario
 from whence.errors import MisuseError, PlatformError
 from whence.lab import tasks as plan
-from whence.lab.attempts import ATTEMPTS_MAX, Runner, RunStatus, perform, simulated
+from whence.lab.attempts import ATTEMPTS_MAX, RunStatus, perform, simulated
 from whence.sim.files import Scenario, run_id, to_dict
-from whence.sim.outcome import Outcome
+from whence.sim.outcome import Outcome, Runner
 from whence.spark import sweep as sweeping
 from whence.spark.sweep import sweep
 from whence.trace.reader import open_trace

@@ -21,8 +21,7 @@ def carried_out(study: Study, points: Iterable[Point], folder: Path) -> Results:
     """Every point simulated by the study's own runner, judged if it has a trace, measured by its counts."""
     rows = []
     for at, point in enumerate(points):
-        run = study.runner(point.task)
-        assert run is not None
+        run = study.runners[point.task]
         place = folder / str(at)
         verdict = {}
         outcome = run(point.scenario, place, None)

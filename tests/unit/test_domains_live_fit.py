@@ -10,7 +10,7 @@ from whence.report import plots
 from whence.studies.claims import Judged
 from whence.studies.domains import page
 from whence.studies.domains.fit import BUS, FLAT, Kind, crossing, fit, gains, medians, ratios, slope
-from whence.studies.domains.grid import DomainsStudy
+from whence.studies.domains.grid import STUDY
 from whence.studies.results import Results, Row
 
 SIZES = (10, 25, 50, 100, 150)
@@ -42,7 +42,7 @@ def system(flat: Callable[[int], float], bus: Callable[[int], float]) -> Results
 
 
 def live_claims(results: Results) -> list[Judged]:
-    return [one for one in DomainsStudy().judge(results) if one.claim.text.startswith("live")]
+    return [one for one in STUDY.judge(results) if one.claim.text.startswith("live")]
 
 
 def square(nodes: int) -> float:

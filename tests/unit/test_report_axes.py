@@ -7,7 +7,7 @@ import re
 from support.made_up_study import judged
 from whence.report import html, plots
 from whence.studies.base import Figure, Panel, Series, Table
-from whence.studies.estimate import Estimate
+from whence.studies.results import Estimate
 
 
 def drawn(*series: Series, y_log: bool = False, panels: int = 1) -> str:

@@ -12,7 +12,7 @@ from whence.report import format as fmt
 from whence.report import html as parameters
 from whence.report import plots, spacetime
 from whence.studies.base import Figure, Panel, Series
-from whence.studies.estimate import Estimate
+from whence.studies.results import Estimate
 
 
 @pytest.mark.parametrize(

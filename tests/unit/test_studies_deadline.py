@@ -20,14 +20,11 @@ from whence.studies.base import check_grid
 from whence.studies.claims import Verdict
 from whence.studies.deadline import bounds
 from whence.studies.deadline.bounds import NEVER_US, Sent
-from whence.studies.deadline.grid import MAIN, READINGS, SCALES, SIZES, DeadlineStudy, scenario
+from whence.studies.deadline.grid import MAIN, READINGS, SCALES, SIZES, STUDY, scenario
 from whence.studies.deadline.measures import run_point
 from whence.studies.results import Results
 from whence.trace.measures import read_measures
 from whence.trace.schema import Kind, Level
-
-STUDY = DeadlineStudy()
-
 
 # The grid
 
@@ -63,7 +60,7 @@ def test_the_default_is_the_default() -> None:
 
 
 def test_it_is_registered() -> None:
-    assert type(registry.lookup("deadline")) is DeadlineStudy
+    assert registry.lookup("deadline") is STUDY
 
 
 # The bounds

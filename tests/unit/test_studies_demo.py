@@ -15,11 +15,9 @@ from whence.studies import witness
 from whence.studies.base import check_grid
 from whence.studies.claims import Verdict
 from whence.studies.demo.claims import degree, packets_per_broadcast
-from whence.studies.demo.grid import NETWORKS, SCALES, Demo, scenario
+from whence.studies.demo.grid import NETWORKS, SCALES, STUDY, scenario
 from whence.studies.results import Results, Row
 from whence.verify.run import verify_trace
-
-STUDY = Demo()
 
 
 @pytest.mark.parametrize("scale", SCALES)

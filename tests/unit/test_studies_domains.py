@@ -19,7 +19,7 @@ from whence.studies.domains.grid import (
     PINGS,
     SCALES,
     STAMPS,
-    DomainsStudy,
+    STUDY,
     cost_scenario,
     end_points,
     plan_scenario,
@@ -38,7 +38,7 @@ def test_the_grid_has_every_point_once(scale: str, monkeypatch: pytest.MonkeyPat
 
     monkeypatch.setattr(domains, "planned", lambda traffic, steps: (("n00",),))
     study = registry.lookup("domains")
-    assert isinstance(study, DomainsStudy)
+    assert study is STUDY
     check_grid(study, study.grid(scale))
 
 
@@ -113,11 +113,7 @@ def made_up(change: dict[str, float] | None = None) -> Results:
 
 
 def failed(results: Results, words: str) -> list[Judged]:
-    return [
-        one
-        for one in DomainsStudy().judge(results)
-        if one.verdict is Verdict.DIFFERS and words in one.claim.text
-    ]
+    return [one for one in STUDY.judge(results) if one.verdict is Verdict.DIFFERS and words in one.claim.text]
 
 
 def test_the_acceptance_table_is_demanded() -> None:
@@ -132,7 +128,7 @@ def test_the_acceptance_table_is_demanded() -> None:
 
 
 def test_an_empty_study_reproduces_nothing() -> None:
-    expected = DomainsStudy().judge(Results(()))
+    expected = STUDY.judge(Results(()))
     assert [one for one in expected if one.failed]
 
 

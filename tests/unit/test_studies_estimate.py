@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from whence.studies.estimate import estimate, paired, t_975
+from whence.studies.results import estimate, paired, t_975
 
 
 @pytest.mark.parametrize(

@@ -23,12 +23,11 @@ from whence.studies.base import check_grid
 from whence.studies.oppnet import advice as oppnet_advice
 from whence.studies.oppnet import data as oppnet_data
 from whence.studies.oppnet.claims import BROADCASTS, BUSES, REGISTRIES, SEEDS_MIN, TABLES, WALKERS
-from whence.studies.oppnet.grid import MINUTE_US, SCALES, SKEWS_S, OppnetStudy, scenario
+from whence.studies.oppnet.grid import MINUTE_US, SCALES, SKEWS_S, STUDY, scenario
 from whence.studies.oppnet.measures import run_point
 from whence.studies.results import Results
 from whence.trace.measures import read_measures
 
-STUDY = OppnetStudy()
 INTEL = oppnet_data.DATA_SETS["Intel"]
 
 
@@ -70,7 +69,7 @@ def test_the_papers_scale_has_every_lifetime_in_both_modes_on_the_same_plans() -
 
 
 def test_it_is_registered() -> None:
-    assert type(registry.lookup("oppnet")) is OppnetStudy
+    assert registry.lookup("oppnet") is STUDY
 
 
 def test_the_papers_numbers_agree_with_each_other() -> None:

@@ -20,14 +20,11 @@ from whence.studies.base import check_grid
 from whence.studies.claims import Verdict, printed
 from whence.studies.prc import measures as m
 from whence.studies.prc.claims import CLAIMS, TABLE_1
-from whence.studies.prc.grid import SCALES, PrcStudy, hour, opening, static
+from whence.studies.prc.grid import SCALES, STUDY, hour, opening, static
 from whence.studies.prc.measures import BASELINES, HOUR, OPENING, run_point
 from whence.studies.results import Results, Row
 from whence.trace.measures import read_measures
 from whence.verify.run import verify_trace
-
-STUDY = PrcStudy()
-
 
 # The grid
 
@@ -58,7 +55,7 @@ def test_a_run_is_a_scenario_and_its_id_follows_every_parameter() -> None:
 
 
 def test_it_is_registered() -> None:
-    assert type(registry.lookup("prc")) is PrcStudy
+    assert registry.lookup("prc") is STUDY
 
 
 # What a run counts

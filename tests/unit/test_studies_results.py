@@ -11,11 +11,10 @@ import pytest
 from support.made_up_study import made_up_result, made_up_results
 from whence.sim.model import Scenario, Stop
 from whence.studies import registry, save
-from whence.studies.base import Figure, Point, Series, Study, Table, check_grid
+from whence.studies.base import Point, Series, Study, Table, check_grid
 from whence.studies.cuts import cross, line, lines
-from whence.studies.estimate import estimate
 from whence.studies.registry import UnknownStudyError
-from whence.studies.results import Results, farthest
+from whence.studies.results import Results, estimate, farthest
 
 RESULTS = made_up_results()
 
@@ -92,30 +91,27 @@ def test_tables_and_series_have_one_cell_for_each_place() -> None:
         Series("s", (1.0,), ())
 
 
-class Small(Study):
-    name = "small"
-    title = paper = summary = "s"
-    scales = {"one": "one run", "two": "two runs"}  # noqa: RUF012 - a test's study is not shared
-
-    def grid(self, scale: str) -> list[Point]:
-        return []
-
-    def tables(self, results: Results) -> list[Table]:
-        return []
-
-    def figures(self, results: Results) -> list[Figure]:
-        return []
+SMALL = Study(
+    name="small",
+    title="s",
+    paper="s",
+    summary="s",
+    scales={"one": "one run", "two": "two runs"},
+    grid=lambda scale: [],
+    tables=lambda results: [],
+    figures=lambda results: [],
+)
 
 
 def test_grids_are_checked() -> None:
     scenario = Scenario(nodes=2, protocol="fifo", stop=Stop(duration_us=1))
-    check_grid(Small(), [Point({"seed": 1}, scenario), Point({"seed": 2}, scenario)])
+    check_grid(SMALL, [Point({"seed": 1}, scenario), Point({"seed": 2}, scenario)])
     with pytest.raises(ValueError, match="empty"):
-        check_grid(Small(), [])
+        check_grid(SMALL, [])
     with pytest.raises(ValueError, match="twice"):
-        check_grid(Small(), [Point({"seed": 1}, scenario), Point({"seed": 1}, scenario)])
+        check_grid(SMALL, [Point({"seed": 1}, scenario), Point({"seed": 1}, scenario)])
     with pytest.raises(ValueError, match="labels"):
-        check_grid(Small(), [Point({"nodes": 1}, scenario)])
+        check_grid(SMALL, [Point({"nodes": 1}, scenario)])
 
 
 def test_the_registry_names_what_there_is() -> None:
@@ -123,10 +119,10 @@ def test_the_registry_names_what_there_is() -> None:
         assert registry.lookup(name).name == name
     with pytest.raises(UnknownStudyError, match=r"there is none of that name. Did you mean 'demo'\?"):
         registry.lookup("dmo")
-    assert registry.check_scale(Small(), None) == "one"
-    assert registry.check_scale(Small(), "two") == "two"
+    assert registry.check_scale(SMALL, None) == "one"
+    assert registry.check_scale(SMALL, "two") == "two"
     with pytest.raises(UnknownStudyError, match="Choose from: one, two"):
-        registry.check_scale(Small(), "three")
+        registry.check_scale(SMALL, "three")
 
 
 def test_files_for_machines(tmp_path: Path) -> None:

@@ -11,15 +11,12 @@ from whence.sim.files import checked, run_id
 from whence.studies import registry
 from whence.studies.base import check_grid
 from whence.studies.claims import printed
-from whence.studies.estimate import Estimate, percent_change
+from whence.studies.results import Estimate, percent_change
 from whence.studies.vcube import measures as vcube_runs
 from whence.studies.vcube.claims import BYTES, CLAIMS, SIZES, TABLE_1, TABLE_2, mean_hops
-from whence.studies.vcube.grid import MODES, PROFILES, SCALES, VCubeStudy, scenario
+from whence.studies.vcube.grid import MODES, PROFILES, SCALES, STUDY, scenario
 from whence.studies.vcube.measures import derive, differences
 from whence.trace.schema import Level
-
-STUDY = VCubeStudy()
-
 
 # The grid
 
@@ -221,5 +218,5 @@ def test_a_ratio_of_means_and_its_interval() -> None:
 
 
 def test_the_study_is_registered() -> None:
-    assert isinstance(registry.lookup("vcube"), VCubeStudy)
+    assert registry.lookup("vcube") is STUDY
     assert list(STUDY.scales)[:2] == ["demo", "paper"]

@@ -13,9 +13,8 @@ import pytest
 from whence.studies.claims import Judged, Verdict, printed
 from whence.studies.results import Results, Row
 from whence.studies.vcube.claims import BYTES, CLAIMS, ENOUGH_MESSAGES, TABLE_2, mean_hops
-from whence.studies.vcube.grid import MODES, VCubeStudy
+from whence.studies.vcube.grid import MODES, STUDY
 
-STUDY = VCubeStudy()
 PRINTED = printed(CLAIMS)
 Change = Callable[[str, int, str, dict[str, Any]], None]
 SIZES = (8, 16, 32, 64, 128, 256, 512, 1024)

@@ -9,19 +9,16 @@ import pytest
 from whence.report import html
 from whence.sim.files import run_id
 from whence.studies.base import StudyResult
-from whence.studies.estimate import Estimate
-from whence.studies.results import Results, Row
-from whence.studies.vcube.grid import VCubeStudy
+from whence.studies.results import Estimate, Results, Row
+from whence.studies.vcube.grid import STUDY
 from whence.studies.vcube.measures import Runs
 from whence.trace.measures import read_measures
-
-STUDY = VCubeStudy()
 
 
 @pytest.fixture(scope="module")
 def tiny(tmp_path_factory: pytest.TempPathFactory) -> Results:
     folder = tmp_path_factory.mktemp("tiny")
-    run = STUDY.runner("run")
+    run = STUDY.runners["run"]
     rows = []
     for at, point in enumerate(STUDY.grid("tiny")):
         place = folder / str(at)

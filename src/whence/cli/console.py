@@ -1,4 +1,4 @@
-"""The output of every command: two consoles, progress, JSON, tables.
+"""The output of every command: two consoles, progress, JSON, tables; and options that they share.
 
     from whence.cli import console
 
@@ -19,7 +19,9 @@ import time
 from collections.abc import Container, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Annotated, Any, Protocol
+
+import typer
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -27,6 +29,12 @@ if TYPE_CHECKING:
 
     out: Console
     err: Console
+
+# Options that several commands take: the same name and the same help everywhere.
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
+SparkMaster = Annotated[
+    str | None, typer.Option(help="Spark master (spark://..., sc://...); default: this machine.")
+]
 
 PIPE_COLUMNS = 120  # a pipe has no width; rich would assume 80 and break tables
 LINE_EVERY_S = 10.0  # how often progress says a line where there is no terminal

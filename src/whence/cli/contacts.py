@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from whence.cli import console
-from whence.cli.options import AsJson
+from whence.cli.console import AsJson
 from whence.errors import MisuseError
 from whence.mobility.readers import Reading
 from whence.overlay.contact_statistics import PlanSpread, PlanStatistics, statistics

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from whence.cli.options import AsJson
+from whence.cli.console import AsJson
 
 if TYPE_CHECKING:
     from whence.live.authority import Shown

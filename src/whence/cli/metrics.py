@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from whence.cli import console
-from whence.cli.options import SparkMaster
+from whence.cli.console import SparkMaster
 from whence.trace.reader import Trace, open_trace
 
 # What the terminal shows of a SUMMARY row: heading, unit. --json has all of it.

@@ -8,26 +8,21 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from whence.cli import console
+from whence.cli.console import AsJson, SparkMaster
 from whence.errors import SchemaError
 
 if TYPE_CHECKING:
     from whence.overlay.planner import Cost, DomainPlan
 
-_Master = Annotated[
-    str | None, typer.Option(help="Spark master (spark://..., sc://...); default: this machine.")
-]
-_Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
-
 
 def traffic(
     folder: Annotated[Path, typer.Argument(help="A trace folder, or the out folder of a sweep or study.")],
     out: Annotated[Path, typer.Argument(help="The Parquet file to write: source, to, messages.")],
-    master: _Master = None,
-    as_json: _Json = False,
+    master: SparkMaster = None,
+    as_json: AsJson = False,
 ) -> None:
     """Count, on Spark, how many messages each server sent to each other one."""
-    from whence.cli import console
-
     counts = _count(folder, master)
     _write(counts, out)
     if as_json:
@@ -45,11 +40,10 @@ def plan(
     steps: Annotated[int, typer.Option(min=0, help="Steps of each annealing.")] = 8_000,
     seed: Annotated[int, typer.Option(min=0, help="Another seed may find another plan.")] = 1,
     out: Annotated[Path | None, typer.Option(help="Write the domains as a description (TOML).")] = None,
-    master: _Master = None,
-    as_json: _Json = False,
+    master: SparkMaster = None,
+    as_json: AsJson = False,
 ) -> None:
     """Propose domains that make the traffic cheap: hops x (alpha + size^2) per message, without a cycle."""
-    from whence.cli import console
     from whence.overlay import planner
     from whence.overlay.domain_graph import domain_graph, to_toml
 
@@ -72,7 +66,6 @@ def _document(made: DomainPlan) -> dict[str, Any]:
 
 
 def _show(made: DomainPlan, out: Path | None) -> None:
-    from whence.cli import console
     from whence.overlay.domain_graph import domain_graph
 
     rows = [
@@ -111,7 +104,6 @@ def _line(name: str, cost: Cost) -> tuple[object, ...]:
 
 def _count(folder: Path, master: str | None) -> dict[tuple[str, str], int]:
     """The messages of all runs of a folder together."""
-    from whence.cli import console
     from whence.trace.reader import open_trace
 
     trace = open_trace(folder)

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from whence.cli.options import AsJson
+from whence.cli.console import AsJson
 
 
 def describe() -> list[dict[str, Any]]:

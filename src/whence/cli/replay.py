@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from whence.cli.options import AsJson
+from whence.cli.console import AsJson
 
 _SHOWN = 10
 

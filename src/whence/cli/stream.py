@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from whence.cli.options import AsJson, SparkMaster
+from whence.cli.console import AsJson, SparkMaster
 from whence.errors import MisuseError
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ def _choose_partitions(session: SparkSession) -> None:
 
     Spark's 200 would start a Python worker for each in every batch: minutes, on a small cluster.
     """
-    from whence.spark.cores import cores_of
+    from whence.spark.session import cores_of
 
     key = "spark.sql.shuffle.partitions"
     if key not in session.conf.getAll:  # which has what was set, without Spark's defaults

@@ -7,17 +7,15 @@ import time
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from whence.cli.options import AsJson
+from whence.cli.console import AsJson
 from whence.studies import registry
-
-if TYPE_CHECKING:
-    from whence.studies.base import Cell, StudyResult, Table
-    from whence.studies.claims import Judged
+from whence.studies.base import Cell, StudyResult, Table
+from whence.studies.claims import Judged
 
 EXIT_DIFFERS = 1
 REPORT_FILE = "report.html"
@@ -28,8 +26,8 @@ class StudyGroup(TyperGroup):
 
     def __init__(self, **attrs: Any) -> None:
         super().__init__(**attrs)
-        for name, entry in registry.STUDIES.items():
-            self.add_command(TyperCommand(name=name, help=entry.help))
+        for name, text in registry.STUDIES.items():
+            self.add_command(TyperCommand(name=name, help=text))
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """A study is about to run: import it and make its command."""
@@ -131,7 +129,7 @@ def _text(cell: Cell) -> str:
     """A table's cell on a terminal."""
     from whence.report.format import cell as plain
     from whence.report.format import with_interval
-    from whence.studies.estimate import Estimate
+    from whence.studies.results import Estimate
 
     if not isinstance(cell, Estimate):
         return plain(cell)

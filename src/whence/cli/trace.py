@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from whence.cli import console
-from whence.cli.options import AsJson
+from whence.cli.console import AsJson
 from whence.errors import MisuseError
 from whence.trace.reader import Trace, check_trace, open_trace
 

@@ -12,8 +12,7 @@ from typing import Annotated, NamedTuple
 import typer
 
 from whence.cli import console
-from whence.cli.console import ProgressBar
-from whence.cli.options import AsJson, SparkMaster
+from whence.cli.console import AsJson, ProgressBar, SparkMaster
 from whence.errors import MisuseError
 from whence.trace.reader import Trace, open_trace
 from whence.verify.report import KINDS, WITNESS_MAX, Finding, RunReport

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from whence.cli.options import AsJson
+from whence.cli.console import AsJson
 
 
 def command(

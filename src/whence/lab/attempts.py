@@ -4,7 +4,7 @@
     OUT/_failed/<id>.json  what went wrong, of a run that failed
     OUT/_running/<id>.<k>/ attempt k at a run, so far
 
-A run is simulated in `_running` and moved into its place as a whole, with its status inside: whoever
+A run is simulated in `_running` and moved into its place as a whole, with its status inside: a reader that
 finds `run=<id>/status.json` has all of it. Spark may try a task again, or even run it twice at a time;
 each attempt has a folder of its own, and the first one to arrive is kept.
 """
@@ -14,24 +14,19 @@ from __future__ import annotations
 import shutil
 import time
 import traceback
-from collections.abc import Callable
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import Literal
 
 import msgspec
 
 from whence.lab.run import run as run_scenario
 from whence.sim.files import Scenario, from_dict
-from whence.sim.outcome import Outcome
+from whence.sim.outcome import Outcome, Runner
 from whence.trace.schema import Level
 
 STATUS_FILE = "status.json"
 RUNNING, FAILED = "_running", "_failed"
 ATTEMPTS_MAX = 2  # a run that has killed its worker twice is not given a third
-
-# Runs a scenario, at a level or at its own, and writes the trace into a folder. None: it was not a run but a
-# search over runs, which leaves measures and no trace.
-Runner: TypeAlias = Callable[[Scenario, Path, Level | None], Outcome | None]
 
 
 def simulated(scenario: Scenario, folder: Path, level: Level | None) -> Outcome:

@@ -44,7 +44,7 @@ def load_grid(path: Path) -> list[Point]:
     except OSError as error:
         raise ScenarioError(str(path), error.strerror or str(error), "Give a grid file (TOML)") from error
     except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise ScenarioError(str(path), f"it is not valid TOML: {error}", "Mend that place") from error
+        raise ScenarioError(str(path), f"it is not valid TOML: {error}", "Fix that place") from error
     try:
         return expand(data)
     except ScenarioError as error:

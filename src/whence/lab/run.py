@@ -95,7 +95,7 @@ def run(
         return _measured(outcome, measure)
     with open_writer(scenario, folder, level, overwrite=overwrite) as writer:
         outcome = _measured(go(writer), measure)
-        # Before the manifest: whoever finds a whole trace finds its measures too.
+        # Before the manifest: a reader of a whole trace finds its measures too.
         if outcome.measures:
             save_measures(folder, scenario, outcome.measures, _counted_by(outcome, measure))
         manifest = writer.close(promises=outcome.promises)

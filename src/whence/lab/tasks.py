@@ -30,8 +30,8 @@ def estimate_seconds(scenario: Scenario) -> float:
     for load in scenario.workloads:
         if isinstance(load, model.Replies):
             fan_out = load.probability * _count(load.senders, scenario.nodes)
-            answers = sum(first * fan_out**depth for depth in range(1, min(load.depth, 8) + 1))
-            total += min(answers, (load.count or inf) * _count(load.senders, scenario.nodes))
+            replies = sum(first * fan_out**depth for depth in range(1, min(load.depth, 8) + 1))
+            total += min(replies, (load.count or inf) * _count(load.senders, scenario.nodes))
     steps = total * (1 + _packets(scenario))
     return steps / STEPS_PER_SECOND
 
@@ -51,7 +51,7 @@ def _broadcasts(load: model.Workload, scenario: Scenario) -> float:
 
 
 def _packets(scenario: Scenario) -> float:
-    """Packets per broadcast: one over each direction of each link, if everybody passes it on."""
+    """Packets per broadcast: one over each direction of each link, if every node passes it on."""
     nodes, topology = scenario.nodes, scenario.topology
     if registry.lookup(scenario.protocol).point_to_point:
         return POINT_TO_POINT_HOPS

@@ -15,8 +15,7 @@ from whence.report import plots, spacetime
 from whence.report.format import MISSING, cell, number, plural, seconds, with_interval
 from whence.studies.base import Figure, StudyResult, Table
 from whence.studies.claims import Judged, Verdict
-from whence.studies.estimate import Estimate
-from whence.studies.results import Row
+from whence.studies.results import Estimate, Row
 from whence.verify.report import KINDS
 
 # What many scenarios share, and where they differ: so that a page can hold all of them and be read.

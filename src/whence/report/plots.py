@@ -28,7 +28,7 @@ _MARKERS = ("o", "s", "^", "D", "v", "P")
 _DASHES: tuple[Any, ...] = ("-", (0, (5, 2)), (0, (1.5, 1.5)), (0, (7, 2, 1.5, 2)), (0, (3, 1)), "-")
 
 _PANEL_INCHES = (5.1, 3.0)
-_PANEL_PIXELS = 600  # at the most, on a page
+_PANEL_PIXELS = 600  # at most, on a page
 _LABELS_APART = 0.07  # of an axis of sizes: labels closer than that run into each other
 _SETTINGS: Any = {
     "svg.fonttype": "none",  # text stays text: it can be selected, searched and read aloud
@@ -173,7 +173,7 @@ def _inline(text: str, figure: Figure) -> str:
 
 
 def alternative(figure: Figure) -> str:
-    """The figure in words and numbers, for whoever cannot see it."""
+    """The figure in words and numbers, for a reader who cannot see it."""
     parts = [f"{figure.title}."]
     for panel in figure.panels:
         parts.append(f"Plot: {panel.title}; {panel.y_label} over {panel.x_label}.")

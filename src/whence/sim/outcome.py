@@ -5,7 +5,9 @@ Here and not in `lab`, because kernels, which `lab` calls, return it too.
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
 
 from msgspec import Struct, field
 
@@ -13,7 +15,7 @@ from whence.core.message import NodeId
 from whence.sim.model import Scenario
 from whence.sim.series import RunSeries
 from whence.trace.measures import Value
-from whence.trace.schema import Manifest, PromisesMade
+from whence.trace.schema import Level, Manifest, PromisesMade
 
 WRITER = "sim"  # the name of the simulator among a trace's writers
 
@@ -53,3 +55,8 @@ class Outcome(Struct, frozen=True, kw_only=True):
     measures: dict[str, Value] = field(default_factory=dict)  # the content of measures.json
     manifest: Manifest | None = None  # of the trace, if one was written
     detail: Any = None  # what a kernel kept of its arrays: for functions that measure, never saved
+
+
+# Runs a scenario, at a level or at its own, and writes the trace into a folder. None: it was not a run but a
+# search over runs, which leaves measures and no trace.
+Runner: TypeAlias = Callable[[Scenario, Path, Level | None], Outcome | None]

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from pyspark.errors import PySparkException
 
 from whence.errors import DataError, PlatformError, WhenceError
-from whence.spark.cores import is_remote
 from whence.spark.java import last_error
+from whence.spark.session import is_remote
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

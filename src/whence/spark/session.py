@@ -24,7 +24,6 @@ from urllib.parse import urlsplit
 
 from whence.errors import MisuseError, PlatformError, missing_extra
 from whence.spark import java as jvm
-from whence.spark.cores import is_remote
 from whence.spark.java import find_java
 from whence.spark.shipping import package_zip
 
@@ -35,6 +34,7 @@ if TYPE_CHECKING:
 # All cores; a task whose Python worker died is tried again (plain local[*] does not).
 EMBEDDED = "local[*,4]"
 CONNECT_SECONDS_MAX = 5.0  # for a TCP connection to a master or server
+REMOTE_CORES = 8  # a Spark Connect client cannot know, and assumes a few
 EXECUTOR_SECONDS_MAX = 60.0  # for the first worker of a cluster to offer an executor
 
 # What pyspark's Connect client imports, and from which package. We ask first: pyspark would find one missing
@@ -350,3 +350,13 @@ def _start_fix(where: str | None, reason: str = "") -> str:
         f"Check the address and that the {who} runs and is reachable from here; "
         "without --master, Whence uses this machine alone"
     )
+
+
+def is_remote(session: SparkSession) -> bool:
+    """Whether this is a Spark Connect client, which has no JVM."""
+    return not hasattr(session, "_jvm")
+
+
+def cores_of(session: SparkSession) -> int:
+    """How many tasks run at a time."""
+    return REMOTE_CORES if is_remote(session) else int(session.sparkContext.defaultParallelism)

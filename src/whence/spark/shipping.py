@@ -21,8 +21,6 @@ from typing import Any
 
 from pyspark import cloudpickle
 
-import whence
-
 # The oldest time that a zip can hold: the archive depends on the files' content alone.
 _EPOCH = (1980, 1, 1, 0, 0, 0)
 
@@ -54,7 +52,7 @@ def package_zip(folder: Path) -> Path:
     Deterministic: equal sources give equal bytes. The name carries the hash of the content, because
     Spark refuses a second file of the same name with other content within one application.
     """
-    source = Path(whence.__file__).parent
+    source = Path(__file__).parents[1]
     temporary = folder / "whence.zip.tmp"
     with zipfile.ZipFile(temporary, "w") as archive:
         for path in sorted(source.rglob("*")):

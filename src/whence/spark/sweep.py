@@ -19,11 +19,12 @@ import msgspec
 
 from whence.errors import MisuseError, PlatformError
 from whence.lab import attempts as runs
-from whence.lab.attempts import Runner, RunStatus
+from whence.lab.attempts import RunStatus
 from whence.lab.run import expected_seconds
 from whence.lab.tasks import tasks_of
 from whence.sim.files import Scenario, run_id, to_dict
-from whence.spark.cores import cores_of
+from whence.sim.outcome import Runner
+from whence.spark.session import cores_of
 from whence.spark.tables import STATUS
 from whence.trace.schema import Level
 

@@ -7,7 +7,7 @@ record what the measure needs, never zero.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -54,21 +54,21 @@ _TYPES |= {f"array<{name}>": ArrayType(kind) for name, kind in list(_TYPES.items
 _TYPES["map<string,bigint>"] = MapType(StringType(), LongType())
 
 
-def table_of(columns: dict[str, str]) -> StructType:
-    """A table's schema: the names of its columns with their types."""
-    return StructType([StructField(name, _TYPES[kind]) for name, kind in columns.items()])
+def columns_by_name(text: str) -> dict[str, str]:
+    """The types of columns, from "name type, name type"."""
+    return dict(column.split(" ") for column in text.split(", "))
 
 
-EVENT = {
-    "time_us": "bigint",
-    "kind": "tinyint",
-    "origin": "int",
-    "number": "bigint",
-    "peer": "int",
-    "total_bytes": "int",
-    "control_bytes": "int",
-    "detail": "string",
-}
+def table_of(columns: str | Mapping[str, str]) -> StructType:
+    """A table's schema: the names of its columns with their types, as a mapping or "name type, name type"."""
+    types = columns_by_name(columns) if isinstance(columns, str) else columns
+    return StructType([StructField(name, _TYPES[kind]) for name, kind in types.items()])
+
+
+EVENT = columns_by_name(
+    "time_us bigint, kind tinyint, origin int, number bigint, peer int, total_bytes int, "
+    "control_bytes int, detail string"
+)
 
 # A trace at rest: one row is a segment of one node's events (docs/trace-format.md).
 SEGMENTS = table_of(
@@ -87,68 +87,35 @@ EVENTS = table_of(
     {"run": "string", "node": "string", "seq": "bigint"} | EVENT | {"origin": "string", "peer": "string"}
 )
 # What the manifests say of each run, as far as the verifier must know it.
-MANIFESTS = table_of(
-    {"run": "string", "protocol": "string", "promises_json": "string", "nodes": "array<string>"}
-)
+MANIFESTS = table_of("run string, protocol string, promises_json string, nodes array<string>")
 # One run of a sweep.
 STATUS = table_of(
-    {
-        "run": "string",
-        "status": "string",
-        "seconds": "double",
-        "events": "bigint",
-        "folder": "string",
-        "parameters_json": "string",
-        "error": "string",
-    }
+    "run string, status string, seconds double, events bigint, folder string, parameters_json string, "
+    "error string"
 )
 # What kernels counted while they ran: a number, or one place of a list or a histogram.
-MEASURED = table_of({"run": "string", "measure": "string", "place": "bigint", "value": "bigint"})
+MEASURED = table_of("run string, measure string, place bigint, value bigint")
 # What one node packed into its packets.
 PACKING = table_of(
-    {
-        "run": "string",
-        "node": "string",
-        "packets": "bigint",
-        "copies": "bigint",
-        "aggregated_packets": "bigint",
-        "aggregated_copies": "bigint",
-        "messages_max": "bigint",
-    }
+    "run string, node string, packets bigint, copies bigint, aggregated_packets bigint, "
+    "aggregated_copies bigint, messages_max bigint"
 )
 # What one message depends on.
-DEPENDENCIES = table_of({"run": "string", "origin": "string", "number": "bigint", "dependencies": "bigint"})
+DEPENDENCIES = table_of("run string, origin string, number bigint, dependencies bigint")
 # One message at one node other than its origin.
 LATENCY = table_of(
-    {
-        "run": "string",
-        "node": "string",
-        "origin": "string",
-        "number": "bigint",
-        "broadcast_us": "bigint",
-        "received_us": "bigint",
-        "delivered_us": "bigint",
-        "reception_us": "bigint",
-        "delivery_us": "bigint",
-        "held_us": "bigint",
-    }
+    "run string, node string, origin string, number bigint, broadcast_us bigint, received_us bigint, "
+    "delivered_us bigint, reception_us bigint, delivery_us bigint, held_us bigint"
 )
-_TRAFFIC = {
-    "run": "string",
-    "broadcasts": "bigint",
-    "deliveries": "bigint",
-    "packets": "bigint",
-    "total_bytes": "bigint",
-    "control_bytes": "bigint",
-    "payload_bytes": "bigint",
-    "discards": "bigint",
-    "packets_per_broadcast": "double",
-    "control_bytes_per_packet": "double",
-}
+_TRAFFIC = columns_by_name(
+    "run string, broadcasts bigint, deliveries bigint, packets bigint, total_bytes bigint, "
+    "control_bytes bigint, payload_bytes bigint, discards bigint, packets_per_broadcast double, "
+    "control_bytes_per_packet double"
+)
 TRAFFIC = table_of(_TRAFFIC)
 # How many point-to-point messages one node sent to another.
-TRAFFIC_MATRIX = table_of({"run": "string", "source": "string", "to": "string", "messages": "bigint"})
-BUFFERS = table_of({"run": "string", "node": "string", "held_peak": "bigint", "entries_peak": "bigint"})
+TRAFFIC_MATRIX = table_of("run string, source string, to string, messages bigint")
+BUFFERS = table_of("run string, node string, held_peak bigint, entries_peak bigint")
 LATENCY_MEASURES = ("reception", "delivery", "held")
 SUMMARY = table_of(
     _TRAFFIC
@@ -160,13 +127,13 @@ SUMMARY = table_of(
     | {"held_share": "double", "held_peak_max": "bigint", "entries_peak_max": "bigint"}
 )
 # Where a node is at a time, in metres; and when two nodes (two names), or one node with itself, are there.
-POSITIONS = table_of({"time_us": "bigint", "node": "string", "x": "double", "y": "double"})
-INTERVALS = table_of({"a": "string", "b": "string", "start_us": "bigint", "stop_us": "bigint"})
+POSITIONS = table_of("time_us bigint, node string, x double, y double")
+INTERVALS = table_of("a string, b string, start_us bigint, stop_us bigint")
 # One run judged by the verifier. `report_json` is the whole RunReport; if the rows are not a trace, it is
 # null and `error` says why.
-VERDICTS = table_of({"run": "string", "ok": "boolean", "report_json": "string", "error": "string"})
+VERDICTS = table_of("run string, ok boolean, report_json string, error string")
 # What a report spells out, one finding a row; `chain` is its witness (docs/verification.md).
-STEP = table_of({"event": "string", "message": "string", "node": "string", "seq": "bigint"})
+STEP = table_of("event string, message string, node string, seq bigint")
 FINDINGS = StructType(
     [
         *table_of(dict.fromkeys(("run", "kind", "node", "message"), "string")),
@@ -186,14 +153,7 @@ SPANS = table_of(
 )
 # An event of a ShiViz log.
 CLOCKED = table_of(
-    {
-        "log": "string",
-        "execution": "string",
-        "host": "string",
-        "clock": "map<string,bigint>",
-        "line": "bigint",
-        "event": "string",
-    }
+    "log string, execution string, host string, clock map<string,bigint>, line bigint, event string"
 )
 
 

@@ -19,8 +19,8 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import ArrayType, LongType, StringType, StructField, StructType
 
 from whence.errors import PlatformError, TraceError
-from whence.spark.cores import cores_of
 from whence.spark.progress import Tasks, spark_failures, watched
+from whence.spark.session import cores_of
 from whence.spark.tables import (
     FINDINGS,
     MANIFESTS,

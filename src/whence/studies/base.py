@@ -7,20 +7,18 @@ demand of all (`claims`, `tables`, `figures`, `findings`). It draws nothing and 
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, TypeAlias
+from typing import TypeAlias
 
+from whence.errors import missing_extra
 from whence.sim.model import Scenario
+from whence.sim.outcome import Runner
 from whence.studies.claims import Claim, Judged, judge
-from whence.studies.estimate import Estimate
-from whence.studies.results import Derived, Label, Results, Row
+from whence.studies.results import Derived, Estimate, Label, Results, Row
 from whence.studies.witness import Witness
-
-if TYPE_CHECKING:
-    from whence.lab.attempts import Runner
 
 Cell: TypeAlias = str | int | float | bool | Estimate | None
 
@@ -29,7 +27,7 @@ Cell: TypeAlias = str | int | float | bool | Estimate | None
 class Point:
     """One run of a grid: its coordinates, the scenario that they stand for, and what is done with it.
 
-    `task` names a function of the study's `measures.py`, which `Study.runner` knows. Most points are one run;
+    `task` names a function of the study's `measures.py`, as `Study.runners` has it. Most points are one run;
     a search over runs is a task of its own, and leaves measures and no trace.
     """
 
@@ -98,63 +96,51 @@ class Measurement:
     run: Callable[[Callable[[int], None], Path], Sequence[Row]]  # hears steps done; the study's folder
 
 
-class Study(ABC):
-    """One study. Subclass it, register it in `studies/registry.py`."""
+def _nothing(row: Row) -> Mapping[str, float | None]:
+    return {}
 
-    name: ClassVar[str]
-    title: ClassVar[str]
-    paper: ClassVar[str]  # what it reproduces, as one cites it
-    summary: ClassVar[str]  # what it shows, in a sentence or two
-    scales: ClassVar[Mapping[str, str]]  # name of a scale -> what it runs; the first is the default
-    repetition: ClassVar[str] = "seed"  # the label that numbers repetitions of one point
-    claims: ClassVar[tuple[Claim, ...]] = ()  # what must come out, in the order of the page
 
-    @abstractmethod
-    def grid(self, scale: str) -> list[Point]:
-        """Every run of that scale, each with labels of its own."""
+@dataclass(frozen=True, kw_only=True)
+class Study:
+    """One study, as data. Register it in `studies/registry.py`."""
 
-    def preparation(self) -> Callable[[], None] | None:
-        """What must be done once on this machine before the first run, as compiling a kernel."""
-        return None
-
-    def runner(self, task: str) -> Runner | None:
-        """Return what carries out the points of a task, for a study that measures more than a sweep does.
-
-        Workers import it: it must be a function of a module, not of a class or another function.
-        """
-        return None
-
-    def measurement(self, scale: str) -> Measurement | None:
-        """What to measure after the simulations, while nothing else runs; its rows have the grid's labels."""
-        return None
-
-    def derive(self, row: Row) -> Mapping[str, float | None]:
-        """Measures of one run that follow from what Spark, the verifier and a kernel measured."""
-        return {}
-
-    @abstractmethod
-    def tables(self, results: Results) -> list[Table]:
-        """The tables of the report."""
-
-    @abstractmethod
-    def figures(self, results: Results) -> list[Figure]:
-        """The figures of the report."""
-
-    def derived(self, results: Results) -> Iterable[Derived]:
-        """Measures of several runs together that claims speak of, as slopes and rises."""
-        return ()
+    name: str
+    title: str
+    paper: str  # what it reproduces, as one cites it
+    summary: str  # what it shows, in a sentence or two
+    scales: Mapping[str, str]  # name of a scale -> what it runs; the first is the default
+    grid: Callable[[str], list[Point]]  # every run of a scale, each with labels of its own
+    tables: Callable[[Results], list[Table]]
+    figures: Callable[[Results], list[Figure]]
+    headline: Callable[[Results], Table] | None = None  # the small table for a reader in a hurry
+    findings: Callable[[Results], list[str]] = lambda results: []  # what the runs showed, in sentences
+    claims: tuple[Claim, ...] = ()  # what must come out, in the order of the page
+    repetition: str = "seed"  # the label that numbers repetitions of one point
+    # Once on this machine before the first run, as compiling a kernel.
+    preparation: Callable[[], None] | None = None
+    # What carries out the points of each task, for a study that measures more than a sweep does. Workers
+    # import it: it must be a function of a module, not of a class or another function.
+    runners: Mapping[str, Runner] = field(default_factory=dict)
+    # What to measure at a scale after the simulations, while nothing else runs; its rows have the grid's
+    # labels.
+    measurement: Callable[[str], Measurement] | None = None
+    # Measures of one run that follow from what Spark, the verifier and a kernel measured.
+    derive: Callable[[Row], Mapping[str, float | None]] = _nothing
+    # Measures of several runs together that claims speak of, as slopes and rises.
+    derived: Callable[[Results], Iterable[Derived]] = lambda results: ()
 
     def judge(self, results: Results) -> list[Judged]:
-        """The verdict on every claim of which there are runs."""
+        """Return the verdict on every claim of which there are runs."""
         return judge(self.claims, replace(results, derived=tuple(self.derived(results))))
 
-    def headline(self, results: Results) -> Table | None:
-        """The one small table that a reader in a hurry should see."""
-        return None
 
-    def findings(self, results: Results) -> list[str]:
-        """What the runs showed, in sentences that hold the measured numbers."""
-        return []
+def compile_kernel(name: str) -> None:
+    """Compile the kernel that a study of this name cannot do without, if it is not compiled yet."""
+    try:
+        kernel = import_module(f"whence.kernels.{name}.kernel")
+    except ImportError as error:
+        raise missing_extra(f"study {name!r}", "numba", "lab") from error
+    kernel.warm_up()
 
 
 def check_grid(study: Study, points: Sequence[Point]) -> None:

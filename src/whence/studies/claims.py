@@ -15,8 +15,7 @@ from itertools import pairwise
 from math import isnan, sqrt
 from typing import TypeAlias
 
-from whence.studies.estimate import Estimate, estimate, percent_change
-from whence.studies.results import Derived, Label, Results, Row, farthest
+from whence.studies.results import Derived, Estimate, Label, Results, Row, estimate, farthest, percent_change
 
 Line: TypeAlias = Row | Derived
 Labels: TypeAlias = Mapping[str, Label | tuple[Label, ...]]

@@ -7,8 +7,7 @@ from dataclasses import replace
 from typing import TypeAlias
 
 from whence.studies.base import Cell, Figure, Series, Table
-from whence.studies.estimate import Estimate
-from whence.studies.results import Label, Results
+from whence.studies.results import Estimate, Label, Results
 
 X: TypeAlias = float | str
 

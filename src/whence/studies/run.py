@@ -20,20 +20,21 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 import msgspec
 
 from whence.errors import DataError
+from whence.lab.attempts import RunStatus, simulated
+from whence.sim.files import run_id, to_dict
+from whence.sim.model import Scenario
+from whence.sim.outcome import Outcome
 from whence.studies import witness
 from whence.studies.base import Failure, Point, Study, StudyResult, check_grid
 from whence.studies.claims import Claim, Evidence, Judged
 from whence.studies.environment import git_commit, versions
 from whence.studies.results import Results, Row
+from whence.trace.measures import read_measures
+from whence.trace.reader import Trace, open_trace
+from whence.trace.schema import Level
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-    from whence.sim.model import Scenario
-    from whence.sim.outcome import Outcome
-    from whence.spark.sweep import RunStatus
-    from whence.trace.reader import Trace
-    from whence.trace.schema import Level
 
 TRACES = "traces"
 # In a session of a minute or two the JVM's optimising compiler costs more than it saves: the demonstration
@@ -103,10 +104,9 @@ def run_study(
     check_grid(study, points)
     traces = folder / TRACES
     phases = _Phases(watch)
-    prepare = study.preparation()
-    if prepare is not None:
+    if study.preparation is not None:
         with phases.phase("prepare"):
-            prepare()
+            study.preparation()
     with phases.phase("simulate", len(points)) as bar:
         ended = _sweep(spark, study, points, traces, bar)
     failures = tuple(
@@ -122,8 +122,8 @@ def run_study(
             "Fix the first run, then repeat",
         )
     rows = _judged(spark, study, traces, done, phases)
-    measurement = study.measurement(scale)
-    if measurement is not None:
+    if study.measurement is not None:
+        measurement = study.measurement(scale)
         with phases.phase("live", measurement.steps) as bar:
             rows += measurement.run(bar.update, folder)
     results = Results(tuple(rows), study.repetition)
@@ -138,7 +138,7 @@ def run_study(
         scale_text=study.scales[scale],
         results=results,
         failures=failures,
-        headline=study.headline(results),
+        headline=study.headline(results) if study.headline else None,
         tables=tuple(study.tables(results)),
         figures=tuple(study.figures(results)),
         judged=(_finished(points, failures), *study.judge(results)),
@@ -154,11 +154,9 @@ def _sweep(
     spark: SparkSession, study: Study, points: Sequence[Point], traces: Path, bar: Bar
 ) -> list[tuple[RunStatus, Point]]:
     """How each point ended, in the order of the grid."""
-    from whence.lab.attempts import simulated
-    from whence.sim.files import run_id
     from whence.spark.sweep import sweep
 
-    runners = {run_id(point.scenario): study.runner(point.task) or simulated for point in points}
+    runners = {run_id(point.scenario): study.runners.get(point.task, simulated) for point in points}
 
     def carry_out(scenario: Scenario, place: Path, level: Level | None) -> Outcome | None:
         return runners[run_id(scenario)](scenario, place, level)
@@ -189,9 +187,6 @@ def _judged(
 
 def _counted(traces: Path, done: Mapping[str, Point]) -> dict[str, Mapping[str, Any]]:
     """What kernels counted in these runs; a run without a trace must have it."""
-    from whence.trace.measures import read_measures
-    from whence.trace.schema import Level
-
     found: dict[str, Mapping[str, Any]] = {}
     for run, point in done.items():
         own = read_measures(traces / f"run={run}")
@@ -211,9 +206,6 @@ def _open(traces: Path, done: Mapping[str, Point]) -> Trace:
 
     A run that recorded measures only has nothing to be judged by.
     """
-    from whence.trace.reader import Trace, open_trace
-    from whence.trace.schema import Level
-
     wanted = [run for run, point in done.items() if point.scenario.record.as_level() > Level.MEASURES]
     opened = (open_trace(traces / f"run={run}") for run in sorted(wanted))
     return Trace(traces, [source for trace in opened for source in trace.sources], [])
@@ -221,9 +213,6 @@ def _open(traces: Path, done: Mapping[str, Point]) -> Trace:
 
 def _unmeasured(traced: Trace, counted: Mapping[str, Any]) -> Trace:
     """The traces to measure: all that hold every event, and of the others those that no kernel measured."""
-    from whence.trace.reader import Trace
-    from whence.trace.schema import Level
-
     every_event = Level.ALL.name.lower()
     sources = [
         source
@@ -262,8 +251,6 @@ def _row(
     counted: Mapping[str, Any],
 ) -> Row:
     """A run with all its measures: Spark's, the verifier's counts, and what the study derives."""
-    from whence.sim.files import to_dict
-
     known = {**measures, **verdict.get("counts", {})}
     plain = Row(run, point.labels, to_dict(point.scenario), known, verdict, counted)
     return replace(plain, measures={**known, **study.derive(plain)})
@@ -285,6 +272,6 @@ def _finished(points: Sequence[Point], failures: Sequence[Failure]) -> Judged:
 
 
 def _master(spark: SparkSession) -> str:
-    from whence.spark.cores import is_remote
+    from whence.spark.session import is_remote
 
     return "Spark Connect" if is_remote(spark) else str(spark.sparkContext.master)

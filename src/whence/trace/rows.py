@@ -7,7 +7,7 @@ after the call; all others need nothing that the call changes. A link that the c
 closed it. A core that a replay tells of it ignores that.
 
 `any`, `deliveries` and `all` say which rows are wanted: ask before you call, because the innermost loops of
-the hosts must not pay for rows that nobody wants.
+the hosts must not pay for rows that no one wants.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ def arrivals(scenario: Scenario, origin: Array, number: Array, sent_us: Array) -
 def relayed(
     scenario: Scenario, what: int, places: Array, origin: Array, deadline_us: Array, arrived: Array
 ) -> int:
-    """How many pairs are reached in time if everybody who has a message pushes it at once.
+    """How many pairs are reached in time if every node that has a message pushes it immediately.
 
     One row for each message: its place among all, its origin, its deadline, when it reaches each node.
     """
@@ -66,7 +66,7 @@ def _push(
     times_us: Array,
     waiting: Array,
 ) -> None:
-    """Whoever has the message sends it to all who wait for it and would have it later."""
+    """Each node that has the message sends it to all that wait for it and would have it later."""
     by_holder = _further(key, holder)
     for other in range(len(times_us)):
         if not waiting[other] or times_us[other] <= since_us:

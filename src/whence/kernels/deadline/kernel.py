@@ -41,7 +41,7 @@ from whence.trace.schema import Kind, Level, Recorder
 
 COMPILE_SECONDS = 18.0
 BUCKETS = 1 << 13
-POOL_MAX = 1 << 26  # numbers that the pool begins with at the most; it grows if they do not suffice
+POOL_MAX = 1 << 26  # numbers that the pool begins with at most; it grows if they do not suffice
 
 _DELAY, _LOSS, _CONTROL = purpose("link delay"), purpose("link loss"), purpose("control path")
 

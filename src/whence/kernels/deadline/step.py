@@ -36,7 +36,7 @@ _LOW_MESSAGE = (1 << a.MESSAGE_BITS) - 1
 
 @inner
 def _advance(s: DeadlineArrays, node: int, member: int, newest: int) -> None:
-    """W goes to `newest` at least, and over everything that nobody waits for."""
+    """W goes to `newest` at least, and over everything that no message waits for."""
     before = s.frontier[node, member]
     frontier = max(before, newest)
     first, sent = s.first[member], s.first[member + 1] - s.first[member]
@@ -106,7 +106,7 @@ def _purge(s: DeadlineArrays, node: int, now_us: int) -> None:
 
 @inner
 def _expire(s: DeadlineArrays, node: int, message: int, now_us: int) -> None:
-    """It came, or waited, too long; nobody needs to wait for it any more."""
+    """It came, or waited, too long; no message needs to wait for it any more."""
     s.flags[node, message] = (s.flags[node, message] | a.CAME) & ~a.LAPSED
     _advance(s, node, s.messages[message, a.ORIGIN], 0)
     s.counters[a.EXPIRIES] += 1
@@ -169,7 +169,7 @@ def _force(s: DeadlineArrays, node: int, message: int, now_us: int) -> None:
 
 @inner
 def pass_time(s: DeadlineArrays, node: int, now_us: int) -> None:
-    """Do what has become due, in its order; forget what nobody may deliver any more."""
+    """Do what has become due, in its order; forget what no node may deliver any more."""
     while s.nodes[node, a.DUE_COUNT] and s.due[node, 0] >> a.DUE_BITS <= now_us:
         entry = s.due[node, 0]
         what, message = entry >> a.MESSAGE_BITS & 3, entry & _LOW_MESSAGE

@@ -1,7 +1,7 @@
 """The two orders of `protocols/barrier_*.py` on arrays.
 
 Where the cores keep indexes, the kernel goes over the node's pending list: it is short (some forty messages
-in the mean of the Östermalm study), and a look at one message is a look at its first open entry.
+on average in the Östermalm study), and a look at one message is a look at its first open entry.
 """
 
 from __future__ import annotations

@@ -286,7 +286,7 @@ def join(s: PrcArrays, node: int, now_us: int) -> None:
 
 @bare
 def introduce(s: PrcArrays, contact: int, joiner: int, now_us: int) -> None:
-    """Whoever the contact names over a safe link names the joiner; the contact itself, if it names nobody."""
+    """Each node that the contact names over a safe link names the joiner; if none, the contact does."""
     if s.people[contact, a.NAMED] == 0:
         _take(s, contact, joiner)
         s.links[s.cold[contact, find(s, contact, joiner), a.LINK], a.ARCS] += 1
@@ -574,7 +574,7 @@ def _spread(s: PrcArrays, node: int, row: int, entry: int, now_us: int) -> None:
 
 @bare
 def _arrive(s: PrcArrays, what: int, link: int, now_us: int) -> None:
-    """Control, a buffer, or somebody who joins."""
+    """Control, a buffer, or a node that joins."""
     row, counters = s.links[link], s.counters
     opener, mediator, target = row[a.OPENER], row[a.MEDIATOR], row[a.TARGET]
     arrive_us = now_us + delay_us(s.points, now_us)
@@ -615,7 +615,7 @@ def _arrive(s: PrcArrays, what: int, link: int, now_us: int) -> None:
 
 @bare
 def _stamp(s: PrcArrays, which: int, node: int, start: int, stop: int) -> int:
-    """Mark what stands in an interval of a process's log; answers the mark."""
+    """Mark what stands in an interval of a process's log; return the mark."""
     s.counters[a.TOKEN] += 1
     mask = s.log.shape[1] - 1
     if stop - start > mask:

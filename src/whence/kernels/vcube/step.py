@@ -142,7 +142,7 @@ def _ship(s: VCubeArrays, node: int, level: int, count: int, now_us: int) -> Non
 
 @inlined
 def unpack(s: VCubeArrays, packet: int) -> int:
-    """Put the messages of a packet into BATCH and free the packet; answers how many there are."""
+    """Put the messages of a packet into BATCH and free the packet; return how many there are."""
     counters, cells, batch = s.counters, s.cells, s.scratch[a.BATCH]
     content = s.packets[packet, a.CONTENT]
     batch[0] = content & _LOW_32
@@ -318,7 +318,7 @@ def _sort_woken(s: VCubeArrays, count: int, column: int) -> None:
 def check_aggregation(
     s: VCubeArrays, node: int, message: int, has_advanced: bool, now_us: int
 ) -> tuple[int, int]:
-    """Find what the message unblocks: answers how many are in FREED, and its own row if it is blocked."""
+    """Find what the message unblocks: return how many are in FREED, and its own row if it is blocked."""
     origin = s.messages[message, a.ORIGIN]
     top = int(s.heights[node, origin])
     level, member, number = _level(s, node, message)
@@ -375,7 +375,7 @@ def _block(s: VCubeArrays, node: int, entry: int, level: int, member: int, numbe
 
 @inlined
 def _wake_blocked(s: VCubeArrays, node: int, origin: int) -> int:
-    """Take out into WOKEN whose watched dependency has come; answers how many."""
+    """Take out into WOKEN whose watched dependency has arrived; return how many."""
     pending, heads = s.pending, s.heads[node, origin]
     have = s.counts[node, origin, a.RECEIVED]
     entry = int(heads[a.BLOCKED])
@@ -539,7 +539,7 @@ def _advance(s: VCubeArrays) -> int:
 
 @inlined
 def _missing_room(s: VCubeArrays, is_broadcast: bool, packet: int) -> int:
-    """A step begins only if there is room for whatever it can need; answers what must grow first.
+    """A step begins only if there is room for all that it can need; return what must grow first.
 
     Each message that is blocked or arrives can go to each child in a packet of its own, and each that
     is held or arrives can be delivered.

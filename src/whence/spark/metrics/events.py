@@ -28,8 +28,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from whence.errors import SchemaError
-from whence.spark.cores import cores_of, is_remote
-from whence.spark.session import is_local
+from whence.spark.session import cores_of, is_local, is_remote
 from whence.spark.tables import EVENT, EVENTS, LATENCY_MEASURES, SEGMENTS, require, table_of
 from whence.trace.schema import Kind
 

@@ -2,7 +2,7 @@
 order allows.
 
     direct      a pair of a message and a receiver counts if the packet that the origin sends arrives in time
-    relay       ... if it arrives in time when everybody who has the message pushes it at once to everybody,
+    relay       ... if it arrives in time when every node that has the message pushes it at once to all,
                 over the path that solicitations and replies take
     optimum     the most that a receiver could have delivered in causal order and in time out of what the
                 origins' packets brought, with full knowledge of the run

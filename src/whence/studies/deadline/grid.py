@@ -9,20 +9,16 @@ read.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from whence.sim.distributions import Constant, Exponential, Normal
 from whence.sim.model import Link, Poisson, Record, Scenario, Stop
-from whence.studies.base import Figure, Point, Study, Table
-from whence.studies.claims import Claim
+from whence.studies.base import Point, Study
 from whence.studies.deadline import measures, page
 from whence.studies.deadline.claims import CLAIMS, SIZES
-from whence.studies.results import Derived, Label, Results, Row
-
-if TYPE_CHECKING:
-    from whence.lab.attempts import Runner
+from whence.studies.results import Label
 
 INTERVAL_US = 100_000  # of each process
 LIFETIME_US = 500_000
@@ -108,54 +104,6 @@ def scenario(
     )
 
 
-class DeadlineStudy(Study):
-    """TDCA and ODCA."""
-
-    name: ClassVar[str] = "deadline"
-    title: ClassVar[str] = "Causal order before a deadline: what soliciting lost messages gains"
-    paper: ClassVar[str] = "paper 002, deadline-constrained causal order broadcast, section 5 (Figure 9)"
-    summary: ClassVar[str] = (
-        "Every member broadcasts messages that are worthless after a deadline, over links that lose some of "
-        "them. TDCA gives up what does not come by itself; ODCA asks the senders of later messages for it. "
-        "The paper's only figure is set beside two readings of its network, beside what one packet per "
-        "receiver could bring at the most, and beside the improvements that make up our default."
-    )
-    scales: ClassVar[Mapping[str, str]] = {name: scale.text for name, scale in SCALES.items()}
-    claims: ClassVar[tuple[Claim, ...]] = CLAIMS
-
-    def grid(self, scale: str) -> list[Point]:
-        wanted = SCALES[scale]
-        return [*_main(wanted), *_optimum(wanted), *_printed(wanted)]
-
-    def preparation(self) -> Callable[[], None] | None:
-        if find_spec("numba") is None:
-            return None  # the cores run everything, some twenty times as slowly
-        from whence.studies.deadline import compiled as deadline_compiled
-
-        return deadline_compiled.warm_up
-
-    def runner(self, task: str) -> Runner:
-        return {"run": measures.run_point, "optimum": measures.run_optimum}[task]
-
-    def derive(self, row: Row) -> Mapping[str, float | None]:
-        return measures.derive(row.counted) if row.counted else {}
-
-    def tables(self, results: Results) -> list[Table]:
-        return page.tables(results)
-
-    def figures(self, results: Results) -> list[Figure]:
-        return page.figures(results)
-
-    def derived(self, results: Results) -> Iterable[Derived]:
-        return measures.derived(results)
-
-    def headline(self, results: Results) -> Table:
-        return page.headline(results)
-
-    def findings(self, results: Results) -> list[str]:
-        return page.findings(results)
-
-
 def _main(wanted: Scale) -> list[Point]:
     points = []
     for reading in READINGS:
@@ -207,3 +155,40 @@ def _point(
         "seed": seed,
     }
     return Point(labels, run, task)
+
+
+def _grid(scale: str) -> list[Point]:
+    wanted = SCALES[scale]
+    return [*_main(wanted), *_optimum(wanted), *_printed(wanted)]
+
+
+def _prepare() -> None:
+    """Compile; without numba the cores run everything, some twenty times as slowly."""
+    if find_spec("numba") is not None:
+        from whence.studies.deadline import compiled
+
+        compiled.warm_up()
+
+
+STUDY = Study(
+    name="deadline",
+    title="Causal order before a deadline: what soliciting lost messages gains",
+    paper="paper 002, deadline-constrained causal order broadcast, section 5 (Figure 9)",
+    summary=(
+        "Every member broadcasts messages that are worthless after a deadline, over links that lose some of "
+        "them. TDCA gives up what does not come by itself; ODCA asks the senders of later messages for it. "
+        "The paper's only figure is set beside two readings of its network, beside what one packet per "
+        "receiver could bring at the most, and beside the improvements that make up our default."
+    ),
+    scales={name: scale.text for name, scale in SCALES.items()},
+    claims=CLAIMS,
+    grid=_grid,
+    preparation=_prepare,
+    runners={"run": measures.run_point, "optimum": measures.run_optimum},
+    derive=measures.derive,
+    derived=measures.derived,
+    tables=page.tables,
+    figures=page.figures,
+    headline=page.headline,
+    findings=page.findings,
+)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 from whence.core.effects import Reason
 from whence.core.message import NodeId, Packet
@@ -21,8 +21,7 @@ from whence.sim.model import Scenario, node_names
 from whence.sim.outcome import Outcome
 from whence.studies.deadline import bounds
 from whence.studies.deadline.bounds import Sent, counted_span_us, has_bounds
-from whence.studies.estimate import Estimate, estimate
-from whence.studies.results import Derived, Label, Results
+from whence.studies.results import Derived, Estimate, Label, Results, Row, estimate
 from whence.trace.measures import Value
 from whence.trace.schema import Kind, Level
 
@@ -174,8 +173,11 @@ def totals(outcome: Outcome) -> dict[str, Value]:
 # What follows from the counts
 
 
-def derive(counted: Mapping[str, Any]) -> dict[str, float | None]:
+def derive(row: Row) -> dict[str, float | None]:
     """The numbers of one run."""
+    counted = row.counted
+    if not counted:
+        return {}
     pairs, delivered, every = counted["pairs"], counted["delivered"], counted["all_pairs"]
     found: dict[str, float | None] = {
         "ratio": delivered / pairs,

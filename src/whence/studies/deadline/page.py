@@ -7,8 +7,7 @@ from whence.studies.claims import printed
 from whence.studies.cuts import line
 from whence.studies.deadline.claims import CLAIMS
 from whence.studies.deadline.measures import rise, sizes
-from whence.studies.estimate import Estimate
-from whence.studies.results import Label, Results
+from whence.studies.results import Estimate, Label, Results
 
 _PRINTED = printed(CLAIMS)
 PRINTED_RISE = f"{_PRINTED['002-figure-9-rise-16']:g} % to {_PRINTED['002-figure-9-rise-100']:g} %"

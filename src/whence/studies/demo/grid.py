@@ -2,7 +2,7 @@
 
 Every group floods a random regular graph of links that may reorder. All networks have the same mean
 delay (`DELAY_US`) and differ in its spread. The group as a whole broadcasts at the same rate whatever
-its size, and every message is answered once in a while by somebody who has delivered it: these replies
+its size, and every message is answered once in a while by a node that has delivered it: these replies
 are the causality that FIFO may break.
 
 Both protocols run on the same seeds: the same graphs, the same times of the first broadcasts, the same
@@ -12,16 +12,14 @@ of the two holds back the runs part; what is paired is the seed, not the packet.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import ClassVar, NamedTuple
+from collections.abc import Mapping
+from typing import NamedTuple
 
 from whence.sim.distributions import Constant, Distribution, Exponential, Pareto, Uniform
 from whence.sim.model import Link, Poisson, Random, Record, Replies, Scenario, Stop
-from whence.studies.base import Figure, Point, Study, Table
-from whence.studies.claims import Claim
+from whence.studies.base import Point, Study
 from whence.studies.demo import measures, page
 from whence.studies.demo.claims import CLAIMS, DELAY_US, degree
-from whence.studies.results import Derived, Results, Row
 
 PROTOCOLS = ("fifo", "vector")
 NETWORKS: Mapping[str, Distribution] = {
@@ -61,7 +59,7 @@ def scenario(protocol: str, nodes: int, network: str, seed: int, duration_us: in
         workloads=[
             # 50 broadcasts a second in the whole group, whatever its size.
             Poisson(interval_us=nodes * 20_000, payload_bytes=64),
-            # Each message is answered by half a node in the mean, after one to five milliseconds.
+            # Each message is answered by half a node on average, after one to five milliseconds.
             Replies(
                 probability=0.5 / (nodes - 1),
                 delay=Uniform(low_us=1_000, high_us=5_000),
@@ -74,54 +72,41 @@ def scenario(protocol: str, nodes: int, network: str, seed: int, duration_us: in
     )
 
 
-class Demo(Study):
-    """FIFO against vector clocks."""
+def _grid(scale: str) -> list[Point]:
+    wanted = SCALES[scale]
+    return [
+        Point(
+            {"network": network, "nodes": nodes, "protocol": protocol, "seed": seed},
+            scenario(protocol, nodes, network, seed, wanted.duration_us),
+        )
+        for network in wanted.networks
+        for nodes in wanted.sizes
+        for protocol in PROTOCOLS
+        for seed in range(1, wanted.seeds + 1)
+    ]
 
-    name: ClassVar[str] = "demo"
-    title: ClassVar[str] = "Where FIFO breaks causality, and what causal order costs"
-    paper: ClassVar[str] = (
-        "Hadzilacos and Toueg 1993 (FIFO broadcast); Birman, Schiper and Stephenson 1991 (vector clocks)"
-    )
-    summary: ClassVar[str] = (
+
+STUDY = Study(
+    name="demo",
+    title="Where FIFO breaks causality, and what causal order costs",
+    paper=("Hadzilacos and Toueg 1993 (FIFO broadcast); Birman, Schiper and Stephenson 1991 (vector clocks)"),
+    summary=(
         "Reliable FIFO flooding and vector-clock causal broadcast carry the same kind of conversation over "
         "random graphs of growing size and over networks of equal mean delay but growing spread. An "
         "independent verifier counts what each breaks; the traces say what causal order costs in latency, "
         "bytes and memory."
-    )
-    scales: ClassVar[Mapping[str, str]] = {
+    ),
+    scales={
         name: f"groups of {', '.join(map(str, scale.sizes))}; {len(scale.networks)} networks; "
         f"{scale.seeds} seeds; {scale.duration_us / 1e6:g} s of broadcasts"
         for name, scale in SCALES.items()
-    }
-    claims: ClassVar[tuple[Claim, ...]] = CLAIMS
-
-    def grid(self, scale: str) -> list[Point]:
-        wanted = SCALES[scale]
-        return [
-            Point(
-                {"network": network, "nodes": nodes, "protocol": protocol, "seed": seed},
-                scenario(protocol, nodes, network, seed, wanted.duration_us),
-            )
-            for network in wanted.networks
-            for nodes in wanted.sizes
-            for protocol in PROTOCOLS
-            for seed in range(1, wanted.seeds + 1)
-        ]
-
-    def derive(self, row: Row) -> Mapping[str, float | None]:
-        return measures.derive(row)
-
-    def derived(self, results: Results) -> Iterable[Derived]:
-        return measures.apart(results)
-
-    def tables(self, results: Results) -> list[Table]:
-        return page.tables(results)
-
-    def figures(self, results: Results) -> list[Figure]:
-        return page.figures(results)
-
-    def headline(self, results: Results) -> Table:
-        return page.headline(results)
-
-    def findings(self, results: Results) -> list[str]:
-        return page.findings(results)
+    },
+    claims=CLAIMS,
+    grid=_grid,
+    derive=measures.derive,
+    derived=measures.apart,
+    tables=page.tables,
+    figures=page.figures,
+    headline=page.headline,
+    findings=page.findings,
+)

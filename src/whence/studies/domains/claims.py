@@ -15,6 +15,9 @@ from whence.studies.claims import EXACT, Claim, Evidence, Relation, Take, Tolera
 from whence.studies.domains.fit import BUS, FLAT, LARGE_FROM, TIMES, WAY_BUS, WAY_FLAT, Kind
 from whence.studies.domains.measures import stamp_bytes
 
+# A claim is a row, and rows are laid out by hand.
+# fmt: off
+
 ACYCLIC, CYCLIC = ("flat", "bus", "daisy", "tree"), ("triangle", "ring")
 FINDINGS = "causal + duplicate + created + fifo + missing + malformed"
 LARGEST = 144  # servers: the largest square of every scale
@@ -37,119 +40,65 @@ def _stamps(organisation: str, stamps: str) -> Iterator[Claim]:
     """Of the specification's table, the largest system by its number and all others by their difference."""
     text = f"stamp of a message, {organisation}, {stamps}"
     yield Claim(
-        f"004-stamp-{organisation}-{stamps}",
-        f"{text}, {LARGEST} servers",
-        stamp_bytes(organisation, stamps, LARGEST),
-        STAMPS,
-        "stamp_bytes",
+        f"004-stamp-{organisation}-{stamps}", f"{text}, {LARGEST} servers",
+        stamp_bytes(organisation, stamps, LARGEST), STAMPS, "stamp_bytes",
         where={"part": "cost", "workload": "ping-pong", "organisation": organisation, "stamps": stamps},
-        at={"nodes": LARGEST},
-        unit="bytes",
-        take=Take.FARTHEST,
-    )
+        at={"nodes": LARGEST}, unit="bytes", take=Take.FARTHEST)
     yield _off(text, organisation, stamps, STAMPS)
 
 
 def _off(text: str, organisation: str, stamps: str, source: str) -> Claim:
-    return Claim(
-        f"004-stamp-off-{organisation}-{stamps}",
-        f"{text}: largest difference at any size",
-        0,
-        source,
-        "stamp_bytes_off",
-        where={"part": "off", "organisation": organisation, "stamps": stamps},
-        unit="bytes",
-        take=Take.FARTHEST,
-    )
+    return Claim(f"004-stamp-off-{organisation}-{stamps}", f"{text}: largest difference at any size", 0,
+                 source, "stamp_bytes_off",
+                 where={"part": "off", "organisation": organisation, "stamps": stamps}, unit="bytes",
+                 take=Take.FARTHEST)
 
 
 def _slopes(organisation: str, stamps: str) -> Iterator[Claim]:
     both = zip(("work", "image_bytes"), ("clock work", "persisted bytes"), SLOPES[organisation, stamps],
-               strict=True)  # fmt: skip
+               strict=True)
     for measure, words, slope in both:
-        yield Claim(
-            f"004-slope-{measure}-{organisation}-{stamps}",
-            f"{words} of a message over n, {organisation}, {stamps}: log-log slope",
-            slope,
-            "specification: acceptance table",
-            measure,
-            where={"part": "slope", "organisation": organisation, "stamps": stamps},
-            tolerance=Tolerance(absolute=0.05),
-        )
+        yield Claim(f"004-slope-{measure}-{organisation}-{stamps}",
+                    f"{words} of a message over n, {organisation}, {stamps}: log-log slope", slope,
+                    "specification: acceptance table", measure,
+                    where={"part": "slope", "organisation": organisation, "stamps": stamps},
+                    tolerance=Tolerance(absolute=0.05))
 
 
 THEOREM = "theorem 1: global order holds just when the domain graph is acyclic"
 
 
 def _acyclic(organisation: str) -> Claim:
-    return Claim(
-        f"004-theorem-1-{organisation}",
-        f"findings of the verifier, {organisation}, all runs of all parts",
-        0,
-        THEOREM,
-        FINDINGS,
-        where={"organisation": organisation},
-        unit="findings",
-        take=Take.SUM,
-    )
+    return Claim(f"004-theorem-1-{organisation}",
+                 f"findings of the verifier, {organisation}, all runs of all parts", 0, THEOREM, FINDINGS,
+                 where={"organisation": organisation}, unit="findings", take=Take.SUM)
 
 
 def _cyclic(organisation: str) -> Iterator[Claim]:
     where = {"part": "theorem", "organisation": organisation}
-    yield Claim(
-        f"004-theorem-1-{organisation}",
-        f"causal violations on a {organisation} of domains",
-        1,
-        THEOREM,
-        "causal",
-        where=where,
-        unit="violations",
-        take=Take.SUM,
-        relation=Relation.AT_LEAST,
-    )
-    yield Claim(
-        f"004-theorem-1-{organisation}-else",
-        f"what is lost, doubled or invented on a {organisation} of domains",
-        0,
-        "a cycle costs order and nothing else",
-        "duplicate + created + missing + malformed",
-        where=where,
-        unit="findings",
-        evidence=Evidence.INVARIANT,
-        take=Take.SUM,
-    )
+    yield Claim(f"004-theorem-1-{organisation}", f"causal violations on a {organisation} of domains", 1,
+                THEOREM, "causal", where=where, unit="violations", take=Take.SUM, relation=Relation.AT_LEAST)
+    yield Claim(f"004-theorem-1-{organisation}-else",
+                f"what is lost, doubled or invented on a {organisation} of domains", 0,
+                "a cycle costs order and nothing else", "duplicate + created + missing + malformed",
+                where=where, unit="findings", evidence=Evidence.INVARIANT, take=Take.SUM)
 
 
 def _cost(organisation: str, published: float, source: str, *, traffic: str = "uniform",
           tolerance: Tolerance = EXACT, relation: Relation = Relation.EQUAL, demanded: bool = True,
-          runs_min: int = 1) -> Claim:  # fmt: skip
-    return Claim(
-        f"004-planner-{traffic}-{organisation}",
-        f"planner: cost of a message at 40 servers, {traffic}, {organisation}",
-        published,
-        source,
-        "measured_cost",
-        where={"part": "plan", "workload": traffic, "organisation": organisation},
-        evidence=Evidence.PROTOTYPE,
-        relation=relation,
-        tolerance=tolerance,
-        demanded=demanded,
-        runs_min=runs_min,
-    )
+          runs_min: int = 1) -> Claim:
+    return Claim(f"004-planner-{traffic}-{organisation}",
+                 f"planner: cost of a message at 40 servers, {traffic}, {organisation}", published, source,
+                 "measured_cost", where={"part": "plan", "workload": traffic, "organisation": organisation},
+                 evidence=Evidence.PROTOTYPE, relation=relation, tolerance=tolerance, demanded=demanded,
+                 runs_min=runs_min)
 
 
 def _planner() -> Iterator[Claim]:
-    yield Claim(
-        "004-planner-predicted",
-        "planner: predicted less measured cost, every run",
-        0,
-        "with whole matrices the formula counts what the stamps carry",
-        "predicted_off",
-        where={"part": "planned"},
-        evidence=Evidence.INVARIANT,
-        take=Take.FARTHEST,
-        tolerance=Tolerance(absolute=1e-9),
-    )
+    yield Claim("004-planner-predicted", "planner: predicted less measured cost, every run", 0,
+                "with whole matrices the formula counts what the stamps carry", "predicted_off",
+                where={"part": "planned"}, evidence=Evidence.INVARIANT, take=Take.FARTHEST,
+                tolerance=Tolerance(absolute=1e-9))
     drawn = "specification; drawn destinations move the bus a little"
     yield _cost("flat", 1650, drawn)
     yield _cost("bus", 219, drawn, tolerance=Tolerance(absolute=2.0))
@@ -189,29 +138,18 @@ def _grows(kind: Kind, figure: str) -> Iterator[Claim]:
 
 def _crosses(measure: str, largest: int) -> Claim:
     """Figure 12: domains cost more hops in a small system and win in a large one."""
-    return Claim(
-        f"004-figure-12-{measure}-{largest}",
-        f"live, ping-pong: {TIMES[measure]}, servers from which on the bus is faster",
-        largest,
-        "figure 12; specification: the curves cross within the measured sizes",
-        f"{measure}_crossing",
-        at={"shape": "crossing", "of": measure, "nodes": largest},
-        unit="servers",
-        relation=Relation.AT_MOST,
-        demanded=measure == "cpu_us",
-    )
+    return Claim(f"004-figure-12-{measure}-{largest}",
+                 f"live, ping-pong: {TIMES[measure]}, servers from which on the bus is faster", largest,
+                 "figure 12; specification: the curves cross within the measured sizes",
+                 f"{measure}_crossing", at={"shape": "crossing", "of": measure, "nodes": largest},
+                 unit="servers", relation=Relation.AT_MOST, demanded=measure == "cpu_us")
 
 
 def _straight(kind: Kind, words: str) -> Claim:
-    return Claim(
-        f"004-complexity-{kind.organisation}",
-        f"live, servers of the way only, {words} explains of the variance",
-        0.95,
-        "section 6.2: C ≈ K n with √n domains, n² without",
-        "share",
-        at={**kind._asdict(), "shape": "line"},
-        relation=Relation.AT_LEAST,
-    )
+    return Claim(f"004-complexity-{kind.organisation}",
+                 f"live, servers of the way only, {words} explains of the variance", 0.95,
+                 "section 6.2: C ≈ K n with √n domains, n² without", "share",
+                 at={**kind._asdict(), "shape": "line"}, relation=Relation.AT_LEAST)
 
 
 CLAIMS = (
@@ -233,4 +171,4 @@ CLAIMS = (
     *(_crosses(measure, largest) for measure in TIMES for largest in LIVE_LARGEST),
     _straight(WAY_FLAT, "flat: a + b n²"),
     _straight(WAY_BUS, "bus: a + b n"),
-)  # fmt: skip
+)

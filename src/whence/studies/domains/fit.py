@@ -12,8 +12,7 @@ from math import exp, log
 from statistics import median
 from typing import NamedTuple
 
-from whence.studies.estimate import Estimate
-from whence.studies.results import Results
+from whence.studies.results import Estimate, Results
 
 LARGE_FROM = 50  # servers: from here on the slope counts; below, what does not grow weighs too much
 TIMES = {"cpu_us": "processor time", "wall_us": "wall time"}

@@ -11,22 +11,17 @@ bus. **live**: the turn-around times of the paper's figures 8, 9, 11 and 12, on 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
 from functools import lru_cache, partial
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 from whence.core.rng import purpose, shuffled, stream
+from whence.overlay.domain_graph import Groups
 from whence.sim.distributions import Constant, Pareto
 from whence.sim.model import Link, Periodic, Poisson, Record, Replies, Scenario, Stop, Workload, node_names
-from whence.studies.base import Figure, Measurement, Point, Study, Table
-from whence.studies.claims import Claim
+from whence.studies.base import Measurement, Point, Study
 from whence.studies.domains import live, measures, page
 from whence.studies.domains.claims import CLAIMS
-from whence.studies.results import Derived, Label, Results, Row
-
-if TYPE_CHECKING:
-    from whence.lab.attempts import Runner
-    from whence.overlay.domain_graph import Groups
+from whence.studies.results import Label
 
 ORGANISATIONS = ("flat", "bus", "daisy", "tree")
 STAMPS = ("full", "updates-scan", "updates")
@@ -104,7 +99,7 @@ def cost_scenario(nodes: int, organisation: str, stamps: str, workload: str) -> 
 
 
 def theorem_scenario(organisation: str, stamps: str, seed: int) -> Scenario:
-    """Everybody sends to everybody over links with heavy tails that reorder and duplicate."""
+    """All servers send to all over links with heavy tails that reorder and duplicate."""
     nodes, params = 16, {"domains": organisation, "stamps": stamps, "size": 4}
     if organisation in CYCLES:
         nodes, groups = CYCLES[organisation]
@@ -132,7 +127,7 @@ def _clusters() -> list[list[str]]:
 
 
 def plan_workloads(traffic: str) -> list[Workload]:
-    """Uniform: everybody to everybody. Clustered: most of it among the servers of a hidden cluster."""
+    """Uniform: all to all. Clustered: most of it among the servers of a hidden cluster."""
     if traffic == "uniform":
         return [Poisson(interval_us=10_000, count=100)]
     inside = round(100 * INSIDE)
@@ -142,7 +137,7 @@ def plan_workloads(traffic: str) -> list[Workload]:
 
 @lru_cache(maxsize=4)
 def planned(traffic: str, steps: int) -> Groups:
-    """The plan for the traffic that the workloads have in the mean."""
+    """The plan for the traffic that the workloads have on average."""
     from whence.overlay.planner import TrafficMatrix, plan
 
     names = node_names(PLAN_NODES)
@@ -177,84 +172,6 @@ def plan_scenario(organisation: str, traffic: str, seed: int, steps: int) -> Sce
     )
 
 
-class DomainsStudy(Study):
-    """Causality domains, counted and on real servers."""
-
-    name: ClassVar[str] = "domains"
-    title: ClassVar[str] = "Causality domains: the clock of a domain instead of the clock of the system"
-    paper: ClassVar[str] = "paper 004, preserving causality in a scalable message-oriented middleware"
-    summary: ClassVar[str] = (
-        "Servers send each other point-to-point messages in causal order. With one matrix clock for all, "
-        "a message costs the square of the number of servers; with domains of sqrt(n) servers linked by "
-        "routers it costs in proportion to n. Order holds just when the domains form no cycle. Domains can "
-        "be planned from traffic. Turn-around times are measured on real server processes."
-    )
-    scales: ClassVar[Mapping[str, str]] = {name: scale.text for name, scale in SCALES.items()}
-    claims: ClassVar[tuple[Claim, ...]] = CLAIMS
-
-    def grid(self, scale: str) -> list[Point]:
-        wanted = SCALES[scale]
-        return [*self._cost(wanted), *self._theorem(wanted), *self._plan(wanted)]
-
-    @staticmethod
-    def _cost(scale: Scale) -> list[Point]:
-        return [
-            _point("cost", workload, organisation, stamps, nodes, 1,
-                   cost_scenario(nodes, organisation, stamps, workload))
-            for workload, sizes in (("ping-pong", scale.nodes), ("broadcast", scale.broadcast))
-            for nodes in sizes
-            for organisation in (ORGANISATIONS if workload == "ping-pong" else ("flat", "bus"))
-            for stamps in STAMPS
-        ]  # fmt: skip
-
-    @staticmethod
-    def _theorem(scale: Scale) -> list[Point]:
-        points = []
-        for organisation in (*ORGANISATIONS, *CYCLES):
-            for stamps in ("full", "updates"):
-                for seed in range(1, scale.theorem_seeds + 1):
-                    scenario = theorem_scenario(organisation, stamps, seed)
-                    points.append(
-                        _point("theorem", "random", organisation, stamps, scenario.nodes, seed, scenario)
-                    )
-        return points
-
-    @staticmethod
-    def _plan(scale: Scale) -> list[Point]:
-        return [
-            _point("plan", traffic, organisation, "full", PLAN_NODES, seed,
-                   plan_scenario(organisation, traffic, seed, scale.plan_steps))
-            for traffic in ("uniform", "clustered")
-            for organisation in ("flat", "bus", "planned")
-            for seed in range(1, scale.plan_seeds + 1)
-        ]  # fmt: skip
-
-    def runner(self, task: str) -> Runner:
-        return measures.run_point
-
-    def measurement(self, scale: str) -> Measurement:
-        plan = live.PLANS[scale]
-        return Measurement(plan.steps, partial(live.measure, plan))
-
-    def derive(self, row: Row) -> Mapping[str, float | None]:
-        return measures.derive(row.counted) if row.counted else {}
-
-    def derived(self, results: Results) -> Iterable[Derived]:
-        return measures.derived(results)
-
-    def tables(self, results: Results) -> list[Table]:
-        return page.tables(results)
-
-    def figures(self, results: Results) -> list[Figure]:
-        return page.figures(results)
-
-    def headline(self, results: Results) -> Table:
-        return page.headline(results)
-
-    def findings(self, results: Results) -> list[str]:
-        return page.findings(results)
-
-
 def _point(
     part: str, workload: str, organisation: str, stamps: str, nodes: int, seed: int, scenario: Scenario
 ) -> Point:
@@ -267,3 +184,70 @@ def _point(
         "seed": seed,
     }
     return Point(labels, scenario)
+
+
+def _cost(scale: Scale) -> list[Point]:
+    return [
+        _point("cost", workload, organisation, stamps, nodes, 1,
+               cost_scenario(nodes, organisation, stamps, workload))
+        for workload, sizes in (("ping-pong", scale.nodes), ("broadcast", scale.broadcast))
+        for nodes in sizes
+        for organisation in (ORGANISATIONS if workload == "ping-pong" else ("flat", "bus"))
+        for stamps in STAMPS
+    ]  # fmt: skip
+
+
+def _theorem(scale: Scale) -> list[Point]:
+    points = []
+    for organisation in (*ORGANISATIONS, *CYCLES):
+        for stamps in ("full", "updates"):
+            for seed in range(1, scale.theorem_seeds + 1):
+                scenario = theorem_scenario(organisation, stamps, seed)
+                points.append(
+                    _point("theorem", "random", organisation, stamps, scenario.nodes, seed, scenario)
+                )
+    return points
+
+
+def _plan(scale: Scale) -> list[Point]:
+    return [
+        _point("plan", traffic, organisation, "full", PLAN_NODES, seed,
+               plan_scenario(organisation, traffic, seed, scale.plan_steps))
+        for traffic in ("uniform", "clustered")
+        for organisation in ("flat", "bus", "planned")
+        for seed in range(1, scale.plan_seeds + 1)
+    ]  # fmt: skip
+
+
+def _grid(scale: str) -> list[Point]:
+    wanted = SCALES[scale]
+    return [*_cost(wanted), *_theorem(wanted), *_plan(wanted)]
+
+
+def _measurement(scale: str) -> Measurement:
+    plan = live.PLANS[scale]
+    return Measurement(plan.steps, partial(live.measure, plan))
+
+
+STUDY = Study(
+    name="domains",
+    title="Causality domains: the clock of a domain instead of the clock of the system",
+    paper="paper 004, preserving causality in a scalable message-oriented middleware",
+    summary=(
+        "Servers send each other point-to-point messages in causal order. With one matrix clock for all, "
+        "a message costs the square of the number of servers; with domains of sqrt(n) servers linked by "
+        "routers it costs in proportion to n. Order holds just when the domains form no cycle. Domains can "
+        "be planned from traffic. Turn-around times are measured on real server processes."
+    ),
+    scales={name: scale.text for name, scale in SCALES.items()},
+    claims=CLAIMS,
+    grid=_grid,
+    runners={"run": measures.run_point},
+    measurement=_measurement,
+    derive=measures.derive,
+    derived=measures.derived,
+    tables=page.tables,
+    figures=page.figures,
+    headline=page.headline,
+    findings=page.findings,
+)

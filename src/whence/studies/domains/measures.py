@@ -20,7 +20,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from math import isqrt, log
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 from whence.core.message import NodeId, Packet
 from whence.core.protocol import Protocol
@@ -45,7 +45,7 @@ from whence.studies.domains.fit import (
     growth,
 )
 from whence.studies.domains.fit import slope as slope_of
-from whence.studies.results import Derived, Label, Results
+from whence.studies.results import Derived, Label, Results, Row
 from whence.trace.measures import Value
 from whence.trace.schema import Kind, Level
 
@@ -120,9 +120,10 @@ class Watch(Observer):
         return counted
 
 
-def derive(counted: Mapping[str, Any]) -> dict[str, float | None]:
+def derive(row: Row) -> dict[str, float | None]:
     """The numbers of one run, each per message."""
-    if not counted["messages"]:
+    counted = row.counted
+    if not counted or not counted["messages"]:
         return {}
     per = 1 / counted["messages"]
     return {

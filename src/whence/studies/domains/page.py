@@ -27,8 +27,7 @@ from whence.studies.domains.fit import (
 )
 from whence.studies.domains.fit import slope as slope_of
 from whence.studies.domains.measures import slope
-from whence.studies.estimate import Estimate
-from whence.studies.results import Label, Results
+from whence.studies.results import Estimate, Label, Results
 
 STAMP_WORDS = {"full": "matrix", "updates-scan": "updates, scan", "updates": "updates, list"}
 MEASURES = {

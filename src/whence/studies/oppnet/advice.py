@@ -2,7 +2,7 @@
 
 The share is taken of what can be delivered at all: the pairs of a message and another node that is in the
 network when the message is broadcast, and that co-delivers it if messages live as long as the longest stay of
-a node, which for these pairs is as good as for ever. Newcomers are not counted: to how many of them a message
+a node, which for these pairs is as good as forever. Newcomers are not counted: to how many of them a message
 should be handed on is a matter of taste.
 
 A longer lifetime could also deliver less, where contacts are too short for all that is alive; then the share

@@ -15,6 +15,9 @@ from whence.mobility.published import SCENARIOS
 from whence.mobility.published import TOLERANCE as PLAN_TOLERANCE
 from whence.studies.claims import EXACT, PROMISES_KEPT, Claim, Evidence, Labels, Relation, Take, Tolerance
 
+# A claim is a row, and rows are laid out by hand.
+# fmt: off
+
 BUSES, WALKERS = "buses", "walkers"
 NAMES = {BUSES: "city buses", WALKERS: "Östermalm walkers"}
 MODES = ("published", "safe")
@@ -82,7 +85,7 @@ _BUSES = {
         21_571, 23_572, 99.99, 3, 0.01,
         Spread(0.002, 591, 327, 182), Spread(0.001, 219, 0.062, 2), Spread(0.002, 591, 327, 182),
     ),
-}  # fmt: skip
+}
 
 # Tables V and VI.
 _WALKERS = {
@@ -102,7 +105,7 @@ _WALKERS = {
         539_652, 545_018, 99.06, 716, 0.13,
         Spread(0.003, 300, 136, 88), Spread(0.001, 279, 2, 10), Spread(0.003, 300, 139, 88),
     ),
-}  # fmt: skip
+}
 
 TABLES = {BUSES: _BUSES, WALKERS: _WALKERS}
 COUNTS_TABLE = {BUSES: "Table II", WALKERS: "Table V"}
@@ -141,17 +144,10 @@ QUANTILES = (
 def _plan(plan: str) -> Iterator[Claim]:
     table = PLAN_TABLE[plan]
     for at, figure in enumerate(SCENARIOS[plan]):
-        yield Claim(
-            f"001-{plan}-plan-{at}",
-            f"{table}: {NAMES[plan]}, {figure.name}",
-            figure.published,
-            f"{table}; {figure.excepted}" if figure.excepted else table,
-            f"plan_{at}",
-            at={"part": "plan", "plan": plan},
-            tolerance=Tolerance(relative=PLAN_TOLERANCE),
-            demanded=not figure.excepted,
-            runs_min=SEEDS_MIN,
-        )
+        yield Claim(f"001-{plan}-plan-{at}", f"{table}: {NAMES[plan]}, {figure.name}", figure.published,
+                    f"{table}; {figure.excepted}" if figure.excepted else table, f"plan_{at}",
+                    at={"part": "plan", "plan": plan}, tolerance=Tolerance(relative=PLAN_TOLERANCE),
+                    demanded=not figure.excepted, runs_min=SEEDS_MIN)
 
 
 class _Experiment(NamedTuple):
@@ -162,21 +158,12 @@ class _Experiment(NamedTuple):
 
     def claim(self, name: str, text: str, published: float, source: str, measure: str, unit: str = "", *,
               tolerance: Tolerance | None, relation: Relation = Relation.EQUAL,
-              demanded: bool = True) -> Claim:  # fmt: skip
+              demanded: bool = True) -> Claim:
         """A mean over the seeds of the codes as printed."""
-        return Claim(
-            f"001-{self.plan}-{name}-{self.lifetime}",
-            f"{text}, {NAMES[self.plan]}, {minutes(self.lifetime)}",
-            published,
-            source,
-            measure,
-            at={"part": "main", "plan": self.plan, "lifetime": self.lifetime, "mode": "published"},
-            unit=unit,
-            relation=relation,
-            tolerance=tolerance,
-            demanded=demanded,
-            runs_min=SEEDS_MIN,
-        )
+        return Claim(f"001-{self.plan}-{name}-{self.lifetime}",
+                     f"{text}, {NAMES[self.plan]}, {minutes(self.lifetime)}", published, source, measure,
+                     at={"part": "main", "plan": self.plan, "lifetime": self.lifetime, "mode": "published"},
+                     unit=unit, relation=relation, tolerance=tolerance, demanded=demanded, runs_min=SEEDS_MIN)
 
     def shown(
         self, name: str, text: str, published: float | None, measure: str, unit: str = ""
@@ -194,21 +181,21 @@ def _counts(plan: str, lifetime: int) -> Iterator[Claim]:
     within = 0.12 if plan == BUSES and lifetime in (10, 20) else 0.05
     yield from one.shown("broadcasts", f"{table}: broadcasts", BROADCASTS[plan], "broadcasts")
     yield one.claim("receives", f"{table}: receives", column.receives, table, "receives",
-                    tolerance=Tolerance(relative=within))  # fmt: skip
+                    tolerance=Tolerance(relative=within))
     yield from one.shown("deliveries", f"{table}: co-deliveries", column.deliveries, "co_deliveries")
     yield from one.shown("expiries", f"{table}: expiries", column.expiries, "expiries")
     if plan == BUSES:
         yield from one.shown("ratio", ratio, column.ratio_percent, "ratio_percent", "%")
         yield one.claim("ratio-accepted", ratio, 99.9, f"{table}: {column.ratio_percent:g} %",
-                        "ratio_percent", "%", relation=Relation.AT_LEAST, tolerance=EXACT)  # fmt: skip
+                        "ratio_percent", "%", relation=Relation.AT_LEAST, tolerance=EXACT)
         yield from one.shown("expiry", f"{table}: expiry ratio", column.expiry_percent, "expiry_percent", "%")
         return
     yield one.claim("ratio", ratio, column.ratio_percent, table, "ratio_percent", "%",
-                    tolerance=Tolerance(absolute=1.0))  # fmt: skip
+                    tolerance=Tolerance(absolute=1.0))
     percent = column.expiry_percent or 0.0
     yield one.claim("expiry", f"{table}: expiry ratio", percent,
                     f"{table}: {percent:g} %; accepted 0.04 to 0.15", "expiry_percent", "%",
-                    tolerance=Tolerance(between=(0.04, 0.15)))  # fmt: skip
+                    tolerance=Tolerance(between=(0.04, 0.15)))
 
 
 def _near(plan: str, lifetime: int) -> tuple[Tolerance, Tolerance]:
@@ -238,7 +225,7 @@ def _delays(plan: str, lifetime: int) -> Iterator[Claim]:
             if name in judged:
                 tolerance, demanded = judged[name]
                 yield one.claim(name, text, seconds, table, measure, "s", tolerance=tolerance,
-                                demanded=demanded)  # fmt: skip
+                                demanded=demanded)
             else:
                 yield from one.shown(name, text, seconds, measure, "s")
 
@@ -247,14 +234,10 @@ def _quantile(one: Quantile) -> Claim:
     return Claim(
         f"001-{one.plan}-{one.what}-below-{one.percent}-{one.lifetime}",
         f"section VI: {one.what} that {one.percent} % stay below, {NAMES[one.plan]}, {minutes(one.lifetime)}",
-        one.seconds,
-        "a sentence of the paper; the specification has no tolerance, 20 % is ours",
+        one.seconds, "a sentence of the paper; the specification has no tolerance, 20 % is ours",
         f"{one.what}_{one.percent}_s",
-        at={"part": "main", "plan": one.plan, "lifetime": one.lifetime, "mode": "published"},
-        unit="s",
-        tolerance=Tolerance(relative=0.20),
-        demanded=False,
-    )
+        at={"part": "main", "plan": one.plan, "lifetime": one.lifetime, "mode": "published"}, unit="s",
+        tolerance=Tolerance(relative=0.20), demanded=False)
 
 
 # Beyond the paper
@@ -279,43 +262,18 @@ def _safe() -> Iterator[Claim]:
             "findings", "safe: what the verifier found in them", 0, "nothing",
             "causal + fifo + duplicate + created + malformed", SAFE, Take.SUM, "findings",
         ),
-    ):  # fmt: skip
-        yield Claim(
-            f"001-safe-{name}",
-            text,
-            published,
-            source,
-            measure,
-            where=where,
-            unit=unit,
-            evidence=Evidence.INVARIANT,
-            take=take,
-        )
-    yield Claim(
-        "001-safe-receives",
-        "safe and published: difference of receives, same plan and seed",
-        0,
-        "order is not the exchange's business: both modes carry the same messages",
-        "receives",
-        where={**SAFE, "skew_s": 0},
-        unit="receives",
-        evidence=Evidence.INVARIANT,
-        take=Take.FARTHEST,
-        against={"mode": "published"},
-    )
-    yield Claim(
-        "001-safe-barrier",
-        "safe: a message's barrier less that as printed, mean entries, the largest of all runs",
-        0,
-        "safe barriers are pruned",
-        "barrier_mean",
-        where={**SAFE, "skew_s": 0},
-        unit="entries",
-        evidence=Evidence.INVARIANT,
-        take=Take.MAX,
-        against={"mode": "published"},
-        relation=Relation.AT_MOST,
-    )
+    ):
+        yield Claim(f"001-safe-{name}", text, published, source, measure, where=where, unit=unit,
+                    evidence=Evidence.INVARIANT, take=take)
+    yield Claim("001-safe-receives", "safe and published: difference of receives, same plan and seed", 0,
+                "order is not the exchange's business: both modes carry the same messages", "receives",
+                where={**SAFE, "skew_s": 0}, unit="receives", evidence=Evidence.INVARIANT, take=Take.FARTHEST,
+                against={"mode": "published"})
+    yield Claim("001-safe-barrier",
+                "safe: a message's barrier less that as printed, mean entries, the largest of all runs", 0,
+                "safe barriers are pruned", "barrier_mean", where={**SAFE, "skew_s": 0}, unit="entries",
+                evidence=Evidence.INVARIANT, take=Take.MAX, against={"mode": "published"},
+                relation=Relation.AT_MOST)
 
 
 def _skew(skew_s: int, found: str) -> Claim:
@@ -338,16 +296,12 @@ def _bounded(lifetime: int, mode: str, registry: str) -> Claim:
     return Claim(
         f"001-figure-11-{registry}-{mode}-{lifetime}",
         f"Figure 11: {mode}, {minutes(lifetime)}: {REGISTRIES[registry]} registries of the last third of the "
-        "run, times those of the second",
-        1,
+        "run, times those of the second", 1,
         "mean of the largest sizes of watched walkers: the population grows on, registries do not",
         f"growth_{registry}",
         at={"part": "registries", "plan": WALKERS, "lifetime": lifetime, "mode": mode, "registry": registry},
-        unit="times",
-        evidence=Evidence.INVARIANT,
-        relation=Relation.AT_MOST,
-        tolerance=Tolerance(absolute=0.25),
-    )
+        unit="times", evidence=Evidence.INVARIANT, relation=Relation.AT_MOST,
+        tolerance=Tolerance(absolute=0.25))
 
 
 def _of_plan(plan: str) -> Iterator[Claim]:

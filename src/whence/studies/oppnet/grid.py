@@ -8,24 +8,19 @@ lifetime that delivers a wanted share. docs/studies-oppnet.md says how the paper
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import lru_cache
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
+from collections.abc import Iterator, Mapping
+from functools import lru_cache, partial
+from typing import Any, Literal, NamedTuple
 
 from whence.core.rng import below, purpose, stream
-from whence.errors import missing_extra
+from whence.overlay.contacts import ContactPlan
 from whence.sim.distributions import Constant
 from whence.sim.model import Contacts, Link, Periodic, Record, Scenario, Skew, Stop
-from whence.studies.base import Figure, Point, Study, Table
-from whence.studies.claims import Claim
+from whence.studies.base import Point, Study, compile_kernel
 from whence.studies.oppnet import data as oppnet_data
 from whence.studies.oppnet import measures, page
 from whence.studies.oppnet.claims import BUSES, CLAIMS, MODES, WALKERS
-from whence.studies.results import Derived, Label, Results, Row
-
-if TYPE_CHECKING:
-    from whence.lab.attempts import Runner
-    from whence.overlay.contacts import ContactPlan
+from whence.studies.results import Label
 
 SECOND_US = 1_000_000
 MINUTE_US = 60 * SECOND_US
@@ -164,56 +159,6 @@ def _plan(topology: Contacts, seed: int) -> ContactPlan:
     return walker_plan(seed, WalkerCity(**topology.options))
 
 
-class OppnetStudy(Study):
-    """Causal barriers in opportunistic networks."""
-
-    name: ClassVar[str] = "oppnet"
-    title: ClassVar[str] = "Causal barriers in opportunistic networks: order without knowing the group"
-    paper: ClassVar[str] = "paper 001, causal and Δ-causal broadcast in opportunistic networks, section VI"
-    summary: ClassVar[str] = (
-        "Buses and walkers meet now and then, and carry each other's messages in between. Each message names "
-        "its immediate predecessors, and waits where they are missing, until they come or their lifetime is "
-        "over. Every table and figure of the paper's evaluation is set beside generated plans of the same "
-        "statistics, the codes as printed beside our safe ones; then clocks that are wrong, traces of real "
-        "contacts, and the smallest lifetime that delivers a wanted share."
-    )
-    scales: ClassVar[Mapping[str, str]] = {name: scale.text for name, scale in SCALES.items()}
-    claims: ClassVar[tuple[Claim, ...]] = CLAIMS
-
-    def grid(self, scale: str) -> list[Point]:
-        wanted = SCALES[scale]
-        # The longest run of all is a bisection: it begins first.
-        return [*_advice(wanted), *_main(wanted), *_skewed(wanted), *_traces(wanted)]
-
-    def preparation(self) -> Callable[[], None]:
-        try:
-            from whence.kernels.oppnet.kernel import warm_up
-        except ImportError as error:
-            raise missing_extra("study 'oppnet'", "numba", "lab") from error
-        return warm_up
-
-    def runner(self, task: str) -> Runner:
-        return {"run": measures.run_point, "advice": measures.advise}[task]
-
-    def derive(self, row: Row) -> Mapping[str, float | None]:
-        return measures.derive(row.counted) if row.counted else {}
-
-    def tables(self, results: Results) -> list[Table]:
-        return page.tables(results)
-
-    def figures(self, results: Results) -> list[Figure]:
-        return page.figures(results)
-
-    def derived(self, results: Results) -> Iterable[Derived]:
-        return measures.derived(results)
-
-    def headline(self, results: Results) -> Table:
-        return page.headline(results)
-
-    def findings(self, results: Results) -> list[str]:
-        return page.findings(results)
-
-
 def _point(
     part: str, plan: str, lifetime: int, mode: str, skew_s: int, seed: int, run: Scenario, task: str = "run"
 ) -> Point:
@@ -276,3 +221,34 @@ def _advice(wanted: Scale) -> Iterator[Point]:
         for seed in range(1, seeds + 1):
             run = scenario(topology, None, "safe", seed, "measures", name="oppnet-advice")
             yield _point("advice", plan, 0, "safe", 0, seed, run, "advice")
+
+
+def _grid(scale: str) -> list[Point]:
+    wanted = SCALES[scale]
+    # The longest run of all is a bisection: it begins first.
+    return [*_advice(wanted), *_main(wanted), *_skewed(wanted), *_traces(wanted)]
+
+
+STUDY = Study(
+    name="oppnet",
+    title="Causal barriers in opportunistic networks: order without knowing the group",
+    paper="paper 001, causal and Δ-causal broadcast in opportunistic networks, section VI",
+    summary=(
+        "Buses and walkers meet now and then, and carry each other's messages in between. Each message names "
+        "its immediate predecessors, and waits where they are missing, until they come or their lifetime is "
+        "over. Every table and figure of the paper's evaluation is set beside generated plans of the same "
+        "statistics, the codes as printed beside our safe ones; then clocks that are wrong, traces of real "
+        "contacts, and the smallest lifetime that delivers a wanted share."
+    ),
+    scales={name: scale.text for name, scale in SCALES.items()},
+    claims=CLAIMS,
+    grid=_grid,
+    preparation=partial(compile_kernel, "oppnet"),
+    runners={"run": measures.run_point, "advice": measures.advise},
+    derive=measures.derive,
+    derived=measures.derived,
+    tables=page.tables,
+    figures=page.figures,
+    headline=page.headline,
+    findings=page.findings,
+)

@@ -18,10 +18,9 @@ from whence.overlay.contacts import ContactPlan
 from whence.sim.links_planned import plan_of
 from whence.sim.model import Contacts, Scenario
 from whence.sim.outcome import Outcome
-from whence.studies.estimate import Estimate, estimate
 from whence.studies.oppnet.advice import SHARES_PERCENT, smallest_lifetimes
 from whence.studies.oppnet.claims import MODES, REGISTRIES, WALKERS
-from whence.studies.results import Derived, Label, Results, Row
+from whence.studies.results import Derived, Estimate, Label, Results, Row, estimate
 from whence.trace.measures import Value
 from whence.trace.schema import Level
 
@@ -29,8 +28,11 @@ LATENCY_EDGES_S = tuple(range(0, 91, 3))  # Figures 5b and 10b are cut at 60 and
 PARTS_OF_A_SPREAD = ("min", "max", "mean", "sd")
 
 
-def derive(counted: Mapping[str, Any]) -> dict[str, float | None]:
+def derive(row: Row) -> dict[str, float | None]:
     """The numbers of one run."""
+    counted = row.counted
+    if not counted:
+        return {}
     if "pairs_possible" in counted:
         return _derive_advice(counted)
     receives, expiries = counted["receives"], counted["expiries"]

@@ -9,7 +9,6 @@ from whence.mobility.published import SCENARIOS
 from whence.studies.base import Cell, Figure, Panel, Series, Table
 from whence.studies.claims import printed
 from whence.studies.cuts import points
-from whence.studies.estimate import Estimate, estimate
 from whence.studies.oppnet import data as oppnet_data
 from whence.studies.oppnet.advice import SHARES_PERCENT
 from whence.studies.oppnet.claims import (
@@ -27,7 +26,7 @@ from whence.studies.oppnet.claims import (
 )
 from whence.studies.oppnet.data import DATA_SETS
 from whence.studies.oppnet.measures import LATENCY_EDGES_S, lifetimes, main_rows, mean, value
-from whence.studies.results import Label, Results, Row
+from whence.studies.results import Estimate, Label, Results, Row, estimate
 
 PLANS = (BUSES, WALKERS)
 _PRINTED = printed(CLAIMS)

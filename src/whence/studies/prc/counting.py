@@ -31,7 +31,7 @@ from whence.sim.outcome import Outcome
 from whence.trace.measures import Value
 from whence.trace.schema import Kind
 
-SAMPLED_FROM = 0.6  # of the run: by then nearly everybody has broadcast
+SAMPLED_FROM = 0.6  # of the run: by then nearly all nodes have broadcast
 NEWCOMER = "newcomer"  # a name that no simulated node has
 
 

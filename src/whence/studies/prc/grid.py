@@ -9,10 +9,10 @@ the paper is read.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, TypeAlias
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any, Literal, NamedTuple, TypeAlias
 
-from whence.errors import missing_extra
 from whence.sim.distributions import Constant, Ramp
 from whence.sim.model import (
     Anyone,
@@ -26,8 +26,7 @@ from whence.sim.model import (
     Window,
     node_names,
 )
-from whence.studies.base import Figure, Point, Study, Table
-from whence.studies.claims import Claim
+from whence.studies.base import Point, Study, compile_kernel
 from whence.studies.prc import measures, page
 from whence.studies.prc.claims import CLAIMS
 from whence.studies.prc.measures import (
@@ -41,11 +40,6 @@ from whence.studies.prc.measures import (
     OPENING,
     SECOND_US,
 )
-from whence.studies.results import Derived, Results, Row
-
-if TYPE_CHECKING:
-    from whence.lab.attempts import Runner
-
 
 LevelName: TypeAlias = Literal["measures", "deliveries", "all"]
 
@@ -252,54 +246,6 @@ def labels(part: str, protocol: str, place: Base, seed: int) -> dict[str, Any]:
     return {"part": part, "protocol": protocol, **place._asdict(), "seed": seed}
 
 
-class PrcStudy(Study):
-    """PRC-broadcast beside vector clocks and causal barriers."""
-
-    name: ClassVar[str] = "prc"
-    title: ClassVar[str] = "PRC-broadcast: causal order with a memory of what is in transit only"
-    paper: ClassVar[str] = "paper 003, PRC-broadcast, section 3 (Figures 5a and 5b) and Table 1"
-    summary: ClassVar[str] = (
-        "An overlay changes all the time, and every message carries one number. What a process remembers is "
-        "what it still expects over its links: it grows with delay, rate and degree, and ends at nothing. "
-        "This page repeats the paper's hour, measures its Table 1 instead of quoting it, and shows where "
-        "vector clocks or causal barriers cost less."
-    )
-    scales: ClassVar[Mapping[str, str]] = {name: scale.text for name, scale in SCALES.items()}
-    claims: ClassVar[tuple[Claim, ...]] = CLAIMS
-
-    def grid(self, scale: str) -> list[Point]:
-        wanted = SCALES[scale]
-        return [*_hours(wanted), *_growth(wanted), *_openings(wanted), *_frontier(wanted)]
-
-    def preparation(self) -> Callable[[], None]:
-        try:
-            from whence.kernels.prc.kernel import warm_up
-        except ImportError as error:
-            raise missing_extra("study 'prc'", "numba", "lab") from error
-        return warm_up
-
-    def runner(self, task: str) -> Runner:
-        return measures.run_point
-
-    def derive(self, row: Row) -> Mapping[str, float | None]:
-        return measures.derive(row)
-
-    def tables(self, results: Results) -> list[Table]:
-        return page.tables(results)
-
-    def figures(self, results: Results) -> list[Figure]:
-        return page.figures(results)
-
-    def derived(self, results: Results) -> Iterable[Derived]:
-        return measures.derived(results)
-
-    def headline(self, results: Results) -> Table:
-        return page.hours(results)
-
-    def findings(self, results: Results) -> list[str]:
-        return page.findings(results)
-
-
 def _hours(wanted: Scale) -> list[Point]:
     return [
         Point(labels(HOUR, "prc", Base(nodes, 0, 0, 10), seed), hour(nodes, seed))
@@ -352,3 +298,32 @@ def _frontier(wanted: Scale) -> list[Point]:
                     Point(labels(FRONTIER, protocol, place, 1), static(protocol, *place, 1, "measures"))
                 )
     return found
+
+
+def _grid(scale: str) -> list[Point]:
+    wanted = SCALES[scale]
+    return [*_hours(wanted), *_growth(wanted), *_openings(wanted), *_frontier(wanted)]
+
+
+STUDY = Study(
+    name="prc",
+    title="PRC-broadcast: causal order with a memory of what is in transit only",
+    paper="paper 003, PRC-broadcast, section 3 (Figures 5a and 5b) and Table 1",
+    summary=(
+        "An overlay changes all the time, and every message carries one number. What a process remembers is "
+        "what it still expects over its links: it grows with delay, rate and degree, and ends at nothing. "
+        "This page repeats the paper's hour, measures its Table 1 instead of quoting it, and shows where "
+        "vector clocks or causal barriers cost less."
+    ),
+    scales={name: scale.text for name, scale in SCALES.items()},
+    claims=CLAIMS,
+    grid=_grid,
+    preparation=partial(compile_kernel, "prc"),
+    runners={"run": measures.run_point},
+    derive=measures.derive,
+    derived=measures.derived,
+    tables=page.tables,
+    figures=page.figures,
+    headline=page.hours,
+    findings=page.findings,
+)

@@ -6,11 +6,10 @@ from collections.abc import Callable
 
 from whence.studies.base import Cell, Figure, Panel, Series, Table
 from whence.studies.claims import printed
-from whence.studies.estimate import Estimate, estimate
 from whence.studies.prc import measures as m
 from whence.studies.prc.claims import CLAIMS
 from whence.studies.prc.measures import BASELINES, FLOODING, FRONTIER, GROWTH, HOUR, OPENING
-from whence.studies.results import Results, farthest
+from whence.studies.results import Estimate, Results, estimate, farthest
 
 _PRINTED = printed(CLAIMS)
 
@@ -399,7 +398,7 @@ def _memory(results: Results) -> Figure:
 
 
 def _chosen(results: Results) -> list[int]:
-    """Two groups to show: a line for each protocol and group, six at the most."""
+    """Two groups to show: a line for each protocol and group, at most six."""
     common = [nodes for nodes in m.sizes(results, "prc") if nodes in m.sizes(results, "vector")]
     return [common[0], common[-1]]
 

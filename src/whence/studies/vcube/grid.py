@@ -9,21 +9,17 @@ read, and what is not reproduced.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple
+from collections.abc import Mapping
+from functools import partial
+from typing import Literal, NamedTuple
 
-from whence.errors import missing_extra
 from whence.sim.distributions import Normal
 from whence.sim.model import Hypercube, Link, Record, Scenario, Stop, Window
-from whence.studies.base import Figure, Point, Study, Table
-from whence.studies.claims import Claim
-from whence.studies.results import Derived, Label, Results, Row
+from whence.studies.base import Point, Study, compile_kernel
+from whence.studies.results import Label
 from whence.studies.vcube import measures, page
 from whence.studies.vcube.claims import CLAIMS, SIZES
-from whence.studies.vcube.measures import MAIN, MORE, Runs
-
-if TYPE_CHECKING:
-    from whence.lab.attempts import Runner
+from whence.studies.vcube.measures import MAIN, MORE
 
 PROPAGATION_US = 100_000  # tpp: its mean
 TRANSMISSION_US = PROCESSING_US = 1_000  # tt and tpc
@@ -118,85 +114,61 @@ def scenario(
     )
 
 
-class VCubeStudy(Study):
-    """Causal aggregation broadcast on VCube."""
+def _point(scale: Scale, profile: str, nodes: int, mode: str, seed: int, part: str) -> Point:
+    level: Literal["measures", "deliveries", "all"] = "measures"
+    if seed == 1 and nodes <= scale.traced:
+        level = "all"
+    elif seed == 1 and nodes <= scale.judged and profile == "R0":
+        level = "deliveries"
+    labels: dict[str, Label] = {
+        "profile": profile,
+        "nodes": nodes,
+        "mode": mode,
+        "part": part,
+        "seed": seed,
+    }
+    return Point(labels, scenario(profile, nodes, mode, seed, level))
 
-    name: ClassVar[str] = "vcube"
-    title: ClassVar[str] = "Causal aggregation broadcast on VCube: fewer packets at no cost in delivery time"
-    paper: ClassVar[str] = "paper 000, causal aggregation broadcast on VCube, section 5"
-    summary: ClassVar[str] = (
+
+def _grid(scale: str) -> list[Point]:
+    wanted = SCALES[scale]
+    largest = max(wanted.runs["R0"])
+    points = [
+        _point(wanted, profile, nodes, mode, seed, MAIN)
+        for profile, sizes in wanted.runs.items()
+        for nodes, runs in sizes.items()
+        for mode in MODES
+        if mode != "5 bytes" or nodes == largest
+        for seed in range(1, runs + 1)
+    ]
+    more = [
+        _point(wanted, "R0", nodes, mode, seed, MORE)
+        for nodes, runs in wanted.more.items()
+        for mode in ("aggregation", "single tree")
+        for seed in range(wanted.runs["R0"][nodes] + 1, runs + 1)
+    ]
+    return points + more
+
+
+STUDY = Study(
+    name="vcube",
+    title="Causal aggregation broadcast on VCube: fewer packets at no cost in delivery time",
+    paper="paper 000, causal aggregation broadcast on VCube, section 5",
+    summary=(
         "Every node of a hypercube broadcasts one message over its own spanning tree. A message that a child "
         "could not deliver yet is kept back and travels with what it waits for. This page sets every table "
         "and figure of the paper beside two readings of its network: R0, its text and the authors' sibling "
         "simulator, and R1, fitted to its tables."
-    )
-    scales: ClassVar[Mapping[str, str]] = {name: scale.text for name, scale in SCALES.items()}
-    claims: ClassVar[tuple[Claim, ...]] = CLAIMS
-
-    def grid(self, scale: str) -> list[Point]:
-        wanted = SCALES[scale]
-        largest = max(wanted.runs["R0"])
-        points = [
-            self._point(wanted, profile, nodes, mode, seed, MAIN)
-            for profile, sizes in wanted.runs.items()
-            for nodes, runs in sizes.items()
-            for mode in MODES
-            if mode != "5 bytes" or nodes == largest
-            for seed in range(1, runs + 1)
-        ]
-        more = [
-            self._point(wanted, "R0", nodes, mode, seed, MORE)
-            for nodes, runs in wanted.more.items()
-            for mode in ("aggregation", "single tree")
-            for seed in range(wanted.runs["R0"][nodes] + 1, runs + 1)
-        ]
-        return points + more
-
-    @staticmethod
-    def _point(scale: Scale, profile: str, nodes: int, mode: str, seed: int, part: str) -> Point:
-        level: Literal["measures", "deliveries", "all"] = "measures"
-        if seed == 1 and nodes <= scale.traced:
-            level = "all"
-        elif seed == 1 and nodes <= scale.judged and profile == "R0":
-            level = "deliveries"
-        labels: dict[str, Label] = {
-            "profile": profile,
-            "nodes": nodes,
-            "mode": mode,
-            "part": part,
-            "seed": seed,
-        }
-        return Point(labels, scenario(profile, nodes, mode, seed, level))
-
-    def preparation(self) -> Callable[[], None]:
-        try:
-            from whence.kernels.vcube.kernel import warm_up
-        except ImportError as error:
-            raise missing_extra("study 'vcube'", "numba", "lab") from error
-        return warm_up
-
-    def runner(self, task: str) -> Runner:
-        return measures.run_point
-
-    def derive(self, row: Row) -> Mapping[str, float | None]:
-        if not row.counted:
-            return {}
-        found = measures.derive(row.counted, int(row.labels["nodes"]))
-        if row.measures.get("packets") is not None:  # Spark has measured the run's full trace
-            found["spark_differs"] = measures.differences(row.counted, row.measures)
-        return found
-
-    def tables(self, results: Results) -> list[Table]:
-        return page.tables(Runs(results))
-
-    def figures(self, results: Results) -> list[Figure]:
-        return page.figures(Runs(results))
-
-    def derived(self, results: Results) -> Iterable[Derived]:
-        return measures.derived(results)
-
-    def headline(self, results: Results) -> Table:
-        return page.headline(Runs(results))
-
-    def findings(self, results: Results) -> list[str]:
-        return page.findings(Runs(results), results)
+    ),
+    scales={name: scale.text for name, scale in SCALES.items()},
+    claims=CLAIMS,
+    grid=_grid,
+    preparation=partial(compile_kernel, "vcube"),
+    runners={"run": measures.run_point},
+    derive=measures.derive_row,
+    derived=measures.derived,
+    tables=page.tables,
+    figures=page.figures,
+    headline=page.headline,
+    findings=page.findings,
+)

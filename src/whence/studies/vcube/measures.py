@@ -18,8 +18,7 @@ from whence.kernels.vcube.kernel import Trail
 from whence.lab.run import run
 from whence.sim.model import Scenario
 from whence.sim.outcome import Outcome
-from whence.studies.estimate import Estimate, estimate, percent_change
-from whence.studies.results import Derived, Results, Row
+from whence.studies.results import Derived, Estimate, Results, Row, estimate, percent_change
 from whence.trace.measures import Value
 from whence.trace.schema import Level
 
@@ -30,6 +29,16 @@ BYTES_EDGES = (100, 200, 300, 400)  # Table 3
 DEPENDENCY_EDGES = (0, *range(4, 80, 5))  # Figure 6: 0; 1 to 4; 5 to 9; ...
 BUFFER_EDGES = tuple(range(25, 301, 25))  # Figure 9
 LARGEST_MAX = 22  # Figure 10
+
+
+def derive_row(row: Row) -> dict[str, float | None]:
+    """Every number of one run, and in how many of them a full trace that Spark measured differs."""
+    if not row.counted:
+        return {}
+    found = derive(row.counted, int(row.labels["nodes"]))
+    if row.measures.get("packets") is not None:
+        found["spark_differs"] = differences(row.counted, row.measures)
+    return found
 
 
 def derive(counted: Mapping[str, Any], nodes: int) -> dict[str, float | None]:

@@ -12,8 +12,7 @@ from typing import NamedTuple
 from whence.studies.base import Cell, Figure, Panel, Series, Table
 from whence.studies.claims import printed
 from whence.studies.cuts import X, drawable, points
-from whence.studies.estimate import Estimate
-from whence.studies.results import Results
+from whence.studies.results import Estimate, Results
 from whence.studies.vcube.claims import (
     AGGREGATION,
     BYTES,
@@ -188,8 +187,9 @@ WHY_FEW = (
 MINUS = "−"  # as whence.report.format writes it
 
 
-def findings(runs: Runs, results: Results) -> list[str]:
+def findings(results: Results) -> list[str]:
     """The sentences at the top of the page; one that lacks its data is left out."""
+    runs = Runs(results)
     made = [_packets(runs), _delivery(runs), _residual(runs), _lost(runs), _verified(results)]
     return [sentence for sentence in made if sentence]
 
@@ -379,8 +379,9 @@ def _tail(runs: Runs, profile: str) -> str:
 # The paper's tables, and tables for its figures
 
 
-def tables(runs: Runs) -> list[Table]:
+def tables(results: Results) -> list[Table]:
     """All tables of the page; each has the name of the section it stands in."""
+    runs = Runs(results)
     made = [
         *_table_1(runs),
         *_table_2(runs),
@@ -670,8 +671,9 @@ def _figure_10(runs: Runs) -> list[Table]:
 # The page's first table
 
 
-def headline(runs: Runs) -> Table:
+def headline(results: Results) -> Table:
     """The paper's main claims beside what was measured."""
+    runs = Runs(results)
     large = max(runs.sizes(R0, AGGREGATION, PLAIN), default=0)
     middle = runs.at_size(R0, TABLES_NODES, AGGREGATION) or large
     faster = []
@@ -702,8 +704,9 @@ def headline(runs: Runs) -> Table:
 # The paper's figures, and one for each of its tables
 
 
-def figures(runs: Runs) -> list[Figure]:
+def figures(results: Results) -> list[Figure]:
     """All figures of the page, in the order of the paper; one without a point is left out."""
+    runs = Runs(results)
     return drawable(
         [
             _plot_table_1(runs),
