@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 import whence
-from support.living import eventually, free_ports, live_group, loopback, quick_limits, take
+from support.living import Proxy, eventually, free_ports, live_group, loopback, quick_limits, take
 from whence.core.effects import Reason
 from whence.core.message import Expired
 from whence.errors import ParameterError
@@ -61,6 +61,41 @@ def test_a_late_starter_gets_what_waits_for_it_and_is_spared_what_has_died() -> 
             assert [each.payload for each in await take(a, 1)] == [b"thanks"]
             assert c.explain() == []
             await asyncio.gather(a.leave(), b.leave(), c.leave())
+
+    asyncio.run(main())
+
+
+def test_a_late_starter_between_lifetimes_keeps_the_order_of_what_it_follows() -> None:
+    """Case R9 of docs/barrier.md on real nodes: D hears C, and for a while not A, whose first message lasts.
+
+    A listed member that starts late takes over no past: A has kept the first message for C.
+    """
+
+    async def main() -> None:
+        peers = loopback("acd")
+        proxy = Proxy(int(peers["d"].rpartition(":")[2]))
+        proxy.open = False
+        await proxy.start()
+        options = {"peers": peers, "protocol": "barrier", "limits": quick_limits(), "relay": False}
+        past_proxy = {**options, "peers": {**peers, "d": f"127.0.0.1:{proxy.port}"}}
+        async with AsyncExitStack() as stack:
+            a = await stack.enter_async_context(whence.join("room", node="a", **past_proxy))
+            d = await stack.enter_async_context(whence.join("room", node="d", **options))
+            first = await a.broadcast(b"for long", deadline=100)
+            c = await stack.enter_async_context(whence.join("room", node="c", **options))
+            assert [each.id for each in await take(c, 1)] == [first]
+            second = await a.broadcast(b"for a moment", deadline=2.0)
+            assert [each.id for each in await take(c, 1)] == [second]
+            third = await c.broadcast(b"after both", deadline=60)
+            await eventually(lambda: [each.id for each in d.explain()] == [third])
+            await asyncio.sleep(2.2)  # the second is dead
+            [waiting] = d.explain()
+            assert waiting.id == third
+            assert first in waiting.missing
+            proxy.open = True
+            assert [each.id for each in await take(d, 2)] == [first, third]
+            await asyncio.gather(a.leave(), c.leave(), d.leave())
+        await proxy.stop()
 
     asyncio.run(main())
 

@@ -28,8 +28,10 @@ from support.net import Make, Net
 from whence.core.effects import Deliver, Effects, Expire, Send
 from whence.core.message import MessageId, NodeId
 from whence.protocols.barrier.oppnet import Oppnet
+from whence.protocols.barrier.wire import BarrierPacket
 
 LAST_LIFETIME_US = 5_000  # of the messages with which a world ends
+JOINERS_MAX = 4
 
 
 class Judge(Net):
@@ -42,6 +44,7 @@ class Judge(Net):
         self.open: dict[NodeId, set[MessageId]] = {}  # accepted, and has not ended
         self.given: dict[tuple[int, NodeId, NodeId], dict[MessageId, int]] = {}
         self.came: set[tuple[NodeId, MessageId]] = set()
+        self.pasts: dict[NodeId, dict[NodeId, int]] = {}  # what each node was told of its neighbours' pasts
         super().__init__(make, *args, **params)
 
     def broadcast(self, node: NodeId, lifetime_us: int | None = None, payload: bytes = b"xxx") -> MessageId:
@@ -56,7 +59,14 @@ class Judge(Net):
         refused = len(self.discarded[to])
         super().arrive(at, keep=keep)
         id_ = self.cores[to].message_of(packet)
-        if id_ is None or id_.origin == to or self.up.get((to, sender)) != life:
+        if self.up.get((to, sender)) != life:
+            return
+        if isinstance(packet, BarrierPacket) and not packet.number:
+            past = self.pasts.setdefault(to, {})
+            past |= {each.origin: max(each.number, past.get(each.origin, 0)) for each in packet.barrier}
+            dropped = {each.id for each in self.discarded[to][refused:]}  # they turned out to be past
+            self.open[to] = {id_ for id_ in self.open.get(to, set()) if id_ not in dropped}
+        if id_ is None or id_.origin == to:
             return
         if all(each.id != id_ for each in self.discarded[to][refused:]) and not self.has_ended(to, id_):
             self.open.setdefault(to, set()).add(id_)
@@ -64,7 +74,8 @@ class Judge(Net):
             self.came.add((to, id_))
             late_us = self.clock(to) - self.deadlines.get(id_, self.clock(to))
             promised_us = self.params.get("late_us", 0)
-            self.found["unsaid"] += 0 < late_us <= promised_us and (to, id_) not in self.why
+            is_past = id_.number <= self.pasts.get(to, {}).get(id_.origin, 0)  # a joiner is not told of it
+            self.found["unsaid"] += 0 < late_us <= promised_us and (to, id_) not in self.why and not is_past
 
     def has_ended(self, node: NodeId, id_: MessageId) -> bool:
         return id_ in self.delivered[node] or (node, id_) in self.why
@@ -153,17 +164,20 @@ def random_run(
     check: bool = False,
     skew_us: int | None = None,
     assumed_us: int | None = None,
+    joiners: bool = False,
     **params: Any,
 ) -> Judge:
     """3 to 6 nodes whose clocks differ by `skew_us` at most, and a world that does what it likes.
 
-    The cores are told so, or something else (`assumed_us`).
+    The cores are told so, or something else (`assumed_us`). With `joiners` more nodes come later, and say
+    nothing before they have heard something; at the end all that is in flight arrives, slowly.
     """
-    draw = random.Random(f"{protocol}/{seed}")
+    draw = random.Random(f"{protocol}/joiners/{seed}" if joiners else f"{protocol}/{seed}")
     has_contacts = protocol == "oppnet"
     skew_us = draw.choice([0, 0, 3, 20, 100]) if skew_us is None else skew_us
     names = [f"n{at}" for at in range(draw.randrange(3, 7))]
-    offsets_us = {name: draw.randint(0, skew_us) for name in names}
+    coming = [f"j{at}" for at in range(JOINERS_MAX if joiners else 0)]
+    offsets_us = {name: draw.randint(0, skew_us) for name in names + coming}
     assumed_us = skew_us if assumed_us is None else assumed_us
     given = {"skew_us": assumed_us, **params} if assumed_us else dict(params)
     if has_contacts:
@@ -171,7 +185,7 @@ def random_run(
         given.setdefault("capacity", draw.choice([0, 3, 6]))
     given.setdefault("late_us", (0, 20, 10_000)[seed % 3])
     pairs = list(combinations(names, 2))
-    links = [pair for pair in pairs if draw.random() < 0.7] if has_contacts else None
+    links = [pair for pair in pairs if draw.random() < 0.7] if has_contacts or joiners else None
     net = Judge(
         make or protocol,
         names,
@@ -183,20 +197,27 @@ def random_run(
         has_contacts=has_contacts,
         **given,
     )
-    timed = draw.choice(["all", "some", "none"]) if "lifetime_us" not in params else "group"
+    mixes = ["all", "some"] if joiners else ["all", "some", "none"]
+    timed = draw.choice(mixes) if "lifetime_us" not in params else "group"
     for _ in range(draw.choice([60, 120])):
-        _step(net, draw, timed, pairs)
+        _step(net, draw, timed, pairs, coming)
+    while joiners and net.flying:
+        net.arrive(draw.randrange(len(net.flying)))
+        net.pass_time(net.now_us + draw.choice([0, 0, 0, 0, 1, 5]))
     net.pass_time(net.now_us + 300)
     return net
 
 
-def _step(net: Judge, draw: random.Random, timed: str, pairs: list[tuple[str, str]]) -> None:
+def _step(
+    net: Judge, draw: random.Random, timed: str, pairs: list[tuple[str, str]], coming: list[str]
+) -> None:
     happening = draw.random()
     if happening < 0.25:
         mortal = timed == "all" or (timed == "some" and draw.random() < 0.7)
         # Now and then a lifetime of a few microseconds between long ones: F4, F5.
         lifetime_us = draw.choice([2, 15, 60, draw.randint(1, 200)]) if mortal else None
-        net.broadcast(draw.choice(net.names), lifetime_us)
+        heard = [name for name in net.names if name[0] == "n" or net.delivered[name]]  # no silent joiner
+        net.broadcast(draw.choice(heard), lifetime_us)
     elif happening < 0.75 and net.flying:
         for _ in range(draw.randrange(1, 4)):
             if net.flying:
@@ -208,5 +229,11 @@ def _step(net: Judge, draw: random.Random, timed: str, pairs: list[tuple[str, st
     elif happening < 0.88 and net.has_contacts:
         one, other = draw.choice(pairs)
         (net.cut if net.is_linked(one, other) else net.link)(one, other)
+    elif happening < 0.88 and coming:
+        neighbours = draw.sample(net.names, draw.randrange(1, 4))
+        joiner = coming.pop(0)
+        net.add(joiner)
+        for neighbour in neighbours:
+            net.link(neighbour, joiner)
     else:
         net.pass_time(net.now_us + draw.choice([0, 1, 1, 2, 5, 30]))

@@ -53,10 +53,12 @@ def test_every_broken_way_to_carry_is_caught(variant: Variant) -> None:
     assert seed >= 0, dict(found)
 
 
+# Over contacts nobody takes over a past.
+OVER_CONTACTS = [each for each in ORDER if each.is_order and "joiners" not in each.world]
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "variant", [each for each in ORDER if each.is_order], ids=lambda variant: variant.name
-)
+@pytest.mark.parametrize("variant", OVER_CONTACTS, ids=lambda variant: variant.name)
 def test_every_broken_order_is_caught_over_contacts(variant: Variant) -> None:
     seed, found = caught(variant, variant.over_contacts, "oppnet")
     assert seed >= 0, dict(found)

@@ -1,7 +1,7 @@
 """Deliberately broken variants of the barrier order; those of the layer below are in `carry.py`.
 
-First the repairs of the flaws F2 to F10, each taken out of mode `safe` again, then what somebody might get
-wrong beside them. `published` has most of the flaws at once; here they are one at a time.
+First the repairs of the flaws F2 to F10 and rule R9, each taken out of mode `safe` again, then what somebody
+might get wrong beside them. `published` has most of the flaws at once; here they are one at a time.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from whence.protocols.barrier.carry import Cache, ContactSides
 from whence.protocols.barrier.oppnet import Oppnet
 from whence.protocols.barrier.order import Arrivals
 from whence.protocols.barrier.safe import PendingMessage, SafeOrder
-from whence.protocols.barrier.wire import BarrierPacket, Key, as_number
+from whence.protocols.barrier.wire import BarrierEntry, BarrierPacket, Key, as_number
 
 
 class Unchecked(SafeOrder):
@@ -110,6 +110,13 @@ class WakesOnlyTheDead(Unchecked):
         deadlines_us = [held.deadline_us for held in self.pending.values()]
         first_us = min(deadlines_us, default=1 << 62)
         return None if first_us == 1 << 62 else first_us + 1
+
+
+class NamesNothingAdopted(Unchecked):
+    """R9: a late joiner's barrier names only what was delivered to it."""
+
+    def _name_adopted(self, barrier: tuple[BarrierEntry, ...], deadline_us: int) -> None:
+        pass
 
 
 # Beside them
@@ -254,7 +261,7 @@ class SkippedCountsAsDelivered(UncheckedBarrier):
 
     def _end(self, peer: NodeId, packet: BarrierPacket, refused: Reason, now_us: int) -> Any:
         assert isinstance(self.order, SafeOrder)
-        self.adopted = {source: number for source, (number, _) in self.order.delivered.items()}
+        self.order.cut = {source: number for source, (number, _) in self.order.delivered.items()}
         return super()._end(peer, packet, refused, now_us)
 
 
@@ -309,6 +316,7 @@ ORDER = [
     variant(DeadGoLast, "late"),
     variant(NothingWakes, "idle"),
     variant(WakesOnlyTheDead, "idle"),
+    variant(NamesNothingAdopted, "causal", joiners=True),
     variant(TakesTheLate, "late"),
     variant(ForgetsTooEarly, "causal", "duplicate"),
     variant(ForgetsAtFirstDeadline, "duplicate"),

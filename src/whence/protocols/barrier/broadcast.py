@@ -25,8 +25,9 @@ a node passes the first copy of a message on to every neighbour but the one that
 Late joiners (safe mode). A node that gets a new neighbour tells it first what it has delivered, of each
 source the newest (a packet of number 0), and then repeats what it holds back. A node that has neither
 broadcast nor delivered anything takes the first such packet for its own past: it is never given what is in
-it, and it is given everything else, in causal order, for as long as that neighbour stays. A node that has a
-past of its own ignores such packets. Without a lifetime this is what keeps a joiner from waiting forever;
+it, and it is given everything else, in causal order, for as long as that neighbour stays. What it was not
+given its own messages still follow, through what it was given: rule R9 of `safe.py` names it. A node that has
+a past of its own ignores such packets. Without a lifetime this is what keeps a joiner from waiting forever;
 with one it only spares it the wait until old messages are dead.
 
 Late messages (safe mode). What first comes after its deadline ends as `Expire`, once, if it is late by
@@ -106,7 +107,6 @@ class Barrier(Relaying):
         self.order = make_order(me, options)
         # As printed it is the network's cache, to which duplicates are left; it forgets at the deadline.
         self.seen = Arrivals(options["late_us"] if self.order.mode == "safe" else 0)
-        self.adopted: dict[NodeId, int] = {}  # a late joiner's past: the newest number of each source
         self._wake_us: int | None = None
 
     def broadcast(self, payload: bytes, now_us: int) -> Effects:
@@ -139,7 +139,7 @@ class Barrier(Relaying):
         self.seen.forget(now_us)
         if packet.number == 0 and isinstance(order, SafeOrder):
             if well_formed(packet):
-                self._adopt(order, peer, packet, now_us, effects)
+                order.adopt(packet.barrier, peer, now_us, effects)
             else:
                 effects.append(Discard(None, peer, Reason.MALFORMED))
             return self._with_timer(effects)
@@ -152,13 +152,6 @@ class Barrier(Relaying):
         order.receive(packet, now_us, effects)
         return self._with_timer(effects)
 
-    def _adopt(
-        self, order: SafeOrder, peer: NodeId, packet: BarrierPacket, now_us: int, effects: Effects
-    ) -> None:
-        if not order.delivered and not order.last:
-            self.adopted = {entry.origin: entry.number for entry in packet.barrier}
-        order.adopt(packet.barrier, peer, now_us, effects)
-
     def _refuse_seen(self, packet: BarrierPacket) -> Reason | None:
         key = (packet.origin, packet.number)
         if self.order.mode == "published":
@@ -170,7 +163,7 @@ class Barrier(Relaying):
         return None
 
     def _end(self, peer: NodeId, packet: BarrierPacket, refused: Reason, now_us: int) -> Discard | Expire:
-        if self.order.mode == "published" or packet.number <= self.adopted.get(packet.origin, 0):
+        if self.order.mode == "published" or packet.number <= self.order.cut.get(packet.origin, 0):
             return Discard(named(packet), peer, refused)
         return self.seen.end(packet, peer, refused, now_us)
 
@@ -215,7 +208,7 @@ class Barrier(Relaying):
             "neighbours": list(self.neighbours),
             "order": self.order.save(),
             "seen": self.seen.save(),
-            "adopted": [list(pair) for pair in self.adopted.items()],
+            "adopted": [list(pair) for pair in self.order.cut.items()],
             "wake_us": self._wake_us,
             "last_lifetime_us": self.last_lifetime_us,
         }
@@ -224,7 +217,7 @@ class Barrier(Relaying):
         self._set_neighbours(set(state["neighbours"]))
         self.order.restore(state["order"])
         self.seen.restore(state["seen"])
-        self.adopted = dict(state["adopted"])
+        self.order.cut = dict(state["adopted"])
         self._wake_us = state["wake_us"]
         self.last = self.order.last
         self.last_lifetime_us = state["last_lifetime_us"]
@@ -241,4 +234,4 @@ class Barrier(Relaying):
         return packet_sizes(cast(BarrierPacket, packet))
 
     def entries(self) -> int:
-        return self.order.entries() + len(self.seen) + len(self.adopted)
+        return self.order.entries() + len(self.seen)

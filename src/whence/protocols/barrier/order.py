@@ -90,6 +90,7 @@ class BarrierOrder(ABC):
         self.me = me
         self.lifetime_us = lifetime_us  # of messages that are given none of their own
         self.last = 0
+        self.cut: dict[NodeId, int] = {}  # what a late joiner was not given: the newest number of each source
 
     @abstractmethod
     def broadcast(

@@ -12,6 +12,9 @@ What is proved, and by which rule (F1 ... are the flaws of the printed codes, do
                           e is dead at every node whose clock is at most skew_us behind.
     Registry rule (F2)    `delivered[o]` is the newest delivered number of o, and all smaller ones are
                           delivered or dead; it only grows, and is forgotten when all of them are dead.
+    Cut rule (R9)         a late joiner takes what lies at or below its `cut` for settled, without having
+                          delivered it, so nothing in its own barrier covers it. When it delivers m, those
+                          entries of m's barrier with later deadlines than m's go into its own.
     F8                    what is dead itself leaves `pending` before anything is released, undelivered.
     F9                    `next_us` is the first moment at which a pending message or its obstacle dies.
 
@@ -162,9 +165,9 @@ class SafeOrder(BarrierOrder):
         for entry in barrier:
             self._cover(entry.origin, entry.number, deadline_us)
         self._cover(source, number - 1, deadline_us)
-        self.past.setdefault(source, {})[number] = deadline_us
-        if deadline_us < NEVER_US:
-            heappush(self._fading, (deadline_us, source, number))
+        self._name(source, number, deadline_us)
+        if self.cut:
+            self._name_adopted(barrier, deadline_us)
         effects.append(Deliver(Message(source, number, payload)))
         if self.pending:
             self._skip(source, number, effects)
@@ -190,6 +193,27 @@ class SafeOrder(BarrierOrder):
             del numbers[each]
         if not numbers:
             del self.past[source]
+
+    def _name(self, source: NodeId, number: int, deadline_us: int) -> None:
+        """Put a message into the next barrier."""
+        self.past.setdefault(source, {})[number] = deadline_us
+        if deadline_us < NEVER_US:
+            heappush(self._fading, (deadline_us, source, number))
+
+    # rule 001 R9: what a late joiner was not given is named where its delivered successor dies earlier
+    def _name_adopted(self, barrier: tuple[BarrierEntry, ...], deadline_us: int) -> None:
+        """Name the predecessors at or below the cut that the message just delivered does not cover."""
+        for source, number, entry_deadline_us in barrier:
+            if number > self.cut.get(source, 0):
+                continue  # delivered here, and covered since; or dead, and dead before the message
+            _, latest_us = self.delivered.get(source, (0, 0))
+            until_us = min(as_number(entry_deadline_us), latest_us)  # it is later only if somebody lies
+            if until_us <= deadline_us or any(
+                each >= number and each_us >= until_us for each, each_us in self.past.get(source, {}).items()
+            ):
+                continue
+            self._cover(source, number, until_us)
+            self._name(source, number, until_us)
 
     # rule 001 Code 7: what waited for a delivered message
     def _release(
@@ -296,9 +320,11 @@ class SafeOrder(BarrierOrder):
         """A node that has done nothing yet takes a neighbour's past for its own, without being given it."""
         if self.delivered or self.last:
             return
+        self.cut = {}
         for source, number, deadline_us in entries:
             if source != self.me:
                 self.delivered[source] = (number, as_number(deadline_us))
+                self.cut[source] = number
                 if deadline_us is not None:
                     heappush(self._forgettable, (deadline_us, source))
         ready: list[tuple[int, int, Key]] = []
@@ -338,7 +364,8 @@ class SafeOrder(BarrierOrder):
 
     def entries(self) -> int:
         past, delivered, pending = self.registries()
-        return past + delivered + pending + sum(len(held.packet.barrier) for held in self.pending.values())
+        held = sum(len(held.packet.barrier) for held in self.pending.values())
+        return past + delivered + pending + held + len(self.cut)
 
     def check(self) -> None:
         dying = {(seq, key) for _, seq, key in self._dying}
@@ -360,7 +387,7 @@ class SafeOrder(BarrierOrder):
         for source, numbers in self.past.items():
             for number in numbers:
                 newest = self.delivered.get(source, (0, 0))
-                self._require(newest[0] >= number, "the barrier names what was delivered")
+                self._require(newest[0] >= number, "the barrier names what was delivered or adopted")
 
     def save(self) -> State:
         return {
