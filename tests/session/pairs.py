@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
+from functools import partial
 from itertools import count
 from typing import Any
 
@@ -30,6 +31,7 @@ from whence.session.wire import FrameReader
 
 LIMITS = Limits(backoff_first_s=0.05, handshake_timeout_s=5.0, heartbeat_s=2.0, silence_s=10.0)
 MakeAdmission = Callable[[Identity, dict[NodeId, Link]], Admission]
+durable: MakeAdmission = partial(Listed, keeps=True)
 
 
 class Timers(dict[str, int]):
