@@ -186,7 +186,7 @@ async def report(process: Process) -> Any:
 
 async def swarm(processes: int, seconds: float, pause_s: float, trace: str) -> bool:
     """Let a swarm live; whether everything was as promised."""
-    from whence.verify.witness import disagreements
+    from whence.verify.analysis import disagreements
 
     from whence.verify.run import verify_trace  # the members do not need it, and start faster without
 
