@@ -34,6 +34,28 @@ MakeAdmission = Callable[[Identity, dict[NodeId, Link]], Admission]
 durable: MakeAdmission = partial(Listed, keeps=True)
 
 
+class Nothing:
+    """Timers that no core here sets, and an owner that is asked for nothing."""
+
+    def __contains__(self, key: str) -> bool:
+        return False
+
+    def set(self, key: str, at_us: int) -> None:
+        raise AssertionError(key)
+
+    def cancel(self, key: str) -> None:
+        raise AssertionError(key)
+
+    def count_on(self, peer: str, counts: bool) -> None:
+        raise AssertionError(peer)
+
+    def stopped(self, reason: Reason) -> None:
+        raise AssertionError(reason)
+
+    def close_link(self, peer: str, why: str) -> None:
+        raise AssertionError(why)
+
+
 class Timers(dict[str, int]):
     """Timers of a core that are set, and expire when a test says so."""
 
