@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from support.hashing import HashingRecorder
 from support.oppnet_runs import by_cores, by_kernel, small_scenario
 from support.running import simulate
 from whence.errors import MisuseError
@@ -16,7 +17,6 @@ from whence.kernels.oppnet.state import OppnetSettings
 from whence.lab.run import run
 from whence.overlay.contacts import ContactPlan, make_plan
 from whence.sim.files import from_dict, to_dict
-from whence.sim.hashing import HashingRecorder
 from whence.trace.memory import MemoryTrace
 from whence.trace.schema import Level, PromisesMade
 from whence.verify.run import verify_table

@@ -7,11 +7,11 @@ import random
 import msgspec
 import pytest
 
+from support.hashing import HashingRecorder
 from whence.errors import MisuseError
 from whence.kernels.prc import kernel as prc
 from whence.lab.run import path_of, run
 from whence.sim.engine import Engine
-from whence.sim.hashing import HashingRecorder
 from whence.sim.model import Crash, Poisson, Record, Scenario, Stop
 from whence.sim.series import RunSeries
 from whence.studies.prc.grid import changing

@@ -9,6 +9,7 @@ import msgspec
 import numpy as np
 import pytest
 
+from support.hashing import HashingRecorder
 from support.running import simulate
 from support.simulating import KeptRows
 from support.vcube_runs import random_scenario, run_core, without_links
@@ -25,7 +26,6 @@ from whence.lab.run import path_of, run
 from whence.protocols import registry
 from whence.protocols.vcube.core import VCube
 from whence.sim.distributions import Constant, Exponential, Normal, Uniform, sampler
-from whence.sim.hashing import HashingRecorder
 from whence.sim.model import (
     Crash,
     Full,

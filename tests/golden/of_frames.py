@@ -16,7 +16,6 @@ from whence.session.datagrams import Header, batches, digest_of
 from whence.session.handshake import (
     GoneError,
     Identity,
-    OpenIdentity,
     RefusedForNowError,
     RestartedError,
     error_code,
@@ -84,10 +83,10 @@ def packets(name: str) -> list[Packet]:
     return Run(TALKS[name]).run().sent
 
 
-def identity(protocol: str, kind: type[Identity] = Identity) -> Identity:
+def identity(protocol: str, *, listed: bool = True) -> Identity:
     """A member with the protocol's default parameters."""
     parameters = {key: json.dumps(value) for key, value in lookup(protocol).parameters.items()}
-    return kind("room", protocol, parameters, MEMBERS, 1 << 20, "alice", SESSION)
+    return Identity("room", protocol, parameters, MEMBERS, 1 << 20, "alice", SESSION, listed)
 
 
 def hellos() -> list[Hello]:
@@ -98,7 +97,7 @@ def hellos() -> list[Hello]:
     known.incoming.received = 300
     first = [identity(protocol).hello(strange) for protocol in names() if lookup(protocol).live]
     again = replace(identity("vector").hello(known), nonce=NONCE)
-    return [*first, again, identity("prc", OpenIdentity).hello(strange)]
+    return [*first, again, identity("prc", listed=False).hello(strange)]
 
 
 def greetings() -> dict[str, tuple[bytes, Any]]:

@@ -8,11 +8,11 @@ from typing import Any
 
 from golden.drawn import overlays, scenarios
 from golden.files import load
+from support.hashing import HashingRecorder
 from support.running import simulate, simulate_to
 from whence.sim.engine import Engine
 from whence.sim.files import Scenario, from_dict
 from whence.sim.files import load as load_scenario
-from whence.sim.hashing import HashingRecorder
 from whence.sim.model import node_names
 from whence.sim.replay import replay
 from whence.trace.schema import Level

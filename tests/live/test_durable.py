@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import whence
-from support.crash_trial import Nothing
+from session.pairs import Nothing
 from support.living import eventually, in_a_loop, loopback, quick_limits, take
 from whence.core.message import Message
 from whence.errors import AgentError, MisuseError, ParameterError, StoreError, TraceError, WhenceError

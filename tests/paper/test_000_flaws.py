@@ -10,7 +10,7 @@ from __future__ import annotations
 import pytest
 
 from printed.vcube import FLAWS, printed_cube
-from support.vcube_cores import cube, drive
+from support.vcube_worlds import cube, drive
 
 D = 4  # 16 nodes
 

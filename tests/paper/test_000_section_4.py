@@ -8,7 +8,7 @@ import pytest
 
 from printed.vcube import printed_cube
 from support.net import Net
-from support.vcube_cores import cube
+from support.vcube_worlds import cube
 
 
 def arrive_at(net: Net, to: str, ids: list[str]) -> None:

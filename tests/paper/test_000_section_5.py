@@ -6,7 +6,7 @@ from statistics import mean
 
 import pytest
 
-from support.vcube_cores import cube, drive
+from support.vcube_worlds import cube, drive
 from whence.kernels.vcube import kernel as vcube
 from whence.protocols.vcube.wire import (
     SIZE_MODELS,

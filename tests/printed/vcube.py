@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from support.net import Net
-from support.vcube_cores import NAMES
+from support.vcube_worlds import NAMES
 from whence.core.effects import Deliver, Effects
 from whence.core.message import Message, MessageId
 

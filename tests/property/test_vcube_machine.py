@@ -12,7 +12,7 @@ import pytest
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from support.vcube_cores import cube, drive
+from support.vcube_worlds import cube, drive
 
 PARAMS = [
     {},

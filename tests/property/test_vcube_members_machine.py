@@ -1,6 +1,6 @@
 """Hypothesis drives a VCube whose members crash, leave, join and are cut off, in any order it can think of.
 
-The judges are the independent verifier and an oracle of vectors in `support/vcube_world.py`: neither
+The judges are the independent verifier and an oracle of vectors in `support/vcube_worlds.py`: neither
 knows the protocol's state.
 """
 
@@ -11,7 +11,7 @@ import msgspec
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from support.vcube_world import INTERVAL_US, TIMEOUT_US, World, quiet
+from support.vcube_worlds import INTERVAL_US, TIMEOUT_US, World, quiet
 
 places = st.integers(0, 4)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
+from functools import partial
 from itertools import count
 from typing import Any
 
@@ -30,6 +31,29 @@ from whence.session.wire import FrameReader
 
 LIMITS = Limits(backoff_first_s=0.05, handshake_timeout_s=5.0, heartbeat_s=2.0, silence_s=10.0)
 MakeAdmission = Callable[[Identity, dict[NodeId, Link]], Admission]
+durable: MakeAdmission = partial(Listed, keeps=True)
+
+
+class Nothing:
+    """Timers that no core here sets, and an owner that is asked for nothing."""
+
+    def __contains__(self, key: str) -> bool:
+        return False
+
+    def set(self, key: str, at_us: int) -> None:
+        raise AssertionError(key)
+
+    def cancel(self, key: str) -> None:
+        raise AssertionError(key)
+
+    def count_on(self, peer: str, counts: bool) -> None:
+        raise AssertionError(peer)
+
+    def stopped(self, reason: Reason) -> None:
+        raise AssertionError(reason)
+
+    def close_link(self, peer: str, why: str) -> None:
+        raise AssertionError(why)
 
 
 class Timers(dict[str, int]):

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from session.pairs import identity_of, pair
-from whence.session.admission import Accept, Durable, Explain, Goodbye, Listed, Refuse, Verdict
+from session.pairs import MakeAdmission, durable, identity_of, pair
+from whence.session.admission import Accept, Explain, Goodbye, Listed, Refuse, Verdict
 from whence.session.handshake import GoneError, RefusedForNowError, RestartedError
 from whence.session.links import Link, LinkState
 from whence.session.wire import Hello
@@ -30,7 +30,7 @@ def state_of(link: Link) -> dict[str, Any]:
     return {**plain, "queued": link.out.total, "received": link.incoming.received}
 
 
-def judged(link: Link, said: Hello, kind: type[Listed] = Listed, dialled: Link | None = None) -> Verdict:
+def judged(link: Link, said: Hello, kind: MakeAdmission = Listed, dialled: Link | None = None) -> Verdict:
     admission = kind(identity_of("b", ("a", "b"), HERE), {"a": link})
     before = state_of(link)
     verdict = admission.judge(said, dialled, 100.0, parting=False)
@@ -70,7 +70,7 @@ CHANNEL: Any = object()
 )
 def test_a_verdict_has_its_reason(link: dict[str, Any], said: dict[str, Any], kind: type) -> None:
     known = link_to_a(**link)
-    for admission in (Listed, Durable):
+    for admission in (Listed, durable):
         verdict = judged(known, hello(**said), admission)
         if isinstance(verdict, Refuse):
             assert type(verdict.error) is kind

@@ -7,8 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from session.pairs import LIMITS, World, listed, pair, refusals
-from whence.session.admission import Durable
+from session.pairs import LIMITS, World, durable, listed, pair, refusals
 from whence.session.handshake import Certified
 from whence.session.links import LinkState
 from whence.session.wire import (
@@ -277,12 +276,12 @@ def test_where_members_come_back_a_new_life_renews_the_link() -> None:
 
 
 def test_a_durable_member_keeps_a_peer_that_lost_its_store() -> None:
-    world, a, b = pair(make_admission=Durable)
+    world, a, b = pair(make_admission=durable)
     wires = world.connect(a, b)
     world.carry()
     b.say(b"for a")
     world.cut(wires)
-    world.connect(listed(world, "a", session=77, make_admission=Durable), b)
+    world.connect(listed(world, "a", session=77, make_admission=durable), b)
     world.carry()
     assert "RestartedError" in refusals(b)[0]
     assert b.links["a"].alive
@@ -326,7 +325,7 @@ def test_good_bye_is_said_by_both_and_ends_the_link_at_both_ends() -> None:
 
 
 def test_durable_members_take_no_good_bye() -> None:
-    world, a, b = pair(make_admission=Durable)
+    world, a, b = pair(make_admission=durable)
     world.connect(a, b)
     world.carry()
     a.peering.say_goodbye(a.links["b"])

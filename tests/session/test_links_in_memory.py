@@ -7,9 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from session.pairs import LIMITS, End, World, pair, refusals
+from session.pairs import LIMITS, End, World, durable, pair, refusals
 from whence.errors import PeerError
-from whence.session.admission import Durable
 from whence.session.links import ACK_FRAMES, LinkState
 from whence.session.wire import HEADER, PING_FRAME, FrameType, ack_frame, data_frame, error_frame
 
@@ -195,7 +194,7 @@ def test_a_task_that_reads_may_pass_the_soft_limit_and_releases_acknowledgements
 
 
 def test_a_peer_above_the_hard_limit_is_given_up_or_kept() -> None:
-    for admission, state in ((None, LinkState.GIVEN_UP), (Durable, LinkState.ALIVE)):
+    for admission, state in ((None, LinkState.GIVEN_UP), (durable, LinkState.ALIVE)):
         world, a, b = pair() if admission is None else pair(make_admission=admission)
         world.connect(a, b)
         world.carry()

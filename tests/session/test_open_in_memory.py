@@ -8,7 +8,7 @@ from session.pairs import End, World, refusals
 from whence.protocols import registry
 from whence.session.addresses import Address
 from whence.session.admission import LINKS_MAX, Accept, Open, Refuse
-from whence.session.handshake import GoneError, OpenIdentity, RefusedForNowError
+from whence.session.handshake import GoneError, Identity, RefusedForNowError
 from whence.session.links import Link, LinkState
 
 WHERE = Address("127.0.0.1", 1)
@@ -16,7 +16,7 @@ WHERE = Address("127.0.0.1", 1)
 
 def node(world: World, name: str, group: str = "room") -> End:
     """A node without neighbours."""
-    identity = OpenIdentity(group, "prc", {}, (name,), 1 << 20, name, ord(name))
+    identity = Identity(group, "prc", {}, (name,), 1 << 20, name, ord(name), listed=False)
     return End(world, identity, Open, registry.make("prc", name, [name], {"links": "dynamic"}), [])
 
 

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from support.crash_trial import Rim, Trial, Verdict, crash_everywhere, make_plan
+from simulation.crash_trial import Rim, Trial, Verdict, crash_everywhere, make_plan
 from whence.core.effects import Effects
 from whence.core.message import MessageId, NodeId, Packet
 from whence.session.durable import DurableServer

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from support.hashing import HashingRecorder
 from support.running import simulate
 from whence.lab.attempts import simulated
 from whence.sim.files import from_dict
-from whence.sim.hashing import HashingRecorder
 from whence.studies.base import Point
 from whence.studies.registry import lookup
 from whence.trace.schema import Level

@@ -7,6 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from support.hashing import HashingRecorder
 from support.running import simulate, simulate_in
 from whence.core.rng import stream
 from whence.errors import ScenarioError
@@ -14,7 +15,6 @@ from whence.overlay.spray import Pairs, Spray
 from whence.sim.distributions import Constant, Ramp, Uniform
 from whence.sim.engine import Engine
 from whence.sim.files import checked, dumps, from_dict, load, run_id, to_dict
-from whence.sim.hashing import HashingRecorder
 from whence.sim.links_overlay import OverlayLinks
 from whence.sim.model import (
     Crash,

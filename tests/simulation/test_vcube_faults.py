@@ -11,7 +11,7 @@ import pytest
 
 from support.net import Make
 from support.running import simulate_in
-from support.vcube_world import INTERVAL_US, TIMEOUT_US, World, chatter, quiet, settle
+from support.vcube_worlds import INTERVAL_US, TIMEOUT_US, World, chatter, quiet, settle
 from whence.core.effects import Discard, Reason
 from whence.core.message import MessageId
 from whence.errors import ScenarioError

@@ -10,10 +10,10 @@ from __future__ import annotations
 import sys
 from typing import Any
 
+from support.hashing import HashingRecorder
 from support.running import simulate
 from whence.core.rng import below, chance, purpose, stream
 from whence.sim.files import from_dict
-from whence.sim.hashing import HashingRecorder
 from whence.sim.model import Scenario
 from whence.sim.outcome import Outcome
 from whence.trace.schema import Kind

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from support.crash_trial import Nothing
+from session.pairs import Nothing
 from whence.core.effects import CancelTimer, Effects, SetTimer
 from whence.core.protocol import Protocol
 from whence.errors import DataError, InvariantError

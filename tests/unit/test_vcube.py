@@ -8,7 +8,7 @@ from itertools import pairwise
 import msgspec
 import pytest
 
-from support.vcube_cores import cube, drive, message
+from support.vcube_worlds import cube, drive, message
 from whence.core.effects import Reason, Send
 from whence.core.sizes import FRAME_BYTES
 from whence.errors import InvariantError, MisuseError, ParameterError

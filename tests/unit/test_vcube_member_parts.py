@@ -8,8 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from support.vcube_cores import message
-from support.vcube_world import INTERVAL_US
+from support.vcube_worlds import INTERVAL_US, message
 from whence.core.effects import Discard, Reason
 from whence.errors import ParameterError
 from whence.overlay.hypercube import cluster_nodes

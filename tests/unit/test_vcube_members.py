@@ -6,8 +6,7 @@ from itertools import pairwise
 
 import pytest
 
-from support.vcube_cores import message
-from support.vcube_world import INTERVAL_US, TIMEOUT_US, World, quiet
+from support.vcube_worlds import INTERVAL_US, TIMEOUT_US, World, message, quiet
 from whence.core.effects import CountOn, Deliver, Discard, Effects, Reason, Send, SetTimer, Stop
 from whence.core.message import MessageId
 from whence.core.protocol import LEAVE

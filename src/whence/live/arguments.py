@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 from whence.errors import KeysRequiredError, ParameterError
 from whence.live.linkfaults import LinkFaults
@@ -15,7 +15,7 @@ from whence.session.datagrams import payload_room_bytes
 from whence.session.limits import Limits
 
 _NAME_MAX = 255
-_DEADLINE_MAX_S = 10**9
+_SECONDS_MAX = 10**9
 
 
 def lifetime_of(protocol: str, lifetime: object, params: Mapping[str, Any]) -> dict[str, int]:
@@ -129,16 +129,25 @@ def check_name(what: str, name: object) -> None:
         )
 
 
+def _is_duration(seconds: object) -> TypeGuard[float]:
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float):
+        return False
+    return 0 < seconds <= _SECONDS_MAX
+
+
 def lifetime_us(what: str, seconds: object) -> int:
     """A lifetime that was given in seconds."""
-    if (
-        isinstance(seconds, bool)
-        or not isinstance(seconds, int | float)
-        or not 0 < seconds <= _DEADLINE_MAX_S
-    ):
+    if not _is_duration(seconds):
         raise ParameterError(
             what,
-            f"{seconds!r} is not a number of seconds above 0 and up to {_DEADLINE_MAX_S:,}",
+            f"{seconds!r} is not a number of seconds above 0 and up to {_SECONDS_MAX:,}",
             "Say in how many seconds from its broadcast a message is worthless",
         )
     return max(1, round(seconds * 1_000_000))
+
+
+def shuffle_period_s(seconds: object) -> float:
+    """How often links are exchanged."""
+    if not _is_duration(seconds):
+        raise ParameterError("shuffle_s", f"{seconds!r} is not a positive number of seconds", "Use 60")
+    return float(seconds)

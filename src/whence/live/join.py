@@ -4,22 +4,18 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple
 
-from whence.errors import (
-    MisuseError,
-    ParameterError,
-    missing_extra,
-)
+from whence.errors import MisuseError, ParameterError, missing_extra
 from whence.live.arguments import (
     check_name,
     choose_keys,
     choose_transport,
     lifetime_of,
+    shuffle_period_s,
     store_of,
 )
 from whence.live.durable import DurableMembership, session_of
@@ -27,14 +23,14 @@ from whence.live.group import Group
 from whence.live.linkfaults import LinkFaults
 from whence.live.node import GroupKind, ListedMembership, Node, draw_session
 from whence.live.overlay import OpenMembership
-from whence.live.settings import NodeSettings, OpenSettings, open_settings
+from whence.live.settings import SHUFFLE_S, NodeSettings, OverlaySettings
 from whence.live.store import Store
 from whence.live.tls import Keys
 from whence.protocols import registry
 from whence.session.addresses import Address, parse_address
-from whence.session.admission import Durable, Listed, Open
+from whence.session.admission import Listed, Open
 from whence.session.durable import DurableServer
-from whence.session.handshake import Identity, OpenIdentity
+from whence.session.handshake import Identity
 from whence.session.host import Host
 from whence.session.limits import Limits
 from whence.trace.schema import Level, PromisesMade
@@ -85,7 +81,6 @@ def join(
     asked = _Asked(
         name, node, protocol, params, limits or Limits(), listen, transport, faults, lifetime, keys, plaintext
     )
-    settings: NodeSettings
     if registry.lookup(protocol).swarm:
         settings = _without_list(asked, contact, shuffle_s, {"peers": peers, "store": store})
     else:
@@ -120,8 +115,8 @@ class _Asked(NamedTuple):
 
 def _without_list(
     asked: _Asked, contact: str | None, shuffle_s: float | None, others: Mapping[str, object]
-) -> OpenSettings:
-    """The settings of a process in a group without a list of members."""
+) -> NodeSettings:
+    """The settings of a node in a group without a list of members."""
     group, node, protocol, params, limits, listen, *_ = asked
     check_name("node", node)
     transport = choose_transport(asked.transport, protocol, asked.faults, 1)
@@ -129,9 +124,31 @@ def _without_list(
     asked.refuse(
         others, "has no list of members", "Give `listen`, and `contact` unless this is the first process"
     )
-    swarm = open_settings(group, node, contact, listen, protocol, params, limits, shuffle_s)
-    addresses = {"listen": swarm.listen} | ({} if swarm.contact is None else {"contact": swarm.contact})
-    return replace(swarm, keys=asked.choose_keys(transport, addresses), plaintext=asked.plaintext)
+    if "\0" in node:
+        raise ParameterError(f"node {node!r}", "a name holds no NUL", "Choose another name")
+    if listen is None:
+        raise ParameterError("listen", "the others must know where to find this process", "Give host:port")
+    period_s = shuffle_period_s(SHUFFLE_S if shuffle_s is None else shuffle_s)
+    limits.check()
+    params = registry.lookup(protocol).live_parameters(params)
+    if params["links"] != "dynamic":
+        raise ParameterError("links", "live links come and go", "Leave it out")
+    registry.make(protocol, node, [node], params)  # refuse an unknown parameter here and now
+    addresses = {"listen": parse_address(listen, "listen")}
+    if contact is not None:
+        addresses["contact"] = parse_address(contact, "contact")
+    return NodeSettings(
+        group=group,
+        node=node,
+        addresses={node: addresses["listen"]},
+        listen=addresses["listen"],
+        protocol=protocol,
+        params=params,
+        limits=limits,
+        keys=asked.choose_keys(transport, addresses),
+        plaintext=asked.plaintext,
+        overlay=OverlaySettings(addresses.get("contact"), period_s),
+    )
 
 
 def _with_list(
@@ -217,23 +234,24 @@ class Joining:
 
 def make_node(settings: NodeSettings) -> Node:
     """The node of these settings, with the parts of its kind of group."""
-    if isinstance(settings, OpenSettings):
+    if settings.overlay is not None:
         host = partial(Host, max_frame_bytes=settings.max_frame_bytes)
-        return _node(settings, OpenIdentity, draw_session(), GroupKind(Open, host, OpenMembership))
+        return _node(settings, draw_session(), GroupKind(Open, host, OpenMembership))
     if settings.store is None:
-        return _node(settings, Identity, draw_session(), GroupKind(Listed, Host, ListedMembership))
+        return _node(settings, draw_session(), GroupKind(Listed, Host, ListedMembership))
     store = Store(settings.store)
     try:
-        kind = GroupKind(Durable, DurableServer, partial(DurableMembership, store=store))
-        return _node(settings, Identity, session_of(store, settings), kind)
+        membership = partial(DurableMembership, store=store)
+        kind = GroupKind(partial(Listed, keeps=True), DurableServer, membership)
+        return _node(settings, session_of(store, settings), kind)
     except BaseException:
         store.close()
         raise
 
 
-def _node(settings: NodeSettings, identity_type: type[Identity], session: int, kind: GroupKind) -> Node:
+def _node(settings: NodeSettings, session: int, kind: GroupKind) -> Node:
     members = tuple(sorted(settings.addresses))
-    identity = identity_type(
+    identity = Identity(
         group=settings.group,
         protocol=settings.protocol,
         parameters=settings.parameters(),
@@ -241,6 +259,7 @@ def _node(settings: NodeSettings, identity_type: type[Identity], session: int, k
         max_payload_bytes=settings.max_payload_bytes,
         node=settings.node,
         session=session,
+        listed=settings.overlay is None,
     )
     core = registry.make(settings.protocol, settings.node, members, settings.params)
     return Node(settings, identity, core, kind)

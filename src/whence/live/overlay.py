@@ -15,7 +15,6 @@ from typing import Any, cast
 from whence.core.message import NodeId, Packet
 from whence.errors import FrameError, HandshakeError, PeerError
 from whence.live.node import Node
-from whence.live.settings import OpenSettings
 from whence.live.tcp import TcpTransport
 from whence.protocols.prc.wire import PrcPacket
 from whence.session.addresses import Address
@@ -29,16 +28,17 @@ class OpenMembership:
 
     def __init__(self, node: Node) -> None:
         settings = node.settings
-        assert isinstance(settings, OpenSettings)
+        assert settings.overlay is not None
         self.node = node
         self.links = node.links
         self.settings = settings
+        self._asked = settings.overlay
         self._host = node.host
         self._peering = node.peering
         self._calls = node.peering.admission.calls
         self._contact: Link | None = None  # the call to the node that takes us in
         self.overlay = SprayByMessages(
-            settings.node, settings.listen, self, node.host, settings.view_min, random.Random()
+            settings.node, settings.listen, self, node.host, self._asked.view_min, random.Random()
         )
 
     @property
@@ -53,10 +53,10 @@ class OpenMembership:
 
     async def enter(self) -> list[Coroutine[Any, Any, None]]:
         """Be taken in by the contact, or be the first."""
-        if self.settings.contact is None:
+        if self._asked.contact is None:
             self._host.command("found")
         else:
-            await self._join(self.settings.contact)
+            await self._join(self._asked.contact)
         self._host.mark_joined()
         return [self._keep_shuffling()]
 
@@ -98,7 +98,7 @@ class OpenMembership:
 
     async def _keep_shuffling(self) -> None:
         while True:
-            await asyncio.sleep(self.settings.shuffle_s * random.uniform(0.8, 1.2))
+            await asyncio.sleep(self._asked.shuffle_s * random.uniform(0.8, 1.2))
             self.overlay.shuffle()
 
     # Messages

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from whence.core.message import NodeId, Packet
@@ -58,7 +58,7 @@ class ProtocolInfo:
     live: bool = True  # False: whence.join refuses it (see `environment`)
     # What a live node sets unless told otherwise.
     live_defaults: Mapping[str, Any] = field(default_factory=dict)
-    swarm: bool = False  # live processes join it through a contact: there is no list of members
+    swarm: bool = False  # live nodes join it through a contact: there is no list of members
     local: frozenset[str] = frozenset()  # parameters on which the members need not agree
 
     def shared(self, params: Mapping[str, Any]) -> dict[str, Any]:
@@ -80,12 +80,154 @@ class ProtocolInfo:
         return self.declared.defaults
 
 
-_REGISTRY: dict[str, ProtocolInfo] = {}
+class Modes:
+    """A protocol whose parameter `switch` chooses between cores, each with parameters of its own."""
+
+    def __init__(self, switch: Parameter, cores: Mapping[Any, type[Protocol]], place: int = 0) -> None:
+        self._switch = switch
+        self._cores: dict[Any, Callable[..., Protocol]] = dict(cores)
+        modes = {value: core.parameters for value, core in cores.items()}
+        self.declared = Parameters.by_mode(switch, modes, place)
+
+    def __call__(self, me: NodeId, members: Iterable[NodeId], **given: Any) -> Protocol:
+        """Make a core of the mode that is given."""
+        mode = given.pop(self._switch.name, self._switch.default)
+        return self._cores[mode](me, members, **given)
 
 
-def register(info: ProtocolInfo) -> None:
-    """Add a protocol, or replace the one of the same name."""
-    _REGISTRY[info.name] = info
+_MODE = choice("mode", "safe", ("safe", "published"))
+VCUBE = Modes(flag("detect", default=False), {False: VCube, True: VCubeMembers}, place=4)
+TDCA = Modes(_MODE, {"safe": Tdca, "published": PublishedTdca})
+ODCA = Modes(_MODE, {"safe": Odca, "published": PublishedOdca})
+
+
+def _info(core: type[Protocol], promises: Promises, modes: Modes | None = None, **more: Any) -> ProtocolInfo:
+    """Return the entry of a protocol: its name and packets are those of `core`, also where it has `modes`."""
+    return ProtocolInfo(
+        name=core.name,
+        make=modes or core,
+        packet_type=core.packet_type,
+        declared=core.parameters if modes is None else modes.declared,
+        promises=promises,
+        **more,
+    )
+
+
+_CAUSAL = Promises(causal=True, fifo=True, no_duplicates=True, complete=True)
+_FIFO = replace(_CAUSAL, causal=False)
+_UNORDERED = replace(_FIFO, fifo=False)
+_BY_CHANCE = replace(_CAUSAL, complete=False)
+_TIMELY = replace(_BY_CHANCE, timely=True)
+
+_PROTOCOLS = (
+    _info(
+        Fifo,
+        _FIFO,
+        environment="any connected group; baseline without causal order",
+        summary="reliable FIFO flooding",
+    ),
+    _info(
+        Vector,
+        _CAUSAL,
+        environment="a known group of moderate size; baseline",
+        summary="vector-clock causal broadcast with delta compression",
+    ),
+    _info(
+        VCube,
+        _CAUSAL,
+        VCUBE,
+        environment="a known group where any two nodes can talk; hundreds of broadcasting nodes",
+        summary="causal broadcast over one hypercube tree per source, related messages in one packet",
+        any_topology=False,
+        live_defaults={"detect": True},
+        local=frozenset({"joins"}),
+    ),
+    _info(
+        Barrier,
+        _CAUSAL,
+        environment="a group that nobody needs to know, on any connected links; messages may have lifetimes",
+        summary="causal and Δ-causal broadcast with causal barriers",
+        lifetimes=True,
+        local=frozenset({"late_us"}),
+    ),
+    _info(
+        Oppnet,
+        _BY_CHANCE,
+        environment="an opportunistic network: nodes that meet now and then, and carry messages in between",
+        summary="causal barriers over store-carry-forward",
+        lifetimes=True,
+        local=frozenset({"late_us"}),
+    ),
+    _info(
+        Tdca,
+        _TIMELY,
+        TDCA,
+        environment="a known group over links that lose packets, for messages that are worthless when late",
+        summary="causal order before each message's deadline, without repair",
+        lifetimes=True,
+        datagrams=True,
+    ),
+    _info(
+        Odca,
+        _TIMELY,
+        ODCA,
+        environment="a known group over links that lose packets, for messages that are worthless when late",
+        summary="causal order before each message's deadline; members ask each other for what is missing",
+        lifetimes=True,
+        datagrams=True,
+        # Two seconds: a node that has not met the one that asks does not answer until they have met.
+        live_defaults={"pulls": 40},
+    ),
+    _info(
+        Reliable,
+        _UNORDERED,
+        environment="any connected group; baseline without any order",
+        summary="reliable flooding with a memory of every origin",
+    ),
+    _info(
+        LinkMemory,
+        _CAUSAL,
+        environment="static FIFO links; simulation only",
+        summary="causal broadcast that forgets a message with its last copy (paper 003, Algorithm 1)",
+        fifo_links=True,
+        live=False,
+    ),
+    _info(
+        Prc,
+        _CAUSAL,
+        environment="large groups without a list of members, whose links change",
+        summary="link memory over links that open and close while messages flow (paper 003, Algorithm 2)",
+        fifo_links=True,
+        live_defaults={"links": "dynamic", "timeout_us": 5_000_000},
+        swarm=True,
+        local=frozenset({"timeout_us", "attempts", "own_after_echo"}),
+    ),
+    _info(
+        Preventive,
+        _CAUSAL,
+        environment="links that change, with a memory of every origin; baseline, simulation only",
+        summary="causal broadcast that uses a new link only when it is safe",
+        fifo_links=True,
+        live=False,
+    ),
+    _info(
+        Matrix,
+        _CAUSAL,
+        environment="a few servers that send each other point-to-point messages",
+        summary="causal point-to-point messages by matrix clocks, sent whole or as updates",
+        any_topology=False,
+        point_to_point=True,
+    ),
+    _info(
+        Domains,
+        _CAUSAL,
+        environment="many servers in acyclic domains, linked by routers; message-oriented middleware",
+        summary="causal point-to-point messages across domains, a matrix clock per domain",
+        any_topology=False,
+        point_to_point=True,
+    ),
+)
+_REGISTRY = {info.name: info for info in _PROTOCOLS}
 
 
 def names() -> list[str]:
@@ -122,194 +264,3 @@ def make(
     given = dict(params or {})
     info.declared.read(name, given)
     return info.make(me, members, **given)
-
-
-class Modes:
-    """A protocol whose parameter `switch` chooses between cores, each with parameters of its own."""
-
-    def __init__(self, switch: Parameter, cores: Mapping[Any, type[Protocol]], place: int = 0) -> None:
-        self._switch = switch
-        self._cores: dict[Any, Callable[..., Protocol]] = dict(cores)
-        modes = {value: core.parameters for value, core in cores.items()}
-        self.declared = Parameters.by_mode(switch, modes, place)
-
-    def __call__(self, me: NodeId, members: Iterable[NodeId], **given: Any) -> Protocol:
-        """Make a core of the mode that is given."""
-        mode = given.pop(self._switch.name, self._switch.default)
-        return self._cores[mode](me, members, **given)
-
-
-_MODE = choice("mode", "safe", ("safe", "published"))
-VCUBE = Modes(flag("detect", default=False), {False: VCube, True: VCubeMembers}, place=4)
-TDCA = Modes(_MODE, {"safe": Tdca, "published": PublishedTdca})
-ODCA = Modes(_MODE, {"safe": Odca, "published": PublishedOdca})
-
-
-register(
-    ProtocolInfo(
-        name="fifo",
-        make=Fifo,
-        packet_type=Fifo.packet_type,
-        declared=Fifo.parameters,
-        promises=Promises(causal=False, fifo=True, no_duplicates=True, complete=True),
-        environment="any connected group; baseline without causal order",
-        summary="reliable FIFO flooding",
-    )
-)
-register(
-    ProtocolInfo(
-        name="vector",
-        make=Vector,
-        packet_type=Vector.packet_type,
-        declared=Vector.parameters,
-        promises=Promises(causal=True, fifo=True, no_duplicates=True, complete=True),
-        environment="a known group of moderate size; baseline",
-        summary="vector-clock causal broadcast with delta compression",
-    )
-)
-register(
-    ProtocolInfo(
-        name="vcube",
-        make=VCUBE,
-        packet_type=VCube.packet_type,
-        declared=VCUBE.declared,
-        promises=Promises(causal=True, fifo=True, no_duplicates=True, complete=True),
-        environment="a known group where any two nodes can talk; hundreds of broadcasting nodes",
-        summary="causal broadcast over one hypercube tree per source, related messages in one packet",
-        any_topology=False,
-        live_defaults={"detect": True},
-        local=frozenset({"joins"}),
-    )
-)
-register(
-    ProtocolInfo(
-        name="barrier",
-        make=Barrier,
-        packet_type=Barrier.packet_type,
-        declared=Barrier.parameters,
-        promises=Promises(causal=True, fifo=True, no_duplicates=True, complete=True),
-        environment="a group that nobody needs to know, on any connected links; messages may have lifetimes",
-        summary="causal and Δ-causal broadcast with causal barriers",
-        lifetimes=True,
-        local=frozenset({"late_us"}),
-    )
-)
-register(
-    ProtocolInfo(
-        name="oppnet",
-        make=Oppnet,
-        packet_type=Oppnet.packet_type,
-        declared=Oppnet.parameters,
-        promises=Promises(causal=True, fifo=True, no_duplicates=True, complete=False),
-        environment="an opportunistic network: nodes that meet now and then, and carry messages in between",
-        summary="causal barriers over store-carry-forward",
-        lifetimes=True,
-        local=frozenset({"late_us"}),
-    )
-)
-register(
-    ProtocolInfo(
-        name="tdca",
-        make=TDCA,
-        packet_type=Tdca.packet_type,
-        declared=TDCA.declared,
-        promises=Promises(causal=True, fifo=True, no_duplicates=True, complete=False, timely=True),
-        environment="a known group over links that lose packets, for messages that are worthless when late",
-        summary="causal order before each message's deadline, without repair",
-        lifetimes=True,
-        datagrams=True,
-    )
-)
-register(
-    ProtocolInfo(
-        name="odca",
-        make=ODCA,
-        packet_type=Odca.packet_type,
-        declared=ODCA.declared,
-        promises=Promises(causal=True, fifo=True, no_duplicates=True, complete=False, timely=True),
-        environment="a known group over links that lose packets, for messages that are worthless when late",
-        summary="causal order before each message's deadline; members ask each other for what is missing",
-        lifetimes=True,
-        datagrams=True,
-        # Two seconds: who asks a node that has not met it yet is not answered until they have met.
-        live_defaults={"pulls": 40},
-    )
-)
-register(
-    ProtocolInfo(
-        name="reliable",
-        make=Reliable,
-        packet_type=Reliable.packet_type,
-        declared=Reliable.parameters,
-        promises=Promises(causal=False, fifo=False, no_duplicates=True, complete=True),
-        environment="any connected group; baseline without any order",
-        summary="reliable flooding with a memory of every origin",
-    )
-)
-register(
-    ProtocolInfo(
-        name="link_memory",
-        make=LinkMemory,
-        packet_type=LinkMemory.packet_type,
-        declared=LinkMemory.parameters,
-        promises=Promises(causal=True, fifo=True, no_duplicates=True, complete=True),
-        environment="static FIFO links; simulation only",
-        summary="causal broadcast that forgets a message with its last copy (paper 003, Algorithm 1)",
-        fifo_links=True,
-        live=False,
-    )
-)
-register(
-    ProtocolInfo(
-        name="prc",
-        make=Prc,
-        packet_type=Prc.packet_type,
-        declared=Prc.parameters,
-        promises=Promises(causal=True, fifo=True, no_duplicates=True, complete=True),
-        environment="large groups without a list of members, whose links change",
-        summary="link memory over links that open and close while messages flow (paper 003, Algorithm 2)",
-        fifo_links=True,
-        live_defaults={"links": "dynamic", "timeout_us": 5_000_000},
-        swarm=True,
-        local=frozenset({"timeout_us", "attempts", "own_after_echo"}),
-    )
-)
-register(
-    ProtocolInfo(
-        name="preventive",
-        make=Preventive,
-        packet_type=Preventive.packet_type,
-        declared=Preventive.parameters,
-        promises=Promises(causal=True, fifo=True, no_duplicates=True, complete=True),
-        environment="links that change, with a memory of every origin; baseline, simulation only",
-        summary="causal broadcast that uses a new link only when it is safe",
-        fifo_links=True,
-        live=False,
-    )
-)
-register(
-    ProtocolInfo(
-        name="matrix",
-        make=Matrix,
-        packet_type=Matrix.packet_type,
-        declared=Matrix.parameters,
-        promises=Promises(causal=True, fifo=True, no_duplicates=True, complete=True),
-        environment="a few servers that send each other point-to-point messages",
-        summary="causal point-to-point messages by matrix clocks, sent whole or as updates",
-        any_topology=False,
-        point_to_point=True,
-    )
-)
-register(
-    ProtocolInfo(
-        name="domains",
-        make=Domains,
-        packet_type=Domains.packet_type,
-        declared=Domains.parameters,
-        promises=Promises(causal=True, fifo=True, no_duplicates=True, complete=True),
-        environment="many servers in acyclic domains, linked by routers; message-oriented middleware",
-        summary="causal point-to-point messages across domains, a matrix clock per domain",
-        any_topology=False,
-        point_to_point=True,
-    )
-)

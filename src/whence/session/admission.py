@@ -1,7 +1,7 @@
 """Which connections are let in: judgements of a HELLO, which change nothing.
 
-    Listed      the members are listed: a peer is known by its name, and its link outlives its connections
-    Durable     as Listed, and no peer is ever abandoned: it comes back with its store
+    Listed      the members are listed: a peer is known by its name, and its link outlives its connections;
+                with `keeps` no peer is ever abandoned: it comes back with its store
     Open        there is no list: a node that is configured alike is let in, and a link lives exactly as
                 long as its connection
 
@@ -89,10 +89,10 @@ class Listed:
     """Every member is listed, and has a link from the start."""
 
     lasting = True
-    keeps = False
 
-    def __init__(self, identity: Identity, links: Mapping[NodeId, Link]) -> None:
+    def __init__(self, identity: Identity, links: Mapping[NodeId, Link], *, keeps: bool = False) -> None:
         self.identity = identity
+        self.keeps = keeps
         self.calls: dict[NodeId, Link] = {}
         self.strangers_max = 2 * len(links) + _STRANGERS
         self._links = links
@@ -142,12 +142,6 @@ class Listed:
                 raise RefusedForNowError(error.what, error.reason, "Wait") from None
             return Refuse(error, link if link.alive and link.channel is None else None)
         return Accept(link, renewed)
-
-
-class Durable(Listed):
-    """As `Listed`; what is for a peer that is away stays until it comes back."""
-
-    keeps = True
 
 
 class Open:

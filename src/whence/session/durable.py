@@ -21,8 +21,8 @@ consequences are computed from it (cores are deterministic), so the parts of a s
 that leaves follows from records that are on disk. The same records, applied in the same order, give the same
 core, the same frames in the links' queues, the same inbox and the same rows of the trace: that is a recovery.
 
-No I/O: `live/durable.py` brings a disk, sockets and a clock, and so does tests/support/crash_trial.py, where
-this very class is crashed at every step, in the right order and in each wrong one.
+No I/O: `live/durable.py` brings a disk, sockets and a clock, and so does tests/simulation/crash_trial.py,
+where this very class is crashed at every step, in the right order and in each wrong one.
 """
 
 from __future__ import annotations

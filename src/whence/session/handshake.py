@@ -1,7 +1,6 @@
 """What two nodes must agree on before they are linked, and what a peer may say about its past.
 
-`Identity` belongs to a group whose members are listed, `OpenIdentity` to one without a list. `Certified` is
-what TLS has proved of a peer: the rim finds it out, and HELLO must say the same.
+`Certified` is what TLS has proved of a peer: the rim finds it out, and HELLO must say the same.
 """
 
 from __future__ import annotations
@@ -78,49 +77,53 @@ class Identity:
     max_payload_bytes: int
     node: NodeId
     session: int
+    listed: bool = True  # False: there is no list, `members` is this node alone
 
     def hello(self, link: Link) -> Hello:
-        """The HELLO for the peer of `link`."""
+        """Return the HELLO for the peer of `link`.
+
+        Without a list a link to ourselves stands for "whichever node listens there", and none is resumed.
+        """
         return Hello(
             magic=MAGIC,
             version=VERSION,
             group=self.group,
             protocol=self.protocol,
             parameters=dict(self.parameters),
-            members=list(self.members),
+            members=list(self.members) if self.listed else [],
             max_payload_bytes=self.max_payload_bytes,
             node=self.node,
             to=link.peer,
             session=self.session,
-            peer_session=link.peer_session,
-            received=link.incoming.received,
+            peer_session=link.peer_session if self.listed else 0,
+            received=link.incoming.received if self.listed else 0,
         )
 
     def check(self, hello: Hello) -> None:
         """Refuse a node of another group, or of the same group configured otherwise."""
-        differences = self._differences(hello)
+        what, differences = f"node {hello.node!r}", self._differences(hello)
         if differences:
             raise HandshakeError(
-                f"node {hello.node!r}",
+                what,
                 f"it disagrees with node {self.node!r} about {'; '.join(differences)}",
-                "Give every member the same configuration",
+                f"Give every {'member' if self.listed else 'process'} the same configuration",
             )
-        if hello.to != self.node:
+        if not self.listed and hello.node == self.node:
             raise HandshakeError(
-                f"node {hello.node!r}",
-                f"it wants to speak to {hello.to!r}, and this is {self.node!r}",
-                "Check the addresses of the peers",
+                what, "another process takes part under this name", "Give every process its own name"
             )
-        if hello.node == self.node or hello.node not in self.members or hello.session == 0:
-            raise HandshakeError(
-                f"node {hello.node!r}", "it cannot be a peer of this node", "Check the names of the nodes"
-            )
+        if hello.to != self.node and (self.listed or hello.to != hello.node):
+            fix = "Check the addresses of the peers" if self.listed else "Look for it elsewhere"
+            raise HandshakeError(what, f"it wants to speak to {hello.to!r}, and this is {self.node!r}", fix)
+        if self.listed:
+            if hello.node == self.node or hello.node not in self.members or hello.session == 0:
+                raise HandshakeError(what, "it cannot be a peer of this node", "Check the names of the nodes")
+        elif "\0" in hello.node or not hello.session or hello.peer_session or hello.received:
+            raise HandshakeError(what, "no correct process says such a HELLO", "Check the peer's release")
 
     def _differences(self, hello: Hello) -> list[str]:
-        there, here = (
-            f"at {hello.node!r}",
-            f"at {self.node!r}",
-        )  # the text travels: "here" would be wrong there
+        # The text travels: "here" would be wrong there.
+        there, here = f"at {hello.node!r}", f"at {self.node!r}"
         found = [
             f"{what} ({theirs!r} {there}, {ours!r} {here})"
             for what, theirs, ours in (
@@ -135,6 +138,8 @@ class Identity:
                 theirs, ours = hello.parameters.get(name, "unset"), self.parameters.get(name, "unset")
                 if theirs != ours:
                     found.append(f"parameter {name!r} ({theirs} {there}, {ours} {here})")
+        if not self.listed:
+            return [*found, "whether there is a list of members"] if hello.members else found
         only_there = sorted(set(hello.members) - set(self.members))
         only_here = sorted(set(self.members) - set(hello.members))
         if only_there:
@@ -142,42 +147,6 @@ class Identity:
         if only_here:
             found.append(f"the members ({_some(only_here)} only {here})")
         return found
-
-
-class OpenIdentity(Identity):
-    """What a node says of itself where there is no list of members, and perhaps no name of whom it dials."""
-
-    def hello(self, link: Link) -> Hello:
-        """The HELLO for the peer of `link`; a link to ourselves stands for "whichever node listens there"."""
-        hello = super().hello(link)
-        return msgspec.structs.replace(hello, members=[], peer_session=0, received=0)
-
-    def check(self, hello: Hello) -> None:
-        """Refuse a node of another group, or of the same group configured otherwise."""
-        differences = self._differences(hello)
-        what = f"node {hello.node!r}"
-        if differences:
-            raise HandshakeError(
-                what,
-                f"it disagrees with node {self.node!r} about {'; '.join(differences)}",
-                "Give every process the same configuration",
-            )
-        if hello.node == self.node:
-            raise HandshakeError(
-                what, "another process takes part under this name", "Give every process its own name"
-            )
-        if hello.to not in (self.node, hello.node):
-            raise HandshakeError(
-                what, f"it wants to speak to {hello.to!r}, and this is {self.node!r}", "Look for it elsewhere"
-            )
-        if "\0" in hello.node or not hello.session or hello.peer_session or hello.received:
-            raise HandshakeError(what, "no correct process says such a HELLO", "Check the peer's release")
-
-    def _differences(self, hello: Hello) -> list[str]:
-        found = super()._differences(hello)
-        # A list of members at either side would be another kind of group: ours has none.
-        found = [each for each in found if not each.startswith("the members")]
-        return [*found, "whether there is a list of members"] if hello.members else found
 
 
 class Certified(NamedTuple):
@@ -196,7 +165,7 @@ def check_certificate(identity: Identity, peer: Certified, dialled: Link | None)
             f"its certificate is for group {peer.group!r}, and this is {identity.group!r}",
             "Give it keys of this group",
         )
-    # A link to ourselves stands for "whichever node listens there": see OpenIdentity.
+    # A link to ourselves stands for "whichever node listens there": see `hello`.
     if dialled is not None and dialled.peer not in (peer.node, identity.node):
         raise CertificateError(
             f"address {dialled.address}",

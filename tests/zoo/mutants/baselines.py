@@ -27,7 +27,7 @@ class SlowPathVector(Vector):
 class NoDelay(SlowPathVector):
     """Early messages are not delayed: the clock is sent but never tested."""
 
-    def _obstacle(self, packet: VectorPacket) -> tuple[int, int] | None:
+    def missing_of(self, packet: VectorPacket) -> tuple[int, int] | None:
         return None
 
 
@@ -53,7 +53,7 @@ class ClockMergedOnlyFromNeighbours(SlowPathVector):
 class OneShortOnOthers(SlowPathVector):
     """Off by one: a predecessor of another origin counts as delivered one message too early."""
 
-    def _obstacle(self, packet: VectorPacket) -> tuple[int, int] | None:
+    def missing_of(self, packet: VectorPacket) -> tuple[int, int] | None:
         counts = self.clock.counts
         if counts[packet.origin] < packet.number - 1:
             return packet.origin, packet.number - 1
@@ -64,7 +64,7 @@ class OneShortOnOthers(SlowPathVector):
 class OneShortOnOwn(SlowPathVector):
     """Off by one: a message may overtake the previous one of its own origin."""
 
-    def _obstacle(self, packet: VectorPacket) -> tuple[int, int] | None:
+    def missing_of(self, packet: VectorPacket) -> tuple[int, int] | None:
         counts = self.clock.counts
         if counts[packet.origin] < packet.number - 2:
             return packet.origin, packet.number - 1
@@ -173,7 +173,7 @@ class NoDuplicateGuardWhileHeld(SlowPathVector):
     def _release(self, origin: int, number: int, effects: Effects) -> None:
         for key in self.waiters.pop((origin, number), []):
             packet = self.held[key][0]
-            obstacle = self._obstacle(packet)
+            obstacle = self.missing_of(packet)
             if obstacle is not None:
                 self.waiters.setdefault(obstacle, []).append(key)
                 continue

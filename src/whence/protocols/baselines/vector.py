@@ -83,7 +83,7 @@ class Vector(Flooding):
             or origin == self.my_index
             or peer not in self._without
             or (not self.relay and self.members[origin] != peer)
-            or (after and not self._met(after))
+            or (after and not self.is_met(after))
             or (origin, number) in self.held  # a forged copy may name another past than the held one
         ):
             return super().receive(peer, packet, now_us)
@@ -96,7 +96,7 @@ class Vector(Flooding):
             self._release(origin, number, effects)
         return effects
 
-    def _met(self, after: Delta) -> bool:
+    def is_met(self, after: Delta) -> bool:
         """Whether a delta is well formed and all of it is delivered here (one pass: it is the hot path)."""
         counts = self.clock.counts
         size = len(counts)
@@ -141,13 +141,13 @@ class Vector(Flooding):
 
     def _accept(self, packet: Packet, now_us: int, effects: Effects) -> None:
         packet = cast(VectorPacket, packet)
-        obstacle = self._obstacle(packet)
+        obstacle = self.missing_of(packet)
         if obstacle is not None:
             self.holdback.hold((packet.origin, packet.number), packet, now_us, obstacle)
             return
         self._deliver(packet, effects)
 
-    def _obstacle(self, packet: VectorPacket) -> Key | None:
+    def missing_of(self, packet: VectorPacket) -> Key | None:
         """The first predecessor of `packet` that is not delivered here."""
         origin, number, after, _ = packet
         counts = self.clock.counts
@@ -169,7 +169,7 @@ class Vector(Flooding):
     def _release(self, origin: int, number: int, effects: Effects) -> None:
         """Deliver what waited for (origin, number), and what waited for that, in order of arrival."""
         if (origin, number) in self.waiters:
-            for packet in self.holdback.release((origin, number), self._obstacle):
+            for packet in self.holdback.release((origin, number), self.missing_of):
                 self.clock.advance(packet.origin, packet.number)
                 message = Message(self.members[packet.origin], packet.number, packet.payload)
                 effects.append(Deliver(message))
@@ -186,7 +186,7 @@ class Vector(Flooding):
             missing = gaps.before(origin, number)
             missing += [pair for pair in self.clock.missing(packet.after) if pair not in self.held]
             if not missing:  # all that it waits for is here and waits itself: name the obstacle
-                obstacle = self._obstacle(packet)
+                obstacle = self.missing_of(packet)
                 missing = [obstacle] if obstacle else []
             ids = tuple(MessageId(self.members[member], count) for member, count in missing)
             waiting.append(Waiting(MessageId(self.members[origin], number), since_us, ids))
@@ -196,7 +196,7 @@ class Vector(Flooding):
         counts = self.clock.counts
         self._require(counts[self.my_index] == self.last, "own messages are delivered immediately")
         for key, (packet, _) in self.held.items():
-            self._require(self._obstacle(packet) is not None, f"{key} is held without an obstacle")
+            self._require(self.missing_of(packet) is not None, f"{key} is held without an obstacle")
         broken = self.holdback.broken_rule(lambda key: key[1] <= counts[key[0]])
         self._require(broken is None, broken or "")
         for member, count in self.clock.changed.items():

@@ -5,16 +5,17 @@
     space       entries that a process holds, sampled
     opening     packets that a core sends because a link came up
 
-Each core does what its protocol does; it only keeps count.
+Deliveries are watched from outside; only the vector core counts what it compares, where it is asked what a
+message misses.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from whence.core.clocks import Delta
-from whence.core.effects import Effects, Send
-from whence.core.message import Message, NodeId, Packet
+from whence.core.effects import Send
+from whence.core.message import NodeId, Packet
 from whence.core.protocol import Protocol
 from whence.lab.observer import Observer
 from whence.protocols import registry
@@ -22,27 +23,16 @@ from whence.protocols.barrier.wire import BarrierPacket
 from whence.protocols.baselines.flooding import Relaying
 from whence.protocols.baselines.reliable import Reliable
 from whence.protocols.baselines.vector import Vector, VectorPacket
-from whence.protocols.prc.link_memory import Key, LinkMemory
+from whence.protocols.prc.link_memory import LinkMemory
 from whence.protocols.prc.preventive import Preventive
 from whence.protocols.prc.wire import MESSAGE
-from whence.sim.cores import Make
 from whence.sim.model import Scenario
 from whence.sim.outcome import Outcome
 from whence.trace.measures import Value
-from whence.trace.schema import Kind
+from whence.trace.schema import Kind, Level
 
 SAMPLED_FROM = 0.6  # of the run: by then nearly all nodes have broadcast
 NEWCOMER = "newcomer"  # a name that no simulated node has
-
-
-class CountedReliable(Reliable):
-    """Reads and writes the count of the origin, and what came before its turn."""
-
-    work = 0
-
-    def _accept(self, packet: Packet, now_us: int, effects: Effects) -> None:
-        super()._accept(packet, now_us, effects)
-        self.work += len(self.beyond.get(packet[0], ()))
 
 
 class CountedVector(Vector):
@@ -50,39 +40,28 @@ class CountedVector(Vector):
 
     work = 0
 
-    def _met(self, after: Delta) -> bool:
+    def is_met(self, after: Delta) -> bool:
         self.work += len(after) // 2
-        return super()._met(after)
+        return super().is_met(after)
 
-    def _obstacle(self, packet: VectorPacket) -> tuple[int, int] | None:
+    def missing_of(self, packet: VectorPacket) -> tuple[int, int] | None:
         self.work += len(packet.after) // 2
-        return super()._obstacle(packet)
+        return super().missing_of(packet)
 
 
-class CountedPreventive(Preventive):
-    """Adds a message to the buffer of every link that is being opened."""
+def work_of(core: Protocol, origin: NodeId, number: int) -> int:
+    """Return the entries that a core has read or written for a message that it has just delivered.
 
-    work = 0
-
-    def _take(self, message: Message, came_from: NodeId | None, now_us: int, effects: Effects) -> None:
-        super()._take(message, came_from, now_us, effects)
-        self.work += len(self.pinged)
-
-
-class CountedLinkMemory(LinkMemory):
-    """Tags every link but the one that the message came over."""
-
-    work = 0
-
-    def _take(self, message: Message, came_from: NodeId | None, now_us: int, effects: Effects) -> None:
-        super()._take(message, came_from, now_us, effects)
-        key: Key = (message.origin, message.number)
-        self.work += len(self.expected.get(key, ()))
-
-
-COUNTED: dict[str, Callable[..., Protocol]] = {
-    each.name: each for each in (CountedReliable, CountedVector, CountedPreventive, CountedLinkMemory)
-}
+    Reliable reads what came before its turn, preventive adds the message to the buffer of every link that is
+    being opened, link memory tags every link but the one that the message came over.
+    """
+    if isinstance(core, Reliable):
+        return len(core.beyond.get(core.index[origin], ()))
+    if isinstance(core, Preventive):
+        return len(core.pinged)
+    if isinstance(core, LinkMemory):
+        return len(core.expected.get((origin, number), ()))
+    return 0
 
 
 def numbers_on(packet: Packet) -> int:
@@ -94,27 +73,29 @@ def numbers_on(packet: Packet) -> int:
     return 1
 
 
-def counting_cores(scenario: Scenario) -> Make:
-    """Return the maker of cores that count, where there are such."""
-
-    def make(me: NodeId, members: Sequence[NodeId]) -> Protocol:
-        counted = COUNTED.get(scenario.protocol)
-        if counted is not None:
-            return counted(me, members, **scenario.params)
-        return registry.make(scenario.protocol, me, members, scenario.params)
-
-    return make
-
-
 class StaticWatch(Observer):
-    """Counts on links that stay: packets, and samples of the second part of a run."""
+    """Counts on links that stay: packets, work, and samples of the second part of a run."""
+
+    level = Level.DELIVERIES
 
     def __init__(self, scenario: Scenario) -> None:
+        self._scenario = scenario
+        self._cores: dict[NodeId, Protocol] = {}
         self._stop_us = scenario.stop.duration_us
         self._from_us = int(SAMPLED_FROM * self._stop_us)
         self._samples = self._entries = 0
         self._copies = self._numbers = self._control_bytes = self._work = 0
         self._known: dict[Packet, tuple[int, int]] = {}  # a flooded packet is sized once
+
+    def make(self, me: NodeId, members: Sequence[NodeId]) -> Protocol:
+        """Make a core of the run that is watched."""
+        scenario = self._scenario
+        if scenario.protocol == Vector.name:
+            core: Protocol = CountedVector(me, members, **scenario.params)
+        else:
+            core = registry.make(scenario.protocol, me, members, scenario.params)
+        self._cores[me] = core
+        return core
 
     def event(
         self,
@@ -128,8 +109,10 @@ class StaticWatch(Observer):
         control_bytes: int = 0,
         detail: str | None = None,
     ) -> None:
-        """Count one sample."""
-        if kind == Kind.SAMPLE and detail == "entries" and self._from_us <= time_us < self._stop_us:
+        """Count one sample, or the work on one delivery."""
+        if kind == Kind.DELIVER and origin is not None:
+            self._work += work_of(self._cores[node], origin, number)
+        elif kind == Kind.SAMPLE and detail == "entries" and self._from_us <= time_us < self._stop_us:
             self._samples += 1
             self._entries += number
 
@@ -144,7 +127,7 @@ class StaticWatch(Observer):
 
     def finished(self, cores: Sequence[Protocol], time_us: int) -> Mapping[str, Value]:
         """Return the counts; at last a link comes up, to see what that costs."""
-        self._work = sum(getattr(core, "work", 0) for core in cores)
+        self._work += sum(core.work for core in cores if isinstance(core, CountedVector))
         counts: dict[str, Value] = {
             "window_us": self._stop_us,
             "copies": self._copies,

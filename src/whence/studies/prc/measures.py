@@ -13,7 +13,7 @@ from whence.protocols.prc.wire import message_packet, packet_sizes
 from whence.sim.distributions import Ramp
 from whence.sim.model import Overlay, Scenario, node_names
 from whence.sim.outcome import Outcome
-from whence.studies.prc.counting import OpeningWatch, StaticWatch, counting_cores
+from whence.studies.prc.counting import OpeningWatch, StaticWatch
 from whence.studies.results import Derived, Label, Results, Row
 from whence.trace.measures import Value
 from whence.trace.schema import Level
@@ -289,14 +289,14 @@ def even_rate_bytes(results: Results, protocol: str, nodes: int) -> float | None
 # How a point of the grid is run. Spark's workers import this module.
 #
 # A run over an overlay is the kernel's if it has no trace, else the cores'; all others are on static links,
-# run with cores that count (`counting.py`).
+# run with cores that are watched (`counting.py`).
 
 
 def run_point(scenario: Scenario, folder: Path, level: Level | None = None) -> Outcome:
     """Run a point of the study; write its trace and what was counted."""
     if not isinstance(scenario.topology, Overlay):
-        watch, make = StaticWatch(scenario), counting_cores(scenario)
-        return run(scenario, folder, level=level, observers=[watch], make=make, measure=watch.totals)
+        watch = StaticWatch(scenario)
+        return run(scenario, folder, level=level, observers=[watch], make=watch.make, measure=watch.totals)
     if path_of(scenario, level, "always")[0] == "kernel":
         return run(scenario, folder, level=level, kernel="always", measure=overlay_counts)
     return run(scenario, folder, level=level, observers=[OpeningWatch()], measure=overlay_counts)

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from whence.core.effects import Reason
+from session.pairs import Nothing
 from whence.core.message import Message, Packet
 from whence.errors import FrameError, HandshakeError
 from whence.overlay.domain_graph import domain_graph
@@ -106,28 +106,6 @@ class Disk:
     synced: int = 0
     snapshot: bytes | None = None
     covered: int = 0  # records that the snapshot stands for
-
-
-class Nothing:
-    """Timers that no core here sets, and an owner that is asked for nothing."""
-
-    def __contains__(self, key: str) -> bool:
-        return False
-
-    def set(self, key: str, at_us: int) -> None:
-        raise AssertionError(key)
-
-    def cancel(self, key: str) -> None:
-        raise AssertionError(key)
-
-    def count_on(self, peer: str, counts: bool) -> None:
-        raise AssertionError(peer)
-
-    def stopped(self, reason: Reason) -> None:
-        raise AssertionError(reason)
-
-    def close_link(self, peer: str, why: str) -> None:
-        raise AssertionError(why)
 
 
 class Rim:

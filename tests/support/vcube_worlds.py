@@ -1,7 +1,8 @@
-"""A world of the one net in which members of a VCube crash, are suspected, leave and join, by one seed.
+"""VCube on the one net: bare cores, and a world in which members crash, are suspected, leave and join.
 
-A packet arrives when the time drawn for it has passed. Links are not FIFO; between processes that live they
-lose nothing. What a crashed process had sent may be lost, and it may crash in the middle of a broadcast.
+In a `cube` the place of a node is its name, in base 36. A `World` is drawn by one seed: a packet arrives when
+the time drawn for it has passed. Links are not FIFO; between processes that live they lose nothing. What
+a crashed process had sent may be lost, and it may crash in the middle of a broadcast.
 Every process has its own name in the trace ("n3", and "n3+2" in its life 2), so that the verifier can judge
 each life by itself.
 """
@@ -19,14 +20,54 @@ from whence.core.effects import Deliver, Effects, Reason
 from whence.core.message import NodeId
 from whence.core.protocol import LEAVE
 from whence.protocols.vcube.control import LIFE_BITS
+from whence.protocols.vcube.core import VCube
 from whence.protocols.vcube.members import Phase, VCubeMembers
+from whence.protocols.vcube.wire import VCubeMessage
 from whence.trace.memory import MemoryTrace
 from whence.trace.schema import Kind
 from whence.verify.report import RunReport
 from whence.verify.run import verify_table
 
+NAMES = "0123456789abcdefghijklmnopqrstuvwxyz"
 MASK = (1 << LIFE_BITS) - 1
 INTERVAL_US, TIMEOUT_US = 20_000, 120_000
+
+
+def message(origin: int, number: int, after: tuple[int, ...] = (), payload: bytes = b"") -> VCubeMessage:
+    """A message made by hand."""
+    return VCubeMessage(origin, number, after, payload)
+
+
+def cube(count: int, **params: Any) -> Net:
+    """So many nodes, linked each to each."""
+    return Net(VCube, NAMES[:count], step_us=1, **params)
+
+
+def drive(net: Net, seed: int, *, replies: bool = False, copies: bool = False) -> None:
+    """One random schedule: broadcasts with arrivals in any order between them, until all is quiet.
+
+    With `replies`, applications answer what they are given; with `copies`, the network duplicates.
+    """
+    draw = random.Random(seed)
+    count = len(net.names)
+    left = 3 * count
+
+    def answer(node: str, effects: Effects) -> None:
+        nonlocal left
+        for effect in effects:
+            is_foreign = isinstance(effect, Deliver) and effect.message.origin != node
+            if replies and left > 0 and is_foreign and draw.random() < 0.4:
+                left -= 1
+                net.broadcast(node)
+
+    net.after = answer
+    for _ in range(2 * count):
+        net.broadcast(net.names[draw.randrange(count)])
+        for _ in range(draw.randrange(6)):
+            if net.flying:
+                net.arrive(draw.randrange(len(net.flying)))
+    while net.flying:
+        net.arrive(draw.randrange(len(net.flying)), keep=copies and draw.random() < 0.1)
 
 
 @dataclass
