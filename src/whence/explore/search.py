@@ -1,0 +1,289 @@
+"""Visit every schedule of a world, breadth first, so that the first finding has the shortest schedule.
+
+    report = explore(world)                   # or explore(world, make=MyCore)
+    report.complete, report.states, report.findings
+
+Two reductions, each of which can be switched off:
+
+- `symmetry`: states that differ by names alone are one (`explore/symmetry.py`). Schedules keep their length.
+- `order`: steps at different nodes commute. Where a node has something to receive on every link over which
+  something may still come, nothing that the others do can give it another first step: exploring its moves
+  alone reaches every local state and every order of deliveries that the whole would (a persistent set, for
+  FIFO links and once no fault is left to spend). A state all of whose chosen successors are known is
+  expanded whole, so that no cycle puts a move off forever. Schedules may then be longer than need be,
+  so a search that finds something is repeated without this reduction, for the shortest schedule.
+
+States are known by a 64-bit digest (`exact=True` keeps them whole): the chance that one of n states is
+taken for another, and something is missed, is below n^2 / 2^65, which the report states.
+"""
+
+from __future__ import annotations
+
+import time
+from array import array
+from collections.abc import Callable
+from hashlib import blake2b
+from marshal import dumps
+from typing import NamedTuple
+
+from whence.explore.machine import UP, Make
+from whence.explore.state import Finding, Move, Rules, State
+from whence.explore.symmetry import NotSymmetric, Symmetry
+from whence.explore.world import World, checked
+
+STATES_MAX = 20_000_000
+_MARSHAL = 2  # the last version without references: equal states give equal bytes
+
+
+class Counterexample(NamedTuple):
+    """What was found, and the moves that lead to it."""
+
+    finding: Finding
+    moves: tuple[Move, ...]
+    shortest: bool  # no schedule with fewer moves has a finding
+
+
+class Report(NamedTuple):
+    """What an exploration saw."""
+
+    states: int
+    steps: int  # moves tried
+    depth: int  # the longest schedule
+    finals: int  # states in which nothing must happen any more
+    complete: bool  # every schedule was explored
+    why_not: str | None
+    symmetry: int  # how many renamings were used; 1: none
+    order: bool
+    counterexample: Counterexample | None
+    seconds: float
+    missed_chance: float
+
+
+class Progress(NamedTuple):
+    """How far a search is."""
+
+    depth: int
+    states: int
+    frontier: int
+    seconds: float
+
+
+def explore(
+    world: World,
+    *,
+    make: Make | None = None,
+    symmetry: bool = True,
+    order: bool = True,
+    exact: bool = False,
+    states_max: int = STATES_MAX,
+    depth_max: int | None = None,
+    progress: Callable[[Progress], None] | None = None,
+) -> Report:
+    """Explore every schedule of `world`, or until something is found."""
+    world = checked(world)
+    began = time.process_time()
+    search = _Search(world, make, symmetry, order, exact, states_max, depth_max, progress)
+    report = _without_symmetry_if_need_be(search)
+    found = report.counterexample
+    if found is not None and report.order:
+        plain = _Search(
+            world, make, symmetry, False, exact, states_max, len(found.moves), progress
+        )
+        again = _without_symmetry_if_need_be(plain)
+        if again.counterexample is not None:
+            report = report._replace(counterexample=again.counterexample)
+        else:
+            report = report._replace(counterexample=found._replace(shortest=False))
+    return report._replace(seconds=time.process_time() - began)
+
+
+def _without_symmetry_if_need_be(search: _Search) -> Report:
+    try:
+        return search.run()
+    except NotSymmetric:
+        return search.plain().run()
+
+
+class _Search:
+    """One search."""
+
+    def __init__(
+        self,
+        world: World,
+        make: Make | None,
+        symmetry: bool,
+        order: bool,
+        exact: bool,
+        states_max: int,
+        depth_max: int | None,
+        progress: Callable[[Progress], None] | None,
+    ) -> None:
+        self._given = (world, make, symmetry, order, exact, states_max, depth_max, progress)
+        self.rules = Rules(world, make)
+        self._symmetry = Symmetry(self.rules) if symmetry else None
+        if self._symmetry is not None and len(self._symmetry.renamings) == 1:
+            self._symmetry = None
+        self._order = order and world.links == "fifo"
+        self._exact = exact
+        self._states_max = states_max
+        self._depth_max = depth_max
+        self._progress = progress
+        self._visited: set[int | bytes] = set()
+        self._parents: list[array[int]] = []  # by depth: the place of each state's parent among its own
+        self._chosen: list[array[int]] = []  # by depth: the place of the move among the parent's
+        self._steps = self._finals = 0
+
+    def plain(self) -> _Search:
+        """The same search without symmetry."""
+        world, make, _, *rest = self._given
+        return _Search(world, make, False, *rest)
+
+    def run(self) -> Report:
+        """Search."""
+        began = time.process_time()
+        first, found = self._first()
+        if found:
+            return self._report(0, Counterexample(found[0], (), True), None)
+        frontier = [first]
+        self._visited.add(self._key(first))
+        depth = 0
+        while frontier:
+            if self._progress is not None:
+                seconds = time.process_time() - began
+                self._progress(Progress(depth, len(self._visited), len(frontier), seconds))
+            if depth == self._depth_max:
+                return self._report(depth, None, f"schedules longer than {depth} moves are not explored")
+            following, bad = self._expand(frontier)
+            if bad is not None:
+                at, move, finding = bad
+                moves = self._schedule(depth, at, move)
+                return self._report(depth, Counterexample(finding, moves, not self._order), None)
+            if len(self._visited) > self._states_max:
+                return self._report(depth, None, f"there are more than {self._states_max:,} states")
+            frontier = following
+            depth += bool(frontier)
+        return self._report(depth, None, None)
+
+    def _report(self, depth: int, found: Counterexample | None, why_not: str | None) -> Report:
+        states = len(self._visited)
+        return Report(
+            states=states,
+            steps=self._steps,
+            depth=depth,
+            finals=self._finals,
+            complete=found is None and why_not is None,
+            why_not=why_not,
+            symmetry=1 if self._symmetry is None else len(self._symmetry.renamings),
+            order=self._order,
+            counterexample=found,
+            seconds=0.0,
+            missed_chance=0.0 if self._exact else states * states / 2.0**65,
+        )
+
+    def _first(self) -> tuple[State, list[Finding]]:
+        first, found = self.rules.first()
+        if self._symmetry is not None:
+            self._symmetry.begin(first, first)
+        return first, found
+
+    def _key(self, state: State) -> int | bytes:
+        content = dumps(tuple(state), _MARSHAL)
+        if self._exact:
+            return content
+        return int.from_bytes(blake2b(content, digest_size=8).digest(), "big")
+
+    # One level
+
+    def _expand(self, frontier: list[State]) -> tuple[list[State], tuple[int, Move | None, Finding] | None]:
+        """The new states one move away; or the first finding: the state's place, the move, what it is."""
+        following: list[State] = []
+        parents, chosen = array("I"), array("H")
+        self._parents.append(parents)
+        self._chosen.append(chosen)
+        for at, state in enumerate(frontier):
+            moves = list(self.rules.moves(state))
+            if all(map(self.rules.is_optional, moves)):
+                self._finals += 1
+                found = self.rules.judge_final(state)
+                if found:
+                    return following, (at, None, found[0])
+            few = self._enough(state, moves) if self._order else None
+            fresh = len(following)
+            for which, move in enumerate(moves):
+                if few is not None and (len(move) < 2 or move[1] != few):
+                    continue
+                bad = self._visit(state, move, at, which, following, parents, chosen)
+                if bad is not None:
+                    return following, (at, move, bad)
+            if few is not None and fresh == len(following):  # else a cycle could put the others off forever
+                for which, move in enumerate(moves):
+                    bad = self._visit(state, move, at, which, following, parents, chosen)
+                    if bad is not None:
+                        return following, (at, move, bad)
+        return following, None
+
+    def _visit(
+        self, state: State, move: Move, at: int, which: int,
+        following: list[State], parents: array[int], chosen: array[int],
+    ) -> Finding | None:  # fmt: skip
+        self._steps += 1
+        after, found = self.rules.apply(state, move)
+        if found:
+            return found[0]
+        if self._symmetry is not None:
+            self._learn(state, move)
+            after, _ = self._symmetry.canonical(after)
+        key = self._key(after)
+        if key not in self._visited:
+            self._visited.add(key)
+            following.append(after)
+            parents.append(at)
+            chosen.append(which)
+        return None
+
+    def _learn(self, state: State, move: Move) -> None:
+        """Teach the symmetry every local step that the move takes."""
+        assert self._symmetry is not None
+        for taken in self.rules.taken:
+            self._symmetry.learn(*taken)
+
+    def _enough(self, state: State, moves: list[Move]) -> int | None:
+        """A node whose moves alone suffice here, if there is one (see the module)."""
+        rules, nodes = self.rules, self.rules.nodes
+        if any(state.left) or state.changed < len(rules.world.change):
+            return None
+        for node in range(nodes):
+            if rules.machine.status(state.locals[node]) != UP:
+                continue
+            if all(
+                state.flight[peer * nodes + node] or not state.links >> (peer * nodes + node) & 1
+                for peer in range(nodes)
+                if peer != node
+            ) and any(len(move) > 1 and move[1] == node for move in moves):
+                return node
+        return None
+
+    # Back to the beginning
+
+    def _schedule(self, depth: int, at: int, last: Move | None) -> tuple[Move, ...]:
+        """The moves from the first state to the one at place `at` of level `depth`, and the last one."""
+        choices: list[int] = []
+        for level in range(depth - 1, -1, -1):
+            choices.append(self._chosen[level][at])
+            at = self._parents[level][at]
+        state, _ = self.rules.first()
+        names = tuple(range(self.rules.nodes))  # canonical name -> actual name
+        schedule: list[Move] = []
+        for choice in reversed(choices):
+            move = list(self.rules.moves(state))[choice]
+            schedule.append(self._actual(move, names))
+            state, _ = self.rules.apply(state, move)
+            if self._symmetry is not None:
+                state, by = self._symmetry.canonical(state)
+                names = tuple(names[by.index(node)] for node in range(self.rules.nodes))
+        if last is not None:
+            schedule.append(self._actual(last, names))
+        return tuple(schedule)
+
+    def _actual(self, move: Move, names: tuple[int, ...]) -> Move:
+        return move if self._symmetry is None else self._symmetry.renamed_move(move, names)

@@ -1,0 +1,376 @@
+"""The global state of a world, the moves that are possible in it, and what a move does.
+
+A state is a tuple of numbers: local states, packets in flight, time, budgets, and what the observer must
+remember. The observer knows no protocol: it sees who said what when, and who delivered it, and keeps for
+each message its causal past, which is what its node had said and delivered, with their pasts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple, TypeAlias
+
+from whence.explore.machine import DOWN, UP, Input, Machine, Make, Step
+from whence.explore.world import World
+from whence.protocols.registry import lookup
+
+Move: TypeAlias = tuple[Any, ...]
+NEVER = 1 << 62
+
+LOSSES, DUPLICATES, CRASHES, AMNESIAS, CUTS, TICKS, CLOCK_STEPS = range(7)
+FAULTS = ("losses", "duplicates", "crashes", "amnesias", "cuts", "ticks", "clock_steps")
+
+
+class State(NamedTuple):
+    """One moment of a world."""
+
+    locals: tuple[int, ...]  # by node
+    flight: tuple[tuple[int, ...], ...]  # packets by link, sender x nodes + receiver; sorted where any order
+    links: int  # which are up, a bit per pair sender x nodes + receiver
+    said: tuple[int, ...]  # messages of each node so far
+    changed: int  # changes so far
+    now_us: int
+    ahead_us: tuple[int, ...]  # how far each clock has jumped; () without such steps
+    left: tuple[int, ...]  # of the budgets
+    pasts: tuple[int, ...]  # causal past of each message, as a bit mask; -1: not said yet
+    dead_us: tuple[int, ...]  # when each message dies; () without lifetimes
+    ended: tuple[int, ...]  # by node: messages delivered, a mask
+    known: tuple[int, ...]  # by node: causal past of what it says next, a mask
+
+
+class Finding(NamedTuple):
+    """What is wrong, and in words."""
+
+    kind: str  # causal, duplicate, created, late, invariant, ... , incomplete, unexplained, stuck
+    text: str
+
+
+class Rules:
+    """The moves of a world and what they do. Holds no state of an exploration but the tables of steps."""
+
+    def __init__(self, world: World, make: Make | None = None) -> None:
+        self.world = world
+        self.machine = Machine(world, make)
+        self.info = lookup(world.protocol)
+        self.nodes = world.nodes
+        self.any_order = world.links == "any"
+        self.lines = [
+            [at for at, line in enumerate(world.say) if line.node == name] for name in world.names
+        ]
+        self.mortal = any(line.lifetime_us is not None for line in world.say) or bool(
+            world.params.get("lifetime_us")
+        )
+        self.to = [None if line.to is None else self.machine.index[line.to] for line in world.say]
+        budget = world.budget
+        self.budget = tuple(getattr(budget, each) for each in FAULTS)
+        self.taken: list[tuple[int, int, Input, Step]] = []  # local steps of the last move
+
+    def first(self) -> tuple[State, list[Finding]]:
+        """The state in which all links are up (if it is a mesh) and nothing has been said."""
+        nodes, machine = self.nodes, self.machine
+        said = len(self.world.say)
+        state = State(
+            locals=tuple(machine.fresh(node) for node in range(nodes)),
+            flight=((),) * (nodes * nodes),
+            links=0,
+            said=(0,) * nodes,
+            changed=0,
+            now_us=0,
+            ahead_us=(0,) * nodes if self.budget[CLOCK_STEPS] else (),
+            left=self.budget,
+            pasts=(-1,) * said,
+            dead_us=(NEVER,) * said if self.mortal else (),
+            ended=(0,) * nodes,
+            known=(0,) * nodes,
+        )
+        found: list[Finding] = []
+        if self.world.meshed:
+            for node in range(nodes):
+                for peer in range(nodes):
+                    if node != peer:
+                        state = state._replace(links=state.links | 1 << (node * nodes + peer))
+            for node in range(nodes):
+                for peer in range(nodes):
+                    if node != peer:
+                        state = self._tell(state, node, ("up", peer), found)
+        return state, found
+
+    # Moves
+
+    def moves(self, state: State) -> Iterator[Move]:
+        """Every move that is possible in a state, in a fixed order."""
+        for node in range(self.nodes):
+            yield from self.moves_of(state, node)
+        yield from self.common_moves(state)
+
+    def moves_of(self, state: State, node: int) -> Iterator[Move]:
+        """The moves that happen at one node, faults included."""
+        machine, nodes, left = self.machine, self.nodes, state.left
+        local = state.locals[node]
+        status = machine.status(local)
+        if status == DOWN:
+            yield ("restart", node)
+            return
+        if status != UP:
+            return
+        lines = self.lines[node]
+        if state.said[node] < len(lines) and self._may_say(state, node, lines[state.said[node]]):
+            yield ("say", node, lines[state.said[node]])
+        for sender in range(nodes):
+            packets = state.flight[sender * nodes + node]
+            choice = dict.fromkeys(packets) if self.any_order else packets[:1]
+            for packet in choice:
+                yield ("receive", node, sender, packet)
+                if left[LOSSES]:
+                    yield ("lose", node, sender, packet)
+                if left[DUPLICATES]:
+                    yield ("double", node, sender, packet)
+        for key in machine.due(local, self._clock_us(state, node)):
+            yield ("timer", node, key)
+        if left[CRASHES]:
+            yield ("crash", node)
+        if left[AMNESIAS]:
+            yield ("forget", node)
+        if left[CLOCK_STEPS]:
+            yield ("jump", node)
+
+    def common_moves(self, state: State) -> Iterator[Move]:
+        """The moves that concern more than one node."""
+        nodes = self.nodes
+        if state.changed < len(self.world.change):
+            yield ("change", state.changed)
+        if state.left[CUTS] or (self.budget[CUTS] and self.world.meshed):
+            for one in range(nodes):
+                for other in range(one + 1, nodes):
+                    up = state.links >> (one * nodes + other) & 1
+                    if up and state.left[CUTS]:
+                        yield ("cut", one, other)
+                    elif not up and self.world.meshed:
+                        yield ("mend", one, other)
+        if state.left[TICKS] and self._next_us(state) is not None:
+            yield ("tick",)
+
+    def is_optional(self, move: Move) -> bool:
+        """Whether a schedule may end without it: faults, and the ends of faults that need not come."""
+        return move[0] in ("lose", "double", "crash", "forget", "jump", "cut", "restart", "mend", "tick")
+
+    def _may_say(self, state: State, node: int, at: int) -> bool:
+        if any(not state.ended[node] >> other & 1 for other in self.world.say[at].after):
+            return False
+        return self.machine.restored(node, state.locals[node]).ready if self.info.swarm or self.info.local else True
+
+    def _clock_us(self, state: State, node: int) -> int:
+        return state.now_us + (state.ahead_us[node] if state.ahead_us else 0)
+
+    def _next_us(self, state: State) -> int | None:
+        """The next moment for which any node has set a timer, in true time."""
+        found = []
+        for node, local in enumerate(state.locals):
+            ahead_us = state.ahead_us[node] if state.ahead_us else 0
+            at_us = self.machine.next_timer_us(local, state.now_us + ahead_us)
+            if at_us is not None:
+                found.append(at_us - ahead_us)
+        if self.mortal:
+            found += [dead_us for dead_us in state.dead_us if state.now_us < dead_us < NEVER]
+        return min(found, default=None)
+
+    # What a move does
+
+    def apply(self, state: State, move: Move) -> tuple[State, list[Finding]]:
+        """The state after a move, and what the observer and the core's own checks have to say."""
+        found: list[Finding] = []
+        self.taken.clear()
+        return self._applied(state, move, found), found
+
+    def _applied(self, state: State, move: Move, found: list[Finding]) -> State:  # noqa: PLR0911, PLR0912
+        verb = move[0]
+        if verb == "say":
+            return self._say(state, move[1], move[2], found)
+        if verb in ("receive", "lose", "double"):
+            _, node, sender, packet = move
+            if verb != "double":
+                state = self._removed(state, sender * self.nodes + node, packet)
+            if verb != "receive":
+                state = self._spent(state, LOSSES if verb == "lose" else DUPLICATES)
+            return state if verb == "lose" else self._tell(state, node, ("receive", sender, packet), found)
+        if verb == "timer":
+            return self._tell(state, move[1], ("timer", move[2]), found)
+        if verb == "crash":
+            return self._tell(self._spent(state, CRASHES), move[1], ("crash",), found)
+        if verb == "restart":
+            return self._tell(state, move[1], ("restart",), found)
+        if verb == "forget":
+            return self._forget(self._spent(state, AMNESIAS), move[1], found)
+        if verb == "jump":
+            ahead = list(state.ahead_us)
+            ahead[move[1]] += self.world.clock_step_us
+            return self._spent(state, CLOCK_STEPS)._replace(ahead_us=tuple(ahead))
+        if verb == "cut":
+            return self._cut(self._spent(state, CUTS), move[1], move[2], (move[1], move[2]), found)
+        if verb == "mend":
+            return self._link(state, move[1], move[2], found)
+        if verb == "tick":
+            now_us = self._next_us(state)
+            assert now_us is not None
+            return self._spent(state, TICKS)._replace(now_us=now_us)
+        return self._change(state, move[1], found)
+
+    def _change(self, state: State, at: int, found: list[Finding]) -> State:
+        change, index = self.world.change[at], self.machine.index
+        state = state._replace(changed=at + 1)
+        if change.link is not None:
+            one, other = (index[name] for name in change.link)
+            return self._link(state, one, other, found)
+        if change.cut is not None:
+            one, other = (index[name] for name in change.cut)
+            return self._cut(state, one, other, (one, other), found)
+        if change.command is not None:
+            name, verb, *names = change.command
+            return self._tell(state, index[name], ("command", verb, tuple(names)), found)
+        assert change.leave is not None
+        return self._tell(state, index[change.leave], ("leave",), found)
+
+    def _link(self, state: State, one: int, other: int, found: list[Finding]) -> State:
+        nodes = self.nodes
+        bits = 1 << (one * nodes + other) | 1 << (other * nodes + one)
+        if state.links & bits:
+            return state
+        state = state._replace(links=state.links | bits)
+        state = self._tell(state, one, ("up", other), found)
+        return self._tell(state, other, ("up", one), found)
+
+    def _cut(
+        self, state: State, one: int, other: int, told: tuple[int, ...], found: list[Finding]
+    ) -> State:
+        nodes = self.nodes
+        bits = 1 << (one * nodes + other) | 1 << (other * nodes + one)
+        if not state.links & bits:
+            return state
+        flight = list(state.flight)
+        flight[one * nodes + other] = flight[other * nodes + one] = ()
+        state = state._replace(links=state.links & ~bits, flight=tuple(flight))
+        for node in told:
+            state = self._tell(state, node, ("down", other if node == one else one), found)
+        return state
+
+    def _forget(self, state: State, node: int, found: list[Finding]) -> State:
+        """A node comes back as a fresh process: its links are new, what was in flight on them is lost."""
+        peers = [
+            peer
+            for peer in range(self.nodes)
+            if state.links >> (node * self.nodes + peer) & 1 and peer != node
+        ]
+        for peer in peers:
+            state = self._cut(state, node, peer, (peer,), found)
+        state = self._tell(state, node, ("forget",), found)
+        for peer in peers:
+            state = self._link(state, node, peer, found)
+        return state
+
+    def _spent(self, state: State, which: int) -> State:
+        left = list(state.left)
+        left[which] -= 1
+        return state._replace(left=tuple(left))
+
+    def _removed(self, state: State, link: int, packet: int) -> State:
+        flight = list(state.flight)
+        packets = list(flight[link])
+        packets.remove(packet)
+        flight[link] = tuple(packets)
+        return state._replace(flight=tuple(flight))
+
+    def _say(self, state: State, node: int, at: int, found: list[Finding]) -> State:
+        said, pasts, known = list(state.said), list(state.pasts), list(state.known)
+        said[node] += 1
+        pasts[at] = known[node]
+        known[node] |= 1 << at
+        state = state._replace(said=tuple(said), pasts=tuple(pasts), known=tuple(known))
+        if self.mortal:
+            lifetime_us = self.world.say[at].lifetime_us or self.world.params.get("lifetime_us")
+            if lifetime_us:
+                dead = list(state.dead_us)
+                dead[at] = state.now_us + lifetime_us
+                state = state._replace(dead_us=tuple(dead))
+        return self._tell(state, node, ("say", at), found)
+
+    def _tell(self, state: State, node: int, what: Input, found: list[Finding]) -> State:
+        """Give an input to a node that is up, and carry out what it asks for."""
+        machine = self.machine
+        local = state.locals[node]
+        if machine.status(local) != UP and what[0] != "restart":
+            return state
+        given = (*what, self._clock_us(state, node))
+        step = machine.step(node, local, given)
+        self.taken.append((node, local, given, step))
+        if step.problem is not None:
+            found.append(Finding(step.problem.split(":")[0], f"{machine.names[node]}: {step.problem}"))
+        locals_ = list(state.locals)
+        locals_[node] = step.after
+        flight = self._sent(state, node, step) if step.sends else state.flight
+        state = state._replace(locals=tuple(locals_), flight=flight)
+        if step.ends:
+            state = self._observe(state, node, step, found)
+        for peer in step.closes:
+            state = self._cut(state, node, peer, (peer,), found)
+        return state
+
+    def _sent(self, state: State, node: int, step: Step) -> tuple[tuple[int, ...], ...]:
+        nodes = self.nodes
+        flight = list(state.flight)
+        for to, packet in step.sends:
+            link = node * nodes + to
+            if state.links >> link & 1:
+                packets = (*flight[link], packet)
+                flight[link] = tuple(sorted(packets)) if self.any_order else packets
+        return tuple(flight)
+
+    # The observer
+
+    def _observe(self, state: State, node: int, step: Step, found: list[Finding]) -> State:
+        ended, known = state.ended[node], state.known[node]
+        name, promises = self.machine.names[node], self.info.promises
+        for at, delivered in step.ends:
+            if not delivered:
+                continue
+            if ended >> at & 1 and promises.no_duplicates:
+                found.append(Finding("duplicate", f"{name} delivers message {at} a second time"))
+            if promises.causal:
+                for other, past in enumerate(state.pasts):
+                    if ended >> other & 1 and past >= 0 and past >> at & 1:
+                        found.append(
+                            Finding("causal", f"{name} delivers message {at} after {other}, which follows it")
+                        )
+            if promises.timely and state.dead_us and state.now_us >= state.dead_us[at]:
+                found.append(Finding("late", f"{name} delivers message {at} after its lifetime"))
+            ended |= 1 << at
+            known |= max(state.pasts[at], 0) | 1 << at
+        every_end, every_known = list(state.ended), list(state.known)
+        every_end[node], every_known[node] = ended, known
+        return state._replace(ended=tuple(every_end), known=tuple(every_known))
+
+    def judge_final(self, state: State) -> list[Finding]:
+        """What is wrong with a state in which nothing must happen any more."""
+        found: list[Finding] = []
+        for node, local in enumerate(state.locals):
+            if self.machine.status(local) != UP:
+                continue
+            name = self.machine.names[node]
+            if self._owes_everything(state):
+                for at, past in enumerate(state.pasts):
+                    wanted = past >= 0 and self.to[at] in (None, node)
+                    if wanted and not state.ended[node] >> at & 1:
+                        found.append(Finding("incomplete", f"{name} never delivers message {at}"))
+            for waiting in self.machine.restored(node, local).explain():
+                if not waiting.missing:
+                    found.append(Finding("unexplained", f"{name} holds {waiting.id} and names nothing missing"))
+        return found
+
+    def _owes_everything(self, state: State) -> bool:
+        """Whether the faults so far leave the promise of completeness whole."""
+        if not self.info.promises.complete or self.mortal or self.world.change:
+            return False
+        spent = [had - has for had, has in zip(self.budget, state.left, strict=True)]
+        harmless = (DUPLICATES, CRASHES, TICKS, CLOCK_STEPS)
+        if any(count for which, count in enumerate(spent) if which not in harmless):
+            return False
+        return all(self.machine.status(local) == UP for local in state.locals)
