@@ -50,9 +50,9 @@ class Protocol(ABC):
         return None
 
     @property
-    def waiting(self) -> int | None:
-        """How many messages wait here, where the core counts them itself; None: the host counts."""
-        return None
+    @abstractmethod
+    def waiting(self) -> int:
+        """How many messages wait here: the length of `explain`, in constant time."""
 
     @abstractmethod
     def broadcast(self, payload: bytes, now_us: int) -> Effects:

@@ -196,6 +196,10 @@ class Barrier(Relaying):
             effects.append(CancelTimer(WAKE) if wake_us is None else SetTimer(WAKE, wake_us))
         return effects
 
+    @property
+    def waiting(self) -> int:
+        return len(self.order.pending)
+
     def explain(self) -> list[Waiting]:
         return self.order.explain()
 

@@ -218,6 +218,10 @@ class Oppnet(Protocol):
 
     # The rest of the contract
 
+    @property
+    def waiting(self) -> int:
+        return len(self.order.pending)
+
     def explain(self) -> list[Waiting]:
         return self.order.explain()
 

@@ -8,6 +8,7 @@ has received, and it says which may be delivered. `barrier_safe.py` is the corre
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from heapq import heappop, heappush
 from typing import Any, ClassVar
 
@@ -89,6 +90,7 @@ class Order(ABC):
 
     mode: ClassVar[str]
     pins: ClassVar[bool]  # whether the layer below must keep what is pending
+    pending: Mapping[Key, object]  # what is held
 
     def __init__(self, me: NodeId, lifetime_us: int | None) -> None:
         self.me = me

@@ -42,6 +42,7 @@ class Fifo(Flooding):
         super().__init__(me, members, relay=relay)
         self.delivered = [0] * len(self.members)
         self.held: dict[int, dict[int, tuple[FifoPacket, int]]] = {}  # origin -> number -> since
+        self.held_count = 0
 
     def broadcast(self, payload: bytes, now_us: int) -> Effects:
         check_payload(payload)
@@ -83,6 +84,7 @@ class Fifo(Flooding):
         origin, number, payload = cast(FifoPacket, packet)
         if number != self.delivered[origin] + 1:
             self.held.setdefault(origin, {})[number] = (cast(FifoPacket, packet), now_us)
+            self.held_count += 1
             return
         name = self.members[origin]
         self.delivered[origin] = number
@@ -92,9 +94,14 @@ class Fifo(Flooding):
             entry = held.pop(self.delivered[origin] + 1, None)
             if entry is None:
                 return
+            self.held_count -= 1
             self.delivered[origin] += 1
             effects.append(Deliver(Message(name, self.delivered[origin], entry[0].payload)))
         self.held.pop(origin, None)
+
+    @property
+    def waiting(self) -> int:
+        return self.held_count
 
     def explain(self) -> list[Waiting]:
         waiting = []
@@ -108,6 +115,7 @@ class Fifo(Flooding):
 
     def check(self) -> None:
         self._require(self.delivered[self.my_index] == self.last, "own messages are delivered at once")
+        self._require(self.held_count == sum(map(len, self.held.values())), "what is held is counted")
         for origin, held in self.held.items():
             self._require(bool(held), "an origin with nothing held is forgotten")
             first = self.delivered[origin] + 1
@@ -130,6 +138,7 @@ class Fifo(Flooding):
         for origin, number, payload, since_us in state["held"]:
             packet = FifoPacket(origin, number, payload)
             self.held.setdefault(origin, {})[number] = (packet, since_us)
+        self.held_count = len(state["held"])
 
     def sizes(self, packet: Packet) -> Sizes:
         origin, number, payload = cast(FifoPacket, packet)

@@ -77,6 +77,10 @@ class Reliable(Flooding):
         if not beyond:
             del self.beyond[origin]
 
+    @property
+    def waiting(self) -> int:
+        return 0
+
     def explain(self) -> list[Waiting]:
         return []
 

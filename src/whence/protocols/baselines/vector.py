@@ -186,6 +186,10 @@ class Vector(Flooding):
             effects.append(Deliver(Message(self.members[key[0]], key[1], packet.payload)))
             stack += self.waiters.pop(key, [])[::-1]
 
+    @property
+    def waiting(self) -> int:
+        return len(self.held)
+
     def explain(self) -> list[Waiting]:
         waiting = []
         gaps = Gaps(self.clock.counts)

@@ -225,7 +225,6 @@ class PublishedTdca(DeadlineBase):
 
     @property
     def waiting(self) -> int:
-        """As `deadline_state.py` has it."""
         return len(self.received)
 
     def explain(self) -> list[Waiting]:

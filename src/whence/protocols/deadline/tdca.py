@@ -304,7 +304,6 @@ class DeadlineState(DeadlineBase):
 
     @property
     def waiting(self) -> int:
-        """The host cannot count: a solicitation carries no message, and its arrival may end a wait."""
         return len(self.queue)
 
     def explain(self) -> list[Waiting]:

@@ -196,6 +196,10 @@ class LinkMemory(Protocol):
 
     # The contract
 
+    @property
+    def waiting(self) -> int:
+        return len(self.unechoed)
+
     def explain(self) -> list[Waiting]:
         return [Waiting(message.id, since, (message.id,)) for message, since in self.unechoed.values()]
 

@@ -102,6 +102,7 @@ class VCubeState(Protocol):
         self.early: dict[int, set[int]] = {}  # origin -> numbers received beyond a hole
         self.arrivals = 0
         self.pending: dict[Key, Pending] = {}
+        self.held_count = 0  # how many of them are not delivered
         # Both are indices of `pending`: each message stands under one key in each, at the most.
         self.blocked_by: dict[Key, list[Pending]] = {}  # not received -> whose `level` it sets
         self.held_by: dict[Key, list[Pending]] = {}  # not delivered -> what is not delivered before it
@@ -168,6 +169,10 @@ class VCubeState(Protocol):
 
     # The contract: what waits, what must hold
 
+    @property
+    def waiting(self) -> int:
+        return self.held_count
+
     def explain(self) -> list[Waiting]:
         counts, pending = self.clock.counts, self.pending
         waiting = []
@@ -202,7 +207,9 @@ class VCubeState(Protocol):
             self._require(pending.level <= heights[key[0]], f"{key} is blocked for its children at the most")
             self._require((pending.level > 0) == (pending.watch is not None), f"{key} watches while blocked")
         self._check_index(self.blocked_by, received, {k: p for k, p in self.pending.items() if p.level})
-        self._check_index(self.held_by, counts, {k: p for k, p in self.pending.items() if p.held})
+        held = {key: pending for key, pending in self.pending.items() if pending.held}
+        self._check_index(self.held_by, counts, held)
+        self._require(self.held_count == len(held), "what is not delivered is counted")
 
     def _check_index(self, index: dict[Key, list[Pending]], have: list[int], of: dict[Key, Pending]) -> None:
         """Each message of `of` stands in `index` once, under something that is not there yet."""
@@ -254,6 +261,7 @@ class VCubeState(Protocol):
             message = _message(plain)
             pending = self.pending[message[:2]] = Pending(message, order, since_us, level)
             pending.held = held
+            self.held_count += held
             if watch:
                 pending.watch = (watch[0], watch[1])
                 self.blocked_by.setdefault(pending.watch, []).append(pending)
@@ -447,7 +455,9 @@ class VCube(VCubeState):
             del self.pending[newest.message[:2]]
         for pending in ready:  # it grows: first what one message releases, then what those release
             origin, number, _, payload = pending.message
-            pending.held = False
+            if pending.held:
+                pending.held = False
+                self.held_count -= 1
             if not pending.level:
                 del self.pending[origin, number]
             self.clock.advance(origin, number)
@@ -460,7 +470,9 @@ class VCube(VCubeState):
         if obstacle is None:
             ready.append(pending)
         else:
-            pending.held = True
+            if not pending.held:
+                pending.held = True
+                self.held_count += 1
             self.held_by.setdefault(obstacle, []).append(pending)
 
     # Sending

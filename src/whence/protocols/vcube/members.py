@@ -221,6 +221,7 @@ class MemberState(VCube):
 
     def _drop_orphan(self, key: Key, effects: Effects) -> None:
         pending = self.pending.pop(key)
+        self.held_count -= pending.held
         obstacle = self._obstacle(pending.message)
         for index, at in ((self.held_by, obstacle), (self.blocked_by, pending.watch)):
             if at is not None:
