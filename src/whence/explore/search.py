@@ -86,9 +86,7 @@ def explore(
     report = _without_symmetry_if_need_be(search)
     found = report.counterexample
     if found is not None and report.order:
-        plain = _Search(
-            world, make, symmetry, False, exact, states_max, len(found.moves), progress
-        )
+        plain = _Search(world, make, symmetry, False, exact, states_max, len(found.moves), progress)
         again = _without_symmetry_if_need_be(plain)
         if again.counterexample is not None:
             report = report._replace(counterexample=again.counterexample)

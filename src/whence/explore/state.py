@@ -54,9 +54,7 @@ class Rules:
         self.info = lookup(world.protocol)
         self.nodes = world.nodes
         self.any_order = world.links == "any"
-        self.lines = [
-            [at for at, line in enumerate(world.say) if line.node == name] for name in world.names
-        ]
+        self.lines = [[at for at, line in enumerate(world.say) if line.node == name] for name in world.names]
         self.mortal = any(line.lifetime_us is not None for line in world.say) or bool(
             world.params.get("lifetime_us")
         )
@@ -157,7 +155,11 @@ class Rules:
     def _may_say(self, state: State, node: int, at: int) -> bool:
         if any(not state.ended[node] >> other & 1 for other in self.world.say[at].after):
             return False
-        return self.machine.restored(node, state.locals[node]).ready if self.info.swarm or self.info.local else True
+        return (
+            self.machine.restored(node, state.locals[node]).ready
+            if self.info.swarm or self.info.local
+            else True
+        )
 
     def _clock_us(self, state: State, node: int) -> int:
         return state.now_us + (state.ahead_us[node] if state.ahead_us else 0)
@@ -182,7 +184,7 @@ class Rules:
         self.taken.clear()
         return self._applied(state, move, found), found
 
-    def _applied(self, state: State, move: Move, found: list[Finding]) -> State:  # noqa: PLR0911, PLR0912
+    def _applied(self, state: State, move: Move, found: list[Finding]) -> State:  # noqa: PLR0911
         verb = move[0]
         if verb == "say":
             return self._say(state, move[1], move[2], found)
@@ -239,9 +241,7 @@ class Rules:
         state = self._tell(state, one, ("up", other), found)
         return self._tell(state, other, ("up", one), found)
 
-    def _cut(
-        self, state: State, one: int, other: int, told: tuple[int, ...], found: list[Finding]
-    ) -> State:
+    def _cut(self, state: State, one: int, other: int, told: tuple[int, ...], found: list[Finding]) -> State:
         nodes = self.nodes
         bits = 1 << (one * nodes + other) | 1 << (other * nodes + one)
         if not state.links & bits:
@@ -362,7 +362,9 @@ class Rules:
                         found.append(Finding("incomplete", f"{name} never delivers message {at}"))
             for waiting in self.machine.restored(node, local).explain():
                 if not waiting.missing:
-                    found.append(Finding("unexplained", f"{name} holds {waiting.id} and names nothing missing"))
+                    found.append(
+                        Finding("unexplained", f"{name} holds {waiting.id} and names nothing missing")
+                    )
         return found
 
     def _owes_everything(self, state: State) -> bool:

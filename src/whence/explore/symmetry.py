@@ -17,7 +17,7 @@ from whence.explore.state import Move, Rules, State
 Renaming: TypeAlias = tuple[int, ...]  # node -> node
 
 
-class NotSymmetric(Exception):  # noqa: N818 - a signal to the search, never seen by users
+class NotSymmetric(Exception):
     """The protocol treats two names differently."""
 
 
@@ -158,23 +158,35 @@ class Symmetry:
         """Compare a step with the same step under all other names, and remember what it gives."""
         if (node, local, what) in self._seen:
             return
-        self._seen.add((node, local, what))
+        taken: dict[Renaming, tuple[int, Input, Step]] = {}
         for renaming in self.renamings:
-            image = self._local_of(renaming, node, local)
-            other = self._machine.step(renaming[node], image, self._input(renaming, what))
+            image, given = self._local_of(renaming, node, local), self._input(renaming, what)
+            other = self._machine.step(renaming[node], image, given)
             lines = self._lines[renaming]
             if tuple((lines[at], how) for at, how in step.ends) != other.ends:
                 raise NotSymmetric
             if sorted(renaming[peer] for peer in step.closes) != sorted(other.closes):
                 raise NotSymmetric
-            for peer in range(self._rules.nodes):
-                ours = [packet for to, packet in step.sends if to == peer]
-                theirs = [packet for to, packet in other.sends if to == renaming[peer]]
-                if len(ours) != len(theirs):
-                    raise NotSymmetric
-                for packet, image_packet in zip(ours, theirs, strict=True):
-                    self._learn_packet(renaming, packet, image_packet)
-            self._learn_local(renaming, node, step.after, other.after)
+            taken[renaming] = (image, given, other)
+        # Each of these is a step of its own right, whose other names are known with it.
+        for one, (image, given, first) in taken.items():
+            self._seen.add((one[node], image, given))
+            for two, (_, _, second) in taken.items():
+                # `second` is what `first` becomes under the renaming that takes names by `one` to those by `two`.
+                between = tuple(two[one.index(each)] for each in range(self._rules.nodes))
+                self._learn_local(between, one[node], first.after, second.after)
+                self._learn_sends(between, first, second)
+
+    def _learn_sends(self, renaming: Renaming, step: Step, other: Step) -> None:
+        if len(step.sends) != len(other.sends):
+            raise NotSymmetric
+        for peer in range(self._rules.nodes):
+            ours = [packet for to, packet in step.sends if to == peer]
+            theirs = [packet for to, packet in other.sends if to == renaming[peer]]
+            if len(ours) != len(theirs):
+                raise NotSymmetric
+            for packet, image in zip(ours, theirs, strict=True):
+                self._learn_packet(renaming, packet, image)
 
     def _input(self, renaming: Renaming, what: Input) -> Input:
         verb = what[0]
