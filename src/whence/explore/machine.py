@@ -62,6 +62,7 @@ class Machine:
         self._message = {payload: at for at, payload in enumerate(self.payloads)}
         self._make = make or (lambda me, members: make_core(world.protocol, me, members, world.params))
         self._keys: dict[bytes, int] = {}
+        self._ready: dict[tuple[int, int], bool] = {}
         # Overlays begin alone: such a core is not told who else there is.
         self._alone = world.params.get("links") == "dynamic"
 
@@ -79,6 +80,13 @@ class Machine:
     def fresh(self, node: int) -> int:
         """The local state of a node that has seen nothing."""
         return self._known(node, Local(_encode(self.core(node).save()), (), UP))
+
+    def ready(self, node: int, local: int) -> bool:
+        """Whether the node may say something: it may not before it has joined, or after it has left."""
+        known = self._ready.get((node, local))
+        if known is None:
+            known = self._ready[node, local] = self.restored(node, local).ready
+        return known
 
     def status(self, local: int) -> int:
         """Whether the node is up, down, or out of the group."""
@@ -120,7 +128,7 @@ class Machine:
             return Step(local, (), (), (), f"invariant broken: {error}")
         return self._outcome(node, core, effects, timers)
 
-    def _give(self, core: Core, what: Input, timers: dict[str, int]) -> Effects:
+    def _give(self, core: Core, what: Input, timers: dict[str, int]) -> Effects:  # noqa: PLR0911 - a table
         verb, now_us = what[0], what[-1]
         if verb == "receive":
             return core.receive(self.names[what[1]], self.packets[what[2]], now_us)

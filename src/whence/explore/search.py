@@ -68,73 +68,56 @@ class Progress(NamedTuple):
     seconds: float
 
 
-def explore(
-    world: World,
-    *,
-    make: Make | None = None,
-    symmetry: bool = True,
-    order: bool = True,
-    exact: bool = False,
-    states_max: int = STATES_MAX,
-    depth_max: int | None = None,
-    progress: Callable[[Progress], None] | None = None,
-) -> Report:
-    """Explore every schedule of `world`, or until something is found."""
+class Options(NamedTuple):
+    """How to search; the module says what the reductions are."""
+
+    symmetry: bool = True
+    order: bool = True
+    exact: bool = False
+    states_max: int = STATES_MAX
+    depth_max: int | None = None
+    progress: Callable[[Progress], None] | None = None
+
+
+def explore(world: World, options: Options | None = None, make: Make | None = None) -> Report:
+    """Explore every schedule of `world`, or until something is found. `make` gives cores of one's own."""
     world = checked(world)
+    options = options or Options()
     began = time.process_time()
-    search = _Search(world, make, symmetry, order, exact, states_max, depth_max, progress)
-    report = _without_symmetry_if_need_be(search)
+    report = _searched(world, options, make)
     found = report.counterexample
     if found is not None and report.order:
-        plain = _Search(world, make, symmetry, False, exact, states_max, len(found.moves), progress)
-        again = _without_symmetry_if_need_be(plain)
-        if again.counterexample is not None:
-            report = report._replace(counterexample=again.counterexample)
-        else:
-            report = report._replace(counterexample=found._replace(shortest=False))
+        plain = options._replace(order=False, depth_max=len(found.moves))
+        again = _searched(world, plain, make).counterexample
+        found = found._replace(shortest=False) if again is None else again
+        report = report._replace(counterexample=found)
     return report._replace(seconds=time.process_time() - began)
 
 
-def _without_symmetry_if_need_be(search: _Search) -> Report:
+def _searched(world: World, options: Options, make: Make | None) -> Report:
     try:
-        return search.run()
+        return Search(world, options, make).run()
     except NotSymmetric:
-        return search.plain().run()
+        return Search(world, options._replace(symmetry=False), make).run()
 
 
-class _Search:
+class Search:
     """One search."""
 
-    def __init__(
-        self,
-        world: World,
-        make: Make | None,
-        symmetry: bool,
-        order: bool,
-        exact: bool,
-        states_max: int,
-        depth_max: int | None,
-        progress: Callable[[Progress], None] | None,
-    ) -> None:
-        self._given = (world, make, symmetry, order, exact, states_max, depth_max, progress)
+    def __init__(self, world: World, options: Options, make: Make | None = None) -> None:
         self.rules = Rules(world, make)
-        self._symmetry = Symmetry(self.rules) if symmetry else None
+        self._symmetry = Symmetry(self.rules) if options.symmetry else None
         if self._symmetry is not None and len(self._symmetry.renamings) == 1:
             self._symmetry = None
-        self._order = order and world.links == "fifo"
-        self._exact = exact
-        self._states_max = states_max
-        self._depth_max = depth_max
-        self._progress = progress
+        self._order = options.order and world.links == "fifo"
+        self._exact = options.exact
+        self._states_max = options.states_max
+        self._depth_max = options.depth_max
+        self._progress = options.progress
         self._visited: set[int | bytes] = set()
         self._parents: list[array[int]] = []  # by depth: the place of each state's parent among its own
         self._chosen: list[array[int]] = []  # by depth: the place of the move among the parent's
         self._steps = self._finals = 0
-
-    def plain(self) -> _Search:
-        """The same search without symmetry."""
-        world, make, _, *rest = self._given
-        return _Search(world, make, False, *rest)
 
     def run(self) -> Report:
         """Search."""

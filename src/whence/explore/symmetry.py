@@ -172,7 +172,7 @@ class Symmetry:
         for one, (image, given, first) in taken.items():
             self._seen.add((one[node], image, given))
             for two, (_, _, second) in taken.items():
-                # `second` is what `first` becomes under the renaming that takes names by `one` to those by `two`.
+                # From names by `one` to names by `two`: `first` becomes `second`.
                 between = tuple(two[one.index(each)] for each in range(self._rules.nodes))
                 self._learn_local(between, one[node], first.after, second.after)
                 self._learn_sends(between, first, second)
