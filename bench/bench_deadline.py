@@ -15,9 +15,10 @@ import time
 import msgspec
 
 from whence.kernels.deadline import kernel
+from whence.lab.run import run
 from whence.sim.distributions import Normal
 from whence.sim.model import Link, Poisson, Scenario
-from whence.sim.run import RunResult, simulate
+from whence.sim.outcome import Outcome
 from whence.studies.deadline.grid import DELAY_US, DEVIATION_US, INTERVAL_US, scenario
 
 NODES, QUICK_NODES = (16, 49, 100), (16, 36)
@@ -45,7 +46,7 @@ def measure(variant: str, nodes: int, steps: int) -> dict[str, float]:
     """Steps and CPU seconds of one run, and what it delivered."""
     made = point(variant, nodes, steps)
     began = time.process_time()
-    result = simulate(made)
+    result = run(made, kernel="never")
     seconds = time.process_time() - began
     pairs = result.broadcasts * (nodes - 1)
     return {
@@ -59,7 +60,7 @@ def measure(variant: str, nodes: int, steps: int) -> dict[str, float]:
     }
 
 
-def by_kernel(made: Scenario, expected: RunResult) -> float:
+def by_kernel(made: Scenario, expected: Outcome) -> float:
     """CPU seconds of the same run in the kernel; it must be the same run."""
     began = time.process_time()
     outcome = kernel.run(made)

@@ -20,7 +20,7 @@ from whence.studies.base import Cell
 from whence.studies.domains import live as domains_live
 from whence.studies.domains import live_page as domains_live_figures
 from whence.studies.domains.fit import growth, kinds, slope
-from whence.studies.domains.live_plan import Batch, Plan, System
+from whence.studies.domains.live import LiveBatch, LivePlan, LiveSystem
 from whence.studies.results import Results
 
 
@@ -37,15 +37,15 @@ def _asked() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def _plan(asked: argparse.Namespace) -> Plan:
+def _plan(asked: argparse.Namespace) -> LivePlan:
     sizes = (4, 9, 16) if asked.quick else tuple(int(size) for size in asked.sizes.split(","))
     systems = tuple(
-        System(nodes, organisation, asked.stamps, not asked.way, asked.durable)
+        LiveSystem(nodes, organisation, asked.stamps, not asked.way, asked.durable)
         for nodes in sizes
         for organisation in asked.domains.split(",")
     )
     rounds = 2 if asked.quick else asked.rounds
-    return Plan((Batch(systems, rounds=rounds, pings=asked.pings, broadcasts=0 if asked.way else 1),))
+    return LivePlan((LiveBatch(systems, rounds=rounds, pings=asked.pings, broadcasts=0 if asked.way else 1),))
 
 
 def _text(cell: Cell) -> str:

@@ -16,12 +16,14 @@ import subprocess
 import sys
 import time
 
-from whence.kernels.oppnet.kernel import Settings, from_scenario, run_plan, since_entry
+from whence.kernels.oppnet.kernel import run_plan, since_entry
+from whence.kernels.oppnet.state import OppnetSettings
+from whence.lab.run import run
 from whence.mobility.walkers import WalkerCity, walker_plan
-from whence.sim.contacts import plan_of
 from whence.sim.files import from_dict
+from whence.sim.links_planned import plan_of
 from whence.sim.model import Scenario
-from whence.sim.run import simulate
+from whence.trace.schema import Level
 
 MINUTE_US = 60_000_000
 MODES = ("published", "safe")
@@ -60,16 +62,16 @@ def short_run(path: str, mode: str, minutes: int) -> dict[str, float]:
     nodes = len(walker_plan(1, WalkerCity(duration_s=60.0 * minutes)).nodes)
     scenario = walkers(minutes, mode, nodes)
     plan_of(scenario)  # it is kept
+    choice = "always" if path == "kernel" else "never"
     if path == "kernel":
-        from_scenario(scenario)  # compile, or load what is compiled
+        run(scenario, kernel=choice, level=Level.MEASURES)  # compile, or load what is compiled
     start_s, runs, cpu_s = time.process_time(), 0, 0.0
     while cpu_s < SHORT_S:
+        result = run(scenario, kernel=choice, level=Level.MEASURES)
+        deliveries = result.deliveries
         if path == "kernel":
-            measures = from_scenario(scenario).measures()
-            receives, deliveries = measures.receives, measures.deliveries
+            receives = result.detail.measures().receives
         else:
-            result = simulate(scenario)
-            deliveries = result.deliveries
             ended = deliveries - result.broadcasts + sum(result.expiries.values())
             receives = ended + sum(map(len, result.waiting.values()))
         runs += 1
@@ -89,7 +91,7 @@ def whole_run(mode: str, minutes: int) -> dict[str, float]:
     plan = walker_plan(1)
     plan_s = time.process_time() - start_s
     before_mb, start_s = peak_mb(), time.process_time()
-    settings = Settings(lifetime_us=minutes * MINUTE_US, mode=mode)
+    settings = OppnetSettings(lifetime_us=minutes * MINUTE_US, mode=mode)
     outcome = run_plan(plan, settings, since_entry(plan, FIRST_US, MINUTE_US))
     cpu_s = time.process_time() - start_s
     measures = outcome.measures()
@@ -142,12 +144,12 @@ def compare_modes(lifetimes: list[int]) -> tuple[dict[str, float], dict[str, flo
     ratios, seconds = {}, {}
     for minutes in lifetimes:
         found = {mode: measured("whole", mode, minutes) for mode in MODES}
-        for mode, run in found.items():
-            seconds[f"{mode}_{minutes}min"] = round(run["cpu_s"], 2)
+        for mode, one in found.items():
+            seconds[f"{mode}_{minutes}min"] = round(one["cpu_s"], 2)
             print(
-                f"{minutes:7}'{mode:>11}{run['receives']:11,}{run['cpu_s']:8.2f}{run['plan_s']:8.2f}"
-                f"{run['peak_mb']:7.0f}{run['expiries']:9}{run['too_late']:10}"
-                f"{run['barrier_mean']:9.1f}{run['barrier_max']:6}"
+                f"{minutes:7}'{mode:>11}{one['receives']:11,}{one['cpu_s']:8.2f}{one['plan_s']:8.2f}"
+                f"{one['peak_mb']:7.0f}{one['expiries']:9}{one['too_late']:10}"
+                f"{one['barrier_mean']:9.1f}{one['barrier_max']:6}"
             )
         as_published, safe = found["published"]["barrier_mean"], found["safe"]["barrier_mean"]
         ratios[f"barrier_published_to_safe_{minutes}min"] = round(as_published / safe, 1)

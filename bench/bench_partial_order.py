@@ -14,8 +14,8 @@ import time
 from whence.core.message import MessageId
 from whence.core.partial_order import PartialOrder
 from whence.live.ordered import with_past
-from whence.sim.dynamic import run
-from whence.sim.experiment import MINUTE_US, SECOND_US, Experiment, Point
+from whence.sim.engine import Engine
+from whence.studies.prc.runs import MINUTE_US, SECOND_US, changing
 from whence.trace.schema import Kind, Level
 
 NODES = 40
@@ -40,18 +40,18 @@ def recorded(rate: int, delay_ms: int, broadcasts: int) -> Deliveries:
     start_us = MINUTE_US + SECOND_US
     stop_us = start_us + broadcasts * SECOND_US // rate
     recorder = Deliveries()
-    experiment = Experiment(
+    scenario = changing(
         nodes=NODES,
         duration_us=stop_us + 10 * SECOND_US,
         joins_us=MINUTE_US,
-        latency=[Point(MINUTE_US, 1_000), Point(MINUTE_US + 1, delay_ms * 1_000)],
+        delays=[(MINUTE_US, 1_000), (MINUTE_US + 1, delay_ms * 1_000)],
         shuffle_every_us=20 * SECOND_US,
         shuffle_stop_us=stop_us,
         broadcast_start_us=start_us,
         broadcast_stop_us=stop_us,
         broadcast_every_us=SECOND_US // rate,
     )
-    run(experiment, recorder, level=Level.DELIVERIES)
+    Engine(scenario, None, recorder, level=Level.DELIVERIES).run()
     return recorder
 
 

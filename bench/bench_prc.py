@@ -18,21 +18,24 @@ import time
 
 import msgspec
 
-from whence.sim.dynamic import DynamicEngine
-from whence.sim.experiment import MINUTE_US, SECOND_US, Experiment, Point, Series, paper
+from whence.sim.engine import Engine
+from whence.sim.model import Scenario, Stop
+from whence.sim.series import RunSeries
+from whence.sim.workload import Source
+from whence.studies.prc.runs import MINUTE_US, SECOND_US, changing, hour
 
 NODES = [100, 1_000, 10_000]
 CORE_BROADCASTS = {100: 600, 1_000: 60, 10_000: 5}  # the joins of 10,000 take minutes
 LASTS_S = 1.0
 
 
-def experiment(nodes: int, broadcasts: int, shuffles: bool) -> Experiment:
+def experiment(nodes: int, broadcasts: int, shuffles: bool) -> Scenario:
     start_us = MINUTE_US + SECOND_US
-    return Experiment(
+    return changing(
         nodes=nodes,
         duration_us=start_us + broadcasts * SECOND_US // 10 + 10 * SECOND_US,
         joins_us=MINUTE_US,
-        latency=[Point(0, 1_000), Point(MINUTE_US, 1_000), Point(MINUTE_US + 1, 100_000)],
+        delays=[(0, 1_000), (MINUTE_US, 1_000), (MINUTE_US + 1, 100_000)],
         shuffle_every_us=20 * SECOND_US,
         shuffle_stop_us=2 * MINUTE_US if shuffles else 0,
         broadcast_start_us=start_us,
@@ -41,44 +44,53 @@ def experiment(nodes: int, broadcasts: int, shuffles: bool) -> Experiment:
     )
 
 
-class Timed(DynamicEngine):
+class Timed(Engine):
     """The cores, with a look at the clock when the first broadcast begins."""
 
     begun_s = 0.0
 
-    def _broadcast(self, number: int, time_us: int) -> None:
+    def broadcast(self, source: Source, number: int, time_us: int) -> int | None:
+        """As the engine's."""
         if number == 0:
             self.begun_s = time.process_time()
-        super()._broadcast(number, time_us)
+        return super().broadcast(source, number, time_us)
 
 
 def peak_mb() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
-def in_the_core(described: Experiment) -> tuple[Series, float]:
+def in_the_core(described: Scenario) -> tuple[RunSeries, float]:
     """The run, and its CPU seconds from the first broadcast on."""
     engine = Timed(described)
     engine.run()
-    return engine.series(), time.process_time() - engine.begun_s
+    cpu_s = time.process_time() - engine.begun_s
+    series = engine.series()
+    assert series is not None
+    return series, cpu_s
 
 
-def in_the_kernel(described: Experiment, *, joins: bool) -> tuple[Series, float]:
+def in_the_kernel(described: Scenario, *, joins: bool) -> tuple[RunSeries, float]:
     """The run, and its CPU seconds, with or without those of the joins: the mean of a second's worth."""
     from whence.kernels.prc.kernel import run
 
-    def cpu_s(each: Experiment) -> float:
+    def cpu_s(each: Scenario) -> float:
         runs, start_s = 0, time.process_time()
         while runs == 0 or time.process_time() - start_s < LASTS_S:
             run(each)
             runs += 1
         return (time.process_time() - start_s) / runs
 
-    series = run(described)
+    series = run(described).series
+    assert series is not None
     if joins:
         return series, cpu_s(described)
-    stop_us = described.broadcast_start_us
-    before = msgspec.structs.replace(described, duration_us=stop_us, broadcast_stop_us=stop_us)
+    load = described.workloads[0]
+    before = msgspec.structs.replace(
+        described,
+        workloads=[msgspec.structs.replace(load, stop_us=load.start_us + 1)],
+        stop=Stop(duration_us=load.start_us + 1, drain=False),
+    )
     return series, cpu_s(described) - cpu_s(before)
 
 
@@ -87,7 +99,7 @@ def one_point(path: str, kind: str, nodes: int, broadcasts: int) -> dict[str, fl
     if path == "kernel":
         in_the_kernel(experiment(2, 1, True), joins=True)  # compile, or load what is compiled
     before_mb = peak_mb()
-    described = paper(nodes) if kind == "hour" else experiment(nodes, broadcasts, kind == "dynamic")
+    described = hour(nodes) if kind == "hour" else experiment(nodes, broadcasts, kind == "dynamic")
     if path == "core":
         series, cpu_s = in_the_core(described)
     else:

@@ -17,8 +17,8 @@ from functools import partial
 from heapq import heappop, heappush
 from pathlib import Path
 
+from whence.lab.run import run
 from whence.sim.files import Scenario, from_dict
-from whence.sim.run import simulate, simulate_to
 from whence.trace.schema import Level
 
 NODES = 16
@@ -56,11 +56,11 @@ def simulated(wanted: Scenario, recorder: str) -> float:
     """CPU seconds of a whole run, its trace written and closed."""
     began = time.process_time()
     if recorder == "none":
-        simulate(wanted)
+        run(wanted, kernel="never")
     else:
         with tempfile.TemporaryDirectory() as folder:
             began = time.process_time()
-            simulate_to(wanted, Path(folder) / "trace", Level[recorder.upper()])
+            run(wanted, Path(folder) / "trace", level=Level[recorder.upper()], kernel="never")
     return time.process_time() - began
 
 
@@ -70,7 +70,7 @@ def main() -> None:
     quick = parser.parse_args().quick
     duration_us, rounds = (250_000, 2) if quick else (1_000_000, 5)
 
-    result = simulate(scenario("fifo", duration_us))
+    result = run(scenario("fifo", duration_us), kernel="never")
     steps = result.steps
     # In the mean so many packets are under way: packets a microsecond times the mean delay.
     pending = max(round(result.packets / duration_us * 2_750), 1)
@@ -81,8 +81,8 @@ def main() -> None:
             contestants[f"{protocol}, {recorder}"] = partial(simulated, wanted, recorder)
     best: dict[str, float] = {}
     for _ in range(rounds):
-        for name, run in contestants.items():
-            best[name] = min(best.get(name, float("inf")), run())
+        for name, contestant in contestants.items():
+            best[name] = min(best.get(name, float("inf")), contestant())
 
     bare = best["bare heapq"]
     print(f"{steps:,} steps, {NODES} nodes, about {pending:,} packets under way, best of {rounds} rounds\n")

@@ -24,8 +24,8 @@ from pathlib import Path
 from typing import Any
 
 from cpu import measured, show
+from whence.lab.run import run
 from whence.sim.files import from_dict, run_id
-from whence.sim.run import simulate_to
 from whence.spark import sweep as sweeping
 from whence.spark.metrics.summary import summary
 from whence.spark.session import get_session
@@ -144,7 +144,7 @@ def bench_sweep(spark: Any, folder: Path, count: int) -> tuple[list[list[Any]], 
 
     def direct() -> None:
         for each in grid:
-            simulate_to(each, folder / "direct" / f"run={run_id(each)}")
+            run(each, folder / "direct" / f"run={run_id(each)}", kernel="never")
 
     direct()
     shutil.rmtree(folder / "direct")

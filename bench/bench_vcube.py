@@ -22,9 +22,9 @@ import tempfile
 import time
 from pathlib import Path
 
+from whence.lab.run import run
 from whence.sim.distributions import Normal, Uniform
 from whence.sim.model import Full, Hypercube, Link, Poisson, Scenario, Stop, Window
-from whence.sim.run import simulate
 from whence.trace.schema import Kind
 
 KERNEL_NODES = [64, 128, 256, 512, 1024, 2048, 4096]
@@ -56,17 +56,11 @@ def peak_mb() -> float:
 
 def one_point(path: str, nodes: int) -> dict[str, float]:
     """Run one point in this process; the memory before it (interpreter, numba) is reported apart."""
-    if path == "kernel":
-        from whence.kernels.vcube.kernel import run
+    choice = "always" if path == "kernel" else "never"
+    run(scenario(2, 1), kernel=choice)  # compile, or load what is compiled
 
-        def packets_of(seed: int) -> int:
-            return run(scenario(nodes, seed)).measures.packets
-
-        run(scenario(2, 1))  # compile, or load what is compiled
-    else:
-
-        def packets_of(seed: int) -> int:
-            return simulate(scenario(nodes, seed)).packets
+    def packets_of(seed: int) -> int:
+        return run(scenario(nodes, seed), kernel=choice).packets
 
     before_mb = peak_mb()
     packets = seed = 0
@@ -132,7 +126,7 @@ def tests_when_idle(nodes: int) -> dict[str, float]:
     """Packets and bytes that each node sends per second when (but for one message) nothing happens."""
     meter = Meter()
     one_message = Poisson(interval_us=1_000, senders=["n0".ljust(1 + len(str(nodes - 1)), "0")], count=1)
-    simulate(group(nodes, 1, IDLE_S, one_message, detect=True), meter)
+    run(group(nodes, 1, IDLE_S, one_message, detect=True), recorder=meter)
     each = nodes * IDLE_S
     return {"packets": meter.packets / each, "bytes": meter.total_bytes / each}
 
@@ -141,7 +135,7 @@ def delivery_us(detect: bool, seed: int) -> float:
     """CPU time of one delivery, the simulator's share included."""
     begin_s = time.process_time()
     load = Poisson(interval_us=20_000, payload_bytes=50)
-    result = simulate(group(LOADED_NODES, seed, 5, load, detect))
+    result = run(group(LOADED_NODES, seed, 5, load, detect), kernel="never")
     return (time.process_time() - begin_s) * 1e6 / result.deliveries
 
 

@@ -186,8 +186,9 @@ async def report(process: Process) -> Any:
 
 async def swarm(processes: int, seconds: float, pause_s: float, trace: str) -> bool:
     """Let a swarm live; whether everything was as promised."""
-    from whence.verify.run import verify_trace  # the members do not need it, and start faster without
     from whence.verify.survivors import disagreements
+
+    from whence.verify.run import verify_trace  # the members do not need it, and start faster without
 
     parent = Swarm(trace, pause_s)
     try:

@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     from whence.errors import WhenceError
     from whence.live.group import Group
     from whence.live.join import join
-    from whence.live.journal import GroupEvent
     from whence.live.linkfaults import LinkFaults
     from whence.live.ordered import Ordered
     from whence.live.stats import LinkStats, Stats, StoreStats
-    from whence.mom.records import Output
+    from whence.session.journal import GroupEvent
     from whence.session.limits import Limits
+    from whence.session.records import Output
 
     __version__: str
 
@@ -49,14 +49,14 @@ __all__ = [
 _HOME = {
     "Expired": "whence.core.message",
     "Group": "whence.live.group",
-    "GroupEvent": "whence.live.journal",
+    "GroupEvent": "whence.session.journal",
     "Limits": "whence.session.limits",
     "LinkFaults": "whence.live.linkfaults",
     "LinkStats": "whence.live.stats",
     "Message": "whence.core.message",
     "MessageId": "whence.core.message",
     "Ordered": "whence.live.ordered",
-    "Output": "whence.mom.records",
+    "Output": "whence.session.records",
     "Stats": "whence.live.stats",
     "StoreStats": "whence.live.stats",
     "Waiting": "whence.core.message",

@@ -128,7 +128,7 @@ class PlatformError(WhenceError):
 
 
 class ServerDownError(PlatformError):
-    """A server of a system does not run, or does not answer."""
+    """A server of a system does not run, or does not reply."""
 
 
 class ExtraMissingError(PlatformError):

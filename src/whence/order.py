@@ -1,25 +1,45 @@
-"""Causal order of rows that name their predecessors: what stream and sort have in common, without Spark.
+"""Causal order of rows that name their predecessors: held until those have been given out, for a time.
 
-One `CausalOrder` orders the rows of one key. It reads no clock: time is what the rows and the caller say.
-Every row that is offered ends exactly once, as one `Ending` (`ordering_state.py` lists the outcomes).
+    order = CausalOrder("emit", remember_us=60_000_000)
+    for ending in order.offer(Arrival("answer", now_us, 10_000_000, {"question": None}, row)): ...
+    for ending in order.advance(now_us): ...  # no row came, but time passes: at `order.next_deadline_us`
+
+One `CausalOrder` orders the rows of one key. It reads no clock (time is what the rows and the caller say) and
+does no I/O: asyncio programs put it before a consumer (docs/order.md), Spark jobs into a stream or a table
+(docs/stream.md). It needs neither Spark nor numpy nor pyarrow.
+
+Guarantee: every row that is offered ends exactly once, as one `Ending`, and a row never gets a smaller
+position than one of its predecessors, direct or not, as far as those were named by then.
+
+| outcome | the row | position |
+|---|---|---|
+| in order | came after all its predecessors | yes |
+| waited | came before a predecessor, and was held until all had been released | yes |
+| predecessor expired | goes without some predecessors; `missing` names them | unless dropped |
+| late | came after its deadline, or after a row that depends on it was given out | no |
+| duplicate | has the id of a row that is waiting or has ended | no |
 
 The rules, from the Δ-causal order of paper 001 with the repairs F5, F8 and F9 of its `safe` mode:
 
-1. A row may wait until its deadline: its time plus its lifetime. It is over when a later time is seen.
-2. A need (a predecessor that is awaited) may have a deadline of its own, told by the row that names it. When
-   it is over and the predecessor has not come, it never will: those that wait for it are released. A need
-   whose deadline nobody told gets one: the time of the row that first names it, plus the largest lifetime.
-3. Deadlines are handled in order of deadline, however far time jumps: whoever first drops all that is
-   overdue by now drops what an earlier release would have saved. At equal deadlines rows come before needs:
-   what is released by a deadline would be given out after it.
-4. A row at its deadline whose predecessors are neither there nor given up is overdue. Policy `emit`: all
-   that waits in its past is given out before it, then the row. Policy `drop`: it gets no position.
-5. Who depends on a row without position inherits what that row still needed (F5): m1 -> m2 -> m3, where m2
-   is dropped, must not let m3 overtake m1.
+1. A row may wait until its deadline: its time plus its lifetime. It expires when a later time is seen.
+2. A need (a predecessor that is awaited) may have a deadline too, stated by the row that names it. When it
+   expires and the predecessor has not arrived, it never will: the rows that wait for it are released. A need
+   without a stated deadline gets one: the time of the row that first names it, plus the largest lifetime.
+3. Deadlines are handled in order of deadline, however far time jumps: dropping first all that is overdue by
+   now would drop rows that an earlier release would have saved. At equal deadlines rows come before needs:
+   a row that is released by a deadline would be given out after it.
+4. A row at its deadline whose predecessors are neither here nor abandoned is overdue. Policy `emit`: all that
+   waits in its past is given out before it, then the row. Policy `drop`: it gets no position.
+5. A row that depends on a row without position inherits what that row still needed (F5): m1 -> m2 -> m3,
+   where m2 is dropped, must not let m3 overtake m1.
 
 So the endings are a function of the rows in order of time: where batches begin and end makes no difference,
 as long as times do not run backwards from batch to batch. State is bounded by time: a row waits for its
 lifetime at most, and an id is forgotten `remember_us` after its row's end and deadline.
+
+Beside `core.holdback`, whose words these are (hold, release, missing, waiting), rows here are released by
+time as well. `protocols.barrier` in its `safe` mode has the same rules inside a protocol core; the two are
+held to the same deliveries by tests/equivalence/test_stream_barrier.py.
 """
 
 from __future__ import annotations
@@ -30,16 +50,21 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 
-# The nouns of `ordering.py`: rows that arrive, wait and end, and what is remembered of them.
-#
-# | outcome | the row | position |
-# |---|---|---|
-# | in order | came after all its predecessors | yes |
-# | waited | came before a predecessor, and was held back until all were there | yes |
-# | predecessor expired | goes without some predecessors; `missing` names them | unless dropped |
-# | late | came when its time was over, or after a row that depends on it was given out | no |
-# | duplicate | has the id of a row that is waiting or has ended | no |
+from whence.errors import MisuseError
 
+__all__ = [
+    "DUPLICATE",
+    "IN_ORDER",
+    "LATE",
+    "OUTCOMES",
+    "POLICIES",
+    "PREDECESSOR_EXPIRED",
+    "WAITED",
+    "Arrival",
+    "CausalOrder",
+    "Ending",
+    "Policy",
+]
 
 Policy = Literal["emit", "drop"]
 POLICIES: tuple[Policy, ...] = ("emit", "drop")
@@ -51,19 +76,23 @@ LATE = "late"
 DUPLICATE = "duplicate"
 OUTCOMES = (IN_ORDER, WAITED, PREDECESSOR_EXPIRED, LATE, DUPLICATE)
 
+_ROW, _NEED = 0, 1  # what a deadline is of; at equal times rows come first (rule 3)
+_FORGET_EVERY = 4096  # rows between two searches for ids to forget
+_FOREVER_US = 1 << 62
+
 
 class Arrival(NamedTuple):
     """One row, as far as its order is concerned."""
 
-    id: str | None  # None: nobody can depend on it
-    at_us: int
-    lifetime_us: int
-    needs: Mapping[str, int | None]  # predecessor -> its deadline, if the row tells it
-    payload: Any
+    id: str | None  # None: no row can depend on it
+    at_us: int  # when it arrived: the clock of the order
+    lifetime_us: int  # how long after that it may wait
+    needs: Mapping[str, int | None]  # predecessor -> its deadline, if the row states it
+    payload: Any  # given back with its ending; plain data, if the order is to be saved
 
 
 class Ending(NamedTuple):
-    """How a row ended."""
+    """How a row ended; `outcome` is one of OUTCOMES."""
 
     payload: Any
     outcome: str
@@ -72,8 +101,8 @@ class Ending(NamedTuple):
     epoch_us: int  # when the positions began: a key of which all was forgotten begins anew
 
 
-class Waiting(msgspec.Struct, array_like=True):
-    """A row that waits."""
+class HeldRow(msgspec.Struct, array_like=True):
+    """A row that waits, as it is saved."""
 
     id: str | None
     deadline_us: int
@@ -82,15 +111,15 @@ class Waiting(msgspec.Struct, array_like=True):
     payload: Any
 
 
-class Gone(msgspec.Struct, array_like=True):
-    """A row that came and got no position, and what it still needed."""
+class GoneRow(msgspec.Struct, array_like=True):
+    """A row that arrived and got no position, and what it still needed."""
 
     forget_us: int
     needs: dict[str, int]
 
 
-class State(msgspec.Struct, array_like=True):
-    """All that an order remembers between two batches."""
+class OrderState(msgspec.Struct, array_like=True):
+    """All that an order remembers between two batches; the fields in this order are what is saved."""
 
     now_us: int = 0
     position: int = 0
@@ -98,21 +127,21 @@ class State(msgspec.Struct, array_like=True):
     epoch_us: int | None = None  # the time of the first row
     forgotten_us: int = -1  # beyond this time no id is known
     horizon_us: int = 0
-    waiting: dict[int, Waiting] = {}  # by place of arrival
+    waiting: dict[int, HeldRow] = {}  # by place of arrival
     needs: dict[str, int] = {}  # awaited and not here -> deadline
     placed: dict[str, int] = {}  # id -> when to forget it
-    gone: dict[str, Gone] = {}
-    missed: dict[str, int] = {}  # given up without having been seen -> when to forget it
+    gone: dict[str, GoneRow] = {}
+    missed: dict[str, int] = {}  # abandoned without having been seen -> when to forget it
     jumped: set[str] = set()  # those of `missed` without which a row was given out
-    frontier: dict[str, int] = {}  # vector clocks only: origin -> newest number that nobody waits for
+    frontier: dict[str, int] = {}  # vector clocks only: origin -> newest number that no row waits for
 
 
 _encoder = msgspec.msgpack.Encoder()
-_decoder = msgspec.msgpack.Decoder(State)
+_decoder = msgspec.msgpack.Decoder(OrderState)
 
 
-class Memory:
-    """What is known of ids whose rows do not wait.
+class IdMemory:
+    """The ids whose rows do not wait, and what became of them.
 
     Time decides, not what happens to be still in memory: results must not depend on when `forget` is called.
     """
@@ -120,7 +149,7 @@ class Memory:
     def __init__(self, remember_us: int | None, vector: bool, saved: bytes) -> None:
         self._remember_us = remember_us
         self.vector = vector
-        self.state = _decoder.decode(saved) if saved else State()
+        self.state = _decoder.decode(saved) if saved else OrderState()
 
     @property
     def remember_us(self) -> int:
@@ -131,13 +160,13 @@ class Memory:
         """Whether the row has a position."""
         return self.state.placed.get(id_, -1) >= self.state.now_us
 
-    def gone(self, id_: str) -> Gone | None:
-        """The row, if it came and got no position."""
+    def gone(self, id_: str) -> GoneRow | None:
+        """The row, if it arrived and got no position."""
         gone = self.state.gone.get(id_)
         return gone if gone is not None and gone.forget_us >= self.state.now_us else None
 
     def is_missed(self, id_: str) -> bool:
-        """Whether the row was given up without having been seen."""
+        """Whether the row was abandoned without having been seen."""
         return self.state.missed.get(id_, -1) >= self.state.now_us
 
     def is_passed(self, id_: str) -> bool:
@@ -146,7 +175,7 @@ class Memory:
             return True
         if not self.vector:
             return False
-        origin, number = split(id_)
+        origin, number = _split(id_)
         return number <= self.state.frontier.get(origin, 0)
 
     def forget_us(self, deadline_us: int) -> int:
@@ -155,34 +184,34 @@ class Memory:
         self.state.forgotten_us = max(self.state.forgotten_us, us)
         return us
 
-    def pass_(self, id_: str) -> None:
-        """Nobody needs to wait for this number of its origin any more."""
+    def move_frontier(self, id_: str) -> None:
+        """Note that no row needs to wait for this number of its origin any more."""
         if self.vector:
-            origin, number = split(id_)
+            origin, number = _split(id_)
             self.state.frontier[origin] = max(self.state.frontier.get(origin, 0), number)
 
     def place(self, id_: str, deadline_us: int) -> None:
         """Remember a row that has got a position."""
         self.state.placed[id_] = self.forget_us(deadline_us)
-        self.pass_(id_)
+        self.move_frontier(id_)
 
     def leave(self, id_: str, deadline_us: int, needs: dict[str, int]) -> None:
-        """Remember a row that came and got no position."""
+        """Remember a row that arrived and got no position."""
         self.state.missed.pop(id_, None)
-        self.state.gone[id_] = Gone(self.forget_us(deadline_us), needs)
-        self.pass_(id_)
+        self.state.gone[id_] = GoneRow(self.forget_us(deadline_us), needs)
+        self.move_frontier(id_)
 
     def miss(self, id_: str, deadline_us: int, waiting: Iterable[str]) -> dict[str, int]:
-        """Remember that a row did not come in time.
+        """Remember that a row did not arrive in time.
 
-        What is known of its past, with deadlines: the newest earlier row of its origin that waits.
+        Returns what is known of its past, with deadlines: the newest earlier row of its origin that waits.
         """
         self.state.missed[id_] = self.forget_us(deadline_us)
         if not self.vector:
             return {}
-        self.pass_(id_)
-        origin, number = split(id_)
-        earlier = [each[1] for each in map(split, waiting) if each[0] == origin and each[1] < number]
+        self.move_frontier(id_)
+        origin, number = _split(id_)
+        earlier = [each[1] for each in map(_split, waiting) if each[0] == origin and each[1] < number]
         return {f"{origin}:{max(earlier)}": deadline_us} if earlier else {}
 
     def forget(self) -> None:
@@ -194,18 +223,18 @@ class Memory:
         state.gone = {id_: gone for id_, gone in state.gone.items() if gone.forget_us >= now_us}
 
     def save(self) -> bytes:
-        """The whole state, to be given to `saved` later."""
+        """Return the state as bytes, to be given to `saved` later."""
         self.forget()
         return _encoder.encode(self.state)
 
 
-def split(id_: str) -> tuple[str, int]:
+def _split(id_: str) -> tuple[str, int]:
     """The origin and number of a vector clock's event."""
     origin, _, number = id_.rpartition(":")
     return origin, int(number)
 
 
-def past_of(place: int, waiting: Mapping[int, Waiting], place_of: Mapping[str, int]) -> list[int]:
+def _past_of(place: int, waiting: Mapping[int, HeldRow], place_of: Mapping[str, int]) -> list[int]:
     """The waiting rows before a row, and itself: predecessors first, without recursion."""
     order: list[int] = []
     seen = {place}
@@ -224,7 +253,7 @@ def past_of(place: int, waiting: Mapping[int, Waiting], place_of: Mapping[str, i
     return order
 
 
-def check_state(state: State, place_of: Mapping[str, int], waiters: Mapping[str, set[int]]) -> None:
+def _check_state(state: OrderState, place_of: Mapping[str, int], waiters: Mapping[str, set[int]]) -> None:
     """Assert what must always hold between a state and its indexes."""
     for place, row in state.waiting.items():
         assert row.needs, "a row without needs waits"
@@ -233,23 +262,16 @@ def check_state(state: State, place_of: Mapping[str, int], waiters: Mapping[str,
             assert place in waiters[need], f"nothing wakes the row that waits for {need}"
             assert (need in place_of) != (need in state.needs), f"{need} is here and awaited"
     for need, places in waiters.items():
-        assert places, f"nobody waits for {need}"
+        assert places, f"no row waits for {need}"
         assert all(need in state.waiting[place].needs for place in places), f"{need} wakes a stranger"
-    assert all(need in waiters for need in state.needs), "a deadline of what nobody awaits"
-
-
-__all__ = ["OUTCOMES", "POLICIES", "Arrival", "CausalOrder", "Ending", "Policy"]
-
-_ROW, _NEED = 0, 1  # what a deadline is of; at equal times rows come first (rule 3)
-_FORGET_EVERY = 4096  # rows between two searches for ids to forget
-_FOREVER_US = 1 << 62
+    assert all(need in waiters for need in state.needs), "a need that no row awaits has a deadline"
 
 
 class CausalOrder:
     """The order of one key's rows.
 
     `remember_us`: how long after its end the id of a row is known; None: the largest lifetime.
-    `horizon_us`: the largest lifetime that any row may have; it grows by itself when a larger one is seen.
+    `horizon_us`: the largest lifetime that any row may have; it grows when a larger one is seen.
     `vector`: ids are `origin:number` of vector clocks, where number k of an origin stands for all of its
     numbers up to k.
     """
@@ -263,8 +285,10 @@ class CausalOrder:
         vector: bool = False,
         saved: bytes = b"",
     ) -> None:
+        if policy not in POLICIES:
+            raise MisuseError(f"policy {policy!r}", "no such policy", f"Choose from: {', '.join(POLICIES)}")
         self.policy = policy
-        self._memory = Memory(remember_us, vector, saved)
+        self._memory = IdMemory(remember_us, vector, saved)
         self._state = state = self._memory.state
         state.horizon_us = max(state.horizon_us, horizon_us)
         self._out: list[Ending] = []
@@ -279,10 +303,13 @@ class CausalOrder:
         self._deadlines += [(row.deadline_us, _ROW, place) for place, row in state.waiting.items()]
         heapify(self._deadlines)
 
-    # What the caller does
+    # What the caller does: offers rows, tells the time, saves.
 
     def offer(self, row: Arrival) -> list[Ending]:
-        """Take a row; the endings that it brings about, in order. Its time moves the clock, never back."""
+        """Take a row and return the endings that it brings about, in order.
+
+        The clock moves to the row's time, never back.
+        """
         state = self._state
         self._advance(row.at_us)
         if state.epoch_us is None or self.is_idle:
@@ -301,19 +328,24 @@ class CausalOrder:
         return self._taken()
 
     def advance(self, now_us: int) -> list[Ending]:
-        """No row with an earlier time will come; the endings that this brings about."""
+        """Note that no row with an earlier time will arrive; returns the endings that this brings about."""
         self._advance(now_us)
         return self._taken()
 
     def end(self) -> list[Ending]:
-        """No row will come at all: end whatever waits."""
+        """Note that no row will arrive at all, and return the endings of all that wait."""
         self._expire(_FOREVER_US)
         return self._taken()
 
-    def give_up(self, ids: Iterable[str]) -> None:
-        """Say of ids that they will never come, before any row names them."""
+    def abandon(self, ids: Iterable[str]) -> None:
+        """Note that rows with these ids will never arrive, before any row names them."""
         for each in ids:
             self._memory.miss(each, _FOREVER_US, ())
+
+    @property
+    def waiting(self) -> int:
+        """How many rows wait."""
+        return len(self._state.waiting)
 
     @property
     def next_deadline_us(self) -> int | None:
@@ -334,12 +366,12 @@ class CausalOrder:
 
     @property
     def forgotten_us(self) -> int:
-        """Beyond this time nothing is known any more, unless a row comes or waits."""
+        """Beyond this time nothing is known any more, unless a row arrives or waits."""
         return self._state.forgotten_us
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing waits and all is forgotten, so that the state may be thrown away.
+        """Whether nothing waits and all is forgotten, so that the state may be deleted.
 
         Never with vector clocks: what has been seen of each origin is needed for as long as it lives.
         """
@@ -347,12 +379,12 @@ class CausalOrder:
         return not (self._memory.vector or state.waiting) and state.now_us > state.forgotten_us
 
     def save(self) -> bytes:
-        """The state, to be given to `saved` later; payloads must be plain data."""
+        """Return the state as bytes, to be given to `saved` later; payloads must be plain data."""
         return self._memory.save()
 
     def check(self) -> None:
         """Assert what must always hold."""
-        check_state(self._state, self._place_of, self._waiters)
+        _check_state(self._state, self._place_of, self._waiters)
 
     def _ending(
         self, payload: Any, outcome: str, missing: Iterable[str] = (), position: int | None = None
@@ -366,24 +398,17 @@ class CausalOrder:
     # Arrival
 
     def _take(self, row: Arrival) -> None:
-        state = self._state
         needs, missing = self._sift_row(row)
-        place, deadline_us = state.arrivals, row.at_us + row.lifetime_us
-        waiting = Waiting(row.id, deadline_us, [], missing, row.payload)
+        held = HeldRow(row.id, row.at_us + row.lifetime_us, [], missing, row.payload)
         if not needs:
-            self._put(waiting, IN_ORDER)
-            self._wake(row.id, -1, 0)
-            self._drain()
-            return
-        state.waiting[place] = waiting
-        if row.id is not None:
-            self._place_of[row.id] = place
-            state.needs.pop(row.id, None)  # it is here: from now on its own deadline counts
-        heappush(self._deadlines, (deadline_us, _ROW, place))
-        self._await(place, needs)
+            self._place(held, IN_ORDER)
+            self._settle(row.id, -1, 0)
+            self._release()
+        else:
+            self._hold(held, needs)
 
     def _refuse(self, row: Arrival) -> None:
-        """A row whose time is over. Who waits for it need not wait any longer, but for what it needed."""
+        """End a row that is too late: the rows that wait for it now wait for what it needed instead."""
         self._out.append(self._ending(row.payload, LATE))
         if row.id is None:
             return
@@ -396,13 +421,13 @@ class CausalOrder:
             needs = {}
         self._memory.leave(row.id, row.at_us + row.lifetime_us, needs)
         for place, waiting in self._state.waiting.items() if needs else ():
-            if row.id in waiting.missing:  # it had given this one up, and now learns what was behind it
-                self._await(place, {need: us for need, us in needs.items() if need != waiting.id})
-        self._wake(row.id, 0, -1, needs)
-        self._drain()
+            if row.id in waiting.missing:  # it was to go without this one, and now learns what was behind it
+                self._wait_for(place, {need: us for need, us in needs.items() if need != waiting.id})
+        self._settle(row.id, 0, -1, needs)
+        self._release()
 
     def _sift_row(self, row: Arrival) -> tuple[dict[str, int], list[str]]:
-        # Where nobody told a deadline, the first row that names a predecessor sets it (rule 2). A later one
+        # Where no deadline is stated, the first row that names a predecessor sets it (rule 2). A later one
         # must not extend it: else a lost row would make all its successors wait in vain, each for the next.
         presumed_us, known = row.at_us + self._state.horizon_us, self._state.needs
         named = {
@@ -415,7 +440,7 @@ class CausalOrder:
     def _sift(self, named: Mapping[str, int]) -> tuple[dict[str, int], list[str]]:
         """Split needs into those to wait for and those that will never be seen.
 
-        In the place of a row that is gone come the needs that it had (rule 5).
+        The needs of a row that is gone take its place (rule 5).
         """
         now_us = self._state.now_us
         needs: dict[str, int] = {}
@@ -437,12 +462,22 @@ class CausalOrder:
             elif deadline_us + self._memory.remember_us >= now_us:
                 missing.append(need)
                 inherited = self._memory.miss(need, deadline_us, self._place_of)
-            # Else its time is over for so long that it may have been placed and forgotten.
+            # Else it expired so long ago that it may have been placed and forgotten.
             todo += [each for each in inherited.items() if each[0] not in seen]
             seen.update(inherited)
         return needs, missing
 
-    def _await(self, place: int, needs: Mapping[str, int]) -> None:
+    def _hold(self, row: HeldRow, needs: Mapping[str, int]) -> None:
+        state = self._state
+        place = state.arrivals
+        state.waiting[place] = row
+        if row.id is not None:
+            self._place_of[row.id] = place
+            state.needs.pop(row.id, None)  # it is here: from now on its own deadline counts
+        heappush(self._deadlines, (row.deadline_us, _ROW, place))
+        self._wait_for(place, needs)
+
+    def _wait_for(self, place: int, needs: Mapping[str, int]) -> None:
         state = self._state
         row = state.waiting[place]
         for need, deadline_us in needs.items():
@@ -453,10 +488,10 @@ class CausalOrder:
                 state.needs[need] = deadline_us
                 heappush(self._deadlines, (deadline_us, _NEED, need))
 
-    # Release. Rows that become ready together are given out as Code 7 of the paper finds them: in passes
-    # over the waiting rows in order of arrival.
+    # Release. Rows that are released together are given out as Code 7 of the paper finds them: in passes over
+    # the waiting rows in order of arrival.
 
-    def _put(self, row: Waiting, outcome: str) -> None:
+    def _place(self, row: HeldRow, outcome: str) -> None:
         """Give a row the next position."""
         state = self._state
         state.position += 1
@@ -467,10 +502,10 @@ class CausalOrder:
             self._place_of.pop(row.id, None)
             self._memory.place(row.id, row.deadline_us)
 
-    def _wake(
+    def _settle(
         self, id_: str | None, turn: int, place: int, inherited: Mapping[str, int] | None = None
     ) -> None:
-        """A need is settled: the row has been placed, or (`inherited` is given) it never will be."""
+        """Let the rows that wait for `id_` go on: it has been placed or, with `inherited`, never will be."""
         if id_ is None:
             return
         self._state.needs.pop(id_, None)
@@ -480,17 +515,17 @@ class CausalOrder:
             if inherited is not None:
                 needs, missing = self._sift(inherited)
                 row.missing += [each for each in (id_, *missing) if each not in row.missing]
-                self._await(waiter, {need: us for need, us in needs.items() if need != row.id})
+                self._wait_for(waiter, {need: us for need, us in needs.items() if need != row.id})
             if not row.needs:
                 heappush(self._ready, (turn if waiter > place else turn + 1, waiter))
 
-    def _drain(self) -> None:
+    def _release(self) -> None:
         while self._ready:
             turn, place = heappop(self._ready)
             row = self._state.waiting.pop(place, None)
             if row is not None:  # else it was forced in the meantime
-                self._put(row, WAITED)
-                self._wake(row.id, turn, place)
+                self._place(row, WAITED)
+                self._settle(row.id, turn, place)
 
     # Deadlines
 
@@ -521,34 +556,34 @@ class CausalOrder:
                     self._force(place)
             for need in due[_NEED]:
                 if state.needs.get(need) == deadline_us:
-                    self._give_up(need)
-            self._drain()
+                    self._abandon(need)
+            self._release()
 
-    def _give_up(self, need: str) -> None:
-        """A need has not come in time."""
+    def _abandon(self, need: str) -> None:
+        """Note that a need has not arrived in time."""
         deadline_us = self._state.needs.pop(need, self._state.now_us)
-        self._wake(need, 0, -1, self._memory.miss(need, deadline_us, self._place_of))
+        self._settle(need, 0, -1, self._memory.miss(need, deadline_us, self._place_of))
 
     def _overtake(self, need: str) -> None:
-        """A row that stands behind a need was given out: the need is late, with all of its past."""
+        """End a need as late, with all of its past: a row that stands behind it was given out."""
         place = self._place_of.get(need)
         if place is None:
             self._state.jumped.add(need)
-            self._give_up(need)
+            self._abandon(need)
             return
-        for each in past_of(place, self._state.waiting, self._place_of):
+        for each in _past_of(place, self._state.waiting, self._place_of):
             absent = [id_ for id_ in self._state.waiting[each].needs if id_ not in self._place_of]
-            row = self._unlink(each)
+            row = self._let_go(each)
             self._out.append(self._ending(row.payload, LATE))
             self._state.jumped.update(row.missing)
             for id_ in absent:
                 self._overtake(id_)
             if row.id is not None:
                 self._memory.leave(row.id, row.deadline_us, {})
-                self._wake(row.id, 0, -1, {})
+                self._settle(row.id, 0, -1, {})
 
-    def _unlink(self, place: int) -> Waiting:
-        """Take a row out of the waiting ones."""
+    def _let_go(self, place: int) -> HeldRow:
+        """Remove a row from the waiting ones, and return it."""
         row = self._state.waiting.pop(place)
         for need in row.needs:
             self._waiters[need].discard(place)
@@ -560,7 +595,7 @@ class CausalOrder:
         return row
 
     def _drop(self, places: list[int]) -> None:
-        """Rule 4, `drop`: what is overdue at one time goes together, before anybody is released by it."""
+        """Rule 4, `drop`: rows that are overdue at one time go together, before any row is released by it."""
         state, dropped = self._state, []
         for place in places:
             row = state.waiting[place]
@@ -568,22 +603,22 @@ class CausalOrder:
             dropped.append((row.id, row.deadline_us, needs))
             missing = row.missing + [need for need in row.needs if need not in row.missing]
             self._out.append(self._ending(row.payload, PREDECESSOR_EXPIRED, missing))
-            self._unlink(place)
+            self._let_go(place)
         for id_, deadline_us, needs in dropped:
             if id_ is not None:
                 self._memory.leave(id_, deadline_us, needs)
         for id_, _, needs in dropped:
-            self._wake(id_, 0, -1, needs)
+            self._settle(id_, 0, -1, needs)
 
     def _force(self, place: int) -> None:
         """Rule 4, `emit`: give out what waits in the row's past, each after its own past, then the row."""
-        for each in past_of(place, self._state.waiting, self._place_of):
+        for each in _past_of(place, self._state.waiting, self._place_of):
             if each not in self._state.waiting:
                 continue
-            row = self._unlink(each)
+            row = self._let_go(each)
             row.missing += [need for need in row.needs if need not in row.missing]
-            self._put(row, PREDECESSOR_EXPIRED if row.missing else WAITED)
+            self._place(row, PREDECESSOR_EXPIRED if row.missing else WAITED)
             for need in row.needs:
                 if need not in self._place_of:  # if it waits, the two depend on each other
-                    self._give_up(need)
-            self._wake(row.id, 0, -1)
+                    self._abandon(need)
+            self._settle(row.id, 0, -1)

@@ -2,25 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from whence.sim.model import Scenario
-from whence.sim.run import open_writer
-from whence.studies.deadline import compiled as deadline_compiled
-from whence.studies.deadline import measures as deadline_runner
+from whence.lab.run import path_of, run
+from whence.protocols.deadline.tdca import Tdca
 from whence.studies.deadline.grid import SCALES, VARIANTS, DeadlineStudy, scenario
-from whence.trace.measures import Value
-from whence.trace.schema import Level, Manifest, Recorder
-
-Way = Callable[[Scenario, Recorder, Level], dict[str, Value]]
-
-
-def counted(way: Way, chosen: Scenario, folder: Path, level: Level) -> tuple[dict[str, Value], Manifest]:
-    with open_writer(chosen, folder, level) as writer:
-        return way(chosen, writer, level), writer.close()
+from whence.studies.deadline.measures import Tally, counted, run_point
+from whence.trace.schema import Level
 
 
 @pytest.mark.parametrize("level", [Level.MEASURES, Level.DELIVERIES])
@@ -30,39 +20,56 @@ def test_both_ways_count_and_record_the_same(
     variant: str, reading: str, level: Level, tmp_path: Path
 ) -> None:
     chosen = scenario(reading, 9, variant, 3, 900_000)
-    by_kernel, kernel_trace = counted(deadline_compiled.run, chosen, tmp_path / "kernel", level)
-    by_cores, cores_trace = counted(deadline_runner.run_cores, chosen, tmp_path / "cores", level)
-    assert by_kernel == by_cores
-    assert kernel_trace.events == cores_trace.events > 0
-    assert kernel_trace.trace_hash == cores_trace.trace_hash
+    by_kernel = counted(chosen, tmp_path / "kernel", level)
+    by_cores = counted(chosen, tmp_path / "cores", level, cores=True)
+    assert (by_kernel.path, by_cores.path) == ("kernel", "core")
+    assert by_kernel.measures == by_cores.measures
+    assert by_kernel.manifest is not None
+    assert by_kernel.manifest.events > 0
+    assert by_kernel.manifest == by_cores.manifest
 
 
 @pytest.mark.parametrize("reading", ["fitted", "face"])
-def test_the_optimum_is_the_same(reading: str, tmp_path: Path) -> None:
-    chosen = scenario(reading, 4, "TDCA", 2, 900_000, name=deadline_runner.OPTIMUM)
-    by_kernel, _ = counted(deadline_compiled.run, chosen, tmp_path / "kernel", Level.MEASURES)
-    by_cores, _ = counted(deadline_runner.run_cores, chosen, tmp_path / "cores", Level.MEASURES)
-    assert by_kernel == by_cores
-    assert "optimum" in by_kernel
+def test_the_optimum_is_the_same(reading: str) -> None:
+    chosen = scenario(reading, 4, "TDCA", 2, 900_000)
+    by_kernel = counted(chosen, None, Level.MEASURES, optimum=True)
+    by_cores = counted(chosen, None, Level.MEASURES, optimum=True, cores=True)
+    assert by_kernel.measures == by_cores.measures
+    assert "optimum" in by_kernel.measures
+
+
+def test_the_past_in_a_packet_is_what_its_origin_had_accepted() -> None:
+    """The optimum is computed with it."""
+    chosen = scenario("fitted", 6, "TDCA", 4, 900_000)
+    accepted: dict[tuple[int, int], tuple[int, ...]] = {}
+
+    class Noting(Tdca):
+        def broadcast_within(self, payload, lifetime_us, now_us):
+            effects = super().broadcast_within(payload, lifetime_us, now_us)
+            past = list(self.accepted)
+            past[self.my_index] -= 1
+            accepted[self.my_index, self.last] = tuple(past)
+            return effects
+
+    tally = Tally(chosen, optimum=True)
+    run(chosen, observers=[tally], make=lambda me, members: Noting(me, members, **chosen.params))
+    assert tally._pasts == accepted
+    assert len(accepted) > 20
 
 
 def test_the_kernel_runs_all_of_the_paper_scale_but_what_is_printed() -> None:
     refused = {
         point.labels["part"]
         for point in DeadlineStudy().grid("paper")
-        if deadline_compiled.refusal(point.scenario) is not None
+        if path_of(point.scenario, kernel="always")[0] == "core"
     }
     assert refused == {"printed"}
     assert len(SCALES["paper"].sizes) == 7
 
 
 def test_a_run_goes_through_the_kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def no_cores(*_values: object) -> None:
-        raise AssertionError("the cores were asked")
-
-    monkeypatch.setattr(deadline_runner, "run_cores", no_cores)
     chosen = scenario("fitted", 4, "default", 1, 900_000)
-    assert deadline_runner.simulate_to(chosen, tmp_path / "run").trace_hash
-    monkeypatch.setattr(deadline_runner, "find_spec", lambda name: None)
-    with pytest.raises(AssertionError, match="the cores were asked"):
-        deadline_runner.simulate_to(chosen, tmp_path / "again")
+    assert run_point(chosen, tmp_path / "run").path == "kernel"
+    monkeypatch.setattr("whence.lab.run.find_spec", lambda name: None)
+    without = run_point(chosen, tmp_path / "again")
+    assert (without.path, without.why) == ("core", "the cores are asked for: an observer watches them")

@@ -10,11 +10,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from support.running import simulate_to
 from support.vcube_runs import random_scenario, run_core
 from whence.errors import TraceError
-from whence.kernels import dispatch
-from whence.kernels.recording import simulate_to
-from whence.sim import run as core
+from whence.lab.run import path_of, run
 from whence.sim.files import run_id
 from whence.studies.vcube.grid import scenario
 from whence.trace.measures import MEASURES_FILE, Measured, read_measures, write_measures
@@ -26,23 +25,19 @@ from whence.trace.schema import Level
 @pytest.mark.parametrize("seed", range(12))
 def test_manifests_are_equal_at_every_level(seed: int, level: Level, tmp_path: Path) -> None:
     made = random_scenario(seed, largest=24)
-    assert dispatch.choose(made).kernel
-    expected = core.simulate_to(made, tmp_path / "core", level)
-    assert simulate_to(made, tmp_path / "kernel", level) == expected
+    expected = simulate_to(made, tmp_path / "core", level)
+    outcome = run(made, tmp_path / "kernel", level=level, kernel="always")
+    assert (outcome.path, outcome.manifest) == ("kernel", expected)
     assert open_trace(tmp_path / "kernel").event_count == expected.events
     assert read_measures(tmp_path / "core") is None
 
 
 def test_the_measures_are_the_cores(tmp_path: Path) -> None:
     made = scenario("R0", 16, "aggregation", 3, "measures")
-    simulate_to(made, tmp_path)
+    run(made, tmp_path, kernel="always")
     found = read_measures(tmp_path)
     assert found is not None
-    assert (found.run, found.protocol, found.counted_by) == (
-        run_id(made),
-        "vcube",
-        "whence.kernels.vcube.kernel",
-    )
+    assert (found.run, found.protocol, found.counted_by) == (run_id(made), "vcube", "kernel")
     _, _, measures = run_core(made)
     assert found.measures == msgspec.to_builtins(measures, str_keys=True)
 
@@ -50,8 +45,9 @@ def test_the_measures_are_the_cores(tmp_path: Path) -> None:
 def test_what_no_kernel_takes_goes_through_the_core(tmp_path: Path) -> None:
     made = scenario("R0", 8, "aggregation", 3, "all")
     fifo = msgspec.structs.replace(made, link=msgspec.structs.replace(made.link, fifo=True))
-    assert not dispatch.choose(fifo).kernel
-    assert simulate_to(fifo, tmp_path / "a") == core.simulate_to(fifo, tmp_path / "b")
+    assert path_of(fifo, kernel="always") == ("core", "links are FIFO")
+    outcome = run(fifo, tmp_path / "a", kernel="always")
+    assert outcome.manifest == simulate_to(fifo, tmp_path / "b")
     assert read_measures(tmp_path / "a") is None
 
 
@@ -59,7 +55,9 @@ def test_a_run_that_is_cut_off_goes_through_the_core(tmp_path: Path) -> None:
     made = scenario("R0", 8, "aggregation", 3, "all")
     stop = msgspec.structs.replace(made.stop, drain=False)
     cut = msgspec.structs.replace(made, stop=stop)
-    assert simulate_to(cut, tmp_path / "a") == core.simulate_to(cut, tmp_path / "b")
+    outcome = run(cut, tmp_path / "a", kernel="always")
+    assert (outcome.path, outcome.why) == ("core", "the run is cut off before everything has arrived")
+    assert outcome.manifest == simulate_to(cut, tmp_path / "b")
     assert read_measures(tmp_path / "a") is None
 
 

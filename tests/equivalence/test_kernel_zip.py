@@ -28,7 +28,7 @@ import pytest
 
 from whence.kernels import vcube
 from whence.sim.files import from_dict
-print(vcube.run(from_dict(%r)).measures.packets)
+print(vcube.run(from_dict(%r)).detail.measures.packets)
 """
 
 
@@ -44,4 +44,4 @@ def test_the_kernel_runs_from_a_zip(tmp_path: Path) -> None:
         check=False,
     )
     assert result.returncode == 0, result.stderr
-    assert int(result.stdout) == vcube.run(from_dict(SCENARIO)).measures.packets
+    assert int(result.stdout) == vcube.run(from_dict(SCENARIO)).detail.measures.packets

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from support.oppnet_runs import by_cores, by_kernel, small_scenario
+from support.running import simulate
 from whence.errors import MisuseError
-from whence.kernels import dispatch
 from whence.kernels.oppnet import kernel as oppnet
-from whence.kernels.oppnet.kernel import Settings, run_plan, since_entry
+from whence.kernels.oppnet.kernel import OppnetDetail, run_plan, since_entry
+from whence.kernels.oppnet.state import OppnetSettings
+from whence.lab.run import run
 from whence.overlay.contacts import ContactPlan, make_plan
 from whence.sim.files import from_dict, to_dict
-from whence.sim.run import simulate
+from whence.sim.hashing import HashingRecorder
 from whence.trace.memory import MemoryTrace
-from whence.trace.schema import PromisesMade
+from whence.trace.schema import Level, PromisesMade
 from whence.verify.run import verify_table
 
 ALWAYS, ALL = 100, 1_000
@@ -70,7 +74,7 @@ def crowd(nodes: int = 30, seed: int = 1) -> ContactPlan:
     return make_plan([f"x{node}" for node in range(nodes)], rows, presence)
 
 
-def verified(plan: ContactPlan, settings: Settings) -> tuple[oppnet.Outcome, int]:
+def verified(plan: ContactPlan, settings: OppnetSettings) -> tuple[OppnetDetail, int]:
     outcome = run_plan(plan, settings, since_entry(plan, 3_000_000, 4_000_000))
     trace = MemoryTrace()
     oppnet.record(outcome, trace)
@@ -82,8 +86,8 @@ def verified(plan: ContactPlan, settings: Settings) -> tuple[oppnet.Outcome, int
 def test_in_a_crowd_safe_mode_breaks_nothing_and_loses_nothing_that_published_mode_expires() -> None:
     plan = crowd()
     lifetime_us = 60_000_000
-    published, _ = verified(plan, Settings(lifetime_us=lifetime_us, mode="published"))
-    safe, broken = verified(plan, Settings(lifetime_us=lifetime_us))
+    published, _ = verified(plan, OppnetSettings(lifetime_us=lifetime_us, mode="published"))
+    safe, broken = verified(plan, OppnetSettings(lifetime_us=lifetime_us))
     assert broken == 0
     before, after = published.measures(), safe.measures()
     assert before.receives == after.receives > 3_000  # the layer below does not depend on the order above
@@ -98,15 +102,16 @@ def test_skewed_clocks_break_published_mode_and_not_safe_mode() -> None:
     offsets_us = tuple(
         int(each) for each in np.random.default_rng(2).integers(0, 10_000_000, len(plan.nodes))
     )
-    _, broken = verified(plan, Settings(lifetime_us=20_000_000, mode="published", offsets_us=offsets_us))
+    skewed = OppnetSettings(lifetime_us=20_000_000, offsets_us=offsets_us)
+    _, broken = verified(plan, replace(skewed, mode="published"))
     assert broken > 0
-    _, broken = verified(plan, Settings(lifetime_us=20_000_000, skew_us=10_000_000, offsets_us=offsets_us))
+    _, broken = verified(plan, replace(skewed, skew_us=10_000_000))
     assert broken == 0
 
 
 def test_registries_stay_bounded_where_nodes_come_and_go() -> None:
     plan = crowd(60)
-    settings = Settings(lifetime_us=30_000_000)
+    settings = OppnetSettings(lifetime_us=30_000_000)
     outcome = run_plan(plan, settings, since_entry(plan, 3_000_000, 4_000_000), watch=[0, 30])
     rows = outcome.registries
     assert set(rows[:, 0].tolist()) == {0, 30}
@@ -132,7 +137,7 @@ def test_watched_registries_are_those_of_the_core() -> None:
     engine.run()
     plan = make_plan("012", [(0, 1, 1_000, 9_000), (1, 2, 4_000, 6_000)])
     rows = np.array(sorted((at, node) for node in range(3) for at in range(0, 8_000, 700)))
-    settings = Settings(gap_us=50, setup_max_us=0, delay_us=1_000, end_us=8_000)
+    settings = OppnetSettings(gap_us=50, setup_max_us=0, delay_us=1_000, end_us=8_000)
     outcome = run_plan(plan, settings, rows, watch=[0, 1, 2], sample_us=7_999)
     orders = [driver.core.order for driver in engine.drivers]  # type: ignore[attr-defined]  # of Oppnet
     expected = [list(order.registries()) for order in orders]
@@ -149,7 +154,7 @@ def test_measures_are_defined_as_in_the_paper() -> None:
     plan = make_plan(
         "abc", [(0, 1, 1_000_000, 5_000_000)], [(0, 0, 9_000_000), (1, 0, 9_000_000), (2, 0, 9_000_000)]
     )
-    settings = Settings(setup_max_us=0, gap_us=100_000, delay_us=2_000)
+    settings = OppnetSettings(setup_max_us=0, gap_us=100_000, delay_us=2_000)
     outcome = run_plan(plan, settings, np.array([(500_000, 0), (2_000_000, 1), (6_000_000, 2)]))
     measures = outcome.measures()
     assert (measures.broadcasts, measures.receives, measures.deliveries) == (3, 2, 5)
@@ -160,18 +165,25 @@ def test_measures_are_defined_as_in_the_paper() -> None:
     assert (measures.age.max_us, measures.barrier_max) == (606_000, 1)
 
 
-def test_simulate_says_that_it_ran_the_cores() -> None:
-    scenario = small_scenario(3)
-    result, path = dispatch.simulate(scenario)
-    assert result == simulate(scenario)
-    assert not path.kernel
-    assert "whence.kernels.oppnet.kernel" in path.reason
+@pytest.mark.parametrize("level", [Level.MEASURES, Level.DELIVERIES])
+def test_a_run_says_the_same_of_either_path(level: Level) -> None:
+    for seed in range(30):
+        scenario = small_scenario(seed)
+        hashes = HashingRecorder(), HashingRecorder()
+        by_kernel = run(scenario, recorder=hashes[0], level=level, kernel="always")
+        by_cores = run(scenario, recorder=hashes[1], level=level, kernel="never")
+        assert (by_kernel.path, by_cores.path) == ("kernel", "core")
+        assert hashes[0].hexdigest() == hashes[1].hexdigest(), seed
+        for name in by_kernel.__struct_fields__:
+            value = getattr(by_kernel, name)
+            if value is not None and name not in ("path", "why", "detail"):
+                assert value == getattr(by_cores, name), (seed, name)
 
 
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        ({"protocol": "barrier", "params": {}}, "no run of oppnet"),
+        ({"protocol": "barrier", "params": {}}, "no kernel for protocol 'barrier'"),
         ({"link": {"loss": 0.1}}, "more than delay"),
         ({"link": {"delay": {"kind": "uniform", "low_us": 1, "high_us": 9}}}, "constant"),
         ({"params": {"capacity": 5}}, "limited"),
@@ -184,5 +196,5 @@ def test_what_is_not_covered_is_refused(change: dict[str, object], reason: str) 
     scenario = from_dict(plain)
     assert reason in str(oppnet.refusal(scenario))
     with pytest.raises(MisuseError, match=reason):
-        oppnet.from_scenario(scenario)
+        oppnet.run(scenario)
     simulate(scenario)  # the cores can

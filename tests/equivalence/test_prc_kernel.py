@@ -4,30 +4,41 @@ from __future__ import annotations
 
 import random
 
+import msgspec
 import pytest
 
 from whence.errors import MisuseError
-from whence.kernels import dispatch
 from whence.kernels.prc import kernel as prc
-from whence.sim import dynamic
-from whence.sim.experiment import Departure, Experiment, Point
+from whence.lab.run import path_of, run
+from whence.sim.engine import Engine
+from whence.sim.hashing import HashingRecorder
+from whence.sim.model import Crash, Poisson, Record, Scenario, Stop
+from whence.sim.series import RunSeries
+from whence.studies.prc.runs import changing
+from whence.trace.schema import Level
 
 
-def drawn(seed: int) -> Experiment:
+def in_the_cores(scenario: Scenario) -> RunSeries | None:
+    engine = Engine(scenario)
+    engine.run()
+    return engine.series()
+
+
+def drawn(seed: int) -> Scenario:
     """Joins under traffic, shuffles faster than handshakes, delays that rise: all at small sizes."""
     draw = random.Random(seed)
     duration_us = draw.choice([2_000_000, 4_000_000])
     low_us = draw.choice([1_000, 5_000, 20_000])
     points = [
-        Point(draw.randrange(duration_us // 2), low_us),
-        Point(duration_us // 2 + draw.randrange(1, duration_us // 2), low_us * draw.choice([1, 3, 20])),
+        (draw.randrange(duration_us // 2), low_us),
+        (duration_us // 2 + draw.randrange(1, duration_us // 2), low_us * draw.choice([1, 3, 20])),
     ]
-    return Experiment(
+    return changing(
         nodes=draw.choice([1, 2, 3, 4, 5, 6, 7, 9, 12]),
         seed=seed,
         duration_us=duration_us,
         joins_us=draw.choice([100_000, 500_000, duration_us // 2]),
-        latency=points[: draw.choice([1, 2, 2])],
+        delays=points[: draw.choice([1, 2, 2])],
         shuffle_every_us=draw.choice([100_000, 300_000, 777_777]),
         shuffle_stop_us=draw.choice([duration_us, duration_us * 3 // 4]),
         broadcast_start_us=draw.choice([0, 100_000, duration_us // 3]),
@@ -41,9 +52,10 @@ def drawn(seed: int) -> Experiment:
 def compare(seeds: range) -> None:
     opened = 0
     for seed in seeds:
-        experiment = drawn(seed)
-        series = prc.run(experiment)
-        assert series == dynamic.run(experiment), seed
+        scenario = drawn(seed)
+        series = prc.run(scenario).series
+        assert series is not None
+        assert series == in_the_cores(scenario), seed
         opened += series.opened
     assert opened > len(seeds)
 
@@ -61,12 +73,12 @@ def test_a_thousand_random_experiments(part: int) -> None:
 
 def test_more_slots_than_one_word() -> None:
     """Hubs have more than 64 links: the masks grow while the run goes on."""
-    experiment = Experiment(
+    scenario = changing(
         nodes=800,
         seed=1,
         duration_us=33_000_000,
         joins_us=30_000_000,
-        latency=[Point(0, 2_000)],
+        delays=[(0, 2_000)],
         shuffle_every_us=40_000_000,
         shuffle_stop_us=0,
         broadcast_start_us=31_000_000,
@@ -74,26 +86,40 @@ def test_more_slots_than_one_word() -> None:
         broadcast_every_us=500_000,
         params={"timeout_us": 10**9},
     )
-    series = prc.run(experiment)
+    series = prc.run(scenario).series
+    assert series is not None
     assert series.degree_max > 64
-    assert series == dynamic.run(experiment)
+    assert series == in_the_cores(scenario)
 
 
 def test_what_is_not_tested_is_refused() -> None:
-    experiment = drawn(1)
+    scenario = drawn(1)
     changes = [
-        {"departures": [Departure(1, 0)]},
+        {"faults": [Crash(nodes=["n0"], at_us=1)]},
         {"params": {"timeout_us": 1}},
         {"params": {"own_after_echo": True}},
         {"protocol": "preventive"},
+        {"workloads": [Poisson(interval_us=100_000)]},
+        {"stop": Stop(duration_us=2_000_000)},
+        {"record": Record(window_us=1_000, sample_every_us=1_000)},
     ]
     for change in changes:
-        other = Experiment(
-            **{name: change.get(name, getattr(experiment, name)) for name in experiment.__struct_fields__}
-        )
-        with pytest.raises(MisuseError, match="dynamic"):
+        other = msgspec.structs.replace(scenario, **change)
+        with pytest.raises(MisuseError, match="kernel of prc"):
             prc.run(other)
-        assert not dispatch.run_experiment(other)[1].kernel
-    series, path = dispatch.run_experiment(experiment)
-    assert path.kernel
-    assert series == dynamic.run(experiment)
+        assert path_of(other, kernel="always")[0] == "core"
+    assert "every delivery" in str(prc.refusal(scenario, Level.DELIVERIES))
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_run_says_the_same_of_either_path(seed: int) -> None:
+    scenario = drawn(seed)
+    hashes = HashingRecorder(), HashingRecorder()
+    by_kernel = run(scenario, recorder=hashes[0], kernel="always")
+    by_cores = run(scenario, recorder=hashes[1], kernel="never")
+    assert (by_kernel.path, by_cores.path) == ("kernel", "core")
+    assert hashes[0].hexdigest() == hashes[1].hexdigest()
+    for name in by_kernel.__struct_fields__:
+        value = getattr(by_kernel, name)
+        if value is not None and name not in ("path", "why", "promises"):
+            assert value == getattr(by_cores, name), name

@@ -9,16 +9,19 @@ import msgspec
 import numpy as np
 import pytest
 
-from support.vcube_runs import Rows, random_scenario, run_core
+from support.running import simulate
+from support.simulating import KeptRows
+from support.vcube_runs import random_scenario, run_core, without_links
 from whence.core import rng
 from whence.errors import MisuseError
-from whence.kernels import dispatch
 from whence.kernels import rng as kernel_rng
 from whence.kernels.compile import fingerprint
+from whence.kernels.contract import TESTED
 from whence.kernels.vcube import kernel as vcube
 from whence.kernels.vcube import kernel as vcube_tables
 from whence.kernels.vcube import state as vcube_arrays
 from whence.kernels.vcube import step as vcube_engine
+from whence.lab.run import path_of, run
 from whence.protocols import registry
 from whence.protocols.vcube.core import VCube
 from whence.sim.distributions import Constant, Exponential, Normal, Uniform, sampler
@@ -36,23 +39,22 @@ from whence.sim.model import (
     Stop,
     Window,
 )
-from whence.sim.run import simulate
+from whence.sim.outcome import Outcome
 from whence.trace.schema import Level
 
 
 def compare(scenario: Scenario, *, check: bool = False) -> int:
     """Hold one run of the kernel to the core's; answers how many packets there were."""
     result, rows, measures = run_core(scenario, check=check)
-    outcome = vcube.run(scenario, level=Level.ALL, trail=True)
-    told = Rows()
-    vcube.record(outcome, told)
-    assert told.rows == rows
-    assert outcome.measures == measures
+    told = KeptRows()
+    outcome = vcube.run(scenario, told, Level.ALL, {"trail": True})
+    assert without_links(told) == rows
+    assert outcome.detail.measures == measures
     assert (outcome.steps, outcome.deliveries, outcome.drained) == (result.steps, result.deliveries, True)
     assert result.undelivered == 0
-    assert outcome.trail is not None
-    came = outcome.trail.received_us >= 0
-    assert int((outcome.trail.received_us - outcome.trail.broadcast_us)[came].sum()) == measures.reception_us
+    trail = outcome.detail.trail
+    came = trail.received_us >= 0
+    assert int((trail.received_us - trail.broadcast_us)[came].sum()) == measures.reception_us
     assert int(came.sum()) == measures.receptions
     return result.packets
 
@@ -90,14 +92,21 @@ def test_the_papers_model(nodes):
     assert compare(paper(nodes, aggregate=False, tree="single")) == nodes * (nodes - 1) + nodes - 1
 
 
+def recorded(scenario: Scenario) -> tuple[list[object], object]:
+    """Every row of the kernel's run, and its measures."""
+    rows = KeptRows()
+    outcome = vcube.run(scenario, rows, Level.ALL)
+    return rows.rows, outcome.detail.measures
+
+
 def test_whatever_must_grow_grows(monkeypatch):
     scenario = paper(64)
-    expected = vcube.run(scenario, level=Level.ALL)
+    expected = recorded(scenario)
     monkeypatch.setattr(vcube_tables, "ROOM_MIN", 4)
     grown: set[int] = set()
     grow = vcube_arrays.grown
     monkeypatch.setattr(vcube_arrays, "grown", lambda state, what: (grown.add(what), grow(state, what))[1])
-    outcome = vcube.run(scenario, level=Level.ALL)
+    outcome = recorded(scenario)
     assert grown == {
         vcube_arrays.MORE_PACKETS,
         vcube_arrays.MORE_CELLS,
@@ -105,25 +114,23 @@ def test_whatever_must_grow_grows(monkeypatch):
         vcube_arrays.MORE_DEPENDENCIES,
         vcube_arrays.MORE_EVENTS,
     }
-    assert outcome.measures == expected.measures
-    assert np.array_equal(outcome.events.rows, expected.events.rows)
+    assert outcome == expected
 
 
 @pytest.mark.parametrize("span_us", [1, 1_000, 10**12])
 def test_a_bad_guess_of_the_run_time_changes_nothing_but_the_speed(monkeypatch, span_us):
     scenario = paper(32)
-    expected = vcube.run(scenario, level=Level.ALL)
+    expected = recorded(scenario)
     monkeypatch.setattr(vcube_tables, "guess_span_us", lambda *_: span_us)
-    outcome = vcube.run(scenario, level=Level.ALL)
-    assert np.array_equal(outcome.events.rows, expected.events.rows)
+    assert recorded(scenario) == expected
 
 
 def test_the_random_configurations_reach_every_branch():
     seen: Counter[str] = Counter()
     for seed in range(200):
         scenario = random_scenario(seed)
-        measures = vcube.run(scenario).measures
-        split = vcube.run(without_mtu(scenario)).measures.packets < measures.packets
+        measures = vcube.run(scenario).detail.measures
+        split = vcube.run(without_mtu(scenario)).detail.measures.packets < measures.packets
         seen["aggregated"] += measures.aggregated_packets > 0
         seen["split at the MTU"] += split
         seen["several messages per node"] += measures.messages > scenario.nodes
@@ -143,9 +150,9 @@ def test_the_trace_has_the_same_hash():
     scenario = paper(24)
     for level in (Level.MEASURES, Level.DELIVERIES, Level.ALL):
         hashes = []
-        for run in (simulate, dispatch.simulate):
+        for choice in ("never", "always"):
             recorder = HashingRecorder()
-            run(scenario, recorder, level=level)
+            run(scenario, recorder=recorder, level=level, kernel=choice)
             hashes.append(recorder.hexdigest())
         assert hashes[0] == hashes[1]
 
@@ -184,14 +191,20 @@ def test_normal_quantiles_have_the_same_bits():
         assert struct.pack("d", ours) == struct.pack("d", theirs)
 
 
-# Dispatch
+# The choice
 
 
-def test_dispatch_says_that_the_kernel_ran():
+def same(one: Outcome, other: Outcome) -> bool:
+    """All but the path, and what only one of the paths has."""
+    apart = {"path": "core", "why": "", "measures": {}, "detail": None}
+    return msgspec.structs.replace(one, **apart) == msgspec.structs.replace(other, **apart)
+
+
+def test_a_run_says_that_the_kernel_made_it():
     scenario = paper(16)
-    result, path = dispatch.simulate(scenario)
-    assert str(path) == "kernel: inside the kernel's tested envelope"
-    assert result == simulate(scenario)
+    outcome = run(scenario, kernel="always")
+    assert (outcome.path, outcome.why) == ("kernel", TESTED)
+    assert same(outcome, simulate(scenario))
 
 
 def changed(**changes: object) -> Scenario:
@@ -214,11 +227,11 @@ def changed(**changes: object) -> Scenario:
         (changed(stop=Stop(duration_us=500_000, drain=False)), "cut off"),
     ],
 )
-def test_dispatch_says_why_the_core_ran(scenario, reason):
-    result, path = dispatch.simulate(scenario)
-    assert not path.kernel
-    assert reason in path.reason
-    assert result == simulate(scenario)
+def test_a_run_says_why_the_cores_made_it(scenario, reason):
+    outcome = run(scenario, kernel="always")
+    assert outcome.path == "core"
+    assert reason in outcome.why
+    assert same(outcome, simulate(scenario))
 
 
 def test_another_core_under_the_same_name_is_not_the_kernels(monkeypatch):
@@ -227,9 +240,9 @@ def test_another_core_under_the_same_name_is_not_the_kernels(monkeypatch):
 
     info = registry.lookup("vcube")
     monkeypatch.setitem(registry._REGISTRY, "vcube", registry.ProtocolInfo(**vars(info) | {"make": Other}))
-    path = dispatch.choose(paper(4))
-    assert not path.kernel
-    assert "Other" in path.reason
+    path, why = path_of(paper(4), kernel="always")
+    assert path == "core"
+    assert "Other" in why
 
 
 def test_the_kernel_refuses_what_it_cannot_run():
@@ -241,5 +254,5 @@ def test_the_kernel_refuses_what_it_cannot_run():
     assert "VCubeMembers" in str(vcube.refusal(changed(params={"detect": True})))
     with pytest.raises(MisuseError, match="FIFO"):
         vcube.run(changed(link=Link(fifo=True)))
-    with pytest.raises(MisuseError, match="no events"):
-        vcube.record(vcube.run(paper(2)), Rows())
+    with pytest.raises(MisuseError, match="it keeps no registries"):
+        vcube.run(paper(2), keep={"registries": True})

@@ -6,8 +6,7 @@ import random
 
 import pytest
 
-from support.prc_net import Net
-from support.prc_schedule import Schedule
+from support.prc_worlds import Overlay, Schedule
 from whence.protocols.prc.prc import Prc
 from whence.protocols.prc.preventive import Preventive
 from whence.protocols.prc.wire import PrcPacket
@@ -26,19 +25,19 @@ def nearly_right(draw: random.Random, names: list[str], epochs: int) -> PrcPacke
 def test_nearly_right_packets_in_the_middle_of_handshakes(make: type[Prc]) -> None:
     for seed in range(60):
         draw = random.Random(seed)
-        net = Net(seed, make=make, timeout_us=200)
-        net.found()
-        schedule = Schedule(net, crashes=False)
+        overlay = Overlay(seed, make=make, timeout_us=200)
+        overlay.found()
+        schedule = Schedule(overlay, crashes=False)
         for _ in range(60):
             schedule.run(3)
-            name = draw.choice(net.alive)
-            core = net.cores[name]
-            epochs = max(each.epoch for each in net.cores.values())
-            packet = nearly_right(draw, [*net.alive, "stranger"], epochs)
-            copy = net.make(name, [name], **net.params)  # what it does must not disturb the rest
+            name = draw.choice(overlay.alive)
+            core = overlay.cores[name]
+            epochs = max(each.epoch for each in overlay.cores.values())
+            packet = nearly_right(draw, [*overlay.alive, "stranger"], epochs)
+            copy = overlay.net.fresh(name)  # what it does must not disturb the rest
             copy.restore(core.save())
             peers = [*sorted(core.links), "stranger"]
-            copy.receive(draw.choice(peers), packet, net.now_us)
+            copy.receive(draw.choice(peers), packet, overlay.net.now_us)
             copy.message_of(packet)
             copy.sizes(packet)
             copy.check()

@@ -10,13 +10,28 @@ from msgspec.structs import replace
 from golden.talks import TALKS, Run
 from whence.core.message import Packet
 from whence.errors import FrameError, FrameTooLargeError, HandshakeError, PeerError, VersionError
-from whence.live.addresses import Address
-from whence.live.swarm_peering import SwarmIdentity
 from whence.protocols.registry import lookup, names
+from whence.session.addresses import Address
 from whence.session.datagrams import Header, batches, digest_of
-from whence.session.handshake import GoneError, Identity, RefusedForNowError, RestartedError, error_code
+from whence.session.handshake import (
+    GoneError,
+    Identity,
+    OpenIdentity,
+    RefusedForNowError,
+    RestartedError,
+    error_code,
+)
 from whence.session.links import Link
-from whence.session.overlay_wire import Claim, Give, More, Opening, Ready, Release, Word, overlay_packet
+from whence.session.overlay_wire import (
+    ClaimLink,
+    Give,
+    More,
+    OpeningLinks,
+    Ready,
+    ReleaseLink,
+    Word,
+    overlay_packet,
+)
 from whence.session.wire import (
     BYE_FRAME,
     PING_FRAME,
@@ -45,10 +60,10 @@ WORDS: list[Word] = [
     Give(1, []),
     Give(2, [("ö" * 40, "example.org:65535")]),
     Give(3, [("bob", "127.0.0.1:7002")]),
-    Opening([]),
-    Opening(["bob", "carol"]),
-    Claim(),
-    Release(),
+    OpeningLinks([]),
+    OpeningLinks(["bob", "carol"]),
+    ClaimLink(),
+    ReleaseLink(),
     More([]),
     More(["alice", "bob"]),
 ]
@@ -83,7 +98,7 @@ def hellos() -> list[Hello]:
     known.incoming.received = 300
     first = [identity(protocol).hello(strange) for protocol in names() if lookup(protocol).live]
     again = replace(identity("vector").hello(known), nonce=NONCE)
-    return [*first, again, identity("prc", SwarmIdentity).hello(strange)]
+    return [*first, again, identity("prc", OpenIdentity).hello(strange)]
 
 
 def greetings() -> dict[str, tuple[bytes, Any]]:

@@ -22,8 +22,8 @@ import whence
 from golden.files import load
 from support.living import loopback, quick_limits
 from whence.core.message import Message
-from whence.mom.records import Output
 from whence.protocols.registry import lookup
+from whence.session.records import Output
 
 NAMES = ("a", "b", "c")
 KINDS: dict[str, dict[str, Any]] = {

@@ -7,7 +7,7 @@
 `studies-<name>.json` holds, of the scale `tiny`, in parts that can be recorded one by one:
 
     runs       the labels of each run, its measures, what was counted in it, and the verifier's verdict
-    claims     each expectation with its expected and measured number and its verdict
+    claims     each claim with its expected and measured number and its verdict
     page       the text of the report, one block a line, without figures, times, versions and run ids
     figures    titles, captions and every number that is drawn
 
@@ -37,10 +37,11 @@ if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from support.tiny_study import carried_out
+from whence.lab.run import run
 from whence.report.html import render
-from whence.sim.run import record_to
+from whence.studies.base import StudyResult
 from whence.studies.registry import lookup
-from whence.studies.results import Row, StudyResult
+from whence.studies.results import Row
 from whence.studies.run import run_study
 from whence.studies.witness import pick, tell
 from whence.verify.run import verify_trace
@@ -92,7 +93,7 @@ def counted_study(name: str, folder: Path) -> StudyResult:
             headline=study.headline(results),
             tables=tuple(study.tables(results)),
             figures=tuple(study.figures(results)),
-            expectations=tuple(study.expectations(results)),
+            judged=tuple(study.judge(results)),
             findings=tuple(study.findings(results)),
             witness=told,
             command="",
@@ -110,10 +111,11 @@ def demo_simulated(folder: Path) -> list[Any]:
     """Each run of the demonstration as the simulator and the verifier know it, without Spark."""
     lines = []
     for at, point in enumerate(lookup("demo").grid(SCALE)):
-        result, _ = record_to(point.scenario, folder / str(at))
+        outcome = run(point.scenario, folder / str(at), kernel="never")
         (report,) = verify_trace(folder / str(at))
-        known = msgspec.to_builtins(result)
-        simulated = {name: known[name] for name in SIMULATED}
+        known = {name: getattr(outcome, name, None) for name in SIMULATED}
+        known |= {name: getattr(point.scenario, name) for name in ("protocol", "nodes", "seed")}
+        simulated = msgspec.to_builtins(known)
         verdict = _verdict(msgspec.to_builtins(report))
         lines.append({"labels": dict(point.labels), "simulated": simulated, "verdict": verdict})
     return plain(lines)
@@ -135,17 +137,17 @@ def golden(result: StudyResult) -> Golden:
     """All parts of a study's result."""
     claims = [
         {
-            "name": one.name,
-            "relation": one.relation.value,
+            "name": one.claim.text,
+            "relation": one.claim.relation.value,
             "expected": one.expected,
             "measured": one.measured,
             "tolerance": str(one.tolerance),
-            "unit": one.unit,
+            "unit": one.claim.unit,
             "source": one.source,
             "demanded": one.demanded,
             "verdict": one.verdict.value,
         }
-        for one in result.expectations
+        for one in result.judged
     ]
     return plain(
         {
@@ -183,8 +185,8 @@ def plain(value: Any) -> Any:
 
 
 def _unnamed(line: str, runs: list[str]) -> str:
-    for run in runs:
-        line = line.replace(run, "RUN")
+    for each in runs:
+        line = line.replace(each, "RUN")
     return line
 
 

@@ -12,7 +12,7 @@ from golden.talks import TALKS
 from whence.core.message import Packet
 from whence.protocols.prc.wire import NAMES
 from whence.protocols.registry import lookup, names
-from whence.protocols.vcube.control import Kind
+from whence.protocols.vcube.control import ControlKind
 from whence.session.datagrams import HEADER_BYTES, unpack_header
 from whence.session.overlay_wire import overlay_packet, word_of
 from whence.session.wire import FrameReader, data_frame
@@ -47,7 +47,7 @@ def test_the_talks_use_every_kind_of_packet() -> None:
     assert {packet[0] for packet in packets("odca-exact")} == {0, 1, 2}
     assert {packet[0] for packet in packets("oppnet-safe")} == {0, 1, 2, 3}
     kinds = {None if packet[2] is None else packet[2].kind for packet in packets("vcube-detect")}
-    assert kinds == {None, *Kind}
+    assert kinds == {None, *ControlKind}
 
 
 def test_greetings_are_the_same_bytes_and_mean_the_same() -> None:

@@ -16,14 +16,14 @@ import pytest
 from whence.errors import PlatformError
 from whence.studies.domains import live as domains_live
 from whence.studies.domains.grid import DomainsStudy
-from whence.studies.domains.live_plan import Batch, Plan, Sample, System, Told
+from whence.studies.domains.live import LiveBatch, LivePlan, LiveSample, LiveSystem, Progress
 from whence.studies.results import Results, Row
 
-SMALL = Plan(
+SMALL = LivePlan(
     (
-        Batch(
+        LiveBatch(
             tuple(
-                System(nodes, organisation, stamps)
+                LiveSystem(nodes, organisation, stamps)
                 for nodes in (4, 9)
                 for organisation, stamps in (("flat", "full"), ("bus", "full"), ("bus", "updates"))
             ),
@@ -31,12 +31,14 @@ SMALL = Plan(
             pings=5,
             broadcasts=1,
         ),
-        Batch((System(9, "daisy", "full"), System(9, "tree", "full")), rounds=1, pings=5, broadcasts=1),
-        Batch((System(400, "bus", "full", all_there=False),), rounds=1, pings=5),
-        Batch((System(9, "bus", "full", all_there=False, durable=True),), rounds=1, pings=3),
+        LiveBatch(
+            (LiveSystem(9, "daisy", "full"), LiveSystem(9, "tree", "full")), rounds=1, pings=5, broadcasts=1
+        ),
+        LiveBatch((LiveSystem(400, "bus", "full", all_there=False),), rounds=1, pings=5),
+        LiveBatch((LiveSystem(9, "bus", "full", all_there=False, durable=True),), rounds=1, pings=3),
     )
 )
-LONG = Plan((Batch((System(9, "flat", "full"),), rounds=100_000, pings=1),))
+LONG = LivePlan((LiveBatch((LiveSystem(9, "flat", "full"),), rounds=100_000, pings=1),))
 
 
 @pytest.fixture(scope="module")
@@ -83,7 +85,7 @@ def test_messages_take_the_way_of_their_domains(measured: tuple[list[Row], list[
 
 
 def test_the_time_of_a_broadcast_is_divided_by_its_messages() -> None:
-    sample = Sample(System(9, "bus", "full"), 1, "broadcast", 24, (80_000, 160_000, 800_000), 240_000)
+    sample = LiveSample(LiveSystem(9, "bus", "full"), 1, "broadcast", 24, (80_000, 160_000, 800_000), 240_000)
     measures = domains_live.row_of(sample).measures
     assert measures["round_us"] == 160
     assert measures["wall_us"] == 20
@@ -91,7 +93,7 @@ def test_the_time_of_a_broadcast_is_divided_by_its_messages() -> None:
 
 
 def _session(leader: int) -> list[int]:
-    """The living processes of the session that the nursery leads."""
+    """The living processes of the session that the parent leads."""
     found = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
@@ -112,13 +114,13 @@ def _eventually(condition: Callable[[], bool]) -> bool:
 
 
 @pytest.mark.parametrize("end", ["close", "kill"])
-def test_no_server_outlives_its_nursery(end: str) -> None:
-    with domains_live._nursery() as process:
+def test_no_server_outlives_its_parent(end: str) -> None:
+    with domains_live.parent_process() as process:
         assert process.stdin is not None
         assert process.stdout is not None
         process.stdin.write(msgspec.json.encode(LONG) + b"\n")
         process.stdin.flush()
-        assert msgspec.json.decode(process.stdout.readline(), type=Told).step == 1
+        assert msgspec.json.decode(process.stdout.readline(), type=Progress).step == 1
         assert len(_session(process.pid)) == 10
         if end == "kill":
             process.kill()
@@ -129,9 +131,9 @@ def test_an_interrupt_ends_everything() -> None:
     script = (
         "import msgspec, sys\n"
         "from whence.studies.domains import live as domains_live\n"
-        "from whence.studies.domains.live_plan import Plan\n"
-        "plan = msgspec.json.decode(sys.argv[1], type=Plan)\n"
-        "domains_live.measure(plan, lambda done: print(done, flush=True))\n"
+        "from whence.studies.domains.live import LivePlan, measure\n"
+        "plan = msgspec.json.decode(sys.argv[1], type=LivePlan)\n"
+        "measure(plan, lambda done: print(done, flush=True))\n"
     )
     study = subprocess.Popen(
         [sys.executable, "-c", script, msgspec.json.encode(LONG).decode()],
@@ -141,22 +143,22 @@ def test_an_interrupt_ends_everything() -> None:
     with study:
         assert study.stdout is not None
         assert study.stdout.readline() == b"1\n"
-        [nursery] = Path(f"/proc/{study.pid}/task/{study.pid}/children").read_text().split()
-        assert len(_session(int(nursery))) == 10
+        [parent] = Path(f"/proc/{study.pid}/task/{study.pid}/children").read_text().split()
+        assert len(_session(int(parent))) == 10
         study.send_signal(signal.SIGINT)
         study.stdout.read()
         assert study.stderr is not None
         assert b"KeyboardInterrupt" in study.stderr.read()
-    assert _session(int(nursery)) == []
+    assert _session(int(parent)) == []
 
 
 def test_a_server_that_dies_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    nurseries: list[subprocess.Popen[bytes]] = []
+    parents: list[subprocess.Popen[bytes]] = []
     popen = subprocess.Popen
 
     def started(*arguments: object, **options: object) -> subprocess.Popen[bytes]:
-        nurseries.append(popen(*arguments, **options))  # type: ignore[call-overload]  # passed on as they are
-        return nurseries[-1]
+        parents.append(popen(*arguments, **options))  # type: ignore[call-overload]  # passed on as they are
+        return parents[-1]
 
     monkeypatch.setattr(subprocess, "Popen", started)
 
@@ -164,11 +166,11 @@ def test_a_server_that_dies_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def kill_the_last(done: int) -> None:
         if not victims:
-            victims.append(max(_session(nurseries[0].pid)))
+            victims.append(max(_session(parents[0].pid)))
             os.kill(victims[0], signal.SIGKILL)
 
     with pytest.raises(PlatformError, match=r"server 'n\d'.*has ended"):
         domains_live.measure(
-            Plan((Batch((System(4, "bus", "full"),), rounds=100_000, pings=1),)), kill_the_last
+            LivePlan((LiveBatch((LiveSystem(4, "bus", "full"),), rounds=100_000, pings=1),)), kill_the_last
         )
-    assert _session(nurseries[0].pid) == []
+    assert _session(parents[0].pid) == []

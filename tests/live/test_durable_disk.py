@@ -16,15 +16,16 @@ import whence
 from support.living import eventually, in_a_loop, loopback, quick_limits, take
 from whence.errors import StoreError
 from whence.live import store as commit
-from whence.live.durable import DurableNode
+from whence.live.durable import DurableMembership
 from whence.verify.run import verify_trace
 
 PAYLOAD = bytes(2000)
 
 
-def node_of(group: whence.Group) -> DurableNode:
-    assert isinstance(group._node, DurableNode)
-    return group._node
+def node_of(group: whence.Group) -> DurableMembership:
+    member = group._node.membership
+    assert isinstance(member, DurableMembership)
+    return member
 
 
 @contextmanager

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from support.durable_process import Server, Settings
+from live.durable_member import Server, Settings
 from support.living import loopback
 from whence.sim.replay import replay
 from whence.trace.reader import check_trace

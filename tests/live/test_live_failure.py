@@ -11,13 +11,16 @@ import pytest
 
 import whence
 from support.living import eventually, live_group, take
-from whence.core.effects import CancelTimer, Deliver, Discard, Reason, Send, SetTimer
-from whence.core.message import Message, MessageId, NodeId, Packet
+from whence.core.effects import CancelTimer, Reason, Send, SetTimer
+from whence.core.message import NodeId, Packet
 from whence.errors import GroupClosedError, InvariantError, TraceError
-from whence.live.host import Host
+from whence.live.node import CoreTimers, WallClock
 from whence.protocols import registry
 from whence.protocols.baselines.fifo import Fifo, FifoPacket
 from whence.protocols.deadline.wire import SOLICITATION, DeadlineMessage, DeadlinePacket, broadcast_packet
+from whence.session.host import Host
+from whence.session.links import Link
+from whence.trace.writer import TraceWriter
 
 
 def test_a_bug_in_a_core_ends_the_group_and_not_the_others(caplog: pytest.LogCaptureFixture) -> None:
@@ -48,18 +51,23 @@ def test_a_bug_in_a_core_ends_the_group_and_not_the_others(caplog: pytest.LogCap
 
 
 def test_a_trace_that_cannot_be_written_ends_the_group_without_a_traceback(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    is_full = False
+    event = TraceWriter.event
+
+    def write(self: TraceWriter, *values: Any, **named: Any) -> None:
+        if is_full:
+            raise TraceError(str(tmp_path), "the trace cannot be written (No space left)", "Make room")
+        event(self, *values, **named)
+
+    monkeypatch.setattr(TraceWriter, "event", write)
+
     async def main() -> None:
+        nonlocal is_full
         async with live_group("alice", trace=tmp_path) as [alice]:
             await alice.broadcast(b"fine")
-            recorder = alice._node.host.recorder
-            assert recorder is not None
-
-            def full(*values: object, **named: object) -> None:
-                raise TraceError(str(tmp_path), "the trace cannot be written (No space left)", "Make room")
-
-            recorder.event = full
+            is_full = True
             with pytest.raises(TraceError, match="No space left"):
                 await alice.broadcast(b"not recorded, so not sent")
             assert (await take(alice, 1))[0].payload == b"fine"
@@ -88,7 +96,7 @@ def test_leaving_twice_at_once_is_one_leaving(tmp_path: Path) -> None:
 
 
 class Ticking(Fifo):
-    """A core that uses what the baselines do not: timers, and packets without a message."""
+    """A core that uses what the baselines do not: timers."""
 
     def __init__(self) -> None:
         super().__init__("a", ["a", "b"])
@@ -105,34 +113,39 @@ class Ticking(Fifo):
         self.ticks.append((key, now_us))
         return [Send(("b",), FifoPacket(0, 1, b"tick"))]
 
-    def receive(self, peer: NodeId, packet: Packet, now_us: int) -> Any:
-        if packet[1] == 0:  # control: it releases what is held
-            return [Deliver(Message("b", 1, b"held"))] if packet[2] == b"release" else []
-        if packet[1] > 5:
-            return [Discard(None, peer, Reason.MALFORMED)]
-        return [] if packet[2] == b"hold" else [Deliver(Message("b", packet[1], packet[2]))]
 
-    def message_of(self, packet: Packet) -> MessageId | None:
-        return MessageId("b", packet[1]) if 0 < packet[1] <= 5 else None
+class NoTimers(dict[str, int]):
+    """Timers that are set, and never expire."""
+
+    def set(self, key: str, at_us: int) -> None:
+        self[key] = at_us
+
+    def cancel(self, key: str) -> None:
+        self.pop(key, None)
+
+
+def host_of(core: Any, links: dict[str, Link], timers: Any = None) -> Host:
+    owner: Any = SimpleNamespace()  # these cores ask nothing of their node
+    return Host(core, links, NoTimers() if timers is None else timers, owner, lambda: 0)
 
 
 def test_timers_come_due_once_not_early_and_can_be_replaced_and_cancelled() -> None:
     async def main() -> None:
         async with live_group("a", "b") as [a, b]:
             core = Ticking()
-            woken: list[int] = []
-            host = Host(core, a._node.links, lambda: woken.append(1), a._node.fail)
+            clock = WallClock()
+            timers = CoreTimers(clock.now_us, lambda key: host.timer(key))  # noqa: PLW0108 - no host yet
+            host = Host(core, a._node.links, timers, a._node, clock.now_us)
             host.broadcast(b"start")
             await eventually(lambda: bool(core.ticks))
             [(key, at_us)] = core.ticks
             assert key == "soon"
             assert at_us >= core.due_us["soon"]  # the first setting, 10 us later, was replaced
-            assert woken
             host.broadcast(b"cancel")
             await asyncio.sleep(0.1)
             assert len(core.ticks) == 1
             host.broadcast(b"again")
-            host.close()
+            timers.close()
             await asyncio.sleep(0.05)
             assert len(core.ticks) == 1
             await b.leave()
@@ -140,19 +153,16 @@ def test_timers_come_due_once_not_early_and_can_be_replaced_and_cancelled() -> N
     asyncio.run(main())
 
 
-def test_what_is_held_is_counted_without_asking_the_core() -> None:
-    def packets(*values: tuple[int, bytes]) -> list[Packet]:
-        return [FifoPacket(1, number, payload) for number, payload in values]
-
-    host = Host(Ticking(), {}, lambda: None, lambda error: None)
-    host.receive("b", packets((1, b"hold"), (2, b"now")))
-    assert (host.held, host.deliveries) == (1, 1)
-    host.receive("b", packets((0, b"control"), (9, b"bad"), (0, b"control")))
-    assert (host.held, dict(host.discards)) == (1, {Reason.MALFORMED: 1})
-    host.receive("b", packets((0, b"release")))
-    assert (host.held, host.deliveries) == (0, 2)
-    host.receive("b", packets((9, b"bad"), (3, b"now")))
-    assert host.held == 0
+def test_what_is_held_is_what_the_core_says() -> None:
+    host = host_of(Fifo("a", ["a", "b"], relay=False), {})
+    host.link_up("b")
+    host.receive("b", [FifoPacket(1, 2, b"early"), FifoPacket(1, 4, b"earlier still")])
+    assert (host.held, host.deliveries) == (2, 0)
+    host.receive("b", [FifoPacket(7, 1, b"bad"), FifoPacket(1, 1, b"first")])
+    assert (host.held, host.deliveries) == (1, 2)
+    assert host.discards[Reason.UNKNOWN_ORIGIN] == 1
+    host.receive("b", [FifoPacket(1, 3, b"third")])
+    assert (host.held, host.deliveries) == (0, 4)
 
 
 def test_a_control_packet_whose_arrival_ends_a_wait_is_not_counted_as_held() -> None:
@@ -161,13 +171,12 @@ def test_a_control_packet_whose_arrival_ends_a_wait_is_not_counted_as_held() -> 
     async def main() -> None:
         links: Any = {"b": SimpleNamespace(out=SimpleNamespace(pending=[]))}
         core = registry.make("odca", "a", ["a", "b"], {"margin_us": 0})
-        host = Host(core, links, lambda: None, lambda error: None)
+        host = host_of(core, links)
         host.link_up("b", 1)
         second = DeadlineMessage(1, 2, 900, 5_000, (0, 1), (0, 0), b"second")
         host.receive("b", [broadcast_packet(second)], 1_000)
         assert (host.held, host.deliveries) == (1, 0)  # it waits for the first one
         host.receive("b", [DeadlinePacket(SOLICITATION, (), (), (), (0, 1))], 5_000)
         assert (host.held, host.deliveries) == (0, 1)
-        host.close()
 
     asyncio.run(main())

@@ -107,12 +107,12 @@ def test_many_silent_connections_are_bounded() -> None:
             await eventually(
                 lambda: sum("too many connections" in event.detail for event in bob.events) >= 20
             )
-            assert len(bob._node.peering._strangers) <= 36
+            assert len(bob._node.peering.strangers) <= 36
             await alice.broadcast(b"through the crowd")
             assert (await take(bob, 1))[0].payload == b"through the crowd"
             for _, writer in crowd:
                 writer.transport.abort()
-            await eventually(lambda: not bob._node.peering._strangers)
+            await eventually(lambda: not bob._node.peering.strangers)
 
     asyncio.run(main())
 

@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from whence.errors import FrameError, HandshakeError
-from whence.live.addresses import Address
 from whence.protocols.baselines.fifo import FifoPacket
+from whence.session.addresses import Address
 from whence.session.links import ACK_FRAMES, Link, LinkOut, LinkState
 from whence.session.wire import Ack, FrameReader, data_frame
 
@@ -182,6 +182,23 @@ def test_an_impossible_acknowledgement_is_a_typed_error(received: int) -> None:
     with pytest.raises(HandshakeError, match="where 2 to 5 are possible"):
         out.resume(received)
     assert out.unacknowledged == 4
+
+
+def test_what_arrived_before_a_cut_may_be_acknowledged_after_it() -> None:
+    """A durable peer counts a frame when it is on its disk, which may be after the next HELLO."""
+    out = LinkOut()
+    out.pending += [b"1", b"2", b"3", b"4"]
+    out.take(3)
+    out.resume(1)  # the second and the third were on their way to the disk
+    out.acknowledge(3)
+    assert (out.acknowledged, out.pending) == (1, [b"2", b"3", b"4"])  # it expects them on this connection
+    assert out.take(1) == b"2"
+    out.acknowledge(3)
+    assert out.acknowledged == 2
+    out.resume(3)  # cut once more, before the third could be written again
+    assert (out.acknowledged, out.pending, out.unacknowledged) == (3, [b"4"], 1)
+    with pytest.raises(HandshakeError, match="where 3 to 3 are possible"):
+        out.resume(4)  # no connection was ever given that one
 
 
 def test_a_peer_that_is_gone_leaves_nothing_behind() -> None:

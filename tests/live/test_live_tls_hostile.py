@@ -170,7 +170,7 @@ def test_a_bad_certificate_is_refused_at_the_server(
             assert type(error) is kind
             assert words in error.reason
             assert carol.stats().links["bob"].state != "connected"
-            assert not carol._node.peering._strangers
+            assert not carol._node.peering.strangers
 
     asyncio.run(main())
 

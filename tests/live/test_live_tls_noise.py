@@ -32,10 +32,10 @@ def test_silent_strangers_at_a_node_with_keys_are_bounded_and_counted(keys: Path
             await eventually(
                 lambda: sum("too many connections" in event.detail for event in bob.events) >= 20
             )
-            assert len(bob._node.peering._strangers) <= 36
+            assert len(bob._node.peering.strangers) <= 36
             await alice.broadcast(b"through the crowd")
             assert (await take(bob, 1))[0].payload == b"through the crowd"
-            await eventually(lambda: not bob._node.peering._strangers)
+            await eventually(lambda: not bob._node.peering.strangers)
             assert bob.stats().peer_errors == {"HandshakeError": 60}  # each once, in one way or the other
             for _, writer in crowd:
                 writer.transport.abort()

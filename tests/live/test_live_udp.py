@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 import whence
+from live.udp_member import UdpMember, run_members
 from support.living import eventually, live_group, loopback, quick_limits, take
-from support.living_udp import UdpMember, run_members
 from whence.errors import HandshakeError, ParameterError, PayloadTooLargeError, PeerError, PlatformError
 from whence.live.linkfaults import FaultyRoute
 from whence.session.datagrams import batches, payload_room_bytes
@@ -171,9 +171,9 @@ def test_a_burst_travels_in_few_datagrams(monkeypatch: pytest.MonkeyPatch) -> No
     async def main() -> None:
         async with live_group("a", "b", protocol="tdca") as [a, b]:
             sent: list[int] = []
-            endpoint = a._node.transport._endpoint
-            put = endpoint.put
-            monkeypatch.setattr(endpoint, "put", lambda data, to: (sent.append(len(data)), put(data, to)))
+            outlet = a._node.transport._outlet
+            put = outlet.put
+            monkeypatch.setattr(outlet, "put", lambda data, to: (sent.append(len(data)), put(data, to)))
             for number in range(100):
                 await a.broadcast(b"%d" % number, deadline=LONG_S)
             await take(b, 100)
@@ -343,8 +343,8 @@ def test_a_socket_that_takes_nothing_drops_the_oldest_and_broadcasts_wait() -> N
     async def main() -> None:
         limits = quick_limits(queue_messages=20)
         async with live_group("a", "b", protocol="tdca", limits=limits) as [a, b]:
-            endpoint = a._node.transport._endpoint
-            endpoint.pause_writing()
+            outlet = a._node.transport._outlet
+            outlet.writable = False
             link = a._node.links["b"]
             for _ in range(20):
                 await a.broadcast(b"kept", deadline=LONG_S)
@@ -356,7 +356,8 @@ def test_a_socket_that_takes_nothing_drops_the_oldest_and_broadcasts_wait() -> N
             link.flush(1, may_ack=True, ack_now=True)
             assert a.stats().dropped == {"send queue full": 30}
             assert link.out.unacknowledged == 20
-            endpoint.resume_writing()
+            outlet.writable = True
+            a._node.wake()
             assert await asyncio.wait_for(waiting, 10) == ("a", 21)
             assert [each.number for each in await take(b, 21)] == list(range(1, 22))
 

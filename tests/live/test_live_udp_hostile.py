@@ -6,22 +6,23 @@ import asyncio
 import random
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from typing import Any
 
 import msgspec
 import pytest
 
 import whence
 from support.living import eventually, live_group, loopback, quick_limits, take
-from support.raw_datagrams import RawMember
 from whence.errors import FrameError, HandshakeError, VersionError
 from whence.protocols.deadline.wire import DeadlineMessage, DeadlinePacket, broadcast_packet
-from whence.session.datagrams import HEADER_BYTES, MAX_BYTES, unpack_header
+from whence.session.datagrams import HEADER_BYTES, MAX_BYTES, Header, digest_of, unpack_header
 from whence.session.handshake import GoneError, RestartedError
 from whence.session.wire import (
     BYE_FRAME,
     HEADER,
     PING_FRAME,
     Bye,
+    Control,
     FrameReader,
     FrameType,
     Hello,
@@ -32,12 +33,59 @@ from whence.session.wire import (
     hello_frame,
 )
 
+# A member made by hand that speaks datagrams from its own address, as well or as badly as it is told.
+
+
+class RawMember(asyncio.DatagramProtocol):
+    """The member `name` of `group`'s group, bound to its address; `group` is the node to talk to."""
+
+    def __init__(self, name: str, peers: dict[str, str], group: whence.Group, session: int = 77) -> None:
+        self.node = group._node
+        self.name = name
+        self.place = _place(peers[group.node])
+        self.address = _place(peers[name])
+        members = self.node.identity.members
+        self.header = Header(members.index(name), digest_of(self.node.identity), session, 0)
+        self.heard: list[tuple[Header, list[Control]]] = []
+        self.transport: Any = None
+
+    async def __aenter__(self) -> RawMember:
+        loop = asyncio.get_running_loop()
+        self.transport, _ = await loop.create_datagram_endpoint(lambda: self, local_addr=self.address)
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        self.transport.close()
+        await asyncio.sleep(0)
+
+    def datagram_received(self, data: bytes, addr: Any) -> None:
+        reader = FrameReader(self.node.packet_type, 1 << 20, datagrams=True)
+        reader.whole(data[HEADER_BYTES:])
+        self.heard.append((unpack_header(data), list(reader.control)))
+
+    def send(self, body: bytes, **changes: Any) -> None:
+        """A datagram with these frames; `changes` are fields of its header."""
+        self.send_raw(self.header._replace(**changes).pack() + body)
+
+    def send_raw(self, data: bytes) -> None:
+        """Any bytes."""
+        self.transport.sendto(data, self.place)
+
+
+def _place(address: str) -> tuple[str, int]:
+    host, _, port = address.rpartition(":")
+    return host, int(port)
+
+
+# The tests
+
+
 MINUTE_US = 60_000_000
 
 
 def message(group: whence.Group, number: int = 1, payload: bytes = b"by hand") -> bytes:
     """A frame with a good message of member b, of a group of a and b."""
-    now_us = group._host._clock.now_us()
+    now_us = group._node.clock.now_us()
     return data_frame(
         broadcast_packet(
             DeadlineMessage(1, number, now_us, now_us + MINUTE_US, (0, number - 1), (0, 0), payload)
@@ -190,7 +238,7 @@ def test_a_message_in_anothers_name_is_the_cores_business() -> None:
 
     async def main() -> None:
         async with facing() as (a, b):
-            now_us = a._host._clock.now_us()
+            now_us = a._node.clock.now_us()
             forged = DeadlineMessage(0, 1, now_us, now_us + MINUTE_US, (0, 0), (0, 0), b"from a itself")
             unknown = DeadlineMessage(9, 1, now_us, now_us + MINUTE_US, (0, 0), (0, 0), b"from nobody")
             b.send(data_frame(broadcast_packet(forged)) + data_frame(broadcast_packet(unknown)))

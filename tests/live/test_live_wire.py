@@ -15,7 +15,7 @@ from whence.core.sizes import FRAME_BYTES
 from whence.errors import FrameError, FrameTooLargeError, HandshakeError, PeerError, VersionError
 from whence.protocols import registry
 from whence.protocols.barrier.oppnet import OppnetPacket
-from whence.protocols.barrier.wire import BarrierPacket, Entry
+from whence.protocols.barrier.wire import BarrierEntry, BarrierPacket
 from whence.protocols.baselines.fifo import FifoPacket
 from whence.protocols.baselines.vector import VectorPacket
 from whence.protocols.deadline.wire import DeadlineMessage, DeadlinePacket
@@ -80,7 +80,7 @@ def random_named_packet(draw: random.Random, packet_type: type[Packet]) -> Packe
         messages = tuple(random_named_packet(draw, BarrierPacket) for _ in range(draw.randrange(2)))
         return OppnetPacket(draw.randrange(4), ids, messages)
     count = draw.choice([0, 1, 3, 15, 16, 70])
-    barrier = tuple(Entry(name(), number(), deadline_us()) for _ in range(count))
+    barrier = tuple(BarrierEntry(name(), number(), deadline_us()) for _ in range(count))
     payload = draw.randbytes(draw.choice([0, 1, 64, 255, 256, 65_536]))
     return BarrierPacket(name(), number(), deadline_us(), barrier, payload)
 

@@ -19,10 +19,10 @@ from whence.errors import PlatformError, ServerDownError
 from whence.live.authority import make_group
 from whence.overlay.domain_graph import organised
 from whence.servers.client import Client
-from whence.servers.locks import holder_of
+from whence.servers.processes import holder_of
 from whence.servers.requests import Status
+from whence.servers.supervisor import system_up
 from whence.servers.system import System
-from whence.servers.up import system_up
 from whence.trace.reader import check_trace
 from whence.verify.run import verify_trace
 
@@ -169,7 +169,7 @@ def test_without_restart_a_dead_server_stays_dead(made: Bench) -> None:
 
 AGENT = """
 from pathlib import Path
-from whence.mom.records import Output
+from whence.session.records import Output
 
 def careful(state, message):
     if Path({flag!r}).exists():

@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from support.swarm_process import Churn
+from live.prc_member import Churn
+from whence.verify.analysis import disagreements
 from whence.verify.run import verify_trace
-from whence.verify.survivors import disagreements
 
 SWARM = Path(__file__).parents[2] / "examples" / "swarm.py"
 SECONDS = float(os.environ.get("WHENCE_SWARM_SECONDS", "600"))

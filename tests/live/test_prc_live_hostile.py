@@ -15,7 +15,7 @@ from support.living import eventually, free_ports, take
 from whence.core.message import Packet
 from whence.errors import HandshakeError, ParameterError, PeerError
 from whence.protocols.prc.wire import ABORT, ALPHA, BUFFER, JOIN, PrcPacket, direct, message_packet, routed
-from whence.session.overlay_wire import OVERLAY, Give, More, Opening, Ready, Word, overlay_packet
+from whence.session.overlay_wire import OVERLAY, Give, More, OpeningLinks, Ready, Word, overlay_packet
 from whence.session.wire import (
     Answer,
     Bye,
@@ -201,7 +201,7 @@ def test_control_that_makes_no_sense_is_discarded_and_the_group_goes_on() -> Non
             mallory = Stranger(alice, port)
             assert isinstance(await mallory.connect(), Hello)
             mallory.word(Ready("127.0.0.1:1"))
-            mallory.word(Opening(["alice", "bob"]))  # of a Give that never was
+            mallory.word(OpeningLinks(["alice", "bob"]))  # of a Give that never was
             mallory.word(More([]))  # over a link that is not safe
             mallory.word(Give(0, [("alice", "127.0.0.1:1"), ("ghost", "127.0.0.1:1")]))
             mallory.word(Give(3, [("alice", "127.0.0.1:1")]))  # it leaves, and alice is to name herself

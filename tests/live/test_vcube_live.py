@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 import whence
+from live.vcube_member import Member, Settings
 from support import processes
 from support.living import Mesh, eventually, live_group, loopback, quick_limits, take
-from support.vcube_process import Member, Settings
 from whence.sim.replay import replay
 from whence.verify.run import verify_trace
 

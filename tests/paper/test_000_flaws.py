@@ -1,6 +1,6 @@
 """Every flaw of paper 000's algorithms: put back it fails as described; corrected, the same runs pass.
 
-`support.published_vcube` is the paper's algorithm line by line, with one line at a time as printed (or as
+`printed.vcube` is the paper's algorithm line by line, with one line at a time as printed (or as
 it can be misread); the core that Whence ships runs every schedule as well. Without flaws the two send the
 same packets: see test_000_section_4.py.
 """
@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import pytest
 
-from support.published_vcube import FLAWS, PublishedNet
-from support.vcube_net import CoreNet, drive
+from printed.vcube import FLAWS, printed_cube
+from support.vcube_cores import cube, drive
 
 D = 4  # 16 nodes
 
@@ -42,10 +42,10 @@ def test_put_back_it_fails_and_corrected_the_same_runs_pass(flaw, runs, circumst
     d = 3 if "replies" in circumstances else D
     failed = 0
     for seed in range(runs):
-        flawed = PublishedNet(d, frozenset([flaw]))
+        flawed = printed_cube(d, frozenset([flaw]))
         drive(flawed, seed, **circumstances)
         failed += bool(failures & flawed.problems())
-        for correct in (PublishedNet(d), CoreNet(2**d)):
+        for correct in (printed_cube(d), cube(2**d)):
             drive(correct, seed, **circumstances)
             assert correct.problems() == set()
     assert failed == runs
@@ -53,10 +53,10 @@ def test_put_back_it_fails_and_corrected_the_same_runs_pass(flaw, runs, circumst
 
 def test_without_a_guard_copies_are_pending_for_ever():
     for flaws in (frozenset(["no guard"]), frozenset()):
-        net = PublishedNet(D, flaws)
+        net = printed_cube(D, flaws)
         drive(net, 1, copies=True)
-        assert any(node.pending for node in net.nodes) == bool(flaws)
-    core = CoreNet(2**D)
-    drive(core, 1, copies=True)
-    assert {discard.reason for discard in core.discards} == {"duplicate"}
-    assert not any(core.pending for core in core.cores)
+        assert any(node.pending for node in net.cores.values()) == bool(flaws)
+    net = cube(2**D)
+    drive(net, 1, copies=True)
+    assert {discard.reason for discard in net.discards} == {"duplicate"}
+    assert not any(core.pending for core in net.cores.values())

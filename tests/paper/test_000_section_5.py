@@ -6,7 +6,7 @@ from statistics import mean
 
 import pytest
 
-from support.vcube_net import CoreNet, drive
+from support.vcube_cores import cube, drive
 from whence.kernels.vcube import kernel as vcube
 from whence.protocols.vcube.wire import (
     SIZE_MODELS,
@@ -21,11 +21,11 @@ from whence.sim.model import Hypercube, Link, Scenario, Stop, Window
 
 def test_section_5_1_without_aggregation_n_times_n_minus_1_packets():
     for count in (2, 5, 8, 16):
-        net = CoreNet(count, aggregate=False)
-        for node in range(count):
+        net = cube(count, aggregate=False)
+        for node in net.names:
             net.broadcast(node)
         net.settle()
-        assert net.packets == count * (count - 1)
+        assert len(net.sent) == count * (count - 1)
         assert net.problems() == set()
 
 
@@ -50,20 +50,21 @@ def test_section_5_a_packet_that_reaches_the_mtu_is_sent_and_the_rest_goes_into_
 @pytest.mark.parametrize("aggregate", [True, False])
 @pytest.mark.parametrize("count", [1, 2, 7, 16])
 def test_section_5_5_everything_goes_to_the_root_and_over_its_tree(count, aggregate):
-    net = CoreNet(count, tree="single", aggregate=aggregate)
+    net = cube(count, tree="single", aggregate=aggregate)
     drive(net, 1, replies=True)
     assert net.problems() == set()
-    tree = {(i, child) for i in range(count) for child in net.cores[i].view.cube.children(i, 0)}
-    assert {(sender, to) for sender, to, _ in net.sent} <= tree | {(i, 0) for i in range(count)}
+    kids = {name: core.view.cube.children(net.names.index(name), 0) for name, core in net.cores.items()}
+    tree = {(name, net.names[child]) for name in net.names for child in kids[name]}
+    assert {(flight.sender, flight.to) for flight in net.sent} <= tree | {(name, "0") for name in net.names}
 
 
 def test_section_5_5_packets_of_the_single_tree():
     """One to the root, and N - 1 over its tree, of which one brings the message back to its source."""
-    net = CoreNet(8, tree="single", aggregate=False)
-    for node in range(8):
+    net = cube(8, tree="single", aggregate=False)
+    for node in net.names:
         net.broadcast(node)
         net.settle()
-    assert net.packets == 8 * 7 + 7
+    assert len(net.sent) == 8 * 7 + 7
 
 
 def scenario(nodes: int, seed: int, **params: object) -> Scenario:
@@ -86,7 +87,7 @@ def scenario(nodes: int, seed: int, **params: object) -> Scenario:
 def test_table_1_is_what_the_specification_expects_of_r0(nodes, reduction, aggregated, deviation):
     """Within three standard errors of the prototype, whose own mean (of 10 runs or more) has one too."""
     runs = 30
-    measures = [vcube.run(scenario(nodes, seed)).measures for seed in range(runs)]
+    measures = [vcube.run(scenario(nodes, seed)).detail.measures for seed in range(runs)]
     allowed = 3 * deviation * (1 / runs + 1 / 10) ** 0.5
     assert mean(100 * each.reduction() for each in measures) == pytest.approx(reduction, abs=allowed)
     assert mean(100 * each.aggregated_share() for each in measures) == pytest.approx(aggregated, abs=allowed)
@@ -94,7 +95,7 @@ def test_table_1_is_what_the_specification_expects_of_r0(nodes, reduction, aggre
 
 def test_figure_11_the_single_tree_aggregates_and_delays_far_less():
     many, one = (
-        [vcube.run(scenario(64, seed, tree=tree)).measures for seed in range(5)]
+        [vcube.run(scenario(64, seed, tree=tree)).detail.measures for seed in range(5)]
         for tree in ("source", "single")
     )
     assert mean(m.aggregated_messages for m in one) < 0.15 * mean(m.aggregated_messages for m in many)

@@ -11,7 +11,7 @@ import random
 
 import pytest
 
-from support.printed_barrier import Printed
+from printed.barrier import Printed
 from whence.core.effects import Deliver, Effects, Expire, Reason
 from whence.errors import InvariantError
 from whence.protocols.barrier.broadcast import make_order
@@ -24,7 +24,7 @@ class Node:
     """An order with what it has delivered, as "A1"."""
 
     def __init__(self, mode: str, me: str, lifetime_us: int | None = None, skew_us: int = 0) -> None:
-        self.order = make_order(me, mode, lifetime_us, skew_us if mode == SAFE else 0)
+        self.order = make_order(me, {"mode": mode, "lifetime_us": lifetime_us, "skew_us": skew_us})
         self.delivered: list[str] = []
         self.expired: list[str] = []
 

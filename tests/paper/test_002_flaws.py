@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import pytest
 
-from support.deadline_net import Net
-from support.deadline_runs import judge
+from support.deadline_worlds import judge
+from support.net import Net
 from whence.core.effects import Deliver, Effects, Expire, Reason
 from whence.core.message import Message, MessageId
 from whence.protocols.deadline.odca import Odca
 from whence.protocols.deadline.published import PublishedOdca, PublishedTdca
-from whence.protocols.deadline.tdca import Entry, Tdca
+from whence.protocols.deadline.tdca import QueuedMessage, Tdca
 from whence.protocols.deadline.wire import REPLY, SOLICITATION, DeadlineMessage
 from whence.sim.files import from_dict
 
@@ -29,7 +29,7 @@ def window(**more: object) -> dict[str, object]:
 
 
 class GapUnseen(Tdca):
-    def _ready(self, entry: Entry) -> bool:
+    def _ready(self, entry: QueuedMessage) -> bool:
         after = entry.message.after
         others = [at for at in range(len(after)) if at != entry.message.origin]
         return all(after[at] <= self.frontier[at] for at in others)
@@ -48,14 +48,14 @@ class GapUnseen(Tdca):
 )
 def test_flaw_1_reordering_becomes_loss(make, params, expected):
     net = Net(make, "ac", **params)
-    net.at(10_000)
+    net.pass_time(10_000)
     net.broadcast("a")
-    net.at(20_000)
+    net.pass_time(20_000)
     net.broadcast("a")
-    net.arrive("a", "c", "a:2")
-    net.at(30_000)
-    net.arrive("a", "c", "a:1")
-    assert net.delivered["c"] == expected
+    net.move("c", "a:2", "a")
+    net.pass_time(30_000)
+    net.move("c", "a:1", "a")
+    assert net.ids("c") == expected
 
 
 # 2. SOLICIT-RECV's strict "for all i" answers nothing.
@@ -64,22 +64,22 @@ def test_flaw_1_reordering_becomes_loss(make, params, expected):
 def solicited(make, **params):
     """b delivers a's message and answers it; c gets the answer alone and asks b."""
     net = Net(make, **params)
-    net.at(10_000)
+    net.pass_time(10_000)
     net.broadcast("a")
-    net.arrive("a", "b")
-    net.at(20_000)
+    net.move("b", sender="a")
+    net.pass_time(20_000)
     net.broadcast("b")
-    net.arrive("b", "c")
-    assert [packet.kind for one, to, packet in net.flying if (one, to) == ("c", "b")] == [SOLICITATION]
-    net.arrive("c", "b")
-    return net, [packet for one, to, packet in net.flying if (one, to) == ("b", "c")]
+    net.move("c", sender="b")
+    assert [packet.kind for packet in net.packets("c", "b")] == [SOLICITATION]
+    net.move("b", sender="c")
+    return net, net.packets("b", "c")
 
 
 def test_flaw_2_a_strict_comparison_answers_nothing():
     net, replies = solicited(Odca, **window())
     assert [packet.kind for packet in replies] == [REPLY]
-    net.arrive("b", "c")
-    assert net.delivered["c"] == ["a:1", "b:1"]
+    net.move("c", sender="b")
+    assert net.ids("c") == ["a:1", "b:1"]
     assert solicited(PublishedOdca)[1] == []
     assert len(solicited(PublishedOdca, strict=False)[1]) == 1
 
@@ -122,14 +122,14 @@ class OwnNotStored(Odca):
 def test_flaw_3_a_lost_message_can_be_had_from_its_sender(make, expected, pull):
     net = Net(make, "ac", **window(pull=pull))
     net.broadcast("a")
-    net.lose("a", "c", "a:1")
-    net.at(10_000)
+    net.lose(net.find("c", "a:1", "a"))
+    net.pass_time(10_000)
     net.broadcast("a")
-    net.arrive("a", "c", "a:2")
-    net.arrive("c", "a")
+    net.move("c", "a:2", "a")
+    net.move("a", sender="c")
     if expected:
-        net.arrive("a", "c", "a:1")
-    assert net.delivered["c"] == expected
+        net.move("c", "a:1", "a")
+    assert net.ids("c") == expected
     assert not net.flying
 
 
@@ -143,7 +143,7 @@ class Unchecked(Odca):
         effects: Effects = []
         for message in packet[1]:
             if message[:2] not in self.queue:
-                self._hold(Entry(message, now_us), now_us, effects)
+                self._hold(QueuedMessage(message, now_us), now_us, effects)
         self._drain(now_us, effects)
         self._arm(effects)
         return effects
@@ -157,16 +157,16 @@ class Unchecked(Odca):
 def test_flaw_4_a_reply_with_what_is_delivered_is_a_duplicate(make, copies):
     net = Net(make, "abc", **window())
     net.broadcast("a", 500_000)
-    net.arrive("a", "b")
+    net.move("b", sender="a")
     net.broadcast("b", 400_000)
-    net.at(10_000)
-    net.arrive("b", "c")  # c asks b for a:1
-    net.arrive("a", "c")  # and a:1 comes by itself
-    assert net.delivered["c"] == ["a:1", "b:1"]
-    net.arrive("c", "b")
-    net.arrive("b", "c", "a:1")
-    net.at(2_000_000)
-    assert net.delivered["c"].count("a:1") == copies
+    net.pass_time(10_000)
+    net.move("c", sender="b")  # c asks b for a:1
+    net.move("c", sender="a")  # and a:1 comes by itself
+    assert net.ids("c") == ["a:1", "b:1"]
+    net.move("b", sender="c")
+    net.move("c", "a:1", "b")
+    net.pass_time(2_000_000)
+    assert net.ids("c").count("a:1") == copies
     if make is Odca:
         assert [str(each.reason) for each in net.discarded["c"]] == ["duplicate"]
 
@@ -184,7 +184,7 @@ def test_flaw_4_whole_runs_of_the_figure_are_wrong_in_every_way():
 
 
 class OnePass(Tdca):
-    def _force(self, entry: Entry, now_us: int, effects: Effects) -> None:
+    def _force(self, entry: QueuedMessage, now_us: int, effects: Effects) -> None:
         held = self._drain
         self._drain = lambda *_: None  # type: ignore[method-assign]  # the flaw: no second look
         super()._force(entry, now_us, effects)
@@ -194,24 +194,24 @@ class OnePass(Tdca):
 def forced(make, **params):
     """c misses d:1. b:1 follows it and is forced; a:1 and a:2 wait behind d:1 as well."""
     net = Net(make, "abcd", **params)
-    net.at(10_000)
+    net.pass_time(10_000)
     net.broadcast("d")
-    net.lose("d", "c")
-    net.arrive("d", "a")
-    net.arrive("d", "b")
-    net.at(20_000)
+    net.lose(net.find("c", sender="d"))
+    net.move("a", sender="d")
+    net.move("b", sender="d")
+    net.pass_time(20_000)
     net.broadcast("a", 400_000)
-    net.at(25_000)
+    net.pass_time(25_000)
     net.broadcast("b", 100_000)
-    net.at(30_000)
+    net.pass_time(30_000)
     net.broadcast("a", 300_000)
     for sender, message in (("a", "a:1"), ("b", "b:1"), ("a", "a:2")):
-        net.arrive(sender, "c", message)
-    assert net.delivered["c"] == []
-    net.at(125_999)
-    at_the_deadline = list(net.delivered["c"])
-    net.at(1_000_000)
-    return at_the_deadline, net.delivered["c"]
+        net.move("c", message, sender)
+    assert net.ids("c") == []
+    net.pass_time(125_999)
+    at_the_deadline = list(net.ids("c"))
+    net.pass_time(1_000_000)
+    return at_the_deadline, net.ids("c")
 
 
 def test_flaw_5_what_a_forced_delivery_unblocks_goes_first():
@@ -230,49 +230,49 @@ def test_flaw_5_the_figure_breaks_order_without_any_reply():
 
 
 class Equal(Tdca):
-    def _force(self, entry: Entry, now_us: int, effects: Effects) -> None:
+    def _force(self, entry: QueuedMessage, now_us: int, effects: Effects) -> None:
         if now_us == entry.message.deadline_us:
             super()._force(entry, now_us, effects)
 
 
 def timer_a_little_late(make, late_us, **params):
     net = Net(make, "ac", **params)
-    net.at(1_000)
+    net.pass_time(1_000)
     net.broadcast("a")
-    net.lose("a", "c")
-    net.at(2_000)
+    net.lose(net.find("c", sender="a"))
+    net.pass_time(2_000)
     net.broadcast("a", 100_000)
-    net.arrive("a", "c")
-    when_us, _ = net.timers["c"]
-    net.at(when_us - 1)
-    net.skip(when_us + late_us)
-    net.at(net.now_us)
-    net.at(2_000_000)
+    net.move("c", sender="a")
+    when_us = min(at_us for (node, _), at_us in net.timers.items() if node == "c")
+    net.pass_time(when_us - 1)
+    net.now_us = when_us + late_us
+    net.pass_time(net.now_us)
+    net.pass_time(2_000_000)
     return net
 
 
 def test_flaw_6_a_timer_that_fires_a_little_late_still_counts():
     params = {"margin_us": 5_000, "deadlines": False}
-    assert timer_a_little_late(Tdca, 3_000, **params).delivered["c"] == ["a:2"]
-    assert timer_a_little_late(Equal, 3_000, **params).delivered["c"] == []
-    assert timer_a_little_late(Equal, 0, margin_us=0, deadlines=False).delivered["c"] == ["a:2"]
-    assert timer_a_little_late(Tdca, 5_001, **params).expired["c"] == ["a:2 expired"]  # too late is too late
+    assert timer_a_little_late(Tdca, 3_000, **params).ids("c") == ["a:2"]
+    assert timer_a_little_late(Equal, 3_000, **params).ids("c") == []
+    assert timer_a_little_late(Equal, 0, margin_us=0, deadlines=False).ids("c") == ["a:2"]
+    assert timer_a_little_late(Tdca, 5_001, **params).ends("c") == ["a:2 expired"]  # too late is too late
 
 
 def test_flaw_6_the_figure_never_delivers_what_it_did_not_look_at_in_that_very_tick():
     for late_us, expected in ((0, ["a:2"]), (1_000, [])):
         net = Net(PublishedTdca, "abc")
-        net.at(1_000)
+        net.pass_time(1_000)
         net.broadcast("b")
-        net.lose("b", "c")
-        net.arrive("b", "a")
-        net.at(2_000)
+        net.lose(net.find("c", sender="b"))
+        net.move("a", sender="b")
+        net.pass_time(2_000)
         net.broadcast("a", 100_000)
-        net.arrive("a", "c")
-        net.at(101_999)
-        net.skip(102_000 + late_us)
-        net.at(1_000_000)
-        assert net.delivered["c"] == [message.replace("2", "1") for message in expected]
+        net.move("c", sender="a")
+        net.pass_time(101_999)
+        net.now_us = 102_000 + late_us
+        net.pass_time(1_000_000)
+        assert net.ids("c") == [message.replace("2", "1") for message in expected]
 
 
 # 7. The first branch of CHECK-MSGS does not check the deadline.
@@ -289,22 +289,22 @@ class NoLook(Tdca):
 @pytest.mark.parametrize(("make", "params"), [(Tdca, PLAIN), (NoLook, PLAIN), (PublishedTdca, {})])
 def test_flaw_7_nothing_is_delivered_late(make, params):
     net = Net(make, "abc", **params)
-    net.at(1_000)
+    net.pass_time(1_000)
     net.broadcast("b", 900_000)
-    net.arrive("b", "a")
+    net.move("a", sender="b")
     net.broadcast("a", 900_000)
-    net.arrive("a", "c")
-    net.at(2_000)
+    net.move("c", sender="a")
+    net.pass_time(2_000)
     net.broadcast("a", 100_000)
-    net.arrive("a", "c")
-    net.skip(300_000)  # the host was busy: no timer has fired
-    net.arrive("b", "c")
+    net.move("c", sender="a")
+    net.now_us = 300_000  # the host was busy: no timer has fired
+    net.move("c", sender="b")
     if make is Tdca:
-        assert net.delivered["c"] == ["b:1", "a:1"]
-        assert net.expired["c"] == ["a:2 expired"]
+        assert net.ids("c") == ["b:1", "a:1"]
+        assert net.ends("c") == ["a:2 expired"]
     else:
-        assert net.delivered["c"] == ["b:1", "a:1", "a:2"]
-        assert net.times_us["c", "a:2"] > 102_000
+        assert net.ids("c") == ["b:1", "a:1", "a:2"]
+        assert net.delivered_us["c", ("a", 2)] > 102_000
 
 
 # 8. An expired arrival is forgotten, so successors wait for it.
@@ -320,15 +320,15 @@ class Forgetful(Tdca):
 def test_flaw_8_nobody_waits_for_what_came_too_late(make, delivered_us):
     net = Net(make, "ac", **PLAIN)
     net.broadcast("a", 20_000)
-    net.at(10_000)
+    net.pass_time(10_000)
     net.broadcast("a", 500_000)
-    net.at(50_000)
-    net.arrive("a", "c", "a:1")
-    net.at(60_000)
-    net.arrive("a", "c", "a:2")
-    net.at(1_000_000)
-    assert net.expired["c"] == ["a:1 expired"]
-    assert net.times_us["c", "a:2"] == delivered_us
+    net.pass_time(50_000)
+    net.move("c", "a:1", "a")
+    net.pass_time(60_000)
+    net.move("c", "a:2", "a")
+    net.pass_time(1_000_000)
+    assert net.ends("c") == ["a:1 expired"]
+    assert net.delivered_us["c", ("a", 2)] == delivered_us
 
 
 # 9. Two sends in one tick share a stamp, and drift larger than the delay breaks the stamp order.
@@ -344,32 +344,32 @@ def answered(make, offset_us):
     """a answers b, and c both; d misses c:1, which all follow, and all wait for the deadline of c:2."""
     net = Net(make, "abcd", **PLAIN)
     net.offsets_us["b"] = offset_us
-    net.at(5_000)
+    net.pass_time(5_000)
     net.broadcast("c")
-    net.arrive("c", "a")
-    net.arrive("c", "b")
-    net.at(50_000)
+    net.move("a", sender="c")
+    net.move("b", sender="c")
+    net.pass_time(50_000)
     net.broadcast("b", 1_000_000)
-    net.arrive("b", "a")
+    net.move("a", sender="b")
     net.broadcast("a", 1_000_000)
-    net.arrive("b", "c")
-    net.arrive("a", "c")
-    net.at(100_000)
+    net.move("c", sender="b")
+    net.move("c", sender="a")
+    net.pass_time(100_000)
     net.broadcast("c", 200_000)
-    net.lose("c", "d", "c:1")
+    net.lose(net.find("d", "c:1", "c"))
     for sender in "cab":
-        net.arrive(sender, "d")
-    net.at(2_000_000)
+        net.move("d", sender=sender)
+    net.pass_time(2_000_000)
     return net
 
 
 @pytest.mark.parametrize("offset_us", [0, 40_000], ids=["one tick", "drift"])
 def test_flaw_9_stamps_rise_along_causality(offset_us):
     net = answered(Tdca, offset_us)
-    assert net.delivered["d"] == ["b:1", "a:1", "c:2"]
+    assert net.ids("d") == ["b:1", "a:1", "c:2"]
     net = answered(ClockAsStamp, offset_us)
-    assert net.delivered["d"] == ["a:1", "c:2"]
-    assert "b:1 overtaken" in net.expired["d"]
+    assert net.ids("d") == ["a:1", "c:2"]
+    assert "b:1 overtaken" in net.ends("d")
 
 
 def test_flaw_9_two_sends_in_one_tick_are_told_apart():

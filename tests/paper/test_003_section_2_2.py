@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from support.cores import Bench
+from support.net import Net
+from support.running import simulate
 from whence.core.effects import Deliver, Discard, Reason, Send
 from whence.errors import MisuseError
 from whence.protocols.prc.link_memory import LinkMemory
 from whence.sim.files import from_dict
-from whence.sim.run import simulate
 from whence.trace.memory import MemoryTrace
 from whence.trace.schema import PromisesMade
 from whence.verify.run import verify_table
@@ -18,18 +18,18 @@ LINE = [("a", "b"), ("a", "c")]
 
 
 def test_figure_1_a_message_leaves_nothing_behind():
-    bench = Bench("link_memory", "abc", links=LINE)
-    bench.broadcast("b")
-    assert bench.cores["b"].expected == {("b", 1): {"a"}}  # 1a: B awaits a copy from A
-    bench.arrive_from_to("b", "a")
-    assert bench.cores["a"].expected == {("b", 1): {"c"}}  # 1b: A expects one from C
-    bench.arrive_from_to("a", "b")
-    bench.arrive_from_to("a", "c")
-    assert bench.cores["b"].entries() == bench.cores["c"].entries() == 0  # 1c
-    bench.arrive_from_to("c", "a")
-    assert bench.cores["a"].entries() == 0  # 1d: completely removed from the system
-    assert all(bench.ids(node) == ["b:1"] for node in "abc")
-    assert not bench.flying
+    net = Net("link_memory", "abc", pairs=LINE)
+    net.broadcast("b")
+    assert net.cores["b"].expected == {("b", 1): {"a"}}  # 1a: B awaits a copy from A
+    net.move("a", sender="b")
+    assert net.cores["a"].expected == {("b", 1): {"c"}}  # 1b: A expects one from C
+    net.move("b", sender="a")
+    net.move("c", sender="a")
+    assert net.cores["b"].entries() == net.cores["c"].entries() == 0  # 1c
+    net.move("a", sender="c")
+    assert net.cores["a"].entries() == 0  # 1d: completely removed from the system
+    assert all(net.ids(node) == ["b:1"] for node in "abc")
+    assert not net.flying
 
 
 def test_a_process_forwards_to_the_sender_too():
@@ -41,14 +41,14 @@ def test_a_process_forwards_to_the_sender_too():
 
 
 def test_only_the_expected_copies_are_ignored():
-    bench = Bench("link_memory", "abc")
-    bench.broadcast("a")
-    bench.settle()
-    assert all(bench.ids(node) == ["a:1"] for node in "abc")
-    assert all(core.entries() == 0 for core in bench.cores.values())
+    net = Net("link_memory", "abc")
+    net.broadcast("a")
+    net.settle()
+    assert all(net.ids(node) == ["a:1"] for node in "abc")
+    assert all(core.entries() == 0 for core in net.cores.values())
     # What figure 2 is about: a copy over a link that already carried it would be taken for new.
-    bench.receive("b", "c", ("a", 1, b""))
-    assert bench.ids("b") == ["a:1", "a:1"]
+    net.receive("b", "c", ("a", 1, b""))
+    assert net.ids("b") == ["a:1", "a:1"]
 
 
 def test_links_cannot_be_added_once_messages_pass():
@@ -60,27 +60,27 @@ def test_links_cannot_be_added_once_messages_pass():
 
 
 def test_a_removed_link_is_not_waited_for():
-    bench = Bench("link_memory", "abc")
-    bench.broadcast("a")
-    bench.cores["a"].link_down("b", 5)
-    assert bench.cores["a"].expected == {("a", 1): {"c"}}
-    (discard,) = bench.cores["a"].receive("b", ("a", 1, b""), 6)
+    net = Net("link_memory", "abc")
+    net.broadcast("a")
+    net.cores["a"].link_down("b", 5)
+    assert net.cores["a"].expected == {("a", 1): {"c"}}
+    (discard,) = net.cores["a"].receive("b", ("a", 1, b""), 6)
     assert isinstance(discard, Discard)
     assert discard.reason is Reason.NOT_A_NEIGHBOUR
 
 
 def test_own_messages_after_their_first_echo():
-    bench = Bench("link_memory", "abc", own_after_echo=True)
-    bench.broadcast("a")
-    bench.broadcast("a")
-    assert bench.ids("a") == []
-    assert [str(each.id) for each in bench.cores["a"].explain()] == ["a:1", "a:2"]
-    bench.arrive_from_to("a", "b")
-    bench.arrive_from_to("b", "a")
-    assert bench.ids("a") == ["a:1"]
-    bench.settle()
-    assert bench.ids("a") == ["a:1", "a:2"]
-    assert bench.cores["a"].explain() == []
+    net = Net("link_memory", "abc", own_after_echo=True)
+    net.broadcast("a")
+    net.broadcast("a")
+    assert net.ids("a") == []
+    assert [str(each.id) for each in net.cores["a"].explain()] == ["a:1", "a:2"]
+    net.move("b", sender="a")
+    net.move("a", sender="b")
+    assert net.ids("a") == ["a:1"]
+    net.settle()
+    assert net.ids("a") == ["a:1", "a:2"]
+    assert net.cores["a"].explain() == []
 
 
 @pytest.mark.parametrize("protocol", ["link_memory", "prc"])

@@ -5,34 +5,36 @@ from __future__ import annotations
 import pytest
 
 from whence.kernels.prc import kernel as prc
-from whence.sim.experiment import MINUTE_US, Series, delay_us, paper
+from whence.sim.series import RunSeries
+from whence.studies.prc.runs import HOUR_DELAYS, MINUTE_US, hour
 
 NODES = 100
 
 
 @pytest.fixture(scope="module")
-def series() -> Series:
-    return prc.run(paper(NODES))
+def series() -> RunSeries:
+    series = prc.run(hour(NODES)).series
+    assert series is not None
+    return series
 
 
 def mean_delay_s(start_us: int, stop_us: int) -> float:
-    points = paper(NODES).latency
     times = range(start_us + 50_000, stop_us, 100_000)
-    return sum(delay_us(points, at_us) for at_us in times) / len(times) / 1e6
+    return sum(HOUR_DELAYS.at(at_us) for at_us in times) / len(times) / 1e6
 
 
 def test_the_delay_is_that_of_the_paper() -> None:
-    points = paper(NODES).latency
-    assert [delay_us(points, at * MINUTE_US) for at in (0, 15, 40, 60)] == [
+    assert hour(NODES).link.delay == HOUR_DELAYS
+    assert [HOUR_DELAYS.at(at * MINUTE_US) for at in (0, 15, 40, 60)] == [
         1_000,
         1_000,
         2_500_000,
         2_500_000,
     ]
-    assert 200_000 <= delay_us(points, 17 * MINUTE_US) <= 202_000
+    assert 200_000 <= HOUR_DELAYS.at(17 * MINUTE_US) <= 202_000
 
 
-def test_e_is_rate_times_delay_times_degree(series: Series) -> None:
+def test_e_is_rate_times_delay_times_degree(series: RunSeries) -> None:
     """Figure 5a: with equal delays a copy is awaited for one delay on average, on every link."""
     for window in series.windows[2:50]:
         degree = window.degree_us / window.process_us
@@ -40,18 +42,18 @@ def test_e_is_rate_times_delay_times_degree(series: Series) -> None:
         assert window.expected_us / window.process_us == pytest.approx(expected, rel=0.03)
 
 
-def test_space_is_nothing_before_and_after(series: Series) -> None:
+def test_space_is_nothing_before_and_after(series: RunSeries) -> None:
     assert all(window.expected_us == window.buffered_us == 0 for window in series.windows[:2])
     assert all(window.expected_us == window.buffered_us == 0 for window in series.windows[52:])
     assert series.expected_left == series.buffered_left == 0
 
 
-def test_everybody_delivers_everything_once(series: Series) -> None:
+def test_everybody_delivers_everything_once(series: RunSeries) -> None:
     assert series.broadcasts == 28_800
     assert series.deliveries == 28_800 * NODES
 
 
-def test_figure_5b_control_traffic_falls_with_delay_and_ends_with_the_shuffles(series: Series) -> None:
+def test_figure_5b_control_traffic_falls_with_delay_and_ends_with_the_shuffles(series: RunSeries) -> None:
     def traffic(first: int, stop: int) -> float:
         return sum(each.control for each in series.windows[first:stop]) / (stop - first) / NODES / 60
 
@@ -61,6 +63,6 @@ def test_figure_5b_control_traffic_falls_with_delay_and_ends_with_the_shuffles(s
     assert series.control == 8 * series.opened  # four messages, two hops each
 
 
-def test_the_safe_degree_is_about_ten(series: Series) -> None:
+def test_the_safe_degree_is_about_ten(series: RunSeries) -> None:
     degrees = [window.degree_us / window.process_us for window in series.windows[3:50]]
     assert 9 < sum(degrees) / len(degrees) < 11

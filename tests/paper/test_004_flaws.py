@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 
-from support.cores import Bench
 from support.domain_runs import domains_with_clock, judge, scenario, with_clock
-from whence.protocols.domains.clock import CLOCKS, FullClock, ListedClock, Stamp, UpdatesClock
+from support.net import Net
+from whence.protocols.domains.clock import CLOCKS, FullClock, ListedClock, MatrixClock, ScannedClock, Stamp
 
 OURS = list(CLOCKS.values())
 SEEDS = range(6)
 
 
-class StateSetFirst(UpdatesClock):
+class StateSetFirst(ScannedClock):
     """Flaw 1: Node[j].state is set before the set is computed."""
 
     def _stamp(self, to: int, entry: int) -> Stamp:
@@ -25,7 +25,7 @@ class StateSetFirst(UpdatesClock):
         return super()._stamp(to, entry)
 
 
-class OwnEntryExcluded(UpdatesClock):
+class OwnEntryExcluded(ScannedClock):
     """Flaw 2: Mat[i, j].node = j, and entries whose node is j are not sent to j: (i, j) itself never
     travels."""
 
@@ -34,7 +34,7 @@ class OwnEntryExcluded(UpdatesClock):
         return 0, stamp
 
 
-class StateFromZero(UpdatesClock):
+class StateFromZero(ScannedClock):
     """Flaw 3: State starts at 0, and only entries with state > Node[j].state are sent."""
 
     def __init__(self, size: int, me: int) -> None:
@@ -50,7 +50,7 @@ class StateFromZeroListed(ListedClock):
         self.state = 0
 
 
-class AnyOrderOfAPair(UpdatesClock):
+class AnyOrderOfAPair(ScannedClock):
     """Flaw 4: a delta is used although an earlier one of the same pair has not come."""
 
     def obstacle(self, source: int, count: int, stamp: Stamp) -> tuple[int, int] | None:
@@ -79,7 +79,7 @@ class NeverMerged(ListedClock):
         super().merge(source, count, ())
 
 
-def violations(clock: type[FullClock], seeds: range = SEEDS) -> dict[str, int]:
+def violations(clock: type[MatrixClock], seeds: range = SEEDS) -> dict[str, int]:
     """What the verifier finds in a flat system on that clock: unordered links, duplicates, heavy tails."""
     found = {"causal": 0, "fifo": 0, "duplicate": 0, "missing": 0}
     for seed in seeds:
@@ -90,13 +90,13 @@ def violations(clock: type[FullClock], seeds: range = SEEDS) -> dict[str, int]:
 
 
 @pytest.mark.parametrize("clock", OURS)
-def test_the_repaired_clocks_break_nothing(clock: type[FullClock]) -> None:
+def test_the_repaired_clocks_break_nothing(clock: type[MatrixClock]) -> None:
     assert not any(violations(clock).values())
 
 
 def test_flaw_1_the_set_is_computed_before_node_state_is_set() -> None:
     # S0 tells S1 of its message to S2: the second stamp must carry the entry (0, 2).
-    for clock, carried in ((UpdatesClock, (0, 2, 1)), (ListedClock, (0, 2, 1)), (StateSetFirst, ())):
+    for clock, carried in ((ScannedClock, (0, 2, 1)), (ListedClock, (0, 2, 1)), (StateSetFirst, ())):
         sender = clock(3, 0)
         sender.next_stamp(2)
         assert sender.next_stamp(1) == (1, carried)
@@ -110,21 +110,21 @@ def test_flaw_2_the_receiver_is_told_the_count_of_its_own_pair() -> None:
     assert violations(OwnEntryExcluded, range(1))["missing"] > 0
 
 
-def smallest_case(clock: type[FullClock]) -> list[str]:
+def smallest_case(clock: type[MatrixClock]) -> list[str]:
     """S0 -> S2 (slow), S0 -> S1, S1 -> S2: what S2 delivers before the slow message has come."""
-    bench = Bench("matrix", "012", make=with_clock(clock))
+    net = Net(with_clock(clock), "012")
 
     def send(source: str, to: str) -> None:
-        bench._carry_out(source, bench.cores[source].send(to, b"", 0))
+        net.do(source, lambda core, now_us: core.send(to, b"", now_us))
 
     send("0", "2")
     send("0", "1")
-    bench.arrive_from_to("0", "1")
+    net.move("1", sender="0")
     send("1", "2")
-    bench.arrive_from_to("1", "2")
-    before = bench.ids("2")
-    bench.settle()
-    assert sorted(bench.ids("2")) == ["0:1", "1:1"]
+    net.move("2", sender="1")
+    before = net.ids("2")
+    net.settle()
+    assert sorted(net.ids("2")) == ["0:1", "1:1"]
     return before
 
 
@@ -142,7 +142,7 @@ def test_flaw_4_deltas_are_used_in_the_order_of_their_pair() -> None:
 
 
 @pytest.mark.parametrize("flawed", [OnlyOwnPairTested, FullOnlyOwnPairTested, NeverMerged])
-def test_flaw_5_the_delivery_test_looks_at_every_pair_and_delivery_merges(flawed: type[FullClock]) -> None:
+def test_flaw_5_the_delivery_test_looks_at_every_pair_and_delivery_merges(flawed: type[MatrixClock]) -> None:
     found = violations(flawed)
     # Merging too early also makes later messages look like duplicates: they are lost instead of late.
     assert found["causal"] + found["missing"] > 0
@@ -150,7 +150,7 @@ def test_flaw_5_the_delivery_test_looks_at_every_pair_and_delivery_merges(flawed
 
 @pytest.mark.parametrize("domains", ["bus", "daisy", "tree"])
 @pytest.mark.parametrize("flawed", [StateSetFirst, StateFromZero, OnlyOwnPairTested])
-def test_a_flaw_inside_domains_breaks_the_whole_system(flawed: type[FullClock], domains: Any) -> None:
+def test_a_flaw_inside_domains_breaks_the_whole_system(flawed: type[MatrixClock], domains: Any) -> None:
     reports = [
         judge(scenario(9, seed, domains=domains, size=4), domains_with_clock(flawed), check=False)
         for seed in range(16)
@@ -162,7 +162,7 @@ def test_scan_and_change_list_send_the_same_stamps() -> None:
     """The list is an index, not another algorithm: same stamps, same effects, less work."""
     from whence.core.rng import below
 
-    pairs = [(UpdatesClock(5, me), ListedClock(5, me)) for me in range(5)]
+    pairs = [(ScannedClock(5, me), ListedClock(5, me)) for me in range(5)]
     flying: list[tuple[int, int, int, Stamp]] = []
     for step in range(2_000):
         if flying and below(1, 3 * step, 2):

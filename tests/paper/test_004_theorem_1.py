@@ -97,12 +97,12 @@ class ForwardsAtOnce(Domains):
         known = [key for consumer in self.consumers.values() for key in consumer.held]
         effects = super().receive(peer, packet, now_us)
         for consumer in self.consumers.values():
-            for key, held in consumer.held.items():
+            for key, (early, since_us) in consumer.held.items():
                 if key not in known and arrived.to != self.my_index:
                     # Sent on now; when its turn comes it is dropped by pretending that it was for this
                     # server.
                     self._forward(arrived.origin, arrived.to, arrived.number, arrived.payload, effects)
-                    consumer.held[key] = held._replace(packet=arrived._replace(to=-1))
+                    consumer.held[key] = (early._replace(packet=arrived._replace(to=-1)), since_us)
         return effects
 
     def _hand_on(self, packet: Packet, effects: Effects) -> None:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from support.barrier_net import Net
+from support.net import Net
 
 NAMES = ["a", "b", "c", "d"]
 SKEW_US = 20
@@ -23,7 +23,9 @@ class BarrierMachine(RuleBasedStateMachine):
     def start(self, offsets_us: list[int]) -> None:
         clocks = dict(zip(NAMES, offsets_us, strict=True))
         extra = {"gap_us": 2, "setup_max_us": 0, "capacity": 3} if self.protocol == "oppnet" else {}
-        self.net = Net(self.protocol, clocks, skew_us=SKEW_US, **extra)
+        self.net = Net(
+            self.protocol, NAMES, offsets_us=clocks, start_us=1_000, check=True, skew_us=SKEW_US, **extra
+        )
 
     @rule(node=nodes, lifetime_us=st.none() | st.sampled_from([1, 5, 30, 100]))
     def broadcast(self, node: str, lifetime_us: int | None) -> None:
@@ -37,7 +39,7 @@ class BarrierMachine(RuleBasedStateMachine):
     @rule(pick=st.integers(min_value=0))
     @precondition(lambda self: self.net.flying)
     def lose(self, pick: int) -> None:
-        self.net.flying.pop(pick % len(self.net.flying))
+        self.net.lose(pick % len(self.net.flying))
 
     @rule(step_us=st.sampled_from([0, 1, 2, 10, 60]))
     def pass_time(self, step_us: int) -> None:
@@ -50,7 +52,7 @@ class BarrierMachine(RuleBasedStateMachine):
     @rule(pair=st.sampled_from([(a, b) for a in NAMES for b in NAMES if a < b]))
     @precondition(lambda self: self.protocol == "oppnet")
     def meet_or_part(self, pair: tuple[str, str]) -> None:
-        if frozenset(pair) in self.net.linked:
+        if self.net.is_linked(*pair):
             self.net.cut(*pair)
         else:
             self.net.link(*pair)

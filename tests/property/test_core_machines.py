@@ -13,7 +13,7 @@ import pytest
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from support.cores import Bench
+from support.net import Net
 
 MEMBERS = "abcd"
 RING = [("a", "b"), ("b", "c"), ("c", "d"), ("a", "d")]
@@ -28,38 +28,38 @@ class CoreMachine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.bench = Bench(self.protocol, MEMBERS)
+        self.net = Net(self.protocol, MEMBERS, step_us=1)
         self.past: dict[str, set[str]] = {}
         self.seen = dict.fromkeys(MEMBERS, 0)
 
     @rule(ring=st.booleans(), relay=st.booleans())
     @precondition(lambda self: not self.past)
     def start_again(self, ring: bool, relay: bool) -> None:
-        self.bench = Bench(self.protocol, MEMBERS, links=RING if ring else None, relay=relay or ring)
+        self.net = Net(self.protocol, MEMBERS, RING if ring else None, step_us=1, relay=relay or ring)
 
     @rule(node=nodes, payload=st.binary(max_size=4))
     def broadcast(self, node: str, payload: bytes) -> None:
-        before = set(self.bench.ids(node))
-        self.bench.broadcast(node, payload)
-        self.past[f"{node}:{self.bench.cores[node].last}"] = before
+        before = set(self.net.ids(node))
+        self.net.broadcast(node, payload=payload)
+        self.past[f"{node}:{self.net.cores[node].last}"] = before
 
     @rule(pick=st.integers(min_value=0), keep=st.booleans())
-    @precondition(lambda self: self.bench.flying)
+    @precondition(lambda self: self.net.flying)
     def arrive(self, pick: int, keep: bool) -> None:
-        self.bench.arrive(pick % len(self.bench.flying), keep=keep)
+        self.net.arrive(pick % len(self.net.flying), keep=keep)
 
     @rule(node=nodes)
     def restart(self, node: str) -> None:
-        state = self.bench.cores[node].save()
-        assert state == self.bench.cores[node].save()
+        state = self.net.cores[node].save()
+        assert state == self.net.cores[node].save()
         json.dumps(state, default=lambda value: value.hex())  # plain data: any codec can carry it
-        self.bench.restart(node)
-        assert self.bench.cores[node].save() == state
+        self.net.restart(node)
+        assert self.net.cores[node].save() == state
 
     @invariant()
     def order_holds(self) -> None:
         for node in MEMBERS:
-            ids = self.bench.ids(node)
+            ids = self.net.ids(node)
             for at in range(self.seen[node], len(ids)):
                 earlier = set(ids[:at])
                 assert ids[at] not in earlier, f"{node} delivered {ids[at]} twice"
@@ -71,18 +71,18 @@ class CoreMachine(RuleBasedStateMachine):
 
     @invariant()
     def invariants_hold(self) -> None:
-        for core in self.bench.cores.values():
+        for core in self.net.cores.values():
             core.check()
             for waiting in core.explain():
                 assert waiting.missing
-                assert not {str(id_) for id_ in waiting.missing} & set(self.bench.ids(core.me))
+                assert not {str(id_) for id_ in waiting.missing} & set(self.net.ids(core.me))
 
     def teardown(self) -> None:
-        self.bench.settle()
+        self.net.settle()
         self.order_holds()
         for node in MEMBERS:
-            assert set(self.bench.ids(node)) == set(self.past), "everything arrives everywhere"
-            assert self.bench.cores[node].explain() == []
+            assert set(self.net.ids(node)) == set(self.past), "everything arrives everywhere"
+            assert self.net.cores[node].explain() == []
 
 
 class FifoMachine(CoreMachine):

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from support.deadline_net import Net
+from support.net import Net
 from whence.protocols.deadline.odca import Odca
 from whence.protocols.deadline.tdca import Tdca
 
@@ -48,9 +48,8 @@ class DeadlineMachine(RuleBasedStateMachine):
     def start(self, params: dict[str, object], more: dict[str, object], offsets: list[int]) -> None:
         if self.protocol is Odca:
             params |= more
-        self.net = Net(lambda me, members: self.protocol(me, members, **params), MEMBERS)
-        self.net.offsets_us = dict(zip(MEMBERS, offsets, strict=True))
-        self.net.now_us = 10_000
+        clocks = dict(zip(MEMBERS, offsets, strict=True))
+        self.net = Net(self.protocol, MEMBERS, offsets_us=clocks, start_us=10_000, **params)
         self.past: dict[str, set[str]] = {}
         self.ends_us: dict[str, int] = {}
         self.reached: dict[str, set[str]] = {node: set() for node in MEMBERS}
@@ -58,34 +57,32 @@ class DeadlineMachine(RuleBasedStateMachine):
 
     @rule(node=nodes, lifetime_us=st.integers(1, 5_000))
     def broadcast(self, node: str, lifetime_us: int) -> None:
-        before = self.net.delivered[node]
-        self.net.broadcast(node, lifetime_us)
-        number = self.net.cores[node].last
-        known = before[: before.index(f"{node}:{number}")]
-        self.past[f"{node}:{number}"] = set(known).union(*(self.past[each] for each in known))
-        self.ends_us[f"{node}:{number}"] = self.net.now_us + lifetime_us
+        known = self.net.ids(node)
+        message = str(self.net.broadcast(node, lifetime_us))
+        self.past[message] = set(known).union(*(self.past[each] for each in known))
+        self.ends_us[message] = self.net.now_us + lifetime_us
 
     @rule(pick=st.integers(min_value=0), keep=st.booleans())
     @precondition(lambda self: self.net.flying)
     def arrive(self, pick: int, keep: bool) -> None:
         net = self.net
         at = pick % len(net.flying)
-        sender, to, packet = net.flying[at] if keep else net.flying.pop(at)
-        self.reached[to] |= {str(id_) for id_ in net._ids(sender, packet)}
-        net._carry_out(to, net.cores[to].receive(sender, packet, net.local_us(to)))
+        flight = net.flying[at]
+        self.reached[flight.to].update(net.carried(flight))
+        net.arrive(at, keep=keep)
 
     @rule(pick=st.integers(min_value=0))
     @precondition(lambda self: self.net.flying)
     def lose(self, pick: int) -> None:
-        del self.net.flying[pick % len(self.net.flying)]
+        self.net.lose(pick % len(self.net.flying))
 
     @rule(for_us=st.integers(0, 3_000))
     def wait(self, for_us: int) -> None:
-        self.net.at(self.net.now_us + for_us)
+        self.net.pass_time(self.net.now_us + for_us)
 
     @rule(for_us=st.integers(0, 3_000))
     def sleep(self, for_us: int) -> None:
-        self.net.skip(self.net.now_us + for_us)
+        self.net.now_us += for_us
 
     @rule(node=nodes)
     def restart(self, node: str) -> None:
@@ -97,12 +94,13 @@ class DeadlineMachine(RuleBasedStateMachine):
     @invariant()
     def order_and_time_hold(self) -> None:
         for node in MEMBERS if hasattr(self, "net") else ():
-            delivered = self.net.delivered[node]
+            delivered = self.net.ids(node)
             for at in range(self.seen[node], len(delivered)):
                 message, earlier = delivered[at], delivered[:at]
                 assert message not in earlier, f"{node} delivered {message} twice"
                 assert not any(message in self.past[each] for each in earlier), f"{message} out of order"
-                assert self.net.times_us[node, message] <= self.ends_us[message], f"{message} late at {node}"
+                at_us = self.net.delivered_us[node, self.net.delivered[node][at]]
+                assert at_us <= self.ends_us[message], f"{message} late at {node}"
             self.seen[node] = len(delivered)
 
     @invariant()
@@ -111,17 +109,17 @@ class DeadlineMachine(RuleBasedStateMachine):
             core.check()
             for waiting in core.explain():
                 assert waiting.missing
-                assert not {str(id_) for id_ in waiting.missing} & set(self.net.delivered[core.me])
+                assert not {str(id_) for id_ in waiting.missing} & set(self.net.ids(core.me))
 
     def teardown(self) -> None:
         if not hasattr(self, "net"):
             return
-        self.net.at(self.net.now_us + 1_000_000)
+        self.net.pass_time(self.net.now_us + 1_000_000)
         self.order_and_time_hold()
         for node in MEMBERS:
-            ended = [each.split()[0] for each in self.net.expired[node]]
+            ended = [each.split()[0] for each in self.net.ends(node)]
             assert len(ended) == len(set(ended)), "a message expires once"
-            remote = {each for each in self.net.delivered[node] if not each.startswith(node)}
+            remote = {each for each in self.net.ids(node) if not each.startswith(node)}
             assert not remote & set(ended), "what is delivered does not expire"
             assert remote | set(ended) == self.reached[node], "every message that came has an end"
             assert self.net.cores[node].explain() == []

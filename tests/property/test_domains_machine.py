@@ -13,7 +13,7 @@ import pytest
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from support.cores import Bench
+from support.net import Net
 
 MEMBERS = "abcde"
 CHAIN = [["a", "b", "c"], ["c", "d"], ["d", "e"]]
@@ -29,7 +29,7 @@ class UnicastMachine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.bench = Bench(self.protocol, MEMBERS, **self.params)
+        self.net = Net(self.protocol, MEMBERS, step_us=1, **self.params)
         self.past: dict[str, set[str]] = {}  # message -> all that was sent causally before it
         self.to: dict[str, str] = {}
         self.known: dict[str, set[str]] = {node: set() for node in MEMBERS}
@@ -37,30 +37,29 @@ class UnicastMachine(RuleBasedStateMachine):
 
     @rule(node=nodes, to=nodes, payload=st.binary(max_size=4))
     def send(self, node: str, to: str, payload: bytes) -> None:
-        bench = self.bench
-        bench.now_us += 1
-        message = f"{node}:{bench.cores[node].last + 1}"
+        net = self.net
+        message = f"{node}:{net.cores[node].last + 1}"
         self.past[message] = set(self.known[node])
         self.to[message] = to
         self.known[node].add(message)
-        bench._carry_out(node, bench.cores[node].send(to, payload, bench.now_us))
+        net.do(node, lambda core, now_us: core.send(to, payload, now_us))
 
     @rule(pick=st.integers(min_value=0), keep=st.booleans())
-    @precondition(lambda self: self.bench.flying)
+    @precondition(lambda self: self.net.flying)
     def arrive(self, pick: int, keep: bool) -> None:
-        self.bench.arrive(pick % len(self.bench.flying), keep=keep)
+        self.net.arrive(pick % len(self.net.flying), keep=keep)
 
     @rule(node=nodes)
     def restart(self, node: str) -> None:
-        state = self.bench.cores[node].save()
+        state = self.net.cores[node].save()
         json.dumps(state, default=lambda value: value.hex())  # plain data: any codec can carry it
-        self.bench.restart(node)
-        assert self.bench.cores[node].save() == state
+        self.net.restart(node)
+        assert self.net.cores[node].save() == state
 
     @invariant()
     def order_holds(self) -> None:
         for node in MEMBERS:
-            ids = self.bench.ids(node)
+            ids = self.net.ids(node)
             for at in range(self.seen[node], len(ids)):
                 earlier = set(ids[:at])
                 assert self.to[ids[at]] == node
@@ -72,16 +71,16 @@ class UnicastMachine(RuleBasedStateMachine):
 
     @invariant()
     def invariants_hold(self) -> None:
-        for core in self.bench.cores.values():
+        for core in self.net.cores.values():
             core.check()
             assert all(waiting.missing for waiting in core.explain())
 
     def teardown(self) -> None:
-        self.bench.settle()
+        self.net.settle()
         self.order_holds()
         for node in MEMBERS:
-            assert set(self.bench.ids(node)) == {m for m, to in self.to.items() if to == node}
-            assert self.bench.cores[node].explain() == []
+            assert set(self.net.ids(node)) == {m for m, to in self.to.items() if to == node}
+            assert self.net.cores[node].explain() == []
 
 
 MACHINES = [

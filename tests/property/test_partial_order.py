@@ -10,15 +10,15 @@ import pytest
 from whence.core.message import MessageId
 from whence.core.partial_order import PartialOrder, Relation
 from whence.errors import MisuseError, ParameterError
-from whence.sim.dynamic import run
-from whence.sim.experiment import Experiment, Point
+from whence.sim.engine import Engine
+from whence.studies.prc.runs import changing
 from whence.trace.schema import Kind
 
-EXPERIMENT = Experiment(
+SCENARIO = changing(
     nodes=9,
     duration_us=4_000_000,
     joins_us=500_000,
-    latency=[Point(0, 20_000), Point(3_000_000, 90_000)],
+    delays=[(0, 20_000), (3_000_000, 90_000)],
     shuffle_every_us=300_000,
     shuffle_stop_us=3_000_000,
     broadcast_start_us=200_000,  # some join while others broadcast
@@ -43,7 +43,7 @@ class Deliveries:
 def judged(seed: int) -> tuple[dict[str, PartialOrder], dict[MessageId, set[MessageId]], list[int]]:
     """The processes' orders, and beside them the past of every message by its definition."""
     recorder = Deliveries()
-    run(msgspec.structs.replace(EXPERIMENT, seed=seed), recorder)
+    Engine(msgspec.structs.replace(SCENARIO, seed=seed), None, recorder).run()
     orders: dict[str, PartialOrder] = {}
     names: dict[MessageId, tuple[MessageId, ...]] = {}
     past: dict[MessageId, set[MessageId]] = {}

@@ -1,7 +1,7 @@
 """PRC under any order of events: links that open, close and break, joins, crashes and broadcasts at random.
 
 Judged from the recorded deliveries by `whence.verify`, and by sets of what every survivor must have
-(prc_net.py).
+(prc_worlds.py).
 """
 
 from __future__ import annotations
@@ -11,8 +11,7 @@ import pytest
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from support.prc_net import Net
-from support.prc_schedule import Schedule, one_run
+from support.prc_worlds import Overlay, Schedule, one_run
 
 
 class PrcMachine(RuleBasedStateMachine):
@@ -24,12 +23,12 @@ class PrcMachine(RuleBasedStateMachine):
         own_after_echo=st.booleans(),
     )
     def start(self, seed: int, timeout_us: int, own_after_echo: bool) -> None:
-        self.net = Net(seed, timeout_us=timeout_us, own_after_echo=own_after_echo)
-        self.net.found()
-        self.schedule = Schedule(self.net)
+        self.overlay = Overlay(seed, timeout_us=timeout_us, own_after_echo=own_after_echo)
+        self.overlay.found()
+        self.schedule = Schedule(self.overlay)
 
     def after(self) -> None:
-        self.net.fire()
+        self.overlay.fire()
         self.schedule.rejoin()
 
     @rule(times=st.integers(1, 12))
@@ -81,30 +80,26 @@ class PrcMachine(RuleBasedStateMachine):
 
     @rule(pick=st.integers(0))
     def restart_from_saved_state(self, pick: int) -> None:
-        name = self.net.alive[pick % len(self.net.alive)]
-        state = self.net.cores[name].save()
-        fresh = self.net.make(name, [name], **self.net.params)
-        fresh.restore(state)
-        assert fresh.save() == state
-        self.net.cores[name] = fresh
+        name = self.overlay.alive[pick % len(self.overlay.alive)]
+        state = self.overlay.cores[name].save()
+        self.overlay.net.restart(name)
+        assert self.overlay.cores[name].save() == state
 
     @invariant()
     def nobody_has_a_message_twice(self) -> None:
-        if hasattr(self, "net"):
-            for ids in self.net.delivered.values():
+        if hasattr(self, "overlay"):
+            for ids in self.overlay.net.delivered.values():
                 assert len(ids) == len(set(ids))
 
     @invariant()
     def every_handshake_ends_whatever_the_others_do(self) -> None:
-        if hasattr(self, "net"):
-            assert self.net.unwatched == set()
+        if hasattr(self, "overlay"):
+            assert self.overlay.unwatched == set()
 
     def teardown(self) -> None:
-        if hasattr(self, "net"):
-            for _ in range(20):
-                self.net.settle()
-                self.schedule.rejoin()
-            assert self.net.problems() == set()
+        if hasattr(self, "overlay"):
+            self.schedule.end()
+            assert self.overlay.problems() == set()
 
 
 def test_machine():
@@ -117,9 +112,9 @@ def test_machine():
 def test_three_hundred_random_schedules(part):
     opened = 0
     for seed in range(part * 100, part * 100 + 100):
-        net = one_run(seed)
-        assert net.problems() == set(), seed
-        opened += len(net.safe_pairs())
+        overlay = one_run(seed)
+        assert overlay.problems() == set(), seed
+        opened += len(overlay.safe_pairs())
     assert opened > 300
 
 
@@ -127,5 +122,5 @@ def test_three_hundred_random_schedules(part):
 @pytest.mark.parametrize("part", range(10))
 def test_ten_thousand_random_schedules(part):
     for seed in range(1_000 * (part + 1), 1_000 * (part + 2)):
-        net = one_run(seed)
-        assert net.problems() == set(), seed
+        overlay = one_run(seed)
+        assert overlay.problems() == set(), seed

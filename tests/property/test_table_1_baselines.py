@@ -6,8 +6,8 @@ import random
 from collections.abc import Iterable
 from typing import Any
 
-from support.cores import Bench
-from support.prc_schedule import one_run
+from support.net import Net
+from support.prc_worlds import one_run
 from whence.protocols.prc.preventive import Preventive
 
 
@@ -15,23 +15,21 @@ def test_reliable_delivers_everything_once_in_whatever_order():
     out_of_order = 0
     for seed in range(60):
         draw = random.Random(seed)
-        bench = Bench("reliable", "abcd")
+        net = Net("reliable", "abcd")
         for _ in range(12):
-            bench.broadcast(draw.choice("abcd"))
+            net.broadcast(draw.choice("abcd"))
             for _ in range(draw.randrange(6)):
-                if bench.flying:
-                    bench.arrive(draw.randrange(len(bench.flying)), keep=draw.random() < 0.2)
-            bench.restart(draw.choice("abcd"))
-        while bench.flying:
-            bench.arrive(draw.randrange(len(bench.flying)))
-        everything = {
-            f"{node}:{number}" for node in "abcd" for number in range(1, bench.cores[node].last + 1)
-        }
-        for node, core in bench.cores.items():
-            assert sorted(bench.ids(node)) == sorted(everything)
+                if net.flying:
+                    net.arrive(draw.randrange(len(net.flying)), keep=draw.random() < 0.2)
+            net.restart(draw.choice("abcd"))
+        while net.flying:
+            net.arrive(draw.randrange(len(net.flying)))
+        everything = {f"{node}:{number}" for node in "abcd" for number in range(1, net.cores[node].last + 1)}
+        for node, core in net.cores.items():
+            assert sorted(net.ids(node)) == sorted(everything)
             core.check()
             assert core.entries() == len({id_[0] for id_ in everything})  # every origin, for ever
-            own = [id_ for id_ in bench.ids(node) if id_[0] == "a"]
+            own = [id_ for id_ in net.ids(node) if id_[0] == "a"]
             out_of_order += own != sorted(own, key=lambda id_: int(id_[2:]))
     assert out_of_order, "no order is promised, and none is kept"
 

@@ -1,6 +1,6 @@
 """VCube under any order of events: exactly once, in causal order, whatever the size of the group.
 
-The judge is an oracle of sets (`VCubeNet.problems`), which shares nothing with the core.
+The judge is an oracle of sets (`Net.problems`), which shares nothing with the core.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import pytest
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from support.vcube_net import CoreNet, drive
+from support.vcube_cores import cube, drive
 
 PARAMS = [
     {},
@@ -29,11 +29,11 @@ class VCubeMachine(RuleBasedStateMachine):
 
     @initialize(count=st.integers(min_value=1, max_value=9), params=st.sampled_from(PARAMS))
     def start(self, count: int, params: dict[str, object]) -> None:
-        self.net = CoreNet(count, **params)
+        self.net = cube(count, **params)
 
     @rule(node=st.integers(min_value=0, max_value=8))
     def broadcast(self, node: int) -> None:
-        self.net.broadcast(node % self.net.count)
+        self.net.broadcast(self.net.names[node % len(self.net.names)])
 
     @rule(pick=st.integers(min_value=0), keep=st.booleans())
     @precondition(lambda self: self.net.flying)
@@ -42,27 +42,25 @@ class VCubeMachine(RuleBasedStateMachine):
 
     @rule(node=st.integers(min_value=0, max_value=8))
     def restart(self, node: int) -> None:
-        self.net.restart(node % self.net.count)
+        self.net.restart(self.net.names[node % len(self.net.names)])
 
     @invariant()
     def nothing_is_wrong(self) -> None:
         if not hasattr(self, "net"):
             return
         assert self.net.problems() <= {"missing"}
-        self.net.check()
-        for node, core in enumerate(self.net.cores):
+        for node, core in self.net.cores.items():
+            core.check()
             for waiting in core.explain():
-                delivered = set(self.net.delivered[node])
-                ids = {f"{core.index[id_.origin]}:{id_.number}" for id_ in waiting.missing}
-                assert ids
-                assert not ids & delivered
+                assert waiting.missing
+                assert not set(waiting.missing) & set(self.net.delivered[node])
 
     def teardown(self) -> None:
         if not hasattr(self, "net"):
             return
         self.net.settle()
         assert self.net.problems() == set()
-        assert not any(core.pending for core in self.net.cores), "nothing waits when all is quiet"
+        assert not any(core.pending for core in self.net.cores.values()), "nothing waits when all is quiet"
 
 
 def test_machine():
@@ -73,12 +71,13 @@ def test_machine():
 
 def one_run(seed: int) -> int:
     draw = random.Random(seed)
-    net = CoreNet(draw.choice([1, 2, 3, 4, 5, 6, 7, 8, 9, 11, 13, 16, 17]), **draw.choice(PARAMS))
+    net = cube(draw.choice([1, 2, 3, 4, 5, 6, 7, 8, 9, 11, 13, 16, 17]), **draw.choice(PARAMS))
     drive(net, seed, replies=draw.random() < 0.5, copies=draw.random() < 0.5)
     assert net.problems() == set(), seed
-    net.check()
-    assert not any(core.pending for core in net.cores)
-    return sum(len(fly) for fly in net.delivered)
+    for core in net.cores.values():
+        core.check()
+        assert not core.pending
+    return sum(map(len, net.delivered.values()))
 
 
 @pytest.mark.parametrize("part", range(4))

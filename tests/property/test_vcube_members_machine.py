@@ -1,6 +1,6 @@
 """Hypothesis drives a VCube whose members crash, leave, join and are cut off, in any order it can think of.
 
-The judges are the independent verifier and an oracle of vectors in `support/member_world.py`: neither
+The judges are the independent verifier and an oracle of vectors in `support/vcube_world.py`: neither
 knows the protocol's state.
 """
 
@@ -11,8 +11,7 @@ import msgspec
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from support.member_world import INTERVAL_US, TIMEOUT_US, World, quiet
-from whence.protocols.vcube.members import VCubeMembers
+from support.vcube_world import INTERVAL_US, TIMEOUT_US, World, quiet
 
 places = st.integers(0, 4)
 
@@ -74,12 +73,11 @@ class MembersMachine(RuleBasedStateMachine):
     @rule(place=places)
     def come_back_from_disk(self, place: int) -> None:
         """A core that is saved and restored is the same core."""
-        process = self.world.current[self._name(place)]
-        state = process.core.save()
-        fresh = VCubeMembers(process.name, self.world.names, **self.world.params)
+        state = self.world.current[self._name(place)].core.save()
+        fresh = self.world.net.fresh(self._name(place))
         fresh.restore(msgspec.msgpack.decode(msgspec.msgpack.encode(state)))  # as a host would
         assert fresh.save() == state
-        process.core = fresh
+        self.world.restart(self._name(place))
 
     @invariant()
     def pasts_are_kept(self) -> None:

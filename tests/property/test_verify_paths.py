@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
-from support import traces, unicast_traces
-from support.paths import bounded, in_blocks, shuffled_table, tiny_budget
+from support import traces
 from whence.errors import PlatformError
 from whence.trace.reader import open_trace
 from whence.trace.schema import Kind, Level, PromisesMade
@@ -20,10 +19,65 @@ from whence.trace.writer import TraceWriter
 from whence.verify import analysis, segments
 from whence.verify import bounded as bounded_module
 from whence.verify import kernels as kernel
-from whence.verify import kernels as window_kernel
-from whence.verify.report import WITNESS_MAX
-from whence.verify.run import report_on, verify_table, verify_trace
+from whence.verify.analysis import WHOLE, Block, analyse
+from whence.verify.bounded import Bounded, Budget
+from whence.verify.load import Loader
+from whence.verify.report import WITNESS_MAX, RunReport
+from whence.verify.run import merge_blocks, report_on, verify_table, verify_trace
 from whence.verify.segments import TableGroups
+
+# Every path of the verifier on one table of rows: the reports must be equal.
+
+
+def tiny_budget(rng: random.Random) -> Budget:
+    """Room for next to nothing: one or a few events, rows and columns at a time."""
+    return Budget(
+        memory_bytes=1 << 30,
+        past_bytes=rng.choice([40, 60, 200, 1 << 20]),
+        cached_events=rng.choice([1, 3, 10, 1000]),
+        window_events=rng.randint(1, 4),
+        parts=rng.randint(1, 3),
+    )
+
+
+def bounded(
+    table: pa.Table, promises: PromisesMade, members: Iterable[str], budget: Budget,
+    witness_max: int | None = None, block: Block = WHOLE, group_rows: int = 3,
+) -> RunReport:  # fmt: skip
+    judge = Bounded(
+        TableGroups(table, group_rows), members, timed=promises.timely, witness_max=witness_max,
+        budget=budget, clock_slack_us=promises.clock_slack_us, block=block,
+    )  # fmt: skip
+    return report_on(judge.analyse(), "r", "", promises, witness_max)
+
+
+def in_blocks(
+    table: pa.Table, promises: PromisesMade, members: Iterable[str], blocks: int,
+    witness_max: int | None = None, budget: Budget | None = None,
+) -> RunReport:  # fmt: skip
+    reports = []
+    for index in range(blocks):
+        block = Block(index, blocks)
+        if budget is not None:
+            reports.append(bounded(table, promises, members, budget, witness_max, block))
+            continue
+        loader = Loader(members, timed=promises.timely)
+        for batch in table.to_batches():
+            loader.add(batch)
+        analysis = analyse(loader.finish(), witness_max, promises.clock_slack_us, block)
+        reports.append(report_on(analysis, "r", "", promises, witness_max))
+    return merge_blocks(reports, witness_max)
+
+
+def shuffled_table(table: pa.Table, rng: random.Random) -> pa.Table:
+    """The rows in another order."""
+    order = list(range(table.num_rows))
+    rng.shuffle(order)
+    return table.take(pa.array(order, pa.int64()))
+
+
+# The tests
+
 
 ALWAYS = 150  # of each kind
 SLOW = 500  # of each kind, with each of ten seeds: 10,000 traces
@@ -37,8 +91,8 @@ def cases(rng: random.Random, count: int) -> Iterator[tuple[pa.Table, PromisesMa
         promises = PromisesMade(complete=True, timely=rng.random() < 0.7, clock_slack_us=rng.choice([0, 30]))
         memory = traces.record(run, timing)
         yield memory.table("r", segment_events=rng.randint(1, 6)), promises, members
-        run, members, to = unicast_traces.random_unicast_run(rng)
-        memory = unicast_traces.record(run, to)
+        run, members, to = traces.random_unicast_run(rng)
+        memory = traces.record(run, to=to)
         yield memory.table("r", segment_events=rng.randint(1, 6)), PromisesMade(complete=True), members
 
 
@@ -56,12 +110,20 @@ def check(count: int, seed: int) -> None:
     assert set(seen) == {"causal", "fifo", "duplicate", "late", "created", "missing", "malformed"}
 
 
+@pytest.fixture
+def plain_loops(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The bounded path runs the loops as they stand, also after another test has compiled them."""
+    monkeypatch.setattr(bounded_module, "choose_kernels", lambda events: kernel.plain())
+
+
+@pytest.mark.usefixtures("plain_loops")
 def test_blocks_and_bounded_memory_give_the_same_report() -> None:
     check(ALWAYS, 5)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
+@pytest.mark.usefixtures("plain_loops")
 @pytest.mark.parametrize("seed", range(6, 16))
 def test_blocks_and_bounded_memory_give_the_same_report_on_10000_traces(seed: int) -> None:
     check(SLOW, seed)
@@ -71,8 +133,8 @@ def test_the_compiled_loops_of_the_bounded_path_give_the_same_report(monkeypatch
     pytest.importorskip("numba")
     rng = random.Random(8)
     monkeypatch.setattr(analysis, "choose_kernels", lambda events: kernel.plain())
-    monkeypatch.setattr(bounded_module, "COMPILED_EVENTS", 0)
-    assert window_kernel.compiled_windows() is not None
+    monkeypatch.setattr(bounded_module, "choose_kernels", lambda events: kernel.compiled())
+    assert kernel.compiled() is not None
     for table, promises, members in cases(rng, 100):
         expected = verify_table(table, promises, members, None, run="r")
         assert bounded(table, promises, members, tiny_budget(rng)) == expected

@@ -10,8 +10,7 @@ import pyarrow as pa
 import pytest
 
 from property.test_verify_oracle import assert_agrees, name
-from support.traces import Run, parse
-from support.unicast_traces import To, UnicastOracle, random_unicast_run, record, verify
+from support.traces import Run, To, UnicastOracle, parse, random_unicast_run, record, verify
 from whence.trace.schema import Kind, PromisesMade
 from whence.verify import analysis
 from whence.verify import kernels as kernel
@@ -57,7 +56,7 @@ def compare(count: int, seed: int) -> None:
     seen: Counter[str] = Counter()
     for _ in range(count):
         run, members, to = random_unicast_run(rng)
-        report, oracle = verify(run, to, members), UnicastOracle(run, members, to)
+        report, oracle = verify(run, members, to=to), UnicastOracle(run, members, to)
         assert_agrees(report, oracle)
         for finding in report.findings:
             if finding.kind in ("causal", "fifo"):
@@ -78,11 +77,11 @@ def test_compiled_kernels_column_blocks_and_cuts_give_the_same_report(
     pytest.importorskip("numba")
     rng = random.Random(7)
     runs = [random_unicast_run(rng) for _ in range(150)]
-    plain = [verify(run, to, members) for run, members, to in runs]
+    plain = [verify(run, members, to=to) for run, members, to in runs]
     monkeypatch.setattr(analysis, "PAST_BYTES", 1)
     monkeypatch.setattr(analysis, "choose_kernels", lambda events: kernel.compiled())
     for (run, members, to), expected in zip(runs, plain, strict=True):
-        table = record(run, to).table("r", segment_events=rng.randint(1, 4))
+        table = record(run, to=to).table("r", segment_events=rng.randint(1, 4))
         order = list(range(table.num_rows))
         rng.shuffle(order)
         shuffled = table.take(pa.array(order, pa.int64()))
@@ -92,7 +91,7 @@ def test_compiled_kernels_column_blocks_and_cuts_give_the_same_report(
 def test_a_triangle_of_sends_is_a_violation_with_its_chain() -> None:
     """a -> c is slow; a -> b, b -> c overtakes it: the smallest case of the paper's figure 4."""
     run = parse(a="b:a1 b:a2", b="d:a2 b:b1", c="d:b1 d:a1")
-    report = verify(run, {("a", 1): "c", ("a", 2): "b", ("b", 1): "c"})
+    report = verify(run, to={("a", 1): "c", ("a", 2): "b", ("b", 1): "c"})
     (finding,) = report.findings
     assert (finding.kind, finding.node, finding.message, finding.other) == ("causal", "c", "a:1", "b:1")
     assert [str(step) for step in finding.chain] == [
@@ -103,4 +102,4 @@ def test_a_triangle_of_sends_is_a_violation_with_its_chain() -> None:
     ]
     # Had c not been the destination of the first one, nothing would be wrong.
     run = parse(a="b:a1 b:a2", b="d:a2 b:b1", c="d:b1", d="d:a1")
-    assert verify(run, {("a", 1): "d", ("a", 2): "b", ("b", 1): "c"}).ok
+    assert verify(run, to={("a", 1): "d", ("a", 2): "b", ("b", 1): "c"}).ok

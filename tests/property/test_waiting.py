@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from whence.core.effects import CancelTimer, CloseLink, Effects, Send, SetTimer, Stop
-from whence.core.message import NodeId, Packet
-from whence.core.protocol import Protocol
+from support.net import Net
+from whence.core.effects import Effects, Reason
+from whence.core.message import NodeId
 from whence.protocols import registry
 
 MEMBERS = ["a", "b", "c", "d"]
@@ -42,81 +42,61 @@ NEVER_WAIT = {"reliable", "preventive"}
 
 
 class World:
-    """A group on a full mesh: packets arrive in drawn order, some twice, some never; timers fire when due."""
+    """A group on a full mesh: packets arrive in drawn order, some twice, some never; timers when due."""
 
     def __init__(self, protocol: str, params: dict[str, Any], seed: int) -> None:
-        self.protocol, self.params = protocol, params
         self.info = registry.lookup(protocol)
         self.draw = Random(seed)
-        self.now_us = 0
         self.most = 0  # that ever waited at one node
-        self.cores = {me: self._make(me) for me in MEMBERS}
-        self.flying: list[tuple[NodeId, NodeId, Packet]] = []
-        self.timers: dict[tuple[NodeId, str], int] = {}
-        self.stopped: set[NodeId] = set()
-        for me in MEMBERS:
-            for peer in MEMBERS:
-                if peer != me:
-                    self._carry_out(me, self.cores[me].link_up(peer, 0))
-
-    def _make(self, me: NodeId) -> Protocol:
-        return registry.make(self.protocol, me, MEMBERS, self.params)
+        self.there = list(MEMBERS)
+        self.net = Net(protocol, MEMBERS, **params)
+        self.net.before = self._look
+        self.net.on_stop = self._stop
+        self.net.on_close = lambda node, peer: pytest.fail("links are static here")
+        for node in MEMBERS:
+            self._look(node, [])
 
     def step(self) -> None:
-        self.now_us += self.draw.randrange(1, 30)
-        for (node, key), at_us in sorted(self.timers.items(), key=lambda timer: timer[1]):
-            if at_us <= self.now_us and self.timers.pop((node, key), None) is not None:
-                self._carry_out(node, self.cores[node].timer(key, self.now_us))
+        self.net.pass_time(self.net.now_us + self.draw.randrange(1, 30))
         choice = self.draw.random()
-        node = self.draw.choice([each for each in MEMBERS if each not in self.stopped])
-        if choice < 0.25 and self.cores[node].ready:
+        if not self.there:
+            return
+        node = self.draw.choice(self.there)
+        if choice < 0.25 and self.net.cores[node].ready:
             self._say(node)
         elif choice < 0.27:
-            self._restart(node)
-        elif self.flying:
+            self.net.restart(node)
+            self._look(node, [])
+        elif self.net.flying:
             self._arrive()
 
     def _say(self, node: NodeId) -> None:
         if self.info.point_to_point:
-            effects = self.cores[node].send(self.draw.choice(MEMBERS), b"x", self.now_us)
+            to = self.draw.choice(MEMBERS)
+            self.net.do(node, lambda core, now_us: core.send(to, b"x", now_us))
         else:
-            effects = self.cores[node].broadcast(b"x", self.now_us)
-        self._carry_out(node, effects)
-
-    def _restart(self, node: NodeId) -> None:
-        state = self.cores[node].save()
-        self.cores[node] = self._make(node)
-        self.cores[node].restore(state)
-        self._look(node)
+            self.net.broadcast(node)
 
     def _arrive(self) -> None:
-        at = self.draw.randrange(len(self.flying))
-        sender, to, packet = self.flying[at]
+        flight = self.draw.choice(self.net.flying)
+        at, keep = self.net.flying.index(flight), False
         if self.info.fifo_links:
-            at = next(at for at, fly in enumerate(self.flying) if fly[:2] == (sender, to))
-            sender, to, packet = self.flying.pop(at)
-        elif self.draw.random() > 0.1:
-            self.flying.pop(at)
-            if self.info.datagrams and self.draw.random() < 0.2:
-                return
-        if to not in self.stopped:
-            self._carry_out(to, self.cores[to].receive(sender, packet, self.now_us))
+            at = self.net.find(flight.to, sender=flight.sender)
+        else:
+            keep = self.draw.random() < 0.1
+        is_lost = not keep and self.info.datagrams and self.draw.random() < 0.2
+        if is_lost or flight.to not in self.there:
+            self.net.lose(at)
+        else:
+            self.net.arrive(at, keep=keep)
 
-    def _carry_out(self, node: NodeId, effects: Effects) -> None:
-        self._look(node)
-        for effect in effects:
-            if isinstance(effect, Send):
-                self.flying += [(node, to, effect.packet) for to in effect.to]
-            elif isinstance(effect, SetTimer):
-                self.timers[node, effect.key] = effect.at_us
-            elif isinstance(effect, CancelTimer):
-                self.timers.pop((node, effect.key), None)
-            elif isinstance(effect, Stop):
-                self.stopped.add(node)
-            assert not isinstance(effect, CloseLink), "links are static here"
+    def _stop(self, node: NodeId, reason: Reason) -> None:
+        self.there.remove(node)
+        for key in [key for key in self.net.timers if key[0] == node]:
+            del self.net.timers[key]
 
-    def _look(self, node: NodeId) -> None:
-        core = self.cores[node]
+    def _look(self, node: NodeId, effects: Effects) -> None:
+        core = self.net.cores[node]
         assert core.waiting == len(core.explain())
         self.most = max(self.most, core.waiting)
 
@@ -133,7 +113,5 @@ def test_waiting_is_the_length_of_explain(variant: str) -> None:
         world = World(protocol, params, seed)
         for _ in range(STEPS):
             world.step()
-            if len(world.stopped) == len(MEMBERS):
-                break
         most = max(most, world.most)
     assert (most == 0) == (variant in NEVER_WAIT), "otherwise nothing was tested"

@@ -5,10 +5,10 @@ from __future__ import annotations
 import random
 from pathlib import Path
 
-from support.simulating import Rows, random_scenario
+from support.running import simulate, simulate_in
+from support.simulating import KeptRows, random_scenario
 from whence.sim.files import from_dict, run_id, to_dict
 from whence.sim.replay import replay
-from whence.sim.run import record_to, simulate
 from whence.trace.memory import MemoryTrace
 from whence.trace.schema import Kind, Level
 from whence.verify.run import verify_table
@@ -55,7 +55,7 @@ def test_with_lifetimes_order_holds_under_skew_and_nothing_waits_for_ever() -> N
 def test_a_run_with_timers_and_expiries_replays(tmp_path: Path) -> None:
     plain = to_dict(random_scenario(8, protocol="barrier", reliable=True))
     plain["params"] = {"lifetime_us": 3_000, "skew_us": SKEW_US}
-    record_to(from_dict(plain), tmp_path / "trace", Level.ALL)
+    simulate_in(from_dict(plain), tmp_path / "trace", Level.ALL)
     report = replay(tmp_path / "trace")
     assert report.ok, report.mismatches
 
@@ -85,7 +85,7 @@ def test_memory_of_a_node_is_bounded_where_others_come_and_go_for_long() -> None
             "stop": {"duration_us": nodes * second_us, "drain": False},
         }
     )  # fmt: skip
-    trace = Rows()
+    trace = KeptRows()
     result = simulate(scenario, trace, level=Level.DELIVERIES)
     assert result.deliveries > 20 * nodes
     sizes = [(row[1], row[4]) for row in trace.of(Kind.SAMPLE) if row[0] == "n000" and row[-1] == "entries"]

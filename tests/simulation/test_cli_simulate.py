@@ -133,8 +133,8 @@ def test_replay_says_identical(tmp_path: Path, capsys: pytest.CaptureFixture[str
 
 
 def test_replay_says_what_differs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from support.running import simulate_to
     from whence.protocols.baselines.vector import Vector
-    from whence.sim.run import simulate_to
 
     scenario = load(Path(SLOW_LINK))
     simulate_to(scenario, tmp_path, make=lambda me, members: Vector(me, members, relay=False))

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from support.simulating import Rows
+from support.running import simulate, simulate_in
+from support.simulating import KeptRows
 from whence.errors import ScenarioError
-from whence.sim.contacts import meetings, plan_of
 from whence.sim.files import from_dict, load
+from whence.sim.links_planned import meetings, plan_of
 from whence.sim.replay import replay
-from whence.sim.run import record_to, simulate
 from whence.trace.schema import Kind, Level
 from whence.verify.run import verify_trace
 
@@ -39,7 +39,7 @@ def changed(**changes: Any) -> dict[str, Any]:
 
 
 def test_links_come_and_go_and_nodes_enter_and_leave_in_the_right_order() -> None:
-    rows = Rows()
+    rows = KeptRows()
     simulate(from_dict(PLAIN), rows, check=True)
     seen = [
         (row[1], row[2].name, row[5])
@@ -57,7 +57,7 @@ def test_links_come_and_go_and_nodes_enter_and_leave_in_the_right_order() -> Non
 
 
 def test_nobody_broadcasts_while_away() -> None:
-    rows = Rows()
+    rows = KeptRows()
     result = simulate(from_dict(PLAIN), rows)
     times = {name: [row[1] for row in rows.of(Kind.BROADCAST, name)] for name in ("n0", "n1", "n2")}
     assert times["n0"] == [300, 2_800]
@@ -67,14 +67,14 @@ def test_nobody_broadcasts_while_away() -> None:
 
 def test_broadcasts_can_count_from_each_entry() -> None:
     workloads = [{"kind": "periodic", "interval_us": 2_500, "start_us": 300, "from_entry": True, "count": 2}]
-    rows = Rows()
+    rows = KeptRows()
     result = simulate(from_dict(changed(workloads=workloads)), rows)
     assert [row[1] for row in rows.of(Kind.BROADCAST, "n2")] == [4_300, 6_800, 12_300, 14_800]
     assert result.skipped_broadcasts == 0
 
 
 def test_a_message_is_carried_and_what_is_in_flight_at_the_cut_is_lost() -> None:
-    rows = Rows()
+    rows = KeptRows()
     result = simulate(from_dict(PLAIN), rows)
     delivered = {f"{row[3]}:{row[4]}" for row in rows.of(Kind.DELIVER, "n2")}
     assert {"n0:1", "n0:2"} <= delivered  # n0 left before n2 had met anybody
@@ -91,7 +91,7 @@ def test_a_message_is_carried_and_what_is_in_flight_at_the_cut_is_lost() -> None
 def test_the_same_scenario_gives_the_same_rows_and_they_replay(tmp_path: Path) -> None:
     results = []
     for name in ("one", "two"):
-        result, _ = record_to(from_dict(PLAIN), tmp_path / name, Level.ALL)
+        result = simulate_in(from_dict(PLAIN), tmp_path / name, Level.ALL)
         results.append(result)
         [report] = verify_trace(tmp_path / name)
         assert report.ok

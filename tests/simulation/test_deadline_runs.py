@@ -8,11 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from support.deadline_runs import judge
-from support.deadline_worlds import DURATION_US, scenario
+from support.deadline_worlds import DURATION_US, judge, scenario
+from support.running import simulate_to
 from whence.sim.files import from_dict
 from whence.sim.replay import replay
-from whence.sim.run import simulate_to
 
 ALWAYS, SLOW, PART = 300, 10_000, 500
 

@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
+from support.running import simulate, simulate_to
 from support.simulating import hash_of, random_scenario
 from whence.sim import hashing
 from whence.sim.files import from_dict
 from whence.sim.hashing import HashingRecorder
-from whence.sim.run import simulate, simulate_to
 from whence.trace import writer
 from whence.trace.schema import Kind, Level
 

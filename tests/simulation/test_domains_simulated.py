@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from support.domain_runs import judge, scenario
+from support.running import simulate_to
 from whence.errors import ScenarioError
 from whence.sim.files import dumps, from_dict
 from whence.sim.replay import replay
-from whence.sim.run import simulate_to
 from whence.trace.reader import open_trace
 from whence.trace.schema import Kind
 from whence.verify.run import verify_trace

@@ -7,20 +7,21 @@ from typing import Any
 
 import pytest
 
-from support.simulating import Rows
+from support.running import simulate
+from support.simulating import KeptRows
 from whence.core.effects import CancelTimer, Effects, Reason, SetTimer, Stop
 from whence.core.message import NodeId
 from whence.errors import InvariantError
 from whence.protocols.baselines.fifo import Fifo
 from whence.protocols.baselines.vector import Vector
 from whence.sim.files import from_dict
-from whence.sim.run import RunResult, simulate
+from whence.sim.outcome import Outcome
 from whence.trace.schema import Kind, Level
 
 ONE = {"kind": "periodic", "interval_us": 100, "senders": ["n0"], "count": 1}
 
 
-def run(*, make: Any = None, level: Level | None = None, **fields: Any) -> tuple[Rows, RunResult]:
+def run(*, make: Any = None, level: Level | None = None, **fields: Any) -> tuple[KeptRows, Outcome]:
     data = {
         "nodes": 2,
         "protocol": "vector",
@@ -29,7 +30,7 @@ def run(*, make: Any = None, level: Level | None = None, **fields: Any) -> tuple
         "stop": {"duration_us": 100_000},
         **fields,
     }
-    rows = Rows()
+    rows = KeptRows()
     return rows, simulate(from_dict(data), rows, make=make, level=level, check=True)
 
 
@@ -286,7 +287,7 @@ class Ticking(Fifo):
         return [SetTimer("again", now_us + 5), SetTimer("overdue", 3)] if key == "fires" else []
 
 
-def fired(rows: Rows) -> list[tuple[int, str]]:
+def fired(rows: KeptRows) -> list[tuple[int, str]]:
     return [(row[1], row[8]) for row in rows.of(Kind.TIMER)]
 
 
@@ -341,7 +342,7 @@ def test_check_finds_a_core_that_breaks_its_invariants() -> None:
 # Causality
 
 
-def slow_link(protocol: str) -> tuple[Rows, RunResult]:
+def slow_link(protocol: str) -> tuple[KeptRows, Outcome]:
     """n0 asks, n1 answers, and the question is late at n2."""
     return run(
         nodes=3,

@@ -8,12 +8,13 @@ from typing import Any
 import msgspec
 import pytest
 
+from support.running import simulate
 from whence.core.message import NodeId
 from whence.core.protocol import Protocol
 from whence.protocols.deadline.tdca import Tdca
 from whence.protocols.deadline.wire import DeadlineMessage
 from whence.sim.files import Scenario, from_dict
-from whence.sim.run import clock_slack_us, simulate
+from whence.sim.promises import clock_slack_us
 from whence.trace.memory import MemoryTrace
 from whence.trace.schema import Level
 from whence.verify.report import RunReport

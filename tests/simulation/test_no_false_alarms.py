@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import pytest
 
+from support.running import simulate
 from support.simulating import random_scenario
 from whence.sim.files import run_id
 from whence.sim.model import Crash, Scenario
-from whence.sim.run import RunResult, simulate
+from whence.sim.outcome import Outcome
 from whence.trace.memory import MemoryTrace
 from whence.trace.schema import Level
 from whence.verify.report import RunReport
@@ -21,7 +22,7 @@ from whence.verify.run import verify_table
 BATCHES, EACH = 10, 100
 
 
-def verified(scenario: Scenario) -> tuple[RunResult, RunReport]:
+def verified(scenario: Scenario) -> tuple[Outcome, RunReport]:
     trace = MemoryTrace()
     result = simulate(scenario, trace, level=Level.DELIVERIES, check=True)
     run = run_id(scenario)

@@ -7,22 +7,21 @@ from pathlib import Path
 import pytest
 
 from support.altered import Alter, rewritten
-from whence.sim.experiment import Departure, Experiment, Point
+from support.running import simulate_to
 from whence.sim.replay import replay
-from whence.studies.prc.measures import simulate_to
-from whence.studies.prc.runs import carry
+from whence.studies.prc.runs import changing
 from whence.trace.reader import Event, open_trace
 from whence.trace.schema import Kind
 from whence.verify.run import verify_trace
 
 
-def recorded(folder: Path, protocol: str, departures: list[Departure]) -> Path:
-    experiment = Experiment(
+def recorded(folder: Path, protocol: str, departures: list[tuple[int, int]]) -> Path:
+    scenario = changing(
         protocol=protocol,
         nodes=16,
         duration_us=6_000_000,
         joins_us=1_000_000,
-        latency=[Point(2_000_000, 2_000), Point(4_000_000, 90_000)],
+        delays=[(2_000_000, 2_000), (4_000_000, 90_000)],
         shuffle_every_us=400_000,
         shuffle_stop_us=4_500_000,
         broadcast_start_us=500_000,
@@ -30,14 +29,15 @@ def recorded(folder: Path, protocol: str, departures: list[Departure]) -> Path:
         broadcast_every_us=60_000,
         params={"timeout_us": 150_000},  # shorter than a handshake at the end: attempts are aborted
         departures=departures,
+        level="all",
     )
-    simulate_to(carry(experiment, "all"), folder)
+    simulate_to(scenario, folder)
     return folder
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    gone = [Departure(2_000_000 + 300_000 * at, node) for at, node in enumerate((3, 7, 0))]
+    gone = [(2_000_000 + 300_000 * at, node) for at, node in enumerate((3, 7, 0))]
     return recorded(tmp_path_factory.mktemp("prc") / "trace", "prc", gone)
 
 

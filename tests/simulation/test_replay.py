@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from support.altered import Alter, rewritten
+from support.running import simulate_to
 from support.simulating import random_scenario
 from whence.core.effects import Effects
 from whence.errors import MisuseError, TraceError
@@ -16,7 +17,6 @@ from whence.protocols.baselines.vector import Vector
 from whence.sim.files import from_dict
 from whence.sim.model import Scenario
 from whence.sim.replay import replay
-from whence.sim.run import simulate_to
 from whence.trace.reader import Event, open_trace
 from whence.trace.schema import Kind, Level
 

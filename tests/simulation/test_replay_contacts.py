@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from support.oppnet_runs import small_scenario
+from support.running import simulate_to
 from whence.cli.main import main
 from whence.core.message import Packet
 from whence.protocols.barrier.broadcast import Barrier
@@ -16,7 +17,6 @@ from whence.protocols.barrier.oppnet import Oppnet
 from whence.sim.files import from_dict
 from whence.sim.model import Scenario
 from whence.sim.replay import replay
-from whence.sim.run import simulate_to
 from whence.trace.reader import open_trace
 from whence.trace.schema import Kind
 

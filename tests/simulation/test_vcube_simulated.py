@@ -7,9 +7,10 @@ import random
 import pytest
 from msgspec.structs import replace
 
-from support.vcube_runs import Rows
+from support.running import simulate, simulate_to
+from support.simulating import KeptRows
 from whence.errors import ScenarioError
-from whence.kernels import dispatch
+from whence.lab.run import run
 from whence.protocols.vcube.core import VCube
 from whence.sim.distributions import Constant, Exponential, Normal, Uniform
 from whence.sim.files import checked
@@ -28,7 +29,6 @@ from whence.sim.model import (
     node_names,
 )
 from whence.sim.replay import replay
-from whence.sim.run import simulate, simulate_to
 from whence.trace.memory import MemoryTrace
 from whence.trace.schema import Kind, Level
 from whence.verify.run import verify_table, verify_trace
@@ -105,8 +105,8 @@ def calm(nodes: int, **params: object) -> Scenario:
 def test_the_verifier_judges_what_the_kernel_did(params):
     scenario = calm(48, **params)
     trace = MemoryTrace()
-    result, path = dispatch.simulate(scenario, trace, level=Level.DELIVERIES)
-    assert path.kernel
+    result = run(scenario, recorder=trace, level=Level.DELIVERIES, kernel="always")
+    assert result.path == "kernel"
     report = verify_table(trace.table(result.run), result.promises, node_names(scenario.nodes))
     assert report.ok
     assert (report.broadcasts, report.deliveries) == (48, 48 * 48)
@@ -129,7 +129,7 @@ def test_the_verifier_catches_a_vcube_that_delivers_at_once():
 
 
 def test_further_messages_of_a_packet_are_in_the_trace():
-    rows = Rows()
+    rows = KeptRows()
     simulate(calm(64), rows)
     details = [row[8] for row in rows.rows if row[2] in (Kind.SEND, Kind.RECEIVE) and row[8] is not None]
     assert details
@@ -143,7 +143,7 @@ def test_further_messages_of_a_packet_are_in_the_trace():
 
 def test_processing_takes_its_time_for_every_packet_by_itself():
     def arrivals(process_us: int) -> list[int]:
-        rows = Rows()
+        rows = KeptRows()
         link = Link(delay=Constant(value_us=100), service_us=10, process_us=process_us)
         workload = Window(count=1, stop_us=1, senders="n0")
         stop = Stop(duration_us=1)

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from support.simulating import Rows
+from support.running import simulate
+from support.simulating import KeptRows
 from whence.core.rng import stream
 from whence.sim.files import from_dict
 from whence.sim.model import Burst, Periodic, Poisson, Replies, Window, Workload
-from whence.sim.run import simulate
 from whence.sim.workload import broadcast_times
 from whence.trace.schema import Kind
 
@@ -23,9 +23,9 @@ def times(workload: Workload, end_us: int = 10**9) -> list[int]:
     return list(broadcast_times(workload, KEY, end_us))
 
 
-def run(**fields: Any) -> tuple[Rows, Any]:
+def run(**fields: Any) -> tuple[KeptRows, Any]:
     data = {"nodes": 3, "protocol": "fifo", "stop": {"duration_us": 1_000_000}, **fields}
-    rows = Rows()
+    rows = KeptRows()
     return rows, simulate(from_dict(data), rows, check=True)
 
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from support.running import simulate_to
 from support.sparking import scenario
 from whence.sim.files import run_id
-from whence.sim.run import simulate_to
 from whence.trace.schema import Level
 
 

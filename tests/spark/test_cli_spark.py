@@ -79,12 +79,12 @@ def test_a_failed_run_gives_exit_code_1(
     real = sweeping.sweep
 
     def planted(spark: SparkSession, scenarios: object, out: Path, **more: object) -> object:
-        from whence.sim.run import simulate_to
+        from whence.lab.attempts import simulated
 
         def run(each: object, folder: Path, level: object) -> object:
             if each.seed == 2:
                 raise ValueError("the planted fault")
-            return simulate_to(each, folder, level)
+            return simulated(each, folder, level)
 
         return real(spark, scenarios, out, runner=run, **more)
 

@@ -2,21 +2,218 @@
 
 from __future__ import annotations
 
+import io
 import json
-from collections.abc import Iterator
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from pyspark.sql import Row, SparkSession
 
-from support import connect_job
-from support.connect_server import Server, client, connect_server
+from support.running import simulate_to
 from support.sparking import scenario
+from support.standalone import JAVA_OPTIONS, await_line, end, python_without_whence, start
 from whence.order import OUTCOMES
-from whence.sim.run import simulate_to
 from whence.spark.ordering.job import _ROWS_OUT, StreamSummary, _add
 from whence.spark.tables import SUMMARY
+
+# What a user types and calls. Run as a program, with URL FOLDER COMMANDS, this module prints what it got as
+# one JSON document: a process can hold but one Spark session, so the server's client needs one of its own.
+
+GRID = """
+protocol = "vector"
+nodes = 5
+[stop]
+duration_us = {duration_us}
+[link]
+delay = {{ kind = "uniform", low_us = 100, high_us = 20_000 }}
+[[workloads]]
+kind = "poisson"
+interval_us = 4_000
+[grid]
+protocol = ["fifo", "vector"]
+seeds = {seeds}
+"""
+# Of a run or query, what depends on the machine and the moment.
+_PASSING = (
+    "seconds", "folder", "source", "out", "checkpoint", "rows_per_second", "batches", "state_memory_bytes",
+)  # fmt: skip
+
+
+def whence(*arguments: object) -> tuple[int, Any]:
+    """`whence ARGUMENTS --json` in this process: its exit code and its document."""
+    from whence.cli.main import main
+
+    said, aside = io.StringIO(), io.StringIO()
+    try:
+        with redirect_stdout(said), redirect_stderr(aside):
+            main([*map(str, arguments), "--json"])
+    except SystemExit as left:
+        code = int(left.code or 0)
+    assert said.getvalue(), aside.getvalue()
+    return code, json.loads(said.getvalue())
+
+
+def commands(names: Iterable[str], where: list[str], folder: Path) -> dict[str, Any]:
+    """The commands named, over `folder/grid.toml` and the files in `folder/in`: what must be the same."""
+    from support.streaming import command
+
+    runs = folder / "runs"
+    stream = [word for word in command(folder / "in", folder / "ordered")[3:] if word != "--json"]
+    lines: dict[str, list[object]] = {
+        "sweep": ["sweep", folder / "grid.toml", "--out", runs],
+        "verify": ["verify", runs, "--spark"],
+        "blocks": ["verify", runs, "--blocks", 2],
+        "metrics": ["metrics", runs],
+        "stream": stream,
+    }
+    found = {name: whence(*lines[name], *where) for name in names}
+    lasting: dict[str, Any] = json.loads(json.dumps(found), object_hook=_lasting)
+    return lasting
+
+
+def _lasting(document: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in document.items() if name not in _PASSING}
+
+
+def functions(spark: SparkSession, folder: Path, *, whole: bool) -> dict[str, Any]:
+    """What has no command: the order of a table at rest; verdicts as a table."""
+    from support.streaming import COLUMNS, SCHEMA, results
+    from whence.spark.ordering.sort import causal_sort
+    from whence.spark.tables import read_manifests, read_segments
+    from whence.spark.verify import findings, verify
+
+    runs = folder / "runs"
+    found: dict[str, Any] = {
+        "sort": results(causal_sort(spark.read.schema(SCHEMA).json(str(folder / "in")), **COLUMNS)),
+    }
+    if whole:
+        verdicts = verify(read_segments(spark, runs), read_manifests(spark, runs), causal=True)
+        found["findings"] = sorted(map(str, findings(verdicts).collect()))
+    lasting: dict[str, Any] = json.loads(json.dumps(found))
+    return lasting
+
+
+def ordered(spark: SparkSession, folder: Path) -> list[list[str]]:
+    """What a stream has put into `folder/ordered`."""
+    from support.streaming import results
+
+    return [list(row) for row in results(spark.read.parquet(str(folder / "ordered")))]
+
+
+def prepare(folder: Path, *, seeds: int, duration_us: int, rows: int, files: int) -> None:
+    """Write the inputs."""
+    from support.streaming import write_files
+
+    folder.mkdir()
+    (folder / "grid.toml").write_text(GRID.format(seeds=seeds, duration_us=duration_us))
+    write_files(folder / "in", keys=2, rows=rows, files=files)
+
+
+def main() -> None:
+    """What the program does."""
+    from support.cluster_job import places
+    from whence.errors import MisuseError
+    from whence.spark.metrics.summary import summary
+    from whence.spark.session import get_session
+    from whence.spark.tables import flatten, read_segments
+
+    url, folder, names = sys.argv[1], Path(sys.argv[2]), sys.argv[3].split(",")
+    whole = "metrics" in names
+    found = commands(names, ["--master", url], folder)
+    spark = get_session("connect test", master=url)
+    found["functions"] = functions(spark, folder, whole=whole)
+    # Planned, not run: what Connect does not have would show.
+    found["plan"] = summary(flatten(read_segments(spark, folder / "runs"))).schema.simpleString()
+    found["places"] = places(spark) if whole else []
+    try:
+        get_session("elsewhere", master="local[1]")
+    except MisuseError as error:
+        found["elsewhere"] = str(error)
+    spark.stop()
+    sys.stdout.write(json.dumps(found))
+
+
+# A Spark Connect server on loopback, and its client
+
+
+QUICK = {
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+}
+_STARTED = "Spark Connect server started at: 127.0.0.1:"
+
+
+class Server(NamedTuple):
+    """A running server."""
+
+    url: str
+    process: subprocess.Popen[bytes]
+    python: Path  # of its workers: a script
+
+
+@contextmanager
+def connect_server(folder: Path, *, quick: bool = False) -> Iterator[Server]:
+    """A server whose Python has the libraries but not the package; `quick` starts fast and runs slowly."""
+    python = python_without_whence(folder)
+    scratch = folder / "scratch"
+    scratch.mkdir()
+    settings = {
+        "spark.connect.grpc.binding.address": "127.0.0.1",
+        "spark.connect.grpc.binding.port": "0",
+        "spark.driver.host": "127.0.0.1",
+        "spark.local.dir": str(scratch),
+        "spark.sql.shuffle.partitions": "1" if quick else "2",
+        "spark.ui.enabled": "false",
+    }
+    if quick:
+        settings |= QUICK
+    process, log = start(
+        folder,
+        "connect-server",
+        "org.apache.spark.deploy.SparkSubmit",
+        *("--class", "org.apache.spark.sql.connect.service.SparkConnectServer"),
+        *("--master", "local[1]" if quick else "local[2]"),
+        *("--driver-java-options", f"{JAVA_OPTIONS} -Djava.io.tmpdir={scratch}"),
+        *(word for pair in settings.items() for word in ("--conf", "=".join(pair))),
+        memory="1g",
+        python=python,
+    )
+    try:
+        await_line(process, log, _STARTED)
+        port = re.findall(re.escape(_STARTED) + r"(\d+)", log.read_text(errors="replace"))[0]
+        yield Server(f"sc://127.0.0.1:{port}", process, python)
+    finally:
+        end(process)
+
+
+def client(*arguments: object, program: str = __file__) -> subprocess.CompletedProcess[str]:
+    """Run a Python program, with no Java and no Spark variables in its environment."""
+    tests = Path(__file__).parents[1]
+    environment = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("SPARK_", "PYSPARK_", "JAVA_"))
+    }
+    return subprocess.run(
+        [sys.executable, program, *map(str, arguments)],
+        env=environment | {"PYTHONPATH": f"{tests}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"},
+        capture_output=True,
+        text=True,
+        timeout=400,
+        check=False,
+    )
+
+
+# The tests
+
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
 
@@ -55,15 +252,15 @@ def both(
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """What the commands and functions say there, by the server, and here, in the embedded session."""
     for name in ("there", "here"):
-        connect_job.prepare(folder / name, **sizes)
+        prepare(folder / name, **sizes)
     done = client(server.url, folder / "there", ",".join(there))
     assert done.returncode == 0, done.stderr[-3000:]
     assert done.stderr == "", "a client says nothing"
     remote: dict[str, Any] = json.loads(done.stdout)
     assert "already has one on sc://127.0.0.1" in remote["elsewhere"]
     assert remote["plan"] == SUMMARY.simpleString()
-    local = connect_job.commands(here, [], folder / "here")
-    local["functions"] = connect_job.functions(spark, folder / "here", whole="metrics" in here)
+    local = commands(here, [], folder / "here")
+    local["functions"] = functions(spark, folder / "here", whole="metrics" in here)
     # It is an answer: fifo broke causal order, and vector did not.
     assert (local["sweep"][0], local["verify"][0]) == (0, 1)
     assert [report["ok"] for report in local["verify"][1]].count(False) == sizes["seeds"]
@@ -109,8 +306,8 @@ def test_a_server_gives_the_same_rows_and_measures(
     assert here["blocks"] == here["verify"]
     assert here["functions"]["findings"]
     assert len(here["metrics"][1]["runs"]) == 8
-    given = connect_job.ordered(spark, tmp_path / "there")
-    assert given == connect_job.ordered(spark, tmp_path / "here") == here["functions"]["sort"]
+    given = ordered(spark, tmp_path / "there")
+    assert given == ordered(spark, tmp_path / "here") == here["functions"]["sort"]
     assert there["stream"][1]["summary"]["rows_out"] == len(given)
 
 
@@ -144,3 +341,7 @@ def test_a_server_that_cannot(server: Server, tmp_path: Path, trouble: str) -> N
         assert "no msgspec here" in done.stdout, done.stdout + done.stderr
         assert "Check that the workers have the Python and the packages" in done.stdout
     assert done.returncode == 0, done.stderr
+
+
+if __name__ == "__main__":
+    main()

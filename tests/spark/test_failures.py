@@ -57,7 +57,7 @@ def test_what_was_not(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (problem.reason, problem.fix) == ("Column x is not there", "Check it")
     # Of a JVM that does not answer any more its log may tell the reason.
     for log, reason in (("java.lang.OutOfMemoryError: Java heap space", "heap space"), (None, "is gone")):
-        monkeypatch.setattr(failures.jvm, "last_error", lambda log=log: log)
+        monkeypatch.setattr(failures, "last_error", lambda log=log: log)
         for silence in (
             ConnectionRefusedError(111, "Connection refused"),
             RuntimeError("An error occurred while calling o47.load"),

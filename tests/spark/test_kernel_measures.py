@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from whence.lab.tasks import estimate_seconds
+from whence.lab.run import expected_seconds
 from whence.sim.files import run_id
 from whence.sim.model import Scenario, Window
 from whence.spark import tables
@@ -20,7 +20,7 @@ from whence.spark.metrics.summary import summary
 from whence.spark.metrics.wire import buffer_peaks, dependencies, packing
 from whence.spark.sweep import sweep
 from whence.studies.vcube.grid import scenario
-from whence.studies.vcube.measures import differences, simulate_to
+from whence.studies.vcube.measures import differences, run_point
 from whence.trace.measures import read_measures
 from whence.trace.schema import Kind
 
@@ -173,8 +173,8 @@ def test_the_rows_of_all_measures(spark: SparkSession, out: Path, counted: dict[
 def test_the_estimate_knows_that_a_kernel_is_faster_than_the_core() -> None:
     made = scenario("R0", 256, "aggregation", 1, "measures")
     slow = msgspec.structs.replace(made, link=msgspec.structs.replace(made.link, fifo=True))
-    assert 0.05 < estimate_seconds(made) < 1
-    assert estimate_seconds(slow) > 10 * estimate_seconds(made)
+    assert 0.05 < expected_seconds(made, "always") < 1
+    assert expected_seconds(slow, "always") > 10 * expected_seconds(made, "always")
 
 
 # The study's own measures
@@ -207,7 +207,7 @@ def test_pairs_are_those_of_two_full_traces(spark: SparkSession, out: Path, tmp_
         F.sum("alone_reception_us"),
         F.sum("alone_delivery_us"),
     ).collect()  # fmt: skip
-    simulate_to(made, tmp_path)
+    run_point(made, tmp_path)
     found = read_measures(tmp_path)
     assert found is not None
     names = [name for name in found.measures if name.startswith("pair_")]

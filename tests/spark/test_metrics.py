@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from support.sparking import plain_held_peaks, plain_latencies
-from whence.kernels.recording import simulate_to
+from whence.lab.attempts import simulated
 from whence.sim.model import Window
 from whence.spark import tables
 from whence.spark.metrics.latency import latencies
@@ -229,7 +229,7 @@ def aggregated(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("aggregated")
     once = scenario("R0", 16, "aggregation", 7, "all")
     several = [Window(count=3, stop_us=400_000, payload_bytes=50)]
-    simulate_to(msgspec.structs.replace(once, workloads=several), out)
+    simulated(msgspec.structs.replace(once, workloads=several), out, None)
     return out
 
 

@@ -6,15 +6,99 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import msgspec
 import pytest
 from pyspark.sql import SparkSession
 
-from support import real_data_job
-from support.real_data import LOGS
+from support.real_data import DATA, INFOCOM, INTEL, LABORATORY, LOGS
 from support.standalone import python_without_whence, standalone
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+# The pipeline over real data. Run as a program, with MASTER OUT PARTITIONS, this module prints what it got as
+# one JSON document: a process can hold but one Spark session.
+
+SMALL_LOGS = ("simple-reliable-broadcast.log", "simpledb.log")
+ALL_LOGS = (*SMALL_LOGS, "facebook-multiple.log", "CPSC416-2018W1-P1-RFS__execution1.log")
+ALL_CONTACTS = ((INTEL, "the-one"), (LABORATORY, "the-one"), (INFOCOM, "haggle"))
+
+
+def results(
+    spark: SparkSession,
+    out: Path,
+    *,
+    partitions: int,
+    contacts: Sequence[tuple[str, str]] = ALL_CONTACTS[:1],
+    logs: Sequence[str] = SMALL_LOGS,
+) -> dict[str, Any]:
+    """Everything that must not depend on partitions, cores or machines."""
+    from whence.sim.model import Contacts
+    from whence.spark.metrics.summary import summary
+    from whence.spark.sweep import sweep
+    from whence.spark.tables import flatten, read_segments
+    from whence.spark.verify import verify_folder
+    from whence.studies.oppnet.grid import scenario
+
+    spark.conf.set("spark.sql.shuffle.partitions", str(partitions))
+    grid = [
+        scenario(Contacts(file=str(DATA / file), format=format_), 240, mode, 1, "deliveries")
+        for file, format_ in contacts
+        for mode in ("safe", "published")
+    ]
+    statuses = sweep(spark, grid, out / "haggle")
+    events = flatten(read_segments(spark, out / "haggle").repartition(partitions))
+    return {
+        "runs": sorted((each.run, each.status, each.events) for each in statuses),
+        "reports": _plain(verify_folder(spark, out / "haggle")),
+        "in blocks": _plain(verify_folder(spark, out / "haggle", blocks=1 + partitions)),
+        "summary": [row.asDict() for row in summary(events).orderBy("run").collect()],
+        **{log: _log(spark, out / log, LOGS / log, partitions) for log in logs},
+    }
+
+
+def _log(spark: SparkSession, out: Path, path: Path, partitions: int) -> dict[str, Any]:
+    """A log as a trace, judged; and as a table, in order."""
+    from whence.spark.adapters import ORDERS, read_adapted
+    from whence.spark.ordering.sort import causal_sort
+    from whence.spark.verify import verify_folder
+    from whence.trace.importers.shiviz import import_log
+
+    import_log(path, out)
+    table = read_adapted(spark, "shiviz", str(path)).repartition(partitions)
+    rows = causal_sort(table, **ORDERS["shiviz"]).collect()
+    return {"reports": _plain(verify_folder(spark, out)), "order": sorted(map(str, rows))}
+
+
+def _plain(reports: Any) -> Any:
+    return msgspec.to_builtins(reports)
+
+
+def main() -> None:
+    """What the program does."""
+    from whence.spark.session import get_session
+
+    master, out, partitions = sys.argv[1:]
+    options = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+    conf = {
+        "spark.driver.memory": "1g",
+        "spark.executor.memory": "512m",
+        "spark.executor.extraJavaOptions": options,
+        "spark.driver.extraJavaOptions": options,
+    }
+    spark = get_session("real data", master=master, conf=conf)
+    found = results(spark, Path(out), partitions=int(partitions), contacts=ALL_CONTACTS, logs=ALL_LOGS)
+    spark.stop()
+    sys.stdout.write(json.dumps(found))
+
+
+# The tests
+
 
 pytestmark = [
     pytest.mark.spark,
@@ -31,13 +115,13 @@ def check(found: dict[str, Any]) -> None:
     )
     assert any(report["ok"] for report in found["reports"])
     assert len(found["summary"]) == len(found["runs"])
-    assert all(found[log]["order"] for log in real_data_job.SMALL_LOGS)
+    assert all(found[log]["order"] for log in SMALL_LOGS)
 
 
 def test_partitions_do_not_matter(spark: SparkSession, tmp_path: Path) -> None:
     before = spark.conf.get("spark.sql.shuffle.partitions")
     try:
-        one, five = (real_data_job.results(spark, tmp_path / str(n), partitions=n) for n in (1, 5))
+        one, five = (results(spark, tmp_path / str(n), partitions=n) for n in (1, 5))
     finally:
         spark.conf.set("spark.sql.shuffle.partitions", str(before))
     check(one)
@@ -45,10 +129,10 @@ def test_partitions_do_not_matter(spark: SparkSession, tmp_path: Path) -> None:
 
 
 def run_on(master: str, out: Path, partitions: int, **environment: str) -> dict[str, Any]:
-    tests = Path(real_data_job.__file__).parents[1]
+    tests = Path(__file__).parents[1]
     path = f"{tests}:{os.environ.get('PYTHONPATH', '')}"
     done = subprocess.run(
-        [sys.executable, real_data_job.__file__, master, str(out), str(partitions)],
+        [sys.executable, __file__, master, str(out), str(partitions)],
         env=os.environ | {"PYTHONPATH": path} | environment,
         capture_output=True,
         text=True,
@@ -69,3 +153,7 @@ def test_neither_cores_nor_a_cluster_matter(tmp_path: Path) -> None:
     with standalone(tmp_path) as cluster:
         python = str(python_without_whence(tmp_path))
         assert run_on(cluster.master, tmp_path / "cluster", 4, PYSPARK_PYTHON=python) == alone
+
+
+if __name__ == "__main__":
+    main()

@@ -257,7 +257,7 @@ import sys, importlib.metadata, whence
 from pathlib import Path
 sys.path.insert(0, sys.argv[2])
 from support.sparking import scenario
-from whence.sim.run import simulate_to
+from support.running import simulate_to
 assert ".zip" in whence.__file__, whence.__file__
 manifest = simulate_to(scenario(nodes=2), Path(sys.argv[1]))
 assert manifest.software == "whence " + importlib.metadata.version("whence")
@@ -288,14 +288,16 @@ def test_what_a_stream_calls_finds_the_shipped_package(tmp_path: Path) -> None:
     """In a Python without it, where Spark Connect has put it into a session's folder and names another."""
     import sysconfig
 
-    from whence.spark.ordering.columns import Settings
+    from whence.spark.ordering.columns import OrderSettings
     from whence.spark.ordering.stream import Orderer
     from whence.spark.shipping import find_shipped
 
     (tmp_path / "session").mkdir()
     package = package_zip(tmp_path / "session")
     sent = tmp_path / "sent"
-    sent.write_bytes(cloudpickle.dumps((find_shipped, Orderer(Settings("emit", 1, 1, False, False)).init)))
+    sent.write_bytes(
+        cloudpickle.dumps((find_shipped, Orderer(OrderSettings("emit", 1, 1, False, False)).init))
+    )
     command = [sys.executable, "-S", "-c", STREAM, str(sent), str(tmp_path / package.name)]
     environment = {"PYTHONPATH": sysconfig.get_path("purelib")}
     done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, check=False)

@@ -10,11 +10,10 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
+from support.running import simulate_to
 from support.sparking import scenario
-from support.traces import random_run, random_timing
-from support.unicast_traces import random_unicast_run
+from support.traces import random_run, random_timing, random_unicast_run
 from whence.errors import SchemaError, TraceError
-from whence.sim.run import simulate_to
 from whence.spark import tables
 from whence.spark.verify import findings, verify, verify_folder
 from whence.trace.reader import open_trace

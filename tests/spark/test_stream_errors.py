@@ -101,7 +101,7 @@ def test_a_row_that_cannot_be_read_is_an_error_and_no_row_of_nulls(
     file = tmp_path / "in" / "x.json"
     good = '{"room": "r", "id": "a", "after": [], "at": "2026-01-01T00:00:00Z", "text": ""}\n'
     file.write_text(good + '{"room": "r", "id": \n')
-    with pytest.raises(DataError, match=r"query from .* reading file .*x\.json\. Mend") as told:
+    with pytest.raises(DataError, match=r"query from .* reading file .*x\.json\. Fix") as told:
         run_job(spark, job(tmp_path / "in", tmp_path / "out"))
     assert "\n" not in told.value.reason
     file.write_text(good + good.replace('"a"', '"b"'))

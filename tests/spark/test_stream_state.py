@@ -11,14 +11,14 @@ from pyspark.sql.streaming.tws_tester import TwsTester
 
 from support.rows import run, stream
 from whence.order import Arrival
-from whence.spark.ordering.columns import Settings
+from whence.spark.ordering.columns import OrderSettings
 from whence.spark.ordering.stream import Orderer
 
 HOUR_US = 3_600_000_000
 
 
 def operator_of(policy: str = "emit", remember_us: int = HOUR_US, *, vector: bool = False) -> Any:
-    orderer = Orderer(Settings(policy, remember_us, 0, vector, False))
+    orderer = Orderer(OrderSettings(policy, remember_us, 0, vector, False))
     # Spark must not see the time of a row: it would drop what is older than the watermark.
     return TwsTester(orderer, timeMode="eventtime", eventTimeExtractor=lambda row: 1 << 60)
 

@@ -20,7 +20,7 @@ def test_the_study_holds_at_the_smallest_scale(spark: SparkSession, tmp_path: Pa
     result = run_study(spark, DeadlineStudy(), "tiny", tmp_path)
     assert result.failures == ()
     assert len(result.results.rows) == len(DeadlineStudy().grid("tiny"))
-    assert [one.name for one in result.expectations if one.failed] == []
+    assert [one.claim.text for one in result.judged if one.failed] == []
     printed = [row for row in result.results.rows if row.labels["part"] == "printed"]
     assert all(row.judged for row in printed)
     assert not all(row.ok for row in printed)

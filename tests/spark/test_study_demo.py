@@ -14,15 +14,16 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
+from support.made_up_study import judged
+from support.running import simulate
 from whence.cli import main as cli
 from whence.report import html
 from whence.sim.files import from_dict
-from whence.sim.run import simulate
 from whence.studies import save
-from whence.studies.base import Point
-from whence.studies.claims import Expectation
+from whence.studies.base import Point, StudyResult
+from whence.studies.claims import Judged
 from whence.studies.demo.grid import Demo
-from whence.studies.results import Results, StudyResult
+from whence.studies.results import Results
 from whence.studies.run import TRACES, AllRunsFailedError, run_study
 from whence.verify.run import verify_trace
 
@@ -43,8 +44,8 @@ def result(spark: SparkSession, folder: Path) -> StudyResult:
 
 
 def test_the_demonstration_holds(result: StudyResult) -> None:
-    assert [one.name for one in result.expectations if one.failed] == []
-    assert len(result.expectations) == 13
+    assert [one.claim.text for one in result.judged if one.failed] == []
+    assert len(result.judged) == 13
     assert result.failures == ()
     assert len(result.results.rows) == 16
     assert result.results.total("causal", protocol="fifo") > 0
@@ -112,7 +113,7 @@ def test_a_run_that_fails_is_reported_and_the_others_count(
     assert failure.labels["seed"] == 2
     assert "perhaps" in failure.error
     assert not partial.holds
-    assert partial.expectations[0].difference == -1
+    assert partial.judged[0].difference == -1
     assert watch.told[-1] == ("simulate", 3, 3)
     # What was finished before was not run again: its numbers are the very same.
     assert partial.results.rows[0] == result.results.rows[0]
@@ -133,7 +134,7 @@ def test_a_study_without_a_finished_run_is_an_error(spark: SparkSession, tmp_pat
 def test_the_command(
     spark: SparkSession, folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Once as a machine calls it, and once for people with an expectation that cannot hold: exit code 1."""
+    """Once as a machine calls it, and once for people with a claim that cannot hold: exit code 1."""
     arguments = ["study", "demo", "--scale", "tiny", "--out", str(folder)]
     with pytest.raises(SystemExit) as ended:
         cli.main([*arguments, "--json"])
@@ -144,10 +145,10 @@ def test_the_command(
     assert Path(read["report"]) == (folder / "report.html").resolve()
     assert "simulate 16/16 done" in shown.err
 
-    def impossible(_: Demo, results: Results) -> list[Expectation]:
-        return [Expectation("seeds", 3, len(results.values("seed")), "a test")]
+    def impossible(_: Demo, results: Results) -> list[Judged]:
+        return [judged("seeds", 3, len(results.values("seed")))]
 
-    monkeypatch.setattr(Demo, "expectations", impossible)
+    monkeypatch.setattr(Demo, "judge", impossible)
     with pytest.raises(SystemExit) as ended:
         cli.main(arguments)
     shown = capsys.readouterr()

@@ -17,8 +17,8 @@ pytestmark = pytest.mark.spark
 def test_the_study_holds_at_the_smallest_scale(spark: SparkSession, tmp_path: Path) -> None:
     result = run_study(spark, DomainsStudy(), "tiny", tmp_path)
     assert result.failures == ()
-    assert [one.name for one in result.expectations if one.failed] == []
-    named = {one.name: one for one in result.expectations}
+    assert [one.claim.text for one in result.judged if one.failed] == []
+    named = {one.claim.text: one for one in result.judged}
     assert named["stamp of a message, flat, full, 144 servers"].measured == 4 * 144**2
     assert named["stamp of a message, bus, full, 144 servers"].measured == 12 * 144
     assert named["causal violations on a ring of domains"].measured >= 1

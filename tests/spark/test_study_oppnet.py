@@ -25,7 +25,7 @@ def test_the_study_holds_at_the_smallest_scale(
     result = run_study(spark, study, "tiny", tmp_path)
     assert result.failures == ()
     assert len(result.results.rows) == len(study.grid("tiny"))
-    assert [one.name for one in result.expectations if one.failed] == []
+    assert [one.claim.text for one in result.judged if one.failed] == []
     judged = [row for row in result.results.rows if row.judged]
     assert {row.labels["mode"] for row in judged} == {"published", "safe"}
     assert all(row.ok for row in judged if row.labels["mode"] == "safe")

@@ -20,7 +20,7 @@ def test_the_study_holds_at_the_smallest_scale(spark: SparkSession, tmp_path: Pa
     result = run_study(spark, PrcStudy(), "tiny", tmp_path)
     assert result.failures == ()
     assert len(result.results.rows) == len(PrcStudy().grid("tiny"))
-    assert [one.name for one in result.expectations if one.failed] == []
+    assert [one.claim.text for one in result.judged if one.failed] == []
     judged = [row for row in result.results.rows if row.judged]
     assert {row.labels["part"] for row in judged} == {"opening", "growth"}
     assert all(row.ok for row in judged)

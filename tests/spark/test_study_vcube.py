@@ -13,8 +13,8 @@ from whence.cli import main as cli
 from whence.errors import DataError
 from whence.kernels.vcube import kernel as vcube
 from whence.sim.files import from_dict
+from whence.studies.base import StudyResult
 from whence.studies.claims import Verdict
-from whence.studies.results import StudyResult
 from whence.studies.run import TRACES, run_study
 from whence.studies.vcube.grid import VCubeStudy
 from whence.trace.measures import read_measures
@@ -40,13 +40,13 @@ def test_the_study_holds_at_the_smallest_scale(result: StudyResult) -> None:
     assert result.failures == ()
     assert len(result.results.rows) == len(VCubeStudy().grid("tiny"))
     assert list(result.seconds) == ["prepare", "simulate", "verify", "measure"]
-    named = {one.name: one for one in result.expectations}
+    named = {one.claim.text: one for one in result.judged}
     for nodes in (8, 16, 32):
         packets = named[f"Table 1: packets without aggregation, {nodes} nodes, every run"]
         assert packets.measured == nodes * (nodes - 1)
     assert named["what the verifier found in all of them"].measured == 0
     assert named["deliveries missing from any run"].measured == 0
-    assert [one.name for one in result.expectations if one.failed] == []
+    assert [one.claim.text for one in result.judged if one.failed] == []
 
 
 def test_the_verifier_judges_every_run_with_a_trace_and_no_other(result: StudyResult, folder: Path) -> None:
@@ -57,16 +57,16 @@ def test_the_verifier_judges_every_run_with_a_trace_and_no_other(result: StudyRe
         (report,) = verify_trace(folder / TRACES / f"run={row.run}")
         assert report.ok
         assert row.verdict["deliveries"] == report.deliveries == int(row.labels["nodes"]) ** 2
-    named = {one.name: one for one in result.expectations}
+    named = {one.claim.text: one for one in result.judged}
     kept = named["runs with a trace that keep every promise"]
     assert (kept.expected, kept.verdict) == (len(judged), Verdict.REPRODUCED)
-    same = named["numbers in which 12 full traces, measured by Spark, differ from the kernel's counts"]
-    assert same.measured == 0
+    same = named["numbers in which full traces, measured by Spark, differ from the kernel's counts"]
+    assert (same.measured, same.runs) == (0, 12)
 
 
 def test_measures_are_those_of_the_kernel(result: StudyResult, folder: Path) -> None:
     for row in result.results.rows[::5]:
-        direct = vcube.run(from_dict(row.parameters)).measures
+        direct = vcube.run(from_dict(row.parameters)).detail.measures
         assert row.measures["packets"] == direct.packets
         assert row.measures["aggregated_messages"] == direct.aggregated_messages
         assert row.measures["delivery_ut"] == direct.delivery_us / direct.deliveries / 1000

@@ -12,16 +12,17 @@ import msgspec
 import pytest
 from pyspark.sql import SparkSession
 
+from support.running import simulate_to
 from support.sparking import scenario
 from whence.errors import MisuseError, PlatformError
 from whence.lab import tasks as plan
-from whence.lab.attempts import ATTEMPTS_MAX, Runner, RunStatus, perform
+from whence.lab.attempts import ATTEMPTS_MAX, Runner, RunStatus, perform, simulated
 from whence.sim.files import Scenario, run_id, to_dict
-from whence.sim.run import simulate_to
+from whence.sim.outcome import Outcome
 from whence.spark import sweep as sweeping
 from whence.spark.sweep import sweep
 from whence.trace.reader import open_trace
-from whence.trace.schema import Level, Manifest
+from whence.trace.schema import Level
 
 pytestmark = pytest.mark.spark
 
@@ -31,13 +32,13 @@ GRID = [scenario(protocol, nodes=3, seed=seed) for protocol in ("fifo", "vector"
 def failing(on_seed: int, counter: Path) -> Runner:
     """A simulator that raises on one seed, and leaves a line in `counter` for each run."""
 
-    def run(each: Scenario, folder: Path, level: Level | None) -> Manifest:
+    def run(each: Scenario, folder: Path, level: Level | None) -> Outcome:
         with counter.open("a") as file:
             file.write(f"{each.seed}\n")
         if each.seed == on_seed:
             (folder.parent / "half").write_text("half a trace")
             raise ZeroDivisionError("the planted fault")
-        return simulate_to(each, folder, level)
+        return simulated(each, folder, level)
 
     return run
 
@@ -45,10 +46,10 @@ def failing(on_seed: int, counter: Path) -> Runner:
 def dying(on_seed: int) -> Runner:
     """A simulator that takes its whole worker process down on one seed."""
 
-    def run(each: Scenario, folder: Path, level: Level | None) -> Manifest:
+    def run(each: Scenario, folder: Path, level: Level | None) -> Outcome:
         if each.seed == on_seed:
             os._exit(9)
-        return simulate_to(each, folder, level)
+        return simulated(each, folder, level)
 
     return run
 
@@ -202,7 +203,7 @@ def test_spark_giving_up_is_an_error_with_its_reason(spark: SparkSession, tmp_pa
 
     carried = Unpicklable()
 
-    def run(each: Scenario, folder: Path, level: Level | None) -> Manifest:
+    def run(each: Scenario, folder: Path, level: Level | None) -> Outcome:
         raise AssertionError(carried)
 
     with pytest.raises(PlatformError, match="Spark gave up"):
@@ -221,9 +222,9 @@ def test_two_attempts_at_one_run_leave_one_result(tmp_path: Path) -> None:
     text = msgspec.json.encode(to_dict(each)).decode()
     inner: list[RunStatus] = []
 
-    def slow(given: Scenario, folder: Path, level: Level | None) -> Manifest:
+    def slow(given: Scenario, folder: Path, level: Level | None) -> Outcome:
         inner.append(perform(out, run_id(each), text, None, None))
-        return simulate_to(given, folder, level)
+        return simulated(given, folder, level)
 
     outer = perform(out, run_id(each), text, None, slow)
     assert (outer.status, inner[0].status) == ("done", "done")

@@ -13,9 +13,9 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
+from support.running import simulate_to
 from support.sparking import scenario
 from whence.errors import SchemaError, TraceError
-from whence.sim.run import simulate_to
 from whence.spark import tables
 from whence.spark.metrics.latency import latencies
 from whence.spark.metrics.summary import summary

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from support.running import simulate_to
 from support.sparking import scenario
 from whence.cli.main import main
-from whence.sim.run import simulate_to
 from whence.spark import tables
 from whence.spark.metrics.wire import traffic_matrix
 from whence.spark.verify import verify_folder

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from support.running import simulate
 from whence.core.protocol import Protocol
-from whence.protocols.domains.clock import FullClock
+from whence.protocols.domains.clock import MatrixClock
 from whence.protocols.domains.domains import Domains
 from whence.protocols.domains.matrix import Matrix
 from whence.sim.files import from_dict
 from whence.sim.model import node_names
-from whence.sim.run import simulate
 from whence.trace.memory import MemoryTrace
 from whence.trace.schema import PromisesMade
 from whence.verify.report import RunReport
@@ -48,7 +48,7 @@ def judge(described: dict[str, Any], make: type[Protocol] | None = None, *, chec
     return verify_table(trace.table("run"), EVERYTHING, node_names(checked.nodes))
 
 
-def with_clock(clock: type[FullClock]) -> type[Matrix]:
+def with_clock(clock: type[MatrixClock]) -> type[Matrix]:
     """The matrix core on another clock."""
 
     class Changed(Matrix):
@@ -59,7 +59,7 @@ def with_clock(clock: type[FullClock]) -> type[Matrix]:
     return Changed
 
 
-def domains_with_clock(clock: type[FullClock]) -> type[Domains]:
+def domains_with_clock(clock: type[MatrixClock]) -> type[Domains]:
     """The domains core on another clock."""
 
     class Changed(Domains):

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
-from whence.studies.base import Figure, Panel, Table
-from whence.studies.claims import Expectation, Relation, Tolerance
+from whence.studies.base import Failure, Figure, Panel, StudyResult, Table
+from whence.studies.claims import EXACT, Claim, Judged, Relation, Tolerance
 from whence.studies.cuts import lines
-from whence.studies.results import Failure, Results, Row, StudyResult
+from whence.studies.results import Results, Row
 from whence.studies.witness import Mark, Witness
 
 KINDS = ("causal", "duplicate", "created", "fifo", "missing", "malformed")
@@ -91,11 +92,27 @@ def _table(results: Results) -> Table:
     return Table("order", "Violations per 1,000 deliveries", columns, rows, "Made up.")
 
 
-EXPECTATIONS = (
-    Expectation("packets per broadcast, 8 nodes", 25, 25.0, "n d - (n - 1)", unit="packets"),
-    Expectation("fifo violations", 1, 312, "it must be caught", relation=Relation.AT_LEAST),
-    Expectation("latency", 50, 61.25, "paper, table 3", Tolerance(relative=0.1), unit="ms"),
-    Expectation("not known", 50, None, "paper, figure 2", demanded=False),
+def judged(
+    text: str,
+    expected: float,
+    measured: float | None,
+    source: str = "a test",
+    tolerance: Tolerance = EXACT,
+    relation: Relation = Relation.EQUAL,
+    *,
+    unit: str = "",
+    demanded: bool = True,
+) -> Judged:
+    """A claim with what was measured of it."""
+    claim = Claim(text, text, expected, source, "x", unit=unit, relation=relation, tolerance=tolerance)
+    return Judged(replace(claim, demanded=demanded), expected, measured)
+
+
+JUDGED = (
+    judged("packets per broadcast, 8 nodes", 25, 25.0, "n d - (n - 1)", unit="packets"),
+    judged("fifo violations", 1, 312, "it must be caught", relation=Relation.AT_LEAST),
+    judged("latency", 50, 61.25, "paper, table 3", Tolerance(relative=0.1), unit="ms"),
+    judged("not known", 50, None, "paper, figure 2", demanded=False),
 )
 
 
@@ -117,7 +134,7 @@ def made_up_result(**changes: Any) -> StudyResult:
             _figure(results, "order", "violations per 1,000 deliveries", "violations"),
             _figure(results, "latency", "delivery latency, ms", "latency_ms"),
         ),
-        "expectations": EXPECTATIONS,
+        "judged": JUDGED,
         "findings": ("FIFO broke causality 1,234 times.", "Vector never did."),
         "witness": WITNESS,
         "command": "whence study demo --scale demo",

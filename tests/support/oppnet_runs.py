@@ -7,13 +7,13 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from support.simulating import Rows
+from support.running import simulate
+from support.simulating import KeptRows
 from whence.core.protocol import Protocol
 from whence.kernels.oppnet import kernel as oppnet
 from whence.protocols.barrier.oppnet import Oppnet
 from whence.sim.files import from_dict
 from whence.sim.model import Scenario, node_names
-from whence.sim.run import simulate
 from whence.trace.schema import Kind, Level
 
 END_US = 40_000
@@ -116,7 +116,7 @@ def by_cores(scenario: Scenario) -> dict[str, Any]:
         core.order.broadcast = noted  # type: ignore[method-assign]  # only to look at what it makes
         return core
 
-    rows = Rows()
+    rows = KeptRows()
     result = simulate(scenario, rows, make=make, level=Level.ALL)
     discarded = {row[:2] + row[3:6] for row in rows.of(Kind.DISCARD)}
     late = _late(rows)
@@ -138,7 +138,7 @@ def by_cores(scenario: Scenario) -> dict[str, Any]:
     }
 
 
-def _late(rows: Rows) -> set[Any]:
+def _late(rows: KeptRows) -> set[Any]:
     """(node, time, origin, number) of what ended on its arrival."""
     arrivals = Counter(row[:2] + row[3:5] for row in rows.of(Kind.RECEIVE))
     arrivals.subtract(row[:2] + row[3:5] for row in rows.of(Kind.DISCARD))
@@ -146,9 +146,8 @@ def _late(rows: Rows) -> set[Any]:
 
 
 def by_kernel(scenario: Scenario) -> dict[str, Any]:
-    outcome = oppnet.from_scenario(scenario)
-    rows = Rows()
-    oppnet.record(outcome, rows)
+    rows = KeptRows()
+    outcome = oppnet.run(scenario, rows, Level.DELIVERIES).detail
     names = outcome.names
     own = outcome.is_own
     received = zip(

@@ -1,8 +1,8 @@
 """Members of live groups as OS processes of their own.
 
-Such a member is a module of this folder, run as a program with its settings as JSON:
+Such a member is a module next to the test that starts it, run as a program with its settings as JSON:
 
-    PYTHONPATH=tests python tests/support/vcube_process.py '{"node": "n0", ...}'
+    PYTHONPATH=tests python tests/live/vcube_member.py '{"node": "n0", ...}'
 
 It takes part and prints its result; or it is told over its standard input what to do, line by line (`Handle`
 is the parent's end, `orders` and `Talker` the member's).
@@ -32,7 +32,7 @@ Found = TypeVar("Found")
 
 
 async def start(program: str, settings: Any, **pipes: Any) -> asyncio.subprocess.Process:
-    """Run a module of this folder; it finds the others."""
+    """Run a module of the tests; it finds the others."""
     path = os.pathsep.join([str(TESTS), *filter(None, [os.environ.get("PYTHONPATH")])])
     return await asyncio.create_subprocess_exec(
         sys.executable,

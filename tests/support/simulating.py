@@ -10,11 +10,12 @@ from __future__ import annotations
 import sys
 from typing import Any
 
+from support.running import simulate
 from whence.core.rng import below, chance, purpose, stream
 from whence.sim.files import from_dict
 from whence.sim.hashing import HashingRecorder
 from whence.sim.model import Scenario
-from whence.sim.run import RunResult, simulate
+from whence.sim.outcome import Outcome
 from whence.trace.schema import Kind
 
 _DRAW = purpose("random scenario")
@@ -139,13 +140,13 @@ def random_scenario(seed: int, *, protocol: str | None = None, reliable: bool = 
     return from_dict(data)
 
 
-def hash_of(scenario: Scenario) -> tuple[str, RunResult]:
+def hash_of(scenario: Scenario) -> tuple[str, Outcome]:
     recorder = HashingRecorder()
     result = simulate(scenario, recorder)
     return recorder.hexdigest(), result
 
 
-class Rows:
+class KeptRows:
     """A recorder that keeps the rows as they come."""
 
     def __init__(self) -> None:
@@ -164,6 +165,9 @@ class Rows:
         detail: str | None = None,
     ) -> None:
         self.rows.append((node, time_us, kind, origin, number, peer, total_bytes, control_bytes, detail))
+
+    def kinds(self) -> list[Kind]:
+        return [row[2] for row in self.rows]
 
     def of(self, kind: Kind, node: str | None = None) -> list[tuple[Any, ...]]:
         return [row for row in self.rows if row[2] is kind and node in (None, row[0])]

@@ -94,7 +94,7 @@ def bench() -> Iterator[Bench]:
 
 
 def _end(lock: Path) -> None:
-    from whence.servers.locks import holder_of
+    from whence.servers.processes import holder_of
 
     pid = holder_of(lock)
     if pid is not None:

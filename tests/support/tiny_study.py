@@ -19,13 +19,14 @@ from whence.verify.run import verify_trace
 
 def carried_out(study: Study, points: Iterable[Point], folder: Path) -> Results:
     """Every point simulated by the study's own runner, judged if it has a trace, measured by its counts."""
-    run = study.runner()
-    assert run is not None
     rows = []
     for at, point in enumerate(points):
+        run = study.runner(point.task)
+        assert run is not None
         place = folder / str(at)
         verdict = {}
-        if run(point.scenario, place, None).level != "measures":
+        outcome = run(point.scenario, place, None)
+        if outcome is not None and outcome.manifest.level != "measures":
             (report,) = verify_trace(place)
             verdict = msgspec.to_builtins(report)
         counted = read_measures(place)
@@ -35,8 +36,8 @@ def carried_out(study: Study, points: Iterable[Point], folder: Path) -> Results:
 
 
 def failed(study: Study, results: Results) -> set[str]:
-    """The names of the expectations that do not hold."""
-    return {one.name for one in study.expectations(results) if one.failed}
+    """The texts of the demanded claims that do not hold."""
+    return {one.claim.text for one in study.judge(results) if one.failed}
 
 
 def changed(results: Results, measure: str, value: float | None, **labels: Any) -> Results:

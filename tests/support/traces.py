@@ -1,6 +1,7 @@
 """Small traces for tests: a notation, a random generator with planted faults, and a brute-force oracle.
 
-A run is a dict: node -> list of rows, a row is (kind, origin, number). Times and lifetimes come beside it.
+A run is a dict: node -> list of rows, a row is (kind, origin, number). Beside it come times and lifetimes,
+and which messages are for one node only (`to`).
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ Row = tuple[Kind, str | None, int]
 Run = dict[str, list[Row]]
 Id = tuple[str | None, int]
 Timing = dict[tuple[str, int], tuple[int, str | None]]  # (node, seq) -> time_us, detail
+To = dict[Id, str]  # message -> the one node that it is for
 
 _LETTERS = {"b": Kind.BROADCAST, "d": Kind.DELIVER, "x": Kind.EXPIRE, "s": Kind.SEND}
 _WORDS = {"crash": Kind.CRASH, "restart": Kind.RESTART}
@@ -37,21 +39,22 @@ def parse(**nodes: str) -> Run:
     return run
 
 
-def record(run: Run, timing: Timing | None = None) -> MemoryTrace:
+def record(run: Run, timing: Timing | None = None, to: To | None = None) -> MemoryTrace:
     """The run as a recorder holds it; without a timing an event's time is its `seq`."""
     memory = MemoryTrace()
     for node, rows in run.items():
         for seq, (kind, origin, number) in enumerate(rows):
             time_us, detail = (timing or {}).get((node, seq), (seq, None))
-            memory.event(node, time_us, kind, origin, number, detail=detail)
+            peer = (to or {}).get((origin, number)) if kind is Kind.BROADCAST else None
+            memory.event(node, time_us, kind, origin, number, peer, detail=detail)
     return memory
 
 
 def verify(run: Run, members: list[str] | None = None, **options: Any) -> RunReport:
     """Verify in memory; all members are those that have rows, unless more are given."""
     promises = options.pop("promises", PromisesMade(complete=True))
-    timing = options.pop("timing", None)
-    table = record(run, timing).table("r", options.pop("segment_events", 4096))
+    memory = record(run, options.pop("timing", None), options.pop("to", None))
+    table = memory.table("r", options.pop("segment_events", 4096))
     return verify_table(table, promises, members or list(run), options.pop("witness_max", None), run="r")
 
 
@@ -221,6 +224,31 @@ class Oracle:
         return far[start]
 
 
+class UnicastOracle(Oracle):
+    """A message with a destination ends there alone: elsewhere it is malformed and counts for nothing."""
+
+    def __init__(self, run: Run, members: list[str], to: To) -> None:
+        begun = {
+            (origin, number): (node, seq)
+            for node, rows in run.items()
+            for seq, (kind, origin, number) in reversed(list(enumerate(rows)))
+            if kind is Kind.BROADCAST and origin == node
+        }
+        self.to = {which: there for which, there in to.items() if which in begun}
+        wrong, cleaned = [], {}
+        for node, rows in run.items():
+            cleaned[node] = list(rows)
+            for seq, (kind, *which) in enumerate(rows):
+                if kind in (Kind.DELIVER, Kind.EXPIRE) and self.to.get(tuple(which), node) != node:
+                    wrong.append((node, tuple(which), seq))
+                    cleaned[node][seq] = (Kind.SEND, None, 0)
+        super().__init__(cleaned, members)
+        there = set(self.members)
+        strange = [(begun[m][0], m, begun[m][1]) for m, name in self.to.items() if name not in there]
+        self.malformed += wrong + strange
+        self.missing = [(node, m) for node, m in self.missing if self.to.get(m, node) == node]
+
+
 # ---------------------------------------------------------------------------------------------------
 # Random runs with planted faults.
 # ---------------------------------------------------------------------------------------------------
@@ -359,3 +387,45 @@ FAULTS = [
     _swap, _swap_neighbours, _drop, _repeat, _move, _shuffle, _create, _forge, _renumber, _expire, _end_again,
     _crash, _restart,
 ]  # fmt: skip
+
+
+def random_unicast_run(rng: random.Random) -> tuple[Run, list[str], To]:
+    """Deliveries at each destination in causal, FIFO or any order, then damaged in 0 to 3 ways."""
+    nodes = [chr(ord("a") + i) for i in range(rng.randint(2, 5))]
+    members = [*nodes, "z"] if rng.random() < 0.05 else list(nodes)
+    run: Run = {node: [] for node in nodes}
+    to: To = {}
+    waiting: dict[str, list[Id]] = {node: [] for node in nodes}
+    patience = rng.choice([0.0, 0.3, 1.0])  # how often a node takes the oldest message first
+    mixed = rng.random() < 0.3  # some messages for everybody among them
+    sent = 0
+    for _ in range(rng.randint(0, 45)):
+        node = rng.choice(nodes)
+        if rng.random() < 0.45 and sent < 14:
+            number = 1 + sum(kind is Kind.BROADCAST for kind, _, _ in run[node])
+            run[node].append((Kind.BROADCAST, node, number))
+            sent += 1
+            receivers = list(nodes)
+            if not (mixed and rng.random() < 0.4):
+                to[node, number] = rng.choice(nodes) if rng.random() < 0.97 else "w"
+                receivers = [to[node, number]] if to[node, number] != "w" else []
+            for other in receivers:
+                waiting[other].append((node, number))
+        elif waiting[node]:
+            take = 0 if rng.random() < patience else rng.randrange(len(waiting[node]))
+            run[node].append((Kind.DELIVER, *waiting[node].pop(take)))
+    if rng.random() < 0.7:
+        for node in nodes:
+            run[node] += [(Kind.DELIVER, *which) for which in waiting[node]]
+    for _ in range(rng.choice([0, 0, 1, 1, 2, 3])):
+        rng.choice([*(fault for fault in FAULTS if fault is not _renumber), _misplace])(run, rng)
+    return run, members, to
+
+
+def _misplace(run: Run, rng: random.Random) -> None:
+    """A delivery happens at another node, too."""
+    rows = run[rng.choice(sorted(run))]
+    ends = [row for row in rows if row[0] is Kind.DELIVER]
+    if ends:
+        other = run[rng.choice(sorted(run))]
+        other.insert(rng.randint(0, len(other)), rng.choice(ends))

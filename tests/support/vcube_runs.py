@@ -6,15 +6,17 @@ import random
 from collections import Counter
 from typing import Any
 
+from support.running import simulate
+from support.simulating import KeptRows
 from whence.core.effects import Deliver, Effects, Send
 from whence.core.message import NodeId, Packet
-from whence.kernels.vcube.kernel import Measures, trimmed
+from whence.kernels.vcube.kernel import VCubeMeasures, trimmed
 from whence.kernels.vcube.state import BYTES_MAX
 from whence.protocols.vcube.core import VCube
 from whence.protocols.vcube.wire import paper_message_bytes
 from whence.sim.distributions import Constant, Normal, Uniform
 from whence.sim.model import Burst, Full, Hypercube, Link, Periodic, Poisson, Scenario, Stop, Window
-from whence.sim.run import RunResult, simulate
+from whence.sim.outcome import Outcome
 from whence.trace.schema import Kind
 
 Row = tuple[Any, ...]
@@ -70,17 +72,6 @@ def random_scenario(seed: int, largest: int = 64) -> Scenario:
     )
 
 
-class Rows:
-    """A recorder that keeps every row but the links'."""
-
-    def __init__(self) -> None:
-        self.rows: list[Row] = []
-
-    def event(self, node: str, time_us: int, kind: Kind, *rest: Any) -> None:
-        if kind is not Kind.LINK_UP:
-            self.rows.append((node, time_us, kind, *rest, *(None, 0, None, 0, 0, None)[len(rest) :]))
-
-
 class Watch:
     """What all cores of a run do, measured with dictionaries and lists, as the definitions say."""
 
@@ -134,7 +125,7 @@ class Watch:
         self.free_us[me] = begin_us + self.scenario.link.service_us
         self._took("queued", begin_us - now_us if self.scenario.link.service_us else 0)
 
-    def measures(self, result: RunResult) -> Measures:
+    def measures(self, result: Outcome) -> VCubeMeasures:
         names = list(self.scenario_names())
         histograms = {
             "packets_by_messages": _places(self.by_messages),
@@ -143,10 +134,10 @@ class Watch:
         }
         counted = {
             name: self.sums[name] + self.largest[name]
-            for name in Measures.__struct_fields__
+            for name in VCubeMeasures.__struct_fields__
             if name not in histograms
         }
-        return Measures(
+        return VCubeMeasures(
             **counted
             | histograms
             | {
@@ -197,8 +188,13 @@ def _places(histogram: Counter[int]) -> list[int]:
     return trimmed([histogram[place] for place in range(max(histogram, default=0) + 1)])
 
 
-def run_core(scenario: Scenario, *, check: bool = False) -> tuple[RunResult, list[Row], Measures]:
+def without_links(kept: KeptRows) -> list[Row]:
+    """Every row but the links'."""
+    return [row for row in kept.rows if row[2] is not Kind.LINK_UP]
+
+
+def run_core(scenario: Scenario, *, check: bool = False) -> tuple[Outcome, list[Row], VCubeMeasures]:
     """The core in the simulator: its result, every row, and the measures."""
-    rows, watch = Rows(), Watch(scenario)
-    result = simulate(scenario, rows, make=watch.make, check=check)
-    return result, rows.rows, watch.measures(result)
+    kept, watch = KeptRows(), Watch(scenario)
+    result = simulate(scenario, kept, make=watch.make, check=check)
+    return result, without_links(kept), watch.measures(result)

@@ -4,23 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from support.barrier_net import Net
-from support.cores import Bench
+from support.net import Net
 from whence.core.effects import Deliver, Discard, Expire, Reason, Send
 from whence.core.message import MessageId
 from whence.errors import MisuseError, ParameterError
 from whence.protocols import registry
 from whence.protocols.barrier.broadcast import Barrier
-from whence.protocols.barrier.wire import BarrierPacket, Entry
+from whence.protocols.barrier.wire import BarrierEntry, BarrierPacket
 
 
 def net(nodes: str = "abc", links: list[tuple[str, str]] | None = None, **params: object) -> Net:
-    return Net("barrier", dict.fromkeys(nodes, 0), links, **params)
-
-
-def settle(world: Net) -> None:
-    while world.flying:
-        world.arrive(0)
+    return Net("barrier", nodes, links, start_us=1_000, check=True, **params)
 
 
 def barrier(core: object) -> list[str]:
@@ -29,28 +23,28 @@ def barrier(core: object) -> list[str]:
 
 
 def test_a_reply_waits_for_the_question() -> None:
-    bench = Bench("barrier")
-    bench.broadcast("a")
-    bench.arrive_from_to("a", "b")
-    bench.broadcast("b")
-    bench.flying = [fly for fly in bench.flying if fly[1] == "c"][::-1]
-    bench.arrive(0)
-    assert bench.ids("c") == []
-    [waiting] = bench.cores["c"].explain()
+    world = net()
+    world.broadcast("a")
+    world.move("b", sender="a")
+    world.broadcast("b")
+    world.flying = [fly for fly in world.flying if fly[1] == "c"][::-1]
+    world.arrive(0)
+    assert world.ids("c") == []
+    [waiting] = world.cores["c"].explain()
     assert (waiting.id, waiting.missing) == (MessageId("b", 1), (MessageId("a", 1),))
-    bench.settle()
-    assert bench.ids("c") == ["a:1", "b:1"]
+    world.settle()
+    assert world.ids("c") == ["a:1", "b:1"]
 
 
 def test_a_barrier_names_immediate_predecessors_only() -> None:
     world = net()
     for node in "abcabc":
         world.broadcast(node)
-        settle(world)
+        world.settle()
     assert all(barrier(core) == ["c:2"] for core in world.cores.values())
     world.broadcast("a")
     world.broadcast("b")
-    settle(world)
+    world.settle()
     assert sorted(barrier(world.cores["c"])) == ["a:3", "b:3"]
 
 
@@ -58,7 +52,7 @@ def test_everything_arrives_over_a_line_of_links() -> None:
     world = net("abcd", [("a", "b"), ("b", "c"), ("c", "d")])
     for node in "adbcda":
         world.broadcast(node)
-    settle(world)
+    world.settle()
     assert len({frozenset(world.ids(node)) for node in "abcd"}) == 1
     assert all(len(world.ids(node)) == 6 for node in "abcd")
     assert world.report().ok
@@ -67,7 +61,7 @@ def test_everything_arrives_over_a_line_of_links() -> None:
 def test_without_relay_only_the_origin_sends() -> None:
     world = net("abc", [("a", "b"), ("b", "c")], relay=False)
     world.broadcast("a")
-    settle(world)
+    world.settle()
     assert world.ids("c") == []
 
 
@@ -79,7 +73,7 @@ def test_a_lifetime_for_the_group_and_for_a_message() -> None:
     world.broadcast("a", 7)
     assert core.last_lifetime_us == 7
     world.pass_time(world.now_us + 8)
-    settle(world)
+    world.settle()
     assert world.ids("b") == ["a:1"]
     assert world.expired == [("b", MessageId("a", 2)), ("c", MessageId("a", 2))]
     assert {discard.reason for discard in world.discards} == {Reason.DUPLICATE}
@@ -88,13 +82,13 @@ def test_a_lifetime_for_the_group_and_for_a_message() -> None:
 def test_a_late_first_arrival_is_an_outcome_once() -> None:
     world = net(late_us=1_000)
     taken, late = world.broadcast("a", 50), world.broadcast("a", 50)
-    world.move(taken, "b", sender="a", keep=True)
+    world.move("b", taken, sender="a", keep=True)
     world.pass_time(world.now_us + 51)
     for _ in range(2):
         for id_ in (taken, late):
-            world.move(id_, "b", sender="a", keep=True)
+            world.move("b", id_, sender="a", keep=True)
     world.restart("b")
-    world.move(late, "b", sender="a")
+    world.move("b", late, sender="a")
     assert world.expired == [("b", late)]
     assert world.ids("b") == ["a:1"]
     # Both copies of the one that was delivered in time, and two more of the late one
@@ -104,10 +98,10 @@ def test_a_late_first_arrival_is_an_outcome_once() -> None:
 def test_what_is_skipped_is_known_from_what_was_delivered_though_a_newer_number_was() -> None:
     world = net()
     skipped, newer = world.broadcast("a", 5), world.broadcast("a", 500)
-    world.move(newer, "b", sender="a")
+    world.move("b", newer, sender="a")
     world.pass_time(world.now_us + 6)  # B gives up waiting for the first
     assert world.ids("b") == [str(newer)]
-    world.move(skipped, "b", sender="a")
+    world.move("b", skipped, sender="a")
     assert world.expired == [("b", skipped)]
 
 
@@ -116,19 +110,19 @@ def test_ids_are_kept_for_late_us_after_the_deadline_and_no_longer() -> None:
     core = world.cores["b"]
     late = world.broadcast("a", 10)
     world.pass_time(world.now_us + 110)
-    world.move(late, "b", sender="a", keep=True)  # late by 100
+    world.move("b", late, sender="a", keep=True)  # late by 100
     assert world.expired == [("b", late)]
     world.pass_time(world.now_us + 1)
-    world.move(late, "b", sender="a")  # forgotten, but known to be too old to say so again
+    world.move("b", late, sender="a")  # forgotten, but known to be too old to say so again
     assert world.expired == [("b", late)]
     assert len(core.seen) == 0
-    assert world.discards[-1].reason is Reason.EXPIRED
+    assert world.discarded["b"][-1].reason is Reason.EXPIRED
 
 
 def test_a_late_joiner_is_not_told_of_its_past() -> None:
     core = registry.make("barrier", "c", [])
     core.link_up("b", 0)
-    core.receive("b", BarrierPacket("b", 0, None, (Entry("a", 2, 50),), b""), 10)
+    core.receive("b", BarrierPacket("b", 0, None, (BarrierEntry("a", 2, 50),), b""), 10)
     in_past, after = (BarrierPacket("a", number, 50, (), b"") for number in (2, 3))
     assert Discard(MessageId("a", 2), "b", Reason.EXPIRED) in core.receive("b", in_past, 60)
     assert Expire(MessageId("a", 3), Reason.EXPIRED) in core.receive("b", after, 60)
@@ -140,10 +134,10 @@ def test_a_late_joiner_is_not_told_of_its_past() -> None:
 def test_what_waits_is_released_when_the_obstacle_dies_and_ends_when_it_dies_itself() -> None:
     world = net()
     first = world.broadcast("a", 50)
-    world.move(first, "b")
+    world.move("b", first)
     long, short = world.broadcast("b", 100), world.broadcast("b", 20)
-    world.move(long, "c")
-    world.move(short, "c")
+    world.move("c", long)
+    world.move("c", short)
     assert world.ids("c") == []
     world.pass_time(1_021)
     assert world.expired == [("c", short)]
@@ -162,14 +156,14 @@ def test_a_joiner_starts_where_its_first_neighbour_is() -> None:
     world = net("abj", [("a", "b")])
     for node in "abab":
         world.broadcast(node)
-        settle(world)
+        world.settle()
     joined(world, "j", "b")
-    settle(world)
+    world.settle()
     assert world.ids("j") == []  # the past is not given to it
     world.broadcast("a")
-    settle(world)
+    world.settle()
     world.broadcast("j")
-    settle(world)
+    world.settle()
     assert world.ids("j") == ["a:3", "j:1"]
     assert world.ids("a")[-2:] == ["a:3", "j:1"]
 
@@ -177,25 +171,25 @@ def test_a_joiner_starts_where_its_first_neighbour_is() -> None:
 def test_a_joiner_is_given_what_its_neighbour_holds_back() -> None:
     world = net("abj", [("a", "b")])
     first, second = world.broadcast("a"), world.broadcast("a")
-    world.move(second, "b")
+    world.move("b", second)
     joined(world, "j", "b")
-    while any(to == "j" for _, to, _, _ in world.flying):
-        world.arrive(next(at for at, fly in enumerate(world.flying) if fly[1] == "j"))
+    while any(flight.to == "j" for flight in world.flying):
+        world.move("j")
     assert [waiting.id for waiting in world.cores["j"].explain()] == [second]
-    world.move(first, "b")
-    settle(world)
+    world.move("b", first)
+    world.settle()
     assert world.ids("j") == ["a:1", "a:2"]
 
 
 def test_a_node_with_a_past_of_its_own_ignores_the_past_of_others() -> None:
     world = net("abj", [("a", "b")])
     world.broadcast("a")
-    settle(world)
+    world.settle()
     world.broadcast("j")
     joined(world, "j", "b")
-    settle(world)
+    world.settle()
     second = world.broadcast("a")
-    settle(world)
+    world.settle()
     [waiting] = world.cores["j"].explain()
     assert (waiting.id, waiting.missing) == (second, (MessageId("a", 1),))
 
@@ -203,11 +197,11 @@ def test_a_node_with_a_past_of_its_own_ignores_the_past_of_others() -> None:
 def test_a_joiner_over_reordering_links_drops_what_turns_out_to_be_past() -> None:
     core = registry.make("barrier", "j", [])
     core.link_up("b", 0)
-    late = BarrierPacket("a", 2, None, (Entry("a", 1, None),), b"")
-    after = BarrierPacket("a", 3, None, (Entry("a", 2, None),), b"")
+    late = BarrierPacket("a", 2, None, (BarrierEntry("a", 1, None),), b"")
+    after = BarrierPacket("a", 3, None, (BarrierEntry("a", 2, None),), b"")
     assert core.receive("b", late, 0) == []
     assert core.receive("b", after, 0) == []
-    effects = core.receive("b", BarrierPacket("b", 0, None, (Entry("a", 2, None),), b""), 0)
+    effects = core.receive("b", BarrierPacket("b", 0, None, (BarrierEntry("a", 2, None),), b""), 0)
     assert effects == [Discard(MessageId("a", 2), "b", Reason.DUPLICATE), Deliver(effects[1].message)]  # type: ignore[union-attr]  # checked by being equal
     assert core.message_of(BarrierPacket("b", 0, None, (), b"")) is None
     core.check()
@@ -241,7 +235,7 @@ def test_waiting_for_what_never_comes_leaves_nothing_behind() -> None:
     assert isinstance(core, Barrier)
     for at in range(200):
         now_us = world.now_us
-        entries = (Entry("lost", at + 1, now_us + 30), Entry(f"y{at}", 1, now_us + 20))
+        entries = (BarrierEntry("lost", at + 1, now_us + 30), BarrierEntry(f"y{at}", 1, now_us + 20))
         packet = BarrierPacket(f"x{at}", 1, now_us + 50, entries, b"")
         world.carry_out("b", core.receive("a", packet, now_us))
         world.pass_time(now_us + 10)
@@ -282,9 +276,11 @@ def test_forged_and_impossible_packets_end_here() -> None:
     core.link_up("b", 0)
     reasons = {
         BarrierPacket("a", 1, None, (), b""): Reason.FORGED,
-        BarrierPacket("b", 1, None, (Entry("a", 1, None),), b""): Reason.IMPOSSIBLE,
-        BarrierPacket("b", 2, None, (Entry("b", 2, None),), b""): Reason.MALFORMED,
-        BarrierPacket("b", 2, None, (Entry("c", 2, None), Entry("c", 1, None)), b""): Reason.MALFORMED,
+        BarrierPacket("b", 1, None, (BarrierEntry("a", 1, None),), b""): Reason.IMPOSSIBLE,
+        BarrierPacket("b", 2, None, (BarrierEntry("b", 2, None),), b""): Reason.MALFORMED,
+        BarrierPacket(
+            "b", 2, None, (BarrierEntry("c", 2, None), BarrierEntry("c", 1, None)), b""
+        ): Reason.MALFORMED,
         BarrierPacket("", 1, None, (), b""): Reason.MALFORMED,
         BarrierPacket("b", 1, 3, (), b""): Reason.EXPIRED,  # too long ago to say whether it came before
     }
@@ -298,7 +294,7 @@ def test_forged_and_impossible_packets_end_here() -> None:
 
 def test_what_is_delivered_and_forgotten_is_not_explained_as_missing() -> None:
     """Found by hypothesis: c:1 is over, so its delivery is forgotten, while a:2, which names it, waits."""
-    net = Net("barrier", dict.fromkeys("abc", 0), skew_us=20)
+    net = Net("barrier", "abc", check=True, skew_us=20)
     net.broadcast("a", None)
     net.flying.clear()
     net.broadcast("c", 1)

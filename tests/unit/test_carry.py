@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from support.barrier_net import Net
+from support.net import Net
 from whence.core.effects import Reason
 from whence.core.message import MessageId
 from whence.errors import ParameterError
@@ -18,14 +18,13 @@ GAP_US = 100
 
 def net(*links: tuple[str, str], nodes: str = "abc", **params: object) -> Net:
     given = {"gap_us": GAP_US, "setup_max_us": 0, "seed": 7, **params}
-    return Net("oppnet", dict.fromkeys(nodes, 0), list(links), **given)
+    return Net("oppnet", nodes, links, start_us=1_000, check=True, **given)
 
 
 def run(world: Net, until_us: int) -> None:
     """Everything in flight arrives at once; timers come due in order."""
     while True:
-        while world.flying:
-            world.arrive(0)
+        world.settle()
         due_us = min(world.timers.values(), default=until_us + 1)
         if due_us > until_us:
             world.pass_time(until_us)
@@ -86,7 +85,7 @@ def test_set_up_takes_a_drawn_time_and_the_smaller_name_begins() -> None:
 def test_a_cut_contact_loses_what_is_in_flight_and_goes_on_next_time() -> None:
     world = net(("a", "b"))
     world.broadcast("a")
-    while not any(packet[0] == DATA for _, _, packet, _ in world.flying):
+    while not any(flight.packet[0] == DATA for flight in world.flying):
         if world.flying:
             world.arrive(0)
         else:
@@ -211,7 +210,7 @@ def test_a_cache_full_of_pinned_messages_refuses_what_would_be_pinned_too() -> N
     for each in (packets[1], packets[2], packets[3], packets[0]):
         before = len(world.discards)
         world.carry_out("c", receiver.receive("b", OppnetPacket(DATA, (), (each,)), world.clock("c")))
-        taken.append(world.discards[-1].reason if len(world.discards) > before else None)
+        taken.append(world.discarded["c"][-1].reason if len(world.discards) > before else None)
     assert taken == [None, None, Reason.TOO_FAR_AHEAD, None]
     assert world.ids("c") == ["a:1", "a:2", "a:3"]
     assert first == MessageId("a", 1)

@@ -14,18 +14,18 @@ from whence.protocols import registry
 from whence.protocols.prc.choice import Workload, choose
 from whence.sim.distributions import Constant
 from whence.sim.engine import Engine
-from whence.sim.experiment import SECOND_US
 from whence.sim.model import Link, Random, Record, Scenario, Stop, Window
-from whence.studies.prc.runs import FRONTIER_DELAY_MS, carried, rate_run
+from whence.studies.prc.runs import FRONTIER_DELAY_MS, SECOND_US, rate_run
 
 DELAY_S = FRONTIER_DELAY_MS / 1_000
 
 
 @pytest.mark.parametrize(("nodes", "rate"), [(50, 10), (200, 10), (200, 40)])
 def test_prc_holds_what_its_law_says(nodes: int, rate: int) -> None:
-    experiment = carried(rate_run(nodes, rate, 1))
-    assert experiment is not None
-    last = run(experiment).windows[-2]
+    scenario = rate_run(nodes, rate, 1)
+    series = run(scenario).series
+    assert series is not None
+    last = series.windows[-2]
     held = (last.expected_us + last.buffered_us) / last.process_us
     degree = last.degree_us / last.process_us
     law = choose(Workload(nodes, rate, DELAY_S, degree)).entries["prc"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from support.deadline_net import Net
+from support.net import Net
 from whence.core.effects import Deliver, Discard, Reason, Send, SetTimer
 from whence.core.message import MessageId
 from whence.errors import MisuseError, ParameterError
@@ -32,14 +32,14 @@ def core(make=Tdca, **params):
 
 
 def stamps(net: Net, node: str) -> list[int]:
-    sent = [one.messages[0] for sender, _, one in net.flying if sender == node and one.messages]
+    sent = [one.messages[0] for one in net.packets(node) if one.messages]
     return list(dict.fromkeys(message.stamp for message in sent))
 
 
 def test_stamps_follow_the_clock_and_never_stand_still():
     net = Net(Tdca, "ab", **PLAIN)
     for time_us in (5, 5, 5, 100):
-        net.at(time_us)
+        net.pass_time(time_us)
         net.broadcast("a")
     assert stamps(net, "a") == [5, 6, 7, 100]
 
@@ -47,14 +47,14 @@ def test_stamps_follow_the_clock_and_never_stand_still():
 def test_stamps_rise_along_causality_though_a_clock_is_behind():
     net = Net(Tdca, "abc", **PLAIN)
     net.offsets_us |= {"a": 5_000, "b": -300}
-    net.at(1_000)
+    net.pass_time(1_000)
     net.broadcast("a")
-    net.arrive("a", "b")
-    net.at(2_000)
+    net.move("b", sender="a")
+    net.pass_time(2_000)
     net.broadcast("b")
     assert stamps(net, "a") == [6_000]
     assert stamps(net, "b") == [6_001]
-    net.at(900_000)
+    net.pass_time(900_000)
     net.broadcast("b")
     assert stamps(net, "b") == [6_001, 899_700]  # the clock has caught up
 
@@ -75,24 +75,24 @@ def test_every_end_has_its_reason():
     net.broadcast("a", 100_000)
     net.broadcast("a", 300_000)
     net.broadcast("a", 50_000)
-    net.arrive("a", "c", "a:2")
-    net.at(200_000)
-    net.arrive("a", "c", "a:3", keep=True)  # comes too late
-    assert net.expired["c"] == ["a:3 expired"]
-    net.arrive("a", "c", "a:3")
+    net.move("c", "a:2", "a")
+    net.pass_time(200_000)
+    net.move("c", "a:3", "a", keep=True)  # comes too late
+    assert net.ends("c") == ["a:3 expired"]
+    net.move("c", "a:3", "a")
     assert [each.reason for each in net.discarded["c"]] == [Reason.DUPLICATE]
-    net.at(400_000)
-    assert net.delivered["c"] == ["a:2"]  # its time came before a:1 did
+    net.pass_time(400_000)
+    assert net.ids("c") == ["a:2"]  # its time came before a:1 did
     net.broadcast("b", 1_000_000)
-    net.arrive("b", "c")
-    net.arrive("a", "c", "a:1")
-    assert net.expired["c"] == ["a:3 expired", "a:1 expired"]
+    net.move("c", sender="b")
+    net.move("c", "a:1", "a")
+    assert net.ends("c") == ["a:3 expired", "a:1 expired"]
     net.broadcast("a", 1_000_000)
     net.broadcast("a", 100_000)
-    net.arrive("a", "c", "a:5")
-    net.at(600_000)
-    net.arrive("a", "c", "a:4")
-    assert net.expired["c"][-1] == "a:4 overtaken"
+    net.move("c", "a:5", "a")
+    net.pass_time(600_000)
+    net.move("c", "a:4", "a")
+    assert net.ends("c")[-1] == "a:4 overtaken"
 
 
 def test_a_message_without_predecessors_comes_through_at_once():
@@ -112,23 +112,23 @@ def test_predecessors_deadlines_end_the_wait():
     for deadlines, delivered_us in ((False, 900_000), (True, 100_001)):
         net = Net(Tdca, "abc", margin_us=0, deadlines=deadlines)
         net.broadcast("a", 100_000)
-        net.arrive("a", "b")
+        net.move("b", sender="a")
         net.broadcast("b", 900_000)
-        net.at(20_000)
-        net.arrive("b", "c")
-        net.at(1_000_000)
-        assert net.times_us["c", "b:1"] == delivered_us
+        net.pass_time(20_000)
+        net.move("c", sender="b")
+        net.pass_time(1_000_000)
+        assert net.delivered_us["c", ("b", 1)] == delivered_us
 
 
 def test_explain_names_what_is_missing():
     net = Net(Tdca, "abc", **PLAIN)
     net.broadcast("a")
     net.broadcast("a")
-    net.arrive("a", "b", "a:1")
+    net.move("b", "a:1", "a")
     net.broadcast("b")
-    net.at(7)
-    net.arrive("a", "c", "a:2")
-    net.arrive("b", "c")
+    net.pass_time(7)
+    net.move("c", "a:2", "a")
+    net.move("c", sender="b")
     first, second = net.cores["c"].explain()
     assert (str(first.id), first.since_us, list(map(str, first.missing))) == ("a:2", 7, ["a:1"])
     assert (str(second.id), list(map(str, second.missing))) == ("b:1", ["a:1"])
@@ -163,13 +163,13 @@ def test_the_store_gives_way_to_what_waits_and_the_rest_is_refused():
     for _ in range(4):
         net.broadcast("a")
     assert sum(map(len, net.cores["a"].store)) == 2  # each payload has one byte
-    net.arrive("a", "b", "a:4")
-    net.arrive("a", "b", "a:3")
-    net.arrive("a", "b", "a:2", keep=True)
+    net.move("b", "a:4", "a")
+    net.move("b", "a:3", "a")
+    net.move("b", "a:2", "a", keep=True)
     assert [each.reason for each in net.discarded["b"]] == [Reason.NO_ROOM]
-    net.arrive("a", "b", "a:1")
-    net.arrive("a", "b", "a:2")
-    assert net.delivered["b"] == ["a:1", "a:2", "a:3", "a:4"]
+    net.move("b", "a:1", "a")
+    net.move("b", "a:2", "a")
+    assert net.ids("b") == ["a:1", "a:2", "a:3", "a:4"]
     net.cores["b"].check()
 
 
@@ -186,27 +186,27 @@ def test_an_exact_pull_names_what_is_missing_asks_once_and_then_others():
     net = Net(Odca, "abcd", copies=1, retry_us=1_000, pulls=3, **PLAIN)
     net.broadcast("a")
     for to in "bd":
-        net.arrive("a", to)
+        net.move(to, sender="a")
     net.broadcast("b")
     net.broadcast("b")
-    net.arrive("b", "c", "b:1")
-    net.arrive("b", "c", "b:2")
-    asked = [(to, one.wants) for sender, to, one in net.flying if sender == "c"]
+    net.move("c", "b:1", "b")
+    net.move("c", "b:2", "b")
+    asked = [(fly.to, fly.packet.wants) for fly in net.flying if fly.sender == "c"]
     assert asked == [("b", (0, 1))]  # not a second time for b:2
-    net.at(10_000)
-    asked = [(to, one.wants) for sender, to, one in net.flying if sender == "c"]
+    net.pass_time(10_000)
+    asked = [(fly.to, fly.packet.wants) for fly in net.flying if fly.sender == "c"]
     assert asked == [("b", (0, 1)), ("a", (0, 1)), ("b", (0, 1))]
-    net.arrive("c", "a")
-    net.arrive("a", "c")
-    assert net.delivered["c"] == ["a:1", "b:1", "b:2"]
+    net.move("a", sender="c")
+    net.move("c", sender="a")
+    assert net.ids("c") == ["a:1", "b:1", "b:2"]
 
 
 def test_whoever_holds_a_message_back_can_still_give_it_away():
     net = Net(Odca, "abc", copies=1, **PLAIN)
     net.broadcast("a")
     net.broadcast("a")
-    net.lose("a", "b", "a:1")
-    net.arrive("a", "b", "a:2")
+    net.lose(net.find("b", "a:1", "a"))
+    net.move("b", "a:2", "a")
     effects = net.cores["b"].receive("c", DeadlinePacket(SOLICITATION, (), (), (), (0, 2)), 9)
     assert [message.number for message in effects[0].packet.messages] == [2]
     assert effects[0].packet.kind == REPLY

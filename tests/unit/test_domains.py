@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from support.cores import Bench
+from support.net import Net
 from whence.core.effects import Discard, Reason, Send
 from whence.errors import DomainGraphError, MisuseError, ParameterError
 from whence.protocols import registry
@@ -16,16 +16,16 @@ from whence.protocols.domains.matrix import Matrix, MatrixPacket
 CHAIN = [["a", "b"], ["b", "c"]]
 
 
-def send(bench: Bench, source: str, to: str, payload: bytes = b"") -> None:
-    bench._carry_out(source, bench.cores[source].send(to, payload, 0))
+def send(net: Net, source: str, to: str, payload: bytes = b"") -> None:
+    net.do(source, lambda core, now_us: core.send(to, payload, now_us))
 
 
 def test_a_message_to_oneself_is_delivered_at_once() -> None:
     for protocol in ("matrix", "domains"):
-        bench = Bench(protocol, "abc")
-        send(bench, "a", "a", b"x")
-        assert bench.ids("a") == ["a:1"]
-        assert not bench.flying
+        net = Net(protocol, "abc")
+        send(net, "a", "a", b"x")
+        assert net.ids("a") == ["a:1"]
+        assert not net.flying
 
 
 def test_a_packet_waits_for_its_link_and_leaves_in_order() -> None:
@@ -41,18 +41,18 @@ def test_a_packet_waits_for_its_link_and_leaves_in_order() -> None:
 
 
 def test_what_a_held_message_waits_for_is_named_by_its_place() -> None:
-    bench = Bench("matrix", "abc")
-    send(bench, "a", "c")
-    send(bench, "a", "b")
-    bench.arrive_from_to("a", "b")
-    send(bench, "b", "c")
-    bench.arrive_from_to("b", "c")
-    (waiting,) = bench.cores["c"].explain()
+    net = Net("matrix", "abc")
+    send(net, "a", "c")
+    send(net, "a", "b")
+    net.move("b", sender="a")
+    send(net, "b", "c")
+    net.move("c", sender="b")
+    (waiting,) = net.cores["c"].explain()
     assert (str(waiting.id), [str(each) for each in waiting.missing]) == ("b:1", ["a>c:1"])
-    send(bench, "a", "c")
-    send(bench, "a", "c")
-    bench.arrive(2)  # the third from a to c: the first two are missing
-    third = bench.cores["c"].explain()[0]
+    send(net, "a", "c")
+    send(net, "a", "c")
+    net.arrive(2)  # the third from a to c: the first two are missing
+    third = net.cores["c"].explain()[0]
     assert [str(each) for each in third.missing] == ["a>c:1", "a>c:2"]
 
 

@@ -7,10 +7,10 @@ from collections.abc import Callable
 import pytest
 
 from whence.report import plots
-from whence.studies.domains import live_claims as domains_live_expect
-from whence.studies.domains import live_page as domains_live_figures
-from whence.studies.domains.fit import Kind, crossing, fit, gains, medians, ratios, slope
-from whence.studies.domains.live_claims import BUS, FLAT
+from whence.studies.claims import Judged
+from whence.studies.domains import page
+from whence.studies.domains.fit import BUS, FLAT, Kind, crossing, fit, gains, medians, ratios, slope
+from whence.studies.domains.grid import DomainsStudy
 from whence.studies.results import Results, Row
 
 SIZES = (10, 25, 50, 100, 150)
@@ -39,6 +39,10 @@ def system(flat: Callable[[int], float], bus: Callable[[int], float]) -> Results
         *curve(BUS._replace(workload="broadcast"), bus),
     ]
     return Results(tuple(rows))
+
+
+def live_claims(results: Results) -> list[Judged]:
+    return [one for one in DomainsStudy().judge(results) if one.claim.text.startswith("live")]
 
 
 def square(nodes: int) -> float:
@@ -81,9 +85,9 @@ def test_the_crossing_is_between_the_sizes_around_it() -> None:
 
 
 def test_the_papers_shapes_are_reproduced() -> None:
-    found = domains_live_expect.expectations(system(square, line))
+    found = live_claims(system(square, line))
     assert len(found) == 8
-    assert [one.name for one in found if one.words != "reproduced"] == []
+    assert [one.claim.text for one in found if one.words != "reproduced"] == []
 
 
 @pytest.mark.parametrize(
@@ -97,7 +101,7 @@ def test_the_papers_shapes_are_reproduced() -> None:
 def test_other_shapes_are_not(
     flat: Callable[[int], float], bus: Callable[[int], float], wrong: list[str]
 ) -> None:
-    failed = [one.name for one in domains_live_expect.expectations(system(flat, bus)) if one.failed]
+    failed = [one.claim.text for one in live_claims(system(flat, bus)) if one.failed]
     assert len(failed) == len(wrong)
     for part, name in zip(wrong, failed, strict=True):
         assert part in name
@@ -105,22 +109,22 @@ def test_other_shapes_are_not(
 
 def test_a_slope_through_two_sizes_is_shown_and_not_demanded() -> None:
     results = Results((*curve(FLAT, line, (10, 50, 100)), *curve(BUS, line, (10, 50, 100))))
-    slopes = [one for one in domains_live_expect.expectations(results) if "slope" in one.name]
+    slopes = [one for one in live_claims(results) if "slope" in one.claim.text]
     assert [one.demanded for one in slopes] == [False] * 4
     assert [one.words for one in slopes[:2]] == ["not reproduced"] * 2
 
 
 def test_small_systems_prove_nothing() -> None:
     results = Results((*curve(FLAT, square, (4, 9)), *curve(BUS, line, (4, 9))))
-    assert domains_live_expect.expectations(results) == []
-    assert domains_live_figures.finding(results) == ""
+    assert live_claims(results) == []
+    assert page.live_finding(results) == ""
 
 
 def test_every_figure_can_be_drawn_and_every_size_is_in_a_table() -> None:
     results = system(square, line)
-    for figure in domains_live_figures.figures(results):
+    for figure in page.live_figures(results):
         assert plots.svg(figure).startswith("<svg")
-    growth, times = domains_live_figures.tables(results)
+    growth, times = page.live_tables(results)
     assert len(growth.rows) == 4
     assert len(times.rows) == 4 * len(SIZES)
-    assert f"takes {square(150) / square(10):.1f} times as long" in domains_live_figures.finding(results)
+    assert f"takes {square(150) / square(10):.1f} times as long" in page.live_finding(results)

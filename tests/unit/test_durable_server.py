@@ -1,140 +1,302 @@
-"""The durable server by itself: records, replay, snapshots, numbers on links."""
+"""The durable server alone: records, recovery, snapshots, numbers on links."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
 
 import msgspec
 import pytest
 
-from whence.core.message import Message
-from whence.errors import DataError, MisuseError
-from whence.mom.records import (
-    Acknowledge,
-    Acknowledged,
-    Fired,
-    Linked,
-    Output,
-    Reacted,
-    Received,
-    RecordCodec,
-    Sent,
-    Transmit,
-)
-from whence.mom.server import DurableServer
+from support.crash_trial import Nothing
+from whence.core.effects import CancelTimer, Effects, SetTimer
+from whence.core.protocol import Protocol
+from whence.errors import DataError, InvariantError
 from whence.protocols.baselines.vector import Vector
 from whence.protocols.domains.matrix import Matrix, MatrixPacket
 from whence.protocols.vcube.core import VCube
+from whence.session.addresses import Address
+from whence.session.durable import DurableServer
+from whence.session.links import Link
+from whence.session.records import (
+    RECORDS,
+    Arrived,
+    Fired,
+    Linked,
+    Met,
+    Output,
+    Reacted,
+    RecordCodec,
+    Submitted,
+    Taken,
+)
+from whence.session.wire import FrameReader
+
+NAMES = "abc"
 
 
-def echo(state: bytes, message: Message) -> tuple[bytes, list[Output]]:
-    return state + message.payload, [Output(message.origin, b"re " + message.payload)]
+class Timers(Nothing):
+    """Remembers what is set."""
+
+    def __init__(self) -> None:
+        self.at_us: dict[str, int] = {}
+
+    def __contains__(self, key: str) -> bool:
+        return key in self.at_us
+
+    def set(self, key: str, at_us: int) -> None:
+        self.at_us[key] = at_us
+
+    def cancel(self, key: str) -> None:
+        self.at_us.pop(key, None)
 
 
-def server(me: str = "b", agent=echo) -> DurableServer:
-    made = DurableServer(Matrix(me, "abc"), agent)
-    for peer in sorted({"a", "b", "c"} - {me}):
-        made.link(peer, True, 0)
-    return made
+class Server(DurableServer):
+    """Shows its links."""
+
+    def __init__(self, core: Protocol, timers: Timers, now_us: Callable[[], int]) -> None:
+        peers = [name for name in core.members if name != core.me]
+        self.links = {name: Link(name, Address("h", 1), dials=core.me < name) for name in peers}
+        super().__init__(core, self.links, timers, Nothing(), now_us)
 
 
-def first_packet() -> Transmit:
-    (release,) = server("a").send("b", b"x", 1).releases
-    assert isinstance(release, Transmit)
-    return release
+def made(core: Protocol, timers: Timers | None = None, now_us: Callable[[], int] = lambda: 5) -> Server:
+    return Server(core, timers or Timers(), now_us)
+
+
+def server(me: str = "b") -> Server:
+    there = made(Matrix(me, NAMES))
+    for record in there.links_up():
+        there.apply(record)
+    return there
+
+
+def packets_for(there: str, source: Server) -> list[Any]:
+    """What waits for a peer."""
+    reader = FrameReader(source.core.packet_type, 1 << 20)
+    return reader.feed(b"".join(source.links[there].out.unacknowledged_frames()))
+
+
+def packets(count: int) -> list[MatrixPacket]:
+    here = server("a")
+    for at in range(count):
+        here.apply(Submitted(1, "b", b"%d" % at))
+    return packets_for("b", here)
+
+
+def payloads(there: DurableServer) -> list[bytes]:
+    return [message[2] for message in there.inbox]
 
 
 def test_a_packet_is_acknowledged_with_its_record_and_again_without() -> None:
-    there, packet = server(), first_packet().packet
-    step = there.receive("a", 1, packet, 5)
-    assert step.record == Received(5, "a", 1, packet)
-    assert step.releases == [Acknowledge("a", 1)]
-    assert [message.payload for message in there.queue_in] == [b"x"]
-    again = there.receive("a", 1, packet, 6)
-    assert (again.record, again.releases) == (None, [Acknowledge("a", 1)])
-    assert len(there.queue_in) == 1
+    there = server()
+    link = there.links["a"]
+    record = there.arrival(link, packets(1))
+    assert record == Arrived(5, "a", 1, tuple(packets(1)))
+    assert link.incoming.received == 0  # it is not on the disk
+    there.apply(record, 100)
+    assert (link.incoming.received, link.incoming.told, link.incoming.untold_bytes) == (1, 0, 100)
+    assert payloads(there) == [b"0"]
+    link.incoming.ack()
+    there.apply(record)  # another connection brings it again, and it waits for its acknowledgement
+    assert (link.incoming.received, link.incoming.told) == (1, 0)
+    assert payloads(there) == [b"0"]
+    there.check()
 
 
 def test_a_reaction_is_one_record_with_its_outputs() -> None:
     there = server()
-    there.receive("a", 1, first_packet().packet, 5)
-    step = there.react(6)
-    assert step is not None
-    assert step.record == Reacted(6, b"x", (Output("a", b"re x"),))
-    assert [type(release) for release in step.releases] == [Transmit]
-    assert (there.agent_state, list(there.queue_in), there.react(7)) == (b"x", [], None)
+    there.apply(Arrived(5, "a", 1, tuple(packets(2))))
+    assert there.hand_out().payload == b"0"
+    there.apply(Reacted(6, b"x", (Output("a", b"re 0"), Output("c", b"too"))))
+    assert (there.agent_state, there.reactions, there.done, list(there.hand)) == (b"x", 1, 1, [])
+    assert payloads(there) == [b"1"]
+    assert [len(packets_for(peer, there)) for peer in "ac"] == [1, 1]
+    there.check()
+
+
+def test_a_reaction_that_cannot_be_written_has_not_happened() -> None:
+    there = server()
+    there.apply(Arrived(5, "a", 1, tuple(packets(3))))
+    before = there.save()
+    for _ in range(2):
+        there.hand_out()
+    there.check()
+    there.take_back()
+    assert payloads(there) == [b"0", b"1", b"2"]
+    assert there.unread_bytes == 3
+    assert there.save() == before
 
 
 def test_what_is_not_acknowledged_is_outstanding() -> None:
     here = server("a")
-    sent = [here.send(to, b"", 1).releases[0] for to in "bcb"]
-    assert here.outstanding() == [sent[0], sent[2], sent[1]]
-    assert here.acknowledged("b", 1).record is not None
-    assert here.acknowledged("b", 1).record is None  # a second answer changes nothing
-    assert here.outstanding() == [sent[2], sent[1]]
+    for to in "bcb":
+        here.apply(Submitted(1, to, b""))
+    assert [len(packets_for(peer, here)) for peer in "bc"] == [2, 1]
+    here.links["b"].out.take(10)
+    here.links["b"].out.acknowledge(1)
+    restored = made(Matrix("a", NAMES))
+    restored.recover(msgspec.msgpack.decode(msgspec.msgpack.encode(here.save())), [])
+    for each in (here, restored):
+        assert [len(packets_for(peer, each)) for peer in "bc"] == [1, 1]
+    restored.links["b"].out.resume(2)  # the peer's HELLO: it has both
+    assert restored.links["b"].out.unacknowledged == 0
 
 
-def test_packets_may_come_in_any_order() -> None:
+def test_packets_that_come_again_count_once_and_a_gap_is_refused() -> None:
     there = server()
-    here = server("a")
-    packets = [here.send("b", b"%d" % at, 1).releases[0] for at in range(4)]
-    for at in (2, 0, 3, 1):
-        assert there.receive("a", packets[at].seq, packets[at].packet, 2).record is not None
+    all_ = packets(5)
+    for first, last in ((1, 2), (2, 4), (1, 3), (4, 4)):
+        there.apply(Arrived(2, "a", first, tuple(all_[first - 1 : last])))
         there.check()
-    assert there.taken["a"] == 4
-    assert not there.taken_beyond["a"]
-    assert [message.payload for message in there.queue_in] == [b"0", b"1", b"2", b"3"]
+    assert there.links["a"].incoming.received == 4
+    assert payloads(there) == [b"0", b"1", b"2", b"3"]
+    with pytest.raises(InvariantError, match="packets of a are missing"):
+        there.apply(Arrived(2, "a", 6, tuple(all_[4:])))
+
+
+def test_arrivals_are_numbered_as_their_connection_began() -> None:
+    there = server()
+    link = there.links["a"]
+    all_ = packets(4)
+    first = there.arrival(link, all_[:2])
+    second = there.arrival(link, all_[2:3])
+    assert (first.seq, second.seq, link.arrived) == (1, 3, 3)
+    there.apply(first)
+    link.begin()  # cut: the new connection goes on after what has happened here
+    assert there.arrival(link, all_[2:]).seq == 3
 
 
 def test_replay_and_snapshot_give_the_same_server() -> None:
-    there, records = server(), []
-    for step in (there.receive("a", 1, first_packet().packet, 5), there.send("c", b"y", 6), there.react(7)):
-        assert step is not None
-        records.append(step.record)
-    replayed = server()
-    replayed.replay(records)
+    there = server()
+    records = [
+        *made(Matrix("b", NAMES)).links_up(),
+        Arrived(5, "a", 1, tuple(packets(2))),
+        Submitted(6, "c", b"y"),
+        Submitted(6, "nobody", b"refused, then as now"),
+        Reacted(7, b"x", (Output("a", b"re"),)),
+        Met("a", 77),
+        Taken(2),
+    ]
+    for record in records[2:]:
+        if record != records[4]:
+            there.apply(record)
+    replayed = made(Matrix("b", NAMES))
+    replayed.recover(None, records)
     assert replayed.save() == there.save()
-    restored = DurableServer(Matrix("b", "abc"), echo)
-    restored.restore(msgspec.msgpack.decode(msgspec.msgpack.encode(there.save())))
+    assert replayed.links["a"].peer_session == 77
+    restored = made(Matrix("b", NAMES))
+    restored.recover(msgspec.msgpack.decode(msgspec.msgpack.encode(there.save())), [])
     assert restored.save() == there.save()
-    assert restored.outstanding() == there.outstanding()
+    assert restored.links_up() == []
+    half = made(Matrix("b", NAMES))
+    half.recover(None, records[:3])
+    rest = made(Matrix("b", NAMES))
+    rest.recover(half.save(), records[3:])
+    assert rest.save() == there.save()
 
 
 @pytest.mark.parametrize("core", [Vector, VCube])
-def test_a_broadcasting_core_is_as_durable(core) -> None:
-    here, there = DurableServer(core("a", "ab")), DurableServer(core("b", "ab"))
-    for made, peer in ((here, "b"), (there, "a")):
-        made.link(peer, True, 0)
-    step = here.send(None, b"x", 1)
-    assert step.record == Sent(1, None, b"x")
-    transmit = step.releases[0]
-    there.receive("a", transmit.seq, transmit.packet, 2)
-    assert [message.payload for message in there.queue_in] == [b"x"]
-    restored = DurableServer(core("a", "ab"))
-    restored.restore(msgspec.msgpack.decode(msgspec.msgpack.encode(here.save())))
-    assert restored.outstanding() == here.outstanding()
+def test_a_broadcasting_core_is_as_durable(core: Any) -> None:
+    here, there = made(core("a", "ab")), made(core("b", "ab"))
+    for each in (here, there):
+        for record in each.links_up():
+            each.apply(record)
+    assert here.apply(Submitted(1, None, b"x")) == ("a", 1)
+    there.apply(there.arrival(there.links["a"], packets_for("b", here)))
+    assert payloads(there) == [b"x"]
+    restored = made(core("a", "ab"))
+    restored.recover(msgspec.msgpack.decode(msgspec.msgpack.encode(here.save())), [])
+    assert packets_for("b", restored) == packets_for("b", here)
 
 
 def test_a_log_out_of_order_is_refused() -> None:
-    with pytest.raises(MisuseError, match="QueueIN is empty"):
-        server().replay([Reacted(1, b"", ())])
+    for record in (Reacted(1, b"", ()), Taken(1)):
+        with pytest.raises(InvariantError, match="not delivered"):
+            server().recover(None, [record])
+
+
+def test_the_time_never_goes_back() -> None:
+    now_us = [100]
+    there = made(Matrix("b", NAMES), now_us=lambda: now_us[0])
+    assert there.now_us() == 100
+    there.apply(Submitted(300, "a", b""))
+    assert there.now_us() == 300
+    restored = made(Matrix("b", NAMES), now_us=lambda: now_us[0])
+    restored.recover(there.save(), [])
+    assert restored.now_us() == 300
+    now_us[0] = 400
+    assert restored.now_us() == 400
+
+
+class Ticking(Matrix):
+    """Sets a timer with each message, and another one when that expires."""
+
+    def send(self, to: str, payload: bytes, now_us: int) -> Effects:
+        return [*super().send(to, payload, now_us), SetTimer("tick", now_us + 10)]
+
+    def timer(self, key: str, now_us: int) -> Effects:
+        if key == "tick":
+            return [SetTimer("tock", now_us + 20), CancelTimer("never set")]
+        return [CancelTimer("tock"), SetTimer("tack", now_us)]
+
+
+def test_timers_are_state_and_expire_by_records() -> None:
+    timers = Timers()
+    here = made(Ticking("a", NAMES), timers)
+    records = [*here.links_up(), Submitted(1, "b", b"x"), Fired(10, "tick"), Submitted(12, "b", b"x")]
+    for record in records[:-2]:
+        here.apply(record)
+    assert here.due == timers.at_us == {"tick": 11}
+    here.apply(records[-2])  # written before it was due, and so it has not expired
+    assert here.due == {"tick": 11}
+    here.apply(records[-1])
+    assert here.due == timers.at_us == {"tick": 22}
+    late = Timers()
+    again = made(Ticking("a", NAMES), late)
+    again.recover(None, [*records, Fired(22, "tick")])
+    assert (again.due, late.at_us) == ({"tock": 42}, {})
+    again.set_timers(not_before_us=50)
+    assert late.at_us == {"tock": 50}
+    again.set_timers()
+    assert late.at_us == {"tock": 50}  # it is set
+    again.apply(Fired(55, "tock"))
+    assert (again.due, late.at_us) == ({"tack": 55}, {"tack": 55})
 
 
 def test_records_survive_the_disk_and_damaged_ones_are_refused() -> None:
     codec = RecordCodec(MatrixPacket)
+    packet = MatrixPacket(0, 1, 1, (0, 2, 1), b"x")
     records = [
-        Received(5, "a", 1, MatrixPacket(0, 1, 1, (0, 2, 1), b"x")),
-        Acknowledged("a", 7),
-        Sent(1, None, b"y"),
-        Sent(1, "b", b"y"),
+        Arrived(5, "a", 1, (packet, packet)),
+        Taken(7),
+        Submitted(1, None, b"y"),
+        Submitted(1, "b", b"y", 9),
         Reacted(2, b"state", (Output("a", b"z"), Output("c", b""))),
         Linked(3, "c", False),
         Fired(4, "key"),
+        Met("a", 1 << 62),
     ]
+    assert {type(record) for record in records} == set(RECORDS.values())
     for record in records:
         read = codec.decode(codec.encode(record))
         assert read == record
         assert type(read) is type(record)
-    assert type(codec.decode(codec.encode(records[0])).packet) is MatrixPacket
+    assert type(codec.decode(codec.encode(records[0])).packets[0]) is MatrixPacket
+    assert codec.decode_batch(codec.encode_batch(records)) == records
     good = codec.encode(records[0])
     for bad in (b"", good[:-1], good[1:], b"\x91\x63", b"\xc0", codec.encode(records[1])[:-1] + b"\xa1x"):
         with pytest.raises(DataError, match="durable log"):
             codec.decode(bad)
+
+
+def test_the_numbers_of_records_are_those_of_written_stores() -> None:
+    assert {number: kind.__name__ for number, kind in RECORDS.items()} == {
+        3: "Submitted", 4: "Reacted", 5: "Linked", 6: "Fired", 7: "Arrived", 8: "Taken", 9: "Met",
+    }  # fmt: skip
+    codec = RecordCodec(MatrixPacket)
+    packet = MatrixPacket(0, 1, 1, (0, 2, 1), b"x")
+    assert codec.encode(
+        Arrived(5, "a", 1, (packet,))
+    ).hex() == "950705a161019195000101930002 01c40178".replace(" ", "")
+    assert codec.encode(Submitted(1, None, b"y")).hex() == "950301c0c40179c0"

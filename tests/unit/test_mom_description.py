@@ -20,14 +20,14 @@ from whence.errors import (
     PlatformError,
 )
 from whence.live.authority import make_group
-from whence.mom.records import Output
 from whence.overlay.domain_graph import domain_graph, to_toml
+from whence.servers.admin import LINES_KEPT, Tails
 from whence.servers.agents import counter, echo, forward, ignore, ping_pong
-from whence.servers.feed import LINES_KEPT, Feed
 from whence.servers.joining import joining, load_agent, load_system
-from whence.servers.locks import Lock, holder_of
+from whence.servers.processes import Lock, holder_of
 from whence.servers.system import read_system
 from whence.session.handshake import canonical_parameters
+from whence.session.records import Output
 from whence.session.wire import MAGIC, VERSION, Hello
 
 DOMAINS = '[[domains]]\nname = "one"\nservers = ["a", "b"]\n'
@@ -171,17 +171,17 @@ def test_the_ready_made_agents() -> None:
 
 def test_a_slow_tail_is_told_what_it_missed() -> None:
     async def main() -> None:
-        feed = Feed(counter)
-        tail = feed.attach()
+        tails = Tails(counter)
+        tail = tails.attach()
         for number in range(LINES_KEPT + 5):
-            feed.react(b"", Message("x", number + 1, b"y"))
+            tails.react(b"", Message("x", number + 1, b"y"))
         told, missed = await tail.next()
         assert (told.number, missed) == (6, 5)
         told, missed = await tail.next()
         assert (told.number, missed) == (7, 0)
-        feed.detach(tail)
-        feed.react(b"", Message("x", 1, b"y"))
-        assert feed.reactions == LINES_KEPT + 6
+        tails.detach(tail)
+        tails.react(b"", Message("x", 1, b"y"))
+        assert tails.reactions == LINES_KEPT + 6
 
     asyncio.run(main())
 

@@ -6,26 +6,26 @@ from itertools import pairwise
 
 import pytest
 
-from support.bare_network import WIDE, Net, constant
+from support.simulated_links import WIDE, SimulatedLinks, constant
 from whence.errors import InvariantError
 from whence.overlay import graphs
-from whence.sim import network
+from whence.sim import links, links_static
 from whence.sim.faults import plan_faults
 from whence.sim.files import from_dict
-from whence.sim.network import link_specs, make_graph, make_outlets
+from whence.sim.links_static import link_specs, make_graph, make_outlets
 
 # Queues
 
 
 def test_a_plain_link_only_delays() -> None:
-    net = Net(link={"delay": constant(70)})
+    net = SimulatedLinks(link={"delay": constant(70)})
     net.send("a", 5)
     net.send("b", 5)
     assert net.arrivals() == [(75, "a"), (75, "b")]  # the same time: in the order of sending
 
 
 def test_service_time_is_a_queue_of_the_node_over_all_its_links() -> None:
-    net = Net(nodes=3, link={"delay": constant(100), "service_us": 10})
+    net = SimulatedLinks(nodes=3, link={"delay": constant(100), "service_us": 10})
     net.send("a", 0, to="n1")
     net.send("b", 0, to="n2")
     net.send("c", 5, to="n1")
@@ -35,18 +35,18 @@ def test_service_time_is_a_queue_of_the_node_over_all_its_links() -> None:
 
 
 def test_bandwidth_is_a_queue_of_the_link_and_rounds_up() -> None:
-    net = Net(nodes=3, link={"delay": constant(100), "bandwidth_bytes_per_s": 1_000_000})
+    net = SimulatedLinks(nodes=3, link={"delay": constant(100), "bandwidth_bytes_per_s": 1_000_000})
     net.send("a", 0, total_bytes=50)
     net.send("b", 0, total_bytes=50)
     net.send("c", 0, to="n2", total_bytes=50)  # another link: no waiting
     assert net.arrivals() == [(150, "a"), (150, "c"), (200, "b")]
-    slow = Net(link={"delay": constant(0), "bandwidth_bytes_per_s": 3})
+    slow = SimulatedLinks(link={"delay": constant(0), "bandwidth_bytes_per_s": 3})
     slow.send("a", 0, total_bytes=1)
     assert slow.arrivals() == [(333_334, "a")]
 
 
 def test_service_comes_before_bandwidth() -> None:
-    net = Net(link={"delay": constant(0), "service_us": 30, "bandwidth_bytes_per_s": 1_000_000})
+    net = SimulatedLinks(link={"delay": constant(0), "service_us": 30, "bandwidth_bytes_per_s": 1_000_000})
     net.send("a", 0, total_bytes=10)  # leaves the queue at 30, the link at 40
     net.send("b", 0, total_bytes=100)  # leaves the queue at 60, the link at 160
     net.send("c", 0, total_bytes=1)  # leaves the queue at 90, waits for the link until 160
@@ -57,7 +57,7 @@ def test_service_comes_before_bandwidth() -> None:
 
 
 def test_a_link_that_is_not_fifo_reorders() -> None:
-    net = Net(link={"delay": WIDE})
+    net = SimulatedLinks(link={"delay": WIDE})
     for number in range(100):
         net.send(f"{number:03d}", number)
     order = [packet for _, packet in net.arrivals()]
@@ -66,8 +66,8 @@ def test_a_link_that_is_not_fifo_reorders() -> None:
 
 
 def test_a_fifo_link_keeps_the_order_and_the_first_delay() -> None:
-    fifo = Net(link={"delay": WIDE, "fifo": True})
-    free = Net(link={"delay": WIDE})
+    fifo = SimulatedLinks(link={"delay": WIDE, "fifo": True})
+    free = SimulatedLinks(link={"delay": WIDE})
     for number in range(100):
         fifo.send(f"{number:03d}", number)
         free.send(f"{number:03d}", number)
@@ -81,7 +81,7 @@ def test_a_fifo_link_keeps_the_order_and_the_first_delay() -> None:
 
 
 def test_fifo_holds_per_link_and_direction() -> None:
-    net = Net(nodes=3, link={"delay": WIDE, "fifo": True})
+    net = SimulatedLinks(nodes=3, link={"delay": WIDE, "fifo": True})
     for number in range(50):
         net.send(f"a{number:03d}", number, to="n1")
         net.send(f"b{number:03d}", number, to="n2")
@@ -95,7 +95,7 @@ def test_fifo_holds_per_link_and_direction() -> None:
 
 
 def test_loss_loses_its_share_and_counts_it() -> None:
-    net = Net(link={"delay": constant(1), "loss": 0.3})
+    net = SimulatedLinks(link={"delay": constant(1), "loss": 0.3})
     for number in range(5_000):
         net.send(str(number), number)
     arrived = len(net.arrivals())
@@ -104,7 +104,7 @@ def test_loss_loses_its_share_and_counts_it() -> None:
 
 
 def test_retransmission_brings_everything_late() -> None:
-    net = Net(link={"delay": constant(7), "loss": 0.5, "retransmit_us": 100})
+    net = SimulatedLinks(link={"delay": constant(7), "loss": 0.5, "retransmit_us": 100})
     for number in range(2_000):
         net.send(str(number), 0)
     times = [time_us for time_us, _ in net.arrivals()]
@@ -116,7 +116,7 @@ def test_retransmission_brings_everything_late() -> None:
 
 
 def test_duplicates_are_extra_copies_with_their_own_delay() -> None:
-    net = Net(link={"delay": WIDE, "duplicate": 0.2})
+    net = SimulatedLinks(link={"delay": WIDE, "duplicate": 0.2})
     for number in range(1_000):
         net.send(str(number), 0)
     arrivals = net.arrivals()
@@ -131,7 +131,7 @@ def test_duplicates_are_extra_copies_with_their_own_delay() -> None:
 
 
 def test_certain_duplication_doubles_everything() -> None:
-    net = Net(link={"delay": constant(5), "duplicate": 1.0})
+    net = SimulatedLinks(link={"delay": constant(5), "duplicate": 1.0})
     net.send("a", 0)
     assert net.arrivals() == [(5, "a"), (5, "a")]
 
@@ -139,8 +139,8 @@ def test_certain_duplication_doubles_everything() -> None:
 def test_the_short_way_draws_what_the_long_way_draws() -> None:
     """A link without options takes a fast path; an option that changes nothing takes the other."""
     for seed in range(20):
-        plain = Net(nodes=3, seed=seed, link={"delay": WIDE})
-        long = Net(
+        plain = SimulatedLinks(nodes=3, seed=seed, link={"delay": WIDE})
+        long = SimulatedLinks(
             nodes=3,
             seed=seed,
             link={"delay": WIDE},
@@ -155,8 +155,8 @@ def test_the_short_way_draws_what_the_long_way_draws() -> None:
 
 
 def test_delays_depend_on_the_place_in_the_link_not_on_other_links() -> None:
-    alone = Net(nodes=3, link={"delay": WIDE})
-    mixed = Net(nodes=3, link={"delay": WIDE})
+    alone = SimulatedLinks(nodes=3, link={"delay": WIDE})
+    mixed = SimulatedLinks(nodes=3, link={"delay": WIDE})
     for number in range(20):
         alone.send(str(number), 0, to="n2")
         mixed.send("other", 0, to="n1")
@@ -168,7 +168,7 @@ def test_delays_depend_on_the_place_in_the_link_not_on_other_links() -> None:
 
 
 def test_a_later_override_wins_and_the_rest_stays() -> None:
-    net = Net(
+    net = SimulatedLinks(
         nodes=3,
         link={"delay": constant(10), "service_us": 1},
         overrides=[
@@ -183,7 +183,7 @@ def test_a_later_override_wins_and_the_rest_stays() -> None:
 
 
 def test_both_ways_covers_the_same_links() -> None:
-    scenario = Net(
+    scenario = SimulatedLinks(
         nodes=4,
         topology={"kind": "ring"},
         overrides=[{"from_nodes": "n0", "fifo": True, "both_ways": True}],
@@ -192,15 +192,13 @@ def test_both_ways_covers_the_same_links() -> None:
 
 
 def test_sending_to_a_stranger_is_a_bug_of_the_core() -> None:
-    net = Net(nodes=4, topology={"kind": "ring"})
+    net = SimulatedLinks(nodes=4, topology={"kind": "ring"})
     with pytest.raises(InvariantError, match="no neighbour"):
         net.send("a", 0, to="n2")
 
 
 def test_priorities_leave_room_for_restarts_before_arrivals() -> None:
-    from whence.sim import engine
-
-    order = [engine.RESTART, engine.CRASH, network.RECEIVE, engine.TIMER, engine.BROADCAST, engine.REPLY]
+    order = [links.RESTART, links.CRASH, links.RECEIVE, links.TIMER, links.BROADCAST, links.REPLY]
     assert order == sorted(order)
     assert len(set(order)) == len(order)
 
@@ -215,14 +213,14 @@ def test_hops_are_steps_on_the_squarest_grid() -> None:
 
 
 def test_each_hop_adds_its_delay() -> None:
-    net = Net(nodes=9, link={"delay": constant(100), "hop_delay_us": 7})
+    net = SimulatedLinks(nodes=9, link={"delay": constant(100), "hop_delay_us": 7})
     for to in ("n1", "n4", "n8"):
         net.send(to, 0, to=to)
     assert net.arrivals() == [(107, "n1"), (114, "n4"), (128, "n8")]
 
 
 def test_each_hop_loses_its_share() -> None:
-    net = Net(nodes=9, link={"delay": constant(1), "hop_loss": 0.2})
+    net = SimulatedLinks(nodes=9, link={"delay": constant(1), "hop_loss": 0.2})
     for _ in range(4_000):
         net.send("near", 0, to="n1")
         net.send("far", 0, to="n8")
@@ -242,12 +240,12 @@ def test_loss_and_loss_per_hop_are_independent() -> None:
             "stop": {"duration_us": 10},
         }
     ).link
-    assert network.path_loss(link, 0) == 0.5
-    assert network.path_loss(link, 2) == pytest.approx(1 - 0.5 * 0.9**2)
+    assert links_static.path_loss(link, 0) == 0.5
+    assert links_static.path_loss(link, 2) == pytest.approx(1 - 0.5 * 0.9**2)
 
 
 def test_the_control_path_has_its_own_delays_loss_and_numbers() -> None:
-    net = Net(nodes=2, link={"delay": constant(100), "loss": 0.9}, control={"delay": constant(3)})
+    net = SimulatedLinks(nodes=2, link={"delay": constant(100), "loss": 0.9}, control={"delay": constant(3)})
     plan = plan_faults(net.scenario)
     graph = make_graph(net.scenario)
     control = make_outlets(net.scenario, graph, plan, net.heap, net.traffic, control=True)
@@ -258,7 +256,7 @@ def test_the_control_path_has_its_own_delays_loss_and_numbers() -> None:
 
 
 def test_a_control_packet_may_tie_with_another() -> None:
-    net = Net(nodes=2, link={"delay": constant(3)}, control={"delay": constant(3)})
+    net = SimulatedLinks(nodes=2, link={"delay": constant(3)}, control={"delay": constant(3)})
     control = make_outlets(
         net.scenario, make_graph(net.scenario), plan_faults(net.scenario), net.heap, net.traffic, control=True
     )

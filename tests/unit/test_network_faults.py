@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from support.bare_network import Net, constant
+from support.simulated_links import SimulatedLinks, constant
 from whence.sim.faults import NEVER_US, Clock, Windows
 
 # Partitions and crashes
@@ -18,7 +18,7 @@ def cut(start_us: int, stop_us: int | None) -> list[dict[str, Any]]:
 
 
 def test_a_partition_drops_what_is_under_way_while_it_stands() -> None:
-    net = Net(link={"delay": constant(10)}, faults=cut(100, 200))
+    net = SimulatedLinks(link={"delay": constant(10)}, faults=cut(100, 200))
     for packet, now_us in (("before", 89), ("touches", 90), ("inside", 150), ("last", 199), ("after", 200)):
         net.send(packet, now_us)
     assert net.arrivals() == [(99, "before"), (210, "after")]
@@ -26,13 +26,13 @@ def test_a_partition_drops_what_is_under_way_while_it_stands() -> None:
 
 
 def test_a_partition_leaves_the_same_side_alone() -> None:
-    net = Net(nodes=3, link={"delay": constant(10)}, faults=cut(100, 200))
+    net = SimulatedLinks(nodes=3, link={"delay": constant(10)}, faults=cut(100, 200))
     net.send("a", 150, source=1, to="n2")
     assert net.arrivals() == [(160, "a")]
 
 
 def test_a_retransmitting_link_holds_packets_until_the_partition_heals() -> None:
-    net = Net(link={"delay": constant(10), "retransmit_us": 30}, faults=cut(100, 200))
+    net = SimulatedLinks(link={"delay": constant(10), "retransmit_us": 30}, faults=cut(100, 200))
     net.send("a", 95)  # attempts at 95, 125, 155, 185, 215
     net.send("b", 110)  # attempts at 110, 140, 170, 200
     assert net.arrivals() == [(210, "b"), (225, "a")]
@@ -40,14 +40,16 @@ def test_a_retransmitting_link_holds_packets_until_the_partition_heals() -> None
 
 
 def test_a_partition_that_never_heals_loses_even_on_a_retransmitting_link() -> None:
-    net = Net(link={"delay": constant(10), "retransmit_us": 30}, faults=cut(100, None))
+    net = SimulatedLinks(link={"delay": constant(10), "retransmit_us": 30}, faults=cut(100, None))
     net.send("a", 95)
     assert net.arrivals() == []
     assert net.traffic.lost == 1
 
 
 def test_two_partitions_in_a_row_are_both_waited_for() -> None:
-    net = Net(link={"delay": constant(10), "retransmit_us": 30}, faults=[*cut(100, 200), *cut(205, 300)])
+    net = SimulatedLinks(
+        link={"delay": constant(10), "retransmit_us": 30}, faults=[*cut(100, 200), *cut(205, 300)]
+    )
     net.send("a", 100)  # attempts at 100, 220 (inside the second), 310
     assert net.arrivals() == [(320, "a")]
 
@@ -57,7 +59,7 @@ def crash(node: str, at_us: int, restart_us: int | None) -> list[dict[str, Any]]
 
 
 def test_what_arrives_at_a_crashed_node_is_lost() -> None:
-    net = Net(link={"delay": constant(10)}, faults=crash("n1", 100, 200))
+    net = SimulatedLinks(link={"delay": constant(10)}, faults=crash("n1", 100, 200))
     for packet, now_us in (("before", 89), ("at crash", 90), ("inside", 150), ("at restart", 190)):
         net.send(packet, now_us)
     assert net.arrivals() == [(99, "before"), (200, "at restart")]
@@ -65,13 +67,13 @@ def test_what_arrives_at_a_crashed_node_is_lost() -> None:
 
 
 def test_a_retransmitting_link_brings_it_after_the_restart() -> None:
-    net = Net(link={"delay": constant(10), "retransmit_us": 30}, faults=crash("n1", 100, 200))
+    net = SimulatedLinks(link={"delay": constant(10), "retransmit_us": 30}, faults=crash("n1", 100, 200))
     net.send("a", 95)  # it would arrive at 105; the first attempt after the restart is at 215
     assert net.arrivals() == [(225, "a")]
 
 
 def test_a_node_that_never_restarts_loses_everything() -> None:
-    net = Net(link={"delay": constant(10), "retransmit_us": 30}, faults=crash("n1", 100, None))
+    net = SimulatedLinks(link={"delay": constant(10), "retransmit_us": 30}, faults=crash("n1", 100, None))
     net.send("a", 95)
     assert net.arrivals() == []
     assert net.traffic.lost == 1
@@ -79,8 +81,8 @@ def test_a_node_that_never_restarts_loses_everything() -> None:
 
 def test_what_a_node_had_queued_when_it_crashed_leaves_after_its_restart_or_never() -> None:
     link = {"delay": constant(10), "service_us": 50}
-    reliable = Net(link={**link, "retransmit_us": 30}, faults=crash("n0", 60, 200))
-    lossy = Net(link=link, faults=crash("n0", 60, 200))
+    reliable = SimulatedLinks(link={**link, "retransmit_us": 30}, faults=crash("n0", 60, 200))
+    lossy = SimulatedLinks(link=link, faults=crash("n0", 60, 200))
     for net in (reliable, lossy):
         net.send("out", 0)  # leaves at 50
         net.send("queued", 0)  # would leave at 100
@@ -96,8 +98,8 @@ def slow(node: str, **fields: Any) -> list[dict[str, Any]]:
 
 
 def test_a_slow_sender_and_a_slow_receiver() -> None:
-    sender = Net(link={"delay": constant(10)}, faults=slow("n0", factor=3.0, extra_us=5))
-    receiver = Net(link={"delay": constant(10)}, faults=slow("n1", factor=3.0, extra_us=5))
+    sender = SimulatedLinks(link={"delay": constant(10)}, faults=slow("n0", factor=3.0, extra_us=5))
+    receiver = SimulatedLinks(link={"delay": constant(10)}, faults=slow("n1", factor=3.0, extra_us=5))
     for net in (sender, receiver):
         for packet, now_us in (("before", 80), ("edge", 95), ("in", 100), ("late", 195), ("after", 200)):
             net.send(packet, now_us)
@@ -107,7 +109,7 @@ def test_a_slow_sender_and_a_slow_receiver() -> None:
 
 
 def test_slowness_lengthens_the_service_time() -> None:
-    net = Net(link={"delay": constant(0), "service_us": 10}, faults=slow("n0", factor=2.5))
+    net = SimulatedLinks(link={"delay": constant(0), "service_us": 10}, faults=slow("n0", factor=2.5))
     net.send("a", 100)
     net.send("b", 100)
     net.send("c", 300)

@@ -14,19 +14,21 @@ from whence.cli.main import main
 from whence.core.rng import shuffled
 from whence.errors import MisuseError
 from whence.overlay.domain_graph import bus, daisy, domain_graph, flat, read_domains, tree
-from whence.overlay.planner import Traffic, evaluate, plan
+from whence.overlay.planner import TrafficMatrix, evaluate, plan
 
 NAMES = [f"s{at:02d}" for at in range(40)]
-UNIFORM = Traffic({(a, b): 1 for a in NAMES for b in NAMES if a != b})
+UNIFORM = TrafficMatrix({(a, b): 1 for a in NAMES for b in NAMES if a != b})
 
 
-def clustered(clusters: int, share: float, names: list[str] = NAMES) -> Traffic:
+def clustered(clusters: int, share: float, names: list[str] = NAMES) -> TrafficMatrix:
     """Servers in hidden clusters of equal size; this share of a server's messages stays inside."""
     size = len(names) // clusters
     of = {names[server]: at % clusters for at, server in enumerate(shuffled(1, len(names)))}
     inside = round(1000 * share / (size - 1))
     outside = round(1000 * (1 - share) / (len(names) - size))
-    return Traffic({(a, b): inside if of[a] == of[b] else outside for a in names for b in names if a != b})
+    return TrafficMatrix(
+        {(a, b): inside if of[a] == of[b] else outside for a in names for b in names if a != b}
+    )
 
 
 def by_paths(counts: dict[tuple[str, str], int], groups: object, alpha: int) -> tuple[float, float, float]:
@@ -50,7 +52,7 @@ def test_the_cost_is_that_of_the_paths(make) -> None:
     for _ in range(10):
         names = NAMES[: rng.randint(5, 30)]
         counts = {(a, b): rng.randint(0, 20) for a in names for b in names if a != b}
-        found = evaluate(Traffic(counts), make(names), alpha=13)
+        found = evaluate(TrafficMatrix(counts), make(names), alpha=13)
         expected = by_paths(counts, make(names), 13)
         assert (found.per_message, found.hops, found.router_load) == pytest.approx(expected, abs=1e-12)
 
@@ -90,14 +92,14 @@ def test_the_cap_on_routers_is_kept_and_costs_something() -> None:
 
 def test_without_a_price_of_hops_domains_shrink_to_two_servers() -> None:
     made = plan(
-        Traffic({(a, b): 1 for a in NAMES[:12] for b in NAMES[:12] if a != b}), alpha=0, router_cap=1.0
+        TrafficMatrix({(a, b): 1 for a in NAMES[:12] for b in NAMES[:12] if a != b}), alpha=0, router_cap=1.0
     )
     assert max(map(len, made.groups)) == 2
 
 
 def test_misuse_is_named() -> None:
     with pytest.raises(MisuseError, match="no messages"):
-        Traffic({("a", "a"): 5})
+        TrafficMatrix({("a", "a"): 5})
     with pytest.raises(MisuseError, match="router cap"):
         plan(UNIFORM, router_cap=0.0)
     with pytest.raises(MisuseError, match="not of the servers"):

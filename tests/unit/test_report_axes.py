@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 
+from support.made_up_study import judged
 from whence.report import html, plots
 from whence.studies.base import Figure, Panel, Series, Table
-from whence.studies.claims import Expectation
 from whence.studies.estimate import Estimate
 
 
@@ -72,6 +72,6 @@ def test_columns_of_numbers_and_tables_of_words() -> None:
 
 
 def test_the_words_of_a_verdict() -> None:
-    right, wrong = (Expectation("one", 1, value, "a test", demanded=False) for value in (1, 2))
+    right, wrong = (judged("one", 1, value, demanded=False) for value in (1, 2))
     assert (right.words, wrong.words) == ("reproduced", "not reproduced")
-    assert Expectation("one", 1, 2, "a test").words == "differs"
+    assert judged("one", 1, 2).words == "differs"

@@ -9,12 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from support.made_up_study import WITNESS, made_up_result, made_up_results, made_up_row
+from support.made_up_study import WITNESS, judged, made_up_result, made_up_results, made_up_row
 from whence.report import html
 from whence.report.html import render, sections, verdict
-from whence.studies.base import Table
-from whence.studies.claims import Expectation
-from whence.studies.results import Failure, Results
+from whence.studies.base import Failure, Table
+from whence.studies.results import Results
 from whence.studies.witness import Mark
 
 VOID = {"meta", "link", "br", "hr", "img", "input"}
@@ -168,7 +167,9 @@ def test_everything_is_escaped() -> None:
         headline=Table("glance", EVIL, (EVIL,), ((EVIL,),), EVIL),
         tables=(Table("order", EVIL, (EVIL,), ((EVIL,),), EVIL),),
         figures=figures,
-        expectations=tuple(replace(one, name=EVIL, source=EVIL, unit=EVIL) for one in base.expectations),
+        judged=tuple(
+            replace(one, claim=replace(one.claim, text=EVIL, source=EVIL, unit=EVIL)) for one in base.judged
+        ),
         findings=(EVIL,),
         witness=replace(WITNESS, run=EVIL, marks=marks, sentences=(EVIL,), labels={EVIL: EVIL}),
         environment={"whence": EVIL, EVIL: EVIL},
@@ -190,11 +191,11 @@ def test_verdicts_tell_broken_from_not_promised() -> None:
 
 
 def test_runs_that_are_meant_to_break_a_promise_are_no_alarm() -> None:
-    """The expectations say which runs must keep theirs; where these hold, the rest is as it should be."""
+    """The claims say which runs must keep theirs; where these hold, the rest is as it should be."""
     rows = [made_up_row("vector", 8, "constant", seed, ok=seed == 1) for seed in (1, 2)]
-    one_must = Expectation("runs that keep theirs", 1.0, 1.0, source="made up")
+    one_must = judged("runs that keep theirs", 1.0, 1.0)
     for expected, tone in ((one_must, ""), (replace(one_must, expected=2.0), "bad")):
-        result = made_up_result(results=Results(tuple(rows)), expectations=(expected,), failures=())
+        result = made_up_result(results=Results(tuple(rows)), judged=(expected,), failures=())
         assert (html.tiles(result)[1].value, html.tiles(result)[1].tone) == ("1 of 2", tone)
 
 
@@ -229,7 +230,7 @@ def test_a_result_without_extras_still_makes_a_page(tmp_path: Path) -> None:
         headline=None,
         tables=(),
         figures=(),
-        expectations=(),
+        judged=(),
         findings=(),
         witness=None,
     )

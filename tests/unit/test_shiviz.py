@@ -10,7 +10,7 @@ import pytest
 from support.real_data import LOGS
 from support.traces import Oracle, Run, parse, random_run, record
 from whence.errors import ImportFormatError, MisuseError
-from whence.trace.exporters.shiviz import Window, export
+from whence.trace.exporters.shiviz import ExportWindow, export
 from whence.trace.importers.shiviz import LogEvent, import_log, parse_log, trace_rows
 from whence.trace.reader import open_trace
 from whence.trace.schema import Kind, Level, PromisesMade
@@ -314,13 +314,13 @@ def test_a_window_keeps_precedence_through_what_it_leaves_out(tmp_path: Path) ->
         ("broadcast a:1", "broadcast c:1"),
     }
     assert (
-        export(trace, tmp_path / "part.log", window=Window(1, 1)).events == 2
+        export(trace, tmp_path / "part.log", window=ExportWindow(1, 1)).events == 2
     )  # b1: broadcast, delivered at c
     text = (tmp_path / "part.log").read_text()
     assert "a:1" not in text
     assert 'deliver b:1\nc {"b": 1, "c": 1}' in text
     with pytest.raises(MisuseError, match="window"):
-        export(trace, tmp_path / "none.log", window=Window(0, 0))
+        export(trace, tmp_path / "none.log", window=ExportWindow(0, 0))
 
 
 def test_packets_carry_knowledge_too(tmp_path: Path) -> None:

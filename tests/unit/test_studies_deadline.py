@@ -11,17 +11,17 @@ from typing import Any
 import msgspec
 import pytest
 
+from support.running import simulate
 from support.tiny_study import carried_out, changed, failed
 from whence.protocols import registry as protocols
 from whence.sim.files import checked, run_id
-from whence.sim.run import simulate
 from whence.studies import registry
 from whence.studies.base import check_grid
 from whence.studies.claims import Verdict
 from whence.studies.deadline import bounds
 from whence.studies.deadline.bounds import NEVER_US, Sent
 from whence.studies.deadline.grid import MAIN, READINGS, SCALES, SIZES, DeadlineStudy, scenario
-from whence.studies.deadline.measures import simulate_to
+from whence.studies.deadline.measures import run_point
 from whence.studies.results import Results
 from whence.trace.measures import read_measures
 from whence.trace.schema import Kind, Level
@@ -233,14 +233,15 @@ def test_figure_9_is_demanded_of_its_own_sizes(results: Results) -> None:
     ):
         other = changed(as_published, "ratio", ratio, variant=variant, nodes=size, reading=reading)
         assert any(name in found for found in failed(STUDY, other)), name
-    prototype = [one for one in STUDY.expectations(as_published) if "prototype" in one.name]
+    prototype = [one for one in STUDY.judge(as_published) if "prototype" in one.claim.text]
     assert prototype
     assert not any(one.demanded for one in prototype)
     assert {one.verdict for one in prototype} <= set(Verdict)
 
 
 def test_a_run_without_a_trace_keeps_its_broadcasts(tmp_path: Path) -> None:
-    manifest = simulate_to(scenario("fitted", 4, "default", 2, 300_000), tmp_path / "trace")
+    outcome = run_point(scenario("fitted", 4, "default", 2, 300_000), tmp_path / "trace")
     counted = read_measures(tmp_path / "trace")
     assert counted is not None
-    assert manifest.events == counted.measures["messages"]
+    assert outcome.manifest is not None
+    assert outcome.manifest.events == counted.measures["messages"]

@@ -9,12 +9,13 @@ from typing import Any
 import msgspec
 import pytest
 
+from support.running import simulate, simulate_to
 from whence.sim.files import checked, run_id
-from whence.sim.run import simulate, simulate_to
 from whence.studies import witness
 from whence.studies.base import check_grid
 from whence.studies.claims import Verdict
-from whence.studies.demo.grid import NETWORKS, SCALES, Demo, degree, packets_per_broadcast, scenario
+from whence.studies.demo.claims import degree, packets_per_broadcast
+from whence.studies.demo.grid import NETWORKS, SCALES, Demo, scenario
 from whence.studies.results import Results, Row
 from whence.verify.run import verify_trace
 
@@ -130,12 +131,12 @@ def results(**changes: dict[str, float]) -> Results:
 
 
 def differing(found: Results) -> list[str]:
-    return [one.name for one in STUDY.expectations(found) if one.verdict is Verdict.DIFFERS]
+    return [one.claim.text for one in STUDY.judge(found) if one.verdict is Verdict.DIFFERS]
 
 
 def test_right_measures_meet_every_expectation() -> None:
     assert differing(results()) == []
-    assert len(STUDY.expectations(results())) == 12
+    assert len(STUDY.judge(results())) == 12
 
 
 @pytest.mark.parametrize(

@@ -11,19 +11,20 @@ import numpy as np
 import pytest
 
 from support.tiny_study import carried_out, changed, failed
-from whence.kernels.oppnet.kernel import Settings, from_scenario, run_plan, since_entry
+from whence.kernels.oppnet.kernel import run, run_plan, settings_of, since_entry
+from whence.kernels.oppnet.state import OppnetSettings
 from whence.overlay.contacts import make_plan
 from whence.report.plots import svg
 from whence.sim.faults import plan_faults
 from whence.sim.files import checked, run_id
+from whence.sim.model import Skew
 from whence.studies import registry
 from whence.studies.base import check_grid
 from whence.studies.oppnet import advice as oppnet_advice
-from whence.studies.oppnet import claims as published
 from whence.studies.oppnet import data as oppnet_data
-from whence.studies.oppnet.claims import BUSES, WALKERS
+from whence.studies.oppnet.claims import BROADCASTS, BUSES, REGISTRIES, SEEDS_MIN, TABLES, WALKERS
 from whence.studies.oppnet.grid import MINUTE_US, SCALES, SKEWS_S, OppnetStudy, scenario
-from whence.studies.oppnet.measures import REGISTRIES, settings_of, simulate_to
+from whence.studies.oppnet.measures import run_point
 from whence.studies.results import Results
 from whence.trace.measures import read_measures
 
@@ -52,13 +53,13 @@ def test_the_grid(scale: str) -> None:
 @pytest.mark.usefixtures("no_data")
 def test_the_papers_scale_has_every_lifetime_in_both_modes_on_the_same_plans() -> None:
     points = [point for point in STUDY.grid("paper") if point.labels["part"] == "main"]
-    for plan, columns in published.PRINTED.items():
+    for plan, columns in TABLES.items():
         for mode in ("published", "safe"):
             found = [
                 point for point in points if point.labels["plan"] == plan and point.labels["mode"] == mode
             ]
             assert {point.labels["lifetime"] for point in found} == set(columns)
-            assert len(found) >= published.SEEDS_MIN * len(columns)
+            assert len(found) >= SEEDS_MIN * len(columns)
     twins: dict[tuple[Any, ...], set[str]] = {}
     for point in points:
         plain = msgspec.structs.replace(point.scenario, params={**point.scenario.params, "mode": "safe"})
@@ -73,9 +74,9 @@ def test_it_is_registered() -> None:
 
 
 def test_the_papers_numbers_agree_with_each_other() -> None:
-    for plan, columns in published.PRINTED.items():
+    for plan, columns in TABLES.items():
         for lifetime, one in columns.items():
-            messages = published.BROADCASTS[plan] + one.receives
+            messages = BROADCASTS[plan] + one.receives
             assert 100 * one.deliveries / messages == pytest.approx(one.ratio_percent, abs=0.011), lifetime
             if one.expiries is not None:
                 assert 100 * one.expiries / one.receives == pytest.approx(one.expiry_percent, abs=0.006)
@@ -94,8 +95,8 @@ def small(seed: int = 1, mode: str = "published", skew_s: int = 0) -> Any:
 @pytest.mark.parametrize("mode", ["published", "safe"])
 def test_a_run_is_what_the_kernel_makes_of_its_scenario(mode: str, tmp_path: Path) -> None:
     made = small(seed=2, mode=mode)
-    manifest = simulate_to(made, tmp_path / "trace")
-    outcome = from_scenario(msgspec.structs.replace(made, params={**made.params, "seed": made.seed}))
+    manifest = run_point(made, tmp_path / "trace").manifest
+    outcome = run(made).detail
     counted = read_measures(tmp_path / "trace")
     assert counted is not None
     found = outcome.measures()
@@ -110,13 +111,19 @@ def test_a_run_is_what_the_kernel_makes_of_its_scenario(mode: str, tmp_path: Pat
     assert sum(waits_us) > 0
     # The longest of these stays is shorter than the half hour that counts as early.
     assert counted.measures["latency_early"] == sum(outcome.latency_us.tolist())
-    assert manifest.events == found.broadcasts + found.deliveries + found.expiries + len(outcome.late)
+    ends = found.broadcasts + found.deliveries + found.expiries + len(outcome.late)
+    moves = plan_faults(made).outages  # who is away is down
+    assert manifest.events == ends + len(moves) + sum(
+        each.restart_us < made.stop.duration_us for each in moves
+    )
 
 
 def test_clocks_are_counted_from_the_slowest() -> None:
     made = small(mode="safe", skew_s=30)
     settings = settings_of(made)
-    drawn = [plan_faults(made).clocks[node].offset_us for node in range(made.nodes)]
+    around = Skew(nodes="all", offset_us=30_000_000, drawn=True)
+    clocks = plan_faults(msgspec.structs.replace(made, faults=[around])).clocks
+    drawn = [clocks[node].offset_us for node in range(made.nodes)]
     assert min(drawn) < 0 < max(drawn)
     assert list(settings.offsets_us) == [offset_us - min(drawn) for offset_us in drawn]
     assert max(settings.offsets_us) <= settings.skew_us == 60_000_000
@@ -153,7 +160,7 @@ def test_the_smallest_lifetime_in_a_plan_that_can_be_seen_through() -> None:
         stop_us=60 * minute_us,
     )
     broadcasts = np.array([(10 * minute_us, 0), (20 * minute_us, 1)], dtype=np.int64)
-    settings = Settings(setup_max_us=0)
+    settings = OppnetSettings(setup_max_us=0)
     counts = oppnet_advice.smallest_lifetimes(plan, settings, broadcasts)
     assert counts["pairs"] == 4  # joe is not there yet
     assert counts["pairs_possible"] == 4
@@ -170,7 +177,7 @@ def test_who_comes_later_or_has_left_is_not_counted() -> None:
     )
     for sent_us, pairs in ((3_000_000, 0), (4_000_000, 1)):
         broadcasts = np.array([(sent_us, 0)], dtype=np.int64)
-        outcome = run_plan(plan, Settings(setup_max_us=0), broadcasts)
+        outcome = run_plan(plan, OppnetSettings(setup_max_us=0), broadcasts)
         assert outcome.measures().receives == 1
         assert oppnet_advice.pairs_reached(plan, outcome) == pairs
         assert oppnet_advice.pairs_present(plan, broadcasts) == pairs
@@ -195,7 +202,9 @@ def test_traces_are_found_by_an_environment_variable(monkeypatch: pytest.MonkeyP
     assert list(oppnet_data.find()) == ["Intel"]
     points = [point for point in STUDY.grid("tiny") if point.labels["plan"] == "Intel"]
     assert {point.labels["part"] for point in points} == {"trace", "advice"}
-    manifest = simulate_to(points[0].scenario, tmp_path / "trace")
+    traced = next(point for point in points if point.labels["part"] == "trace")
+    manifest = run_point(traced.scenario, tmp_path / "trace").manifest
+    assert manifest is not None
     assert manifest.events > 3 * (9_000 // 1_200)
     (reason,) = oppnet_data.skipped({"Intel"})
     assert f"not in {tmp_path}" in reason
@@ -218,7 +227,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Results:
 @pytest.mark.usefixtures("no_data")
 def test_the_smallest_scale_holds(results: Results) -> None:
     assert failed(STUDY, results) == set()
-    found = {one.name: one for one in STUDY.expectations(results)}
+    found = {one.claim.text: one for one in STUDY.judge(results)}
     assert found["safe: runs with a trace that keep every promise"].measured == 3 + len(SKEWS_S)
     names = {table.name for table in STUDY.tables(results)}
     assert names == {
@@ -260,7 +269,7 @@ def test_expectations_can_fail(
 def as_published(results: Results, plan: str, lifetime: int) -> Results:
     """Runs of five seeds that measured exactly what the paper prints."""
     rows = results.select(part="main", plan=plan, mode="published", seed=1)
-    one = published.PRINTED[plan][lifetime]
+    one = TABLES[plan][lifetime]
     measures = {
         "receives": one.receives,
         "ratio_percent": one.ratio_percent,
@@ -276,7 +285,7 @@ def as_published(results: Results, plan: str, lifetime: int) -> Results:
                 labels={**rows[0].labels, "lifetime": lifetime, "seed": seed},
                 measures={**rows[0].measures, **measures},
             )
-            for seed in range(1, published.SEEDS_MIN + 1)
+            for seed in range(1, SEEDS_MIN + 1)
         )
     )
 
@@ -308,9 +317,9 @@ def test_the_tolerances_are_those_of_the_specification(
         exact = as_published(results, plan, lifetime)
         value = exact.rows[0].measure(measure)
         return [
-            one.name
-            for one in STUDY.expectations(changed(exact, measure, value * factor))
-            if one.failed and one.name.startswith(("Table II", "Table V"))
+            one.claim.text
+            for one in STUDY.judge(changed(exact, measure, value * factor))
+            if one.failed and one.claim.text.startswith(("Table II", "Table V"))
         ]
 
     assert differing(1.0) == []
@@ -321,7 +330,7 @@ def test_the_tolerances_are_those_of_the_specification(
 def test_fewer_seeds_are_shown_and_not_demanded(results: Results) -> None:
     exact = as_published(results, WALKERS, 20)
     few = changed(Results(exact.rows[:-1]), "receives", 1)
-    (one,) = [each for each in STUDY.expectations(few) if each.name.startswith("Table V: receives")]
+    (one,) = [each for each in STUDY.judge(few) if each.claim.text.startswith("Table V: receives")]
     assert (one.demanded, one.words) == (False, "not reproduced")
     assert "4 of the 5 seeds" in one.source
 
@@ -332,7 +341,9 @@ def test_a_growing_registry_is_a_failure(results: Results) -> None:
     for kind, name in REGISTRIES.items():
         for sizes, is_failure in ((list(range(10, 70)), True), ([40] * 60, False)):
             grown = Results((replace(row, counted={**row.counted, **level, f"watched_{kind}": sizes}),))
-            found = {one.name: one.failed for one in STUDY.expectations(grown) if "Figure 11" in one.name}
+            found = {
+                one.claim.text: one.failed for one in STUDY.judge(grown) if "Figure 11" in one.claim.text
+            }
             assert len(found) == len(REGISTRIES)
             assert {each for each, failed in found.items() if failed} == {
                 each for each in found if name in each and is_failure

@@ -12,17 +12,17 @@ import pytest
 from support.tiny_study import carried_out
 from whence.kernels.prc import kernel
 from whence.report.plots import svg
-from whence.sim import dynamic
-from whence.sim.experiment import paper
+from whence.sim.engine import Engine
 from whence.sim.files import checked, run_id
+from whence.sim.model import Anyone, Overlay
 from whence.studies import registry
 from whence.studies.base import check_grid
-from whence.studies.claims import Verdict
+from whence.studies.claims import Verdict, printed
 from whence.studies.prc import measures as m
-from whence.studies.prc.claims import TABLE_1, VIEWS, expectations
+from whence.studies.prc.claims import CLAIMS, TABLE_1
 from whence.studies.prc.grid import PrcStudy
-from whence.studies.prc.measures import simulate_to
-from whence.studies.prc.runs import BASELINES, HOUR, OPENING, SCALES, carried, carry, hour, opening, static
+from whence.studies.prc.measures import run_point
+from whence.studies.prc.runs import BASELINES, HOUR, OPENING, SCALES, hour, opening, static
 from whence.studies.results import Results, Row
 from whence.trace.measures import read_measures
 from whence.verify.run import verify_trace
@@ -44,17 +44,18 @@ def test_the_grid(scale: str) -> None:
 
 def test_the_papers_scale_has_the_papers_sizes() -> None:
     points = [point for point in STUDY.grid("paper") if point.labels["part"] == HOUR]
-    assert {point.labels["nodes"] for point in points} == set(VIEWS)
-    assert carried(points[-1].scenario) == paper(10_000)
+    sizes = {point.labels["nodes"] for point in points}
+    assert {f"003-view-{nodes}" for nodes in sizes} == {name for name in printed(CLAIMS) if "view" in name}
+    assert points[-1].scenario == hour(10_000)
 
 
-def test_a_scenario_carries_an_experiment_and_its_id_follows_every_parameter() -> None:
-    experiment = paper(100, 3)
-    scenario = carry(experiment, "measures")
-    assert carried(checked(scenario)) == experiment
-    later = msgspec.structs.replace(experiment, shuffle_every_us=experiment.shuffle_every_us + 1)
-    assert run_id(carry(later, "measures")) != run_id(scenario)
-    assert carried(static("vector", 8, 4, 20, 100, 1, "measures")) is None
+def test_a_run_is_a_scenario_and_its_id_follows_every_parameter() -> None:
+    scenario = hour(100, 3)
+    assert checked(scenario) == scenario
+    overlay = scenario.topology
+    assert isinstance(overlay, Overlay)
+    later = msgspec.structs.replace(overlay, shuffle_every_us=overlay.shuffle_every_us + 1)
+    assert run_id(msgspec.structs.replace(scenario, topology=later)) != run_id(scenario)
 
 
 def test_it_is_registered() -> None:
@@ -65,7 +66,7 @@ def test_it_is_registered() -> None:
 
 
 def measured(scenario: Any, folder: Path) -> dict[str, Any]:
-    simulate_to(scenario, folder)
+    run_point(scenario, folder)
     found = read_measures(folder)
     assert found is not None
     return dict(found.measures)
@@ -104,15 +105,16 @@ def test_a_new_link_costs_flooding_nothing_and_a_barrier_its_registry(tmp_path: 
 def test_a_recorded_opening_is_the_kernels_run_and_verifies(tmp_path: Path) -> None:
     scenario = opening("prc", 12, 10, 1, "all")
     counts = measured(scenario, tmp_path / "run")
-    experiment = carried(scenario)
-    assert experiment is not None
-    series = kernel.run(experiment)
+    series = kernel.run(scenario).series
+    assert series is not None
     assert counts["expected_us"] == [window.expected_us for window in series.windows]
     assert sum(counts["control"]) == 8 * counts["opened"] == 8 * series.opened
     (report,) = verify_trace(tmp_path / "run")
     assert report.ok
     assert report.promises.complete  # everybody has joined before the first broadcast
-    assert dynamic.run(experiment).logs == series.logs
+    engine = Engine(scenario)
+    engine.run()
+    assert engine.series() == series
 
 
 # Fits
@@ -135,7 +137,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Results:
 
 
 def test_everything_is_reproduced(results: Results) -> None:
-    assert [one.name for one in expectations(results) if one.verdict is not Verdict.REPRODUCED] == []
+    assert [one.claim.text for one in STUDY.judge(results) if one.verdict is not Verdict.REPRODUCED] == []
 
 
 def test_the_page_has_its_parts(results: Results) -> None:
@@ -158,7 +160,7 @@ def spoiled(results: Results, part: str, protocol: str, **changes: float) -> set
         return replace(row, measures={**row.measures, **changes})
 
     changed = Results(tuple(map(change, results.rows)))
-    return {one.name for one in expectations(changed) if one.failed}
+    return {one.claim.text for one in STUDY.judge(changed) if one.failed}
 
 
 @pytest.mark.parametrize(
@@ -193,7 +195,7 @@ def test_table_1_can_fail(results: Results) -> None:
 
 def test_a_broken_promise_fails(results: Results) -> None:
     rows = tuple(replace(row, verdict={"ok": False}) if row.judged else row for row in results.rows)
-    failed = {one.name for one in expectations(Results(rows)) if one.failed}
+    failed = {one.claim.text for one in STUDY.judge(Results(rows)) if one.failed}
     assert len(failed) == 2
 
 
@@ -224,4 +226,11 @@ def test_hours_are_read_minute_by_minute() -> None:
 
 
 def test_the_hour_of_the_study_is_the_papers() -> None:
-    assert carried(hour(1_000, 2)) == paper(1_000, 2)
+    scenario = hour(1_000, 2)
+    assert (scenario.nodes, scenario.seed, scenario.stop.duration_us) == (1_000, 2, 3_600_000_000)
+    assert scenario.topology == Overlay(
+        joins_us=60_000_000, shuffle_every_us=60_000_000, shuffle_stop_us=3_000_000_000
+    )
+    assert scenario.workloads == [
+        Anyone(interval_us=100_000, start_us=120_000_000, stop_us=3_000_000_000, payload_bytes=0)
+    ]

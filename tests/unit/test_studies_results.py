@@ -12,7 +12,6 @@ from support.made_up_study import made_up_result, made_up_results
 from whence.sim.model import Scenario, Stop
 from whence.studies import registry, save
 from whence.studies.base import Figure, Point, Series, Study, Table, check_grid
-from whence.studies.claims import Expectation
 from whence.studies.cuts import cross, line, lines
 from whence.studies.estimate import estimate
 from whence.studies.registry import UnknownStudyError
@@ -107,9 +106,6 @@ class Small(Study):
     def figures(self, results: Results) -> list[Figure]:
         return []
 
-    def expectations(self, results: Results) -> list[Expectation]:
-        return []
-
 
 def test_grids_are_checked() -> None:
     scenario = Scenario(nodes=2, protocol="fifo", stop=Stop(duration_us=1))
@@ -144,7 +140,7 @@ def test_files_for_machines(tmp_path: Path) -> None:
         "reproduced",
         "reproduced",
         "differs",
-        "differs",
+        "not judged",
     ]
     assert read["witness"]["first"] == "n0:2"
     assert read["failures"][0]["run"] == "bad"

@@ -6,16 +6,16 @@ from typing import Any
 
 import pytest
 
-from whence.kernels import dispatch
+from whence.lab.run import path_of
 from whence.sim.files import checked, run_id
 from whence.studies import registry
 from whence.studies.base import check_grid
-from whence.studies.estimate import Estimate
-from whence.studies.vcube import claims as vcube_published
+from whence.studies.claims import printed
+from whence.studies.estimate import Estimate, percent_change
 from whence.studies.vcube import measures as vcube_runs
-from whence.studies.vcube.claims import mean_hops
+from whence.studies.vcube.claims import BYTES, CLAIMS, SIZES, TABLE_1, TABLE_2, mean_hops
 from whence.studies.vcube.grid import MODES, PROFILES, SCALES, VCubeStudy, scenario
-from whence.studies.vcube.measures import derive, differences, percent_change
+from whence.studies.vcube.measures import derive, differences
 from whence.trace.schema import Level
 
 STUDY = VCubeStudy()
@@ -32,7 +32,7 @@ def test_the_grid(scale: str) -> None:
     for point in points[:: max(1, len(points) // 40)]:
         labels, made = point.labels, point.scenario
         assert checked(made) == made
-        assert dispatch.choose(made).kernel
+        assert path_of(made, kernel="always")[0] == "kernel"
         assert (made.nodes, made.seed) == (labels["nodes"], labels["seed"])
         profile, mode = PROFILES[str(labels["profile"])], MODES[str(labels["mode"])]
         assert made.workloads[0].stop_us == made.stop.duration_us == profile.window_us
@@ -44,7 +44,7 @@ def test_the_papers_scale_is_the_papers() -> None:
     points = STUDY.grid("paper")
     main = [point for point in points if point.labels["part"] == vcube_runs.MAIN]
     assert len(main) == 2 * 30 * (8 * 3 + 1)
-    assert {point.labels["nodes"] for point in main} == set(vcube_published.SIZES)
+    assert {point.labels["nodes"] for point in main} == set(SIZES)
     five = {point.labels["nodes"] for point in main if point.labels["mode"] == "5 bytes"}
     assert five == {1024}
 
@@ -78,20 +78,25 @@ def test_the_models_of_the_specification() -> None:
 
 
 def test_the_published_numbers_agree_with_each_other() -> None:
-    for nodes, row in vcube_published.TABLE_1.items():
-        assert row.plain == nodes * (nodes - 1)
-        assert 100 * (1 - row.aggregated / row.plain) == pytest.approx(row.reduction_percent, abs=0.006)
-    first = [percent for percent, _ in vcube_published.TABLE_2.values()]
-    assert sum(first) == pytest.approx(100, abs=0.02)
-    assert 100 - first[0] == pytest.approx(vcube_published.TABLE_1[256].aggregated_percent, abs=0.01)
-    for percent, of_aggregated in list(vcube_published.TABLE_2.values())[1:]:
-        assert 100 * percent / (100 - first[0]) == pytest.approx(of_aggregated, abs=0.05)
-    for column in vcube_published.TABLE_3.values():
+    paper = {name.removeprefix("000-"): number for name, number in printed(CLAIMS).items()}
+    for nodes in TABLE_1:
+        plain, aggregated = (paper[f"table-1-{mode}-packets-{nodes}"] for mode in ("plain", "aggregated"))
+        assert plain == nodes * (nodes - 1)
+        reduction = paper[f"table-1-reduction-{nodes}"]
+        assert 100 * (1 - aggregated / plain) == pytest.approx(reduction, abs=0.006)
+    every = {messages: paper[f"table-2-all-{messages}"] for messages in TABLE_2}
+    assert sum(every.values()) == pytest.approx(100, abs=0.02)
+    assert 100 - every["1"] == pytest.approx(paper["table-1-several-256"], abs=0.01)
+    for messages in list(TABLE_2)[1:]:
+        of_several = paper[f"table-2-several-{messages}"]
+        assert 100 * every[messages] / (100 - every["1"]) == pytest.approx(of_several, abs=0.05)
+    columns = {mode: [paper[f"table-3-{mode}-{low}"] for low in BYTES] for mode in ("aggregation", "plain")}
+    for column in columns.values():
         assert sum(column) == pytest.approx(100, abs=0.02)
     # Section 5.2: 8.45 % of the packets *with* aggregation are larger than all without: headings swapped.
-    assert sum(vcube_published.TABLE_3["aggregation"][3:]) == pytest.approx(8.45)
-    assert sum(vcube_published.TABLE_3["plain"][3:]) == 0
-    assert pytest.approx(vcube_published.LARGEST_5_BYTES_PERCENT / 100, abs=0.001) == 833 / 1024
+    assert sum(columns["aggregation"][3:]) == pytest.approx(8.45)
+    assert sum(columns["plain"][3:]) == 0
+    assert pytest.approx(paper["figure-10-5-bytes"] / 100, abs=0.001) == 833 / 1024
 
 
 def test_hops_grow_more_than_the_printed_factors() -> None:

@@ -10,25 +10,24 @@ from typing import Any
 
 import pytest
 
-from whence.studies.claims import Expectation, Verdict
+from whence.studies.claims import Judged, Verdict, printed
 from whence.studies.results import Results, Row
-from whence.studies.vcube import claims as vcube_published
-from whence.studies.vcube.claims import ENOUGH_MESSAGES, expectations, mean_hops
+from whence.studies.vcube.claims import BYTES, CLAIMS, ENOUGH_MESSAGES, TABLE_2, mean_hops
 from whence.studies.vcube.grid import MODES, VCubeStudy
-from whence.studies.vcube.measures import Runs
 
+STUDY = VCubeStudy()
+PRINTED = printed(CLAIMS)
 Change = Callable[[str, int, str, dict[str, Any]], None]
 SIZES = (8, 16, 32, 64, 128, 256, 512, 1024)
 
 
 def invented(nodes: int, mode: str) -> dict[str, Any]:
     """Measures that meet every expectation."""
-    prototype = vcube_published.PROTOTYPE_R0.get(nodes)
     is_plain, is_single = mode == "plain", mode == "single tree"
     measures: dict[str, Any] = {
         "packets": nodes * (nodes - 1),
-        "reduction_percent": prototype.reduction_percent if prototype else 0.7,
-        "aggregated_percent": prototype.aggregated_percent if prototype else 0.7,
+        "reduction_percent": PRINTED.get(f"000-prototype-reduction-{nodes}", 0.7),
+        "aggregated_percent": PRINTED.get(f"000-prototype-several-{nodes}", 0.7),
         "aggregated_messages": 100 if is_single else 1000,
         "delayed_messages": 100 if is_single else 1000,
         "undelivered": 0,
@@ -47,10 +46,10 @@ def invented(nodes: int, mode: str) -> dict[str, Any]:
         **dict.fromkeys(("causal", "duplicate", "created", "fifo", "missing", "malformed"), 0),
         "spark_differs": 0,
     }
-    for messages, (percent, _) in vcube_published.TABLE_2.items():
-        measures[f"packets_of_{messages if messages.isdigit() else 'more'}"] = percent
-    for low, percent in zip((0, 100, 200, 300, 400), vcube_published.TABLE_3.get(mode, [0] * 5), strict=True):
-        measures[f"bytes_above_{low}"] = percent
+    for messages in TABLE_2:
+        measures[f"packets_of_{messages}"] = PRINTED[f"000-table-2-all-{messages}"]
+    for low in BYTES:
+        measures[f"bytes_above_{low}"] = PRINTED.get(f"000-table-3-{mode}-{low}", 0)
     return measures
 
 
@@ -73,25 +72,25 @@ def made_up(change: Change | None = None, sizes: tuple[int, ...] = SIZES, runs: 
     return Results(tuple(rows))
 
 
-def asked(results: Results) -> list[Expectation]:
-    return expectations(Runs(results), results)
+def asked(results: Results) -> list[Judged]:
+    return STUDY.judge(results)
 
 
 def differing(results: Results) -> list[str]:
-    return [one.name for one in asked(results) if one.failed]
+    return [one.claim.text for one in asked(results) if one.failed]
 
 
 def test_right_measures_meet_every_expectation() -> None:
     found = asked(made_up())
-    assert [one.name for one in found if one.failed] == []
+    assert [one.claim.text for one in found if one.failed] == []
     # 8 packets, 1 + 7 x 4 reductions and shares, 7 of Table 2, 10 of Table 3, 2 + (7 + 2 + 2) + (1 + 2) + 3
     # of the figures, 6 + 7 of Figure 11, 4 of the verifier
     assert len(found) == 8 + 29 + 7 + 10 + 2 + 11 + 3 + 3 + 13 + 4
-    assert len({one.name for one in found}) == len(found)
+    assert len({one.claim.text for one in found}) == len(found)
 
 
 def test_only_what_the_specification_gives_up_is_not_reproduced() -> None:
-    given_up = [one.name for one in asked(made_up()) if one.words == "not reproduced"]
+    given_up = [one.claim.text for one in asked(made_up()) if one.words == "not reproduced"]
     assert given_up == [
         "Figure 7: reception at 1024 nodes over that at 8, with aggregation",
         "Figure 7: reception at 1024 nodes over that at 8, without",
@@ -199,7 +198,7 @@ def setting(
         (setting("missing", 1, 8), ["what the verifier found in all of them"]),
         (
             setting("spark_differs", 1, 8),
-            ["numbers in which 1920 full traces, measured by Spark, differ from the kernel's counts"],
+            ["numbers in which full traces, measured by Spark, differ from the kernel's counts"],
         ),
         (setting("undelivered", 1, 512, "single tree", "R1"), ["deliveries missing from any run"]),
     ],
@@ -215,19 +214,19 @@ def test_r1_is_not_judged_by_what_it_is_fitted_to(measure: str) -> None:
 
 def test_a_size_that_was_not_run_has_no_expectation() -> None:
     found = asked(made_up(sizes=(8, 16, 32), runs=2))
-    assert not any(f"{nodes} nodes" in one.name for one in found for nodes in (64, 256, 1024))
+    assert not any(f"{nodes} nodes" in one.claim.text for one in found for nodes in (64, 256, 1024))
     assert all(one.verdict is Verdict.REPRODUCED for one in found)
 
 
 def test_figure_11_is_demanded_only_of_enough_messages() -> None:
     few = made_up(setting("delayed_messages", ENOUGH_MESSAGES / 30 - 1, 16))
-    named = {one.name for one in asked(few)}
+    named = {one.claim.text for one in asked(few)}
     assert "Figure 11: fewer delayed in a single tree, 16 nodes" not in named
     assert "Figure 11: fewer delayed in a single tree, 32 nodes" in named
 
 
 def test_sentences_are_made_from_the_runs() -> None:
-    sentences = VCubeStudy().findings(made_up())
+    sentences = STUDY.findings(made_up())
     assert sentences[0].startswith(
         "Aggregation saves 2.6 % of the packets in a group of 16 and 27.2 % in one of"
     )

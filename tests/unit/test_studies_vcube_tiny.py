@@ -8,8 +8,9 @@ import pytest
 
 from whence.report import html
 from whence.sim.files import run_id
+from whence.studies.base import StudyResult
 from whence.studies.estimate import Estimate
-from whence.studies.results import Results, Row, StudyResult
+from whence.studies.results import Results, Row
 from whence.studies.vcube.grid import VCubeStudy
 from whence.studies.vcube.measures import Runs
 from whence.trace.measures import read_measures
@@ -20,7 +21,7 @@ STUDY = VCubeStudy()
 @pytest.fixture(scope="module")
 def tiny(tmp_path_factory: pytest.TempPathFactory) -> Results:
     folder = tmp_path_factory.mktemp("tiny")
-    run = STUDY.runner()
+    run = STUDY.runner("run")
     rows = []
     for at, point in enumerate(STUDY.grid("tiny")):
         place = folder / str(at)
@@ -87,7 +88,7 @@ def test_the_page_of_a_tiny_grid(tiny: Results, tmp_path: Path) -> None:
         headline=STUDY.headline(tiny),
         tables=tuple(STUDY.tables(tiny)),
         figures=tuple(STUDY.figures(tiny)),
-        expectations=tuple(STUDY.expectations(tiny)),
+        judged=tuple(STUDY.judge(tiny)),
         findings=tuple(STUDY.findings(tiny)),
         witness=None,
         command="whence study vcube --scale tiny",

@@ -8,7 +8,7 @@ from itertools import pairwise
 import msgspec
 import pytest
 
-from support.vcube_net import CoreNet, drive, message
+from support.vcube_cores import cube, drive, message
 from whence.core.effects import Reason, Send
 from whence.core.sizes import FRAME_BYTES
 from whence.errors import InvariantError, MisuseError, ParameterError
@@ -38,55 +38,55 @@ from whence.protocols.vcube.wire import SIZE_MODELS, VCubePacket, packet_sizes, 
 )
 @pytest.mark.parametrize("tree", ["source", "single"])
 def test_what_no_correct_sender_makes_is_discarded_and_the_rest_of_the_packet_is_not(bad, reason, tree):
-    net = CoreNet(4, tree=tree)
-    net._receive(1, 0, VCubePacket((bad, message(2, 1))))
+    net = cube(4, tree=tree)
+    net.receive("1", "0", VCubePacket((bad, message(2, 1))))
     assert [discard.reason for discard in net.discards] == [reason]
-    assert net.delivered[1] == ["2:1"]
-    assert net.cores[1].explain() == []
-    net.check()
+    assert net.ids("1") == ["2:1"]
+    assert net.cores["1"].explain() == []
+    net.cores["1"].check()
 
 
 def test_an_empty_packet_and_a_stranger():
-    net = CoreNet(4)
-    net._receive(1, 0, VCubePacket(()))
-    net.cores[1].link_down("n00", 1)
-    net._receive(1, 0, VCubePacket((message(0, 1),)))
+    net = cube(4)
+    net.receive("1", "0", VCubePacket(()))
+    net.cores["1"].link_down("0", 1)
+    net.receive("1", "0", VCubePacket((message(0, 1),)))
     assert [discard.reason for discard in net.discards] == [Reason.MALFORMED, Reason.NOT_A_NEIGHBOUR]
-    assert net.cores[1].message_of(VCubePacket(())) is None
+    assert net.cores["1"].message_of(VCubePacket(())) is None
 
 
 def test_duplicates_inside_one_packet_and_beyond_a_hole():
-    net = CoreNet(2)
-    net._receive(1, 0, VCubePacket((message(0, 3), message(0, 3), message(0, 1), message(0, 1))))
-    net._receive(1, 0, VCubePacket((message(0, 3), message(0, 2))))
+    net = cube(2)
+    net.receive("1", "0", VCubePacket((message(0, 3), message(0, 3), message(0, 1), message(0, 1))))
+    net.receive("1", "0", VCubePacket((message(0, 3), message(0, 2))))
     assert [discard.reason for discard in net.discards] == [Reason.DUPLICATE] * 3
-    assert net.delivered[1] == ["0:1", "0:2", "0:3"]
-    assert (net.cores[1].received, net.cores[1].early) == ([3, 0], {})
+    assert net.ids("1") == ["0:1", "0:2", "0:3"]
+    assert (net.cores["1"].received, net.cores["1"].early) == ([3, 0], {})
 
 
 def test_explain_names_what_is_missing():
-    net = CoreNet(4)
-    net._receive(1, 0, VCubePacket((message(0, 3, (2, 1)),)))
-    (waiting,) = net.cores[1].explain()
-    assert (str(waiting.id), [str(id_) for id_ in waiting.missing]) == ("n00:3", ["n00:1", "n00:2", "n02:1"])
-    net._receive(1, 0, VCubePacket((message(0, 1, (3, 1)),)))
-    missing = {str(each.id): [str(id_) for id_ in each.missing] for each in net.cores[1].explain()}
-    assert missing == {"n00:1": ["n03:1"], "n00:3": ["n00:2", "n02:1"]}
+    net = cube(4)
+    net.receive("1", "0", VCubePacket((message(0, 3, (2, 1)),)))
+    (waiting,) = net.cores["1"].explain()
+    assert (str(waiting.id), [str(id_) for id_ in waiting.missing]) == ("0:3", ["0:1", "0:2", "2:1"])
+    net.receive("1", "0", VCubePacket((message(0, 1, (3, 1)),)))
+    missing = {str(each.id): [str(id_) for id_ in each.missing] for each in net.cores["1"].explain()}
+    assert missing == {"0:1": ["3:1"], "0:3": ["0:2", "2:1"]}
     for other in (message(2, 1), message(0, 2)):
-        net._receive(1, 0, VCubePacket((other,)))
-    missing = {str(each.id): [str(id_) for id_ in each.missing] for each in net.cores[1].explain()}
+        net.receive("1", "0", VCubePacket((other,)))
+    missing = {str(each.id): [str(id_) for id_ in each.missing] for each in net.cores["1"].explain()}
     # All that 0:2 and 0:3 wait for is here and waits itself: the obstacle is named.
-    assert missing == {"n00:1": ["n03:1"], "n00:2": ["n00:1"], "n00:3": ["n00:2"]}
+    assert missing == {"0:1": ["3:1"], "0:2": ["0:1"], "0:3": ["0:2"]}
 
 
 def test_messages_released_together_are_delivered_in_order_of_arrival():
-    net = CoreNet(8)
+    net = cube(8)
     after_0 = (0, 1)
     waiting = [message(6, 2), message(3, 1, after_0), message(2, 1, after_0), message(6, 1, after_0)]
     for each in (*waiting, message(4, 1, (2, 1)), message(0, 1)):
-        net._receive(7, 6, VCubePacket((each,)))
+        net.receive("7", "6", VCubePacket((each,)))
     # What 0:1 releases, as it came; then what the first of those releases, and so on.
-    assert net.delivered[7] == ["0:1", "3:1", "2:1", "6:1", "4:1", "6:2"]
+    assert net.ids("7") == ["0:1", "3:1", "2:1", "6:1", "4:1", "6:2"]
 
 
 def test_a_child_without_a_link_gets_its_messages_when_the_link_is_there():
@@ -133,9 +133,9 @@ def test_our_own_misuse_raises():
 
 
 def test_check_finds_a_broken_state():
-    net = CoreNet(8)
+    net = cube(8)
     drive(net, 1)
-    core = net.cores[1]
+    core = net.cores["1"]
     core.check()
     core.received[3] -= 1
     with pytest.raises(InvariantError, match="delivered is received"):
@@ -146,12 +146,9 @@ def test_check_finds_a_broken_state():
 
 
 def packets_of_a_run() -> list[VCubePacket]:
-    net = CoreNet(16)
-    seen = []
-    put = net.put
-    net.put = lambda i, k, packet, ids: (seen.append(packet), put(i, k, packet, ids))[1]  # type: ignore[method-assign]  # a spy
+    net = cube(16)
     drive(net, 3, replies=True)
-    return seen
+    return [flight.packet for flight in net.sent]
 
 
 def test_sizes_are_those_of_the_real_frame():
@@ -179,11 +176,11 @@ def test_split_packets_fit_the_mtu_on_the_wire():
 
 
 def test_state_is_plain_data_and_survives_every_step():
-    net = CoreNet(7)
-    for node in (0, 3, 5, 6, 0):
+    net = cube(7)
+    for node in "03560":
         net.broadcast(node)
         net.arrive(len(net.flying) // 2)
-        for each in range(7):
+        for each in net.names:
             json.dumps(net.cores[each].save(), default=bytes.hex)
             net.restart(each)
     net.settle()
@@ -191,7 +188,7 @@ def test_state_is_plain_data_and_survives_every_step():
 
 
 def test_entries_count_clocks_and_what_waits():
-    net = CoreNet(4)
-    assert net.cores[1].entries() == 8
-    net._receive(1, 0, VCubePacket((message(0, 2, (2, 1)),)))
-    assert net.cores[1].entries() == 8 + 1 + 2  # beyond a hole; pending, with one dependency
+    net = cube(4)
+    assert net.cores["1"].entries() == 8
+    net.receive("1", "0", VCubePacket((message(0, 2, (2, 1)),)))
+    assert net.cores["1"].entries() == 8 + 1 + 2  # beyond a hole; pending, with one dependency

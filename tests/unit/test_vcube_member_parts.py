@@ -8,16 +8,16 @@ from typing import Any
 import msgspec
 import pytest
 
-from support.member_world import INTERVAL_US
-from support.vcube_net import message
+from support.vcube_cores import message
+from support.vcube_world import INTERVAL_US
 from whence.core.effects import Discard, Reason
 from whence.errors import ParameterError
 from whence.overlay.hypercube import cluster_nodes
 from whence.protocols import registry
-from whence.protocols.vcube.control import LIFE_BITS, Control, Kind, MemberPacket, is_malformed
+from whence.protocols.vcube.control import LIFE_BITS, Control, ControlKind, MemberPacket, is_malformed
 from whence.protocols.vcube.core import VCube
 from whence.protocols.vcube.members import TEST, VCubeMembers
-from whence.protocols.vcube.repair import Store, Tally
+from whence.protocols.vcube.repair import RepairStore, SampleTally
 from whence.protocols.vcube.roster import Roster
 from whence.protocols.vcube.wire import VCubeMessage
 from whence.session.wire import data_frame
@@ -90,7 +90,7 @@ def test_sealed_views_that_do_not_follow_each_other_are_a_split() -> None:
 
 
 def test_what_may_be_on_its_way_is_not_given() -> None:
-    store = Store(3)
+    store = RepairStore(3)
     store.keep(message(0, 1))
     assert store.lacking(2, (0, 0, 0), ()) == ()
     store.tick()
@@ -103,7 +103,7 @@ def test_what_may_be_on_its_way_is_not_given() -> None:
 
 
 def test_after_a_change_of_the_view_all_that_lacks_is_given_at_once_in_order_of_arrival() -> None:
-    store = Store(3)
+    store = RepairStore(3)
     for number in (3, 1, 2):
         store.keep(message(0, number))
     store.new_view()
@@ -113,7 +113,7 @@ def test_after_a_change_of_the_view_all_that_lacks_is_given_at_once_in_order_of_
 
 
 def test_what_is_stable_is_forgotten() -> None:
-    store = Store(2)
+    store = RepairStore(2)
     for number in (1, 2, 3):
         store.keep(message(1, number))
     store.prune((0, 2))
@@ -126,7 +126,7 @@ def test_what_is_stable_is_forgotten() -> None:
 
 
 def test_a_tally_is_complete_only_with_all_children() -> None:
-    tally = Tally()
+    tally = SampleTally()
     assert tally.sum((5, 7), (), 1) == (5, 7)
     tally.ups[1] = (3, 9)
     assert tally.sum((5, 7), (1, 2), 1) == ()
@@ -138,13 +138,15 @@ def test_a_tally_is_complete_only_with_all_children() -> None:
 
 
 def some_packets() -> list[MemberPacket]:
-    control = Control(Kind.ASK, (0, 5, 2 << 40), (0, 1, 0), (1, 300), (7, 0, 1 << 50), (0, 9), (), (1,) * 20)
+    control = Control(
+        ControlKind.ASK, (0, 5, 2 << 40), (0, 1, 0), (1, 300), (7, 0, 1 << 50), (0, 9), (), (1,) * 20
+    )
     return [
         MemberPacket(
             0, (VCubeMessage(1, 70_000, (0, 3), b"payload"), VCubeMessage(2, 1, (), b"x" * 300)), None
         ),
         MemberPacket(1 << 40, (), control),
-        MemberPacket(9, (), Control(Kind.JOIN, (), (), (), (), (), (), ())),
+        MemberPacket(9, (), Control(ControlKind.JOIN, (), (), (), (), (), (), ())),
     ]
 
 
@@ -158,13 +160,13 @@ def test_stated_sizes_are_the_bytes_on_the_wire(packet: MemberPacket) -> None:
 
 
 def test_malformed_packets_end_at_the_door() -> None:
-    good = Control(Kind.ASK, (0, 0, 0), (0, 0, 0), (), (0, 0, 0), (), (), ())
+    good = Control(ControlKind.ASK, (0, 0, 0), (0, 0, 0), (), (0, 0, 0), (), (), ())
     assert not is_malformed(MemberPacket(0, (), good), 3)
     changes: list[dict[str, Any]] = [
         {"kind": 6}, {"kind": -1}, {"stamps": (0, 0)}, {"stamps": (0, 0, -1)}, {"stamps": (0, 0, 1 << 60)},
         {"sealed": ()}, {"caps": (1,)}, {"caps": (3, 1)}, {"caps": (-1, 1)}, {"caps": (0, -1)},
         {"received": (1,)}, {"received": (0, 0, 1 << 63)}, {"early": (0, 1, 2)}, {"up": (-1,)},
-        {"down": (1 << 63,)}, {"kind": Kind.JOIN}, {"kind": Kind.WELCOME, "received": ()},
+        {"down": (1 << 63,)}, {"kind": ControlKind.JOIN}, {"kind": ControlKind.WELCOME, "received": ()},
     ]  # fmt: skip
     core = VCubeMembers("a", "abc")
     core.link_up("b", 0)
@@ -191,8 +193,8 @@ def test_no_control_makes_a_core_raise() -> None:
         for peer in "acd":
             core.link_up(peer, 0)
         for now_us in range(0, 40 * INTERVAL_US, INTERVAL_US // 3):
-            kind = Kind(draw.randrange(6))
-            size = 0 if kind is Kind.JOIN else 4
+            kind = ControlKind(draw.randrange(6))
+            size = 0 if kind is ControlKind.JOIN else 4
 
             def vector(size: int, *choices: int) -> tuple[int, ...]:
                 return tuple(draw.choice(choices) for _ in range(size))
@@ -200,7 +202,7 @@ def test_no_control_makes_a_core_raise() -> None:
             control = Control(
                 kind, vector(size, 0, 0, 0, 1, 2), vector(size, 0, 0, 0, 1),
                 (draw.randrange(4), draw.randrange(4)) * draw.randrange(2),
-                vector(4 if kind is Kind.WELCOME else 4 * draw.randrange(2), 0, 1, 2, 5 << LIFE_BITS),
+                vector(4 if kind is ControlKind.WELCOME else 4 * draw.randrange(2), 0, 1, 2, 5 << LIFE_BITS),
                 (draw.randrange(4), draw.randrange(4)) * draw.randrange(2),
                 vector(draw.choice([0, 8, 10, 12]), 0, 1, 2), vector(draw.choice([0, 8, 10, 12]), 0, 1, 2),
             )  # fmt: skip

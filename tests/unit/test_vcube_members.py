@@ -6,13 +6,13 @@ from itertools import pairwise
 
 import pytest
 
-from support.member_world import INTERVAL_US, TIMEOUT_US, World, quiet
-from support.vcube_net import message
+from support.vcube_cores import message
+from support.vcube_world import INTERVAL_US, TIMEOUT_US, World, quiet
 from whence.core.effects import CountOn, Deliver, Discard, Effects, Reason, Send, SetTimer, Stop
 from whence.core.message import MessageId
 from whence.core.protocol import LEAVE
 from whence.errors import MisuseError
-from whence.protocols.vcube.control import LIFE_BITS, Control, Kind, MemberPacket
+from whence.protocols.vcube.control import LIFE_BITS, Control, ControlKind, MemberPacket
 from whence.protocols.vcube.members import TEST, Phase, VCubeMembers
 
 
@@ -57,7 +57,7 @@ def test_a_false_suspect_is_told_and_stops() -> None:
     core = world.current["n0"].core
     effects: Effects = []
     core._learn(core.roster.without([2]), effects)
-    world._carry_out(world.current["n0"], effects)
+    world.net.carry_out("n0", effects)
     quiet(world, rounds=2)
     suspect = world.current["n2"]
     assert (suspect.up, suspect.end) == (False, Reason.GONE)
@@ -75,7 +75,7 @@ def test_what_a_crashed_node_gave_to_one_reaches_all() -> None:
     world.current["n0"].crash_after = 0
     world.broadcast("n0")
     packet = MemberPacket(0, (message(0, 1),), None)
-    world._carry_out(world.current["n2"], world.current["n2"].core.receive("n0", packet, world.now_us))
+    world.net.receive("n2", "n0", packet)
     quiet(world)
     assert [process.ids for process in world.live()] == [[(0, 1)]] * 3
     assert world.disagreements() == []
@@ -138,9 +138,11 @@ def test_a_packet_of_a_life_that_is_over_is_not_taken() -> None:
     core = world.current["n0"].core
     effects = core.receive("n1", MemberPacket(0, (message(1, 1),), None), world.now_us)
     assert effects == [Discard(MessageId("n1", 1), "n1", Reason.GONE)]
-    asked = Control(Kind.ASK, old.core.roster.stamps, (0, 0, 0), (), (0, 0, 0), (), (), ())
+    asked = Control(ControlKind.ASK, old.core.roster.stamps, (0, 0, 0), (), (0, 0, 0), (), (), ())
     effects = core.receive("n1", MemberPacket(0, (), asked), world.now_us)
-    assert [effect.packet.control.kind for effect in effects if isinstance(effect, Send)] == [Kind.NEWS]
+    assert [effect.packet.control.kind for effect in effects if isinstance(effect, Send)] == [
+        ControlKind.NEWS
+    ]
 
 
 def test_a_joiner_begins_at_what_all_have_and_numbers_after_its_earlier_life() -> None:
@@ -223,7 +225,7 @@ def test_links_are_counted_on_while_the_peer_is_there() -> None:
     effects = core.link_down("b", 5)
     assert CountOn("b", False) in effects
     assert not any("b" in effect.to for effect in effects if isinstance(effect, Send)), "there is no link"
-    view = Control(Kind.ASK, (0, 2 * 7, 0), (0, 0, 0), (), (0, 7 << LIFE_BITS, 0), (), (), ())
+    view = Control(ControlKind.ASK, (0, 2 * 7, 0), (0, 0, 0), (), (0, 7 << LIFE_BITS, 0), (), (), ())
     assert CountOn("b", True) in core.receive("c", MemberPacket(0, (), view), 6)
 
 

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from functools import partial
 
 import pytest
 
-from support.barrier_judge import Judge
-from support.barrier_net import random_run
+from support.barrier_worlds import random_run
 from whence.core.protocol import Protocol
 from whence.protocols.barrier.broadcast import Barrier
 from whence.protocols.barrier.oppnet import Oppnet
-from zoo.barrier_mutants import ORDER, UncheckedBarrier, UncheckedOppnet, Variant
-from zoo.carry_mutants import CARRY
+from zoo.mutants.barrier import ORDER, UncheckedBarrier, UncheckedOppnet, Variant
+from zoo.mutants.carry import CARRY
 
 RIGHT_WORLDS, MUTANT_WORLDS = 100, 1_000  # a mutant's worlds end with the first in which it is caught
 
@@ -28,8 +26,7 @@ RIGHT = [
 
 
 def judged(make: Callable[..., Protocol], protocol: str, seed: int, **params: int) -> Counter[str]:
-    net = random_run(seed, protocol, world=partial(Judge, make), **params)
-    assert isinstance(net, Judge)
+    net = random_run(seed, protocol, make=make, **params)
     if protocol == "oppnet" and not net.params["capacity"]:
         net.end_in_a_line()
     return net.verdict()

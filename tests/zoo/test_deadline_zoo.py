@@ -7,11 +7,10 @@ from itertools import count, islice
 
 import pytest
 
-from support.deadline_runs import judge
-from support.deadline_worlds import scenario
+from support.deadline_worlds import judge, scenario
 from whence.protocols.deadline.odca import Odca
 from whence.sim.files import from_dict
-from zoo.deadline_mutants import DEADLINE, Unchecked, Variant
+from zoo.mutants.deadline import DEADLINE, Unchecked, Variant
 
 WORLDS = 300  # a mutant's worlds end when all is found that gives it away
 ODCA_WORLDS = [seed for seed in islice(count(), 2 * WORLDS) if scenario(seed)["protocol"] == "odca"][:WORLDS]

@@ -7,16 +7,16 @@ from collections import Counter
 import pytest
 from msgspec.structs import asdict
 
+from support.running import simulate
 from whence.core.protocol import Protocol
 from whence.protocols.baselines.fifo import Fifo
 from whence.protocols.baselines.vector import Vector
 from whence.sim.files import from_dict
-from whence.sim.run import simulate
 from whence.trace.memory import MemoryTrace
 from whence.trace.schema import PromisesMade
 from whence.verify.report import RunReport
 from whence.verify.run import verify_table
-from zoo.mutants import ZOO, Mutant
+from zoo.mutants.baselines import ZOO, Mutant
 
 SEEDS = range(12)
 EVERYTHING = PromisesMade(causal=True, fifo=True, no_duplicates=True, complete=True)

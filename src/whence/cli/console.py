@@ -1,4 +1,4 @@
-"""What every command prints with: two consoles, progress, JSON, tables.
+"""The output of every command: two consoles, progress, JSON, tables.
 
     from whence.cli import console
 
@@ -115,8 +115,8 @@ def _numeric(value: object) -> bool:
 # Progress
 
 
-class Bar(Protocol):
-    """What `progress` gives: tell it how far the work is."""
+class ProgressBar(Protocol):
+    """The bar that `progress` gives, to be updated as the work goes on."""
 
     def advance(self, count: int = 1) -> None:
         """`count` more units are done."""
@@ -208,7 +208,7 @@ class RichBar:
 
 
 @contextmanager
-def progress(description: str, total: int | None = None) -> Iterator[Bar]:
+def progress(description: str, total: int | None = None) -> Iterator[ProgressBar]:
     """Show the progress of one piece of work on stderr; `total` is None where it is not known."""
     on_screen = _consoles("err").is_terminal
     bar: RichBar | LineBar = RichBar(description, total) if on_screen else LineBar(description, total)

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
+from whence.cli import console
+from whence.cli.options import AsJson
 from whence.errors import MisuseError
-
-if TYPE_CHECKING:
-    from whence.mobility.readers import Reading
-    from whence.overlay.contact_statistics import PlanStatistics, Spread
-    from whence.overlay.contacts import ContactPlan
+from whence.mobility.readers import Reading
+from whence.overlay.contact_statistics import PlanSpread, PlanStatistics, statistics
+from whence.overlay.contacts import ContactPlan
 
 SPARK_ROWS = 20_000_000  # positions above which Spark takes over, where there is one
 SCENARIOS = ("buses", "walkers")
@@ -56,7 +56,7 @@ def command(
         bool | None, typer.Option("--spark/--no-spark", help="Use Spark; by default from 20 M positions on.")
     ] = None,
     master: Annotated[str | None, typer.Option(help="Spark master, e.g. spark://host:7077.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Make a contact plan, print its statistics, and write it with --out."""
     write_as = _write_format(out, format_)
@@ -84,7 +84,7 @@ def _from_file(
     spark: bool | None,
     master: str | None,
 ) -> tuple[dict[str, Any], ContactPlan]:
-    """What is known about the source, and its plan."""
+    """A description of the source, and its plan."""
     format_in = from_ or _guess(path)
     if format_in == "positions":
         if range_m is None:
@@ -127,7 +127,6 @@ def _guess(path: Path) -> str:
 def _read(
     path: Path, format_in: str, range_m: float | None, day: str | None
 ) -> tuple[dict[str, Any], ContactPlan]:
-    from whence.cli import console
     from whence.mobility.sources import RANGE_M, read_contacts
 
     with console.progress(f"reading {path.name}"):
@@ -179,7 +178,6 @@ def _positions(
 def _here(
     path: Path, range_m: float, step_us: int | None, gap_us: int | None
 ) -> tuple[int, int, int, ContactPlan]:
-    from whence.cli import console
     from whence.mobility.positions import find_step_us, load_positions, positions_plan
 
     with console.progress("positions to contacts"):
@@ -192,7 +190,6 @@ def _here(
 def _by_spark(
     path: Path, range_m: float, step_us: int | None, gap_us: int | None, master: str | None
 ) -> tuple[int, int, int, ContactPlan]:
-    from whence.cli import console
 
     with console.progress("starting Spark"):
         from whence.spark import contacts
@@ -216,9 +213,7 @@ def _write(plan: ContactPlan, out: Path, write_as: str) -> None:
 
 def _scenario(name: str, seed: int, seeds: int, out: Path | None, write_as: str, as_json: bool) -> None:
     """Generate a scenario of paper 001 and set its statistics beside the published table."""
-    from whence.cli import console
     from whence.mobility.published import compare, generate
-    from whence.overlay.contact_statistics import statistics
 
     found = []
     with console.progress(f"making {name}", total=seeds) as bar:
@@ -249,8 +244,6 @@ def _scenario(name: str, seed: int, seeds: int, out: Path | None, write_as: str,
 
 
 def _show(about: dict[str, Any], plan: ContactPlan, out: Path | None, as_json: bool) -> None:
-    from whence.cli import console
-    from whence.overlay.contact_statistics import statistics
 
     found = statistics(plan)
     if as_json:
@@ -278,7 +271,7 @@ def _rows(found: PlanStatistics) -> list[tuple[str, object]]:
         ("pairs that meet", found.pairs),
         ("linked neighbours, mean", round(found.neighbours_mean, 3)),
     ]
-    spreads: list[tuple[str, Spread | None]] = [
+    spreads: list[tuple[str, PlanSpread | None]] = [
         ("contact, s", found.contact_s),
         ("between contacts of a pair, s", found.gap_s),
         ("contacts per node", found.contacts_per_node),

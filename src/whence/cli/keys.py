@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from whence.cli.options import AsJson
+
 if TYPE_CHECKING:
     from whence.live.authority import Shown
 
@@ -55,7 +57,7 @@ def add(
 @app.command()
 def show(
     folder: Folder,
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    json: AsJson = False,
 ) -> None:
     """List a folder's certificates: names, validity, fingerprints. Exit code 1 if one of them is no good."""
     from whence.cli import console

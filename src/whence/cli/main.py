@@ -2,7 +2,7 @@
 
 A command module `whence.cli.<name>` defines `command`, a plain function with typer's annotations, or
 `app`, a `typer.Typer` with sub-commands. It lets `WhenceError` pass; this module turns it into two
-lines and exit code 2. Exit codes: 0 done; 1 the answer is no; 2 the user can mend it; 70 a bug of
+lines and exit code 2. Exit codes: 0 done; 1 the result is no; 2 the user can fix it; 70 a bug of
 ours; 130 interrupted.
 """
 
@@ -29,7 +29,7 @@ EXTRAS |= {"pyspark": "spark", "pandas": "spark", "google": "spark", "cryptograp
 RUN, JUDGE, STUDY = "Run", "Judge", "Study"
 
 
-class Entry(NamedTuple):
+class Command(NamedTuple):
     """One line of `whence --help`."""
 
     name: str
@@ -39,20 +39,20 @@ class Entry(NamedTuple):
 
 # The help line is here and not in the command's module, so that --help need not import it.
 COMMANDS = (
-    Entry("node", RUN, "Run a live node of a group from a configuration file."),
-    Entry("simulate", RUN, "Simulate a scenario and write its trace."),
-    Entry("replay", RUN, "Run a recorded trace through the protocol again and compare every effect."),
-    Entry("keys", RUN, "Make and show keys for TLS between the nodes of a group."),
-    Entry("mom", RUN, "Message-oriented middleware: run systems of durable servers, plan their domains."),
-    Entry("sweep", RUN, "Simulate a grid of scenarios on Spark, one run per task; resumable."),
-    Entry("contacts", RUN, "Make a contact plan from positions, traces, timetables or a scenario."),
-    Entry("stream", RUN, "Put a stream of rows into causal order on Spark; resumable."),
-    Entry("verify", JUDGE, "Judge a trace: causal order, duplicates, inventions, FIFO, completeness."),
-    Entry("metrics", JUDGE, "Measure traces on Spark: latency, held time, packets, bytes, buffers."),
-    Entry("trace", JUDGE, "Look into traces; import and export foreign logs."),
-    Entry("study", STUDY, "Run a study: a grid, its measures, published numbers, one report page."),
-    Entry("protocols", STUDY, "List the protocols: environment, promises, parameters."),
-    Entry("version", STUDY, "Say which Whence, Python and libraries these are."),
+    Command("node", RUN, "Run a live node of a group from a configuration file."),
+    Command("simulate", RUN, "Simulate a scenario and write its trace."),
+    Command("replay", RUN, "Run a recorded trace through the protocol again and compare every effect."),
+    Command("keys", RUN, "Make and show keys for TLS between the nodes of a group."),
+    Command("mom", RUN, "Message-oriented middleware: run systems of durable servers, plan their domains."),
+    Command("sweep", RUN, "Simulate a grid of scenarios on Spark, one run per task; resumable."),
+    Command("contacts", RUN, "Make a contact plan from positions, traces, timetables or a scenario."),
+    Command("stream", RUN, "Put a stream of rows into causal order on Spark; resumable."),
+    Command("verify", JUDGE, "Judge a trace: causal order, duplicates, inventions, FIFO, completeness."),
+    Command("metrics", JUDGE, "Measure traces on Spark: latency, held time, packets, bytes, buffers."),
+    Command("trace", JUDGE, "Look into traces; import and export foreign logs."),
+    Command("study", STUDY, "Run a study: a grid, its measures, published numbers, one report page."),
+    Command("protocols", STUDY, "List the protocols: environment, promises, parameters."),
+    Command("version", STUDY, "Say which Whence, Python and libraries these are."),
 )
 
 
@@ -73,7 +73,7 @@ class LazyGroup(TyperGroup):
         return super().resolve_command(ctx, args)
 
 
-def load(entry: Entry) -> Any:
+def load(entry: Command) -> Any:
     """Import `whence.cli.<name>` and make its typer command."""
     module = import_module(f"whence.cli.{entry.name}")
     sub_app = getattr(module, "app", None)

@@ -5,12 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
-if TYPE_CHECKING:
-    from whence.trace.reader import Trace
+from whence.cli import console
+from whence.cli.options import SparkMaster
+from whence.trace.reader import Trace, open_trace
 
 # What the terminal shows of a SUMMARY row: heading, unit. --json has all of it.
 _COLUMNS = {
@@ -31,9 +32,7 @@ messages held by one node. More figures with --json. A dash: the run did not rec
 
 def command(
     folder: Annotated[Path, typer.Argument(help="A trace folder, or the out folder of a sweep or study.")],
-    master: Annotated[
-        str | None, typer.Option(help="Spark master (spark://..., sc://...); default: this machine.")
-    ] = None,
+    master: SparkMaster = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print one JSON document with every figure.")
     ] = False,
@@ -42,8 +41,6 @@ def command(
 
     A dash (null in JSON) means that the run did not record what the figure needs.
     """
-    from whence.cli import console
-    from whence.trace.reader import open_trace
 
     trace = open_trace(folder)
     with console.progress("starting Spark"):
@@ -77,7 +74,6 @@ def _described(trace: Trace, row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _show(trace: Trace, figures: Sequence[Mapping[str, Any]]) -> None:
-    from whence.cli import console
 
     rows = []
     for row in figures:

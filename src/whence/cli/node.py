@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from whence.core.message import Expired, Message
+from whence.live.config import NodeConfig, load_config
+
 if TYPE_CHECKING:
     import asyncio
 
-    from whence.core.message import Expired, Message
-    from whence.live.config import NodeConfig
     from whence.live.group import Group
 
 READ_BYTES = 65536
@@ -69,7 +70,6 @@ def command(
 
     from msgspec import structs
 
-    from whence.live.config import load_config
     from whence.live.linkfaults import LinkFaults
 
     settings = load_config(config, node, listen=listen, contact=contact)
@@ -136,8 +136,6 @@ async def _run(
 async def _print(group: Group, as_json: bool) -> None:
     import sys
 
-    from whence.core.message import Message
-
     out = sys.stdout
     async for outcome in group.outcomes():
         if as_json:
@@ -155,8 +153,6 @@ def _as_line(message: Message) -> str:
 def _as_json(outcome: Message | Expired) -> str:
     import base64
     import json
-
-    from whence.core.message import Expired
 
     document: dict[str, object] = {"origin": outcome.origin, "number": outcome.number}
     if isinstance(outcome, Expired):
@@ -192,7 +188,7 @@ def _feed(
     import os
 
     from whence.errors import GroupClosedError, MisuseError
-    from whence.live.journal import log
+    from whence.session.journal import log
 
     def broadcast(line: bytes) -> None:
         try:  # waiting for the result is the back-pressure
@@ -225,5 +221,5 @@ def _tell(loop: asyncio.AbstractEventLoop, done: asyncio.Future[None]) -> None:
         if not done.done():
             done.set_result(None)
 
-    with contextlib.suppress(RuntimeError):  # the loop has ended meanwhile, and nobody waits
+    with contextlib.suppress(RuntimeError):  # the loop has ended meanwhile, and nothing waits
         loop.call_soon_threadsafe(finish)

@@ -11,7 +11,7 @@ import typer
 from whence.errors import SchemaError
 
 if TYPE_CHECKING:
-    from whence.overlay.planner import Cost, Plan
+    from whence.overlay.planner import Cost, DomainPlan
 
 _Master = Annotated[
     str | None, typer.Option(help="Spark master (spark://..., sc://...); default: this machine.")
@@ -56,7 +56,7 @@ def plan(
     counts = _count(source, master) if source.is_dir() else _read(source)
     with console.progress("planning"):
         made = planner.plan(
-            planner.Traffic(counts), alpha=alpha, router_cap=router_cap, steps=steps, seed=seed
+            planner.TrafficMatrix(counts), alpha=alpha, router_cap=router_cap, steps=steps, seed=seed
         )
     if out is not None:
         out.write_text(to_toml(domain_graph(made.groups)), encoding="utf-8")
@@ -66,12 +66,12 @@ def plan(
         _show(made, out)
 
 
-def _document(made: Plan) -> dict[str, Any]:
+def _document(made: DomainPlan) -> dict[str, Any]:
     costs = {name: getattr(made, name)._asdict() for name in ("planned", "flat", "bus", "greedy_bus")}
     return {"domains": made.groups, "alpha": made.alpha, "router_cap": made.router_cap, "costs": costs}
 
 
-def _show(made: Plan, out: Path | None) -> None:
+def _show(made: DomainPlan, out: Path | None) -> None:
     from whence.cli import console
     from whence.overlay.domain_graph import domain_graph
 

@@ -7,6 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
+from whence.cli.options import AsJson
+
 
 def describe() -> list[dict[str, Any]]:
     """Every registered protocol as plain data."""
@@ -25,7 +27,7 @@ def describe() -> list[dict[str, Any]]:
 
 
 def command(
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    json: AsJson = False,
     choose: Annotated[
         tuple[int, float, float] | None,
         typer.Option(

@@ -7,13 +7,15 @@ from typing import Annotated
 
 import typer
 
+from whence.cli.options import AsJson
+
 _SHOWN = 10
 
 
 def command(
     trace: Annotated[Path, typer.Argument(help="The trace folder, recorded at level 'all'.")],
     run: Annotated[str | None, typer.Option(help="Replay this run only.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Replay a simulated or live trace; exit 0 if every effect is identical, 1 if not."""
     from whence.cli import console

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from whence.cli.options import AsJson, SparkMaster
 from whence.errors import MisuseError
 
 if TYPE_CHECKING:
@@ -57,10 +58,6 @@ Schema = Annotated[
 ]
 Separator = Annotated[str, typer.Option(help="Between ids, in formats without lists (csv).")]
 Option = Annotated[list[str] | None, typer.Option(help="An option of the source: NAME=VALUE.")]
-Master = Annotated[
-    str | None, typer.Option(help="Spark master (spark://..., sc://...); default: this machine.")
-]
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 
 
 def command(
@@ -69,7 +66,7 @@ def command(
     depends_on: DependsOn = None, clock: Clock = None, origin: Origin = None, event_time: EventTime = None,
     policy: Policy = "emit", lifetime_max: LifetimeMax = None, remember: Remember = None, delay: Delay = "0s",
     available_now: AvailableNow = False, flush: Flush = False, every: Every = "1 second",
-    schema: Schema = None, separator: Separator = " ", option: Option = None, master: Master = None,
+    schema: Schema = None, separator: Separator = " ", option: Option = None, master: SparkMaster = None,
     as_json: AsJson = False,
 ) -> None:  # fmt: skip
     """Put the rows of a stream into causal order (docs/stream.md).
@@ -104,14 +101,14 @@ def command(
 
 
 def _choose_partitions(session: SparkSession) -> None:
-    """Two partitions of state per core, where nobody has said how many.
+    """Two partitions of state per core, where the user has not said how many.
 
     Spark's 200 would start a Python worker for each in every batch: minutes, on a small cluster.
     """
     from whence.spark.cores import cores_of
 
     key = "spark.sql.shuffle.partitions"
-    if key not in session.conf.getAll:  # which has what somebody has set, and no defaults of Spark's
+    if key not in session.conf.getAll:  # which has what was set, without Spark's defaults
         session.conf.set(key, str(2 * cores_of(session)))
 
 
@@ -155,7 +152,7 @@ def _options(pairs: list[str]) -> dict[str, str]:
 
 
 def _so_far(summary: StreamSummary) -> str:
-    """How far a query is; how much is left nobody knows."""
+    """How far a query is; how much is left is unknown."""
     return (
         f"{summary.rows_in:,} rows in, {summary.rows_out:,} out, batch {summary.batches}, "
         f"{summary.rows_per_second:,.0f} rows/s"

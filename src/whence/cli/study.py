@@ -7,17 +7,17 @@ import time
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from whence.cli.options import AsJson
 from whence.studies import registry
 
 if TYPE_CHECKING:
-    from whence.studies.base import Cell, Table
-    from whence.studies.claims import Expectation
-    from whence.studies.results import StudyResult
+    from whence.studies.base import Cell, StudyResult, Table
+    from whence.studies.claims import Judged
 
 EXIT_DIFFERS = 1
 REPORT_FILE = "report.html"
@@ -48,7 +48,7 @@ def _group() -> None:
 
 @app.command("list")
 def list_studies(
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    json: AsJson = False,
 ) -> None:
     """Show the studies there are, with their scales."""
     from whence.cli import console
@@ -92,7 +92,7 @@ def _study_command(name: str) -> Any:
 
 
 def run(name: str, scale: str, out: Path, master: str | None, *, open_page: bool, json: bool) -> None:
-    """Run one study from the session to the page; exit 1 if a demanded expectation differs."""
+    """Run one study from the session to the page; exit 1 if a demanded claim differs."""
     from whence.cli import console
     from whence.report import html
     from whence.studies import save
@@ -143,7 +143,7 @@ def _numeric(table: Table, at: int) -> bool:
     return not all(isinstance(row[at], str) for row in table.rows)
 
 
-def _style(one: Expectation) -> str:
+def _style(one: Judged) -> str:
     from whence.studies.claims import Verdict
 
     return "green" if one.verdict is Verdict.REPRODUCED else "bold red" if one.demanded else "yellow"
@@ -157,12 +157,12 @@ def _show(result: StudyResult, page: Path, seconds: float) -> None:
 
     rows = [
         [
-            one.name,
-            f"{one.relation.value} {number(one.expected)} {one.unit}".rstrip(),
+            one.claim.text,
+            f"{one.claim.relation.value} {number(one.expected)} {one.claim.unit}".rstrip(),
             number(one.measured),
             Text(one.words, style=_style(one)),
         ]
-        for one in result.expectations
+        for one in result.judged
     ]
     console.out.print()
     if result.headline:
@@ -179,9 +179,9 @@ def _show(result: StudyResult, page: Path, seconds: float) -> None:
         labels = ", ".join(f"{name} {value}" for name, value in failure.labels.items())
         reason = failure.error.strip().splitlines()[-1]
         console.err.print(f"failed: {failure.run} ({labels}): {reason}", style="red", markup=False)
-    differing = sum(one.failed for one in result.expectations)
+    differing = sum(one.failed for one in result.judged)
     verdict = f"{differing} of them differ" if differing else "all as expected"
-    done = f"{len(result.results.rows)} runs, {len(result.expectations)} expectations, {verdict}"
+    done = f"{len(result.results.rows)} runs, {len(result.judged)} expectations, {verdict}"
     console.out.print()
     console.out.print(f"{done}; {seconds:.0f} s", style="red" if differing else "green")
     console.out.print(f"Report: {page}", soft_wrap=True, markup=False)

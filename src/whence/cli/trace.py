@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
+from whence.cli import console
+from whence.cli.options import AsJson
 from whence.errors import MisuseError
-
-if TYPE_CHECKING:
-    from whence.trace.reader import Trace
+from whence.trace.reader import Trace, check_trace, open_trace
 
 app = typer.Typer(no_args_is_help=True, help="Look into traces; import and export foreign logs.")
 
 _Folder = Annotated[Path, typer.Argument(help="A trace folder, a sweep's folder, or one manifest.")]
-_Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 _Format = Annotated[str, typer.Option("--format", help="The foreign format: shiviz (also GoVector).")]
 _FromFormat = Annotated[
     str, typer.Option("--format", help="The foreign format: shiviz (also GoVector), otel (OTLP JSON spans).")
@@ -23,11 +22,8 @@ _FromFormat = Annotated[
 
 
 @app.command()
-def info(folder: _Folder, as_json: _Json = False) -> None:
+def info(folder: _Folder, as_json: AsJson = False) -> None:
     """Say what a trace holds: its writers, runs, nodes, events."""
-    from whence.cli import console
-    from whence.trace.reader import open_trace
-
     trace = open_trace(folder, hashes=False)
     if as_json:
         console.print_json(trace.manifests)
@@ -46,11 +42,8 @@ def info(folder: _Folder, as_json: _Json = False) -> None:
 
 
 @app.command()
-def check(folder: _Folder, as_json: _Json = False) -> None:
+def check(folder: _Folder, as_json: AsJson = False) -> None:
     """Read every event of a trace and hold it against its manifests; exit 2 if anything is wrong."""
-    from whence.cli import console
-    from whence.trace.reader import check_trace
-
     hashes = check_trace(folder)
     if as_json:
         console.print_json(hashes)
@@ -67,13 +60,10 @@ def events(
     run: Annotated[str | None, typer.Option(help="This run only.")] = None,
     node: Annotated[str | None, typer.Option(help="This node only.")] = None,
     limit: Annotated[int, typer.Option(min=0, help="How many to print; 0 for all.")] = 50,
-    as_json: _Json = False,
+    as_json: AsJson = False,
 ) -> None:
     """Print events, one per line, in stored order (with --json as a list of objects)."""
     from itertools import islice
-
-    from whence.cli import console
-    from whence.trace.reader import open_trace
 
     found = open_trace(folder).events(run)
     chosen = islice((event for event in found if node is None or event.node == node), limit or None)
@@ -104,10 +94,9 @@ def import_(
         str | None, typer.Option(help="Pattern of the lines between executions, as for ShiViz.")
     ] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a trace that is there.")] = False,
-    as_json: _Json = False,
+    as_json: AsJson = False,
 ) -> None:
     """Turn a foreign log into a trace."""
-    from whence.cli import console
     from whence.trace.importers.shiviz import import_log
 
     if format_ == "otel":
@@ -130,7 +119,6 @@ def import_(
 
 
 def _import_spans(log: Path, out: Path, overwrite: bool, as_json: bool) -> None:
-    from whence.cli import console
     from whence.report.format import plural
     from whence.trace.importers.otel import import_spans
 
@@ -162,20 +150,18 @@ def export(
         typer.Option(min=1, help="Verify, and write the messages of this many witnesses of each kind."),
     ] = None,
     packets: Annotated[bool, typer.Option("--packets", help="Write send and receive events too.")] = False,
-    as_json: _Json = False,
+    as_json: AsJson = False,
 ) -> None:
     """Write a trace, or a window of it, as a foreign log."""
-    from whence.cli import console
-    from whence.trace.exporters.shiviz import Window
+    from whence.trace.exporters.shiviz import ExportWindow
     from whence.trace.exporters.shiviz import export as export_shiviz
-    from whence.trace.reader import open_trace
 
     _require(format_, "shiviz", "govector")
     opened = open_trace(trace)
     ids = None if findings is None else _witnesses(opened, run, findings)
     nodes = frozenset(node) if node else None
-    window = Window(first, messages, since_us, until_us, ids, nodes)
-    chosen = None if window == Window() else window
+    window = ExportWindow(first, messages, since_us, until_us, ids, nodes)
+    chosen = None if window == ExportWindow() else window
     report = export_shiviz(opened, out, run=run, window=chosen, packets=packets)
     if as_json:
         console.print_json(report)

@@ -7,16 +7,16 @@ import re
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from typing import Annotated, NamedTuple
 
 import typer
 
+from whence.cli import console
+from whence.cli.console import ProgressBar
+from whence.cli.options import AsJson, SparkMaster
 from whence.errors import MisuseError
-
-if TYPE_CHECKING:
-    from whence.cli.console import Bar
-    from whence.trace.reader import Trace
-    from whence.verify.report import Finding, RunReport
+from whence.trace.reader import Trace, open_trace
+from whence.verify.report import KINDS, WITNESS_MAX, Finding, RunReport
 
 SPARK_EVENTS = 50_000_000  # several runs of more events together go to Spark, where there is one
 WIDE_NODES = 2_000  # so does a run of more nodes, split by columns
@@ -24,8 +24,9 @@ LONG_EVENTS = 5_000_000  # from here on progress and speed are shown
 TABLE_RUNS = 40  # with more runs only those that are not in order are listed
 SHOWN = 3  # findings of each kind that are printed unless --witnesses says otherwise
 
-# numpy asks for huge pages by itself. Every array is gone through from end to end here, which gains nothing
-# from them; where a virtual machine gets its memory on demand the first touch of each takes milliseconds.
+# numpy asks for huge pages unless told otherwise. Every array is gone through from end to end here, which
+# gains nothing from them; where a virtual machine gets its memory on demand the first touch of each takes
+# milliseconds.
 ENVIRONMENT = {"NUMPY_MADVISE_HUGEPAGE": "0"}
 
 
@@ -55,9 +56,6 @@ Spark = Annotated[
         help="Use Spark; by default for 50 M events or more in several runs or over 2,000 nodes.",
     ),
 ]
-Master = Annotated[
-    str | None, typer.Option(help="Spark master (spark://..., sc://...); default: this machine.")
-]
 Blocks = Annotated[
     int | None, typer.Option(min=1, help="Split each run over so many Spark tasks, by blocks of columns.")
 ]
@@ -68,7 +66,6 @@ Memory = Annotated[
         show_default="half of the machine's",
     ),
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 
 
 def command(
@@ -78,16 +75,12 @@ def command(
     complete: Complete = None,
     as_promised: AsPromised = False,
     spark: Spark = None,
-    master: Master = None,
+    master: SparkMaster = None,
     blocks: Blocks = None,
     memory: Memory = None,
     as_json: AsJson = False,
 ) -> None:
     """Judge a trace from its broadcasts and deliveries alone; exit 0: causal and as promised, 1: not."""
-    from whence.cli import console
-    from whence.trace.reader import open_trace
-    from whence.verify.report import WITNESS_MAX
-
     os.environ.update({**ENVIRONMENT, **os.environ})  # numpy looks when it is imported, below
     for option, given in (("--master", master), ("--blocks", blocks)):
         if given is not None and spark is False:
@@ -97,7 +90,7 @@ def command(
     for leftover in opened.leftovers:
         console.err.print(f"note: {leftover} was not finished by its writer and is not judged", markup=False)
     witness_max = witnesses if witnesses is not None else WITNESS_MAX if as_json else SHOWN
-    options = Options(witness_max, complete, None if as_promised else True, memory_bytes)
+    options = VerifyOptions(witness_max, complete, None if as_promised else True, memory_bytes)
     began = time.perf_counter()
     if spark or master is not None or blocks is not None or (spark is None and _worth_spark(opened, run)):
         reports = _by_spark(opened, run, master, blocks, options)
@@ -113,15 +106,14 @@ def command(
 
 
 def _say_speed(events: int, seconds: float) -> None:
-    from whence.cli import console
 
     if events >= LONG_EVENTS:
         rate = f"{events / seconds / 1e6:.1f} M events/s"
         console.err.print(f"{events:,} events in {seconds:.1f} s ({rate})", markup=False)
 
 
-class Options(NamedTuple):
-    """What every way of judging takes."""
+class VerifyOptions(NamedTuple):
+    """The options that every way of judging takes."""
 
     witness_max: int
     complete: bool | None
@@ -134,7 +126,7 @@ def parse_bytes(text: str) -> int:
     units = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
     found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(?:i?B)?", text.strip(), re.IGNORECASE)
     if found is None:
-        raise MisuseError(f"--memory {text}", "it is no amount of memory", "Write it like 8G or 500M")
+        raise MisuseError(f"--memory {text}", "it is not an amount of memory", "Write it like 8G or 500M")
     return int(float(found[1]) * units[found[2].upper()])
 
 
@@ -148,9 +140,8 @@ def _worth_spark(trace: Trace, run: str | None) -> bool:
 
 
 def _by_spark(
-    trace: Trace, run: str | None, master: str | None, blocks: int | None, options: Options
+    trace: Trace, run: str | None, master: str | None, blocks: int | None, options: VerifyOptions
 ) -> list[RunReport]:
-    from whence.cli import console
 
     with console.progress("starting Spark"):
         from whence.spark.session import get_session
@@ -165,8 +156,7 @@ def _by_spark(
         )  # fmt: skip
 
 
-def _in_process(trace: Trace, run: str | None, options: Options) -> list[RunReport]:
-    from whence.cli import console
+def _in_process(trace: Trace, run: str | None, options: VerifyOptions) -> list[RunReport]:
     from whence.verify.run import verify_trace
 
     def notice(words: str) -> None:
@@ -191,7 +181,7 @@ def _in_process(trace: Trace, run: str | None, options: Options) -> list[RunRepo
     return reports
 
 
-def _stages(bar: Bar) -> Callable[[str, int], None]:
+def _stages(bar: ProgressBar) -> Callable[[str, int], None]:
     """Progress through the events, once per stage of the work."""
     stage, done = "", 0
 
@@ -205,8 +195,6 @@ def _stages(bar: Bar) -> Callable[[str, int], None]:
 
 def show(reports: list[RunReport]) -> None:
     """Print the reports for a reader: a table, the findings that break a promise, the verdict."""
-    from whence.cli import console
-
     listed = reports if len(reports) <= TABLE_RUNS else [report for report in reports if not report.ok]
     columns = ["run", "protocol", "nodes", "broadcasts", "deliveries", "found", "verdict"]
     rows = [
@@ -237,8 +225,6 @@ def show(reports: list[RunReport]) -> None:
 
 def _found(report: RunReport) -> str:
     """The findings by kind; in brackets those that the promises tolerate."""
-    from whence.verify.report import KINDS
-
     counts = {kind: getattr(report.counts, kind) for kind in KINDS}
     words = [
         f"{kind} {count}" if kind in report.broken else f"({kind} {count})"
@@ -249,7 +235,6 @@ def _found(report: RunReport) -> str:
 
 
 def _show_finding(report: RunReport, finding: Finding) -> None:
-    from whence.cli import console
 
     where = f"{report.run}: " if report.run else ""
     at = "" if finding.seq is None else f" at seq {finding.seq}"

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-import typer
+from whence.cli.options import AsJson
 
 
 def command(
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    json: AsJson = False,
 ) -> None:
     """Say which Whence, Python and libraries these are."""
     from whence.cli import console

@@ -12,8 +12,8 @@ class DeltaClock:
     """A vector clock that knows which of its entries changed since it was last sent.
 
     `counts[i]` is how many messages of member i have been delivered here. A sender need not repeat
-    what its previous message already said, because nobody delivers a message before the same
-    sender's previous one: whoever tests a message has all that the previous one required.
+    what its previous message already said, because no node delivers a message before the same
+    sender's previous one: a node that tests a message has all that the previous one required.
     """
 
     __slots__ = ("changed", "counts")

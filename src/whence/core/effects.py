@@ -1,7 +1,7 @@
 """What a core asks its host to do, in the order in which it must be done.
 
 A host carries out the effects of one input before it gives the core the next one. `Send` names all
-receivers at once, so that a host encodes the packet once.
+receivers together, so that a host encodes the packet once.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Reason(StrEnum):
     OVERTAKEN = "overtaken"  # something that follows it had to be delivered first
     NO_ROOM = "no room"  # the buffer is full of messages with more time left
     MISROUTED = "misrouted"
-    ORPHAN = "its past is lost"  # it follows a message that nobody who is left has
+    ORPHAN = "its past is lost"  # it follows a message that no node that is left has
     GONE = "declared faulty"  # the sender, or this node itself, is out of the group
     NOT_JOINED = "not joined yet"
     LEFT = "left the group"
@@ -61,7 +61,7 @@ class CancelTimer(NamedTuple):
 
 
 class CloseLink(NamedTuple):
-    """Close the link to `peer`, which the core has forgotten already: the other end is told `link_down`."""
+    """Close the link to `peer`, which the core has forgotten already: the other end receives `link_down`."""
 
     peer: NodeId
 

@@ -55,7 +55,7 @@ class PartialOrder:
         self._last.update(past)
 
     def delivered(self, message: MessageId, past: Iterable[MessageId]) -> frozenset[MessageId]:
-        """A message was delivered that names `past`; answers its direct predecessors."""
+        """A message was delivered that names `past`; returns its direct predecessors."""
         origin, number = message
         predecessors = {each for each in past if each != message}
         if number > 1:

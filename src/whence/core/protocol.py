@@ -1,11 +1,11 @@
-"""The contract of a protocol core: it is told what happened and answers with what should be done.
+"""The contract of a protocol core: it receives what happened and returns what should be done.
 
 The rules that every core keeps (and `tests/property` holds it to):
 
 1. Deterministic: the same inputs give the same effects, in the same order, always.
 2. A peer can never make a core raise: a bad packet becomes `Discard(reason)`. Our misuse raises.
 3. Every end of a message is an effect: delivered, expired or discarded, with the reason. Nothing vanishes.
-4. `explain` names, for every message that waits, the ids that it waits for and since when.
+4. `explain` names, forevery message that waits, the ids that it waits for and since when.
 5. `check` raises `InvariantError` when the state is not what the algorithm allows.
 6. `save` and `restore` move the whole state through plain data.
 7. `sizes` and `entries` state the cost: bytes on the wire, entries of control information in memory.
@@ -18,7 +18,8 @@ from typing import Any, ClassVar, TypeAlias
 
 from whence.core.effects import Effects
 from whence.core.message import MessageId, NodeId, Packet, Sizes, Waiting
-from whence.errors import MisuseError, ParameterError
+from whence.core.parameters import Parameters
+from whence.errors import InvariantError, MisuseError, ParameterError
 
 # Plain data: dict with string keys, list, int, str, bytes, bool, None. Any codec can carry it.
 State: TypeAlias = dict[str, Any]
@@ -31,13 +32,14 @@ class Protocol(ABC):
 
     name: ClassVar[str]
     packet_type: ClassVar[type[Packet]]  # the NamedTuple that this protocol sends and receives
+    parameters: ClassVar[Parameters]  # the keywords of the constructor
     # Members come and go: a peer may come back in a new life, over a new link, and the timer LEAVE asks
     # the core to leave (a timer, so that the trace has it and a replay does the same).
     renews: ClassVar[bool] = False
 
     me: NodeId
     last: int  # number of the newest message that this node broadcast or sent
-    last_lifetime_us: int | None = None  # of that message; None: it is good for ever
+    last_lifetime_us: int | None = None  # of that message; None: it is good forever
 
     @property
     def ready(self) -> bool:
@@ -84,10 +86,10 @@ class Protocol(ABC):
 
     @abstractmethod
     def link_down(self, peer: NodeId, now_us: int) -> Effects:
-        """The link to `peer` is gone for good; what was in flight on it may be lost."""
+        """The link to `peer` is gone permanently; what was in flight on it may be lost."""
 
     def timer(self, key: str, now_us: int) -> Effects:
-        """A timer that this core set has come due."""
+        """A timer that this core set has expired."""
         return []
 
     def command(self, verb: str, names: tuple[NodeId, ...], now_us: int) -> Effects:
@@ -103,6 +105,11 @@ class Protocol(ABC):
     @abstractmethod
     def check(self) -> None:
         """Raise `InvariantError` if the state breaks an invariant."""
+
+    def _require(self, holds: bool, rule: str) -> None:
+        """Raise the `InvariantError` of `check` where a rule does not hold."""
+        if not holds:
+            raise InvariantError(f"{self.name} at {self.me}", rule)
 
     @abstractmethod
     def save(self) -> State:

@@ -36,7 +36,7 @@ def binary_header_bytes(length: int) -> int:
 
 def text_bytes(text: str) -> int:
     """Bytes of a string, its header included."""
-    length = len(text.encode())
+    length = len(text.encode(errors="replace"))
     if length < 32:
         return 1 + length
     if length < 0x100:

@@ -9,9 +9,12 @@ never cached by itself.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from functools import cache
 from importlib.resources import files
+from importlib.resources.abc import Traversable
+from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import numba
@@ -49,18 +52,49 @@ def cached(function: F) -> F:
     return cast(F, _njit(cache=True, **_BARE)(function))
 
 
+def is_compiled(function: Callable[..., Any]) -> bool:
+    """Return whether a `cached` function need not be compiled: this process or an earlier one has."""
+    return bool(cast(Any, function).signatures) or _mark(function).exists()
+
+
+def note_compiled(function: Callable[..., Any]) -> None:
+    """Leave word for later processes that a `cached` function is compiled, beside what numba has cached."""
+    mark = _mark(function)
+    if not mark.exists():
+        with suppress(OSError):  # a cache that cannot be written: the next process compiles again
+            mark.touch()
+
+
+def _mark(function: Callable[..., Any]) -> Path:
+    made: Any = function
+    return Path(made.stats.cache_path) / f"{made.py_func.__module__}-{fingerprint():x}.compiled"
+
+
 @cache
 def fingerprint() -> int:
     """A number that changes with the text of any kernel, or of what they take constants from."""
     package = files("whence")  # not a path: a cluster's executors import the package from a zip
-    kernels = [each for each in (package / "kernels").iterdir() if each.name.endswith(".py")]
+    kernels = _modules(package / "kernels")
     others = (
         "core/sizes.py", "core/rng.py", "protocols/vcube/wire.py", "protocols/deadline/odca.py",
-        "protocols/deadline/tdca.py", "protocols/deadline/wire.py", "sim/dynamic.py", "trace/schema.py",
+        "protocols/deadline/tdca.py", "protocols/deadline/wire.py", "sim/links_overlay.py",
+        "sim/workload.py", "trace/schema.py",
     )  # fmt: skip
     digest = hashlib.sha256()
-    for file in sorted(kernels, key=lambda each: each.name):
+    for file in kernels:
         digest.update(file.read_bytes())
     for name in others:
         digest.update(package.joinpath(*name.split("/")).read_bytes())
     return int.from_bytes(digest.digest()[:7], "big") | 1
+
+
+def _modules(folder: Traversable) -> Iterator[Traversable]:
+    """Yield the modules of a package and of those in it, in the order of their names.
+
+    A `kernel.py` is the side that Python calls: nothing in it is compiled.
+    """
+    for each in sorted(folder.iterdir(), key=lambda each: each.name):
+        if each.is_dir():
+            yield from _modules(each)
+        elif each.name.endswith(".py") and each.name not in ("kernel.py", "contract.py"):
+            yield each

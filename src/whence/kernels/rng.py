@@ -13,7 +13,7 @@ import numpy as np
 from whence.core import rng
 from whence.core.rng import purpose
 from whence.kernels.compile import bare
-from whence.sim.distributions import Constant, Distribution, Normal, Uniform
+from whence.sim.distributions import Constant, Delay, Normal, Uniform
 
 CONSTANT, UNIFORM, NORMAL = 0, 1, 2  # kinds of delay that a kernel can draw
 
@@ -31,7 +31,7 @@ _SQRT_HALF = 0.7071067811865476
 _A, _B, _C, _D, _E, _F = rng._A, rng._B, rng._C, rng._D, rng._E, rng._F
 
 
-def delay_code(distribution: Distribution) -> tuple[int, int, int] | None:
+def delay_code(distribution: Delay) -> tuple[int, int, int] | None:
     """The distribution as (kind, a, b) for `draw`; None if kernels cannot draw from it."""
     match distribution:
         case Constant(value_us=value_us):

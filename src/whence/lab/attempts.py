@@ -1,6 +1,6 @@
 """One run of a sweep on disk: claimed, simulated, and then either finished or failed.
 
-    OUT/run=<id>/          a finished run: its trace, measures.json if a kernel ran it, and status.json
+    OUT/run=<id>/          a finished run: its trace, measures.json if it counted something, and status.json
     OUT/_failed/<id>.json  what went wrong, of a run that failed
     OUT/_running/<id>.<k>/ attempt k at a run, so far
 
@@ -20,16 +20,23 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from whence.kernels.recording import simulate_to
+from whence.lab.run import run as run_scenario
 from whence.sim.files import Scenario, from_dict
-from whence.trace.schema import Level, Manifest
+from whence.sim.outcome import Outcome
+from whence.trace.schema import Level
 
 STATUS_FILE = "status.json"
 RUNNING, FAILED = "_running", "_failed"
 ATTEMPTS_MAX = 2  # a run that has killed its worker twice is not given a third
 
-# Simulates a scenario, at a level or at its own, and writes the trace: `simulate_to`, or a study's own.
-Runner: TypeAlias = Callable[[Scenario, Path, Level | None], Manifest]
+# Runs a scenario, at a level or at its own, and writes the trace into a folder. None: it was not a run but a
+# search over runs, which leaves measures and no trace.
+Runner: TypeAlias = Callable[[Scenario, Path, Level | None], Outcome | None]
+
+
+def simulated(scenario: Scenario, folder: Path, level: Level | None) -> Outcome:
+    """Run a scenario of a sweep: by a kernel where there is one, for what one run compiles serves all."""
+    return run_scenario(scenario, folder, level=level, kernel="always")
 
 
 class RunStatus(msgspec.Struct, frozen=True, kw_only=True):
@@ -98,19 +105,21 @@ def perform(
     trace = claimed / "trace"
     try:
         scenario = from_dict(msgspec.json.decode(parameters_json))
-        manifest = (runner or simulate_to)(scenario, trace, level)
+        outcome = (runner or simulated)(scenario, trace, level)
     except Exception:  # noqa: BLE001 - whatever a run raises is its result; the other runs go on
         shutil.rmtree(claimed, ignore_errors=True)
         return _record_failure(out, run, parameters_json, time.perf_counter() - began, traceback.format_exc())
+    manifest = None if outcome is None else outcome.manifest
     status = RunStatus(
         run=run,
         status="done",
         seconds=time.perf_counter() - began,
-        events=manifest.events,
+        events=0 if manifest is None else manifest.events,
         folder=str(folder_of(out, run)),
         parameters_json=parameters_json,
     )
-    _write(trace / STATUS_FILE, _Finished(status=status, level=manifest.level))
+    kept = Level.MEASURES.name.lower() if manifest is None else manifest.level
+    _write(trace / STATUS_FILE, _Finished(status=status, level=kept))
     try:
         trace.rename(folder_of(out, run))
     except OSError:

@@ -10,14 +10,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import inf
 
-from whence.kernels import dispatch
 from whence.protocols import registry
 from whence.sim import model
 from whence.sim.files import Scenario
 
 STEPS_PER_SECOND = 30_000.0
-KERNEL_STEPS_PER_SECOND = 500_000.0
-KERNEL_RUN_SECONDS = 0.02  # to set it up, and to write a trace folder
 POINT_TO_POINT_HOPS = 3.0  # of a message with one destination
 TASK_SECONDS_MAX = 2.0  # of estimated work for runs that share a task
 TASK_SECONDS_MIN = 0.2
@@ -25,7 +22,7 @@ TASKS_PER_CORE = 4  # enough to even out wrong estimates
 
 
 def estimate_seconds(scenario: Scenario) -> float:
-    """Roughly how long the simulator needs for a scenario."""
+    """Return roughly how long the cores need for a scenario."""
     first = sum(
         _broadcasts(load, scenario) for load in scenario.workloads if not isinstance(load, model.Replies)
     )
@@ -36,12 +33,13 @@ def estimate_seconds(scenario: Scenario) -> float:
             answers = sum(first * fan_out**depth for depth in range(1, min(load.depth, 8) + 1))
             total += min(answers, (load.count or inf) * _count(load.senders, scenario.nodes))
     steps = total * (1 + _packets(scenario))
-    if dispatch.choose(scenario).kernel:
-        return KERNEL_RUN_SECONDS + steps / KERNEL_STEPS_PER_SECOND
     return steps / STEPS_PER_SECOND
 
 
 def _broadcasts(load: model.Workload, scenario: Scenario) -> float:
+    if isinstance(load, model.Anyone):
+        stop_us = min(load.stop_us or scenario.stop.duration_us, scenario.stop.duration_us)
+        return max(0, stop_us - load.start_us) / load.interval_us
     senders = _count(load.senders, scenario.nodes)
     if isinstance(load, model.Window):
         return float(load.count * senders)
@@ -57,8 +55,10 @@ def _packets(scenario: Scenario) -> float:
     nodes, topology = scenario.nodes, scenario.topology
     if registry.lookup(scenario.protocol).point_to_point:
         return POINT_TO_POINT_HOPS
-    if scenario.params.get("relay") is False or scenario.protocol == "vcube":  # over a tree, at the most
+    if scenario.params.get("relay") is False or scenario.protocol == "vcube":  # over a tree, at most
         return nodes
+    if scenario.protocol in ("tdca", "odca"):  # the origin sends to all, and some ask for it again
+        return 2 * nodes
     if isinstance(topology, model.Full):
         return nodes * nodes
     return nodes * (topology.degree if isinstance(topology, model.Random) else 4)

@@ -7,66 +7,62 @@ are computed again later, so an agent must have no other effects than its state 
 
 from __future__ import annotations
 
-import asyncio
 import inspect
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from whence.core.message import Message
 from whence.errors import AgentError, GroupClosedError, MisuseError, StoreError
-from whence.live.store import PROBE_S
-from whence.mom.records import Output, Reacted
-from whence.mom.server import Agent
+from whence.live.durable import DurableMembership
+from whence.session.durable import Agent
+from whence.session.records import Output, Reacted
 
-if TYPE_CHECKING:
-    from whence.live.durable import DurableNode
-
-REACTIONS = 256  # at most so many share a commit
+REACTIONS = 256  # at most that many share a commit
 
 
-async def serve(node: DurableNode, agent: Agent) -> None:
+async def serve(member: DurableMembership, agent: Agent) -> None:
     """Let the agent react until the group is closed."""
-    if node.serving or node.host.hand:
+    if member.serving or member.host.hand:
         raise MisuseError("serve", "something else reads this group", "Let one agent, or one task, read it")
-    node.serving = True
+    member.serving = True
     try:
-        while await _wait(node):
-            await _react_to_some(node, agent)
+        while await _wait(member):
+            await _react_to_some(member, agent)
     finally:
-        node.serving = False
+        member.serving = False
 
 
-async def _wait(node: DurableNode) -> bool:
-    """Until there is a message and room for answers; False when the group is closed."""
-    node.flow.reads()
-    while not node.host.inbox:
-        if node.flow.closed is not None:
+async def _wait(member: DurableMembership) -> bool:
+    """Wait for a message and room for replies; False when the group is closed."""
+    member.node.waiters.reads()
+    while not member.host.inbox:
+        if member.node.flow.closed is not None:
             return False
-        await node.arrival()
-    if node.flow.room <= 0:
+        await member.node.waiters.arrival()
+    if member.node.flow.room <= 0:
         try:
-            await node.flow.wait()
+            await member.node.waiters.room()
         except GroupClosedError:
             return False
-    return node.flow.closed is None
+    return member.node.flow.closed is None
 
 
-async def _react_to_some(node: DurableNode, agent: Agent) -> None:
-    host = node.host
+async def _react_to_some(member: DurableMembership, agent: Agent) -> None:
+    host = member.host
     state, failure = host.agent_state, None
     records: list[Reacted] = []
     while host.inbox and len(records) < REACTIONS:
         message = host.hand_out()
         try:
-            state, outputs = await _reaction(node, agent, state, message)
+            state, outputs = await _reaction(member, agent, state, message)
         except AgentError as error:
             failure = error
             break
         records.append(Reacted(host.now_us(), state, outputs))
     try:
-        await asyncio.gather(*[node.log.submit(record) for record in records])
+        await member.log.submit_all(records)
     except StoreError:
         host.take_back()
-        await asyncio.sleep(PROBE_S)
+        await member.log.pause()
         return
     if failure is not None:
         host.take_back()
@@ -74,26 +70,26 @@ async def _react_to_some(node: DurableNode, agent: Agent) -> None:
 
 
 async def _reaction(
-    node: DurableNode, agent: Agent, state: bytes, message: Message
+    member: DurableMembership, agent: Agent, state: bytes, message: Message
 ) -> tuple[bytes, tuple[Output, ...]]:
     try:
         answer: Any = agent(state, message)
         new_state, outputs = (await answer) if inspect.isawaitable(answer) else answer
         if not isinstance(new_state, bytes):
             raise TypeError(f"its state is {type(new_state).__name__}, not bytes")
-        return new_state, tuple(_checked(node, *output) for output in outputs)
+        return new_state, tuple(_checked(member, *output) for output in outputs)
     except Exception as error:
         raise AgentError(
-            f"the agent of node {node.settings.node!r}",
+            f"the agent of node {member.node.settings.node!r}",
             f"it failed at message {message.origin}:{message.number} ({type(error).__name__}: {error})",
             "Repair the agent and start the node again: the message waits",
         ) from error
 
 
-def _checked(node: DurableNode, to: str | None, payload: bytes) -> Output:
+def _checked(member: DurableMembership, to: str | None, payload: bytes) -> Output:
     """Refuse what the core would refuse: a reaction happens as a whole or not at all."""
-    if not isinstance(payload, bytes) or len(payload) > node.identity.max_payload_bytes:
-        raise ValueError(f"an output must be at most {node.identity.max_payload_bytes} bytes")
-    if (to is None) == node.point_to_point or (to is not None and to not in node.members):
+    if not isinstance(payload, bytes) or len(payload) > member.node.identity.max_payload_bytes:
+        raise ValueError(f"an output must be at most {member.node.identity.max_payload_bytes} bytes")
+    if (to is None) == member.is_point_to_point or (to is not None and to not in member.members):
         raise ValueError(f"no output can go to {to!r}")
     return Output(to, payload)

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from whence.errors import KeysRequiredError, ParameterError
-from whence.live.addresses import Address
 from whence.live.linkfaults import LinkFaults
 from whence.live.tls import Keys
 from whence.protocols import registry
+from whence.session.addresses import Address
 from whence.session.datagrams import payload_room_bytes
 from whence.session.limits import Limits
 

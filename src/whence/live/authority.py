@@ -53,7 +53,7 @@ class Shown:
 
 
 def make_group(folder: Path, group: str, nodes: Sequence[NodeId], days: int = NODE_DAYS) -> list[Path]:
-    """A new authority, and keys for `nodes`; answers the files."""
+    """A new authority, and keys for `nodes`; returns the files."""
     check_name("group", group)
     _check(nodes, days)
     ca_pem, ca_key = folder / f"{AUTHORITY}.pem", folder / f"{AUTHORITY}.key"
@@ -67,7 +67,7 @@ def make_group(folder: Path, group: str, nodes: Sequence[NodeId], days: int = NO
 
 
 def add_nodes(folder: Path, nodes: Sequence[NodeId], days: int = NODE_DAYS) -> list[Path]:
-    """Keys for further nodes, by the authority of `folder`; answers the files."""
+    """Keys for further nodes, by the authority of `folder`; returns the files."""
     _check(nodes, days)
     _refuse_existing(_files(folder, nodes))
     group, authority, authority_key = _authority(folder)

@@ -1,7 +1,7 @@
-"""A durable node: what it has accepted survives `kill -9`, and its links go on where they were.
+"""Membership with a store: what a node has accepted survives `kill -9`, and its links go on where they were.
 
 Guarantee     an input (a packet, a message of the application, a timer, a reaction) is on the disk before
-              anything that follows from it leaves the node: frames, acknowledgements, what `send` answers.
+              anything that follows from it leaves the node: frames, acknowledgements, what `send` returns.
               After a crash the log gives the same node again: no message is lost or repeated on any link.
 Assumptions   a disk that keeps what was synced; every member of the group is durable (their HELLOs say so),
               and comes back under its name with its store.
@@ -12,115 +12,75 @@ Leaving suspends: the peers keep what is for this node until it comes back.
 
 from __future__ import annotations
 
-import asyncio
 import logging
-from collections.abc import Callable, Mapping
-from typing import ClassVar
+from collections.abc import Coroutine
+from typing import Any
 
 import msgspec
 
 from whence.core.message import MessageId, NodeId, Packet
-from whence.errors import GroupClosedError, MisuseError, PeerError, StoreError, TraceError
-from whence.live.connection import Connection
-from whence.live.durable_host import DurableHost
-from whence.live.host import Host
-from whence.live.node import Node
-from whence.live.peering import Peering
-from whence.live.settings import Settings
+from whence.errors import GroupClosedError, MisuseError, StoreError, TraceError
+from whence.live.node import Node, draw_session
+from whence.live.settings import NodeSettings
 from whence.live.stats import StoreStats
 from whence.live.store import CommitLog, Store
-from whence.mom.records import Arrived, Linked, Met, Record, RecordCodec, Sent
-from whence.session.handshake import GoneError, error_code
-from whence.session.links import Channel, Link
-from whence.session.wire import Hello, error_frame
-from whence.trace.schema import Recorder
+from whence.protocols import registry
+from whence.session.durable import DurableServer
+from whence.session.links import Link
+from whence.session.records import Fired, Met, Record, RecordCodec, Submitted
 from whence.trace.writer import TraceWriter
 
+RETRY_US = 500_000  # what expired while the store could not be written expires again after this
 SNAPSHOT_BYTES = 8 << 20  # the log is replaced by a snapshot when it has grown by this much
 
 
-class DurablePeering(Peering):
-    """Nobody is ever given up: a peer that is away comes back with its store."""
+def session_of(store: Store, settings: NodeSettings) -> int:
+    """The session that the store was begun with; a store of another node is refused."""
+    mine = {
+        "group": settings.group,
+        "node": settings.node,
+        "protocol": settings.protocol,
+        "parameters": settings.parameters(),
+        "members": sorted(settings.addresses),
+    }
+    found = {key: msgspec.json.decode(value) for key, value in store.meta().items()}
+    if not found:
+        session = draw_session()
+        meta = {**mine, "session": session}
+        store.describe({key: msgspec.json.encode(value) for key, value in meta.items()})
+        return session
+    for key, value in mine.items():
+        if found.get(key) != value:
+            raise StoreError(
+                f"store {store.path}",
+                f"it belongs to {key} {found.get(key)!r}, and this node has {value!r}",
+                "Give the store of this very node, or start a new one in another file",
+            )
+    return int(found["session"])
 
-    on_met: Callable[[Link, int], None]
 
-    def _attach(self, connection: Connection, link: Link, hello: Hello, *, reply: bool) -> None:
-        super()._attach(connection, link, hello, reply=reply)
-        self.on_met(link, hello.session)
+class DurableMembership:
+    """A member that comes back: inputs are records, which happen when they are on the disk."""
 
-    def give_up(self, link: Link, error: PeerError) -> None:
-        """Refuse a peer that has lost its state, or is too slow; what is for it stays."""
-        self._journal.fault("refused", link.peer, error)
-        link.last_error = error
-        if link.channel is not None:
-            gone = GoneError(error.what, error.reason, error.fix)
-            link.channel.close(error_frame(error_code(gone), gone))
-        self._lose_connection(link)
-
-    def peer_leaves(self, link: Link, connection: Channel) -> None:
-        """A durable peer never says good-bye for good."""
-        connection.close()
-        self._lose_connection(link)
-
-
-class DurableNode(Node):
-    """See the module."""
-
-    host_type: ClassVar[type[Host]] = DurableHost
-    peering_type: ClassVar[type[Peering]] = DurablePeering
-
-    host: DurableHost
-    peering: DurablePeering
-
-    def __init__(self, settings: Settings) -> None:
-        assert settings.store is not None
-        self.store = Store(settings.store)
-        try:
-            super().__init__(settings)
-            codec = RecordCodec(self.packet_type)
-            self.log = CommitLog(self.store, codec, self._apply, self._committed, self._refused, self.fail)
-        except BaseException:
-            self.store.close()
-            raise
-        self.host.log = self.log
-        self.peering.on_met = self._met
-        self._recorder: TraceWriter | None = None
-        self._started = False
+    def __init__(self, node: Node, store: Store) -> None:
+        assert isinstance(node.host, DurableServer)
+        self.node = node
+        self.host: DurableServer = node.host
+        self.store = store
+        codec = RecordCodec(node.packet_type)
+        self.log = CommitLog(store, codec, self._apply, self._committed, self._refused, node.fail)
         self.serving = False
+        self.is_point_to_point = registry.lookup(node.settings.protocol).point_to_point
+        self._links = node.links
+        self._peering = node.peering
+        self._is_entered = False
 
-    def _session(self, members: tuple[NodeId, ...], parameters: Mapping[str, str]) -> int:
-        """The session that the store was begun with; a store of somebody else is refused."""
-        settings = self.settings
-        mine = {
-            "group": settings.group,
-            "node": settings.node,
-            "protocol": settings.protocol,
-            "parameters": dict(parameters),
-            "members": list(members),
-        }
-        found = {key: msgspec.json.decode(value) for key, value in self.store.meta().items()}
-        if not found:
-            session = super()._session(members, parameters)
-            meta = {**mine, "session": session}
-            self.store.describe({key: msgspec.json.encode(value) for key, value in meta.items()})
-            return session
-        for key, value in mine.items():
-            if found.get(key) != value:
-                raise StoreError(
-                    f"store {self.store.path}",
-                    f"it belongs to {key} {found.get(key)!r}, and this node has {value!r}",
-                    "Give the store of this very node, or start a new one in another file",
-                )
-        return int(found["session"])
+    @property
+    def members(self) -> tuple[NodeId, ...]:
+        """Every configured member, sorted."""
+        return self.node.identity.members
 
     # Recovery
-
-    async def start(self, recorder: Recorder | None = None) -> None:
-        """Become what the store says, then take part."""
-        self._recorder = recorder if isinstance(recorder, TraceWriter) else None
-        self._started = True
-        await super().start(recorder)
-        self.host.set_timers()
 
     def trace_parts(self) -> int | None:
         """How many parts of the node's trace its last snapshot counts on; None for a node that is new."""
@@ -130,55 +90,43 @@ class DurableNode(Node):
         parts = msgspec.msgpack.decode(snapshot)["trace_parts"]
         if parts is None:
             raise TraceError(
-                f"trace of node {self.settings.node!r}",
+                f"trace of node {self.node.settings.node!r}",
                 "the node has a past that was not traced",
                 "Start it without a trace, or with a new store",
             )
         return int(parts)
 
-    async def _bring_up(self) -> None:
+    async def prepare(self) -> None:
         """Replay the log; links that it does not know come up now, on the disk as well."""
-        host = self.host
+        self._is_entered = True
         snapshot, batches = self.store.recover()
-        host.replaying = True
-        try:
-            if snapshot is not None:
-                host.restore(msgspec.msgpack.decode(snapshot))
-            for batch in batches:
-                for record in self.log.codec.decode_batch(batch):
-                    self._replay(record)
-        finally:
-            host.replaying = False
-        self.log.resume(host.done)
-        for link in self._link_list:
-            link.out.take(1 << 60)  # all of it may have been sent: the peer's HELLO says what it has
-            link.peer_session = host.sessions.get(link.peer, 0)
-        new = [link.peer for link in self._link_list if link.peer not in host.linked]
-        await asyncio.gather(*[self.log.submit(Linked(host.now_us(), peer, True)) for peer in new])
+        state = None if snapshot is None else msgspec.msgpack.decode(snapshot)
+        decode = self.log.codec.decode_batch
+        self.host.recover(state, (record for batch in batches for record in decode(batch)))
+        self.log.resume(self.host.done)
+        await self.log.submit_all(self.host.links_up())
 
-    def _replay(self, record: Record) -> None:
-        try:
-            self.host.apply(record)
-        except MisuseError:
-            return  # so it did the first time: the caller was told
+    async def enter(self) -> list[Coroutine[Any, Any, None]]:
+        """The log is replayed: its timers run again."""
+        self.host.set_timers()
+        return []
 
     # Inputs
 
     def _apply(self, record: Record, data_bytes: int) -> MessageId | None:
-        if self.failed:
+        if self.node.failed:
             return None
         id_ = self.host.apply(record, data_bytes)
-        if not self._flush_scheduled:
-            self.wake()
+        self.node.wake()
         return id_
 
     async def submit(self, payload: bytes, lifetime_us: int | None, to: NodeId | None) -> MessageId:
-        """Broadcast, or send `to` one node: answers when the message is on the disk."""
-        self.flow.room -= 1
-        id_ = await self.log.submit(Sent(self.host.now_us(), to, payload, lifetime_us))
+        """Broadcast, or send `to` one node: returns when the message is on the disk."""
+        self.node.flow.room -= 1
+        id_ = await self.log.submit(Submitted(self.host.now_us(), to, payload, lifetime_us))
         if id_ is None:
             raise GroupClosedError(
-                f"group {self.settings.group!r}",
+                f"group {self.node.settings.group!r}",
                 "the node failed while the message was written",
                 "Start it again: the message leaves then",
             )
@@ -186,38 +134,44 @@ class DurableNode(Node):
 
     def receive(self, link: Link, packets: list[Packet], data_bytes: int) -> None:
         """DATA frames have arrived: they happen when they are on the disk."""
-        if self.failed or link.channel is None:
+        if self.node.failed or link.channel is None:
             return
         if self.log.broken is not None:
-            self.peering.drop(link, "the store cannot be written")
+            self._peering.drop(link, "the store cannot be written")
             return
-        first = link.arrived + 1
-        link.arrived += len(packets)
-        self.log.append(Arrived(self.host.now_us(), link.peer, first, tuple(packets)), data_bytes)
+        self.log.append(self.host.arrival(link, packets), data_bytes)
 
-    def _met(self, link: Link, session: int) -> None:
-        if self.host.sessions.get(link.peer) != session:
-            self.log.append(Met(link.peer, session))
+    def timer(self, key: str) -> None:
+        """A timer of the core has expired: it happens when that is on the disk."""
+        if key in self.host.due:
+            self.log.append(Fired(self.host.now_us(), key))
+
+    def finished(self) -> None:
+        """The application is done with what it was given."""
+        if self.serving:
+            raise MisuseError("reading the group", "an agent serves it", "Read in the agent, or do not serve")
+        if self.host.hand:
+            self.log.took(self.host.done + len(self.host.hand))
 
     def _refused(self, error: StoreError) -> None:
         """What waited for the disk has not happened: peers send it again, timers come again."""
-        self.journal.note("store", None, str(error), logging.ERROR)
-        for link in self._link_list:
+        self.node.journal.note("store", None, str(error), logging.ERROR)
+        for link in self._links.values():
             if link.channel is not None:
-                self.peering.drop(link, "the store cannot be written")
-        self.host.set_timers(error)
+                self._peering.drop(link, "the store cannot be written")
+        self.host.set_timers(self.host.now_us() + RETRY_US)
 
     def _committed(self) -> bytes | None:
         """A snapshot, if it is time for one: everything that is on the disk has happened."""
-        if self.failed or self.store.log_bytes < SNAPSHOT_BYTES:
+        if self.node.failed or self.store.log_bytes < SNAPSHOT_BYTES:
             return None
         return self._state()
 
     def _state(self) -> bytes:
-        parts = None
-        if self._recorder is not None:
-            self._recorder.flush()
-            parts = self._recorder.parts
+        parts, recorder = None, self.host.recorder
+        if isinstance(recorder, TraceWriter):
+            recorder.flush()
+            parts = recorder.parts
         return msgspec.msgpack.encode({**self.host.save(), "trace_parts": parts})
 
     def store_stats(self) -> StoreStats:
@@ -233,30 +187,37 @@ class DurableNode(Node):
             error=None if log.broken is None else str(log.broken),
         )
 
-    def finished(self) -> None:
-        """The application is done with what it was given."""
-        if self.serving:
-            raise MisuseError("reading the group", "an agent serves it", "Read in the agent, or do not serve")
-        if self.host.hand:
-            self.log.took(self.host.done + len(self.host.hand))
+    # Links
 
-    # Bounds
+    def link_up(self, link: Link) -> None:
+        """A link is up from the start."""
 
-    def _give_up_slow_peers(self) -> None:
-        """What is for a peer waits on the disk anyway: its queue only makes senders wait."""
+    def link_gone(self, link: Link) -> None:
+        """No link ever is: the peer comes back with its store."""
+
+    def link_met(self, link: Link) -> None:
+        """Keep the peer's session: a process under its name with another one has lost its store."""
+        if self.host.sessions.get(link.peer) != link.peer_session:
+            self.log.append(Met(link.peer, link.peer_session))
+
+    def missing(self) -> list[Link]:
+        """The peers that are not connected."""
+        return [link for link in self._links.values() if link.channel is None]
+
+    def is_too_slow(self, link: Link) -> bool:
+        """No peer is: what is for it waits on the disk anyway, and its queue only makes senders wait."""
+        return False
 
     # Suspending
 
-    async def _part(self) -> None:
-        """Let those who are connected take what is for them; nobody is told good-bye."""
-        deadline_s = self._loop.time() + self.limits.leave_timeout_s
-        totals = [(link, link.out.total) for link in self._link_list if link.channel is not None]
-        await self._until(
+    async def part(self, deadline_s: float) -> None:
+        """Let the peers that are connected take what is for them; no one receives a good-bye."""
+        totals = [(link, link.out.total) for link in self._links.values() if link.channel is not None]
+        await self.node.until(
             lambda: all(link.out.acknowledged >= total or link.channel is None for link, total in totals),
             deadline_s,
         )
 
-    async def _shut(self) -> None:
-        await super()._shut()
-        await self.log.close(self._state if self._started and not self.failed else None)
-        self.host.close()  # what was written last may have set a timer
+    async def close(self) -> None:
+        """Write what waits and a last snapshot; close the store."""
+        await self.log.close(self._state if self._is_entered and not self.node.failed else None)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 import msgspec
 
@@ -18,15 +18,13 @@ from whence.errors import (
 )
 from whence.live.agents import serve
 from whence.live.arguments import lifetime_us
-from whence.live.durable import DurableNode
-from whence.live.journal import GroupEvent
+from whence.live.durable import DurableMembership
 from whence.live.node import Node
 from whence.live.stats import Stats, gather
-from whence.mom.server import Agent
+from whence.session.durable import Agent
+from whence.session.journal import GroupEvent
 from whence.session.links import Link
-
-if TYPE_CHECKING:
-    from whence.trace.writer import TraceWriter
+from whence.trace.writer import TraceWriter
 
 
 class Group:
@@ -38,7 +36,9 @@ class Group:
         self._host = node.host
         self._inbox = node.host.inbox
         self._trace = trace
-        self._durable = node if isinstance(node, DurableNode) else None
+        member = node.membership
+        self._durable = member if isinstance(member, DurableMembership) else None
+        self._waiters = node.waiters
         self._leaving: asyncio.Task[None] | None = None
         self._max_payload_bytes = node.identity.max_payload_bytes
 
@@ -55,10 +55,10 @@ class Group:
     @property
     def members(self) -> tuple[str, ...]:
         """Every configured member, sorted, this node included; without a list, it and its neighbours."""
-        return self._node.members
+        return self._node.membership.members
 
     async def broadcast(self, payload: bytes, *, deadline: float | None = None) -> MessageId:
-        """Send `payload` to every member, this node included; answers the message's id.
+        """Send `payload` to every member, this node included; returns the message's id.
 
         `deadline` is in seconds from now, for protocols with lifetimes: who cannot deliver the message
         in causal order by then does not deliver it at all.
@@ -69,21 +69,21 @@ class Group:
         if isinstance(payload, bytes) and len(payload) > self._max_payload_bytes:
             raise self._too_large(len(payload))
         if self._flow.room <= 0:
-            await self._flow.wait()
+            await self._waiters.room()
         within_us = None if deadline is None else lifetime_us("deadline", deadline)
         if self._durable is not None:
             return await self._durable.submit(payload, within_us, None)
         return self._node.broadcast(payload, within_us)
 
     async def send(self, to: str, payload: bytes) -> MessageId:
-        """Send `payload` to the member `to` alone, under a point-to-point protocol; answers its id.
+        """Send `payload` to the member `to` alone, under a point-to-point protocol; returns its id.
 
         Returns and waits as `broadcast` does.
         """
         if isinstance(payload, bytes) and len(payload) > self._max_payload_bytes:
             raise self._too_large(len(payload))
         if self._flow.room <= 0:
-            await self._flow.wait()
+            await self._waiters.room()
         if self._durable is not None:
             return await self._durable.submit(payload, None, to)
         return self._node.broadcast(payload, None, to)
@@ -91,7 +91,7 @@ class Group:
     async def serve(self, agent: Agent) -> None:
         """Let `agent` react to every message, until the group is closed; of a durable node.
 
-        `agent(state, message)` answers its new state and the messages to send, `Output(to, payload)`; it may
+        `agent(state, message)` returns its new state and the messages to send, `Output(to, payload)`; it may
         be a coroutine. Reaction, state and messages are one step: a crash leaves all of it or nothing.
         If it raises, `AgentError` says at which message, which stays in the queue.
         """
@@ -106,10 +106,10 @@ class Group:
 
     @property
     def agent_state(self) -> bytes:
-        """What the agent of a durable node answered last; empty before its first reaction."""
+        """What the agent of a durable node returned last; empty before its first reaction."""
         return self._need_store("agent_state").host.agent_state
 
-    def _need_store(self, what: str) -> DurableNode:
+    def _need_store(self, what: str) -> DurableMembership:
         if self._durable is None:
             raise MisuseError(what, "this node has no store", "Give `store=` to whence.join")
         return self._durable
@@ -124,7 +124,7 @@ class Group:
         return PayloadTooLargeError("payload", f"it has {size_bytes} bytes, more than {whose}", fix)
 
     def __aiter__(self) -> Self:
-        self._flow.reads()
+        self._waiters.reads()
         return self
 
     async def __anext__(self) -> Message:
@@ -137,7 +137,7 @@ class Group:
         """Every message, and from now on also an `Expired` for each that came or waited too long here."""
         if self._durable is not None:
             raise MisuseError("outcomes", "a durable node does not keep them", "Read messages only")
-        self._flow.reads()
+        self._waiters.reads()
         self._host.tells_outcomes = True
         while True:
             try:
@@ -154,20 +154,20 @@ class Group:
                 if self._node.failed:
                     raise _again(self._flow.closed)
                 raise StopAsyncIteration
-            self._flow.reads()
-            await self._node.arrival()
+            self._waiters.reads()
+            await self._waiters.arrival()
         if durable is not None:
             message: Message | Expired = durable.host.hand_out()
         else:
             message = inbox.popleft()
             self._host.unread_bytes -= len(message[2])
-        if self._flow.full and self._flow.relieved():
+        if self._flow.full and self._waiters.relieved():
             self._node.wake()
         return message
 
     async def receive(self) -> Message:
         """The next message; own messages are delivered too. `GroupClosedError` when there are no more."""
-        self._flow.reads()
+        self._waiters.reads()
         try:
             return await self.__anext__()
         except StopAsyncIteration:
@@ -195,7 +195,7 @@ class Group:
         return list(self._node.journal.events)
 
     async def wait_connected(self, timeout_s: float | None = None) -> None:
-        """Until every member is connected (those that left or were given up do not count).
+        """Wait until every member is connected (those that left or were given up do not count).
 
         There is no need to: what is broadcast earlier waits in the queues. When the time
         is over, the error names the missing members and the last problem with each.
@@ -234,7 +234,7 @@ def _again(closed: WhenceError | None) -> GroupClosedError:
 
 
 def _not_connected(group: str, missing: list[Link], timeout_s: float | None) -> PeerError:
-    """Typed as the most telling problem: a refusal says more than a connection that nobody took."""
+    """Typed as the most telling problem: a refusal says more than a connection that no one took."""
     refusals = [link.last_error for link in missing if isinstance(link.last_error, PeerError)]
     kind = type(refusals[0]) if refusals else PeerError
     problems = "; ".join(

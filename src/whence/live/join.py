@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from whence.errors import (
     MisuseError,
     ParameterError,
     missing_extra,
 )
-from whence.live.addresses import Address, parse_address
 from whence.live.arguments import (
     check_name,
     choose_keys,
@@ -22,18 +22,23 @@ from whence.live.arguments import (
     lifetime_of,
     store_of,
 )
-from whence.live.durable import DurableNode
-from whence.live.dynamic import DynamicNode
+from whence.live.durable import DurableMembership, session_of
 from whence.live.group import Group
 from whence.live.linkfaults import LinkFaults
-from whence.live.node import Node
-from whence.live.settings import Settings, SwarmSettings, swarm_settings
+from whence.live.node import GroupKind, ListedMembership, Node, draw_session
+from whence.live.overlay import OpenMembership
+from whence.live.settings import NodeSettings, OpenSettings, open_settings
+from whence.live.store import Store
 from whence.live.tls import Keys
 from whence.protocols import registry
+from whence.session.addresses import Address, parse_address
+from whence.session.admission import Durable, Listed, Open
+from whence.session.durable import DurableServer
+from whence.session.handshake import Identity, OpenIdentity
+from whence.session.host import Host
 from whence.session.limits import Limits
-
-if TYPE_CHECKING:
-    from whence.trace.writer import TraceWriter
+from whence.trace.schema import Level, PromisesMade
+from whence.trace.writer import TraceWriter
 
 
 def join(
@@ -80,7 +85,7 @@ def join(
     asked = _Asked(
         name, node, protocol, params, limits or Limits(), listen, transport, faults, lifetime, keys, plaintext
     )
-    settings: Settings
+    settings: NodeSettings
     if registry.lookup(protocol).swarm:
         settings = _without_list(asked, contact, shuffle_s, {"peers": peers, "store": store})
     else:
@@ -115,7 +120,7 @@ class _Asked(NamedTuple):
 
 def _without_list(
     asked: _Asked, contact: str | None, shuffle_s: float | None, others: Mapping[str, object]
-) -> SwarmSettings:
+) -> OpenSettings:
     """The settings of a process in a group without a list of members."""
     group, node, protocol, params, limits, listen, *_ = asked
     check_name("node", node)
@@ -124,14 +129,14 @@ def _without_list(
     asked.refuse(
         others, "has no list of members", "Give `listen`, and `contact` unless this is the first process"
     )
-    swarm = swarm_settings(group, node, contact, listen, protocol, params, limits, shuffle_s)
+    swarm = open_settings(group, node, contact, listen, protocol, params, limits, shuffle_s)
     addresses = {"listen": swarm.listen} | ({} if swarm.contact is None else {"contact": swarm.contact})
     return replace(swarm, keys=asked.choose_keys(transport, addresses), plaintext=asked.plaintext)
 
 
 def _with_list(
     asked: _Asked, peers: object, store: str | Path | None, others: Mapping[str, object]
-) -> Settings:
+) -> NodeSettings:
     """The settings of a member of a group whose members are listed."""
     asked.refuse(others, "has a list of members", "Name them in `peers`, or use protocol 'prc'")
     group, node, protocol, params, limits, listen, *_ = asked
@@ -139,12 +144,12 @@ def _with_list(
     limits.check()
     registry.require_live(protocol)
     lifetime = lifetime_of(protocol, asked.lifetime, params)
-    params = {**registry.lookup(protocol).live_defaults, **params, **lifetime}
+    params = {**registry.lookup(protocol).live_parameters(params), **lifetime}
     core = registry.make(protocol, node, addresses, params)  # refuse a bad parameter here and now
     transport = choose_transport(asked.transport, protocol, asked.faults, len(addresses))
     listens = addresses[node] if listen is None else parse_address(listen, "listen")
     named = {f"address of {member!r}:": address for member, address in addresses.items()}
-    return Settings(
+    return NodeSettings(
         group=group,
         node=node,
         addresses=addresses,
@@ -178,9 +183,9 @@ def _addresses(node: str, peers: object) -> dict[str, Address]:
 
 
 class Joining:
-    """What `join` answers: enter it to take part, leave it to say good-bye."""
+    """The result of `join`: enter it to be a member, leave it to say good-bye."""
 
-    def __init__(self, settings: Settings, trace: Path | None) -> None:
+    def __init__(self, settings: NodeSettings, trace: Path | None) -> None:
         self._settings = settings
         self._trace = trace
         self._group: Group | None = None
@@ -188,7 +193,7 @@ class Joining:
     async def __aenter__(self) -> Group:
         if self._group is not None:
             raise MisuseError("join", "it was entered before", "Call whence.join again for each use")
-        node = _make_node(self._settings)
+        node = make_node(self._settings)
         try:
             await node.listen()
             # After the address is ours: a failed start must not leave a trace that blocks the next.
@@ -210,17 +215,39 @@ class Joining:
             await self._group.leave()
 
 
-def _make_node(settings: Settings) -> Node:
-    if isinstance(settings, SwarmSettings):
-        return DynamicNode(settings)
-    return Node(settings) if settings.store is None else DurableNode(settings)
+def make_node(settings: NodeSettings) -> Node:
+    """The node of these settings, with the parts of its kind of group."""
+    if isinstance(settings, OpenSettings):
+        host = partial(Host, max_frame_bytes=settings.max_frame_bytes)
+        return _node(settings, OpenIdentity, draw_session(), GroupKind(Open, host, OpenMembership))
+    if settings.store is None:
+        return _node(settings, Identity, draw_session(), GroupKind(Listed, Host, ListedMembership))
+    store = Store(settings.store)
+    try:
+        kind = GroupKind(Durable, DurableServer, partial(DurableMembership, store=store))
+        return _node(settings, Identity, session_of(store, settings), kind)
+    except BaseException:
+        store.close()
+        raise
+
+
+def _node(settings: NodeSettings, identity_type: type[Identity], session: int, kind: GroupKind) -> Node:
+    members = tuple(sorted(settings.addresses))
+    identity = identity_type(
+        group=settings.group,
+        protocol=settings.protocol,
+        parameters=settings.parameters(),
+        members=members,
+        max_payload_bytes=settings.max_payload_bytes,
+        node=settings.node,
+        session=session,
+    )
+    core = registry.make(settings.protocol, settings.node, members, settings.params)
+    return Node(settings, identity, core, kind)
 
 
 def _open_trace(node: Node, folder: Path) -> TraceWriter:
-    from whence.trace.schema import Level, PromisesMade
-    from whence.trace.writer import TraceWriter
-
-    settings = node.settings
+    settings, durable = node.settings, node.membership
     info = registry.lookup(settings.protocol)
     promises = PromisesMade(
         causal=info.promises.causal,
@@ -247,7 +274,7 @@ def _open_trace(node: Node, folder: Path) -> TraceWriter:
             seed=None,
             nodes=settings.addresses,
             level=Level.ALL,
-            keep_parts=node.trace_parts() if isinstance(node, DurableNode) else None,
+            keep_parts=durable.trace_parts() if isinstance(durable, DurableMembership) else None,
         )
     except ModuleNotFoundError as error:
         raise missing_extra("trace", error.name or "pyarrow", "trace") from error

@@ -13,16 +13,14 @@ A message follows what its sender's application had *read* when it asked to broa
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Annotated, NamedTuple, Self, TypeAlias
+from typing import Annotated, NamedTuple, Self, TypeAlias
 
 import msgspec
 from msgspec import Meta
 
 from whence.core.message import Message, MessageId
 from whence.core.partial_order import PartialOrder, Relation
-
-if TYPE_CHECKING:
-    from whence.live.group import Group
+from whence.live.group import Group
 
 PAST_MAX = 65_536  # names; a message follows at most one of each sender directly
 
@@ -54,7 +52,7 @@ def past_of(message: Message) -> tuple[Message, list[MessageId]] | None:
 
 
 class Ordered:
-    """See the module. Read the group through this alone."""
+    """A group with the past of its messages. Read the group through this alone."""
 
     def __init__(self, group: Group, keep: int = 10_000) -> None:
         self.order = PartialOrder(group.node, keep)

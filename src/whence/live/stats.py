@@ -1,14 +1,11 @@
-"""Counters of one node, as `Group.stats` answers them."""
+"""Counters of one node, as `Group.stats` returns them."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import msgspec
 
-if TYPE_CHECKING:
-    from whence.live.node import Node
-    from whence.session.links import Link
+from whence.live.node import Node
+from whence.session.links import Link
 
 
 class LinkStats(msgspec.Struct, frozen=True, kw_only=True):
@@ -68,7 +65,7 @@ def gather(node: Node) -> Stats:
         packets_sent=sum(link.packets_sent for link in links.values()),
         packets_received=sum(link.packets_received for link in links.values()),
         bytes_sent=node.bytes_sent,
-        bytes_received=node.bytes_received,
+        bytes_received=node.peering.bytes_received,
         discards={reason.value: count for reason, count in host.discards.items()},
         expiries={reason.value: count for reason, count in host.expiries.items()},
         reconnects=sum(max(0, link.connections - 1) for link in links.values()),

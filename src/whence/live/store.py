@@ -3,7 +3,7 @@
 One SQLite file in WAL mode with one owner. `write` returns when the batch is on the disk; a batch that cannot
 be written has not happened, and the next one tries again. What the bytes mean is durable.py's business.
 
-Everything here blocks: durable.py calls it from a thread of its own, so that the event loop never waits for
+Everything here blocks: durable.py calls it from a separate thread, so that the event loop never waits for
 the disk and whatever arrives during a sync shares the next one.
 """
 
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from whence.core.message import MessageId
 from whence.errors import MisuseError, StoreError
-from whence.mom.records import Record, RecordCodec, Taken
+from whence.session.records import Record, RecordCodec, Taken
 
 FORMAT = 1
 _APPLICATION_ID = 0x57484E43  # "WHNC": other SQLite files are refused
@@ -38,7 +38,7 @@ class Recovered(NamedTuple):
 
 
 class Store:
-    """See the module. Open it, `recover` what it holds, then `write`."""
+    """One SQLite file. Open it, `recover` what it holds, then `write`."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -61,7 +61,7 @@ class Store:
 
     def _open(self) -> None:
         db = self._db
-        # One owner: a second process that opens the same store finds out at once.
+        # One owner: a second process that opens the same store finds out immediately.
         db.execute("PRAGMA locking_mode = EXCLUSIVE")
         db.execute("PRAGMA journal_mode = WAL")
         db.execute("PRAGMA synchronous = FULL")  # a commit returns when it is on the disk
@@ -177,14 +177,14 @@ class Store:
 #     input -> append -> [ encode, write, sync: one batch, in a thread ] -> apply, in order -> effects
 #
 # So nothing that an input causes can be seen by anybody before the input is on the disk, and an input whose
-# batch cannot be written has not happened: whoever waits for it is told so with `StoreError`.
+# batch cannot be written has not happened: a task that waits for it receives `StoreError`.
 
 
 PROBE_S = 0.5  # while the disk fails, this often a write is tried
 IDLE_S = 0.05  # what only says that messages were taken waits this long for company
 
 
-class Entry(NamedTuple):
+class LogEntry(NamedTuple):
     """An input that waits: its record, who waits for it, how many bytes it came in."""
 
     record: Record
@@ -193,10 +193,10 @@ class Entry(NamedTuple):
 
 
 class CommitLog:
-    """See the module.
+    """Writes inputs in batches, and carries them out once they are on the disk.
 
-    `apply` carries an input out; `committed` answers a state to keep as a snapshot, if it is time for one;
-    `refused` is told that the inputs that waited have not happened; `fail` that the node cannot go on.
+    `apply` carries an input out; `committed` returns a state to keep as a snapshot, if it is time for one;
+    `refused` is called when the inputs that waited have not happened; `fail` when the node cannot go on.
     """
 
     def __init__(
@@ -216,7 +216,7 @@ class CommitLog:
         self._committed = committed
         self._refused = refused
         self._fail = fail
-        self._waiting: list[Entry] = []
+        self._waiting: list[LogEntry] = []
         self._taken = self._taken_on_disk = 0
         self._writer: asyncio.Task[None] | None = None
         self._idle: asyncio.TimerHandle | None = None
@@ -224,27 +224,35 @@ class CommitLog:
         self._loop = asyncio.get_running_loop()
 
     def append(self, record: Record, data_bytes: int = 0) -> None:
-        """An input that nobody waits for."""
-        self._waiting.append(Entry(record, None, data_bytes))
+        """An input that no task waits for."""
+        self._waiting.append(LogEntry(record, None, data_bytes))
         self._start()
 
     def submit(self, record: Record) -> asyncio.Future[MessageId | None]:
-        """An input that somebody waits for: done when it is on the disk and has happened."""
+        """An input that a task waits for: done when it is on the disk and has happened."""
         if self.broken is not None:
             raise StoreError(self.broken.what, self.broken.reason, self.broken.fix)
         waiter: asyncio.Future[MessageId | None] = self._loop.create_future()
-        self._waiting.append(Entry(record, waiter, 0))
+        self._waiting.append(LogEntry(record, waiter, 0))
         self._start()
         return waiter
 
+    async def submit_all(self, records: Sequence[Record]) -> None:
+        """Inputs that share a commit, if they can; returns when all are on the disk and have happened."""
+        await asyncio.gather(*[self.submit(record) for record in records])
+
+    async def pause(self) -> None:
+        """Wait for as long as it takes to try a write again while the disk fails."""
+        await asyncio.sleep(PROBE_S)
+
     def took(self, count: int) -> None:
-        """The application is done with so many messages: told to the disk when something else is, or soon."""
+        """The application is done with `count` messages: written with something else, or soon."""
         self._taken = count
         if self._idle is None and self._writer is None:
             self._idle = self._loop.call_later(IDLE_S, self._start)
 
     def resume(self, taken: int) -> None:
-        """After a recovery: so many messages were taken."""
+        """After a recovery: that many messages were taken."""
         self._taken = self._taken_on_disk = taken
 
     def _start(self) -> None:
@@ -284,7 +292,7 @@ class CommitLog:
             self._carry_out(entry)
         if taken > self._taken_on_disk:
             self._taken_on_disk = taken
-            self._carry_out(Entry(Taken(taken), None, 0))
+            self._carry_out(LogEntry(Taken(taken), None, 0))
         try:
             state = self._committed()
         except Exception as error:  # noqa: BLE001 - the node has failed, and this task must not end silently
@@ -294,7 +302,7 @@ class CommitLog:
             await self._snapshot(state)
         return True
 
-    def _carry_out(self, entry: Entry) -> None:
+    def _carry_out(self, entry: LogEntry) -> None:
         record, waiter, data_bytes = entry
         try:
             id_ = self._apply(record, data_bytes)
@@ -311,7 +319,7 @@ class CommitLog:
         if waiter is not None and not waiter.done():
             waiter.set_result(id_)
 
-    def _refuse(self, batch: list[Entry], error: StoreError) -> None:
+    def _refuse(self, batch: list[LogEntry], error: StoreError) -> None:
         lost = [*batch, *self._waiting]  # what came meanwhile may depend on what is refused
         self._waiting = []
         for _, waiter, _ in lost:

@@ -20,7 +20,8 @@ from urllib.parse import quote, unquote
 
 from whence.core.message import NodeId
 from whence.errors import CertificateError, HandshakeError, KeysError, PeerError
-from whence.live.journal import log
+from whence.session.handshake import Certified
+from whence.session.journal import log
 
 AUTHORITY = "ca"
 _SCHEME = "whence"
@@ -33,14 +34,6 @@ class KeyFiles(NamedTuple):
     authority: Path
     certificate: Path
     key: Path
-
-
-class Certified(NamedTuple):
-    """Whom a certificate names, and until when."""
-
-    group: str
-    node: NodeId
-    until_s: float  # wall clock
 
 
 def key_files(folder: Path, node: NodeId) -> KeyFiles:

@@ -45,10 +45,10 @@ class BusCity:
     longest_day_s: float = 50_880.0  # paper: 14 h 08'
     shortest_day_s: float = 1_560.0  # paper: 26', of a school bus
     school_longer_by_s: float = 4_080.0  # at most, for other school buses
-    shorter_by_s: float = 20_400.0  # at most, for a bus that is no school bus
+    shorter_by_s: float = 20_400.0  # at most, for a bus that is not a school bus
 
 
-class _Line(NamedTuple):
+class _BusLine(NamedTuple):
     """A street from the hub, in the direction (x, y), and the clock of its round trips."""
 
     x: float
@@ -81,19 +81,19 @@ def bus_plan(seed: int, city: BusCity | None = None) -> ContactPlan:
     return contact_plan(bus_paths(seed, city), city.range_m, stop_us, step_us or None)
 
 
-def _line(seed: int, line: int, city: BusCity) -> _Line:
+def _line(seed: int, line: int, city: BusCity) -> _BusLine:
     key = stream(seed, _LINE, line)
     # Directions go round a square rather than a circle: no sine, whose last bits differ between machines.
     side, along = divmod(4.0 * line / city.lines, 1.0)
     sides = ((1.0, 2 * along - 1), (1 - 2 * along, 1.0), (-1.0, 1 - 2 * along), (2 * along - 1, -1.0))
     x, y = sides[int(side)]
     far = sqrt(x * x + y * y)
-    # Lengths are spread evenly and then dealt out, so that seeds differ in who is where, not in the network's
-    # size; squared: many short lines, a few long ones.
+    # Lengths are spread evenly and then dealt out, so that seeds differ in which bus is where, not in the
+    # network's size; squared: many short lines, a few long ones.
     share = (shuffled(stream(seed, _LENGTHS), city.lines)[line] + uniform(key, 0)) / city.lines
     length_m = city.length_min_m + (city.length_max_m - city.length_min_m) * share * share
     round_s = city.hub_s + city.terminus_s + 2 * length_m / city.speed
-    return _Line(x / far, y / far, length_m, round_s, uniform(key, 1))
+    return _BusLine(x / far, y / far, length_m, round_s, uniform(key, 1))
 
 
 def _day(seed: int, bus: int, city: BusCity) -> tuple[float, float]:
@@ -113,7 +113,7 @@ def _school_day(seed: int, bus: int, school: list[int], city: BusCity) -> tuple[
     return begin_s, min(begin_s + city.shortest_day_s + more_s, city.duration_s)
 
 
-def _ride(line: _Line, offset: float, start_s: float, stop_s: float, city: BusCity) -> list[Waypoint]:
+def _ride(line: _BusLine, offset: float, start_s: float, stop_s: float, city: BusCity) -> list[Waypoint]:
     """Waypoints of a bus that is `offset` round trips ahead of the line's clock."""
     way_s = line.length_m / city.speed
     marks = (  # time within the round trip, distance from the hub

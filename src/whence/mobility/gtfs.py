@@ -4,8 +4,14 @@ A vehicle is a `block_id` where the feed has them. Else trips are chained in ord
 driven by the vehicle that last arrived near its first stop, if one waits there; it waits for at most an hour,
 and then goes out of service. Between two stops a vehicle moves evenly along the trip's shape; stops for which
 the timetable has no time, or the time of the stop before, are passed on the way. A trip in `frequencies.txt`
-is driven once for each of its departures there (`gtfs_headways.py`). Times count from the first departure of
-the day.
+is driven once for each of its departures there: at `start_time`, then every `headway_secs`, and the last time
+before `end_time`; its times in `stop_times.txt` only say how long it takes from stop to stop. Where
+`exact_times` is not 1 the operator promises the headway alone; here every departure is taken to be on time.
+Times count from the first departure of the day.
+
+A shape may pass a place twice (a loop, out and back on one street), so that the nearest point is not enough
+to place a stop: among the points at which the shape comes near the stops, those are chosen that follow each
+other in the order of the stops and are nearest in sum.
 """
 
 from __future__ import annotations
@@ -28,16 +34,23 @@ from whence.errors import ImportFormatError
 from whence.mobility.paths import Paths, Waypoint, make_paths
 from whence.mobility.readers import SECOND_US, count
 
-# The tables of a GTFS feed: a zip of CSV files, read with errors that name file, line and column.
-
-
 Row: TypeAlias = dict[str, str]
+Place: TypeAlias = tuple[float, float]  # metres east and north
+Projection: TypeAlias = list[float]  # metres along a line, one for each stop
+
+NEAR_M = 150.0  # a shape that passes a stop further away is not the shape of that trip
+HEADWAYS = "frequencies.txt"
+DEPARTURES_MAX = 100_000  # of one feed: more is a mistake in a headway
+WEEKDAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
 _CLOCK = re.compile(r"^\s*(\d{1,3}):([0-5]\d):([0-5]\d)\s*$")
 _DEGREE_M = 111_194.926_6  # one degree of latitude on a sphere of 6,371 km
 _FIX = "See gtfs.org for the columns of each table"
 
 
-class Feed:
+# The tables of a feed: a zip of CSV files, read with errors that name file, line and column
+
+
+class GtfsFeed:
     """An open feed; `wrong` makes the error for the line that was read last."""
 
     def __init__(self, path: Path, archive: zipfile.ZipFile) -> None:
@@ -85,7 +98,7 @@ class Feed:
             return None
         found = _CLOCK.match(text)
         if found is None:
-            raise self.wrong(self._table, f"{text!r} is no time of day", "Write times as HH:MM:SS")
+            raise self.wrong(self._table, f"{text!r} is not a time of day", "Write times as HH:MM:SS")
         return int(found[1]) * 3600 + int(found[2]) * 60 + int(found[3])
 
     def whole(self, text: str) -> int:
@@ -113,7 +126,7 @@ class Feed:
         rows = self.rows(table, (key, latitude, longitude))
         return {row[key]: self.place(row[latitude], row[longitude]) for row in rows if row[latitude].strip()}
 
-    def lines(self, table: str, wanted: Collection[str]) -> dict[str, Line]:
+    def lines(self, table: str, wanted: Collection[str]) -> dict[str, ShapeLine]:
         """The shapes that are wanted."""
         points: dict[str, list[tuple[int, Place]]] = defaultdict(list)
         columns = ("shape_id", "shape_pt_lat", "shape_pt_lon", "shape_pt_sequence")
@@ -124,10 +137,10 @@ class Feed:
         return {name: line_of([place for _, place in sorted(found)]) for name, found in points.items()}
 
 
-def open_feed(path: Path) -> Feed:
+def open_feed(path: Path) -> GtfsFeed:
     """Open a zipped feed."""
     try:
-        return Feed(path, zipfile.ZipFile(path))
+        return GtfsFeed(path, zipfile.ZipFile(path))
     except OSError as error:
         raise ImportFormatError(
             str(path), f"it cannot be read ({error.strerror})", "Check the path"
@@ -136,38 +149,26 @@ def open_feed(path: Path) -> Feed:
         raise ImportFormatError(str(path), f"it is no zip ({error})", "Give a zipped GTFS feed") from error
 
 
-# Stops on lines: how far along its shape a trip's stops are.
-#
-# A shape may pass a place twice (a loop, out and back on one street), so that the nearest point is not
-# enough:
-# among the points at which the shape comes near a stop, those are chosen that follow each other in the
-# order of
-# the stops and are nearest in sum.
+# Stops on lines
 
 
-Place: TypeAlias = tuple[float, float]  # metres east and north
-Projection: TypeAlias = list[float]  # metres along a line, one for each stop
-
-NEAR_M = 150.0  # a shape that passes a stop further away is not the shape of that trip
-
-
-class Line(NamedTuple):
+class ShapeLine(NamedTuple):
     """A line through places, and how far along it each is."""
 
     places: list[Place]
     far_m: list[float]
 
 
-def line_of(places: list[Place]) -> Line:
+def line_of(places: list[Place]) -> ShapeLine:
     """A line through places."""
     far = [0.0]
     for (x0, y0), (x1, y1) in pairwise(places):
         far.append(far[-1] + sqrt((x1 - x0) ** 2 + (y1 - y0) ** 2))
-    return Line(places, far[: len(places)])
+    return ShapeLine(places, far[: len(places)])
 
 
-def along(line: Line, at_m: float) -> Place:
-    """The place so far along the line."""
+def along(line: ShapeLine, at_m: float) -> Place:
+    """The place `at_m` along the line."""
     after = min(max(bisect_right(line.far_m, at_m), 1), len(line.places) - 1)
     before_m, after_m = line.far_m[after - 1], line.far_m[after]
     (x0, y0), (x1, y1) = line.places[after - 1], line.places[after]
@@ -175,7 +176,7 @@ def along(line: Line, at_m: float) -> Place:
     return x0 + (x1 - x0) * share, y0 + (y1 - y0) * share
 
 
-def place_stops(line: Line, stops: list[Place]) -> Projection | None:
+def place_stops(line: ShapeLine, stops: list[Place]) -> Projection | None:
     """How far along the line the stops are, never going back; None if the line does not pass by them."""
     if len(line.places) < 2:
         return None
@@ -204,7 +205,7 @@ def place_stops(line: Line, stops: list[Place]) -> Projection | None:
     return far[::-1]
 
 
-def _near(line: Line, stop: Place) -> list[tuple[float, float]]:
+def _near(line: ShapeLine, stop: Place) -> list[tuple[float, float]]:
     """Where the line comes near a stop: (metres along, squared distance), one for each leg, in order."""
     found: list[tuple[float, float]] = []
     for at in range(len(line.places) - 1):
@@ -220,54 +221,46 @@ def _near(line: Line, stop: Place) -> list[tuple[float, float]]:
     return found
 
 
-# Trips that a GTFS feed repeats by headway (`frequencies.txt`): when each of them departs.
-#
-# Such a trip runs at `start_time`, then every `headway_secs`, and the last time before `end_time`; its own
-# times in `stop_times.txt` only say how long it takes from stop to stop. Where `exact_times` is not 1 the
-# operator promises the headway alone; here every departure is taken to be on time.
+# Trips that are repeated by headway
 
 
-TABLE = "frequencies.txt"
-DEPARTURES_MAX = 100_000  # of one feed: more is no timetable but a mistake in a headway
-
-
-def departures(feed: Feed, known: Collection[str]) -> dict[str, list[int]]:
+def departures(feed: GtfsFeed, known: Collection[str]) -> dict[str, list[int]]:
     """For each trip that is repeated its departures, in seconds after midnight; `known` are all trips."""
     windows: dict[str, list[tuple[int, int]]] = defaultdict(list)
     found: dict[str, list[int]] = defaultdict(list)
     total = 0
-    for row in feed.rows(TABLE, ("trip_id", "start_time", "end_time", "headway_secs"), optional=True):
+    for row in feed.rows(HEADWAYS, ("trip_id", "start_time", "end_time", "headway_secs"), optional=True):
         trip = row["trip_id"]
         if trip not in known:
-            raise feed.wrong(TABLE, f"there is no trip {trip!r}", "Correct trips.txt")
+            raise feed.wrong(HEADWAYS, f"there is no trip {trip!r}", "Correct trips.txt")
         start_s, end_s = feed.clock(row["start_time"]), feed.clock(row["end_time"])
         headway_s = feed.whole(row["headway_secs"])
         if start_s is None or end_s is None or start_s >= end_s:
-            raise feed.wrong(TABLE, "its times do not span anything", "Give start_time before end_time")
+            raise feed.wrong(HEADWAYS, "its times do not span anything", "Give start_time before end_time")
         if headway_s < 1:
-            raise feed.wrong(TABLE, f"a headway of {headway_s} s is none", "Give whole seconds from 1")
+            raise feed.wrong(HEADWAYS, f"a headway of {headway_s} s is none", "Give whole seconds from 1")
         if any(start_s < other_end_s and other_s < end_s for other_s, other_end_s in windows[trip]):
             raise feed.wrong(
-                TABLE, f"two headways of trip {trip!r} hold at the same time", "Let the first end before"
+                HEADWAYS, f"two headways of trip {trip!r} hold at the same time", "Let the first end before"
             )
         windows[trip].append((start_s, end_s))
         total += len(range(start_s, end_s, headway_s))
         if total > DEPARTURES_MAX:
             raise feed.wrong(
-                TABLE, f"it makes more than {DEPARTURES_MAX:,} departures", "Correct headway_secs"
+                HEADWAYS, f"it makes more than {DEPARTURES_MAX:,} departures", "Correct headway_secs"
             )
         found[trip] += range(start_s, end_s, headway_s)
     return {trip: sorted(times_s) for trip, times_s in found.items()}
 
 
 def note_blocks(blocks: Collection[str], left_out: dict[str, int]) -> None:
-    """One block cannot be on two runs of a trip at once: repeated trips are chained by place."""
+    """One block cannot be on two runs of a trip at a time: repeated trips are chained by place."""
     named = sum(map(bool, blocks))
     if named:
         count(left_out, "blocks of trips that are repeated by headway", named)
 
 
-WEEKDAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
+# The vehicles of a day
 
 
 @dataclass(frozen=True)
@@ -319,7 +312,7 @@ def read_gtfs(
 # Which trips run
 
 
-def _days(feed: Feed) -> dict[str, set[str]]:
+def _days(feed: GtfsFeed) -> dict[str, set[str]]:
     """For each day the services that run on it."""
     running: dict[str, set[str]] = defaultdict(set)
     columns = ("service_id", "start_date", "end_date", *WEEKDAYS)
@@ -340,7 +333,7 @@ def _days(feed: Feed) -> dict[str, set[str]]:
     return running
 
 
-def _date(feed: Feed, table: str, text: str) -> date:
+def _date(feed: GtfsFeed, table: str, text: str) -> date:
     try:
         return date(int(text[:4]), int(text[4:6]), int(text[6:]))
     except (ValueError, OverflowError) as error:
@@ -348,7 +341,7 @@ def _date(feed: Feed, table: str, text: str) -> date:
 
 
 def _busiest(
-    feed: Feed,
+    feed: GtfsFeed,
     running: dict[str, set[str]],
     by_service: dict[str, list[Row]],
     repeated: dict[str, list[int]],
@@ -366,7 +359,7 @@ def _busiest(
 
 
 def _trips(
-    feed: Feed, wanted: dict[str, Row], repeated: dict[str, list[int]], left_out: dict[str, int]
+    feed: GtfsFeed, wanted: dict[str, Row], repeated: dict[str, list[int]], left_out: dict[str, int]
 ) -> tuple[list[_Trip], int]:
     """All trips that can be driven, by departure, and how many rows of the timetable are in them."""
     stops = feed.places("stops.txt", "stop_id", "stop_lat", "stop_lon")
@@ -381,7 +374,7 @@ def _trips(
                 )
             arrives, leaves = feed.clock(row["arrival_time"]), feed.clock(row["departure_time"])
             calls[row["trip_id"]].append((feed.whole(row["stop_sequence"]), arrives, leaves, row["stop_id"]))
-    placed: dict[tuple[str, tuple[str, ...]], tuple[Line, Projection]] = {}
+    placed: dict[tuple[str, tuple[str, ...]], tuple[ShapeLine, Projection]] = {}
     trips: list[_Trip] = []
     rows = 0
     for name, trip in wanted.items():
@@ -422,7 +415,9 @@ def _repeat(
     ]
 
 
-def _on_shape(places: list[Place], shape: Line | None, left_out: dict[str, int]) -> tuple[Line, Projection]:
+def _on_shape(
+    places: list[Place], shape: ShapeLine | None, left_out: dict[str, int]
+) -> tuple[ShapeLine, Projection]:
     """The line that a trip follows, and how far along it its stops are."""
     if shape is not None:
         projected = place_stops(shape, places)
@@ -436,7 +431,7 @@ def _on_shape(places: list[Place], shape: Line | None, left_out: dict[str, int])
 
 
 def _drive(
-    called: list[tuple[int, int | None, int | None, str]], line: Line, far: Projection
+    called: list[tuple[int, int | None, int | None, str]], line: ShapeLine, far: Projection
 ) -> list[Waypoint]:
     """Waypoints of one trip: where times grow, evenly from one stop to the next along the line."""
     anchors: list[tuple[int, float]] = []  # time in seconds, distance along the line

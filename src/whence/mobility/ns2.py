@@ -7,7 +7,8 @@
 or, without the Tcl around it: `0.6 create 3 12.0 40.0`, `4.2 setdest 3 90.0 40.0 1.3`, `99 destroy 3`.
 
 A node that is placed with X_ and Y_ is there from time 0. It walks straight to its destination, waits there,
-and turns at once where the next setdest finds it; speed 0 stops it. If never destroyed, it stays to the end.
+and turns immediately where the next setdest finds it; speed 0 stops it. If never destroyed, it stays to the
+end.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from whence.mobility.paths import Paths, Waypoint, make_paths
-from whence.mobility.readers import SECOND_US, Line, count, in_order, lines_of, nothing
+from whence.mobility.readers import SECOND_US, ContactLine, count, in_order, lines_of, nothing
 
 _PLACED = re.compile(r"^\$node_\((?P<node>[^)\s]+)\)\s+set\s+(?P<axis>[XYZ])_\s+(?P<value>\S+)$")
 _TIMED = re.compile(
@@ -44,14 +45,14 @@ class _Order(NamedTuple):
     """One command."""
 
     time_us: int
-    line: Line
+    line: ContactLine
     verb: str
     node: str
     numbers: list[float]
 
 
 @dataclass
-class _Node:
+class _MovingNode:
     """Where a node is and where it goes."""
 
     points: list[Waypoint] = field(default_factory=list)
@@ -68,12 +69,12 @@ def read_ns2(path: Path | str, *, stop_s: float | None = None) -> Movements:
     orders: list[_Order] = []
     texts = lines_of(path)
     for number, text in enumerate(texts, 1):
-        line = Line(path, number, text.split())
+        line = ContactLine(path, number, text.split())
         if not line.words:
             count(left_out, "blank lines")
         elif line.words[0].startswith("#"):
             count(left_out, "comments")
-        elif line.words[0] == "$god_" or "$god_ " in text:  # distances that ns-2 could compute by itself
+        elif line.words[0] == "$god_" or "$god_ " in text:  # distances that ns-2 could compute
             count(left_out, "commands to god_")
         elif found := _PLACED.match(text.strip()):
             placed.setdefault(found["node"], {})[found["axis"]] = line.number_of(found["value"], "place")
@@ -83,9 +84,9 @@ def read_ns2(path: Path | str, *, stop_s: float | None = None) -> Movements:
         raise nothing(path, "movement")
     orders.sort(key=lambda order: order.time_us)  # stable: as ns-2's scheduler would run them
     done: dict[str, list[list[Waypoint]]] = {}
-    nodes: dict[str, _Node] = {}
+    nodes: dict[str, _MovingNode] = {}
     for name, axes in placed.items():
-        nodes[name] = _Node([(0, axes.get("X", 0.0), axes.get("Y", 0.0))], there=True)
+        nodes[name] = _MovingNode([(0, axes.get("X", 0.0), axes.get("Y", 0.0))], there=True)
         nodes[name].goal = nodes[name].points[0][1:]
         done[name] = []
     for order in orders:
@@ -100,7 +101,7 @@ def read_ns2(path: Path | str, *, stop_s: float | None = None) -> Movements:
     return Movements(make_paths({name: done[name] for name in ordered}), len(texts), rows, left_out)
 
 
-def _order(line: Line, text: str) -> _Order:
+def _order(line: ContactLine, text: str) -> _Order:
     found = _TIMED.match(text) or _PLAIN.match(text)
     if found is None:
         raise line.wrong("it is no movement", _FIX)
@@ -113,13 +114,13 @@ def _order(line: Line, text: str) -> _Order:
     return _Order(line.time_us(found["time"]), line, found["verb"], found["node"], numbers)
 
 
-def _obey(order: _Order, nodes: dict[str, _Node], done: dict[str, list[list[Waypoint]]]) -> None:
+def _obey(order: _Order, nodes: dict[str, _MovingNode], done: dict[str, list[list[Waypoint]]]) -> None:
     node = nodes.get(order.node)
     if order.verb == "create":
         if node is not None and node.there:
             raise order.line.wrong(f"node {order.node!r} is there already", "Destroy it first")
         x, y = order.numbers
-        nodes[order.node] = _Node([(order.time_us, x, y)], (x, y), order.time_us, there=True)
+        nodes[order.node] = _MovingNode([(order.time_us, x, y)], (x, y), order.time_us, there=True)
         done.setdefault(order.node, [])
         return
     if node is None or not node.there:
@@ -136,7 +137,7 @@ def _obey(order: _Order, nodes: dict[str, _Node], done: dict[str, list[list[Wayp
         node.goal, node.arrives_us = (x, y), order.time_us + max(round(far_m / speed * SECOND_US), 1)
 
 
-def _walk_until(node: _Node, now_us: int) -> Waypoint:
+def _walk_until(node: _MovingNode, now_us: int) -> Waypoint:
     """Add the waypoints up to now, and return the last."""
     last_us, x, y = node.points[-1]
     if last_us < node.arrives_us <= now_us:
@@ -150,7 +151,7 @@ def _walk_until(node: _Node, now_us: int) -> Waypoint:
     return node.points[-1]
 
 
-def _leave(node: _Node, now_us: int, stays: list[list[Waypoint]]) -> None:
+def _leave(node: _MovingNode, now_us: int, stays: list[list[Waypoint]]) -> None:
     _walk_until(node, now_us)
     stays.append([point for point in node.points if point[0] <= now_us])
     node.there = False

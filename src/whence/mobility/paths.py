@@ -1,7 +1,7 @@
 """Paths: nodes that move along straight legs, and the contacts that follow from them.
 
 A node's path is one or more *stays*; a stay is a list of waypoints (time_us, x, y), in metres, between which
-the node moves evenly. It takes part from the first waypoint of a stay to the last.
+the node moves evenly. It is present from the first waypoint of a stay to the last.
 
     paths = make_paths({"ann": [[(0, 0.0, 0.0), (60_000_000, 90.0, 0.0)]], "bob": [[(0, 90.0, 0.0), ...]]})
     plan = contact_plan(paths, range_m=50.0)
@@ -18,13 +18,11 @@ from itertools import pairwise
 from typing import Any, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
 from whence.errors import ContactPlanError
-from whence.mobility.kernel import meet_all
+from whence.mobility.kernel import Array, meet_all
 from whence.overlay.contacts import ContactPlan, make_plan
 
-Array = npt.NDArray[Any]
 Waypoint: TypeAlias = tuple[int, float, float]
 Stay: TypeAlias = Sequence[Waypoint]
 

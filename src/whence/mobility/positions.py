@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
 from whence.errors import ContactPlanError, SchemaError, missing_extra
+from whence.mobility.kernel import Array
 from whence.mobility.readers import in_order
 from whence.mobility.sampled import intervals, joined, plan_of
 from whence.overlay.contacts import ContactPlan
@@ -17,10 +17,8 @@ from whence.overlay.contacts import ContactPlan
 if TYPE_CHECKING:
     import pyarrow as pa
 
-Array = npt.NDArray[Any]
-
 COLUMNS = ("time_us", "node", "x", "y")
-PIECE_ROWS = 500_000  # worked on at once
+PIECE_ROWS = 500_000  # worked on together
 _FIX = "A table of positions has the columns time_us (whole), node (text), x and y (numbers, in metres)"
 
 
@@ -33,7 +31,7 @@ class PositionTable:
     node: Array
     x: Array
     y: Array
-    left_out: int  # rows with a null, or a coordinate that is no finite number
+    left_out: int  # rows with a null, or a coordinate that is not a finite number
 
 
 def row_count(path: Path) -> int:

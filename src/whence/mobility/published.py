@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from whence.overlay.contact_statistics import PlanStatistics, Spread
+from whence.overlay.contact_statistics import PlanSpread, PlanStatistics
 from whence.overlay.contacts import ContactPlan
 
 TOLERANCE = 0.10  # what a generated scenario is held to, but for the excepted figures
 
 
-class Figure(NamedTuple):
+class PublishedFigure(NamedTuple):
     """One number of a table."""
 
     name: str
@@ -35,7 +35,7 @@ class Compared(NamedTuple):
 
 def _spread(name: str, part: str) -> Callable[[PlanStatistics], float]:
     def of(statistics: PlanStatistics) -> float:
-        found: Spread | None = getattr(statistics, name)
+        found: PlanSpread | None = getattr(statistics, name)
         return 0.0 if found is None else float(getattr(found, part))
 
     return of
@@ -43,18 +43,18 @@ def _spread(name: str, part: str) -> Callable[[PlanStatistics], float]:
 
 def _table(
     nodes: int, together: int, stay: Sequence[float], contacts: int, contact: Sequence[float], excepted: str
-) -> tuple[Figure, ...]:
+) -> tuple[PublishedFigure, ...]:
     parts = (("min", "least"), ("max", "greatest"), ("mean", "mean"), ("sd", "deviation"))
     return (
-        Figure("nodes", nodes, lambda each: each.nodes),
-        Figure("nodes at the same time, max", together, lambda each: each.present_max),
+        PublishedFigure("nodes", nodes, lambda each: each.nodes),
+        PublishedFigure("nodes at the same time, max", together, lambda each: each.present_max),
         *(
-            Figure(f"stay of a node, {word}, s", value, _spread("stay_s", part))
+            PublishedFigure(f"stay of a node, {word}, s", value, _spread("stay_s", part))
             for (word, part), value in zip(parts, stay, strict=True)
         ),
-        Figure("contacts", contacts, lambda each: each.contacts),
+        PublishedFigure("contacts", contacts, lambda each: each.contacts),
         *(
-            Figure(
+            PublishedFigure(
                 f"contact, {word}, s", value, _spread("contact_s", part), excepted if word == "max" else ""
             )
             for (word, part), value in zip(parts, contact, strict=True)

@@ -1,4 +1,21 @@
-"""What all readers of foreign traces share: lines, numbers, errors, an account of what was left out."""
+"""Readers of foreign contact traces: Haggle, SocioPatterns, The ONE; and what all readers share.
+
+Shared are lines, numbers, errors that name the line, and an account of what was left out. The formats:
+
+Haggle (CRAWDAD cambridge/haggle): `a b start end n gap`, in seconds. Device a saw device b in each of its
+scans from `start` to `end`; this is the n-th time, `gap` seconds after the time before. Each device reports
+for itself, so a pair's contact is what either saw. A start that equals the end means one scan (an instant).
+Files of The ONE made from such experiments are recognised and read.
+
+SocioPatterns (`tij` files): lines `t i j`, further columns (groups) are ignored. Badges i and j were in
+contact during the time slot, usually 20 s, that ends at t. Slots that follow each other are one contact. t is
+often a Unix time: the plan's time 0 is the begin of the first slot.
+
+The ONE (StandardEventsReader): `time CONN a b up|down`, in order of time. A link has no direction in The ONE,
+but converted sightings often have: each device that saw the other makes its own events, so that `a b up` may
+be followed by `b a up`. So each direction is followed separately, and the pair is linked while either is up.
+A `down` ends its own direction or, if that is not up, the other one.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +44,7 @@ class Reading:
     left_out: dict[str, int] = field(default_factory=dict)  # why, and how many
 
 
-class Line(NamedTuple):
+class ContactLine(NamedTuple):
     """One line of a text."""
 
     path: Path
@@ -82,7 +99,7 @@ def lines_of(path: Path) -> list[str]:
         raise ImportFormatError(f"{path}, line {where}", "it is not UTF-8", "Convert it to UTF-8") from error
 
 
-def rows_of(path: Path, left_out: dict[str, int]) -> Iterator[Line]:
+def rows_of(path: Path, left_out: dict[str, int]) -> Iterator[ContactLine]:
     """The lines that have words on them; blank ones and comments (`#`) are counted in `left_out`."""
     for number, text in enumerate(lines_of(path), 1):
         words = text.split()
@@ -91,7 +108,7 @@ def rows_of(path: Path, left_out: dict[str, int]) -> Iterator[Line]:
         elif words[0].startswith("#"):
             count(left_out, "comments")
         else:
-            yield Line(path, number, words)
+            yield ContactLine(path, number, words)
 
 
 def count(left_out: dict[str, int], why: str, many: int = 1) -> None:
@@ -127,12 +144,7 @@ def nothing(path: Path, what: str) -> ImportFormatError:
     return ImportFormatError(str(path), f"there is no {what} in it", "Check the file and its format")
 
 
-# Sightings of the Haggle experiments (CRAWDAD cambridge/haggle): `a b start end n gap`, in seconds.
-#
-# Device a saw device b in each of its scans from `start` to `end`; this is the n-th time, `gap` seconds after
-# the time before. Each device reports for itself, so a pair's contact is what either saw. A start that equals
-# the end means one scan (an instant). Files of The ONE made from such experiments are recognised and read.
-
+# Haggle
 
 _HAGGLE_FIX = "Lines read: a b start end n gap"
 
@@ -140,8 +152,8 @@ _HAGGLE_FIX = "Lines read: a b start end n gap"
 def read_haggle(path: Path | str, *, external: bool = False) -> Reading:
     """Read sightings; the plan's time 0 is the first start that is read.
 
-    Only devices that report sightings of their own took part; others, such as telephones passing by, are
-    counted and left out unless `external`.
+    Only devices that report sightings are members of the experiment; others, such as telephones passing by,
+    are counted and left out unless `external`.
     """
     path = Path(path)
     left_out: dict[str, int] = {}
@@ -176,12 +188,7 @@ def read_haggle(path: Path | str, *, external: bool = False) -> Reading:
     return Reading(plan, str(path), "haggle", last, len(kept), begin_us / SECOND_US, left_out)
 
 
-# Face-to-face contacts of SocioPatterns (`tij` files): lines `t i j`, further columns (groups) are ignored.
-#
-# A line says that badges i and j were in contact during the time slot, usually 20 s, that ends at t. Slots
-# that
-# follow each other are one contact. t is often a Unix time: the plan's time 0 is the begin of the first slot.
-
+# SocioPatterns
 
 SLOT_S = 20
 _SOCIO_FIX = "Lines read: t i j, with t in whole time slots"
@@ -217,21 +224,16 @@ def read_sociopatterns(path: Path | str, *, slot_s: int = SLOT_S) -> Reading:
     return Reading(plan, str(path), "sociopatterns", last, len(rows), begin_us / SECOND_US, left_out)
 
 
-# Connection events of The ONE simulator (StandardEventsReader): `time CONN a b up|down`, in order of time.
-#
-# A link has no direction in The ONE, but converted sightings often have: each device that saw the other makes
-# its own events, so that `a b up` may be followed by `b a up`. So each direction is followed by itself, and
-# the
-# pair is linked while either is up. A `down` ends its own direction or, if that is not up, the other one.
+# The ONE
 
-
+_OTHER_EVENTS = frozenset(("C", "S", "DE", "A", "DR", "R"))  # of messages: made, sent, delivered, ...
 _ONE_FIX = "Lines read: time CONN a b up|down, in order of time"
 
 
 def read_the_one(path: Path | str, nodes: Collection[str] | None = None) -> Reading:
     """Read connection events; other events of The ONE (messages) are counted and left out.
 
-    `nodes`, if given, are all names that may appear, including those that meet nobody. What is still up at
+    `nodes`, if given, are all names that may appear, including those that meet no other. What is still up at
     the end ends with the last event, and is counted in `left_out` as well (its end was not seen).
     """
     path = Path(path)
@@ -272,12 +274,7 @@ def read_the_one(path: Path | str, nodes: Collection[str] | None = None) -> Read
     return Reading(plan, str(path), "the-one", last, events, 0.0, left_out)
 
 
-_OTHER_EVENTS = frozenset(
-    {"C", "S", "DE", "A", "DR", "R"}
-)  # messages made, sent, delivered, aborted, dropped
-
-
-def _event(line: Line, names: Names, nodes: Collection[str] | None) -> tuple[int, int, int]:
+def _event(line: ContactLine, names: Names, nodes: Collection[str] | None) -> tuple[int, int, int]:
     if len(line.words) != 5 or line.words[4] not in ("up", "down"):
         raise line.wrong(f"it has {len(line.words)} columns, or no up or down at its end", _ONE_FIX)
     for name in line.words[2:4]:

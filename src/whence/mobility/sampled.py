@@ -10,16 +10,11 @@ This is the work on one piece of time; `whence.spark.contacts` cuts a table into
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-import numpy.typing as npt
 
 from whence.errors import ContactPlanError
-from whence.mobility.kernel import near_pairs
+from whence.mobility.kernel import Array, near_pairs
 from whence.overlay.contacts import ContactPlan, make_plan
-
-Array = npt.NDArray[Any]
 
 PAIRS_AT_ONCE = 1 << 21  # of pairs in range that are kept before they are joined into intervals
 
@@ -101,7 +96,7 @@ def check_measure(range_m: float, step_us: int, gap_us: int | None) -> None:
     if not 0 < range_m < float("inf"):
         raise ContactPlanError("range", f"{range_m} m is no radio range", "Give a positive number of metres")
     if step_us < 1:
-        raise ContactPlanError("step", f"{step_us} us is no step", "Give the time between samples")
+        raise ContactPlanError("step", f"{step_us} us is not a step", "Give the time between samples")
     if gap_us is not None and gap_us < step_us:
         raise ContactPlanError("gap", f"{gap_us} us is less than a step", "Give at least one step")
 

@@ -52,7 +52,7 @@ def walker_paths(seed: int, city: WalkerCity | None = None) -> Paths:
     """One path per walker, in order of arrival; who would not be through at the end does not come."""
     city = city or WalkerCity()
     if city.columns < 2 or city.rows < 2:
-        raise ParameterError("streets", f"{city.columns} x {city.rows} is no grid", "Use 2 x 2 or more")
+        raise ParameterError("streets", f"{city.columns} x {city.rows} is not a grid", "Use 2 x 2 or more")
     tracks: dict[str, list[Stay]] = {}
     key = stream(seed, _ARRIVALS)
     end_us = int(city.duration_s * _SECOND_US)

@@ -1,1 +1,1 @@
-"""Who talks to whom."""
+"""The links between nodes: graphs, cubes, contact plans, domains, peer sampling."""

@@ -10,7 +10,7 @@ from whence.overlay.contacts import ContactPlan
 
 
 @dataclass(frozen=True)
-class Spread:
+class PlanSpread:
     """Least, greatest, mean and standard deviation (of the population) of `count` numbers."""
 
     count: int
@@ -30,14 +30,14 @@ class PlanStatistics:
     contacts: int
     instants: int  # contacts of no length
     pairs: int  # pairs of nodes that meet at least once
-    stay_s: Spread | None  # per node: the time it takes part
-    contact_s: Spread | None  # per contact: how long it lasts
-    gap_s: Spread | None  # per pair: from the end of a contact to the start of the next
-    contacts_per_node: Spread | None
-    neighbours_mean: float  # linked neighbours of a node, averaged over the time it takes part
+    stay_s: PlanSpread | None  # per node: the time it is present
+    contact_s: PlanSpread | None  # per contact: how long it lasts
+    gap_s: PlanSpread | None  # per pair: from the end of a contact to the start of the next
+    contacts_per_node: PlanSpread | None
+    neighbours_mean: float  # linked neighbours of a node, averaged over the time it is present
 
 
-def spread(values: Iterable[int], unit: int = 1) -> Spread | None:
+def spread(values: Iterable[int], unit: int = 1) -> PlanSpread | None:
     """The spread of whole numbers, divided by `unit`; sums are exact, so order does not matter."""
     count = total = squares = 0
     least = greatest = None
@@ -50,7 +50,7 @@ def spread(values: Iterable[int], unit: int = 1) -> Spread | None:
     if least is None or greatest is None:
         return None
     deviation = sqrt((squares * count - total * total) / (count * count))
-    return Spread(count, least / unit, greatest / unit, total / count / unit, deviation / unit)
+    return PlanSpread(count, least / unit, greatest / unit, total / count / unit, deviation / unit)
 
 
 def statistics(plan: ContactPlan) -> PlanStatistics:

@@ -1,10 +1,10 @@
-"""Contact plans: who can talk to whom, and when.
+"""Contact plans: which nodes can talk to each other, and when.
 
 In an opportunistic network two nodes exchange messages only while they are within radio range. A plan holds
 
     nodes      names; everything else names a node by its place in this tuple
     contacts   (a, b, start_us, stop_us), a < b: the pair is linked from start_us until stop_us
-    presence   (node, start_us, stop_us): the node takes part; nodes enter and leave (churn)
+    presence   (node, start_us, stop_us): the node is present; nodes enter and leave (churn)
     stop_us    the end of the plan; it begins at 0
 
     plan = make_plan(["ann", "bob", "eve"], [(1, 0, 5_000_000, 9_000_000), (1, 2, 7_000_000, 8_000_000)])
@@ -48,7 +48,7 @@ class Contact(NamedTuple):
 
 
 class Presence(NamedTuple):
-    """A node takes part from start_us until stop_us."""
+    """A node is present from start_us until stop_us."""
 
     node: int
     start_us: int
@@ -56,7 +56,7 @@ class Presence(NamedTuple):
 
 
 class ChangeKind(IntEnum):
-    """What can happen in a plan."""
+    """The kinds of changes in a plan."""
 
     DOWN = 0
     LEAVE = 1
@@ -111,7 +111,7 @@ class _Rows(Sequence[Row], Generic[Row]):
         return f"<{len(self)} rows>"
 
 
-class Contacts(_Rows[Contact]):
+class ContactRows(_Rows[Contact]):
     """The contacts of a plan, as a sequence and as columns."""
 
     def __init__(self, columns: tuple[array[int], ...]) -> None:
@@ -138,7 +138,7 @@ class Contacts(_Rows[Contact]):
         return self.columns[3]
 
 
-class Presences(_Rows[Presence]):
+class PresenceRows(_Rows[Presence]):
     """The presence intervals of a plan, as a sequence and as columns."""
 
     def __init__(self, columns: tuple[array[int], ...]) -> None:
@@ -165,8 +165,8 @@ class ContactPlan:
     """A plan in order; made by `make_plan`, never by hand."""
 
     nodes: tuple[str, ...]
-    contacts: Contacts
-    presence: Presences
+    contacts: ContactRows
+    presence: PresenceRows
     stop_us: int
     joined: int  # contacts that were given, and are now part of another of the same pair
 
@@ -214,9 +214,9 @@ class ContactPlan:
         return make_plan(self.nodes, rows, self.presence, self.stop_us)
 
     def between(self, start_us: int, stop_us: int) -> ContactPlan:
-        """What happens from `start_us` until `stop_us`, as a plan of its own that begins at 0."""
+        """The part from `start_us` until `stop_us`, as a separate plan that begins at 0."""
         if not 0 <= start_us < stop_us:
-            raise ContactPlanError("between", f"{start_us} .. {stop_us} is no span of time", _FIX_TIMES)
+            raise ContactPlanError("between", f"{start_us} .. {stop_us} is not a span of time", _FIX_TIMES)
         contacts = (
             (a, b, max(low, start_us) - start_us, min(high, stop_us) - start_us)
             for a, b, low, high in self.contacts
@@ -255,7 +255,7 @@ def make_plan(
         if end_us is None:
             end_us = max((row[3] for row in (*met, *stays)), default=0)
     columns = _columns(((row[0], row[2], row[3]) for row in stays), 3)
-    plan = ContactPlan(names, Contacts(_columns(met, 4)), Presences(columns), end_us, joined)
+    plan = ContactPlan(names, ContactRows(_columns(met, 4)), PresenceRows(columns), end_us, joined)
     if presence is not None or stop_us is not None:
         _check_presence(plan)
     return plan

@@ -86,8 +86,9 @@ class DomainGraph:
             at = hops[-1].hop
         return hops
 
+    # rule 004 theorem 1: domains must form no cycle
     def cycle(self) -> list[str] | None:
-        """A cycle as alternating names of servers and domains, back to the first; None if there is none."""
+        """A cycle as alternating names of servers and domains, back to the first; None without one."""
         parent: dict[tuple[str, int | str], tuple[str, int | str] | None] = {}
         for start in self.servers:
             if ("server", start) in parent:
@@ -149,7 +150,7 @@ def _made(groups: Groups, names: tuple[str, ...], allow_cycles: bool) -> DomainG
     if not groups:
         raise DomainGraphError("domains", "there are none", "Describe at least one domain")
     if len(set(names)) < len(names) or len(names) != len(groups):
-        raise DomainGraphError("domains", "two have the same name", "Give each domain a name of its own")
+        raise DomainGraphError("domains", "two have the same name", "Give each domain another name")
     if sum(map(len, groups)) > DOMAIN_MAX:
         raise DomainGraphError(
             "domains", f"they have more than {DOMAIN_MAX} places", "Describe fewer servers"

@@ -32,16 +32,16 @@ _SWAP, _MOVE, _HANG, _SPLIT, _MERGE = range(5)
 
 
 class Cost(NamedTuple):
-    """What an arrangement costs under some traffic."""
+    """The cost of an arrangement under some traffic."""
 
     per_message: float  # hops x (alpha + s^2)
-    hops: float  # in the mean
+    hops: float  # on average
     largest_domain: int
     router_load: float  # the largest share of all messages that one server forwards
     busiest_router: NodeId | None
 
 
-class Traffic:
+class TrafficMatrix:
     """How many messages each server sends to each other one; a message to oneself costs nothing."""
 
     def __init__(self, counts: Mapping[tuple[NodeId, NodeId], int], servers: Sequence[NodeId] = ()) -> None:
@@ -68,14 +68,14 @@ class Traffic:
 class DomainTree:
     """Servers 0 .. n-1 and domains 0 .. d-1, as a rooted tree."""
 
-    def __init__(self, traffic: Traffic, alpha: int, parent: list[int], home: list[int]) -> None:
+    def __init__(self, traffic: TrafficMatrix, alpha: int, parent: list[int], home: list[int]) -> None:
         self.traffic = traffic
         self.alpha = alpha
         self.parent = parent  # of each domain: the server that it hangs on, -1 for the root
         self.home = home  # of each server
 
     @classmethod
-    def of(cls, graph: DomainGraph, traffic: Traffic, alpha: int) -> DomainTree:
+    def of(cls, graph: DomainGraph, traffic: TrafficMatrix, alpha: int) -> DomainTree:
         """The tree of a domain graph, rooted at its first domain."""
         index = {name: at for at, name in enumerate(traffic.servers)}
         parent, home = [-1] * len(graph.groups), [-1] * len(index)

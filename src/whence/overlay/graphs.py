@@ -1,4 +1,4 @@
-"""Static graphs: who is linked to whom in a full mesh, a ring, a grid, a random regular graph.
+"""Static graphs: which nodes are linked in a full mesh, a ring, a grid, a random regular graph.
 
 Nodes are 0 .. count - 1. A graph is a list of sorted tuples of neighbours, symmetric and without
 loops; every graph that is made here is connected, and the same on every machine for the same seed.
@@ -20,7 +20,7 @@ _ATTEMPTS_MAX = 10_000  # a random pairing fails with chance well below 0.99; th
 
 
 def full(count: int) -> Graph:
-    """Everybody linked to everybody."""
+    """Every node linked to every other."""
     return [tuple(other for other in range(count) if other != node) for node in range(count)]
 
 
@@ -47,7 +47,7 @@ def grid(count: int, columns: int | None = None) -> Graph:
 
 
 def grid_hops(count: int, one: int, other: int) -> int:
-    """Steps from one place to another on the grid of so many nodes that is as square as it goes."""
+    """Steps from one place to another on the grid of `count` nodes that is as square as it goes."""
     width = max(isqrt(count), 1)
     return abs(one // width - other // width) + abs(one % width - other % width)
 

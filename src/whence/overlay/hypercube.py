@@ -1,4 +1,4 @@
-"""VCube: a virtual hypercube in which every node is the root of a spanning tree of its own.
+"""VCube: a virtual hypercube in which every node is the root of a spanning tree.
 
 Source: "Causal aggregation broadcast" on VCube, sections 2 and 4.2. Node i groups the others into
 clusters c(i, 1), c(i, 2), ...; cluster s has 2^(s-1) nodes, in a fixed order. In the tree of a
@@ -36,6 +36,7 @@ def dimension(count: int) -> int:
 # The complete cube, as the paper defines it
 
 
+# rule 000 section 2: the clusters of a node, c(i, s)
 def cluster_nodes(i: int, s: int) -> tuple[int, ...]:
     """c_{i,s}, in order (section 2): i xor 2^(s-1), then that node's clusters 1 .. s-1."""
     first = i ^ 1 << (s - 1)
@@ -55,6 +56,7 @@ def cluster(i: int, j: int) -> int:
     return (i ^ j).bit_length()
 
 
+# rule 000 Algorithm 1: the children of i in a cluster; line 3 must be `1 <= s`
 def children(i: int, r: int, h: int) -> tuple[int, ...]:
     """Children(r, h) as called by i: Algorithm 1, with `1 <= s` in line 3."""
     if i == r:
@@ -66,8 +68,8 @@ def children(i: int, r: int, h: int) -> tuple[int, ...]:
 def height(i: int, source: int, d: int) -> int:
     """The height of i in the tree of `source`, in closed form: the trailing zeros of i xor source.
 
-    The path from the source mends the differing bits from the highest to the lowest; the last one
-    mended is the lowest, and i stands one below it.
+    The path from the source corrects the differing bits from the highest to the lowest; the last one
+    is the lowest, and i stands one below it.
     """
     differing = i ^ source
     return (differing & -differing).bit_length() - 1 if differing else d
@@ -82,12 +84,13 @@ class Cube:
     def __init__(self, nodes: Iterable[int]) -> None:
         self.nodes = tuple(sorted(set(nodes)))
         if not self.nodes or self.nodes[0] < 0:
-            raise ParameterError("nodes", f"{self.nodes} is no set of nodes", "Give numbers from 0 on")
+            raise ParameterError("nodes", f"{self.nodes} is not a set of nodes", "Give numbers from 0 on")
         self.d = dimension(self.nodes[-1] + 1)
         # _blocks[s] are the aligned blocks of 2^s numbers that have a node: a cluster is such a block.
         self._blocks = [frozenset(node >> s for node in self.nodes) for s in range(self.d + 1)]
         self._first: dict[tuple[int, int], int | None] = {}
 
+    # rule 000 section 4.2: the first fault-free node of a cluster
     def first(self, i: int, s: int) -> int | None:
         """The first node of c_{i,s} that is there; None if the cluster is empty."""
         key = (i, s)
@@ -130,7 +133,7 @@ class Cube:
     def links(self, root: int | None = None) -> list[tuple[int, ...]]:
         """For each number up to the last node the sorted numbers that it may have to talk to.
 
-        With `root`, everybody is linked to it as well: the single tree of section 5.5.
+        With `root`, every node is linked to it as well: the single tree of section 5.5.
         """
         pairs = {(i, self.first(i, s)) for i in self.nodes for s in range(1, self.d + 1)}
         if root is not None:
@@ -144,7 +147,7 @@ class Cube:
 
 
 class View:
-    """One node's place in all trees at once: all that forwarding needs to know.
+    """One node's place in all trees: all that forwarding needs to know.
 
     A view never changes; when the set of nodes does, the protocol is given another view. With
     `root`, the messages of all sources travel over the one tree of that node.

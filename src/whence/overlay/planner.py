@@ -22,19 +22,19 @@ from whence.core.message import NodeId
 from whence.core.rng import exp, purpose, stream, uniform
 from whence.errors import MisuseError
 from whence.overlay.domain_graph import Groups, bus, domain_graph, flat, root_size
-from whence.overlay.domain_tree import Cost, DomainTree, Traffic
+from whence.overlay.domain_tree import Cost, DomainTree, TrafficMatrix
 
-__all__ = ["Cost", "Plan", "Traffic", "evaluate", "plan"]
+__all__ = ["Cost", "DomainPlan", "TrafficMatrix", "evaluate", "plan"]
 
 ALPHA = 50  # a hop costs as much as the clock of a domain of 7 servers: flat at n = 40 is then 1650
-ROUTER_CAP = 0.5  # of all messages, at the most, through one router
+ROUTER_CAP = 0.5  # of all messages, at most, through one router
 STEPS = 8_000  # of each start
 STARTS = 4
 
 _ANNEAL = purpose("plan domains")
 
 
-def evaluate(traffic: Traffic, groups: Groups, alpha: int = ALPHA) -> Cost:
+def evaluate(traffic: TrafficMatrix, groups: Groups, alpha: int = ALPHA) -> Cost:
     """The cost of any acyclic arrangement of the traffic's servers."""
     graph = domain_graph(groups)
     if graph.servers != traffic.servers:
@@ -42,7 +42,7 @@ def evaluate(traffic: Traffic, groups: Groups, alpha: int = ALPHA) -> Cost:
     return DomainTree.of(graph, traffic, alpha).cost()
 
 
-class Plan(NamedTuple):
+class DomainPlan(NamedTuple):
     """Proposed domains beside the two that the paper compares."""
 
     groups: Groups
@@ -55,14 +55,14 @@ class Plan(NamedTuple):
 
 
 def plan(
-    traffic: Traffic,
+    traffic: TrafficMatrix,
     *,
     alpha: int = ALPHA,
     router_cap: float = ROUTER_CAP,
     steps: int = STEPS,
     starts: int = STARTS,
     seed: int = 1,
-) -> Plan:
+) -> DomainPlan:
     """Propose domains: the best of a few annealings, from the bus by name and from the bus by traffic."""
     if not 0.0 < router_cap <= 1.0 or alpha < 0 or steps < 0:
         raise MisuseError(
@@ -74,7 +74,7 @@ def plan(
         for start in range(max(starts, 1))
     ]
     best = min(found)[1]
-    return Plan(
+    return DomainPlan(
         groups=best,
         planned=evaluate(traffic, best, alpha),
         flat=evaluate(traffic, flat(traffic.servers), alpha),
@@ -85,7 +85,7 @@ def plan(
     )
 
 
-def greedy_order(traffic: Traffic) -> list[NodeId]:
+def greedy_order(traffic: TrafficMatrix) -> list[NodeId]:
     """The servers in groups of sqrt(n): the busiest one left, and those that it exchanges most with."""
     left, order = set(range(len(traffic.servers))), []
     size = root_size(len(traffic.servers))
@@ -103,7 +103,7 @@ def greedy_order(traffic: Traffic) -> list[NodeId]:
 
 
 def _anneal(
-    traffic: Traffic, start: Groups, alpha: int, router_cap: float, steps: int, key: int
+    traffic: TrafficMatrix, start: Groups, alpha: int, router_cap: float, steps: int, key: int
 ) -> tuple[int, Groups]:
     """Draw a change, keep it if it is better, or with a chance that falls as it cools down; the best seen."""
     tree = DomainTree.of(domain_graph(start), traffic, alpha)

@@ -10,10 +10,11 @@ either names the other: a host opens the link when the pair's first arc appears 
 last one has gone (`Pairs`).
 
     join        the joiner names its contact; the contact has every process that it names name the joiner
-                (`introductions`), itself if it names nobody
+                (`introductions`), itself if it names no other
     shuffle     the process gives half of its arcs over safe links to the one that it named first, among them
-                that arc itself, turned round; it is given half of the partner's. Who gives an arc away is the
-                mediator: it is linked to both, so control goes two hops (paper 003, section 2.5)
+                that arc itself, turned round; it is given half of the partner's. The process that gives an
+                arc away is the mediator: it is linked to both, so control goes two hops (paper 003, section
+                2.5)
     departure   an arc to a lost process is replaced by a second arc to another, with chance 1 - 1/size of the
                 view (`lost`), whether it crashed or left. A join brings one arc, and one for each arc of its
                 contact; a departure takes the arcs of the lost process, and on average one of those to it. So
@@ -48,7 +49,7 @@ class Spray(Generic[Name]):
         self.newcomers: dict[Name, int] = {}  # arcs that came with a join and have not moved since
 
     def introductions(self, is_safe: Callable[[Name], bool]) -> list[Name]:
-        """Who is to name a joiner that asked us: once for every arc over a safe link; us, without an arc."""
+        """The processes to name a joiner that asked us: one for every arc over a safe link; else us."""
         return [name for name in self.arcs if is_safe(name)] if self.arcs else [self.me]
 
     def partner(self, is_safe: Callable[[Name], bool]) -> Name | None:
@@ -60,8 +61,8 @@ class Spray(Generic[Name]):
     ) -> list[tuple[Name, Name]]:
         """Take half of the arcs over safe links out of the view, as (named here, named there).
 
-        They differ for arcs to the partner itself, which come back as arcs to us. Who `begins` gives the arc
-        to its partner first of all.
+        They differ for arcs to the partner itself, which come back as arcs to us. The one that `begins`
+        gives the arc to its partner first of all.
         """
         eligible = [at for at, name in enumerate(self.arcs) if is_safe(name)]
         count = (len(eligible) + 1) // 2
@@ -92,9 +93,9 @@ class Spray(Generic[Name]):
         self.newcomers[joiner] = self.newcomers.get(joiner, 0) + 1
 
     def lost(self, name: Name, key: int) -> list[Name]:
-        """Drop all arcs to a process that is gone; answers the arcs that stand in for them.
+        """Drop all arcs to a process that is gone; returns the arcs that stand in for them.
 
-        Each is replaced by a further arc to somebody else with chance 1 - 1/size, as Spray does it, but for
+        Each is replaced by a further arc to another process with chance 1 - 1/size, as Spray does it, but for
         those that came with its join.
         """
         size = len(self.arcs)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import difflib
-import inspect
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from whence.core.message import NodeId, Packet
+from whence.core.parameters import Parameter, Parameters, choice, flag
 from whence.core.protocol import Protocol
 from whence.errors import ParameterError, UnknownProtocolError
 from whence.protocols.barrier.broadcast import Barrier
@@ -16,56 +16,16 @@ from whence.protocols.barrier.oppnet import Oppnet
 from whence.protocols.baselines.fifo import Fifo
 from whence.protocols.baselines.reliable import Reliable
 from whence.protocols.baselines.vector import Vector
-from whence.protocols.deadline.parameters import make_odca, make_tdca
-from whence.protocols.deadline.wire import DeadlinePacket
+from whence.protocols.deadline.odca import Odca
+from whence.protocols.deadline.published import PublishedOdca, PublishedTdca
+from whence.protocols.deadline.tdca import Tdca
 from whence.protocols.domains.domains import Domains
 from whence.protocols.domains.matrix import Matrix
 from whence.protocols.prc.link_memory import LinkMemory
 from whence.protocols.prc.prc import Prc
 from whence.protocols.prc.preventive import Preventive
-from whence.protocols.vcube.core import MTU_BYTES, VCube
-from whence.protocols.vcube.members import START_TIMEOUT_US, TEST_INTERVAL_US, TEST_TIMEOUT_US, VCubeMembers
-
-# The protocol "vcube" as it is registered: the paper's algorithm, or ours for groups that change.
-
-
-def vcube(
-    me: NodeId,
-    members: Iterable[NodeId],
-    *,
-    aggregate: bool = True,
-    tree: str = "source",
-    mtu_bytes: int = MTU_BYTES,
-    size_model: str = "wire",
-    detect: bool = False,
-    joins: bool = False,
-    test_interval_us: int = TEST_INTERVAL_US,
-    test_timeout_us: int = TEST_TIMEOUT_US,
-    start_timeout_us: int = START_TIMEOUT_US,
-) -> VCube:
-    """The paper's protocol, or with `detect` ours for groups that change.
-
-    `joins`: this node was not there from the beginning, or comes back, and asks to be let in.
-    """
-    if not isinstance(detect, bool):
-        raise ParameterError("detect", f"{detect!r} is not a boolean", "Use true or false")
-    if not detect:
-        if joins:
-            raise ParameterError("joins", "without detect nobody can be let in", "Set detect to true")
-        return VCube(me, members, aggregate=aggregate, tree=tree, mtu_bytes=mtu_bytes, size_model=size_model)
-    if tree != "source":
-        raise ParameterError("tree", f"detect does not work with {tree!r}", "Use 'source'")
-    return VCubeMembers(
-        me,
-        members,
-        aggregate=aggregate,
-        mtu_bytes=mtu_bytes,
-        size_model=size_model,
-        joins=joins,
-        test_interval_us=test_interval_us,
-        test_timeout_us=test_timeout_us,
-        start_timeout_us=start_timeout_us,
-    )
+from whence.protocols.vcube.core import VCube
+from whence.protocols.vcube.members import VCubeMembers
 
 
 @dataclass(frozen=True)
@@ -86,6 +46,7 @@ class ProtocolInfo:
     name: str
     make: Callable[..., Protocol]
     packet_type: type[Packet]
+    declared: Parameters
     promises: Promises
     environment: str  # the world it is made for, in a few words
     summary: str
@@ -104,14 +65,19 @@ class ProtocolInfo:
         """The parameters on which all members must agree."""
         return {name: value for name, value in params.items() if name not in self.local}
 
+    def live_parameters(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        """What a live node sets: `given`, and the live defaults that count in the mode that is given."""
+        return {
+            **{
+                name: value for name, value in self.live_defaults.items() if self.declared.counts(name, given)
+            },
+            **given,
+        }
+
     @property
     def parameters(self) -> dict[str, Any]:
         """The keyword parameters of `make` with their defaults."""
-        return {
-            name: parameter.default
-            for name, parameter in inspect.signature(self.make).parameters.items()
-            if parameter.kind is inspect.Parameter.KEYWORD_ONLY
-        }
+        return self.declared.defaults
 
 
 _REGISTRY: dict[str, ProtocolInfo] = {}
@@ -151,18 +117,32 @@ def require_live(name: str) -> None:
 def make(
     name: str, me: NodeId, members: Iterable[NodeId], params: Mapping[str, Any] | None = None
 ) -> Protocol:
-    """A fresh core of protocol `name` for node `me`."""
+    """A fresh core of protocol `name` for node `me`; `ParameterError` names a parameter that is wrong."""
     info = lookup(name)
     given = dict(params or {})
-    known = info.parameters
-    for key in given:
-        if key not in known:
-            raise ParameterError(
-                f"parameter {key!r} of protocol {name!r}",
-                "there is none of that name",
-                f"Choose from: {', '.join(sorted(known)) or 'none'}",
-            )
+    info.declared.read(name, given)
     return info.make(me, members, **given)
+
+
+class Modes:
+    """A protocol whose parameter `switch` chooses between cores, each with parameters of its own."""
+
+    def __init__(self, switch: Parameter, cores: Mapping[Any, type[Protocol]], place: int = 0) -> None:
+        self._switch = switch
+        self._cores: dict[Any, Callable[..., Protocol]] = dict(cores)
+        modes = {value: core.parameters for value, core in cores.items()}
+        self.declared = Parameters.by_mode(switch, modes, place)
+
+    def __call__(self, me: NodeId, members: Iterable[NodeId], **given: Any) -> Protocol:
+        """Make a core of the mode that is given."""
+        mode = given.pop(self._switch.name, self._switch.default)
+        return self._cores[mode](me, members, **given)
+
+
+_MODE = choice("mode", "safe", ("safe", "published"))
+VCUBE = Modes(flag("detect", default=False), {False: VCube, True: VCubeMembers}, place=4)
+TDCA = Modes(_MODE, {"safe": Tdca, "published": PublishedTdca})
+ODCA = Modes(_MODE, {"safe": Odca, "published": PublishedOdca})
 
 
 register(
@@ -170,6 +150,7 @@ register(
         name="fifo",
         make=Fifo,
         packet_type=Fifo.packet_type,
+        declared=Fifo.parameters,
         promises=Promises(causal=False, fifo=True, no_duplicates=True, complete=True),
         environment="any connected group; baseline without causal order",
         summary="reliable FIFO flooding",
@@ -180,6 +161,7 @@ register(
         name="vector",
         make=Vector,
         packet_type=Vector.packet_type,
+        declared=Vector.parameters,
         promises=Promises(causal=True, fifo=True, no_duplicates=True, complete=True),
         environment="a known group of moderate size; baseline",
         summary="vector-clock causal broadcast with delta compression",
@@ -188,8 +170,9 @@ register(
 register(
     ProtocolInfo(
         name="vcube",
-        make=vcube,
+        make=VCUBE,
         packet_type=VCube.packet_type,
+        declared=VCUBE.declared,
         promises=Promises(causal=True, fifo=True, no_duplicates=True, complete=True),
         environment="a known group where any two nodes can talk; hundreds of broadcasting nodes",
         summary="causal broadcast over one hypercube tree per source, related messages in one packet",
@@ -203,6 +186,7 @@ register(
         name="barrier",
         make=Barrier,
         packet_type=Barrier.packet_type,
+        declared=Barrier.parameters,
         promises=Promises(causal=True, fifo=True, no_duplicates=True, complete=True),
         environment="a group that nobody needs to know, on any connected links; messages may have lifetimes",
         summary="causal and Δ-causal broadcast with causal barriers",
@@ -215,6 +199,7 @@ register(
         name="oppnet",
         make=Oppnet,
         packet_type=Oppnet.packet_type,
+        declared=Oppnet.parameters,
         promises=Promises(causal=True, fifo=True, no_duplicates=True, complete=False),
         environment="an opportunistic network: nodes that meet now and then, and carry messages in between",
         summary="causal barriers over store-carry-forward",
@@ -225,8 +210,9 @@ register(
 register(
     ProtocolInfo(
         name="tdca",
-        make=make_tdca,
-        packet_type=DeadlinePacket,
+        make=TDCA,
+        packet_type=Tdca.packet_type,
+        declared=TDCA.declared,
         promises=Promises(causal=True, fifo=True, no_duplicates=True, complete=False, timely=True),
         environment="a known group over links that lose packets, for messages that are worthless when late",
         summary="causal order before each message's deadline, without repair",
@@ -237,8 +223,9 @@ register(
 register(
     ProtocolInfo(
         name="odca",
-        make=make_odca,
-        packet_type=DeadlinePacket,
+        make=ODCA,
+        packet_type=Odca.packet_type,
+        declared=ODCA.declared,
         promises=Promises(causal=True, fifo=True, no_duplicates=True, complete=False, timely=True),
         environment="a known group over links that lose packets, for messages that are worthless when late",
         summary="causal order before each message's deadline; members ask each other for what is missing",
@@ -253,6 +240,7 @@ register(
         name="reliable",
         make=Reliable,
         packet_type=Reliable.packet_type,
+        declared=Reliable.parameters,
         promises=Promises(causal=False, fifo=False, no_duplicates=True, complete=True),
         environment="any connected group; baseline without any order",
         summary="reliable flooding with a memory of every origin",
@@ -263,6 +251,7 @@ register(
         name="link_memory",
         make=LinkMemory,
         packet_type=LinkMemory.packet_type,
+        declared=LinkMemory.parameters,
         promises=Promises(causal=True, fifo=True, no_duplicates=True, complete=True),
         environment="static FIFO links; simulation only",
         summary="causal broadcast that forgets a message with its last copy (paper 003, Algorithm 1)",
@@ -275,6 +264,7 @@ register(
         name="prc",
         make=Prc,
         packet_type=Prc.packet_type,
+        declared=Prc.parameters,
         promises=Promises(causal=True, fifo=True, no_duplicates=True, complete=True),
         environment="large groups without a list of members, whose links change",
         summary="link memory over links that open and close while messages flow (paper 003, Algorithm 2)",
@@ -289,6 +279,7 @@ register(
         name="preventive",
         make=Preventive,
         packet_type=Preventive.packet_type,
+        declared=Preventive.parameters,
         promises=Promises(causal=True, fifo=True, no_duplicates=True, complete=True),
         environment="links that change, with a memory of every origin; baseline, simulation only",
         summary="causal broadcast that uses a new link only when it is safe",
@@ -301,6 +292,7 @@ register(
         name="matrix",
         make=Matrix,
         packet_type=Matrix.packet_type,
+        declared=Matrix.parameters,
         promises=Promises(causal=True, fifo=True, no_duplicates=True, complete=True),
         environment="a few servers that send each other point-to-point messages",
         summary="causal point-to-point messages by matrix clocks, sent whole or as updates",
@@ -313,6 +305,7 @@ register(
         name="domains",
         make=Domains,
         packet_type=Domains.packet_type,
+        declared=Domains.parameters,
         promises=Promises(causal=True, fifo=True, no_duplicates=True, complete=True),
         environment="many servers in acyclic domains, linked by routers; message-oriented middleware",
         summary="causal point-to-point messages across domains, a matrix clock per domain",

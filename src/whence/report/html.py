@@ -13,10 +13,10 @@ from typing import Any, NamedTuple
 
 from whence.report import plots, spacetime
 from whence.report.format import MISSING, cell, number, plural, seconds, with_interval
-from whence.studies.base import Figure, Table
-from whence.studies.claims import Expectation, Verdict
+from whence.studies.base import Figure, StudyResult, Table
+from whence.studies.claims import Judged, Verdict
 from whence.studies.estimate import Estimate
-from whence.studies.results import Row, StudyResult
+from whence.studies.results import Row
 from whence.verify.report import KINDS
 
 # What many scenarios share, and where they differ: so that a page can hold all of them and be read.
@@ -100,7 +100,7 @@ def render(result: StudyResult, *, date: str, links: Mapping[str, str] | None = 
         links=dict(links or {}),
         tiles=tiles(result),
         sections=sections(result.figures, result.tables),
-        expectations=[_expectation(one) for one in result.expectations],
+        expectations=[_expectation(one) for one in result.judged],
         groups=groups(result),
         runs=[(row, *verdict(row), assignments(varying[at])) for at, row in enumerate(rows)],
         unseen=sum(not row.judged for row in rows),
@@ -127,7 +127,7 @@ def _of_words(table: Table) -> bool:
 def tiles(result: StudyResult) -> list[Tile]:
     """How much was done, and how it ended."""
     rows = result.results.rows
-    good = sum(one.verdict is Verdict.REPRODUCED for one in result.expectations)
+    good = sum(one.verdict is Verdict.REPRODUCED for one in result.judged)
     judged = [row for row in rows if row.judged]
     kept = sum(row.ok for row in judged)
     deliveries = sum(int(row.verdict["deliveries"]) for row in judged)
@@ -136,7 +136,7 @@ def tiles(result: StudyResult) -> list[Tile]:
     if kept < len(judged) and result.holds:  # a study may have runs that are meant to break theirs
         promise, tone = f"{promise}; expectations say which must", ""
     return [
-        Tile(f"{good} of {len(result.expectations)}", "expectations reproduced", _tone(result.holds)),
+        Tile(f"{good} of {len(result.judged)}", "expectations reproduced", _tone(result.holds)),
         Tile(f"{kept} of {len(judged)}", promise, tone),
         Tile(number(len(rows) + len(result.failures)), "simulated runs"),
         Tile(number(deliveries), "deliveries judged"),
@@ -159,11 +159,11 @@ def sections(figures: Sequence[Figure], tables: Sequence[Table]) -> list[Section
     return made
 
 
-def _expectation(one: Expectation) -> dict[str, Any]:
+def _expectation(one: Judged) -> dict[str, Any]:
     difference = one.difference
     return {
-        "name": one.name,
-        "expected": f"{one.relation.value} {number(one.expected)} {one.unit}".rstrip(),
+        "name": one.claim.text,
+        "expected": f"{one.claim.relation.value} {number(one.expected)} {one.claim.unit}".rstrip(),
         "measured": number(one.measured),
         "difference": MISSING if difference is None else ("+" if difference > 0 else "") + number(difference),
         "tolerance": str(one.tolerance),
@@ -180,7 +180,7 @@ def counts(row: Row) -> dict[str, int]:
 
 
 def verdict(row: Row) -> tuple[str, str]:
-    """The verdict on one run in words, and its tone: what was not promised is no fault."""
+    """The verdict on one run in words, and its tone: a promise that was not made cannot be broken."""
     if not row.judged:
         return "no trace", "none"
     found = {kind: count for kind, count in counts(row).items() if count}

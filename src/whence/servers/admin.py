@@ -1,19 +1,27 @@
-"""A server's administration: a Unix socket for its owner alone, one JSON object per line (requests.py)."""
+"""A server's administration: a Unix socket for its owner alone, one JSON object per line (requests.py).
+
+Who sees a server's messages besides its agent are the tails. Where an agent serves, a tail receives each
+message after the reaction; a slow reader misses some, and learns how many. Where there is no agent, the tails
+are the readers: a message stays in QueueIN until one of them says that it took it, so that a reader which
+dies half-way has lost nothing.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import inspect
 import os
 import socket
+from collections import deque
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
-from whence.core.message import MessageId
+from whence.core.message import Message, MessageId
 from whence.errors import PlatformError, RequestError, WhenceError
-from whence.servers.feed import Feed, Tail
 from whence.servers.requests import (
     LINE_SLACK_BYTES,
     Accepted,
@@ -25,21 +33,122 @@ from whence.servers.requests import (
     Done,
     Refused,
     Status,
+    Told,
     Took,
     decode_request,
     encode,
 )
+from whence.session.records import Output
 
+LINES_KEPT = 1000  # for a reader that is slower than the agent
 _BACKLOG = 64
 
 
+class Tail:
+    """One reader: what it has not been told yet."""
+
+    def __init__(self) -> None:
+        self._lines: deque[Told] = deque()
+        self._missed = 0
+        self._some = asyncio.Event()
+        self.told: Told | None = None  # the line that it was given last
+
+    def tell(self, line: Told) -> None:
+        """Queue a line."""
+        if len(self._lines) == LINES_KEPT:
+            self._lines.popleft()
+            self._missed += 1
+        self._lines.append(line)
+        self._some.set()
+
+    async def next(self) -> tuple[Told, int]:
+        """The next line, and how many were missed before it."""
+        while not self._lines:
+            self._some.clear()
+            await self._some.wait()
+        self.told = self._lines.popleft()
+        missed, self._missed = self._missed, 0
+        return self.told, missed
+
+
+class Tails:
+    """The tails of one server. `react` is what the server gives to `serve`."""
+
+    def __init__(self, agent: Any = None) -> None:
+        self.agent = agent
+        self.reactions = 0
+        self._all: set[Tail] = set()
+        self._in_hand: Told | None = None  # without an agent: what waits to be taken
+        self._taken = asyncio.Event()
+
+    def attach(self) -> Tail:
+        """A new reader."""
+        tail = Tail()
+        self._all.add(tail)
+        if self._in_hand is not None:
+            tail.tell(self._in_hand)
+        return tail
+
+    def detach(self, tail: Tail) -> None:
+        """The reader is gone."""
+        self._all.discard(tail)
+
+    def took(self, tail: Tail) -> None:
+        """A reader has the message that it was told last; two may say so of one message."""
+        if self._in_hand is not None and tail.told is self._in_hand:
+            self._in_hand = None
+            self._taken.set()
+
+    def react(self, state: bytes, message: Message) -> Any:
+        """What to give to `serve`: the agent, overheard. A coroutine if the agent is one."""
+        answer: Any = self.agent(state, message)
+        if inspect.isawaitable(answer):
+            return self._later(answer, message)
+        self._overhear(message, answer)
+        return answer
+
+    async def _later(self, answer: Awaitable[Any], message: Message) -> Any:
+        known = await answer
+        self._overhear(message, known)
+        return known
+
+    def _overhear(self, message: Message, answer: Any) -> None:
+        self.reactions += 1
+        if self._all:  # the reaction is not on the disk yet: after a crash it may be told once more
+            _, outputs = answer
+            self._tell(_told(message, outputs))
+
+    async def hand_over(self, message: Message) -> None:
+        """Without an agent: wait until a reader has taken the message."""
+        self._in_hand = line = _told(message, [])
+        self._taken.clear()
+        self._tell(line)
+        try:
+            await self._taken.wait()
+        finally:
+            self._in_hand = None
+
+    def _tell(self, line: Told) -> None:
+        for tail in self._all:
+            tail.tell(line)
+
+
+def _told(message: Message, outputs: list[Output]) -> Told:
+    return Told(
+        origin=message.origin,
+        number=message.number,
+        payload=message.payload,
+        outputs=[(to, payload) for to, payload in outputs],
+    )
+
+
 class Admin:
-    """Answers requests until it is closed."""
+    """Replies to requests until it is closed."""
 
     def __init__(
         self,
         path: Path,
-        feed: Feed,
+        tails: Tails,
         *,
         status: Callable[[], Status],
         send: Callable[[str, bytes], Awaitable[MessageId]],
@@ -47,7 +156,7 @@ class Admin:
         max_payload_bytes: int,
     ) -> None:
         self._path = path
-        self._feed = feed
+        self._tails = tails
         self._status = status
         self._send = send
         self._stop = stop
@@ -74,7 +183,7 @@ class Admin:
         )
 
     async def close(self) -> None:
-        """Answer nobody any more."""
+        """Reply to no one any more."""
         if self._server is not None:
             self._server.close()
         for talk in self._talks:
@@ -88,14 +197,14 @@ class Admin:
         talk.add_done_callback(self._talks.discard)
 
     async def _talk(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        conversation = _Conversation(self._feed, writer)
+        conversation = _Conversation(self._tails, writer)
         try:
             while line := await self._line(reader, writer):
                 if line.strip():
                     writer.write(encode(await self._answer(line, conversation)))
                     await writer.drain()
         except ConnectionError:
-            return  # whoever asked is gone
+            return  # the client is gone
         finally:
             conversation.end()
             writer.close()
@@ -135,8 +244,8 @@ class Admin:
 class _Conversation:
     """What one connection has asked for so far."""
 
-    def __init__(self, feed: Feed, writer: asyncio.StreamWriter) -> None:
-        self._feed = feed
+    def __init__(self, tails: Tails, writer: asyncio.StreamWriter) -> None:
+        self._tails = tails
         self._writer = writer
         self._tail: Tail | None = None
         self._telling: asyncio.Task[None] | None = None
@@ -144,14 +253,14 @@ class _Conversation:
     def tail(self) -> Answer:
         if self._tail is not None:
             raise RequestError("tail", "this connection is a tail already", "Open another connection")
-        self._tail = self._feed.attach()
+        self._tail = self._tails.attach()
         self._telling = asyncio.get_running_loop().create_task(self._tell(self._tail))
-        return Done(takes=self._feed.agent is None)
+        return Done(takes=self._tails.agent is None)
 
     def took(self) -> Answer:
         if self._tail is None:
             raise RequestError("took", "this connection is no tail", "Ask for a tail first")
-        self._feed.took(self._tail)
+        self._tails.took(self._tail)
         return Done()
 
     async def _tell(self, tail: Tail) -> None:
@@ -163,6 +272,6 @@ class _Conversation:
 
     def end(self) -> None:
         if self._tail is not None:
-            self._feed.detach(self._tail)
+            self._tails.detach(self._tail)
         if self._telling is not None:
             self._telling.cancel()

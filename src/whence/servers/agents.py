@@ -1,6 +1,6 @@
 """Ready-made agents, for descriptions of systems, tests and measurements.
 
-An agent takes its state and a message and answers its new state and what it sends:
+An agent takes its state and a message and returns its new state and what it sends:
 
     [servers.mirror]
     agent = "whence.servers.agents:echo"
@@ -16,8 +16,8 @@ from collections.abc import Sequence
 
 from whence.core.message import Message
 from whence.errors import ParameterError
-from whence.mom.records import Output
-from whence.mom.server import Agent
+from whence.session.durable import Agent
+from whence.session.records import Output
 
 Reaction = tuple[bytes, list[Output]]
 

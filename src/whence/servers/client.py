@@ -41,7 +41,7 @@ class Client:
         self._socket.settimeout(timeout_s)
         try:
             self._socket.connect(str(system.socket_of(server)))
-        except OSError as error:  # no such file, or nobody behind it
+        except OSError as error:  # no such file, or no server behind it
             self._socket.close()
             raise self._down("it does not run") from error
         self._lines = self._socket.makefile("rb")
@@ -67,7 +67,7 @@ class Client:
         return self._ask(AskStatus(), Status)
 
     def send(self, to: NodeId, payload: bytes) -> MessageId:
-        """Let the server send a message; answers its id when it is durable."""
+        """Let the server send a message; returns its id when it is durable."""
         accepted = self._ask(AskSend(to, payload), Accepted)
         return MessageId(accepted.origin, accepted.number)
 

@@ -14,8 +14,8 @@ import msgspec
 from whence.core.message import NodeId
 from whence.errors import ConfigError, KeysRequiredError, ParameterError
 from whence.live.join import Joining, join
-from whence.mom.server import Agent
 from whence.servers.system import System, read_system
+from whence.session.durable import Agent
 from whence.session.limits import Limits
 
 
@@ -34,7 +34,7 @@ def load_system(path: Path, only: Iterable[str] | None = None) -> System:
 
 
 def joining(system: System, server: NodeId) -> Joining:
-    """The server's node: enter it to take part."""
+    """The server's node: enter it to become a member."""
     try:
         return join(
             system.name,

@@ -25,30 +25,30 @@ from whence.live.stats import LinkStats, StoreStats
 LINE_SLACK_BYTES = 4096  # of a request, beside its payload
 
 
-class _Request(msgspec.Struct, frozen=True, tag_field="request", forbid_unknown_fields=True):
+class _AdminRequest(msgspec.Struct, frozen=True, tag_field="request", forbid_unknown_fields=True):
     """Any request."""
 
 
-class AskStatus(_Request, frozen=True, tag="status"):
+class AskStatus(_AdminRequest, frozen=True, tag="status"):
     """How are you?"""
 
 
-class AskSend(_Request, frozen=True, tag="send"):
+class AskSend(_AdminRequest, frozen=True, tag="send"):
     """Send `payload` to the server `to`; answered when the message is durable."""
 
     to: NodeId
     payload: bytes
 
 
-class AskTail(_Request, frozen=True, tag="tail"):
+class AskTail(_AdminRequest, frozen=True, tag="tail"):
     """Tell me every message from now on; where there is no agent, also those that wait."""
 
 
-class Took(_Request, frozen=True, tag="took"):
+class Took(_AdminRequest, frozen=True, tag="took"):
     """The message of the last line is mine: where there is no agent, it leaves QueueIN now."""
 
 
-class AskStop(_Request, frozen=True, tag="stop"):
+class AskStop(_AdminRequest, frozen=True, tag="stop"):
     """Stop, in order; go on from the store at the next start."""
 
 
@@ -73,7 +73,7 @@ class Refused(_Answer, frozen=True, kw_only=True, tag="error"):
         return cls(type=type(error).__name__, what=error.what, reason=error.reason, fix=error.fix)
 
     def error(self) -> WhenceError:
-        """The error, of its own type again."""
+        """Return the error, of the type that it had."""
         kind = getattr(errors, self.type, None)
         if not (isinstance(kind, type) and issubclass(kind, WhenceError)) or kind is errors.InvariantError:
             kind = RequestError
@@ -103,7 +103,7 @@ class Told(_Answer, frozen=True, kw_only=True, tag="message"):
     missed: int = 0  # messages before this one for which the reader was too slow
 
 
-class Clock(msgspec.Struct, frozen=True, kw_only=True):
+class ClockShown(msgspec.Struct, frozen=True, kw_only=True):
     """The clock of one of the server's domains."""
 
     domain: str
@@ -144,7 +144,7 @@ class Status(_Answer, frozen=True, kw_only=True, tag="status"):
     delivered: int
     reactions: int
     control_entries: int
-    clocks: list[Clock]
+    clocks: list[ClockShown]
     routes: list[RouteShown]
     links: dict[NodeId, LinkStats]
     problems: dict[str, int]  # peers' faults by type, and discarded packets by reason
@@ -158,7 +158,7 @@ _ANSWERS: msgspec.json.Decoder[Answer] = msgspec.json.Decoder(Answer)
 _encoder = msgspec.json.Encoder()
 
 
-def encode(line: _Request | _Answer) -> bytes:
+def encode(line: _AdminRequest | _Answer) -> bytes:
     """One line."""
     return _encoder.encode(line) + b"\n"
 

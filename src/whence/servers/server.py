@@ -13,20 +13,20 @@ from collections.abc import Callable
 from whence.core.message import NodeId
 from whence.errors import PlatformError
 from whence.live.group import Group
-from whence.servers.admin import Admin
-from whence.servers.feed import Feed
+from whence.servers.admin import Admin, Tails
 from whence.servers.joining import joining, limits_of, load_agent
-from whence.servers.locks import Lock
-from whence.servers.requests import Clock, HeldShown, RouteShown, Status
+from whence.servers.processes import Lock
+from whence.servers.requests import ClockShown, HeldShown, RouteShown, Status
 from whence.servers.system import System
 
 log = logging.getLogger("whence.servers")
 
 HELD_SHOWN = 100
+LOG_FORMAT = "%(asctime)s %(message)s"
 
 
 class Server:
-    """See the module: make it, and `run` it until it is told to stop."""
+    """One server: make it, and `run` it until it shall stop."""
 
     def __init__(self, system: System, name: str, *, restarts: int = 0) -> None:
         self.system = system
@@ -34,14 +34,13 @@ class Server:
         self.restarts = restarts
         self._began_s = time.monotonic()
         self._stop = asyncio.Event()
-        self._feed = Feed()
 
     def stop(self) -> None:
         """Stop in order; the server goes on from its store at the next start."""
         self._stop.set()
 
     async def run(self, ready: Callable[[], None] = lambda: None) -> None:
-        """Take part until `stop`, SIGTERM or SIGINT; `ready` is called when others can reach the server."""
+        """Be a member until `stop`, SIGTERM or SIGINT; `ready` is called when others can reach the server."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, self.stop)
@@ -51,23 +50,23 @@ class Server:
             f"Stop it with `whence mom down {self.system.path} {self.name}`",
         )
         try:
-            self._feed.agent = load_agent(self.system, self.name)
+            tails = Tails(load_agent(self.system, self.name))
             async with joining(self.system, self.name) as group:
-                await self._work(group, ready)
+                await self._work(group, tails, ready)
         finally:
             lock.close()
 
-    async def _work(self, group: Group, ready: Callable[[], None]) -> None:
+    async def _work(self, group: Group, tails: Tails, ready: Callable[[], None]) -> None:
         admin = Admin(
             self.system.socket_of(self.name),
-            self._feed,
-            status=lambda: self.status(group),
+            tails,
+            status=lambda: self._status(group, tails),
             send=group.send,
             stop=self.stop,
             max_payload_bytes=limits_of(self.system).max_payload_bytes,
         )
         await admin.start()
-        serving = asyncio.create_task(_serve(group, self._feed, durable=self.system.durable))
+        serving = asyncio.create_task(_serve(group, tails, durable=self.system.durable))
         stopping = asyncio.create_task(self._stop.wait())
         try:
             log.warning("%s: started (process %d)", self.name, os.getpid())
@@ -86,7 +85,7 @@ class Server:
             raise PlatformError(f"server {self.name!r}", (problems or ["it was closed"])[-1], "See its log")
         log.warning("%s: stops", self.name)
 
-    def status(self, group: Group) -> Status:
+    def _status(self, group: Group, tails: Tails) -> Status:
         """What `whence mom status` shows."""
         stats, graph = group.stats(), self.system.graph
         waiting = group.explain()
@@ -113,10 +112,10 @@ class Server:
             ],
             sent=stats.broadcasts,
             delivered=stats.deliveries,
-            reactions=self._feed.reactions if stats.store is None else stats.store.reactions,
+            reactions=tails.reactions if stats.store is None else stats.store.reactions,
             control_entries=stats.control_entries,
             clocks=[
-                Clock(
+                ClockShown(
                     domain=graph.names[at], servers=len(graph.groups[at]), entries=len(graph.groups[at]) ** 2
                 )
                 for at in graph.domains_of[self.name]
@@ -131,30 +130,28 @@ class Server:
         )
 
 
-async def _serve(group: Group, feed: Feed, *, durable: bool) -> None:
+async def _serve(group: Group, tails: Tails, *, durable: bool) -> None:
     """Let the agent react to each message of QueueIN, in order, until the group is closed."""
-    if feed.agent is None:
+    if tails.agent is None:
         async for message in group:
-            await feed.hand_over(message)
+            await tails.hand_over(message)
             if durable:
                 group.done()
     elif durable:
-        await group.serve(feed.react)
+        await group.serve(tails.react)
     else:
         state = b""
         async for message in group:
-            answer = feed.react(state, message)
+            answer = tails.react(state, message)
             state, outputs = (await answer) if inspect.isawaitable(answer) else answer
             for to, payload in outputs:
                 await group.send(to, payload)
 
 
-def run_server(
-    system: System, name: str, *, restarts: int = 0, ready: Callable[[], None] = lambda: None
-) -> None:
+def run_server(system: System, name: str) -> None:
     """Run one server in this process until SIGTERM or SIGINT."""
-    asyncio.run(_run(system, name, restarts, ready))
 
+    async def run() -> None:
+        await Server(system, name).run()
 
-async def _run(system: System, name: str, restarts: int, ready: Callable[[], None]) -> None:
-    await Server(system, name, restarts=restarts).run(ready)
+    asyncio.run(run())

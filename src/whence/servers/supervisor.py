@@ -1,45 +1,67 @@
-"""The parent of a system's servers: starts them by forking, starts again those that die, stops them all.
+"""`whence mom up`: starts the servers of a system, starts again those that die, stops them all.
 
-One thread, no event loop: a fork copies locks in whatever state other threads have them, so there are none.
-All that the servers need is imported before the first fork and shared by all of them.
+    command  <- events -  supervisor  <- line -  server, one process each
+             - front ->                - leash ->
 
-Three pipes keep it honest. The servers say on `states` when they are ready or why they cannot start. They
-hold an end of `leash`: when the supervisor dies, however that happens, they see its end and stop. And the
-supervisor holds an end of the one from the command that people see (up.py): when that dies, it stops them.
+The command that people see (`Running`) forks the supervisor, which forks the servers (`processes`). Each
+server says on its line when it is ready, or why it cannot start, and stops when the supervisor is gone. The
+supervisor tells the command all that happens, and stops the servers when the command is gone, unless that
+has told it to run on (`--detach`).
 """
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import gc
+import logging
 import os
-import selectors
 import signal
+import socket
+import subprocess
+import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
 from typing import IO
 
 import msgspec
 
 from whence.core.message import NodeId
-from whence.errors import WhenceError
-from whence.servers.child import run_child
-from whence.servers.locks import Lock
+from whence.errors import PlatformError, ServerDownError, WhenceError
+from whence.servers.client import Client
+from whence.servers.joining import load_system
+from whence.servers.processes import (
+    Ended,
+    Lifeline,
+    Lock,
+    Process,
+    Processes,
+    Said,
+    allow_files,
+    holder_of,
+    redirect,
+    run_and_exit,
+)
 from whence.servers.requests import Refused
+from whence.servers.server import LOG_FORMAT, Server
 from whence.servers.system import System
 
 BACKOFF_FIRST_S = 0.1
 BACKOFF_MAX_S = 10.0
 AT_ONCE = max(4, 2 * (os.cpu_count() or 1))  # servers that are starting
-STEADY_S = 30.0  # who lived for so long begins again with the shortest back-off
+STEADY_S = 30.0  # a server that lived for this long begins again with the shortest back-off
 STOP_TIMEOUT_S = 60.0  # then a server that does not stop is killed
-_READ_BYTES = 65536
-_SIGNALS = (signal.SIGCHLD, signal.SIGTERM, signal.SIGQUIT)
+LOG_MAX_BYTES = 10_000_000  # of a server's log; it is then kept as .log.1 once
+PART_MAX = 500  # of an error: a line on a pipe must stay below PIPE_BUF (4096), to arrive in one piece
+_POLL_S = 0.05
 
 
-class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What the supervisor tells: to the log, and to the command that people see."""
+class ServerEvent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Something that happened to a server, or to all: a line in the log, and to the command."""
 
     kind: str  # "started", "ready", "died", "stopped", "failed", "killed", "up", "stopping", "down"
     server: NodeId | None = None
@@ -47,12 +69,23 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     detail: str = ""
     error: Refused | None = None
 
+    def write(self, fd: int) -> None:
+        """Tell the other end. It may be gone, or stopped (Ctrl-Z) and read nothing."""
+        with contextlib.suppress(BrokenPipeError, BlockingIOError):
+            os.write(fd, msgspec.json.encode(self) + b"\n")
+
+    def __str__(self) -> str:
+        words = (self.server or "", self.kind, f"(process {self.pid})" if self.pid else "")
+        text = " ".join(word for word in words if word)
+        text += f": {self.detail}" if self.detail else ""
+        return text + (f": {self.error.error()}" if self.error is not None else "")
+
 
 @dataclass
-class Child:
-    """One server's process."""
+class Watched:
+    """One server, and when to start it again."""
 
-    pid: int = 0  # 0: none at the moment
+    process: Process | None = None
     began_s: float = 0.0
     was_ready: bool = False  # at least once: from then on a death is an accident
     restarts: int = 0
@@ -61,121 +94,88 @@ class Child:
 
 
 class Supervisor:
-    """See the module. `run` returns when every server has stopped."""
+    """Keeps servers running. `run` returns when every one of them has stopped."""
 
     def __init__(
-        self, system: System, servers: Sequence[NodeId], *, restart: bool, events_fd: int, front_fd: int
+        self,
+        system: System,
+        servers: Sequence[NodeId],
+        *,
+        restart: bool,
+        events_fd: int,
+        front_fd: int,
+        lock: Lock,
+        log: IO[str],
     ) -> None:
         self._system = system
-        self._children = {server: Child() for server in servers}
+        self._servers = {server: Watched() for server in servers}
         self._restart = restart
         self._events_fd = events_fd
-        self._front_fd = front_fd
-        # The smaller name dials (live/tcp.py): from the end, everybody finds those listening whom it dials.
+        self._lock = lock
+        self._log = log
+        # The smaller name dials (live/tcp.py): started from the end, a server finds those that it dials.
         self._pending = sorted(servers)
-        self._by_pid: dict[int, NodeId] = {}
-        self._stopping_s: float | None = None  # since when
+        self._kill_at_s: float | None = None  # servers are stopping, and are killed then
         self._told_up = False
         self._failed = False
-        self._rest = b""
-        self._select = selectors.DefaultSelector()
-        self._log: IO[str] | None = None
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the command's
+        self._processes = Processes(front_fd, (signal.SIGTERM, signal.SIGQUIT))
 
     def run(self) -> int:
-        """Start, watch, stop; answers the exit code."""
-        try:
-            lock = Lock(
-                self._system.up_lock,
-                f"system {self._system.name!r} in {self._system.folder}",
-                f"Stop it with `whence mom down {self._system.path}`",
-            )
-        except WhenceError as error:
-            self._tell(Event(kind="failed", error=Refused.of(error)))
-            return 2
-        self._lock = lock
-        self._log = self._system.up_log.open("a", encoding="utf-8", buffering=1)
-        nothing = os.open(os.devnull, os.O_RDONLY)
-        for fd, place in ((nothing, 0), (self._log.fileno(), 1), (self._log.fileno(), 2)):
-            os.dup2(fd, place)  # who reads the command's output must see its end, whatever runs on
-        os.close(nothing)
-        self._states_fd, self._states_end = os.pipe()
-        self._leash_fd, self._leash_end = os.pipe()
-        self._watch_signals()
-        for fd in (self._states_fd, self._front_fd):
-            os.set_blocking(fd, False)
-            self._select.register(fd, selectors.EVENT_READ)
-        gc.collect()
-        gc.freeze()  # the collector must not write to pages that the children share
+        """Start, watch, stop; returns the exit code."""
         self._start_some()
-        while self._pending or any(child.pid or child.due_s is not None for child in self._children.values()):
+        while self._pending or any(
+            watched.process is not None or watched.due_s is not None for watched in self._servers.values()
+        ):
             self._turn()
-        self._tell(Event(kind="down"))
-        lock.close()
+        self._tell(ServerEvent(kind="down"))
         return 2 if self._failed else 0
-
-    def _watch_signals(self) -> None:
-        """Signals wake the loop through a pipe; what they mean is seen in `_turn`."""
-        self._wake_fd, wake_end = os.pipe()
-        self._wake_end = wake_end
-        for fd in (self._wake_fd, wake_end):
-            os.set_blocking(fd, False)
-        signal.set_wakeup_fd(wake_end, warn_on_full_buffer=False)
-        signal.signal(signal.SIGCHLD, lambda number, frame: None)
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
-        signal.signal(signal.SIGTERM, lambda number, frame: self._stop("it was told to"))
-        signal.signal(
-            signal.SIGQUIT, lambda number, frame: self._stop("it was told to, at once", at_once=True)
-        )
-        self._select.register(self._wake_fd, selectors.EVENT_READ)
 
     # One turn
 
     def _turn(self) -> None:
-        for key, _ in self._select.select(self._wait_s()):
-            if key.fd == self._wake_fd:
-                with contextlib.suppress(BlockingIOError):
-                    os.read(self._wake_fd, _READ_BYTES)
-            elif key.fd == self._front_fd:
-                self._hear_front()
+        for happening in self._processes.wait(self._wait_s()):
+            if isinstance(happening, Said):
+                self._hear(happening.process, happening.line)
+            elif isinstance(happening, Ended):
+                self._ended(happening.process, happening.code)
+            elif isinstance(happening, Lifeline):
+                if not happening.data:  # else the command leaves us alone (--detach)
+                    self._stop("the command that started it has ended")
+            elif happening.number == signal.SIGQUIT:
+                self._stop("it was told to, at once", at_once=True)
             else:
-                self._hear_states()
-        self._reap()
+                self._stop("it was told to")
         self._start_some()
         now_s = time.monotonic()
-        for server, child in self._children.items():
-            if child.due_s is not None and now_s >= child.due_s:
-                child.due_s = None
-                child.restarts += 1
+        for server, watched in self._servers.items():
+            if watched.due_s is not None and now_s >= watched.due_s:
+                watched.due_s = None
+                watched.restarts += 1
                 self._start(server)
-        if self._stopping_s is not None and now_s - self._stopping_s > STOP_TIMEOUT_S:
+        if self._kill_at_s is not None and now_s >= self._kill_at_s:
             self._kill()
 
     def _wait_s(self) -> float | None:
-        times_s = [child.due_s for child in self._children.values() if child.due_s is not None]
-        if self._stopping_s is not None:
-            times_s.append(self._stopping_s + STOP_TIMEOUT_S + 0.01)
+        times_s = [watched.due_s for watched in self._servers.values() if watched.due_s is not None]
+        if self._kill_at_s is not None:
+            times_s.append(self._kill_at_s)
         return max(0.0, min(times_s) - time.monotonic()) if times_s else None
 
-    def _hear_front(self) -> None:
-        """A byte: the command leaves us alone (--detach). The end: it is gone, and we stop."""
-        if not os.read(self._front_fd, 1):
-            self._stop("the command that started it has ended")
-        self._select.unregister(self._front_fd)
-
-    def _hear_states(self) -> None:
-        with contextlib.suppress(BlockingIOError):
-            self._rest += os.read(self._states_fd, _READ_BYTES)
-        *lines, self._rest = self._rest.split(b"\n")
-        for line in lines:
-            event = msgspec.json.decode(line, type=Event)
-            child = self._children[event.server or ""]
-            if event.kind == "ready" and event.pid == child.pid:
-                child.was_ready = True
-            self._tell(event)
-        if not self._told_up and all(child.was_ready for child in self._children.values()):
+    def _hear(self, process: Process, line: bytes) -> None:
+        event = msgspec.json.decode(line, type=ServerEvent)
+        if event.kind == "ready":
+            self._servers[process.name].was_ready = True
+        self._tell(event)
+        if not self._told_up and all(watched.was_ready for watched in self._servers.values()):
             self._told_up = True
-            self._tell(Event(kind="up", pid=os.getpid()))
-            os.set_blocking(self._events_fd, False)  # from here on nobody counts them
+            self._tell(ServerEvent(kind="up", pid=os.getpid()))
+            os.set_blocking(self._events_fd, False)  # from here on no one counts them
+
+    def _tell(self, event: ServerEvent) -> None:
+        with contextlib.suppress(OSError):  # a full disk must not end servers that could go on
+            self._log.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {event}\n")
+        event.write(self._events_fd)
 
     # Starting
 
@@ -185,108 +185,249 @@ class Supervisor:
             self._start(self._pending.pop())
 
     def _starting(self) -> int:
-        return sum(bool(child.pid) and not child.was_ready for child in self._children.values())
+        return sum(
+            watched.process is not None and not watched.was_ready for watched in self._servers.values()
+        )
 
     def _start(self, server: NodeId) -> None:
-        child = self._children[server]
-        child.began_s = time.monotonic()
-        # Held back, or a signal could reach the child while the handler is still the supervisor's.
-        signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
-        pid = os.fork()
-        if pid == 0:
-            self._become(server, child.restarts)
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
-        child.pid = pid
-        self._by_pid[pid] = server
-        self._tell(Event(kind="started", server=server, pid=pid))
-
-    def _become(self, server: NodeId, restarts: int) -> None:
-        """In the child: let go of all that is the supervisor's, and never come back."""
-        signal.set_wakeup_fd(-1)
-        for number in _SIGNALS:
-            signal.signal(number, signal.SIG_DFL)  # until its own loop is there
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
-        self._select.close()
-        self._lock.close()
-        if self._log is not None:
-            self._log.close()
-        for fd in (
-            self._states_fd,
-            self._leash_end,
-            self._wake_fd,
-            self._wake_end,
-            self._events_fd,
-            self._front_fd,
-        ):
-            os.close(fd)
-        run_child(
-            self._system, server, restarts=restarts, states_fd=self._states_end, leash_fd=self._leash_fd
+        watched = self._servers[server]
+        watched.began_s = time.monotonic()
+        watched.process = self._processes.fork(
+            server, lambda line: self._become(server, watched.restarts, line)
         )
+        self._tell(ServerEvent(kind="started", server=server, pid=watched.process.pid))
+
+    def _become(self, server: NodeId, restarts: int, line: socket.socket) -> int:
+        """In the child: let go of all that is the supervisor's."""
+        self._lock.close()
+        self._log.close()
+        os.close(self._events_fd)
+        return _run_forked(self._system, server, restarts, line)
 
     # Endings
 
-    def _reap(self) -> None:
-        while self._by_pid:
-            pid, status = os.waitpid(-1, os.WNOHANG)
-            if pid == 0:
-                return
-            server = self._by_pid.pop(pid, None)
-            if server is not None:
-                self._hear_states()  # what it said before it ended
-                self._ended(server, os.waitstatus_to_exitcode(status))
-
-    def _ended(self, server: NodeId, code: int) -> None:
-        child = self._children[server]
-        pid, child.pid = child.pid, 0
+    def _ended(self, process: Process, code: int) -> None:
+        watched = self._servers[process.name]
+        watched.process = None
+        server, pid = process.name, process.pid
         how = f"signal {-code}" if code < 0 else f"exit code {code}"
-        if code == 0 or self._stopping_s is not None:
-            self._tell(Event(kind="stopped", server=server, pid=pid, detail="" if code == 0 else how))
+        if code == 0 or self._kill_at_s is not None:
+            self._tell(ServerEvent(kind="stopped", server=server, pid=pid, detail="" if code == 0 else how))
             return
-        if not child.was_ready:  # a mistake in the description or a port in use does not mend itself
-            self._tell(Event(kind="died", server=server, pid=pid, detail=f"{how}, before it was ready"))
+        if not watched.was_ready:  # a mistake in the description or a port in use stays what it is
+            self._tell(ServerEvent(kind="died", server=server, pid=pid, detail=f"{how}, before it was ready"))
             self._failed = True
             self._stop("it could not start", server)
             return
         if not self._restart:
-            self._tell(Event(kind="died", server=server, pid=pid, detail=how))
+            self._tell(ServerEvent(kind="died", server=server, pid=pid, detail=how))
             return
-        if time.monotonic() - child.began_s > STEADY_S:
-            child.backoff_s = BACKOFF_FIRST_S
-        child.due_s = time.monotonic() + child.backoff_s
-        again = f"{how}; starts again in {child.backoff_s:g} s"
-        child.backoff_s = min(2 * child.backoff_s, BACKOFF_MAX_S)
-        self._tell(Event(kind="died", server=server, pid=pid, detail=again))
+        if time.monotonic() - watched.began_s > STEADY_S:
+            watched.backoff_s = BACKOFF_FIRST_S
+        watched.due_s = time.monotonic() + watched.backoff_s
+        again = f"{how}; starts again in {watched.backoff_s:g} s"
+        watched.backoff_s = min(2 * watched.backoff_s, BACKOFF_MAX_S)
+        self._tell(ServerEvent(kind="died", server=server, pid=pid, detail=again))
 
     def _stop(self, why: str, server: NodeId | None = None, *, at_once: bool = False) -> None:
         """All together: each waits for what the others still owe it. `at_once`: no more waiting."""
-        if self._stopping_s is None:
-            self._stopping_s = time.monotonic()
-            self._tell(Event(kind="stopping", server=server, detail=why))
+        if self._kill_at_s is None:
+            self._kill_at_s = time.monotonic() + STOP_TIMEOUT_S
+            self._tell(ServerEvent(kind="stopping", server=server, detail=why))
             self._pending.clear()
-            for child in self._children.values():
-                child.due_s = None
-                if child.pid:
-                    os.kill(child.pid, signal.SIGTERM)
+            for watched in self._servers.values():
+                watched.due_s = None
+                if watched.process is not None:
+                    self._processes.send_signal(watched.process, signal.SIGTERM)
         if at_once:
-            self._stopping_s = -STOP_TIMEOUT_S
+            self._kill_at_s = time.monotonic()
 
     def _kill(self) -> None:
-        for server, child in self._children.items():
-            if child.pid:
-                self._tell(
-                    Event(kind="killed", server=server, pid=child.pid, detail="it did not stop in time")
-                )
-                os.kill(child.pid, signal.SIGKILL)
-        self._stopping_s = time.monotonic()
+        for process in self._processes.running.values():
+            detail = "it did not stop in time"
+            self._tell(ServerEvent(kind="killed", server=process.name, pid=process.pid, detail=detail))
+            self._processes.send_signal(process, signal.SIGKILL)
+        self._kill_at_s = time.monotonic() + STOP_TIMEOUT_S
 
-    def _tell(self, event: Event) -> None:
-        if self._log is not None:
-            words = (event.server or "", event.kind, f"(process {event.pid})" if event.pid else "")
-            text = " ".join(word for word in words if word)
-            text += f": {event.detail}" if event.detail else ""
-            text += f": {event.error.error()}" if event.error is not None else ""
-            with contextlib.suppress(OSError):  # a full disk must not end those who could go on
-                self._log.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {text}\n")
-        # The command was told to leave us alone, or is stopped (Ctrl-Z) and reads nothing.
-        with contextlib.suppress(BrokenPipeError, BlockingIOError):
-            os.write(self._events_fd, msgspec.json.encode(event) + b"\n")
+
+# In the process of a server
+
+
+def _run_forked(system: System, server: NodeId, restarts: int, line: socket.socket) -> int:
+    """Be the server until it stops; returns the exit code."""
+    path = system.log_of(server)
+    if path.exists() and path.stat().st_size > LOG_MAX_BYTES:
+        path.replace(path.with_suffix(".log.1"))
+    log_fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    redirect(log_fd)
+    os.close(log_fd)
+    logging.basicConfig(level=logging.WARNING, format=LOG_FORMAT, stream=sys.stderr, force=True)
+
+    async def main() -> None:
+        made = Server(system, server, restarts=restarts)
+        # The supervisor never writes to the line: it becomes readable when the supervisor is gone.
+        asyncio.get_running_loop().add_reader(line, _let_go, made, line)
+        await made.run(
+            ready=lambda: ServerEvent(kind="ready", server=server, pid=os.getpid()).write(line.fileno())
+        )
+
+    try:
+        asyncio.run(main())
+    except WhenceError as error:
+        logging.getLogger("whence.servers").error("%s: %s", server, error)
+        parts = [part[:PART_MAX] for part in (error.what, error.reason, error.fix)]
+        refused = Refused(type=type(error).__name__, what=parts[0], reason=parts[1], fix=parts[2])
+        ServerEvent(kind="failed", server=server, pid=os.getpid(), error=refused).write(line.fileno())
+        return 2
+    return 0
+
+
+def _let_go(server: Server, line: socket.socket) -> None:
+    asyncio.get_running_loop().remove_reader(line)
+    server.stop()
+
+
+# In the process of the command
+
+
+class Running:
+    """A supervisor in a separate process, and what it tells."""
+
+    def __init__(self, system: System, servers: Sequence[NodeId], *, restart: bool = True) -> None:
+        """Fork: call this before anything has started a thread or an event loop."""
+        events_fd, events_end = os.pipe()
+        front_fd, self._front_end = os.pipe()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        gc.collect()
+        self.pid = os.fork()
+        if self.pid == 0:
+            os.close(events_fd)
+            os.close(self._front_end)
+            run_and_exit(lambda: _supervise(system, servers, restart, events_end, front_fd))
+        os.close(events_end)
+        os.close(front_fd)
+        self._lines = os.fdopen(events_fd, "rb")
+
+    def events(self) -> Iterator[ServerEvent]:
+        """What happens, until the supervisor ends."""
+        for line in self._lines:
+            yield msgspec.json.decode(line, type=ServerEvent)
+
+    def detach(self) -> None:
+        """Let it run on when this process ends."""
+        os.write(self._front_end, b"d")
+
+    def stop(self, *, at_once: bool = False) -> None:
+        """Tell it to stop every server; `at_once` kills those that do not."""
+        with contextlib.suppress(ProcessLookupError):  # it has ended already
+            os.kill(self.pid, signal.SIGQUIT if at_once else signal.SIGTERM)
+
+    def stop_on_signals(self) -> None:
+        """From now on SIGTERM and Ctrl-C stop the system; a second one does so without waiting."""
+        asked = 0
+
+        def handle(number: int, frame: FrameType | None) -> None:
+            nonlocal asked
+            self.stop(at_once=asked > 0)
+            asked += 1
+
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, handle)
+
+    def wait(self) -> int:
+        """Return the supervisor's exit code, when it has ended."""
+        return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+
+
+def _supervise(
+    system: System, servers: Sequence[NodeId], restart: bool, events_fd: int, front_fd: int
+) -> int:
+    """In the supervisor's process, out of the terminal's reach: Ctrl-C is the command's."""
+    os.setsid()
+    try:
+        lock = Lock(
+            system.up_lock,
+            f"system {system.name!r} in {system.folder}",
+            f"Stop it with `whence mom down {system.path}`",
+        )
+    except WhenceError as error:
+        ServerEvent(kind="failed", error=Refused.of(error)).write(events_fd)
+        return 2
+    log = system.up_log.open("a", encoding="utf-8", buffering=1)
+    redirect(log.fileno())  # a reader of the command's output must see its end, whatever runs on
+    allow_files(len(servers))
+    supervisor = Supervisor(
+        system, servers, restart=restart, events_fd=events_fd, front_fd=front_fd, lock=lock, log=log
+    )
+    code = supervisor.run()
+    lock.close()
+    return code
+
+
+@contextmanager
+def system_up(path: Path) -> Iterator[System]:
+    """Run a whole system for as long as the block takes.
+
+    For any program: the servers are forked by a separate process, so this one may have threads.
+    """
+    system = load_system(path)
+    command = [sys.executable, "-m", "whence", "mom", "up", str(path), "--detach"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise PlatformError(
+            f"system {system.name!r}", f"it did not start: {done.stderr.strip()}", "Fix that, and try again"
+        )
+    try:
+        yield system
+    finally:
+        stop_system(system, STOP_TIMEOUT_S + 5)
+
+
+def stop_system(system: System, timeout_s: float, *, at_once: bool = False) -> list[NodeId]:
+    """Stop the system's `up`, and servers that run without one; returns the servers that were running.
+
+    `ServerDownError` if something still runs when the time is over.
+    """
+    running = [server for server in system.servers if holder_of(system.lock_of(server)) is not None]
+    supervisor = holder_of(system.up_lock)
+    if supervisor is not None:
+        time.sleep(_POLL_S)  # one that is just starting has not written its own number yet
+        supervisor = holder_of(system.up_lock)
+    if supervisor is not None:
+        with contextlib.suppress(ProcessLookupError):  # it has just ended
+            os.kill(supervisor, signal.SIGQUIT if at_once else signal.SIGTERM)
+    else:
+        for server in running:
+            _ask_to_stop(system, server)
+    deadline_s = time.monotonic() + timeout_s
+    while True:
+        left = [server for server in running if holder_of(system.lock_of(server)) is not None]
+        if not left and holder_of(system.up_lock) is None:
+            return running
+        if time.monotonic() > deadline_s:
+            raise ServerDownError(
+                f"system {system.name!r}",
+                f"after {timeout_s:g} s these still run: {', '.join(left) or 'its `whence mom up`'}",
+                "Look into their logs, wait for longer with --timeout, or use --now",
+            )
+        time.sleep(_POLL_S)
+
+
+def stop_server(system: System, server: NodeId, timeout_s: float) -> None:
+    """Stop one server; `whence mom up` does not start it again."""
+    with Client(system, server) as client:
+        client.stop()
+    deadline_s = time.monotonic() + timeout_s
+    while holder_of(system.lock_of(server)) is not None:
+        if time.monotonic() > deadline_s:
+            raise ServerDownError(f"server {server!r}", f"it still runs after {timeout_s:g} s", "See its log")
+        time.sleep(_POLL_S)
+
+
+def _ask_to_stop(system: System, server: NodeId) -> None:
+    try:
+        with Client(system, server) as client:
+            client.stop()
+    except WhenceError:
+        return  # it has just ended, or it is seen to run on when the time is over

@@ -186,7 +186,7 @@ def _servers(top: _Top, graph: DomainGraph, path: Path) -> dict[NodeId, ServerTa
 
 
 def _addresses(top: _Top, servers: Mapping[NodeId, ServerTable], path: Path) -> dict[NodeId, str]:
-    """A server without an address gets base_port and its place among all names: the same for everybody."""
+    """A server without an address gets base_port and its place among all names: the same in every process."""
     base_port = top.base_port
     if base_port is not None and not 0 < base_port <= 65_536 - len(servers):
         raise ConfigError(

@@ -1,16 +1,28 @@
-"""Who may connect: what two nodes must agree on, and what a peer may say about its past."""
+"""What two nodes must agree on before they are linked, and what a peer may say about its past.
+
+`Identity` belongs to a group whose members are listed, `OpenIdentity` to one without a list. `Certified` is
+what TLS has proved of a peer: the rim finds it out, and HELLO must say the same.
+"""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
 from whence.core.message import NodeId
-from whence.errors import FrameError, FrameTooLargeError, HandshakeError, PeerError, VersionError
+from whence.errors import (
+    CertificateError,
+    FrameError,
+    FrameTooLargeError,
+    HandshakeError,
+    PeerError,
+    ReplayError,
+    VersionError,
+)
 from whence.session.links import Link, LinkState
 from whence.session.wire import MAGIC, VERSION, Hello, Refusal
 
@@ -132,13 +144,94 @@ class Identity:
         return found
 
 
+class OpenIdentity(Identity):
+    """What a node says of itself where there is no list of members, and perhaps no name of whom it dials."""
+
+    def hello(self, link: Link) -> Hello:
+        """The HELLO for the peer of `link`; a link to ourselves stands for "whichever node listens there"."""
+        hello = super().hello(link)
+        return msgspec.structs.replace(hello, members=[], peer_session=0, received=0)
+
+    def check(self, hello: Hello) -> None:
+        """Refuse a node of another group, or of the same group configured otherwise."""
+        differences = self._differences(hello)
+        what = f"node {hello.node!r}"
+        if differences:
+            raise HandshakeError(
+                what,
+                f"it disagrees with node {self.node!r} about {'; '.join(differences)}",
+                "Give every process the same configuration",
+            )
+        if hello.node == self.node:
+            raise HandshakeError(
+                what, "another process takes part under this name", "Give every process its own name"
+            )
+        if hello.to not in (self.node, hello.node):
+            raise HandshakeError(
+                what, f"it wants to speak to {hello.to!r}, and this is {self.node!r}", "Look for it elsewhere"
+            )
+        if "\0" in hello.node or not hello.session or hello.peer_session or hello.received:
+            raise HandshakeError(what, "no correct process says such a HELLO", "Check the peer's release")
+
+    def _differences(self, hello: Hello) -> list[str]:
+        found = super()._differences(hello)
+        # A list of members at either side would be another kind of group: ours has none.
+        found = [each for each in found if not each.startswith("the members")]
+        return [*found, "whether there is a list of members"] if hello.members else found
+
+
+class Certified(NamedTuple):
+    """The node that a certificate names, and until when it is valid."""
+
+    group: str
+    node: NodeId
+    until_s: float  # wall clock
+
+
+def check_certificate(identity: Identity, peer: Certified, dialled: Link | None) -> None:
+    """Refuse a certificate of another group or node than we expect, before we say who we are."""
+    if peer.group != identity.group:
+        raise CertificateError(
+            "certificate",
+            f"its certificate is for group {peer.group!r}, and this is {identity.group!r}",
+            "Give it keys of this group",
+        )
+    # A link to ourselves stands for "whichever node listens there": see OpenIdentity.
+    if dialled is not None and dialled.peer not in (peer.node, identity.node):
+        raise CertificateError(
+            f"address {dialled.address}",
+            f"{dialled.peer!r} was dialled, and its certificate is for {peer.node!r}",
+            "Check the addresses of the peers",
+        )
+
+
+def check_claim(peer: Certified, hello: Hello) -> None:
+    """Refuse a node that is not the one that its certificate names."""
+    if (hello.group, hello.node) != peer[:2]:
+        raise CertificateError(
+            "certificate",
+            f"it says that it is {hello.node!r} of group {hello.group!r}, and its certificate "
+            f"is for {peer.node!r} of {peer.group!r}",
+            "Give every node its own keys",
+        )
+
+
+def replayed(node: NodeId) -> ReplayError:
+    """The error for a peer that repeats what was said on another connection."""
+    return ReplayError(
+        f"node {node!r}",
+        "it does not answer what it was asked on this connection: it repeats another one",
+        "Look for who records and replays the group's traffic, and use keys",
+    )
+
+
 def _some(names: list[str]) -> str:
     shown = ", ".join(map(repr, names[:5]))
     return shown if len(names) <= 5 else f"{shown} and {len(names) - 5} more"
 
 
 def check_session(link: Link, peer_session: int) -> None:
-    """Refuse a peer that is not the one we know, or that is given up: numbers belong to one session."""
+    """Refuse a peer that is not the one we know, or that is abandoned: numbers belong to one session."""
     if link.peer_session not in (0, peer_session):
         if link.channel is not None:
             happened = "another process takes part under this name"

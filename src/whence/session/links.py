@@ -14,7 +14,7 @@ from typing import Protocol
 
 from whence.core.message import NodeId
 from whence.errors import FrameError, HandshakeError, PeerError
-from whence.live.addresses import Address
+from whence.session.addresses import Address
 from whence.session.wire import ack_frame
 
 # An acknowledgement travels with data, or alone once this much has arrived, or when its delay is over.
@@ -25,19 +25,20 @@ ACK_BYTES = 64 * 1024
 class LinkOut:
     """Frames for one peer that it has not acknowledged, oldest first.
 
-    `pending` is what the present connection has not been given; whoever queues a frame appends to
+    `pending` is what the present connection has not been given; a host that queues a frame appends to
     it directly, because a call per receiver would cost more than the appending. Frames are written
     and acknowledged in batches, so the bookkeeping costs per batch, not per frame.
     """
 
     __slots__ = (
         "_first", "_measured", "_pending_bytes", "_written", "_written_bytes",
-        "acknowledged", "pending", "taken",
+        "acknowledged", "pending", "sent", "taken",
     )  # fmt: skip
 
     def __init__(self) -> None:
         self.pending: list[bytes] = []
         self.taken = 0  # frames of the session before pending[0]
+        self.sent = 0  # frames of the session that any connection was given: after a cut more than `taken`
         self.acknowledged = 0
         self._written: deque[tuple[list[bytes], int]] = deque()  # batches with their bytes
         self._written_bytes = 0
@@ -74,17 +75,22 @@ class LinkOut:
         self._written.append((batch, len(data)))
         self._written_bytes += len(data)
         self.taken += len(batch)
+        self.sent = max(self.sent, self.taken)
         return data
 
     def acknowledge(self, received: int) -> None:
-        """The peer has received the session's first `received` frames."""
-        if not self.acknowledged <= received <= self.taken:
+        """The peer has received the session's first `received` frames.
+
+        Of those, some may have travelled on an earlier connection while its HELLO for this one did not count
+        them (they were on the way to its disk). They are pending, and it counts on them: they travel again.
+        """
+        if not self.acknowledged <= received <= self.sent:
             raise FrameError(
                 "ACK frame",
-                f"it acknowledges {received} frames, where {self.acknowledged} to {self.taken} are possible",
+                f"it acknowledges {received} frames, where {self.acknowledged} to {self.sent} are possible",
                 "Check that the peer runs this release",
             )
-        self.acknowledged = received
+        self.acknowledged = received = min(received, self.taken)
         written = self._written
         while written and self._first + len(written[0][0]) <= received:
             batch, batch_bytes = written.popleft()
@@ -93,15 +99,15 @@ class LinkOut:
 
     def resume(self, received: int) -> None:
         """A new connection: the peer has `received` frames, all others are pending again."""
-        if not self.acknowledged <= received <= self.taken:
+        if not self.acknowledged <= received <= self.sent:
             raise HandshakeError(
                 "HELLO frame",
                 f"the peer says that it received {received} frames of this session, "
-                f"where {self.acknowledged} to {self.taken} are possible",
+                f"where {self.acknowledged} to {self.sent} are possible",
                 "Restart the group: one of the two has lost its state",
             )
         written = list(chain.from_iterable(batch for batch, _ in self._written))
-        self._forget_written(received, written[received - self._first :] + self.pending)
+        self._forget_written(received, (written + self.pending)[received - self._first :])
 
     def unacknowledged_frames(self) -> list[bytes]:
         """What a durable node keeps of the queue."""
@@ -113,13 +119,13 @@ class LinkOut:
         self._forget_written(acknowledged, frames)
 
     def clear(self) -> int:
-        """The peer is gone: forget everything; answers how many frames it will never get."""
+        """The peer is gone: forget everything; returns how many frames it will never get."""
         lost = self.unacknowledged
         self._forget_written(self.total, [])
         return lost
 
     def drop_pending(self) -> int:
-        """Forget what no connection has been given: it has no number yet. Answers how many frames."""
+        """Forget what no connection has been given: it has no number yet. Returns how many frames."""
         lost = len(self.pending)
         self.pending = []
         self._pending_bytes = self._measured = 0
@@ -138,6 +144,7 @@ class LinkOut:
     def _forget_written(self, count: int, pending: list[bytes]) -> None:
         self.pending = pending
         self.taken = self.acknowledged = self._first = count
+        self.sent = max(self.sent, count)
         self._written.clear()
         self._written_bytes = self._pending_bytes = self._measured = 0
 
@@ -174,7 +181,7 @@ class LinkState(Enum):
     ALIVE = "alive"  # connected or not: it may come (back)
     LEFT = "left"  # it said good-bye
     GIVEN_UP = "given up"  # too slow, out of reach for too long, or it has lost its state
-    OUT = "out of the group"  # so says the protocol; if it lives, it is told over this link
+    OUT = "out of the group"  # so says the protocol; if it lives, it learns of it over this link
 
 
 class Channel(Protocol):
@@ -191,7 +198,7 @@ class Channel(Protocol):
         """Write `last_words`, then close."""
 
     def abort(self) -> None:
-        """Close at once."""
+        """Close immediately."""
 
 
 class Link:
@@ -208,7 +215,7 @@ class Link:
             0  # number of the newest DATA frame on the present connection: it may not be `received`
         )
         self.state = LinkState.ALIVE
-        self.alive = True  # the peer may still take part: its queue counts
+        self.alive = True  # the peer may still be a member: its queue counts
         self.peer_session = 0  # 0: never met
         self.channel: Channel | None = None
         self.connections = 0
@@ -221,12 +228,12 @@ class Link:
         self._fault_at = -1
 
     def end(self, state: LinkState) -> None:
-        """The peer takes no part any more."""
+        """The peer is not a member any more."""
         self.state = state
         self.alive = False
 
     def count_on(self, counts: bool) -> int:
-        """The protocol goes on with the peer or without it; answers how many frames are void for that."""
+        """The protocol goes on with the peer or without it; returns how many frames are void for that."""
         if self.state not in (LinkState.ALIVE, LinkState.OUT):
             return 0
         self.state, self.alive = LinkState.ALIVE if counts else LinkState.OUT, counts
@@ -253,7 +260,7 @@ class Link:
         self.connections += 1
 
     def flush(self, max_frames: int, *, may_ack: bool, ack_now: bool) -> int:
-        """Write what is pending, and an acknowledgement if one is due; answers the bytes written.
+        """Write what is pending, and an acknowledgement if one is due; returns the bytes written.
 
         One write carries both. `may_ack` is False while the application has too much to read.
         """
@@ -282,8 +289,8 @@ class Link:
     def fault(self, now_s: float, first_s: float, max_s: float) -> None:
         """The peer broke the format: refuse it for a while, longer each time it gets no further.
 
-        A frame damaged on its way is sent again and accepted at once; a peer that always sends the
-        same nonsense would otherwise reconnect for ever at full speed.
+        A frame damaged on its way is sent again and accepted immediately; a peer that always sends the
+        same nonsense would otherwise reconnect forever at full speed.
         """
         received = self.incoming.received
         self.faults = self.faults + 1 if received == self._fault_at else 0

@@ -1,4 +1,4 @@
-"""What processes without a list of members tell each other about links: names with addresses.
+"""The words of nodes without a list of members about their links: names with addresses.
 
 These words travel in the same queue as the protocol's packets, as packets of kind `OVERLAY` whose payload is
 one of the structures below: what is said about a link must not overtake what was sent over it.
@@ -6,9 +6,9 @@ one of the structures below: what is said about a link must not overtake what wa
     Ready       first on every link, from both ends: this end is up; where the speaker listens
     Give        arcs for the receiver's view: of a shuffle, its answer, or to a joiner; the giver mediates
                 (of a giver that leaves: whom to name in its stead when it has left)
-    Opening     the answer to the oldest unanswered Give: for which of its arcs the receiver opens a link
-    Claim       the speaker needs this link (again)
-    Release     the speaker does not need it: whoever does not need it either closes it
+    OpeningLinks  the reply to the oldest unanswered Give: the arcs for which the receiver opens a link
+    ClaimLink   the speaker needs this link (again)
+    ReleaseLink the speaker does not need it: an end that does not need it either closes it
     More        the speaker has too few links; it knows these processes already
 """
 
@@ -21,10 +21,10 @@ from msgspec import Meta
 
 from whence.core.message import NodeId
 from whence.errors import FrameError, ParameterError
-from whence.live.addresses import Address, parse_address
 from whence.protocols.prc.wire import PrcPacket
+from whence.session.addresses import Address, parse_address
 
-OVERLAY = 16  # beyond the kinds of prc_wire.py, with room between
+OVERLAY = 16  # beyond the kinds of protocols/prc/wire.py, with room between
 ARCS_MAX = 256  # of one Give; a view has some ln(N) + c
 BEGINS, ANSWERS, INTRODUCES, LEAVES = range(4)  # why arcs are given
 
@@ -35,39 +35,39 @@ Arc: TypeAlias = tuple[Name, Where]
 
 
 class Ready(msgspec.Struct, array_like=True, frozen=True, tag=1):
-    """See the module."""
+    """This end of the link is up; where the speaker listens."""
 
     listens: Where
 
 
 class Give(msgspec.Struct, array_like=True, frozen=True, tag=2):
-    """See the module."""
+    """Arcs for the receiver's view."""
 
     why: Annotated[int, Meta(ge=BEGINS, le=LEAVES)]
     arcs: Annotated[list[Arc], Meta(max_length=ARCS_MAX)]
 
 
-class Opening(msgspec.Struct, array_like=True, frozen=True, tag=3):
-    """See the module."""
+class OpeningLinks(msgspec.Struct, array_like=True, frozen=True, tag=3):
+    """The reply to the oldest unanswered Give: the arcs for which the receiver opens a link."""
 
     names: Annotated[list[Name], Meta(max_length=ARCS_MAX)]
 
 
-class Claim(msgspec.Struct, array_like=True, frozen=True, tag=4):
-    """See the module."""
+class ClaimLink(msgspec.Struct, array_like=True, frozen=True, tag=4):
+    """The speaker needs this link, again."""
 
 
-class Release(msgspec.Struct, array_like=True, frozen=True, tag=5):
-    """See the module."""
+class ReleaseLink(msgspec.Struct, array_like=True, frozen=True, tag=5):
+    """The speaker does not need this link."""
 
 
 class More(msgspec.Struct, array_like=True, frozen=True, tag=6):
-    """See the module."""
+    """The speaker has too few links; it knows these nodes already."""
 
     known: Annotated[list[Name], Meta(max_length=ARCS_MAX)]
 
 
-Word: TypeAlias = Ready | Give | Opening | Claim | Release | More
+Word: TypeAlias = Ready | Give | OpeningLinks | ClaimLink | ReleaseLink | More
 
 _encode = msgspec.msgpack.Encoder().encode
 _decoder: msgspec.msgpack.Decoder[Word] = msgspec.msgpack.Decoder(Word)
@@ -79,7 +79,7 @@ def overlay_packet(speaker: NodeId, word: Word) -> PrcPacket:
 
 
 def word_of(packet: PrcPacket, peer: NodeId) -> Word:
-    """What `peer` says; raises if no correct process says so."""
+    """What `peer` says; raises if no correct node says so."""
     if packet.origin != peer or packet.number != 1 or packet.route or packet.messages:
         raise _nonsense("it has fields that it must not have")
     try:
@@ -89,7 +89,7 @@ def word_of(packet: PrcPacket, peer: NodeId) -> Word:
 
 
 def address_of(text: str) -> Address:
-    """Where somebody listens, as a peer wrote it."""
+    """Where a node listens, as a peer wrote it."""
     try:
         return parse_address(text, "address")
     except ParameterError as error:

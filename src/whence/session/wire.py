@@ -4,8 +4,8 @@ A frame is a 4-byte big-endian length (of all that follows it), a 1-byte type an
 MessagePack. A DATA body is the protocol's packet as an array; its number on the link is implicit
 (the n-th DATA frame of a session), so one encoded frame serves every receiver.
 
-Whatever a peer sends, `FrameReader` answers with decoded frames or with a typed error, never with
-any other exception: tests/fuzz holds it to that.
+Whatever a peer sends, `FrameReader` returns decoded frames or a typed error, and raises no other
+exception: tests/fuzz holds it to that.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from whence.errors import FrameError, FrameTooLargeError, HandshakeError, PeerEr
 
 MAGIC = "whence"
 VERSION = 1
-GREETING_MAX_BYTES = 256 * 1024  # a HELLO lists the members; nobody unknown may make us buffer more
+GREETING_MAX_BYTES = 256 * 1024  # a HELLO lists the members; no stranger may make us buffer more
 
 HEADER = struct.Struct(">IB")  # length of what follows the length, type
 _LENGTH_BYTES = 4
 _TEXT_MAX = 1000
-_TLS_OPENING = b"\x16\x03"  # no frame of ours announces so many bytes
+_TLS_OPENING = b"\x16\x03"  # no frame of ours announces that many bytes
 
 
 class FrameType(IntEnum):
@@ -76,7 +76,7 @@ class Hello(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Challenge(msgspec.Struct, array_like=True, frozen=True):
-    """Whoever accepted a connection draws a number, which nobody could have known before."""
+    """The node that accepted a connection draws a number, which no one could have known before."""
 
     nonce: _Count
 
@@ -96,7 +96,7 @@ class Refusal(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Bye(msgspec.Struct, array_like=True, frozen=True):
-    """The speaker leaves for good; all that it sent has been acknowledged or given up."""
+    """The speaker leaves permanently; all that it sent has been acknowledged or abandoned."""
 
 
 class Ack(msgspec.Struct, array_like=True, frozen=True):
@@ -171,14 +171,14 @@ def _undecodable(kind: str, error: Exception) -> FrameError:
 class FrameReader:
     """Cuts one connection's bytes into frames and decodes them.
 
-    First `greeting` until it answers, then `feed`. After an error it reads nothing any more; the
+    First `greeting` until it returns a frame, then `feed`. After an error it reads nothing any more; the
     frames before the error have been handed out. One for datagrams reads any number of them with `whole`,
     and takes a HELLO among other frames.
     """
 
     def __init__(self, packet_type: type[Packet], max_frame_bytes: int, *, datagrams: bool = False) -> None:
         self.error: PeerError | None = None
-        self.control: list[Control] = []  # filled by `feed`, emptied by whoever handles them
+        self.control: list[Control] = []  # filled by `feed`, emptied by the session that handles them
         self._decode = msgspec.msgpack.Decoder(packet_type).decode
         self._max_bytes = max_frame_bytes
         self._datagrams = datagrams
@@ -261,7 +261,7 @@ class FrameReader:
         return packets
 
     def _cut(self, data: bytes, packets: list[Packet]) -> int:
-        """Decode every complete frame of `data`; answer where the first incomplete one begins."""
+        """Decode every complete frame of `data`; return where the first incomplete one begins."""
         # The hot loop: one pass, no call per frame but the unpacking and the decoding.
         unpack, decode, add, max_bytes = HEADER.unpack_from, self._decode, packets.append, self._max_bytes
         at, last = 0, len(data) - HEADER.size

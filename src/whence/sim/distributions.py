@@ -7,6 +7,7 @@ microseconds, never negative, and the same on every machine.
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 from math import isfinite
 from typing import Annotated, TypeAlias
 
@@ -76,9 +77,34 @@ class LogNormal(Tagged, frozen=True, kw_only=True, tag="lognormal"):
 Distribution: TypeAlias = Constant | Uniform | Normal | Exponential | Pareto | LogNormal
 
 
-def problem(distribution: Distribution) -> tuple[str, str] | None:
+class Ramp(Tagged, frozen=True, kw_only=True, tag="ramp"):
+    """A delay by the time of sending, in straight lines between (time, delay); it never falls.
+
+    So no packet overtakes another. Before the first point and after the last the delay is theirs.
+    """
+
+    points: tuple[tuple[Micros, PositiveMicros], ...]
+
+    def at(self, sent_us: int) -> int:
+        """Return the delay of a packet that is sent at a time."""
+        before_us, before = self.points[0]
+        for at_us, delay_us in self.points:
+            if sent_us < at_us:
+                if at_us == before_us:
+                    return delay_us
+                return before + (delay_us - before) * (sent_us - before_us) // (at_us - before_us)
+            before_us, before = at_us, delay_us
+        return before
+
+
+Delay: TypeAlias = Distribution | Ramp  # of links
+
+
+def problem(distribution: Delay) -> tuple[str, str] | None:
     """The field and the reason why nothing can be drawn from it; None if all is well."""
     match distribution:
+        case Ramp(points=points):
+            return _ramp_problem(points)
         case Uniform(low_us=low, high_us=high) if low > high:
             return "high_us", f"{high} is below low_us = {low}"
         case Pareto(min_us=low, max_us=high) if low > high:
@@ -87,6 +113,17 @@ def problem(distribution: Distribution) -> tuple[str, str] | None:
             return "max_us", f"{high} is below median_us = {low}"
         case Pareto(shape=number) | LogNormal(sigma=number) if not isfinite(number):
             return "shape" if isinstance(distribution, Pareto) else "sigma", f"{number} is not finite"
+    return None
+
+
+def _ramp_problem(points: tuple[tuple[int, int], ...]) -> tuple[str, str] | None:
+    if not points:
+        return "points", "it has none"
+    for (before_us, before), (at_us, delay_us) in pairwise(points):
+        if at_us <= before_us:
+            return "points", f"the one at {at_us} does not come after the one at {before_us}"
+        if delay_us < before:
+            return "points", f"the delay falls from {before} to {delay_us}, and packets would overtake"
     return None
 
 

@@ -1,14 +1,12 @@
-"""The driver: gives inputs to one core, writes the trace rows, hands the effects to a host.
+"""The driver: gives inputs to one core, has the trace rows written, hands the effects to a host.
 
 The simulator's engine and the replay of a recorded trace use the same driver, so that what is
-recorded and what is compared is made by the same lines. For each input it writes first the input's
-own row, then one row per effect, in order (docs/trace-format.md).
+recorded and what is compared is made by the same lines (trace/rows.py makes the rows).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 import msgspec
 
@@ -26,21 +24,8 @@ from whence.core.effects import (
 from whence.core.message import Message, NodeId, Packet
 from whence.core.protocol import Protocol as Core
 from whence.sim.faults import Clock
-from whence.trace.schema import Kind, Level, Recorder, command_text
-
-# Members of an enumeration are looked up through a descriptor: too slow for the innermost loop.
-_BROADCAST, _SEND, _RECEIVE, _DELIVER = Kind.BROADCAST, Kind.SEND, Kind.RECEIVE, Kind.DELIVER
-_DISCARD = Kind.DISCARD
-
-
-class About(NamedTuple):
-    """What the trace says about a packet: the message that it carries and what it costs."""
-
-    origin: NodeId | None
-    number: int
-    total_bytes: int
-    control_bytes: int
-    detail: str | None  # the ids of further messages in the packet, or what it asks for
+from whence.trace.rows import About, Rows
+from whence.trace.schema import Kind, Level, Recorder
 
 
 class Host(Protocol):
@@ -71,8 +56,8 @@ class Driver:
     """One node: its core, its clock, its share of the trace."""
 
     __slots__ = (
-        "_all", "_any", "_clock", "_deliveries", "_event", "_host", "_saved", "_sized", "check", "core",
-        "delivered", "discarded", "expired", "index", "name",
+        "_all", "_any", "_clock", "_deliveries", "_host", "_level", "_recorder", "_rows", "_saved", "_sized",
+        "check", "core", "delivered", "discarded", "expired", "index", "name",
     )  # fmt: skip
 
     def __init__(
@@ -98,10 +83,9 @@ class Driver:
         self._clock = clock
         self._sized = sized  # the host needs to know packets' sizes even where no row does
         self._saved: bytes | None = None
-        self._event: Callable[..., None] = _no_event if recorder is None else recorder.event
-        self._any = recorder is not None
-        self._deliveries = self._any and level >= Level.DELIVERIES
-        self._all = self._any and level >= Level.ALL
+        self._recorder, self._level = recorder, level
+        self._rows = rows = Rows(core, recorder, level)
+        self._any, self._deliveries, self._all = rows.any, rows.deliveries, rows.all
 
     # Inputs
 
@@ -113,10 +97,7 @@ class Driver:
         else:
             effects = core.broadcast_within(payload, lifetime_us, now_us)
         if self._any:
-            self._event(
-                self.name, time_us, _BROADCAST, self.name, core.last, None, len(payload), 0,
-                None if core.last_lifetime_us is None else str(core.last_lifetime_us),
-            )  # fmt: skip
+            self._rows.broadcast(None, len(payload), time_us)
         self._carry_out(effects, time_us)
 
     def send(self, to: NodeId, payload: bytes, time_us: int) -> None:
@@ -124,7 +105,7 @@ class Driver:
         core = self.core
         effects = core.send(to, payload, self._now(time_us))
         if self._any:
-            self._event(self.name, time_us, _BROADCAST, self.name, core.last, to, len(payload))
+            self._rows.broadcast(to, len(payload), time_us)
         self._carry_out(effects, time_us)
 
     def receive(self, peer: NodeId, packet: Packet, time_us: int, about: About | None = None) -> None:
@@ -132,10 +113,7 @@ class Driver:
         core = self.core
         if self._all:
             # A flooded packet arrives many times, and its sizes are the costliest part of a recorded step.
-            origin, number, total_bytes, control_bytes, detail = about or self._about(packet)
-            self._event(
-                self.name, time_us, _RECEIVE, origin, number, peer, total_bytes, control_bytes, detail
-            )
+            self._rows.received(peer, about or self._rows.about(packet), time_us)
         clock = self._clock
         self._carry_out(
             core.receive(peer, packet, time_us if clock is None else clock.local(time_us)), time_us
@@ -144,32 +122,32 @@ class Driver:
     def link_up(self, peer: NodeId, time_us: int) -> None:
         """A link to `peer` exists from now on."""
         if self._all:
-            self._event(self.name, time_us, Kind.LINK_UP, None, 0, peer)
+            self._rows.link(Kind.LINK_UP, peer, time_us)
         self._carry_out(self.core.link_up(peer, self._now(time_us)), time_us)
 
     def link_down(self, peer: NodeId, time_us: int) -> None:
         """The link to `peer` is gone."""
         if self._all:
-            self._event(self.name, time_us, Kind.LINK_DOWN, None, 0, peer)
+            self._rows.link(Kind.LINK_DOWN, peer, time_us)
         self._carry_out(self.core.link_down(peer, self._now(time_us)), time_us)
 
     def timer(self, key: str, time_us: int) -> None:
         """A timer has come due."""
         if self._all:
-            self._event(self.name, time_us, Kind.TIMER, None, 0, None, 0, 0, key)
+            self._rows.timer(key, time_us)
         self._carry_out(self.core.timer(key, self._now(time_us)), time_us)
 
     def command(self, verb: str, names: tuple[NodeId, ...], time_us: int) -> None:
         """The overlay has decided something."""
         if self._all:
-            self._event(self.name, time_us, Kind.COMMAND, None, 0, None, 0, 0, command_text(verb, names))
+            self._rows.command(verb, names, time_us)
         self._carry_out(self.core.command(verb, names, self._now(time_us)), time_us)
 
     def crash(self, time_us: int) -> None:
         """The node stops; what its core had is on its disk, as any codec can carry it."""
         self._saved = msgspec.msgpack.encode(self.core.save())
         if self._any:
-            self._event(self.name, time_us, Kind.CRASH)
+            self._rows.crashed(time_us)
 
     def restart(self, fresh: Core, time_us: int) -> None:
         """The node comes back as `fresh`, restored from its disk."""
@@ -178,19 +156,16 @@ class Driver:
         fresh.restore(msgspec.msgpack.decode(self._saved))
         self._saved = None
         self.core = fresh
+        self._rows = Rows(fresh, self._recorder, self._level)
         if self._any:
-            self._event(self.name, time_us, Kind.RESTART)
+            self._rows.restarted(time_us)
         if self.check:
             fresh.check()
 
     def sample(self, time_us: int) -> None:
         """Write down the gauges."""
         if self._any:
-            self._gauge(time_us, "entries", self.core.entries())
-            self._gauge(time_us, "held", len(self.core.explain()))
-
-    def _gauge(self, time_us: int, name: str, value: int) -> None:
-        self._event(self.name, time_us, Kind.SAMPLE, None, value, None, 0, 0, name)
+            self._rows.sample(time_us)
 
     def _now(self, time_us: int) -> int:
         """What the node's clock shows."""
@@ -198,20 +173,19 @@ class Driver:
 
     # Effects
 
-    def _carry_out(self, effects: Effects, time_us: int) -> None:
+    def _carry_out(self, effects: Effects, time_us: int) -> None:  # noqa: PLR0912 - one branch per effect
+        closes = False
         for effect in effects:
             if isinstance(effect, Discard):
                 reason: str = effect.reason
                 self.discarded[reason] = self.discarded.get(reason, 0) + 1
                 if self._all:
-                    origin, number = effect.id or (None, 0)
-                    self._event(self.name, time_us, _DISCARD, origin, number, effect.peer, 0, 0, str(reason))
+                    self._rows.discarded(effect, time_us)
             elif isinstance(effect, Deliver):
                 message = effect.message
                 self.delivered += 1
                 if self._deliveries:
-                    origin, number, payload = message
-                    self._event(self.name, time_us, _DELIVER, origin, number, None, len(payload))
+                    self._rows.delivered(message, time_us)
                 self._host.delivered(self.index, message, time_us)
             elif isinstance(effect, Send):
                 self._send(effect, time_us)
@@ -220,6 +194,7 @@ class Driver:
                 due_us = effect.at_us if clock is None else clock.true(effect.at_us)
                 self._host.set_timer(self.index, effect.key, max(due_us, time_us))
             elif isinstance(effect, CloseLink):
+                closes = True
                 self._host.close_link(self.index, effect.peer, time_us)
             elif isinstance(effect, CancelTimer):
                 self._host.cancel_timer(self.index, effect.key)
@@ -228,6 +203,8 @@ class Driver:
             elif isinstance(effect, Expire):
                 self._expire(effect, time_us)
             # CountOn: nothing waits for a simulated link.
+        if closes and self._all:
+            self._rows.closed(effects, time_us)
         if self.check:
             self.core.check()
 
@@ -235,23 +212,13 @@ class Driver:
         reason: str = effect.reason
         self.expired[reason] = self.expired.get(reason, 0) + 1
         if self._deliveries:
-            origin, number = effect.id
-            self._event(self.name, time_us, Kind.EXPIRE, origin, number, None, 0, 0, str(reason))
+            self._rows.expired(effect, time_us)
 
     def _send(self, effect: Send, time_us: int) -> None:
         to, packet = effect
-        about = self._about(packet) if self._all or self._sized else None
-        if self._all and about is not None:
-            event, name = self._event, self.name
-            origin, number, total_bytes, control_bytes, detail = about
-            for peer in to:
-                event(name, time_us, _SEND, origin, number, peer, total_bytes, control_bytes, detail)
+        about = None
+        if self._all or self._sized:
+            about = self._rows.about(packet)
+            if self._all:
+                self._rows.sent(to, about, time_us)
         self._host.send(self.index, to, packet, time_us, about)
-
-    def _about(self, packet: Packet) -> About:
-        origin, number = self.core.message_of(packet) or (None, 0)
-        return About(origin, number, *self.core.sizes(packet), self.core.detail_of(packet))
-
-
-def _no_event(*_values: object) -> None:
-    """Stands where nothing is recorded; never called, because `_any` is asked first."""

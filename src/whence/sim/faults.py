@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 from whence.core.message import NodeId
 from whence.core.rng import below, bits, purpose, shuffled, stream
-from whence.sim.contacts import plan_of
 from whence.sim.distributions import sampler
+from whence.sim.links_planned import plan_of
 from whence.sim.model import (
     Crash,
     Partition,
@@ -306,14 +306,24 @@ def _is_down(plan: FaultPlan, node: int, at_us: int, restart_us: int) -> bool:
 
 
 def _plan_skew(plan: FaultPlan, fault: Skew, names: list[NodeId], where: str, seed: int, entity: int) -> None:
-    if fault.offset_us == 0 and fault.drift_ppm == 0:
+    if fault.offset_us == 0 and fault.drift_ppm == 0 and not fault.offsets_us:
         raise scenario_error(where, "the clock is right", "Set offset_us or drift_ppm")
-    for node in select(fault.nodes, names, f"{where}.nodes", seed):
+    nodes = select(fault.nodes, names, f"{where}.nodes", seed)
+    given = fault.offsets_us
+    if given is not None and (fault.offset_us or fault.drawn or len(given) != len(nodes)):
+        raise scenario_error(
+            f"{where}.offsets_us",
+            f"it has {len(given)} offsets for {len(nodes)} nodes, or others are given as well",
+            "Give one for each node, and neither offset_us nor drawn",
+        )
+    for place, node in enumerate(nodes):
         if node in plan.clocks:
             raise scenario_error(
                 f"{where}.nodes", f"another fault sets the clock of {names[node]}", "Set each clock once"
             )
         offset_us, drift_ppm = fault.offset_us, fault.drift_ppm
+        if given is not None:
+            offset_us = given[place]
         if fault.drawn:
             key = stream(seed, _SKEW, entity, node)
             offset_us = below(key, 0, 2 * abs(offset_us) + 1) - abs(offset_us)

@@ -2,7 +2,7 @@
 
 scenario = load(Path("examples/scenarios/partition.toml"))
 other = from_dict({"nodes": 4, "protocol": "vector", ...})
-run_id(scenario)        # names the run: the hash of every parameter
+run_id(scenario)        # names the run: the hash of every parameter that is not its default
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import msgspec
 
 from whence.errors import ScenarioError
 from whence.sim import model
-from whence.sim.distributions import Distribution
+from whence.sim.distributions import Delay, Distribution
 from whence.sim.model import Fault, Scenario, Topology, Workload
 from whence.sim.validation import kinds, validate
 
@@ -74,9 +74,30 @@ def checked(scenario: Scenario) -> Scenario:
 
 
 def run_id(scenario: Scenario) -> str:
-    """The name of the run: the first 16 hex digits of the hash of all parameters."""
-    text = json.dumps(to_dict(scenario), sort_keys=True, separators=(",", ":"))
+    """Return the name of the run: 16 hex digits of the hash of all that differs from the defaults.
+
+    So a new field of the language, with a default that changes nothing, renames no run.
+    """
+    text = json.dumps(_given(scenario), sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _given(value: Any) -> Any:
+    """Return plain data without the fields that have their default; `kind` stays."""
+    if isinstance(value, list | tuple):
+        return [_given(element) for element in value]
+    if not isinstance(value, msgspec.Struct):
+        return value
+    tag = value.__struct_config__.tag
+    plain: dict[str, Any] = {} if tag is None else {"kind": tag}
+    for field in msgspec.structs.fields(value):
+        now = getattr(value, field.name)
+        default = field.default
+        if field.default_factory is not msgspec.NODEFAULT:
+            default = field.default_factory()
+        if default is msgspec.NODEFAULT or now != default:
+            plain[field.name] = _given(now)
+    return plain
 
 
 def change(data: dict[str, Any], assignment: str) -> None:
@@ -136,6 +157,8 @@ def _kinds_for(path: str) -> str:
     unions = {"topology": Topology, "workloads": Workload, "faults": Fault}
     name = re.split(r"[.\[]", path, maxsplit=1)[0]
     union = Distribution if ".delay" in path or ".lasting" in path else unions.get(name, Distribution)
+    if re.match(r"(link|control|overrides\[\d+\])\.delay", path):
+        union = Delay
     return ", ".join(kinds(union))
 
 
@@ -145,7 +168,7 @@ def _field_names() -> list[str]:
     for each in vars(model).values():
         if isinstance(each, type) and issubclass(each, msgspec.Struct):
             found.update(each.__struct_fields__)
-    for each in get_args(Distribution):
+    for each in get_args(Delay):
         found.update(each.__struct_fields__)
     return sorted(found)
 

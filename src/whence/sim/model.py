@@ -1,6 +1,6 @@
 """A scenario as data: everything that a simulated run depends on, and nothing else.
 
-docs/scenarios.md describes every field for readers; `scenario.py` reads and writes the files;
+docs/scenarios.md describes every field for readers; `files.py` reads and writes the files;
 `validation.py` refuses what cannot be run. All times are whole microseconds of simulated time.
 """
 
@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 from msgspec import Meta, Struct, field
 
 from whence.core.message import NodeId
-from whence.sim.distributions import Constant, Distribution, Micros, PositiveMicros, Tagged
+from whence.sim.distributions import Constant, Delay, Distribution, Micros, PositiveMicros, Tagged
 from whence.trace.schema import Level
 
 SEED_MAX = 2**63 - 1  # what TOML and JSON readers everywhere can hold
@@ -21,6 +21,7 @@ COUNT_MAX = 10**9
 
 Probability = Annotated[float, Meta(ge=0.0, le=1.0)]
 Count = Annotated[int, Meta(ge=1, le=COUNT_MAX)]
+OffsetMicros = Annotated[int, Meta(ge=-(10**12), le=10**12)]
 PayloadBytes = Annotated[int, Meta(ge=0, le=PAYLOAD_MAX_BYTES)]
 
 # Which nodes: "all", one name, a list of names, or how many to draw from the seed.
@@ -75,7 +76,19 @@ class Contacts(Tagged, frozen=True, kw_only=True, tag="contacts"):
     presence: list[tuple[int, int, int]] | None = None  # with rows: (node, start_us, stop_us)
 
 
-Topology: TypeAlias = Full | Ring | Grid | Random | Hypercube | Contacts
+class Overlay(Tagged, frozen=True, kw_only=True, tag="overlay"):
+    """Links that peer sampling opens and closes while messages flow; n0 founds the group.
+
+    All links have the same delay at a time. A link that closes takes what is in flight with it.
+    """
+
+    joins_us: PositiveMicros  # the others join one after the other, evenly, in this time
+    shuffle_every_us: PositiveMicros  # from a node's join on
+    shuffle_stop_us: Micros  # no shuffle at or after this
+    sampling: Literal["spray"] = "spray"
+
+
+Topology: TypeAlias = Full | Ring | Grid | Random | Hypercube | Contacts | Overlay
 
 
 # Links
@@ -87,7 +100,7 @@ class Link(_Section, frozen=True, kw_only=True):
     Hops are steps between the two nodes' places on a grid as square as it goes, whatever the topology.
     """
 
-    delay: Distribution = Constant(value_us=1_000)
+    delay: Delay = Constant(value_us=1_000)
     loss: Probability = 0.0
     hop_delay_us: Micros = 0  # on top of the delay, for each hop
     hop_loss: Probability = 0.0  # chance to be lost at each hop, besides `loss`
@@ -105,7 +118,7 @@ class Override(_Section, frozen=True, kw_only=True):
     from_nodes: Nodes = "all"
     to_nodes: Nodes = "all"
     both_ways: bool = False  # also from `to_nodes` to `from_nodes`
-    delay: Distribution | None = None
+    delay: Delay | None = None
     loss: Probability | None = None
     hop_delay_us: Micros | None = None
     hop_loss: Probability | None = None
@@ -194,7 +207,17 @@ class Replies(Tagged, frozen=True, kw_only=True, tag="replies"):
     stop_us: Micros | None = None
 
 
-Workload: TypeAlias = Periodic | Poisson | Window | Burst | Replies
+class Anyone(Tagged, frozen=True, kw_only=True, tag="anyone"):
+    """Every `interval_us` one member of the group, drawn from all that have joined, broadcasts."""
+
+    interval_us: PositiveMicros
+    payload_bytes: PayloadBytes = 64
+    start_us: Micros = 0
+    stop_us: Micros | None = None
+
+
+Sending: TypeAlias = Periodic | Poisson | Window | Burst | Replies  # those that name their senders
+Workload: TypeAlias = Sending | Anyone
 
 
 # Faults
@@ -254,12 +277,13 @@ class Slow(Tagged, frozen=True, kw_only=True, tag="slow"):
 class Skew(Tagged, frozen=True, kw_only=True, tag="skew"):
     """The nodes' clocks are off by `offset_us` at the start and gain `drift_ppm` millionths.
 
-    With `drawn` each node's offset and drift are drawn between minus and plus these values. The
-    trace keeps true time.
+    With `drawn` each node's offset and drift are drawn between minus and plus these values. `offsets_us`
+    has one offset for each of the nodes, in place of `offset_us`. The trace keeps true time.
     """
 
     nodes: Nodes
-    offset_us: Annotated[int, Meta(ge=-(10**12), le=10**12)] = 0
+    offset_us: OffsetMicros = 0
+    offsets_us: list[OffsetMicros] | None = None
     drift_ppm: Annotated[int, Meta(ge=-500_000, le=500_000)] = 0
     drawn: bool = False
 
@@ -275,6 +299,8 @@ class Record(_Section, frozen=True, kw_only=True):
 
     level: Literal["measures", "deliveries", "all"] = "all"
     sample_every_us: PositiveMicros | None = None  # gauges of every node that is up
+    sample_nodes: Nodes = "all"  # of these nodes
+    window_us: PositiveMicros | None = None  # with an overlay: sums over windows of this length
 
     def as_level(self) -> Level:
         """The trace's own word for it."""

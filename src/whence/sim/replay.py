@@ -27,12 +27,13 @@ from whence.core.message import Message, NodeId, Packet
 from whence.core.protocol import Protocol as Core
 from whence.errors import MisuseError, TraceError, WhenceError
 from whence.protocols import registry
-from whence.sim.driver import About, Driver
-from whence.sim.engine import Make
-from whence.sim.faults import Clock, plan_faults
+from whence.sim.cores import Make, cores_of
+from whence.sim.driver import Driver
+from whence.sim.faults import plan_faults
 from whence.sim.files import from_dict
-from whence.sim.run import WRITER
+from whence.sim.outcome import WRITER
 from whence.trace.reader import Event, Trace, open_trace
+from whence.trace.rows import About, held
 from whence.trace.schema import Kind, Level, Manifest, command_of
 
 LISTED_MAX = 100  # differences that are listed; all are counted
@@ -119,7 +120,8 @@ class _Replay:
         self.own = {each.writer: each for each in trace.of_run(run)}
         self.members = trace.nodes(run)
         self.is_closed_world = manifest.writer == WRITER
-        self.make = make or self._registered
+        scenario = from_dict(manifest.parameters) if self.is_closed_world else None
+        self.make = make or (self._live if scenario is None else cores_of(scenario))
         self.got: list[Compared] = []  # what the driver recorded for the input that is being replayed
         self.sent: dict[Parcels, list[Packet]] = {}
         self.received: Counter[Parcels] = Counter()
@@ -127,7 +129,7 @@ class _Replay:
         self.inputs = self.effects = self.mismatch_count = self.unexplained_count = 0
         self.mismatches: list[Mismatch] = []
         self.unexplained: list[Unexplained] = []
-        clocks = self._clocks()
+        clocks = {} if scenario is None else plan_faults(scenario).clocks
         self.nodes = {
             name: _Node(Driver(at, self.make(name, self.members), self, recorder=self, clock=clocks.get(at)))
             for at, name in enumerate(self.members)
@@ -142,16 +144,11 @@ class _Replay:
                 self.recorded_sends[_parcels(event.node, event.peer, event)] += 1
         self.ready = deque(self.members)
 
-    def _registered(self, me: NodeId, members: Sequence[NodeId]) -> Core:
+    def _live(self, me: NodeId, members: Sequence[NodeId]) -> Core:
         # A live node writes its own manifest, and may have been given something that others were not.
         parameters = self.own.get(me, self.manifest).parameters
         protocol = parameters.get("protocol", self.manifest.protocol)
         return registry.make(protocol, me, members, parameters.get("params", {}))
-
-    def _clocks(self) -> dict[int, Clock]:
-        if not self.is_closed_world:
-            return {}
-        return plan_faults(from_dict(self.manifest.parameters)).clocks
 
     def run(self) -> ReplayReport:
         """Replay everything that can be replayed."""
@@ -201,8 +198,7 @@ class _Replay:
                     node.waits_for = row.peer
                     return
                 packet = taken
-            self._replay_input(node, row, packet, node.rows[node.at : end])
-            node.at = end
+            node.at = self._replay_input(node, row, packet, end)
 
     def _assume_a_copy(self) -> None:
         """Nobody can go on: let the first who waits for a packet that was sent before take it once more.
@@ -243,14 +239,22 @@ class _Replay:
             text = f"{_text(_compared(row))}, {_text(_compared(effects[0]))}"
             self.unexplained.append(Unexplained(node=row.node, seq=row.seq, event=text))
 
-    def _replay_input(self, node: _Node, row: Event, packet: Packet, recorded: list[Event]) -> None:
+    def _replay_input(self, node: _Node, row: Event, packet: Packet, end: int) -> int:
+        """Give one input and compare its effects; returns where the next input's row is."""
         self.got = []
         self.inputs += 1
         try:
             self._give(node.driver, row, packet)
         except WhenceError as error:  # an input that no host gives, e.g. a link of a node to itself
             self._differs(node, row, str(error))
-            return
+            return end
+        for kind, *_ in self.got[1:]:  # the links that the core closed itself: behind all other effects
+            if kind is Kind.LINK_DOWN and end < len(node.rows) and node.rows[end].kind is kind:
+                end += 1
+        self._compare(node, node.rows[node.at : end])
+        return end
+
+    def _compare(self, node: _Node, recorded: list[Event]) -> None:
         self.effects += len(recorded) - 1
         for at in range(max(len(recorded), len(self.got))):
             expected = _compared(recorded[at]) if at < len(recorded) else None
@@ -288,7 +292,7 @@ class _Replay:
         if row.detail == "entries":
             value = core.entries()
         elif row.detail == "held":
-            value = len(core.explain())
+            value = held(core)
         else:
             return  # a gauge of the host, not of the core
         if value != row.number:

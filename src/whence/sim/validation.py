@@ -14,25 +14,31 @@ from msgspec import Struct
 from whence.overlay.graphs import regular_problem
 from whence.protocols import registry
 from whence.sim import distributions
-from whence.sim.contacts import plan_of
-from whence.sim.distributions import Constant, Distribution, Tagged
+from whence.sim.cores import cores_of
+from whence.sim.distributions import Constant, Delay, Ramp, Tagged
 from whence.sim.faults import plan_faults
+from whence.sim.links_planned import plan_of
+from whence.sim.links_static import link_specs, make_graph
 from whence.sim.model import (
+    Anyone,
     Burst,
     Contacts,
+    Crash,
     Full,
     Grid,
     Hypercube,
     Link,
+    Overlay,
     Periodic,
     Poisson,
     Random,
     Replies,
     Scenario,
+    Sending,
+    Skew,
     Workload,
     node_names,
 )
-from whence.sim.network import link_specs, make_graph
 from whence.sim.selection import scenario_error, select
 from whence.sim.workload import ORIGIN
 
@@ -56,25 +62,27 @@ _OVERRIDABLE = (
 def validate(scenario: Scenario) -> None:
     """Raise a ScenarioError (or the protocol's own error) if the scenario cannot be run as it says."""
     _check_numbers(scenario, "")
+    _check_overlay(scenario)
     _check_protocol(scenario)
     _check_topology(scenario)
     _check_links(scenario)
     _check_workloads(scenario)
     plan_faults(scenario)
+    select(scenario.record.sample_nodes, node_names(scenario.nodes), "record.sample_nodes", scenario.seed)
 
 
 def _check_numbers(value: object, path: str) -> None:
     """Every number finite and every distribution drawable, wherever it stands."""
     if isinstance(value, float) and not isfinite(value):
         raise scenario_error(path, f"{value} is not a number to compute with", "Use a finite number")
-    if isinstance(value, list):
+    if isinstance(value, list | tuple):
         for at, element in enumerate(value):
             _check_numbers(element, f"{path}[{at}]")
     if isinstance(value, dict):
         for key, element in value.items():
             _check_numbers(element, f"{path}.{key}")
     if isinstance(value, Struct):
-        if isinstance(value, Distribution):
+        if isinstance(value, Delay):
             trouble = distributions.problem(value)
             if trouble is not None:
                 raise scenario_error(f"{path}.{trouble[0]}", trouble[1], "Exchange or change the two")
@@ -85,7 +93,7 @@ def _check_numbers(value: object, path: str) -> None:
 def _check_protocol(scenario: Scenario) -> None:
     info = registry.lookup(scenario.protocol)
     names = node_names(scenario.nodes)
-    registry.make(scenario.protocol, names[0], names, scenario.params)  # refuses unknown parameters
+    cores_of(scenario)(names[0], names)  # refuses unknown parameters
     if info.fifo_links:
         for where, link in [("link", scenario.link), *_overridden_links(scenario)]:
             _check_in_order(scenario.protocol, where, link)
@@ -103,7 +111,7 @@ def _check_in_order(protocol: str, where: str, link: Link) -> None:
         raise scenario_error(
             f"{where}.duplicate", f"protocol {protocol!r} needs links that bring a packet once", "Use 0"
         )
-    if not link.fifo and not isinstance(link.delay, Constant):
+    if not link.fifo and not isinstance(link.delay, Constant | Ramp):
         raise scenario_error(
             f"{where}.fifo", f"protocol {protocol!r} needs links that keep the order", "Use fifo = true"
         )
@@ -175,6 +183,64 @@ def _check_tree_links(scenario: Scenario) -> None:
         )
 
 
+# Overlays
+
+
+def _check_overlay(scenario: Scenario) -> None:
+    """Refuse what an overlay does not take, and what only an overlay takes."""
+    links = scenario.params.get("links")
+    if not isinstance(scenario.topology, Overlay):
+        if links == "dynamic":
+            raise scenario_error("params.links", "no overlay opens links here", "Use topology overlay")
+        if scenario.record.window_us is not None:
+            raise scenario_error(
+                "record.window_us", "only runs over an overlay have a series", "Leave it out"
+            )
+        return
+    if "links" not in registry.lookup(scenario.protocol).parameters:
+        able = [name for name in registry.names() if "links" in registry.lookup(name).parameters]
+        raise scenario_error(
+            "topology",
+            f"protocol {scenario.protocol!r} knows no links that open and close",
+            f"Use one of: {', '.join(able)}",
+        )
+    if links not in (None, "dynamic"):
+        raise scenario_error(
+            "params.links", f"an overlay opens and closes links, not {links!r}", "Leave it out"
+        )
+    _check_equal_links(scenario)
+    _check_overlay_faults(scenario)
+
+
+def _check_equal_links(scenario: Scenario) -> None:
+    """All links of an overlay have the same delay at a time, and nothing else happens on them."""
+    if not isinstance(scenario.link.delay, Constant | Ramp):
+        raise scenario_error("link.delay", "packets would overtake each other", "Use constant or ramp")
+    plain = Link(delay=scenario.link.delay)
+    for name in _OVERRIDABLE:
+        if getattr(scenario.link, name) != getattr(plain, name):
+            raise scenario_error(f"link.{name}", "links of an overlay take their delay alone", "Leave it out")
+    for name in ("control", "overrides"):
+        if getattr(scenario, name):
+            raise scenario_error(name, "all links of an overlay are alike", "Leave it out")
+
+
+def _check_overlay_faults(scenario: Scenario) -> None:
+    for at, fault in enumerate(scenario.faults):
+        where = f"faults[{at}]"
+        if isinstance(fault, Crash):
+            if fault.restart_us is not None:
+                raise scenario_error(
+                    f"{where}.restart_us",
+                    "a node that has lost its links cannot prove what it has seen",
+                    "Leave it out: over an overlay who crashes is gone",
+                )
+        elif not isinstance(fault, Skew):
+            raise scenario_error(
+                where, "links of an overlay are reliable and keep the order", "Use crash or skew"
+            )
+
+
 # Links
 
 
@@ -213,8 +279,14 @@ def _check_workloads(scenario: Scenario) -> None:
     names = node_names(scenario.nodes)
     for at, workload in enumerate(scenario.workloads):
         where = f"workloads[{at}]"
-        senders = select(workload.senders, names, f"{where}.senders", scenario.seed)
         _check_times(workload, where, scenario.stop.duration_us)
+        if isinstance(workload, Anyone):
+            if registry.lookup(scenario.protocol).point_to_point:
+                raise scenario_error(
+                    where, f"protocol {scenario.protocol!r} sends to one node", "Use a kind that has `to`"
+                )
+            continue
+        senders = select(workload.senders, names, f"{where}.senders", scenario.seed)
         _check_destinations(scenario, workload, at, senders)
         if workload.lifetime is not None and not registry.lookup(scenario.protocol).lifetimes:
             raise scenario_error(
@@ -239,7 +311,7 @@ def _check_workloads(scenario: Scenario) -> None:
                 _check_replies(workload, len(senders), where)
 
 
-def _check_destinations(scenario: Scenario, workload: Workload, at: int, senders: list[int]) -> None:
+def _check_destinations(scenario: Scenario, workload: Sending, at: int, senders: list[int]) -> None:
     """`to` names nodes, and leaves every sender somebody to send to."""
     where = f"workloads[{at}].to"
     if not registry.lookup(scenario.protocol).point_to_point:

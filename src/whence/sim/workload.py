@@ -8,9 +8,19 @@ from typing import NamedTuple
 
 from whence.core.rng import below, chance, purpose, stream
 from whence.protocols import registry
-from whence.sim.contacts import plan_of
 from whence.sim.distributions import Draw, Exponential, sampler
-from whence.sim.model import Burst, Periodic, Poisson, Replies, Scenario, Window, Workload, node_names
+from whence.sim.links_planned import plan_of
+from whence.sim.model import (
+    Anyone,
+    Burst,
+    Periodic,
+    Poisson,
+    Replies,
+    Scenario,
+    Window,
+    Workload,
+    node_names,
+)
 from whence.sim.selection import select
 
 _TIMES = purpose("workload times")
@@ -19,6 +29,7 @@ _LIFETIME = purpose("workload lifetime")
 _TO = purpose("workload destination")
 _PAYLOAD = purpose("workload payload")
 _STAY = purpose("workload stay")
+SENDER = purpose("experiment source")  # of `anyone`: the word is part of every recorded run
 
 ORIGIN = "origin"  # as the destination of a reply: whom it answers
 
@@ -29,7 +40,8 @@ class Lifetimes:
     __slots__ = ("_draw", "_key")
 
     def __init__(self, workload: Workload, key: int) -> None:
-        self._draw: Draw | None = None if workload.lifetime is None else sampler(workload.lifetime)
+        lifetime = None if isinstance(workload, Anyone) else workload.lifetime
+        self._draw: Draw | None = None if lifetime is None else sampler(lifetime)
         self._key = key
 
     def of(self, number: int) -> int | None:
@@ -44,7 +56,8 @@ class Destinations:
     __slots__ = ("_key", "_nodes", "_to_origin")
 
     def __init__(self, at: int, node: int, scenario: Scenario) -> None:
-        to, names = scenario.workloads[at].to, node_names(scenario.nodes)
+        workload, names = scenario.workloads[at], node_names(scenario.nodes)
+        to = None if isinstance(workload, Anyone) else workload.to
         self._to_origin = to == ORIGIN
         chosen = select("all" if to in (None, ORIGIN) else to, names, f"workloads[{at}].to", scenario.seed)
         self._nodes = [other for other in chosen if other != node]
@@ -85,6 +98,7 @@ class Source(NamedTuple):
     payloads: Payloads
     lifetimes: Lifetimes
     destinations: Destinations | None = None  # None: a message goes to everybody
+    key: int | None = None  # if given, a member is drawn for each broadcast, and `node` means nothing
 
     def to(self, number: int) -> int | None:
         """The one destination of the sender's message of that number, from 0; None for everybody."""
@@ -102,6 +116,11 @@ def sources(scenario: Scenario) -> list[Source]:
     found = []
     for at, workload in enumerate(scenario.workloads):
         if isinstance(workload, Replies):
+            continue
+        if isinstance(workload, Anyone):
+            times_us = broadcast_times(workload, 0, _end_us(workload, scenario))
+            key = stream(scenario.seed, SENDER, at)
+            found.append(Source(at, 0, times_us, Payloads(workload, 0), Lifetimes(workload, 0), None, key))
             continue
         for node in select(workload.senders, names, f"workloads[{at}].senders", scenario.seed):
             key = stream(scenario.seed, _TIMES, at, node)
@@ -124,6 +143,8 @@ def _end_us(workload: Workload, scenario: Scenario) -> int:
 def broadcast_times(workload: Workload, key: int, end_us: int) -> Iterator[int]:
     """When one sender broadcasts: ascending, all before `end_us`."""
     match workload:
+        case Anyone(start_us=start, interval_us=interval):
+            times_us = _evenly(start, interval)
         case Periodic():
             times_us = _periodic(workload, key)
         case Poisson():
@@ -151,6 +172,10 @@ def _since_entry(workload: Periodic, key: int, end_us: int, stays: list[tuple[in
 
 def _numbers(count: int | None) -> Iterator[int]:
     return iter(counting() if count is None else range(count))
+
+
+def _evenly(start_us: int, interval_us: int) -> Iterator[int]:
+    yield from counting(start_us, interval_us)
 
 
 def _periodic(workload: Periodic, key: int) -> Iterator[int]:

@@ -102,8 +102,8 @@ def _nanoseconds(column: str) -> Column:
 def clocked(texts: DataFrame, pattern: str | None = None, delimiter: str | None = None) -> DataFrame:
     """CLOCKED: one row per event of ShiViz logs; `texts` has a whole log and its name in each row.
 
-    Without a `pattern` every line belongs to an event; with one, lines that do not match are no events, as in
-    ShiViz.
+    Without a `pattern` every line belongs to an event; with one, lines that do not match are not events, as
+    in ShiViz.
     """
 
     def parse(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

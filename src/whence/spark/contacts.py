@@ -1,4 +1,4 @@
-"""Positions to contacts on Spark: who was within range of whom, and from when to when.
+"""Positions to contacts on Spark: which nodes were within range of each other, and from when to when.
 
     intervals = contact_intervals(positions, 50.0, step_us=1_000_000)
     plan = collect_plan(intervals)
@@ -31,14 +31,14 @@ from whence.spark.tables import INTERVALS, POSITIONS, columns_of, require
 
 TASK_ROWS = 500_000  # positions for a task: a second of work, some 100 MB
 TASKS_MIN = 4
-PIECES_PER_TASK = 8  # pieces are dealt out by a hash: of many small ones everybody gets about as much
+PIECES_PER_TASK = 8  # pieces are dealt out by a hash: of many small ones every task gets about as much
 
 
 class Positions(NamedTuple):
-    """What a table of positions holds."""
+    """A table of positions, summed up."""
 
     rows: int
-    left_out: int  # rows with a null, or a coordinate that is no finite number
+    left_out: int  # rows with a null, or a coordinate that is not a finite number
     first_us: int
     last_us: int
 
@@ -163,7 +163,7 @@ def collect_plan(found: DataFrame) -> ContactPlan:
     """The plan of INTERVALS, here in this process; its time 0 is the first start."""
     require(found, INTERVALS, "intervals")
     table: pa.Table = found.toArrow()
-    every = pc.unique(table.column("a")).to_pylist()  # also those that meet nobody: they are present
+    every = pc.unique(table.column("a")).to_pylist()  # also those that meet no other: they are present
     names = sorted(map(str, every), key=in_order)
     index = pa.array(names, pa.string())
     ends = [pc.index_in(table.column(each), index).to_numpy() for each in ("a", "b")]

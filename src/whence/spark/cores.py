@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-REMOTE_CORES = 8  # a Spark Connect client is not told, and takes it for a few
+REMOTE_CORES = 8  # a Spark Connect client cannot know, and assumes a few
 
 
 def is_remote(session: SparkSession) -> bool:
-    """Whether this is a Spark Connect client, which has no JVM of its own."""
+    """Whether this is a Spark Connect client, which has no JVM."""
     return not hasattr(session, "_jvm")
 
 

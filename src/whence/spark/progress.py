@@ -1,4 +1,8 @@
-"""How far a job is, by Spark's own status."""
+"""How far a Spark job is, and why one failed: Spark's status and errors made readable.
+
+`watched` tells how many tasks of the jobs within have ended. `spark_failures` turns whatever Spark raises
+into one line of ours, and for want of memory names the setting to change.
+"""
 
 from __future__ import annotations
 
@@ -13,15 +17,17 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from pyspark.errors import PySparkException
 
 from whence.errors import DataError, PlatformError, WhenceError
-from whence.spark import java as jvm
 from whence.spark.cores import is_remote
+from whence.spark.java import last_error
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+# Receives (tasks ended, tasks known so far), from another thread while jobs are under way.
+Tasks: TypeAlias = Callable[[int, int], None]
 
-# What Spark says when a job fails, made readable: one line, and for want of memory the setting to change.
-
+POLL_SECONDS = 0.25
+_GROUP = "spark.jobGroup.id"
 
 # What Spark says, and what the JVM says through it (a file that is not Parquet, a disk that is full); and
 # the silence of a JVM that is gone.
@@ -41,7 +47,7 @@ _GONE_FIX = (
     "at a time (--master 'local[1]'); WHENCE_SPARK_LOG=FILE keeps all that the JVM says"
 )
 _SERVER_FIX = "Its log says why it ended; start it again, and give the same command"
-# What a Spark Connect client is told by gRPC when it has asked in vain often enough.
+# What gRPC says to a Spark Connect client that has asked in vain often enough.
 _UNANSWERED = re.compile(r"StatusCode\.UNAVAILABLE")
 # A Python worker says MemoryError, or nothing at all if the system killed it.
 _WORKER = re.compile(
@@ -54,16 +60,19 @@ _WORKER_FIX = (
 )
 
 
+# Failures
+
+
 def explained(error: Exception, what: str, fix: str) -> WhenceError:
-    """Spark's error as one of ours: of memory if that was the cause, else of the data, mended by `fix`."""
+    """Spark's error as one of ours: of memory if that was the cause, else of the data, with `fix`."""
     return platform_problem(error, what) or DataError(what, reason_of(error), fix)
 
 
 def platform_problem(error: BaseException, what: str) -> PlatformError | None:
-    """The error to show if a job ended for want of memory, or because nobody is there, else None."""
+    """The error to show if memory was short, or the JVM or the server is gone; else None."""
     said = str(error)
     if _is_silence(error):
-        said += jvm.last_error() or ""
+        said += last_error() or ""
     heap = _HEAP.search(said)
     if heap:
         detail = f" ({heap[1]})" if heap[1] else ""
@@ -78,7 +87,7 @@ def platform_problem(error: BaseException, what: str) -> PlatformError | None:
 
 
 def _is_silence(error: BaseException) -> bool:
-    """Whether nobody answers any more: a call has failed, and not even its reason can be asked for."""
+    """Whether the JVM does not reply any more: a call has failed, and its reason cannot be asked for."""
     if isinstance(error, ConnectionError) or type(error).__name__ == "Py4JNetworkError":
         return True
     said = str(error).strip()
@@ -111,11 +120,7 @@ def reason_of(error: BaseException) -> str:
     return line.rstrip(". ")
 
 
-# Told (tasks ended, tasks known so far), from another thread while jobs are under way.
-Tasks: TypeAlias = Callable[[int, int], None]
-
-POLL_SECONDS = 0.25
-_GROUP = "spark.jobGroup.id"
+# Progress
 
 
 @contextmanager

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from pyspark import SparkConf
     from pyspark.sql import SparkSession
 
-# All cores; a task whose Python worker died is tried again (plain local[*] gives up at once).
+# All cores; a task whose Python worker died is tried again (plain local[*] does not).
 EMBEDDED = "local[*,4]"
 CONNECT_SECONDS_MAX = 5.0  # for a TCP connection to a master or server
 EXECUTOR_SECONDS_MAX = 60.0  # for the first worker of a cluster to offer an executor
@@ -60,7 +60,7 @@ def get_session(
     remote: str | None = None,
     conf: Mapping[str, str] | None = None,
 ) -> SparkSession:
-    """The process's Spark session, started if there is none (see the module for where and how).
+    """The process's Spark session, started if none runs (the module says where and how).
 
     On anything but a local master, the package itself is shipped to the executors.
     """
@@ -186,9 +186,9 @@ def _fill(settings: SparkConf, master: str | None, conf: Mapping[str, str]) -> N
 
 
 def _await_executor(context: Any, where: str) -> None:
-    """Wait for the cluster's first executor: without one every job would wait in silence, for ever.
+    """Wait for the cluster's first executor: without one every job would wait in silence, forever.
 
-    Only where we know that executors come at once: not with dynamic allocation, not in a queue of YARN.
+    Only where we know that executors come immediately: not with dynamic allocation, not in a queue of YARN.
     """
     dynamic = context.getConf().get("spark.dynamicAllocation.enabled", "false") == "true"
     if dynamic or not context.master.startswith("spark://"):
@@ -229,7 +229,7 @@ def _connect(app_name: str, remote: str, conf: Mapping[str, str]) -> SparkSessio
     builder = SparkSession.builder.appName(app_name).remote(remote)
     for key, value in conf.items():
         builder = builder.config(key, value)
-    if local:  # pyspark starts a server with a JVM of its own in this process
+    if local:  # pyspark starts a server with a separate JVM from this process
         os.environ["JAVA_HOME"] = str(find_java())
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
@@ -250,7 +250,7 @@ def _connect(app_name: str, remote: str, conf: Mapping[str, str]) -> SparkSessio
 
 
 def _check_speaks_connect(remote: str) -> None:
-    """Fail in seconds, where pyspark would ask whoever listens there again and again for ten minutes."""
+    """Fail in seconds, where pyspark would ask the listener there again and again for ten minutes."""
     from pyspark.sql.connect.client import DefaultChannelBuilder
 
     grpc: Any = importlib.import_module("grpc")  # it has no type hints
@@ -267,7 +267,7 @@ def _check_speaks_connect(remote: str) -> None:
 
 
 def _give_up_sooner(session: Any) -> None:
-    """A server that is gone is told within a minute; pyspark's own ten, and twice of them, look like work."""
+    """Report a server that is gone within a minute; pyspark's own ten, and twice of them, look like work."""
     from pyspark.sql.connect.client.retries import DefaultPolicy
 
     warnings.filterwarnings("ignore", r"\[RETRIES_EXCEEDED\]")  # the error that follows says it

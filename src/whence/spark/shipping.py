@@ -1,4 +1,13 @@
-"""Put the package into a zip, so that executors on other machines run the driver's very code."""
+"""The package as a zip, so that executors on other machines run the driver's very code, and how it is found.
+
+Whatever a session runs finds the zip: Spark puts it on the workers' path. A stream is different in two ways,
+both of them Spark's. Before a stateful query starts, Spark asks a Python beside the driver about it, and
+gives that one nothing that was shipped. And over Spark Connect, the workers of a stream have on their path
+`userFiles/whence-HASH.zip`, while the file is in `userFiles/SESSION/`.
+
+So what a stream calls first must not need the package: it is sent as code (`by_value`) and imports the rest
+when rows arrive, after `find_shipped`. This module is sent as code too.
+"""
 
 from __future__ import annotations
 
@@ -14,15 +23,8 @@ from pyspark import cloudpickle
 
 import whence
 
-# How a function of a stream finds the package that a session has shipped.
-#
-# Whatever a session runs itself finds it: Spark puts it on the workers' path. A stream is different in two
-# ways, both of them Spark's. Before a stateful query starts, Spark asks a Python beside the driver about it,
-# and gives that one nothing that was shipped. And over Spark Connect, the workers of a stream have on their
-# path `userFiles/whence-HASH.zip`, while the file is in `userFiles/SESSION/`.
-#
-# So what a stream calls first must not need the package: it is sent as code (`by_value`) and imports the rest
-# when rows come, after `find_shipped`. This module is sent as code itself.
+# The oldest time that a zip can hold: the archive depends on the files' content alone.
+_EPOCH = (1980, 1, 1, 0, 0, 0)
 
 
 def by_value(module: str) -> None:
@@ -44,10 +46,6 @@ def find_shipped() -> None:
             found = sorted(entry.parent.glob(f"*/{entry.name}"))
             sys.path[1:1] = map(str, found[:1])
     importlib.invalidate_caches()
-
-
-# The oldest time that a zip can hold: the archive depends on the files' content alone.
-_EPOCH = (1980, 1, 1, 0, 0, 0)
 
 
 def package_zip(folder: Path) -> Path:

@@ -20,7 +20,8 @@ import msgspec
 from whence.errors import MisuseError, PlatformError
 from whence.lab import attempts as runs
 from whence.lab.attempts import Runner, RunStatus
-from whence.lab.tasks import estimate_seconds, tasks_of
+from whence.lab.run import expected_seconds
+from whence.lab.tasks import tasks_of
 from whence.sim.files import Scenario, run_id, to_dict
 from whence.spark.cores import cores_of
 from whence.spark.tables import STATUS
@@ -74,7 +75,7 @@ def sweep(
                 ended[run] = msgspec.structs.replace(found, status="skipped")
                 continue
             runs.clear(out, run)
-            jobs.append(_Job(run, _parameters(scenario), estimate_seconds(scenario)))
+            jobs.append(_Job(run, _parameters(scenario), expected_seconds(scenario, "always")))
         with _watched(out, [job.run for job in jobs], len(wanted), progress):
             ended |= _run_all(spark, out, jobs, level, runner)
     return [ended[run] for run in wanted]

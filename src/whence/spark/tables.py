@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from whence.errors import SchemaError, missing_extra
+from whence.trace.measures import Value, read_measures
 from whence.trace.reader import Trace, open_trace
 
 try:
@@ -38,8 +39,6 @@ except ImportError as error:
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
-
-    from whence.trace.measures import Value
 
 _TYPES: dict[str, DataType] = {
     "string": StringType(),
@@ -163,8 +162,8 @@ SUMMARY = table_of(
 # Where a node is at a time, in metres; and when two nodes (two names), or one node with itself, are there.
 POSITIONS = table_of({"time_us": "bigint", "node": "string", "x": "double", "y": "double"})
 INTERVALS = table_of({"a": "string", "b": "string", "start_us": "bigint", "stop_us": "bigint"})
-# One run judged by the verifier. `report_json` is the whole RunReport; if the rows are no trace, it is null
-# and `error` says why.
+# One run judged by the verifier. `report_json` is the whole RunReport; if the rows are not a trace, it is
+# null and `error` says why.
 VERDICTS = table_of({"run": "string", "ok": "boolean", "report_json": "string", "error": "string"})
 # What a report spells out, one finding a row; `chain` is its witness (docs/verification.md).
 STEP = table_of({"event": "string", "message": "string", "node": "string", "seq": "bigint"})
@@ -265,8 +264,6 @@ def read_measured(spark: SparkSession, folder: Path | str, runs: Collection[str]
     The files are read on the workers, which share the sweep's storage. A run that no kernel ran has no row.
     """
     import pyarrow as pa
-
-    from whence.trace.measures import read_measures
 
     out = Path(folder).resolve()
     names = sorted({path.name.removeprefix("run=") for path in out.glob("run=*")} if runs is None else runs)

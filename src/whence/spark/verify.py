@@ -29,7 +29,7 @@ from whence.spark.tables import (
     columns_of,
     require,
 )
-from whence.trace.reader import Source, Trace, open_trace
+from whence.trace.reader import Trace, TraceSource, open_trace
 from whence.trace.schema import PromisesMade
 from whence.verify.analysis import PAST_BYTES, Block
 from whence.verify.load import columns_needed
@@ -100,7 +100,7 @@ def verify_folder(
     `blocks` tasks that judge a block of its columns each; by default as many as there are cores for a very
     wide run, else one. Tasks read the Parquet files themselves, from storage that driver and workers share,
     which costs half of what rows through the JVM cost. `memory_bytes` is what one task may use.
-    `progress` is told of Spark's tasks, of which a small run has only a part.
+    `progress` receives Spark's tasks, of which a small run has only a part.
     """
     trace = folder if isinstance(folder, Trace) else open_trace(folder)
     wanted = sorted(trace.runs if runs is None else set(runs))
@@ -108,7 +108,7 @@ def verify_folder(
         require_verifiable(trace, run)
     cores = cores_of(spark)
     jobs = [
-        _Job(run, Block(index, count))
+        _VerifyJob(run, Block(index, count))
         for run in wanted
         for count in [blocks or blocks_for(trace, run, cores)]
         for index in range(count)
@@ -117,7 +117,7 @@ def verify_folder(
 
     parts = {run: _of_run(trace, run) for run in wanted}
 
-    def judge(job: _Job) -> RunReport:
+    def judge(job: _VerifyJob) -> RunReport:
         (report,) = verify_trace(
             parts[job.run], run=job.run, witness_max=witness_max, complete=complete, causal=causal,
             memory_bytes=memory_bytes, block=job.block,
@@ -130,7 +130,7 @@ def verify_folder(
     return [merge_blocks(reports[run], witness_max) for run in wanted]
 
 
-class _Job(NamedTuple):
+class _VerifyJob(NamedTuple):
     """A run, or a block of its columns."""
 
     run: str
@@ -148,7 +148,9 @@ def blocks_for(trace: Trace, run: str, cores: int) -> int:
 def _of_run(trace: Trace, run: str) -> Trace:
     """The part of an opened and checked trace that one run needs."""
     sources = [
-        Source(each.folder.resolve(), each.manifest) for each in trace.sources if each.manifest.run == run
+        TraceSource(each.folder.resolve(), each.manifest)
+        for each in trace.sources
+        if each.manifest.run == run
     ]
     return Trace(trace.path.resolve(), sources, [])  # absolute, because a task has another working directory
 
@@ -169,9 +171,9 @@ def _shared(seconds: list[float], target: float) -> list[list[int]]:
 def _judged(
     spark: SparkSession,
     trace: Trace,
-    jobs: list[_Job],
+    jobs: list[_VerifyJob],
     cores: int,
-    judge: Callable[[_Job], RunReport],
+    judge: Callable[[_VerifyJob], RunReport],
     progress: Tasks | None,
 ) -> list[RunReport]:
     """Run the jobs, those of about a second each together in one task; reports in the order of the jobs."""

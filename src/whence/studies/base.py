@@ -1,36 +1,41 @@
 """What a study is: a grid of scenarios, and what to make of the runs. Plain data in, plain data out.
 
 A study says what to run (`grid`), what to compute from one run (`derive`), and what to show and to
-demand of all (`tables`, `figures`, `expectations`, `findings`). It draws nothing and writes nothing:
+demand of all (`claims`, `tables`, `figures`, `findings`). It draws nothing and writes nothing:
 `studies/run.py` carries it out, `report/` draws it. docs/studies.md shows how to write one.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, TypeAlias
 
-from whence.studies.claims import Expectation
+from whence.sim.model import Scenario
+from whence.studies.claims import Claim, Judged, judge
 from whence.studies.estimate import Estimate
+from whence.studies.results import Derived, Label, Results, Row
+from whence.studies.witness import Witness
 
 if TYPE_CHECKING:
     from whence.lab.attempts import Runner
-    from whence.sim.files import Scenario
-    from whence.studies.results import Results, Row
 
-Label: TypeAlias = str | int | float
 Cell: TypeAlias = str | int | float | bool | Estimate | None
 
 
 @dataclass(frozen=True)
 class Point:
-    """One run of a grid: its coordinates and the scenario that they stand for."""
+    """One run of a grid: its coordinates, the scenario that they stand for, and what is done with it.
+
+    `task` names a function among the `TASKS` of the study's `measures.py`. Most points are one run; a search
+    over runs is a task of its own, and leaves measures and no trace.
+    """
 
     labels: Mapping[str, Label]
     scenario: Scenario
+    task: str = "run"
 
 
 @dataclass(frozen=True)
@@ -102,6 +107,7 @@ class Study(ABC):
     summary: ClassVar[str]  # what it shows, in a sentence or two
     scales: ClassVar[Mapping[str, str]]  # name of a scale -> what it runs; the first is the default
     repetition: ClassVar[str] = "seed"  # the label that numbers repetitions of one point
+    claims: ClassVar[tuple[Claim, ...]] = ()  # what must come out, in the order of the page
 
     @abstractmethod
     def grid(self, scale: str) -> list[Point]:
@@ -111,8 +117,8 @@ class Study(ABC):
         """What must be done once on this machine before the first run, as compiling a kernel."""
         return None
 
-    def runner(self) -> Runner | None:
-        """What simulates a run instead of the sweep's own way, for a study that measures more.
+    def runner(self, task: str = "run") -> Runner | None:
+        """Return what carries out the points of a task, for a study that measures more than a sweep does.
 
         Workers import it: it must be a function of a module, not of a class or another function.
         """
@@ -134,9 +140,13 @@ class Study(ABC):
     def figures(self, results: Results) -> list[Figure]:
         """The figures of the report."""
 
-    @abstractmethod
-    def expectations(self, results: Results) -> list[Expectation]:
-        """Numbers that must come out, with what came out."""
+    def derived(self, results: Results) -> Iterable[Derived]:
+        """Measures of several runs together that claims speak of, as slopes and rises."""
+        return ()
+
+    def judge(self, results: Results) -> list[Judged]:
+        """The verdict on every claim of which there are runs."""
+        return judge(self.claims, replace(results, derived=tuple(self.derived(results))))
 
     def headline(self, results: Results) -> Table | None:
         """The one small table that a reader in a hurry should see."""
@@ -160,3 +170,40 @@ def check_grid(study: Study, points: Sequence[Point]) -> None:
         if place in seen:
             raise ValueError(f"study {study.name!r}: {dict(point.labels)} is there twice")
         seen.add(place)
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A run that did not finish."""
+
+    run: str
+    labels: Mapping[str, Label]
+    error: str
+
+
+@dataclass(frozen=True)
+class StudyResult:
+    """Everything that a report shows; nothing in it is computed from anything but the runs."""
+
+    name: str
+    title: str
+    paper: str
+    summary: str
+    scale: str
+    scale_text: str
+    results: Results
+    failures: tuple[Failure, ...]
+    headline: Table | None
+    tables: tuple[Table, ...]
+    figures: tuple[Figure, ...]
+    judged: tuple[Judged, ...]
+    findings: tuple[str, ...]
+    witness: Witness | None
+    command: str  # the command line that repeats it
+    environment: Mapping[str, str | None]
+    seconds: Mapping[str, float]  # wall time of each phase
+
+    @property
+    def holds(self) -> bool:
+        """Whether every demanded claim was reproduced."""
+        return not any(one.failed for one in self.judged)

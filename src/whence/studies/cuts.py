@@ -1,22 +1,41 @@
-"""Cuts through a grid: lines for a figure and rows for a table, the same way in every study."""
+"""Tables and figures made the same way in every study: cuts through a grid, and series of points."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import TypeAlias
 
-from whence.studies.base import Cell, Label, Series, Table
+from whence.studies.base import Cell, Figure, Series, Table
 from whence.studies.estimate import Estimate
-from whence.studies.results import Results
+from whence.studies.results import Label, Results
+
+X: TypeAlias = float | str
+
+
+def points(label: str, found: Iterable[tuple[X, Estimate | float | None]], *, joined: bool = True) -> Series:
+    """A series of what there is; a plain number, as a paper prints it, has no interval."""
+    shown = [(x, y if isinstance(y, Estimate) else Estimate(y, None, 1)) for x, y in found if y is not None]
+    return Series(label, tuple(x for x, _ in shown), tuple(y for _, y in shown), joined)
+
+
+def drawable(figures: Iterable[Figure]) -> list[Figure]:
+    """The figures without series that have no point, panels without series, and figures without panels."""
+    made = []
+    for figure in figures:
+        panels = (
+            replace(panel, series=tuple(series for series in panel.series if series.x))
+            for panel in figure.panels
+        )
+        made.append(replace(figure, panels=tuple(panel for panel in panels if panel.series)))
+    return [figure for figure in made if figure.panels]
 
 
 def line(results: Results, measure: str, over: str, name: str, **fixed: Label) -> Series:
     """`measure` over every value of the label `over`, the other labels fixed; gaps are left out."""
-    points: list[tuple[float | str, Estimate]] = []
-    for at in results.values(over):
-        found = results.estimate(measure, **fixed, **{over: at})
-        if found is not None:
-            points.append((at, found))
-    return Series(name, tuple(at for at, _ in points), tuple(found for _, found in points))
+    return points(
+        name, ((at, results.estimate(measure, **fixed, **{over: at})) for at in results.values(over))
+    )
 
 
 def lines(results: Results, measure: str, over: str, by: str, **fixed: Label) -> tuple[Series, ...]:

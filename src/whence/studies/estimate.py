@@ -65,3 +65,21 @@ def estimate(values: Sequence[float]) -> Estimate:
 def paired(first: Sequence[float], second: Sequence[float]) -> Estimate:
     """The mean of second - first, value by value (the same seed at the same place)."""
     return estimate([after - before for before, after in zip(first, second, strict=True)])
+
+
+def percent_change(first: Sequence[float], second: Sequence[float]) -> Estimate | None:
+    """100 (sum of second / sum of first - 1), with the interval of a ratio of two means.
+
+    The interval is the usual one for a ratio estimator: that of second - ratio x first, which has mean
+    zero, over the mean of first. A mean of the runs' own ratios would count a run with one copy as much
+    as a run with a thousand.
+    """
+    total = sum(first)
+    if not total:
+        return None
+    count, ratio = len(first), sum(second) / total
+    if count == 1:
+        return Estimate(100 * (ratio - 1), None, 1)
+    rest = [late - ratio * early for early, late in zip(first, second, strict=True)]
+    deviation = sqrt(sum(value * value for value in rest) / (count - 1))
+    return Estimate(100 * (ratio - 1), 100 * t_975(count - 1) * deviation * sqrt(count) / total, count)

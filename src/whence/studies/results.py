@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar, TypeAlias
 
-from whence.studies.base import Figure, Label, Table
-from whence.studies.claims import Expectation
 from whence.studies.estimate import Estimate, estimate, paired
-from whence.studies.witness import Witness
+
+Label: TypeAlias = str | int | float
 
 
 @dataclass(frozen=True)
@@ -22,6 +21,7 @@ class Row:
     measures: Mapping[str, float | None]
     verdict: Mapping[str, Any]  # the verifier's RunReport as plain data; empty if the run kept no trace
     counted: Mapping[str, Any] = field(default_factory=dict)  # by a kernel: its measures.json
+    runs: ClassVar[int] = 1
 
     @property
     def judged(self) -> bool:
@@ -42,11 +42,21 @@ class Row:
 
 
 @dataclass(frozen=True)
+class Derived:
+    """Measures that follow from several runs together, as a slope or a rise, under labels of their own."""
+
+    labels: Mapping[str, Label]
+    measures: Mapping[str, float | None]
+    runs: int = 1  # how many runs, or points of a curve, it rests on
+
+
+@dataclass(frozen=True)
 class Results:
-    """All finished runs of a study, in the order of its grid."""
+    """All finished runs of a study, in the order of its grid, and what the study derives from them."""
 
     rows: tuple[Row, ...]
     repetition: str = "seed"
+    derived: tuple[Derived, ...] = ()
     _order: Mapping[str, tuple[Label, ...]] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -63,6 +73,19 @@ class Results:
     def select(self, **labels: Label) -> list[Row]:
         """The runs with these labels."""
         return [row for row in self.rows if all(row.labels.get(name) == at for name, at in labels.items())]
+
+    def lines(self, where: Mapping[str, Label | tuple[Label, ...]]) -> list[Row | Derived]:
+        """The runs and the derived lines with these labels; several values of a label mean any of them."""
+
+        def fits(line: Row | Derived) -> bool:
+            for name, wanted in where.items():
+                at = line.labels.get(name)
+                if at not in wanted if isinstance(wanted, tuple) else at != wanted:
+                    return False
+            return True
+
+        every: list[Row | Derived] = [*self.rows, *self.derived]
+        return [line for line in every if fits(line)]
 
     def column(self, measure: str, **labels: Label) -> list[float]:
         """One measure of the runs with these labels, in the order of the grid; absent values left out."""
@@ -106,42 +129,5 @@ def _without(labels: Mapping[str, Label], name: str) -> tuple[tuple[str, Label],
 
 
 def farthest(values: Iterable[float], expected: float) -> float | None:
-    """The value farthest from `expected`: what an expectation about every run is judged by."""
+    """The value farthest from `expected`: what a claim about every run is judged by."""
     return max(values, key=lambda value: abs(value - expected), default=None)
-
-
-@dataclass(frozen=True)
-class Failure:
-    """A run that did not finish."""
-
-    run: str
-    labels: Mapping[str, Label]
-    error: str
-
-
-@dataclass(frozen=True)
-class StudyResult:
-    """Everything that a report shows; nothing in it is computed from anything but the runs."""
-
-    name: str
-    title: str
-    paper: str
-    summary: str
-    scale: str
-    scale_text: str
-    results: Results
-    failures: tuple[Failure, ...]
-    headline: Table | None
-    tables: tuple[Table, ...]
-    figures: tuple[Figure, ...]
-    expectations: tuple[Expectation, ...]
-    findings: tuple[str, ...]
-    witness: Witness | None
-    command: str  # the command line that repeats it
-    environment: Mapping[str, str | None]
-    seconds: Mapping[str, float]  # wall time of each phase
-
-    @property
-    def holds(self) -> bool:
-        """Whether every demanded expectation was reproduced."""
-        return not any(one.failed for one in self.expectations)

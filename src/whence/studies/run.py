@@ -21,10 +21,10 @@ import msgspec
 
 from whence.errors import DataError
 from whence.studies import witness
-from whence.studies.base import Point, Study, check_grid
-from whence.studies.claims import Expectation
+from whence.studies.base import Failure, Point, Study, StudyResult, check_grid
+from whence.studies.claims import Claim, Evidence, Judged
 from whence.studies.environment import git_commit, versions
-from whence.studies.results import Failure, Results, Row, StudyResult
+from whence.studies.results import Results, Row
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -55,11 +55,11 @@ Watch: TypeAlias = Callable[[str, int | None], AbstractContextManager[Bar]]
 
 class _Silent:
     def update(self, done: int | None = None) -> None:
-        """Nobody watches."""
+        """Show nothing."""
 
 
 def unwatched(phase: str, total: int | None) -> AbstractContextManager[Bar]:
-    """The `Watch` of whoever wants no progress."""
+    """The `Watch` of a caller that wants no progress."""
     return nullcontext(_Silent())
 
 
@@ -80,9 +80,9 @@ class _Phases:
 
 def session_settings(study: Study, scale: str) -> dict[str, str]:
     """What a Spark session that is started for this study alone should be told."""
-    from whence.lab.tasks import estimate_seconds
+    from whence.lab.run import expected_seconds
 
-    work_seconds = sum(estimate_seconds(point.scenario) for point in study.grid(scale))
+    work_seconds = sum(expected_seconds(point.scenario, "always") for point in study.grid(scale))
     return dict(BRIEF_SETTINGS) if work_seconds <= BRIEF_WORK_SECONDS else {}
 
 
@@ -116,7 +116,7 @@ def run_study(
         raise AllRunsFailedError(
             f"study {study.name!r}",
             failures[0].error.strip().splitlines()[-1],
-            "Mend the first run, then repeat",
+            "Fix the first run, then repeat",
         )
     rows = _judged(spark, study, traces, done, phases)
     measurement = study.measurement(scale)
@@ -138,7 +138,7 @@ def run_study(
         headline=study.headline(results),
         tables=tuple(study.tables(results)),
         figures=tuple(study.figures(results)),
-        expectations=(_finished(points, failures), *study.expectations(results)),
+        judged=(_finished(points, failures), *study.judge(results)),
         findings=tuple(study.findings(results)),
         witness=told,
         command=command or f"whence study {study.name} --scale {scale}",
@@ -150,19 +150,20 @@ def run_study(
 def _sweep(
     spark: SparkSession, study: Study, points: Sequence[Point], traces: Path, bar: Bar
 ) -> list[tuple[RunStatus, Point]]:
-    """How each point ended, in the order of the grid."""
+    """How each point ended, in the order of the grid; the tasks of a study follow each other."""
     from whence.sim.files import run_id
     from whence.spark.sweep import sweep
 
-    scenarios = [point.scenario for point in points]
-    statuses = sweep(
-        spark,
-        scenarios,
-        traces,
-        progress=lambda done, total: bar.update(done),
-        runner=study.runner(),
-    )
-    by_run = {status.run: status for status in statuses}
+    by_run: dict[str, RunStatus] = {}
+    for task in dict.fromkeys(point.task for point in points):
+        scenarios = [point.scenario for point in points if point.task == task]
+        before = len(by_run)
+
+        def show(done: int, total: int, before: int = before) -> None:
+            bar.update(before + done)
+
+        statuses = sweep(spark, scenarios, traces, progress=show, runner=study.runner(task))
+        by_run |= {status.run: status for status in statuses}
     return [(by_run[run_id(point.scenario)], point) for point in points]
 
 
@@ -264,14 +265,19 @@ def _row(
     return replace(plain, measures={**known, **study.derive(plain)})
 
 
-def _finished(points: Sequence[Point], failures: Sequence[Failure]) -> Expectation:
-    return Expectation(
-        "runs that finished",
-        len(points),
-        len(points) - len(failures),
-        "every point of the grid must be run before its numbers mean anything",
-        unit="runs",
-    )
+FINISHED = Claim(
+    "runs-finished",
+    "runs that finished",
+    None,
+    "every point of the grid must be run before its numbers mean anything",
+    "finished",
+    unit="runs",
+    evidence=Evidence.INVARIANT,
+)
+
+
+def _finished(points: Sequence[Point], failures: Sequence[Failure]) -> Judged:
+    return Judged(FINISHED, len(points), len(points) - len(failures), len(points))
 
 
 def _master(spark: SparkSession) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from whence.studies.results import StudyResult
+from whence.studies.base import StudyResult
 
 RESULTS_FILE = "results.json"
 RUNS_FILE = "runs.csv"
@@ -29,18 +29,21 @@ def as_document(result: StudyResult) -> dict[str, Any]:
         "findings": list(result.findings),
         "expectations": [
             {
-                "name": one.name,
-                "relation": one.relation.value,
+                "id": one.claim.id,
+                "name": one.claim.text,
+                "evidence": one.claim.evidence.value,
+                "relation": one.claim.relation.value,
                 "expected": one.expected,
                 "measured": one.measured,
+                "runs": one.runs,
                 "difference": one.difference,
-                "tolerance": {"absolute": one.tolerance.absolute, "relative": one.tolerance.relative},
-                "unit": one.unit,
+                "tolerance": msgspec.to_builtins(one.tolerance),
+                "unit": one.claim.unit,
                 "source": one.source,
                 "demanded": one.demanded,
                 "verdict": one.verdict.value,
             }
-            for one in result.expectations
+            for one in result.judged
         ],
         "headline": msgspec.to_builtins(result.headline),
         "tables": msgspec.to_builtins(result.tables),
@@ -72,6 +75,6 @@ def save(result: StudyResult, folder: Path) -> list[Path]:
         writer.writerow(["run", *labels, "ok", *measures])
         for row in rows:
             values = [row.measures.get(name) for name in measures]
-            ok = row.ok if row.judged else None  # empty: nobody looked
+            ok = row.ok if row.judged else None  # empty: not judged
             writer.writerow([row.run, *row.labels.values(), ok, *values])
     return [document, runs]

@@ -5,12 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from whence.studies.base import Label
-
-if TYPE_CHECKING:
-    from whence.studies.results import Row
+from whence.studies.results import Label, Row
 
 
 @dataclass(frozen=True)

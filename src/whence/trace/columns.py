@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from whence.errors import TraceError, missing_extra
-from whence.trace.schema import Kind
+from whence.trace.schema import Kind, Segment
 
 try:
     import numpy as np
@@ -48,21 +48,6 @@ PACKED_SCHEMA = pa.schema(_FIELDS)
 INTEGER_COLUMNS = ("time_us", "kind", "origin", "number", "peer", "total_bytes", "control_bytes")
 LIST_COLUMNS = (*INTEGER_COLUMNS, "detail")
 _DTYPES = {name: np.dtype(str(PACKED_SCHEMA.field(name).type.value_type)) for name in INTEGER_COLUMNS}
-
-
-class Segment(NamedTuple):
-    """Consecutive events of one node, as columns."""
-
-    node: str
-    first_seq: int
-    names: list[str]
-    integers: list[bytes]  # little-endian 64-bit integers, one per entry of INTEGER_COLUMNS
-    details: Sequence[str | None]
-
-    @property
-    def events(self) -> int:
-        """How many events the segment holds."""
-        return len(self.details)
 
 
 def pack(node: str, first_seq: int, flat: list[Any]) -> Segment:
@@ -189,7 +174,7 @@ def schema_problem(found: pa.Schema) -> str | None:
 
 
 def batch_problem(batch: pa.RecordBatch) -> str | None:
-    """Why rows of the right types are still no trace; None if they are. Any subset of columns will do."""
+    """Why rows of the right types are still not a trace; None if they are. Any subset of columns will do."""
     columns: dict[str, Any] = dict(zip(batch.schema.names, batch.columns, strict=True))
     for name, column in columns.items():
         if column.null_count:

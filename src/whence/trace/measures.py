@@ -1,4 +1,4 @@
-"""What a run counted of itself: `measures.json` beside its trace.
+"""The measures that a run counted of itself: `measures.json` beside its trace.
 
 A kernel counts while it runs, so that a run of a million packets needs no trace of ten million events to
 be measured. The names are those of the kernel's own measures; each value is an integer, a list of integers

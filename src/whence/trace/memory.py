@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
+from whence.trace.reader import Event
 from whence.trace.schema import SEGMENT_EVENTS, Kind
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-    from whence.trace.reader import Event
 
 
 class MemoryTrace:
@@ -43,7 +42,7 @@ class MemoryTrace:
             self.event(event.node, *event[3:])
 
     def table(self, run: str, segment_events: int = SEGMENT_EVENTS) -> pa.Table:
-        """All events so far as packed rows of `segment_events` events at the most."""
+        """All events so far as packed rows of at most `segment_events` events."""
         import pyarrow as pa
 
         from whence.trace.columns import FIELDS, PACKED_SCHEMA, pack, packed_batch

@@ -1,7 +1,8 @@
 """Reads a trace, and refuses what is not one: corrupt, truncated, foreign or incomplete.
 
 `open_trace` checks everything that can be checked without decoding the events (manifests, sizes, hashes,
-Parquet schema, row counts, dense `seq`); `Trace.batches` checks the rest as it streams. No path reads a part
+Parquet schema, row counts, dense `seq`); `Trace.batches` checks the rest as it streams; `check_trace` decodes
+every event and computes the trace hashes anew, which is what `whence trace check` does. No path reads a part
 of a trace and keeps silent about the other part.
 """
 
@@ -17,62 +18,22 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from whence.errors import TraceError
-from whence.trace.schema import FORMAT, MANIFEST_SUFFIX, VERSION, Kind, Manifest, Part, PromisesMade
+from whence.trace.schema import (
+    FORMAT,
+    MANIFEST_SUFFIX,
+    VERSION,
+    Kind,
+    Manifest,
+    Part,
+    PromisesMade,
+    Segment,
+)
 
 if TYPE_CHECKING:
     from hashlib import _Hash
 
     import pyarrow as pa
     import pyarrow.parquet as pq
-
-    from whence.trace.columns import Segment
-
-
-# Reads a whole trace and computes its hashes anew: what `whence trace check` does.
-
-
-class Checked(msgspec.Struct, frozen=True, kw_only=True):
-    """One writer's share of a trace, read and found in order."""
-
-    run: str
-    writer: str
-    events: int
-    trace_hash: str
-
-
-def segments_of(trace: Trace, digest: _Hash) -> Iterator[tuple[int, Segment]]:
-    """Every segment with its number, in stored order; `digest` becomes their hash."""
-    from whence.trace.columns import INTEGER_COLUMNS, Segment, update_hash
-
-    for batch in trace.batches():
-        for row in batch.to_pylist():
-            layout = struct.Struct(f"<{row['events']}q")
-            integers = [layout.pack(*row[name]) for name in INTEGER_COLUMNS]
-            segment = Segment(row["node"], row["first_seq"], row["names"], integers, row["detail"])
-            update_hash(digest, segment)
-            yield row["segment"], segment
-
-
-def check_trace(trace: Trace | Path | str) -> list[Checked]:
-    """Decode every event and compare counts and trace hashes with the manifests; raises `TraceError`."""
-    opened = trace if isinstance(trace, Trace) else open_trace(trace)
-    checked: list[Checked] = []
-    for source in opened.sources:
-        digest = hashlib.sha256()
-        segments = segments_of(Trace(opened.path, [source], []), digest)
-        events = sum(segment.events for _, segment in segments)
-        found = digest.hexdigest()
-        if found != source.manifest.trace_hash:
-            raise TraceError(
-                f"writer {source.manifest.writer!r} of run {source.manifest.run!r} in {source.folder}",
-                f"the events hash to {found}, the manifest says {source.manifest.trace_hash}",
-                "The trace was not written by what its manifest says; record the run again",
-            )
-        checked.append(
-            Checked(run=source.manifest.run, writer=source.manifest.writer, events=events, trace_hash=found)
-        )
-    return checked
-
 
 BATCH_ROWS = 64  # up to 64 x 4096 events in memory at a time
 
@@ -93,7 +54,7 @@ class Event(NamedTuple):
     detail: str | None
 
 
-class Source(NamedTuple):
+class TraceSource(NamedTuple):
     """A manifest and the folder that its parts are in."""
 
     folder: Path
@@ -103,7 +64,7 @@ class Source(NamedTuple):
 class Trace:
     """An opened trace: one run by one or more writers, or the runs of a sweep."""
 
-    def __init__(self, path: Path, sources: Sequence[Source], leftovers: Sequence[Path]) -> None:
+    def __init__(self, path: Path, sources: Sequence[TraceSource], leftovers: Sequence[Path]) -> None:
         self.path = path
         self.sources = list(sources)
         self.leftovers = list(leftovers)  # unfinished files of a killed writer: not part of the trace
@@ -139,7 +100,7 @@ class Trace:
         return sorted({node for manifest in self.of_run(run) for node in manifest.nodes})
 
     def promises(self, run: str) -> PromisesMade:
-        """What the run's protocol promised."""
+        """The promises of the run's protocol."""
         return self.of_run(run)[0].promises
 
     def part_files(self, run: str | None = None) -> list[Path]:
@@ -197,7 +158,7 @@ def open_trace(path: Path | str, *, hashes: bool = True) -> Trace:
     """
     path = Path(path)
     manifests, leftovers = ([path], []) if path.is_file() else _find_manifests(path)
-    sources = [Source(manifest.parent, load_manifest(manifest)) for manifest in manifests]
+    sources = [TraceSource(manifest.parent, load_manifest(manifest)) for manifest in manifests]
     sources.sort(key=lambda source: (source.manifest.run, source.manifest.writer, str(source.folder)))
     _check_agreement(path, sources)
     if path.is_dir():
@@ -266,9 +227,9 @@ def load_manifest(path: Path) -> Manifest:
         raise _damaged(path, f"it is not a valid manifest ({error})") from error
 
 
-def _check_agreement(path: Path, sources: Sequence[Source]) -> None:
+def _check_agreement(path: Path, sources: Sequence[TraceSource]) -> None:
     """The writers of one run must tell the same story."""
-    first: dict[str, Source] = {}
+    first: dict[str, TraceSource] = {}
     seen: set[tuple[str, str]] = set()
     for source in sources:
         manifest = source.manifest
@@ -289,7 +250,7 @@ def _check_agreement(path: Path, sources: Sequence[Source]) -> None:
             )
 
 
-def _unlisted(sources: Sequence[Source]) -> list[Path]:
+def _unlisted(sources: Sequence[TraceSource]) -> list[Path]:
     """Parquet files that no manifest lists: refused, but for the one that a kill can leave behind.
 
     A writer renames a part just before it lists it; killed between the two it leaves exactly one more part.
@@ -315,7 +276,10 @@ def _unlisted(sources: Sequence[Source]) -> list[Path]:
 
 
 def _check_part(
-    source: Source, part: Part, hashes: bool, segments: dict[tuple[str, str], list[tuple[int, int, Path]]]
+    source: TraceSource,
+    part: Part,
+    hashes: bool,
+    segments: dict[tuple[str, str], list[tuple[int, int, Path]]],
 ) -> None:
     """Check one part against its manifest entry, and note where its segments begin and end."""
     import pyarrow as pa
@@ -377,3 +341,49 @@ def _check_dense(segments: dict[tuple[str, str], list[tuple[int, int, Path]]]) -
                 low, high = sorted((first_seq, expected))
                 raise _damaged(path, f"events {low} to {high - 1} of node {node!r} in run {run!r} {what}")
             expected += events
+
+
+# The hashes, computed anew
+
+
+class Checked(msgspec.Struct, frozen=True, kw_only=True):
+    """One writer's share of a trace, read and found in order."""
+
+    run: str
+    writer: str
+    events: int
+    trace_hash: str
+
+
+def segments_of(trace: Trace, digest: _Hash) -> Iterator[tuple[int, Segment]]:
+    """Every segment with its number, in stored order; `digest` becomes their hash."""
+    from whence.trace.columns import INTEGER_COLUMNS, update_hash
+
+    for batch in trace.batches():
+        for row in batch.to_pylist():
+            layout = struct.Struct(f"<{row['events']}q")
+            integers = [layout.pack(*row[name]) for name in INTEGER_COLUMNS]
+            segment = Segment(row["node"], row["first_seq"], row["names"], integers, row["detail"])
+            update_hash(digest, segment)
+            yield row["segment"], segment
+
+
+def check_trace(trace: Trace | Path | str) -> list[Checked]:
+    """Decode every event and compare counts and trace hashes with the manifests; raises `TraceError`."""
+    opened = trace if isinstance(trace, Trace) else open_trace(trace)
+    checked: list[Checked] = []
+    for source in opened.sources:
+        digest = hashlib.sha256()
+        segments = segments_of(Trace(opened.path, [source], []), digest)
+        events = sum(segment.events for _, segment in segments)
+        found = digest.hexdigest()
+        if found != source.manifest.trace_hash:
+            raise TraceError(
+                f"writer {source.manifest.writer!r} of run {source.manifest.run!r} in {source.folder}",
+                f"the events hash to {found}, the manifest says {source.manifest.trace_hash}",
+                "The trace was not written by what its manifest says; record the run again",
+            )
+        checked.append(
+            Checked(run=source.manifest.run, writer=source.manifest.writer, events=events, trace_hash=found)
+        )
+    return checked

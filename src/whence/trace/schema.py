@@ -11,8 +11,9 @@ needs another to be read. docs/trace-format.md has the argument and the numbers.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import IntEnum
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
@@ -21,11 +22,11 @@ from whence.errors import TraceError
 FORMAT = "whence-trace"
 VERSION = 1
 MANIFEST_SUFFIX = ".manifest.json"
-SEGMENT_EVENTS = 4096  # events of one node per Parquet row, at the most
+SEGMENT_EVENTS = 4096  # events of one node per Parquet row, at most
 
 
 class Kind(IntEnum):
-    """What happened. Numbers are part of the format: never reuse one."""
+    """The kinds of events. Numbers are part of the format: never reuse one."""
 
     BROADCAST = 1
     SEND = 2
@@ -38,8 +39,8 @@ class Kind(IntEnum):
     CRASH = 9
     RESTART = 10
     SAMPLE = 11  # a gauge: `detail` is its name, `number` its value
-    TIMER = 12  # a timer of the core came due: `detail` is its key
-    COMMAND = 13  # an overlay told the core something: `detail` is a JSON array, the verb and its names
+    TIMER = 12  # a timer of the core expired: `detail` is its key
+    COMMAND = 13  # an overlay's decision for the core: `detail` is a JSON array, the verb and its names
 
 
 class Recorder(Protocol):
@@ -86,13 +87,28 @@ def command_of(detail: str | None) -> tuple[str, tuple[str, ...]]:
         words = []
     if not words:
         raise TraceError(
-            f"detail {detail!r} of a command", "it is no JSON array of a verb and names", "Record it again"
+            f"detail {detail!r} of a command", "it is not a JSON array of a verb and names", "Record it again"
         )
     return words[0], tuple(words[1:])
 
 
+class Segment(NamedTuple):
+    """Consecutive events of one node, as columns."""
+
+    node: str
+    first_seq: int
+    names: list[str]
+    integers: list[bytes]  # little-endian 64-bit integers, one per integer column
+    details: Sequence[str | None]
+
+    @property
+    def events(self) -> int:
+        """How many events the segment holds."""
+        return len(self.details)
+
+
 class PromisesMade(msgspec.Struct, frozen=True, kw_only=True):
-    """What the protocol promised under this run's circumstances; the verifier demands just that."""
+    """The promises of the protocol under this run's circumstances; the verifier demands just that."""
 
     causal: bool = True
     fifo: bool = True
@@ -113,7 +129,7 @@ class Part(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
-    """What a writer says about its parts."""
+    """A writer's description of its parts."""
 
     format: str = FORMAT
     version: int = VERSION

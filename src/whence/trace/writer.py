@@ -2,7 +2,8 @@
 
 Memory is bounded by `BUFFERED_EVENTS` unpacked events plus `GROUP_EVENTS` packed ones, whatever the length
 of the run and the number of nodes. A part file appears under its name only when it is complete, and the
-manifest is replaced after each part: what had been flushed when a process is killed stays readable.
+manifest is replaced after each part: what had been flushed when a process is killed stays readable. A writer
+may go on with a trace that is there (`resume`): a durable node that starts again does.
 """
 
 from __future__ import annotations
@@ -18,22 +19,36 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 import msgspec
 
 from whence.errors import MisuseError, TraceError
-from whence.trace.reader import Source, Trace, load_manifest, segments_of
-from whence.trace.schema import MANIFEST_SUFFIX, SEGMENT_EVENTS, Kind, Level, Manifest, Part, PromisesMade
+from whence.trace.reader import Trace, TraceSource, load_manifest, segments_of
+from whence.trace.schema import (
+    MANIFEST_SUFFIX,
+    SEGMENT_EVENTS,
+    Kind,
+    Level,
+    Manifest,
+    Part,
+    PromisesMade,
+    Segment,
+)
 
 if TYPE_CHECKING:
     from hashlib import _Hash
 
     import pyarrow.parquet as pq
 
-    from whence.trace.columns import Segment
-
-
-# Going on with a trace: what a writer must know of the parts that are kept.
+BUFFERED_EVENTS = 1 << 18  # unpacked events over all nodes: some 50 MB
+GROUP_EVENTS = 1 << 16  # packed events per Parquet row group
+PART_BYTES = 128 << 20  # a part that has grown to this is closed
+FULL = 8 * SEGMENT_EVENTS  # length of a buffer that holds a whole segment: 8 values per event
+# Dictionaries pay for the few names, not for the columns of numbers.
+PARQUET_OPTIONS: dict[str, Any] = {
+    "compression": "zstd",
+    "use_dictionary": ["run", "node", "names.list.element", "kind.list.element", "detail.list.element"],
+}
 
 
 class Past(NamedTuple):
-    """A writer's state after the parts that are kept."""
+    """A writer's state after the parts that are kept: what it must know of them to go on."""
 
     manifest: Manifest
     digest: _Hash
@@ -60,7 +75,7 @@ def resume(path: Path, new: Manifest, parts: int) -> Past:
     digest = hashlib.sha256()
     following: dict[str, tuple[int, int]] = {}
     manifest = msgspec.structs.replace(old, parts=kept)
-    for number, segment in segments_of(Trace(path.parent, [Source(path.parent, manifest)], []), digest):
+    for number, segment in segments_of(Trace(path.parent, [TraceSource(path.parent, manifest)], []), digest):
         following[segment.node] = (number + 1, segment.first_seq + segment.events)
     return Past(
         msgspec.structs.replace(
@@ -71,21 +86,10 @@ def resume(path: Path, new: Manifest, parts: int) -> Past:
     )
 
 
-BUFFERED_EVENTS = 1 << 18  # unpacked events over all nodes: some 50 MB
-GROUP_EVENTS = 1 << 16  # packed events per Parquet row group
-PART_BYTES = 128 << 20  # a part that has grown to this is closed
-FULL = 8 * SEGMENT_EVENTS  # length of a buffer that holds a whole segment: 8 values per event
-# Dictionaries pay for the few names, not for the columns of numbers.
-PARQUET_OPTIONS: dict[str, Any] = {
-    "compression": "zstd",
-    "use_dictionary": ["run", "node", "names.list.element", "kind.list.element", "detail.list.element"],
-}
-
-
 class TraceWriter:
     """One writer's share of a trace folder; a `Recorder`, and a context manager that closes it.
 
-    `keep_parts` goes on with a trace that is there: after its first so many parts, the rest is dropped.
+    `keep_parts` goes on with a trace that is there, after that many of its parts; the rest is dropped.
     """
 
     def __init__(
@@ -221,7 +225,7 @@ class TraceWriter:
                     "Choose another folder or writer name",
                 )
             if not kept:
-                old.unlink(missing_ok=True)  # the manifest first: parts without it are no trace
+                old.unlink(missing_ok=True)  # the manifest first: parts without it are not a trace
             name = re.compile(rf"{re.escape(self._manifest.writer)}-\d{{5,}}\.parquet(\.tmp)?")
             for path in self.folder.iterdir():
                 if name.fullmatch(path.name) and path.name not in kept:

@@ -3,28 +3,29 @@
 docs/verification.md has the argument. In short: broadcasts of one origin are totally ordered, so the causal
 past of a message is a vector with one count per origin; a delivery comes too late if its message is in the
 past of a message that the node delivered earlier.
+
+`analyse` flags what is wrong in a run; `findings` spells out the first few flags of each kind, with their
+witnesses; `disagreements` judges runs in which nodes join and leave: completeness cannot be demanded there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from whence.trace.reader import Trace, open_trace
 from whence.trace.schema import Kind
-from whence.verify import kernels as kernel
-from whence.verify.kernels import DELIVERY, UNTIMELY, Kernels
-from whence.verify.load import Events, places_of
-from whence.verify.messages import Messages, Placed, place
+from whence.verify.kernels import DELIVERY, UNTIMELY, Array, Kernels, choose_kernels
+from whence.verify.load import RunEvents, places_of
+from whence.verify.messages import Messages, PlacedEvents, place
 from whence.verify.report import KINDS, Counts, Finding
 from whence.verify.witness import Access, MemoryAccess, Overtaken, Search
 
-Array = npt.NDArray[Any]
-
-COMPILED_EVENTS = 200_000  # below this, loading numba takes longer than running without it
+JOINED = "joined"  # the SAMPLE of a node that has joined
 PAST_BYTES = 4 << 30  # causal pasts in memory at a time; more of them are done in blocks of columns
 
 
@@ -36,12 +37,12 @@ class Listed(NamedTuple):
     late: list[tuple[int, int, int, int]]  # with the times of delivery and broadcast, and the lifetime
     created: list[int]
     untimely: list[int]
-    again: list[int]  # a second end that is no second delivery
+    again: list[int]  # a second end that is not a second delivery
     malformed: list[tuple[int, str]]
 
 
 class Analysis(NamedTuple):
-    """What is wrong in a run; docs/verification.md defines each kind. The same by every path."""
+    """The faults of a run; docs/verification.md defines each kind. The same by every path."""
 
     access: Access
     search: Search
@@ -65,7 +66,7 @@ class Block(NamedTuple):
     of: int
 
     def bounds(self, columns: int) -> tuple[int, int]:
-        """The columns of this share, of so many; the first share is never empty while there are any."""
+        """The columns of this share, of `columns`; the first share is never empty while there are any."""
         return -(-self.number * columns // self.of), -(-(self.number + 1) * columns // self.of)
 
 
@@ -73,7 +74,7 @@ WHOLE = Block(0, 1)
 
 
 def analyse(
-    events: Events, witness_max: int | None, clock_slack_us: int = 0, block: Block = WHOLE
+    events: RunEvents, witness_max: int | None, clock_slack_us: int = 0, block: Block = WHOLE
 ) -> Analysis:
     """Verify one run; `witness_max` deliveries out of order (None: all) are explained.
 
@@ -140,14 +141,8 @@ def _count(flags: Array) -> int:
     return int(np.count_nonzero(flags))  # several times as fast as their sum
 
 
-def choose_kernels(events: int) -> Kernels:
-    """The compiled loops where they are loaded already or will pay for being loaded, else the plain ones."""
-    wanted = events >= COMPILED_EVENTS or kernel.compiled.cache_info().currsize > 0
-    return (kernel.compiled() if wanted else None) or kernel.plain()
-
-
-def survivors(events: Events) -> Array:
-    """Per name: it is a member that has not crashed for good."""
+def survivors(events: RunEvents) -> Array:
+    """Per name: it is a member that has not crashed permanently."""
     survives = events.is_node.copy()
     # In the order of each node: the last one decides.
     for event in places_of(events.kind, Kind.CRASH, Kind.RESTART):
@@ -156,10 +151,10 @@ def survivors(events: Events) -> Array:
     return survives
 
 
-def _wanted(events: Events, placed: Placed) -> tuple[Array, Array]:
-    """Which messages must reach every survivor, and who survives.
+def _wanted(events: RunEvents, placed: PlacedEvents) -> tuple[Array, Array]:
+    """Flag the messages that must reach every survivor, and the nodes that survive.
 
-    What one survivor broadcast or delivered must reach them all.
+    A message that one survivor broadcast or delivered must reach them all.
     """
     survives = survivors(events)
     wanted = survives[placed.messages.node]
@@ -172,17 +167,17 @@ def _wanted(events: Events, placed: Placed) -> tuple[Array, Array]:
 
 
 def wanted_at(messages: Messages, wanted: Array, nodes: int) -> Array:
-    """How many messages must come to an end at each node: those for everybody, and those for it alone."""
+    """How many messages must come to an end at each node: those for every node, and those for it alone."""
     to = messages.to[wanted]
     return np.bincount(to[to >= 0], minlength=nodes) + int((to < 0).sum())
 
 
 def _mark_repeats(
-    kernels: Kernels, events: Events, placed: Placed, wanted: Array
+    kernels: Kernels, events: RunEvents, placed: PlacedEvents, wanted: Array
 ) -> tuple[Array, Array, Array, Array]:
-    """Deliveries of what nobody broadcast, repeated ones, other second ends; and how much ended at each node.
+    """Flag deliveries of messages that no node broadcast, repeated ones and other second ends.
 
-    Gives all first deliveries their action.
+    Counts how many messages ended at each node, and gives all first deliveries their action.
     """
     limit = placed.message_limit
     padded = np.zeros(limit, dtype=bool)
@@ -197,7 +192,7 @@ def _mark_repeats(
     return created, repeat, again, ended
 
 
-def _schedule(kernels: Kernels, offsets: Array, placed: Placed) -> Array:
+def _schedule(kernels: Kernels, offsets: Array, placed: PlacedEvents) -> Array:
     """Runs of events (node, first, end) in an order in which every broadcast precedes its deliveries."""
     messages, nodes = placed.messages, len(offsets) - 1
     reached = offsets[:-1].copy()
@@ -223,8 +218,8 @@ def _schedule(kernels: Kernels, offsets: Array, placed: Placed) -> Array:
 
 def _find_disordered(
     kernels: Kernels,
-    events: Events,
-    placed: Placed,
+    events: RunEvents,
+    placed: PlacedEvents,
     runs: Array,
     search: Search,
     witness_max: int | None,
@@ -261,7 +256,9 @@ def rank_type(messages: Messages) -> np.dtype[Any]:
     return np.dtype(np.int16 if small else np.int32)
 
 
-def _find_overtaken(kernels: Kernels, events: Events, placed: Placed, bounds: tuple[int, int]) -> Array:
+def _find_overtaken(
+    kernels: Kernels, events: RunEvents, placed: PlacedEvents, bounds: tuple[int, int]
+) -> Array:
     """Flag deliveries after a later message of the same origin, for the origins of some columns."""
     messages = placed.messages
     overtaken = np.zeros(len(events.kind), dtype=bool)
@@ -276,7 +273,7 @@ def _find_overtaken(kernels: Kernels, events: Events, placed: Placed, bounds: tu
     return overtaken
 
 
-def _find_overdue(events: Events, placed: Placed, clock_slack_us: int) -> Array:
+def _find_overdue(events: RunEvents, placed: PlacedEvents, clock_slack_us: int) -> Array:
     """The first deliveries after the message's lifetime; none if the times were not loaded."""
     if events.timing is None:
         return np.empty(0, dtype=np.int64)
@@ -287,27 +284,26 @@ def _find_overdue(events: Events, placed: Placed, clock_slack_us: int) -> Array:
 
 
 def is_overdue(age_us: Array, lifetime_us: Array, clock_slack_us: int) -> Array:
-    """Which ages are beyond their lifetimes."""
+    """Flag the ages that are beyond their lifetimes."""
     # The slack is taken off the age: a lifetime may be as long as a 64-bit integer allows.
     late: Array = (lifetime_us >= 0) & (age_us - clock_slack_us > lifetime_us)
     return late
 
 
-def _timed(events: Events, placed: Placed, event: int) -> tuple[int, int, int, int]:
+def _timed(events: RunEvents, placed: PlacedEvents, event: int) -> tuple[int, int, int, int]:
     assert events.timing is not None
     begun = placed.messages.event[placed.message[event]]
     time_us, lifetime_us = events.timing
     return event, int(time_us[event]), int(time_us[begun]), int(lifetime_us[begun])
 
 
-# Turns flags into findings, ordered by kind, node and `seq`, and spells out the first few of each kind.
-
+# Findings, ordered by kind, node and `seq`
 
 UNTIMELY_DETAIL = "delivered before it was broadcast: its broadcast depends on this very delivery"
 
 
 def missing_by_node(analysis: Analysis) -> dict[str, int]:
-    """Who misses how many messages."""
+    """How many messages each node misses, for those that miss any."""
     names = analysis.access.names
     return {names[node]: int(analysis.missing[node]) for node in np.flatnonzero(analysis.missing)}
 
@@ -435,3 +431,49 @@ def _finding(
         detail=detail,
         **more,
     )
+
+
+# Agreement where nodes join and leave
+
+
+def disagreements(trace: Trace | Path | str, survivors: Iterable[str], run: str | None = None) -> list[str]:
+    """The differences between the survivors of a run, in words; empty if they agree.
+
+    Where nodes join and leave, no node knows the members, and a trace promises no completeness. What can be
+    demanded of the nodes that were still there when the traffic had stopped:
+
+    1. each has of every origin an unbroken row of messages, in order: from where it joined, without holes;
+    2. all rows of one origin end with the same message;
+    3. a node without any message of an origin had not joined (SAMPLE "joined") when the last of them was
+       broadcast.
+
+    The clocks that rule 3 compares are those of one machine, or must agree as well as the joins are apart.
+    """
+    opened = trace if isinstance(trace, Trace) else open_trace(trace)
+    names = sorted(set(survivors))
+    rows: dict[str, dict[str, list[int]]] = {name: {} for name in names}  # survivor -> origin -> numbers
+    joined_us: dict[str, int] = {}
+    broadcast_us: dict[tuple[str, int], int] = {}
+    for event in opened.events(run):
+        if event.kind == Kind.BROADCAST and event.origin is not None:
+            broadcast_us[event.origin, event.number] = event.time_us
+        elif event.kind == Kind.DELIVER and event.node in rows and event.origin is not None:
+            rows[event.node].setdefault(event.origin, []).append(event.number)
+        elif event.kind == Kind.SAMPLE and event.detail == JOINED:
+            joined_us[event.node] = event.time_us
+    found = [
+        f"{name} has messages of {origin} out of order or with holes"
+        for name in names
+        for origin, numbers in sorted(rows[name].items())
+        if numbers != list(range(numbers[0], numbers[0] + len(numbers)))
+    ]
+    for origin in sorted({origin for each in rows.values() for origin in each}):
+        last = max(each[origin][-1] for each in rows.values() if origin in each)
+        sent_us = broadcast_us.get((origin, last), 0)
+        for name in names:
+            numbers = rows[name].get(origin)
+            if numbers is None and joined_us.get(name, 0) <= sent_us:
+                found.append(f"{name} has no message of {origin}, and was there for number {last}")
+            elif numbers is not None and numbers[-1] != last:
+                found.append(f"{name} has messages of {origin} up to {numbers[-1]}, others up to {last}")
+    return found

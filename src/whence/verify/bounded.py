@@ -1,8 +1,13 @@
 """Verification within bounded memory, for runs whose events do not fit: the same report, in several passes.
 
 First an index and the table of messages; then every delivery and expiry with one bit per node and message;
-then causal order in windows (`windows.py`), one pass per block of columns; at last, where something was
-found, the few columns that its witnesses need. docs/verification.md has the argument and the cost.
+then causal order (`Pass`), one pass over the run per block of columns; at last, where something was found,
+the few columns that its witnesses need. docs/verification.md has the argument and the cost.
+
+A pass has a window of each node's events in memory. Nodes advance in step: a node gets its next window when
+no node can move within the present ones. So few messages are in flight at a time, and the rows of those that
+have arrived everywhere are used again. Where the rows run out all the same, the block is halved on the spot:
+its left half goes on with twice the rows.
 """
 
 from __future__ import annotations
@@ -12,14 +17,10 @@ from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from whence.errors import PlatformError
 from whence.trace.schema import Kind
-from whence.verify import kernels as kernel
-from whence.verify import kernels as window_kernel
 from whence.verify.analysis import (
-    COMPILED_EVENTS,
     WHOLE,
     Analysis,
     Block,
@@ -39,30 +40,24 @@ from whence.verify.kernels import (
     STATES,
     TOP,
     UNTIMELY,
-    WindowKernels,
+    Array,
+    Kernels,
+    break_circle,
+    choose_kernels,
 )
-from whence.verify.load import Loader, Row
+from whence.verify.load import Loader, PackedRow
 from whence.verify.messages import Ends, Messages, NumberIndex, find_broadcasts, place_ends
-from whence.verify.report import Counts
+from whence.verify.report import Counts, Progress
 from whence.verify.segments import Groups, Segments, build_index, joined
-from whence.verify.witness import Overtaken, Part, Search
+from whence.verify.witness import NodePart, Overtaken, Search
 
-# Causal order with a window of events per node in memory: one pass over the run for a block of columns.
-#
-# Nodes advance in step: a node gets its next window when nobody can move within the present ones. So few
-# messages are in flight at a time, and the rows of those that have arrived everywhere are used again. Where
-# the
-# rows run out all the same, the block is halved on the spot: its left half goes on with twice the rows.
-
-
-Array = npt.NDArray[Any]
 Fill = Callable[[int, int], tuple[Array, Array]]  # (node, first event) -> messages and actions of some events
 
 FOUND_ROOM = 1 << 16  # findings until they are collected
 
 
 class Found(NamedTuple):
-    """What a pass over a block of columns found."""
+    """The findings of a pass over a block of columns, counted."""
 
     high: int  # the block ends here
     causal: int
@@ -74,7 +69,7 @@ class Pass:
     """One pass over the run."""
 
     def __init__(
-        self, kernels: WindowKernels, messages: Messages, offsets: Array, rank: Array, window: int
+        self, kernels: Kernels, messages: Messages, offsets: Array, rank: Array, window: int
     ) -> None:
         self._kernels = kernels
         self._messages = messages
@@ -99,7 +94,7 @@ class Pass:
         collect: Callable[[Array, Array], None],
         progress: Callable[[int], None],
     ) -> Found:
-        """Judge the columns from `low`, to `high` at most: as many as there is memory for."""
+        """Judge the columns from `low`, at most to `high`: as many as there is memory for."""
         self._begin(fill, untimely, progress)
         width, item = high - low, self._rank.itemsize
         capacity = min(self._messages.total, past_bytes // (width * item))
@@ -140,7 +135,7 @@ class Pass:
         """Of every message's past the columns `chosen`."""
         self._begin(fill, untimely, progress)
         narrowed = np.full(self._messages.columns + 1, -1, dtype=np.int32)
-        narrowed[chosen] = np.arange(len(chosen), dtype=np.int32)  # the last entry answers column -1
+        narrowed[chosen] = np.arange(len(chosen), dtype=np.int32)  # the last entry is for column -1
         columns = (narrowed[self._messages.column], narrowed[self._messages.column_of_node])
         past = np.zeros((self._messages.total, len(chosen)), dtype=self._rank.dtype)
         slot = np.full(self._messages.total, -1, dtype=np.int32)
@@ -170,7 +165,7 @@ class Pass:
         self._refill()
 
     def _tables(self, width: int) -> tuple[Array, ...]:
-        """What nodes know, the highest rank they delivered, both by column; findings by column; own pasts."""
+        """By column: the knowledge of nodes, the highest ranks they delivered, findings; then own pasts."""
         dtype = self._rank.dtype
         return (
             np.zeros((self._nodes, width), dtype=dtype),
@@ -198,17 +193,17 @@ class Pass:
         return status
 
     def _go_on(self, status: int) -> bool:
-        """Make the nodes able to move again; False when all have come to their ends."""
+        """Make the nodes able to move again; False when all are at their ends."""
         if status != DONE or self._refill():
             return True
         unfinished = np.flatnonzero(self._reached < self._offsets[1:])
         if not len(unfinished):
             return False
-        # All that are left wait, hence in circles: `kernel.break_circle`, with one event for each node.
+        # All that are left wait, hence in circles: `break_circle`, with one event for each node.
         awaited = np.full(self._nodes, -1, dtype=np.int32)
         place = (self._at + self._reached - self._first)[unfinished]
         awaited[unfinished] = self._pool_message[place]
-        chosen = kernel.break_circle(
+        chosen = break_circle(
             int(unfinished[0]), np.zeros(self._nodes, dtype=np.int8), awaited, self._messages.node,
             np.arange(self._nodes), self._first_waiter, self._next_waiter,
         )  # fmt: skip
@@ -220,7 +215,7 @@ class Pass:
         return True
 
     def _refill(self) -> bool:
-        """The next window for every node that has come to the end of its own."""
+        """Load the next window of every node that is at the end of its own."""
         hungry = np.flatnonzero((self._reached == self._end) & (self._end < self._offsets[1:]))
         for node in hungry[::-1].tolist():  # the first node by name is on top
             first, room = int(self._end[node]), int(self._window[node])
@@ -256,9 +251,6 @@ def _too_little(needed_bytes: int) -> PlatformError:
         f"the messages in flight need {-(-needed_bytes >> 20)} MB or more",
         "Give more with --memory, or use a machine that has it",
     )
-
-
-Progress = Callable[[str, int], None]  # what is being done, and how many more events have been gone through
 
 
 class Budget(NamedTuple):
@@ -297,7 +289,7 @@ class Lowest:
 class _Placed(NamedTuple):
     """One row with its messages."""
 
-    row: Row
+    row: PackedRow
     message: Array
     action: Array  # BROADCAST and DELIVERY, the latter for all first deliveries
     ends: Ends
@@ -340,12 +332,8 @@ class Bounded:
         self._numbers = NumberIndex(self.messages)
         self._survives = survivors(others)
         self._segments = Segments(groups, loader, self.index, budget.cached_events)
-        compile_it = int(self.offsets[-1]) >= COMPILED_EVENTS
-        self._kernels = (
-            window_kernel.compiled_windows() if compile_it else None
-        ) or window_kernel.plain_windows()
-        self._loops = (kernel.compiled() if compile_it else None) or kernel.plain()
-        self._parts: OrderedDict[int, Part] = OrderedDict()
+        self._kernels = choose_kernels(int(self.offsets[-1]))
+        self._parts: OrderedDict[int, NodePart] = OrderedDict()
         self._untimely: set[int] = set()
         self._rows = 0
         self._lay_out_bits()
@@ -560,7 +548,7 @@ class Bounded:
                     explained[event] = search.causal(event, past[:, some.index(column)])
         return explained
 
-    def part(self, node: int, end: int) -> Part:
+    def part(self, node: int, end: int) -> NodePart:
         """The events of one node up to `end`, from its files; those of the nodes used last are kept."""
         first = int(self.offsets[node])
         held = self._parts.get(node)
@@ -571,14 +559,14 @@ class Bounded:
         self._parts.move_to_end(node)
         return held
 
-    def _load_part(self, node: int, end: int) -> Part:
-        rows: list[Row] = []
+    def _load_part(self, node: int, end: int) -> NodePart:
+        rows: list[PackedRow] = []
         for place in range(int(self.index.rows_of_node[node]), int(self.index.rows_of_node[node + 1])):
             if self.index.start[place] >= end:
                 break
             rows.append(self._segments.row(place))
         first = int(self.offsets[node])
-        whole = _Columns(
+        whole = _PartColumns(
             joined([row.kind for row in rows], np.int8),
             joined([row.origin for row in rows], np.int32),
             joined([row.number for row in rows], np.int32),
@@ -587,7 +575,7 @@ class Bounded:
         stamps = np.full((2, ends.message_limit), -1, dtype=np.int32)
         unwanted = np.zeros(ends.message_limit, dtype=bool)
         flags = np.zeros((3, len(message)), dtype=bool)  # of no interest here
-        self._loops.mark_repeats(
+        self._kernels.mark_repeats(
             np.array([0, len(message)]), ends.delivers, ends.ends, message, self.messages.total, unwanted,
             stamps, action, *flags, np.zeros(1, dtype=np.int64),
         )  # fmt: skip
@@ -595,10 +583,10 @@ class Bounded:
             if first <= event < first + len(message):
                 action[event - first] = UNTIMELY
         seq = joined([row.seqs() for row in rows], np.int32)
-        return Part(first, seq, whole.origin, whole.number, message, action, ends.delivers, ends.ends)
+        return NodePart(first, seq, whole.origin, whole.number, message, action, ends.delivers, ends.ends)
 
 
-class _Columns(NamedTuple):
+class _PartColumns(NamedTuple):
     """The events of several rows."""
 
     kind: Array

@@ -1,11 +1,16 @@
 """The inner loops of the verifier: plain Python over numpy arrays, compiled by numba for large traces.
 
-There is one source: `compiled()` gives these functions through `numba.njit`, `plain()` as they stand. Every
-array comes from outside, so memory is the caller's decision.
+There is one source: `compiled()` gives these functions through `numba.njit`, `plain()` as they stand, and
+`choose_kernels` decides by the number of events. Every array comes from outside, so memory is the caller's
+decision.
 
 Arrays over events are ordered by (node, seq): node i's events are `offsets[i] : offsets[i + 1]`. `message[e]`
 is the index of the event's message; messages are ordered by (origin, order of broadcast). `action[e]` says
 what the event does to knowledge.
+
+The first five loops have all events of a run in memory. The last two, for the bounded path, have a window of
+each node's events and the pasts of messages in flight: node i has events `first[i] : end[i]`, at `at[i]` of
+the pool.
 """
 
 from __future__ import annotations
@@ -18,6 +23,8 @@ import numpy as np
 import numpy.typing as npt
 
 Array = npt.NDArray[Any]
+
+COMPILED_EVENTS = 200_000  # below this, loading numba takes longer than running without it
 
 NOTHING = 0  # an expiry, a repeated delivery, a delivery of what was never broadcast
 BROADCAST = 1
@@ -33,7 +40,7 @@ def mark_repeats(
 
     `delivers[e]`: a delivery; `ends[e]`: a delivery or an expiry. A first delivery of one of the `total`
     messages that were broadcast gets the action DELIVERY, one of another becomes `created`; `again[e]`
-    becomes: a second end that is no second delivery, so that the node contradicts itself. `stamps` has two
+    becomes: a second end that is not a second delivery, so that the node contradicts itself. `stamps` has two
     rows over messages, all -1: the last node that delivered the message, and the last one at which it ended.
     (Nodes come one after the other: one stamp per message does what a table of nodes times messages would.)
     """
@@ -67,8 +74,8 @@ def advance(
     """Advance the nodes on the stack, and all that they wake, until each has finished or waits.
 
     A node goes on until it delivers a message that its origin has not `reached` yet: then it waits for it
-    (`first_waiter` over messages and `next_waiter` over nodes are the lists of who waits). Only each node's
-    own order is trusted. Appends `(node, first event, end event)` to `runs`; returns the new `count`.
+    (`first_waiter` over messages and `next_waiter` over nodes are the lists of those that wait). Only each
+    node's own order is trusted. Appends `(node, first event, end event)` to `runs`; returns the new `count`.
     """
     while top > 0:
         top -= 1
@@ -76,7 +83,7 @@ def advance(
         start = reached[node]
         event = start
         while event < offsets[node + 1]:
-            if action[event] == BROADCAST:  # whoever waits for it goes on after this node's turn
+            if action[event] == BROADCAST:  # the nodes that wait for it go on after this node's turn
                 waiter = first_waiter[message[event]]
                 first_waiter[message[event]] = -1
                 while waiter >= 0:
@@ -186,59 +193,7 @@ def find_overtaken(
                     highest[column] = message_rank[which]
 
 
-class Kernels(NamedTuple):
-    """The loops, compiled or not."""
-
-    mark_repeats: Callable[..., None]
-    advance: Callable[..., int]
-    break_circle: Callable[..., int]
-    find_disordered: Callable[..., None]
-    find_overtaken: Callable[..., None]
-
-
-def plain() -> Kernels:
-    """The loops as they stand: no start-up cost."""
-    return Kernels(mark_repeats, advance, break_circle, find_disordered, find_overtaken)
-
-
-@cache
-def compiled() -> Kernels | None:
-    """The loops through numba, kept on disk between processes; None where numba is not installed."""
-    try:
-        from numba.extending import overload
-    except ImportError:
-        return None
-
-    def merge_compiled(row: Array, before: Array) -> Callable[[Array, Array], None]:
-        def loop(row: Array, before: Array) -> None:  # numba knows no `out=`, but makes this SIMD
-            for column in range(row.shape[0]):
-                row[column] = max(row[column], before[column])
-
-        return loop
-
-    overload(merge)(merge_compiled)
-    return Kernels(*map(through_numba, plain()))
-
-
-def through_numba(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A loop compiled, and kept on disk between processes where numba finds a folder for it."""
-    from numba import njit
-
-    kept: Callable[..., Any] = njit(cache=True)
-    fresh: Callable[..., Any] = njit()
-    try:
-        made: Callable[..., Any] = kept(function)
-    except RuntimeError:  # numba finds no folder that it may write to: compile anew in every process
-        made = fresh(function)
-    return made
-
-
-# The inner loops of the bounded path: a window of each node's events, and pasts of messages in flight only.
-#
-# As in `kernel.py` there is one source, plain_windows or compiled_windows. Events are numbered as there
-# (node by node); node
-# i has events `first[i] : end[i]` in memory, at `at[i]` of the pool.
-
+# The loops of the bounded path
 
 # Entries of `state`.
 TOP, FREE, FOUND = range(3)
@@ -253,7 +208,7 @@ def mark_part(
 ) -> None:  # fmt: skip
     """Find second deliveries and second ends among the next events of `node`.
 
-    `delivered` and `ended` have one bit per node and message for everybody, then one per message for one
+    `delivered` and `ended` have one bit per node and message for every node, then one per message for one
     node; `place[m]` is the message's place among those of its kind. Where nothing expires they are one table.
     """
     for event in range(message.shape[0]):
@@ -365,21 +320,58 @@ def run_windows(  # noqa: PLR0912, PLR0915 - one loop on purpose: calls would co
     return DONE
 
 
-class WindowKernels(NamedTuple):
-    """The loops, compiled_windows or not."""
+class Kernels(NamedTuple):
+    """The loops, compiled or not."""
 
+    mark_repeats: Callable[..., None]
+    advance: Callable[..., int]
+    break_circle: Callable[..., int]
+    find_disordered: Callable[..., None]
+    find_overtaken: Callable[..., None]
     mark_part: Callable[..., None]
     run_windows: Callable[..., int]
 
 
-def plain_windows() -> WindowKernels:
-    """The loops as they stand."""
-    return WindowKernels(mark_part, run_windows)
+def plain() -> Kernels:
+    """The loops as they stand: no start-up cost."""
+    return Kernels(
+        mark_repeats, advance, break_circle, find_disordered, find_overtaken, mark_part, run_windows
+    )
 
 
 @cache
-def compiled_windows() -> WindowKernels | None:
-    """The loops through numba; None where it is not installed."""
-    if compiled() is None:  # this also teaches numba `merge`
+def compiled() -> Kernels | None:
+    """The loops through numba, kept on disk between processes; None where numba is not installed."""
+    try:
+        from numba.extending import overload
+    except ImportError:
         return None
-    return WindowKernels(*map(through_numba, plain_windows()))
+
+    def merge_compiled(row: Array, before: Array) -> Callable[[Array, Array], None]:
+        def loop(row: Array, before: Array) -> None:  # numba knows no `out=`, but makes this SIMD
+            for column in range(row.shape[0]):
+                row[column] = max(row[column], before[column])
+
+        return loop
+
+    overload(merge)(merge_compiled)
+    return Kernels(*map(_through_numba, plain()))
+
+
+def _through_numba(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A loop compiled, and kept on disk between processes where numba finds a folder for it."""
+    from numba import njit
+
+    kept: Callable[..., Any] = njit(cache=True)
+    fresh: Callable[..., Any] = njit()
+    try:
+        made: Callable[..., Any] = kept(function)
+    except RuntimeError:  # numba finds no folder that it may write to: compile anew in every process
+        made = fresh(function)
+    return made
+
+
+def choose_kernels(events: int) -> Kernels:
+    """The compiled loops where they are loaded already or will pay for being loaded, else the plain ones."""
+    wanted = events >= COMPILED_EVENTS or compiled.cache_info().currsize > 0
+    return (compiled() if wanted else None) or plain()

@@ -10,22 +10,20 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from whence.errors import TraceError
 from whence.trace.columns import batch_problem, integer_array, lengths_of, numbers_of
 from whence.trace.schema import VERIFIED_KINDS, Kind
+from whence.verify.kernels import Array
 
 NEEDED_COLUMNS = ("run", "node", "first_seq", "events", "names", "kind", "origin", "number", "peer")
 TIMING_COLUMNS = ("time_us", "detail")  # needed as well where a run promises to be timely
 
-# Lifetimes that are no number of microseconds.
-FOR_EVER = -1
+# Lifetimes that are not a number of microseconds.
+FOREVER = -1
 UNREADABLE = -2
 _LIFETIME_MAX = 2**63 - 1
-
-Array = npt.NDArray[Any]
 
 CHUNK = 1 << 16  # events at a time whose temporary arrays stay in the processor's cache
 
@@ -37,10 +35,10 @@ class Timing(NamedTuple):
     """When events happened, and how long messages are good."""
 
     time_us: Array
-    lifetime_us: Array  # at a broadcast: of its message, or FOR_EVER, or UNREADABLE; FOR_EVER elsewhere
+    lifetime_us: Array  # at a broadcast: of its message, or FOREVER, or UNREADABLE; FOREVER elsewhere
 
 
-class Events(NamedTuple):
+class RunEvents(NamedTuple):
     """The events of one run that matter, ordered by (node, seq)."""
 
     run: str | None
@@ -52,7 +50,7 @@ class Events(NamedTuple):
     kind: Array
     origin: Array  # index into names, -1 for none
     number: Array
-    to: Array  # of a broadcast: the one node that it is for, -1 for everybody; empty where all are so
+    to: Array  # of a broadcast: the one node that it is for, -1 for every node; empty where all are so
     timing: Timing | None = None  # loaded only where timeliness is judged
 
     def node_of(self, event: Any) -> Any:
@@ -60,7 +58,7 @@ class Events(NamedTuple):
         return np.searchsorted(self.offsets, event, side="right").astype(np.int32) - 1
 
 
-class Row(NamedTuple):
+class PackedRow(NamedTuple):
     """The kept events of one packed row."""
 
     node: int
@@ -80,19 +78,19 @@ class Row(NamedTuple):
         return _narrow(np.arange(self.first_seq, self.first_seq + self.events))
 
 
-class _Columns(NamedTuple):
+class _RowColumns(NamedTuple):
     """The events of some packed rows, end to end."""
 
     kind: Array
     origin: Array  # index into the names of its row
     number: Array
-    peer: Array | None  # None: there is none
+    peer: Array | None  # None: no event has one
     kept: Array | None  # None: all
     timing: Timing | None
 
-    def part(self, here: Any) -> _Columns:
+    def part(self, here: Any) -> _RowColumns:
         """Some of the events."""
-        return _Columns(
+        return _RowColumns(
             kind=self.kind[here],
             origin=self.origin[here],
             number=self.number[here],
@@ -101,7 +99,7 @@ class _Columns(NamedTuple):
             timing=self.timing and Timing(*(each[here] for each in self.timing)),
         )
 
-    def row(self, node: int, first_seq: int, events: int, table: Array) -> Row:
+    def row(self, node: int, first_seq: int, events: int, table: Array) -> PackedRow:
         """All of it as one row; `table` has the indices of its names."""
         seq: Array = np.empty(0, dtype=np.int32)
         kept = self
@@ -113,7 +111,7 @@ class _Columns(NamedTuple):
             to = np.where((kept.kind == Kind.BROADCAST) & (kept.peer >= 0), table[kept.peer], -1)
             to = to if to.max(initial=-1) >= 0 else None
         origin = table[kept.origin]
-        return Row(node, first_seq, events, seq, kept.kind, origin, kept.number, to, kept.timing)
+        return PackedRow(node, first_seq, events, seq, kept.kind, origin, kept.number, to, kept.timing)
 
 
 class Loader:
@@ -124,7 +122,7 @@ class Loader:
         self._timed = timed
         self._ids: dict[str, int] = {}  # name -> provisional index, in order of arrival
         self._members = {self._id(name) for name in members}
-        self._rows: list[Row] = []
+        self._rows: list[PackedRow] = []
         self._runs: set[str] = set()
         self._last: tuple[Any, Array] | None = None  # one batch's distinct names are often the next one's
 
@@ -135,11 +133,11 @@ class Loader:
         """Take the rows of a batch that has at least the columns needed."""
         self.keep(self.decode(batch, checked=checked))
 
-    def keep(self, rows: Iterable[Row]) -> None:
+    def keep(self, rows: Iterable[PackedRow]) -> None:
         """Take rows that `decode` made."""
         self._rows += rows
 
-    def decode(self, batch: pa.RecordBatch, *, checked: bool = False) -> list[Row]:
+    def decode(self, batch: pa.RecordBatch, *, checked: bool = False) -> list[PackedRow]:
         """The events of a batch, row by row, with provisional indices of names.
 
         `checked`: the batch has been through `batch_problem` already, as those of `Trace.batches` have.
@@ -155,20 +153,20 @@ class Loader:
             np.cumsum(each).tolist() for each in (lengths_of(names), numbers_of(batch.column("events")))
         )
         keys = zip(*(batch.column(name).to_pylist() for name in ("node", "first_seq", "events")), strict=True)
-        rows: list[Row] = []
+        rows: list[PackedRow] = []
         name_start = start = 0
         for (node, first_seq, events), name_end, end in zip(keys, name_ends, ends, strict=True):
-            table = np.append(ids[name_start:name_end], ids.dtype.type(-1))  # its last entry answers index -1
+            table = np.append(ids[name_start:name_end], ids.dtype.type(-1))  # its last entry is for index -1
             part = columns.part(slice(start, end))
             rows.append(part.row(self._id(node), first_seq, events, table))
             name_start, start = name_end, end
         return rows
 
-    def _columns_of(self, batch: pa.RecordBatch) -> _Columns:
+    def _columns_of(self, batch: pa.RecordBatch) -> _RowColumns:
         lists: dict[str, Any] = {name: batch.column(name) for name in ("kind", "origin", "number", "peer")}
         kind, origin, number, peer = (numbers_of(each.flatten()) for each in lists.values())
         kept = _KEPT[kind.view(np.uint8)]
-        return _Columns(
+        return _RowColumns(
             kind=kind,
             origin=origin,
             number=_narrow(number),
@@ -196,7 +194,7 @@ class Loader:
         indices = numbers_of(encoded.indices)
         return distinct[indices] if len(indices) else np.empty(0, dtype=distinct.dtype)
 
-    def finish(self) -> Events:
+    def finish(self) -> RunEvents:
         """Place all events; a hole or an overlap in a node's `seq` is an error."""
         if len(self._runs) > 1:
             found = ", ".join(sorted(self._runs))
@@ -213,7 +211,7 @@ class Loader:
         for row in rows:
             is_node[rank[row.node]] = True
             kept[rank[row.node]] += len(row.kind)
-        return Events(
+        return RunEvents(
             run=next(iter(self._runs), None),
             names=names,
             is_node=is_node,
@@ -235,7 +233,7 @@ class Loader:
         rank[-1] = -1
         return rank
 
-    def _check_dense(self, rows: list[Row]) -> None:
+    def _check_dense(self, rows: list[PackedRow]) -> None:
         names = list(self._ids)
         node, expected = -1, 0
         for row in rows:
@@ -263,7 +261,7 @@ def places_of(values: Array, *wanted: int) -> Array:
 
 
 def columns_needed(timed: bool) -> tuple[str, ...]:
-    """What a table must have to be verified; `timed`: with the judgement of lifetimes."""
+    """The columns that a table must have to be verified; `timed`: with the judgement of lifetimes."""
     return (*NEEDED_COLUMNS, *TIMING_COLUMNS) if timed else NEEDED_COLUMNS
 
 
@@ -272,7 +270,7 @@ def _timing(batch: pa.RecordBatch, kind: Array) -> Timing:
     time_us: Any = batch.column("time_us")
     details: Any = batch.column("detail")
     broadcasts = np.flatnonzero(kind == Kind.BROADCAST)
-    lifetime_us = np.full(len(kind), FOR_EVER, dtype=np.int64)
+    lifetime_us = np.full(len(kind), FOREVER, dtype=np.int64)
     stated: list[str | None] = details.flatten().take(integer_array(broadcasts)).to_pylist()
     lifetime_us[broadcasts] = [_lifetime_us(text) for text in stated]
     return Timing(numbers_of(time_us.flatten()), lifetime_us)
@@ -280,13 +278,13 @@ def _timing(batch: pa.RecordBatch, kind: Array) -> Timing:
 
 def _lifetime_us(text: str | None) -> int:
     if text is None:
-        return FOR_EVER
+        return FOREVER
     if not (text.isascii() and text.isdigit() and len(text) < 20) or int(text) > _LIFETIME_MAX:
         return UNREADABLE
     return int(text)
 
 
-def _joined_timing(rows: list[Row]) -> Timing:
+def _joined_timing(rows: list[PackedRow]) -> Timing:
     timings = [row.timing for row in rows if row.timing is not None]
     return Timing(
         time_us=_joined([each.time_us for each in timings]),
@@ -294,14 +292,14 @@ def _joined_timing(rows: list[Row]) -> Timing:
     )
 
 
-def _joined_seq(rows: list[Row]) -> Array:
+def _joined_seq(rows: list[PackedRow]) -> Array:
     """The `seq` of all events; empty where none was left out."""
     if all(len(row.kind) == row.events for row in rows):
         return np.empty(0, dtype=np.int32)
     return _joined([row.seqs() for row in rows])
 
 
-def _filled(rows: list[Row]) -> list[Array]:
+def _filled(rows: list[PackedRow]) -> list[Array]:
     """The destinations of all rows, -1 where a row has none; nothing at all where no row has any."""
     if all(row.to is None for row in rows):
         return []
@@ -325,7 +323,7 @@ def _translated(parts: list[Array], table: Array) -> Array:
 
 
 def _index_type(names: int) -> type[np.signedinteger[Any]]:
-    """What an index of a name takes."""
+    """The smallest type that holds the index of a name."""
     return np.int16 if names <= np.iinfo(np.int16).max else np.int32
 
 

@@ -1,4 +1,4 @@
-"""Which messages there are, which event speaks of which message, and which events make no sense.
+"""The messages of a run, the message that each event speaks of, and the events that make no sense.
 
 A message is identified by (origin, number) and begins with the first BROADCAST row at its origin. Its `rank`
 is its place among its origin's broadcasts, from 1: the verifier orders messages by rank, never by number, so
@@ -9,16 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cached_property
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
-import numpy.typing as npt
 
 from whence.trace.schema import Kind
-from whence.verify.kernels import BROADCAST
-from whence.verify.load import CHUNK, UNREADABLE, Events, places_of
-
-Array = npt.NDArray[Any]
+from whence.verify.kernels import BROADCAST, Array
+from whence.verify.load import CHUNK, UNREADABLE, RunEvents, places_of
 
 
 class Messages(NamedTuple):
@@ -31,7 +28,7 @@ class Messages(NamedTuple):
     starts: Array  # the messages of node i are starts[i] : starts[i + 1]
     column: Array  # the origins that broadcast anything are numbered densely: the columns of a vector
     column_of_node: Array  # -1 for a node that broadcasts nothing
-    to: Array  # the one node that it is for, -1 for everybody
+    to: Array  # the one node that it is for, -1 for every node
 
     @property
     def total(self) -> int:
@@ -54,7 +51,7 @@ class Ends(NamedTuple):
     ends: Array
 
 
-class Placed(NamedTuple):
+class PlacedEvents(NamedTuple):
     """Every event with its message."""
 
     messages: Messages
@@ -66,7 +63,7 @@ class Placed(NamedTuple):
     malformed: list[tuple[int, str]]  # (event, what is wrong with it), by event
 
 
-def place(events: Events) -> Placed:
+def place(events: RunEvents) -> PlacedEvents:
     """Build the table of messages and look up every event's message."""
     malformed: list[tuple[int, str]] = []
     messages = find_broadcasts(events, malformed)
@@ -77,11 +74,11 @@ def place(events: Events) -> Placed:
     message[messages.event] = np.arange(messages.total, dtype=np.int32)
     found = place_ends(NumberIndex(messages), events, events.node_of, message, malformed)
     malformed.sort()
-    return Placed(messages, message, found.message_limit, action, found.delivers, found.ends, malformed)
+    return PlacedEvents(messages, message, found.message_limit, action, found.delivers, found.ends, malformed)
 
 
 class Columns(Protocol):
-    """What is needed of events to place them: those of a run, or of a part of it."""
+    """The columns that are needed to place events: those of a run, or of a part of it."""
 
     @property
     def kind(self) -> Array: ...
@@ -113,7 +110,7 @@ def place_ends(
     return Ends(limit, delivers, ends)
 
 
-def find_broadcasts(events: Events, malformed: list[tuple[int, str]]) -> Messages:
+def find_broadcasts(events: RunEvents, malformed: list[tuple[int, str]]) -> Messages:
     """The table of messages; what is wrong with BROADCAST rows goes to `malformed`."""
     at = places_of(events.kind, Kind.BROADCAST)
     node = events.node_of(at)
@@ -140,7 +137,7 @@ def find_broadcasts(events: Events, malformed: list[tuple[int, str]]) -> Message
         malformed.append((int(at[which]), "it is sent to a node that is not there"))
     if events.timing is not None:
         unreadable = at[events.timing.lifetime_us[at] == UNREADABLE]
-        malformed += [(int(event), "its lifetime is no number of microseconds") for event in unreadable]
+        malformed += [(int(event), "its lifetime is not a number of microseconds") for event in unreadable]
     broadcasting = np.diff(starts) > 0
     column_of_node = np.where(broadcasting, np.cumsum(broadcasting) - 1, -1).astype(np.int32)
     return Messages(
@@ -213,7 +210,7 @@ def _set_aside_misplaced(
 
 
 def _repeated(node: Array, number: Array) -> Array:
-    """Which (node, number) pairs were there before."""
+    """Flag the (node, number) pairs that were there before."""
     again = np.zeros(len(node), dtype=bool)
     ascending = (np.diff(number) > 0) | (np.diff(node) != 0)
     if not ascending.all():  # otherwise there are none: the usual case
@@ -241,7 +238,7 @@ class NumberIndex:
         return distinct, keys[order], order
 
     def search(self, origin: Array, number: Array) -> Array:
-        """The index of each (origin, number) among the messages; -1 where there is none."""
+        """The index of each (origin, number) among the messages; -1 where there is no such message."""
         if self.messages.total == 0:
             return np.full(len(origin), -1, dtype=np.int32)
         distinct, keys, order = self._sorted

@@ -1,10 +1,14 @@
-"""What the verifier says: findings with their witnesses, and one report per run."""
+"""The verdict of the verifier: findings with their witnesses, and one report per run."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 import msgspec
 
 from whence.trace.schema import PromisesMade
+
+Progress = Callable[[str, int], None]  # what is being done, and how many more events have been gone through
 
 WITNESS_MAX = 10  # findings of one kind that a report spells out; the counts are always exact
 
@@ -12,7 +16,7 @@ WITNESS_MAX = 10  # findings of one kind that a report spells out; the counts ar
 KINDS = ("causal", "fifo", "duplicate", "late", "created", "missing", "malformed")
 
 
-class Step(msgspec.Struct, frozen=True):
+class ChainStep(msgspec.Struct, frozen=True):
     """One event of a chain. The next one is later at the same node, or delivers what this one began."""
 
     event: str  # "broadcast", "send" (to one node) or "deliver"
@@ -33,7 +37,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     seq: int | None = None  # the event at `node` that is wrong; None for a message that is missing
     other: str | None = None  # causal, fifo: the message that overtook this one
     other_seq: int | None = None
-    chain: list[Step] = []  # causal: what makes `message` precede `other`; late: broadcast and delivery
+    chain: list[ChainStep] = []  # causal: what makes `message` precede `other`; late: broadcast and delivery
     broadcast_us: int | None = None  # late: the times of the two
     delivered_us: int | None = None
     detail: str

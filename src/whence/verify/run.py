@@ -10,19 +10,21 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from whence.errors import TraceError
+from whence.trace.columns import numbers_of
 from whence.trace.memory import MemoryTrace
 from whence.trace.reader import Event, Trace, open_trace
 from whence.trace.schema import Level, PromisesMade
-from whence.verify.report import KINDS, WITNESS_MAX, Finding, RunReport, demanded_kinds
+from whence.verify.analysis import WHOLE, Analysis, Block, analyse, findings, missing_by_node
+from whence.verify.bounded import Bounded, Budget
+from whence.verify.kernels import COMPILED_EVENTS, compiled
+from whence.verify.load import Loader, RunEvents, columns_needed
+from whence.verify.report import KINDS, WITNESS_MAX, Finding, Progress, RunReport, demanded_kinds
+from whence.verify.segments import TraceGroups
 
 if TYPE_CHECKING:
-    import pyarrow as pa
+    import pyarrow as pa  # where it is missing, whence.trace.columns says so
 
-    from whence.verify.analysis import Analysis, Block
-    from whence.verify.bounded import Progress
-    from whence.verify.load import Events
-
-# Memory per event when a run is judged all at once, pasts of messages apart; with times and without.
+# Memory per event when a run is judged in one piece, pasts of messages apart; with times and without.
 EVENT_BYTES = 45
 TIMED_EVENT_BYTES = 61
 
@@ -35,7 +37,7 @@ def verify_trace(
     complete: bool | None = None,
     causal: bool | None = None,
     memory_bytes: int | None = None,
-    block: Block | None = None,
+    block: Block = WHOLE,
     progress: Progress | None = None,
     notice: Callable[[str], None] | None = None,
 ) -> list[RunReport]:
@@ -43,11 +45,9 @@ def verify_trace(
 
     `complete` overrides the promise that every survivor delivers every message, `causal` that of order. A
     run that would take more than `memory_bytes` (by default half of the machine's memory) is judged in parts,
-    with the same report; `notice` is told so. `block` judges the order of some columns (see `merge_blocks`).
+    with the same report; `notice` receives a line about it. `block` judges the order of some columns (see
+    `merge_blocks`).
     """
-    from whence.verify.analysis import COMPILED_EVENTS
-    from whence.verify.kernels import compiled
-
     opened = trace if isinstance(trace, Trace) else open_trace(trace)
     memory_bytes = default_memory_bytes() if memory_bytes is None else memory_bytes
     if opened.event_count >= COMPILED_EVENTS:
@@ -77,7 +77,7 @@ def default_memory_bytes() -> int:
 
 
 def needed_bytes(trace: Trace, run: str, promises: PromisesMade) -> int:
-    """About how much memory judging a run all at once takes, without the pasts of its messages."""
+    """About how much memory judging a run in one piece takes, without the pasts of its messages."""
     events = sum(manifest.events for manifest in trace.of_run(run))
     return events * (TIMED_EVENT_BYTES if promises.timely else EVENT_BYTES)
 
@@ -87,19 +87,15 @@ def _in_memory(
     run: str,
     promises: PromisesMade,
     witness_max: int | None,
-    block: Block | None,
+    block: Block,
     progress: Progress | None,
 ) -> Analysis:
-    from whence.trace.columns import numbers_of
-    from whence.verify.analysis import WHOLE, analyse
-    from whence.verify.load import Loader, columns_needed
-
     loader = Loader(trace.nodes(run), timed=promises.timely)
     for batch in trace.batches(columns_needed(promises.timely), run=run):
         loader.add(batch, checked=True)
         if progress is not None:
             progress("reading", int(numbers_of(batch.column("events")).sum()))
-    return analyse(loader.finish(), witness_max, promises.clock_slack_us, block or WHOLE)
+    return analyse(loader.finish(), witness_max, promises.clock_slack_us, block)
 
 
 def _in_parts(
@@ -107,14 +103,10 @@ def _in_parts(
     run: str,
     promises: PromisesMade,
     witness_max: int | None,
-    block: Block | None,
+    block: Block,
     memory_bytes: int,
     progress: Progress | None,
 ) -> Analysis:
-    from whence.verify.analysis import WHOLE
-    from whence.verify.bounded import Bounded, Budget
-    from whence.verify.segments import TraceGroups
-
     bounded = Bounded(
         TraceGroups(trace, run, promises.timely),
         trace.nodes(run),
@@ -122,7 +114,7 @@ def _in_parts(
         witness_max=witness_max,
         budget=Budget.of(memory_bytes),
         clock_slack_us=promises.clock_slack_us,
-        block=block or WHOLE,
+        block=block,
         progress=progress,
     )
     return bounded.analyse()
@@ -131,20 +123,20 @@ def _in_parts(
 def merge_blocks(reports: Sequence[RunReport], witness_max: int | None) -> RunReport:
     """One report from those on all blocks of a run's columns: they differ in what is judged by column."""
     first = reports[0]
-    findings: list[Finding] = []
+    found_all: list[Finding] = []
     for kind in KINDS:
         found = [each for each in first.findings if each.kind == kind]
         if kind in ("causal", "fifo"):
             found = [each for report in reports for each in report.findings if each.kind == kind]
             found.sort(key=lambda each: (each.node, each.seq))
-        findings += found[:witness_max]
+        found_all += found[:witness_max]
     counts = msgspec.structs.replace(
         first.counts,
         causal=sum(report.counts.causal for report in reports),
         fifo=sum(report.counts.fifo for report in reports),
     )
     ok = not any(getattr(counts, kind) for kind in demanded_kinds(first.promises))
-    return msgspec.structs.replace(first, ok=ok, counts=counts, findings=findings)
+    return msgspec.structs.replace(first, ok=ok, counts=counts, findings=found_all)
 
 
 def verify_table(
@@ -161,8 +153,6 @@ def verify_table(
     `run` names the run when the table may be empty; `witness_max` limits the findings that are spelled out
     per kind (None: no limit).
     """
-    from whence.verify.load import Loader
-
     loader = Loader(nodes, timed=promises.timely)
     for batch in table.to_batches():
         loader.add(batch)
@@ -205,10 +195,8 @@ def require_verifiable(trace: Trace, run: str) -> None:
 
 
 def _report(
-    events: Events, run: str | None, protocol: str, promises: PromisesMade, witness_max: int | None
+    events: RunEvents, run: str | None, protocol: str, promises: PromisesMade, witness_max: int | None
 ) -> RunReport:
-    from whence.verify.analysis import analyse
-
     analysis = analyse(events, witness_max, promises.clock_slack_us)
     return report_on(analysis, run if run is not None else events.run or "", protocol, promises, witness_max)
 
@@ -217,8 +205,6 @@ def report_on(
     analysis: Analysis, run: str, protocol: str, promises: PromisesMade, witness_max: int | None
 ) -> RunReport:
     """Spell an analysis out."""
-    from whence.verify import analysis as findings
-
     counts = analysis.counts
     return RunReport(
         run=run,
@@ -231,6 +217,6 @@ def report_on(
         deliveries=analysis.deliveries,
         expiries=analysis.expiries,
         counts=counts,
-        missing_by_node=findings.missing_by_node(analysis),
-        findings=findings.findings(analysis, witness_max),
+        missing_by_node=missing_by_node(analysis),
+        findings=findings(analysis, witness_max),
     )

@@ -8,22 +8,18 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from whence.errors import TraceError
 from whence.trace.columns import batch_problem
+from whence.trace.reader import Trace
 from whence.trace.schema import Kind
-from whence.verify.load import Events, Loader, Row, Timing, columns_needed
-
-if TYPE_CHECKING:
-    from whence.trace.reader import Trace
-
-Array = npt.NDArray[Any]
+from whence.verify.kernels import Array
+from whence.verify.load import Loader, PackedRow, RunEvents, Timing, columns_needed
 
 OPEN_FILES = 32
 
@@ -70,7 +66,7 @@ class TraceGroups:
         except pa.ArrowNotImplementedError:
             if not self._dictionaries:
                 raise
-            # So many names that the writer gave their dictionary up half-way: Arrow does not join the two.
+            # With very many names the writer drops their dictionary half-way: Arrow does not join the two.
             self._dictionaries = []
             self._open.clear()
             return self._read(path, number)
@@ -108,7 +104,7 @@ class Index(NamedTuple):
     kept: Array
     rows_of_node: Array  # node i's rows are rows_of_node[i] : rows_of_node[i + 1]
     stored: Array  # the rows in an order that keeps each node's own, as near as possible to that of the files
-    others: Events  # events that neither deliver nor expire
+    others: RunEvents  # events that neither deliver nor expire
     others_at: Array  # the run's number of each of them
     offsets: Array  # as of all kept events
     deliveries: int
@@ -165,15 +161,15 @@ def build_index(groups: Groups, loader: Loader, progress: Callable[[int], None])
     )
 
 
-def _picked(row: Row, at: Array) -> Row:
-    return Row(
+def _picked(row: PackedRow, at: Array) -> PackedRow:
+    return PackedRow(
         row.node, row.first_seq, row.events, row.seqs()[at], row.kind[at], row.origin[at], row.number[at],
         None if row.to is None else row.to[at], row.timing and Timing(*(each[at] for each in row.timing)),
     )  # fmt: skip
 
 
 class Segments:
-    """Rows on demand; the groups used last stay decoded, up to so many events."""
+    """Rows on demand; the groups used last stay decoded, up to `cached_events` events."""
 
     def __init__(self, groups: Groups, loader: Loader, index: Index, cached_events: int) -> None:
         self._groups = groups
@@ -182,9 +178,9 @@ class Segments:
         self._ranks = loader.ranks()
         self._room = cached_events
         self._held = 0
-        self._cache: OrderedDict[int, list[Row]] = OrderedDict()
+        self._cache: OrderedDict[int, list[PackedRow]] = OrderedDict()
 
-    def row(self, place: int) -> Row:
+    def row(self, place: int) -> PackedRow:
         """The row at a place of the index; names are numbered as in the run."""
         group = int(self._index.group[place])
         if group not in self._cache:

@@ -3,28 +3,24 @@
 Searches run backwards. All that precedes a message directly is what its origin broadcast or delivered before
 it: a prefix of that node's events. So the search goes from node to node, and of each node only the latest
 message found so far matters, since its prefix contains the others'.
+
+Events are looked up again one node at a time (`Access`), from memory or from files.
 """
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
-import numpy.typing as npt
 
 from whence.errors import InvariantError
-from whence.verify.kernels import BROADCAST, DELIVERY
-from whence.verify.load import Events
-from whence.verify.messages import Messages, Placed
-from whence.verify.report import Step
-
-# How findings are looked up again: one node's events at a time, from memory or from files.
+from whence.verify.kernels import BROADCAST, DELIVERY, Array
+from whence.verify.load import RunEvents
+from whence.verify.messages import Messages, PlacedEvents
+from whence.verify.report import ChainStep
 
 
-Array = npt.NDArray[Any]
-
-
-class Part(NamedTuple):
+class NodePart(NamedTuple):
     """The first events of one node, in its order; event e of the run is at e - first."""
 
     first: int
@@ -51,7 +47,7 @@ class Access(Protocol):
     @property
     def messages(self) -> Messages: ...
 
-    def part(self, node: int, end: int) -> Part:
+    def part(self, node: int, end: int) -> NodePart:
         """The events of `node` before event `end` of the run, at least."""
         ...
 
@@ -59,18 +55,18 @@ class Access(Protocol):
 class MemoryAccess:
     """All events are in memory: a part is a view."""
 
-    def __init__(self, events: Events, placed: Placed) -> None:
+    def __init__(self, events: RunEvents, placed: PlacedEvents) -> None:
         self._events = events
         self._placed = placed
         self.names = events.names
         self.offsets = events.offsets
         self.messages = placed.messages
 
-    def part(self, node: int, end: int) -> Part:
+    def part(self, node: int, end: int) -> NodePart:
         """The events of `node`, as views."""
         events, placed = self._events, self._placed
         here = slice(int(self.offsets[node]), max(end, int(self.offsets[node])))
-        return Part(
+        return NodePart(
             here.start, events.seq[here], events.origin[here], events.number[here], placed.message[here],
             placed.action[here], placed.delivers[here], placed.ends[here],
         )  # fmt: skip
@@ -85,7 +81,7 @@ class Overtaken(NamedTuple):
     """A late delivery, explained."""
 
     other_event: int  # the first delivery at the same node of a message that depends on the late one
-    chain: list[Step]
+    chain: list[ChainStep]
 
 
 class Search:
@@ -95,7 +91,7 @@ class Search:
         self._access = access
         self._messages = access.messages
 
-    def look_up(self, event: int) -> tuple[int, Part, int]:
+    def look_up(self, event: int) -> tuple[int, NodePart, int]:
         """An event's node, the events up to it there, and its place among them."""
         node = node_of(self._access.offsets, event)
         part = self._access.part(node, event + 1)
@@ -132,7 +128,7 @@ class Search:
         at = np.flatnonzero(part.action[:end] == DELIVERY)
         return int(part.message[end]), part.first + at, part.message[at]
 
-    def _chain(self, target: int, last: int, depends: Array) -> list[Step]:
+    def _chain(self, target: int, last: int, depends: Array) -> list[ChainStep]:
         """The events on a shortest path from message `target` to `last`; `depends[m]`: target precedes m."""
         messages, offsets = self._messages, self._access.offsets
         followed_by: dict[
@@ -165,7 +161,7 @@ class Search:
             f"message {target}", f"it is said to precede message {last}, but no chain leads there"
         )
 
-    def _steps(self, target: int, followed_by: dict[int, tuple[int, int]]) -> list[Step]:
+    def _steps(self, target: int, followed_by: dict[int, tuple[int, int]]) -> list[ChainStep]:
         message = target
         steps = [self.step(int(self._messages.event[message]))]
         while message in followed_by:
@@ -176,13 +172,13 @@ class Search:
             steps.append(self.step(int(self._messages.event[message])))
         return steps
 
-    def step(self, event: int) -> Step:
+    def step(self, event: int) -> ChainStep:
         """An event as a step of a chain."""
         node, part, at = self.look_up(event)
         verb = "deliver"
         if part.action[at] == BROADCAST:
             verb = "broadcast" if self._messages.to[part.message[at]] < 0 else "send"
-        return Step(
+        return ChainStep(
             event=verb, message=self.name_of(event), node=self._access.names[node], seq=part.seq_at(at)
         )
 

@@ -1,16 +1,15 @@
 """The kernel of TDCA and ODCA (paper 002), as the cores of `protocols/deadline/tdca.py` in the simulator.
 
-    outcome = run(scenario)              # a whence.sim Scenario of protocol "tdca" or "odca", safe mode
-    outcome.events                       # every broadcast, delivery and expiry: time, kind, node, message
-    record(outcome, recorder)            # the same as rows of a trace, for the verifier (level `deliveries`)
-    outcome.packets, outcome.expiries    # what the simulator counts
+    outcome = run(scenario, recorder, Level.DELIVERIES)  # a Scenario of protocol "tdca" or "odca", safe mode
+    outcome.packets, outcome.expiries                    # what the simulator counts
+    outcome.detail.events                                # every broadcast, delivery and expiry, as an array
 
 The outcome is that of the cores, bit for bit: the same deliveries and expiries at the same times and in the
-same order, the same packets lost (tests/equivalence/test_deadline_kernel.py). `refusal` says why a scenario
-must go through the cores: the kernel knows full groups of nodes that broadcast at random, over links that
-delay and lose packets, with or without a path of their own for control packets. The printed algorithm
-(`mode = "published"`) stays with the cores. Memory: some 50 bytes for each packet and event, and with
-`pull = "window"` 8 bytes for each solicitation and member.
+same order, the same packets lost (tests/equivalence/test_deadline_kernel.py). The kernel knows full groups of
+nodes that broadcast at random, over links that delay and lose packets, with or without a path of their own
+for control packets. It keeps no packets, so that a trace of all events is the cores', and so is the printed
+algorithm (`mode = "published"`). Memory: some 50 bytes for each packet and event, and with `pull = "window"`
+8 bytes for each solicitation and member.
 """
 
 from __future__ import annotations
@@ -22,27 +21,32 @@ from typing import Any
 import numpy as np
 
 from whence.core.rng import GOLDEN, purpose, stream
-from whence.errors import MisuseError
 from whence.kernels.calendar import NODES_MAX, WIDTH_US
-from whence.kernels.compile import Array
+from whence.kernels.compile import Array, note_compiled
+from whence.kernels.compile import is_compiled as compiled
+from whence.kernels.contract import NOTHING, TESTED, Keep, missing, refuse
 from whence.kernels.deadline import state as a
 from whence.kernels.deadline.step import advance
 from whence.kernels.rng import delay_code
 from whence.overlay.graphs import grid_hops
 from whence.protocols import registry
 from whence.protocols.deadline.tdca import HOLES_MAX, LIFETIME_MAX_US
-from whence.sim.model import Full, Link, Poisson, Scenario, Stop, node_names
-from whence.sim.network import path_loss
+from whence.sim.files import run_id
+from whence.sim.links_static import path_loss
+from whence.sim.model import Link, Poisson, Scenario, Stop, node_names
+from whence.sim.outcome import Outcome
+from whence.sim.promises import promises_made
 from whence.sim.workload import sources
-from whence.trace.schema import Kind, Recorder
+from whence.trace.schema import Kind, Level, Recorder
 
-# A scenario as the arrays of the kernel of TDCA and ODCA.
-
-
+COMPILE_SECONDS = 18.0
 BUCKETS = 1 << 13
 POOL_MAX = 1 << 26  # numbers that the pool begins with at the most; it grows if they do not suffice
 
 _DELAY, _LOSS, _CONTROL = purpose("link delay"), purpose("link loss"), purpose("control path")
+
+
+# From a scenario to arrays
 
 
 def broadcasts(scenario: Scenario, lifetime_us: int) -> Array:
@@ -56,7 +60,7 @@ def broadcasts(scenario: Scenario, lifetime_us: int) -> Array:
     return np.array(rows, dtype=np.int64).reshape(-1, 6)[:, [0, 1, 4, 5]]
 
 
-def make_state(scenario: Scenario, options: Mapping[str, Any], planned: Array, room: int) -> a.State:
+def make_state(scenario: Scenario, options: Mapping[str, Any], planned: Array, room: int) -> a.DeadlineArrays:
     """The state before the first step. `room` is how often as much room there is as a run mostly takes."""
     nodes, count = scenario.nodes, len(planned)
     messages, first, starts = _messages(nodes, planned)
@@ -71,7 +75,7 @@ def make_state(scenario: Scenario, options: Mapping[str, Any], planned: Array, r
     at_nodes = np.zeros((nodes, a.NODE_COLUMNS), dtype=np.int64)
     at_nodes[:, [a.ARMED_US, a.FIRES_US]] = a.NEVER_US
     per_pair = (nodes, max(count, 1))
-    return a.State(
+    return a.DeadlineArrays(
         settings=settings,
         messages=messages,
         first=first,
@@ -141,7 +145,7 @@ def _settings(scenario: Scenario, options: Mapping[str, Any]) -> Array:
 
 
 def links_of(scenario: Scenario) -> tuple[Array, Array]:
-    """What `sim/network.py` knows of each link of the common path, and of the control path."""
+    """What `sim/links_static.py` knows of each link of the common path, and of the control path."""
     nodes = scenario.nodes
     links = np.zeros((2, nodes, nodes, a.LINK_COLUMNS), dtype=np.int64)
     loss = np.zeros((2, nodes, nodes))
@@ -179,38 +183,31 @@ SMALLEST = Scenario(nodes=1, protocol="odca", stop=Stop(duration_us=1))
 
 
 @dataclass(frozen=True)
-class Outcome:
-    """What a run did. Messages are in the order of (origin, number)."""
+class DeadlineDetail:
+    """The arrays of a run. Messages are in the order of (origin, number)."""
 
-    scenario: Scenario
     origin: Array
     number: Array
     broadcast_us: Array
     deadline_us: Array
     payload_bytes: Array
     after: Array  # [messages, nodes]: for each member, its newest message before this one
-    events: Array  # int64 [events, 4]: the columns E_ of deadline_arrays.py
-    packets: int
-    control_packets: int
-    lost_packets: int
-    discards: dict[str, int]
-    expiries: dict[str, int]
-
-    @property
-    def broadcasts(self) -> int:
-        """How many messages were broadcast."""
-        return len(self.origin)
+    events: Array  # int64 [events, 4]: the columns E_ of state.py
 
     def events_of(self, kind: int) -> Array:
-        """The events of one kind (`deadline_arrays.BROADCAST`, ...)."""
+        """Return the events of one kind (`state.BROADCAST`, ...)."""
         chosen: Array = self.events[self.events[:, a.E_KIND] == kind]
         return chosen
 
 
-def refusal(scenario: Scenario) -> str | None:
-    """Why the kernel does not take this scenario; None if it does."""
-    if scenario.protocol not in ("tdca", "odca"):
-        return f"there is no kernel for protocol {scenario.protocol!r}"
+# A run
+
+
+def refusal(scenario: Scenario, level: Level = Level.MEASURES, keep: Keep = NOTHING) -> str | None:
+    """Return why the cores must run a scenario; None if the kernel can."""
+    no_kernel = missing(scenario)
+    if no_kernel is not None:
+        return no_kernel
     links = [scenario.link, *([] if scenario.control is None else [scenario.control])]
     plain = all(
         link == Link(
@@ -225,32 +222,35 @@ def refusal(scenario: Scenario) -> str | None:
         (bool(scenario.overrides), "some links differ from the others"),
         (not plain, "links do more than delay and lose packets"),
         (None in [delay_code(link.delay) for link in links], "a delay is not constant, uniform or normal"),
-        (not isinstance(scenario.topology, Full), "the topology is not full"),
         (any(not isinstance(each, Poisson) for each in scenario.workloads), "not all broadcast at random"),
         (scenario.record.sample_every_us is not None, "gauges are sampled"),
         (scenario.nodes > NODES_MAX, f"there are more than {NODES_MAX} nodes"),
         (scenario.stop.duration_us + scenario.stop.drain_max_us > TIME_MAX_US, "it lasts too long"),
+        (level is Level.ALL, "the trace is to have every packet, and the kernel keeps none"),
+        (bool(keep), f"it keeps no {', '.join(keep)}"),
     )
     return next((reason for applies, reason in reasons if applies), None)
 
 
-def run(scenario: Scenario) -> Outcome:
-    """Run a scenario in the kernel."""
+def run(
+    scenario: Scenario, recorder: Recorder | None = None, level: Level = Level.MEASURES, keep: Keep = NOTHING
+) -> Outcome:
+    """Run a scenario; its outcome's detail is a `DeadlineDetail`."""
+    refuse("deadlines", refusal(scenario, level, keep))
     options: dict[str, Any] = registry.lookup(scenario.protocol).parameters | scenario.params
-    reason = refusal(scenario)
-    planned = np.empty((0, 4), dtype=np.int64)
-    if reason is None:
-        registry.make(scenario.protocol, "n0", ["n0"], scenario.params)  # refuses what the core refuses
-        planned = broadcasts(scenario, options["lifetime_us"])
-        reason = _too_much(planned)
-    if reason is not None:
-        raise MisuseError("kernel of deadlines", f"it cannot run this scenario: {reason}", "Use the cores")
+    registry.make(scenario.protocol, "n0", ["n0"], scenario.params)  # refuses what the core refuses
+    planned = broadcasts(scenario, options["lifetime_us"])
+    refuse("deadlines", _too_much(planned))
     room = 1
     state = make_state(scenario, options, planned, room)
     while not advance(state):
         room *= 2
         state = make_state(scenario, options, planned, room)
-    return _outcome(scenario, state)
+    note_compiled(advance)
+    outcome = _outcome(scenario, state)
+    if recorder is not None:
+        _record(outcome, recorder, level)
+    return outcome
 
 
 def _too_much(planned: Array) -> str | None:
@@ -265,16 +265,20 @@ def _too_much(planned: Array) -> str | None:
 
 
 def warm_up() -> None:
-    """Compile the kernel, unless it is compiled: once for each machine and release."""
+    """Compile the kernel, or load what is compiled."""
     run(SMALLEST)
 
 
-def _outcome(scenario: Scenario, state: a.State) -> Outcome:
+def is_compiled() -> bool:
+    """Return whether `run` can begin without compiling."""
+    return compiled(advance)
+
+
+def _outcome(scenario: Scenario, state: a.DeadlineArrays) -> Outcome:
     counters = state.counters.tolist()
     discards = {"duplicate": counters[a.DUPLICATES], "no room": counters[a.NO_ROOM]}
     expiries = {"expired": counters[a.EXPIRIES], "overtaken": counters[a.OVERTAKINGS]}
-    return Outcome(
-        scenario=scenario,
+    detail = DeadlineDetail(
         origin=state.messages[:, a.ORIGIN],
         number=state.messages[:, a.NUMBER],
         broadcast_us=state.messages[:, a.BROADCAST_US],
@@ -282,24 +286,38 @@ def _outcome(scenario: Scenario, state: a.State) -> Outcome:
         payload_bytes=state.messages[:, a.PAYLOAD_BYTES],
         after=state.after,
         events=state.events[: counters[a.EVENTS_USED]],
+    )
+    sent, deliveries = len(detail.events_of(a.BROADCAST)), len(detail.events_of(a.DELIVER))
+    return Outcome(
+        run=run_id(scenario),
+        scenario=scenario,
+        promises=promises_made(scenario, complete=False),  # what has died on its way is nowhere
+        path="kernel",
+        why=TESTED,
+        broadcasts=sent,
+        deliveries=deliveries,
+        undelivered=sent * scenario.nodes - deliveries,
         packets=counters[a.SENT],
         control_packets=counters[a.CONTROL],
         lost_packets=counters[a.LOST],
+        duplicated_packets=0,
         discards={reason: count for reason, count in discards.items() if count},
         expiries={reason: count for reason, count in expiries.items() if count},
+        detail=detail,
     )
 
 
-def record(outcome: Outcome, recorder: Recorder, *, deliveries: bool = True) -> None:
-    """Tell a recorder the events, as the simulator would have told it; without `deliveries`, broadcasts."""
+def _record(outcome: Outcome, recorder: Recorder, level: Level) -> None:
+    """Tell a recorder the events, as the simulator would have told it."""
+    detail: DeadlineDetail = outcome.detail
     names = node_names(outcome.scenario.nodes)
-    events = outcome.events if deliveries else outcome.events_of(a.BROADCAST)
+    events = detail.events if level >= Level.DELIVERIES else detail.events_of(a.BROADCAST)
     message = events[:, a.E_MESSAGE]
-    lifetimes_us = outcome.deadline_us - outcome.broadcast_us
+    lifetimes_us = detail.deadline_us - detail.broadcast_us
     columns = zip(
         events[:, a.E_TIME_US].tolist(), events[:, a.E_KIND].tolist(), events[:, a.E_NODE].tolist(),
-        outcome.origin[message].tolist(), outcome.number[message].tolist(),
-        outcome.payload_bytes[message].tolist(), lifetimes_us[message].tolist(), strict=True,
+        detail.origin[message].tolist(), detail.number[message].tolist(),
+        detail.payload_bytes[message].tolist(), lifetimes_us[message].tolist(), strict=True,
     )  # fmt: skip
     for time_us, kind, node, origin, number, payload_bytes, lifetime_us in columns:
         name, source = names[node], names[origin]

@@ -60,7 +60,7 @@ COUNTERS = 17
 NEVER_US = 1 << 62
 
 
-class State(NamedTuple):
+class DeadlineArrays(NamedTuple):
     """All of it. Numbers have 64 bits unless it says otherwise: each further type would compile each function
     that is given both once more."""
 
@@ -94,13 +94,11 @@ class State(NamedTuple):
     counters: Array
 
 
-# What a node of the kernel of TDCA and ODCA keeps: the queue, the heaps, the store, and the run's events.
-#
-# As in `protocols/deadline/tdca.py`, under the same names.
+# What a node keeps (as in `protocols/deadline/tdca.py`, under the same names), and the run's events
 
 
 @inner
-def log(s: State, time_us: int, kind: int, node: int, message: int) -> None:
+def log(s: DeadlineArrays, time_us: int, kind: int, node: int, message: int) -> None:
     """Write an event down."""
     at = s.counters[EVENTS_USED]
     if at >= len(s.events):
@@ -147,7 +145,7 @@ def pop(heap: Array, size: int) -> None:
 
 
 @inner
-def push_due(s: State, node: int, when_us: int, what: int, message: int) -> None:
+def push_due(s: DeadlineArrays, node: int, when_us: int, what: int, message: int) -> None:
     """Something is due at `when_us`."""
     size = s.nodes[node, DUE_COUNT]
     if size >= s.due.shape[1]:
@@ -158,7 +156,7 @@ def push_due(s: State, node: int, when_us: int, what: int, message: int) -> None
 
 
 @inner
-def pop_due(s: State, node: int) -> None:
+def pop_due(s: DeadlineArrays, node: int) -> None:
     """Take away what is due first."""
     pop(s.due[node], s.nodes[node, DUE_COUNT])
     s.nodes[node, DUE_COUNT] -= 1
@@ -168,7 +166,7 @@ def pop_due(s: State, node: int) -> None:
 
 
 @inner
-def _place(s: State, node: int, message: int) -> int:
+def _place(s: DeadlineArrays, node: int, message: int) -> int:
     """Where a message stands in the queue, or would: by stamp, then by name."""
     low, high = 0, s.nodes[node, QUEUED_COUNT]
     stamp = s.messages[message, STAMP]
@@ -184,7 +182,7 @@ def _place(s: State, node: int, message: int) -> int:
 
 
 @inner
-def enqueue(s: State, node: int, message: int) -> None:
+def enqueue(s: DeadlineArrays, node: int, message: int) -> None:
     """Put a message into the queue."""
     place, count = _place(s, node, message), s.nodes[node, QUEUED_COUNT]
     for at in range(count, place, -1):
@@ -196,7 +194,7 @@ def enqueue(s: State, node: int, message: int) -> None:
 
 
 @inner
-def dequeue(s: State, node: int, message: int) -> None:
+def dequeue(s: DeadlineArrays, node: int, message: int) -> None:
     """Take a message out of the queue."""
     place, count = _place(s, node, message), s.nodes[node, QUEUED_COUNT] - 1
     for at in range(place, count):
@@ -207,7 +205,7 @@ def dequeue(s: State, node: int, message: int) -> None:
 
 
 @inner
-def is_ready(s: State, node: int, message: int) -> bool:
+def is_ready(s: DeadlineArrays, node: int, message: int) -> bool:
     """Whether nothing before it is to be waited for; else remembers a member that holds it back."""
     blocker = s.blocker[node, message]
     if s.after[message, blocker] > s.frontier[node, blocker]:
@@ -220,14 +218,14 @@ def is_ready(s: State, node: int, message: int) -> bool:
 
 
 @inner
-def is_missing(s: State, node: int, message: int) -> bool:
+def is_missing(s: DeadlineArrays, node: int, message: int) -> bool:
     """Whether it may still come and be of use."""
     origin, number = s.messages[message, ORIGIN], s.messages[message, NUMBER]
     return bool(number > s.frontier[node, origin] and not s.flags[node, message] & (QUEUED | RESOLVED))
 
 
 @inner
-def is_late(s: State, message: int, now_us: int) -> bool:
+def is_late(s: DeadlineArrays, message: int, now_us: int) -> bool:
     """Whether its deadline has passed."""
     return bool(now_us + s.settings[CLOCK_ERROR_US] > s.messages[message, DEADLINE_US])
 
@@ -236,7 +234,7 @@ def is_late(s: State, message: int, now_us: int) -> bool:
 
 
 @inner
-def drop(s: State, node: int) -> None:
+def drop(s: DeadlineArrays, node: int) -> None:
     """Forget the stored message with the least time left."""
     message = s.stored[node, 0] & ((1 << MESSAGE_BITS) - 1)
     pop(s.stored[node], s.nodes[node, STORED_COUNT])
@@ -246,7 +244,7 @@ def drop(s: State, node: int) -> None:
 
 
 @inner
-def make_room(s: State, node: int, size_bytes: int) -> bool:
+def make_room(s: DeadlineArrays, node: int, size_bytes: int) -> bool:
     """Drop stored messages until there is room for so many bytes, or none is left."""
     limit_bytes = s.settings[BUFFER_BYTES] - size_bytes
     while s.nodes[node, USED_BYTES] > limit_bytes and s.nodes[node, STORED_COUNT]:
@@ -255,7 +253,7 @@ def make_room(s: State, node: int, size_bytes: int) -> bool:
 
 
 @inner
-def keep(s: State, node: int, message: int) -> None:
+def keep(s: DeadlineArrays, node: int, message: int) -> None:
     """Store an own or delivered message for others."""
     payload_bytes = s.messages[message, PAYLOAD_BYTES]
     if s.settings[KEEPS] and make_room(s, node, payload_bytes):

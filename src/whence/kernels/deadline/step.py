@@ -10,7 +10,7 @@ from whence.kernels.calendar import KEY, TIME_US, first, insert, packed, receive
 from whence.kernels.compile import cached, fingerprint, inner
 from whence.kernels.deadline import state as a
 from whence.kernels.deadline.state import (
-    State,
+    DeadlineArrays,
     dequeue,
     drop,
     enqueue,
@@ -28,9 +28,6 @@ from whence.protocols.deadline.odca import WANTS_MAX
 from whence.protocols.deadline.tdca import NAMED_MAX
 from whence.protocols.deadline.wire import UINT_MAX_BYTES
 
-# The rules of TDCA on the kernel's arrays: `protocols/deadline/tdca.py`, function by function.
-
-
 _LOW_MESSAGE = (1 << a.MESSAGE_BITS) - 1
 
 
@@ -38,7 +35,7 @@ _LOW_MESSAGE = (1 << a.MESSAGE_BITS) - 1
 
 
 @inner
-def _advance(s: State, node: int, member: int, newest: int) -> None:
+def _advance(s: DeadlineArrays, node: int, member: int, newest: int) -> None:
     """W goes to `newest` at least, and over everything that nobody waits for."""
     before = s.frontier[node, member]
     frontier = max(before, newest)
@@ -51,7 +48,7 @@ def _advance(s: State, node: int, member: int, newest: int) -> None:
 
 
 @inner
-def _raise(s: State, node: int, member: int, newest: int, end_us: int) -> None:
+def _raise(s: DeadlineArrays, node: int, member: int, newest: int, end_us: int) -> None:
     """V[member] becomes `newest`; what never came up to there is remembered as such."""
     first = s.first[member]
     for message in range(first + s.accepted[node, member], first + newest):
@@ -64,7 +61,7 @@ def _raise(s: State, node: int, member: int, newest: int, end_us: int) -> None:
 
 
 @inner
-def deliver(s: State, node: int, message: int, now_us: int) -> None:
+def deliver(s: DeadlineArrays, node: int, message: int, now_us: int) -> None:
     """Raise V to all that the message follows, then to itself; give up what this makes stale."""
     origin, number, stamp = (
         s.messages[message, a.ORIGIN],
@@ -91,7 +88,7 @@ def deliver(s: State, node: int, message: int, now_us: int) -> None:
 
 
 @inner
-def _purge(s: State, node: int, now_us: int) -> None:
+def _purge(s: DeadlineArrays, node: int, now_us: int) -> None:
     """What waits and is followed by something delivered is given up."""
     kept = 0
     for at in range(s.nodes[node, a.QUEUED_COUNT]):
@@ -108,7 +105,7 @@ def _purge(s: State, node: int, now_us: int) -> None:
 
 
 @inner
-def _expire(s: State, node: int, message: int, now_us: int) -> None:
+def _expire(s: DeadlineArrays, node: int, message: int, now_us: int) -> None:
     """It came, or waited, too long; nobody needs to wait for it any more."""
     s.flags[node, message] = (s.flags[node, message] | a.CAME) & ~a.LAPSED
     _advance(s, node, s.messages[message, a.ORIGIN], 0)
@@ -120,7 +117,7 @@ def _expire(s: State, node: int, message: int, now_us: int) -> None:
 
 
 @inner
-def _end(s: State, node: int, message: int, now_us: int) -> None:
+def _end(s: DeadlineArrays, node: int, message: int, now_us: int) -> None:
     """The turn of a message that waits has come."""
     dequeue(s, node, message)
     if is_late(s, message, now_us):
@@ -130,7 +127,7 @@ def _end(s: State, node: int, message: int, now_us: int) -> None:
 
 
 @inner
-def _drain(s: State, node: int, now_us: int) -> None:
+def _drain(s: DeadlineArrays, node: int, now_us: int) -> None:
     """Deliver what is ready, the first in stamp order; then look from the beginning again.
 
     The core keeps those that a member holds back together, to look at fewer of them; what it finds is the
@@ -150,7 +147,7 @@ def _drain(s: State, node: int, now_us: int) -> None:
 
 
 @inner
-def _force(s: State, node: int, message: int, now_us: int) -> None:
+def _force(s: DeadlineArrays, node: int, message: int, now_us: int) -> None:
     """The time of a message has come: what it follows is delivered, if it is here, and then itself."""
     count = 0
     if not is_late(s, message, now_us):
@@ -171,7 +168,7 @@ def _force(s: State, node: int, message: int, now_us: int) -> None:
 
 
 @inner
-def pass_time(s: State, node: int, now_us: int) -> None:
+def pass_time(s: DeadlineArrays, node: int, now_us: int) -> None:
     """Do what has become due, in its order; forget what nobody may deliver any more."""
     while s.nodes[node, a.DUE_COUNT] and s.due[node, 0] >> a.DUE_BITS <= now_us:
         entry = s.due[node, 0]
@@ -194,7 +191,7 @@ def pass_time(s: State, node: int, now_us: int) -> None:
 
 
 @inner
-def arm(s: State, node: int, now_us: int) -> None:
+def arm(s: DeadlineArrays, node: int, now_us: int) -> None:
     """Set the timer to the next thing that is due."""
     next_us = a.NEVER_US
     while s.nodes[node, a.DUE_COUNT]:
@@ -216,7 +213,7 @@ def arm(s: State, node: int, now_us: int) -> None:
 
 
 @inner
-def take(s: State, node: int, message: int, now_us: int) -> None:
+def take(s: DeadlineArrays, node: int, message: int, now_us: int) -> None:
     """A message has come, from its origin or in a reply."""
     origin, number = s.messages[message, a.ORIGIN], s.messages[message, a.NUMBER]
     flags = s.flags[node, message]
@@ -242,7 +239,7 @@ def take(s: State, node: int, message: int, now_us: int) -> None:
 
 
 @inner
-def _come_too_late(s: State, node: int, message: int, now_us: int) -> None:
+def _come_too_late(s: DeadlineArrays, node: int, message: int, now_us: int) -> None:
     """The first copy of a message of which a follower is delivered already."""
     s.flags[node, message] &= ~a.HOLE
     if is_late(s, message, now_us):
@@ -254,7 +251,7 @@ def _come_too_late(s: State, node: int, message: int, now_us: int) -> None:
 
 
 @inner
-def _hold(s: State, node: int, message: int, now_us: int) -> None:
+def _hold(s: DeadlineArrays, node: int, message: int, now_us: int) -> None:
     """It has to wait: until what it follows has come, is known to be late, or its own time comes."""
     enqueue(s, node, message)
     stamp, error_us = s.messages[message, a.STAMP], s.settings[a.CLOCK_ERROR_US]
@@ -282,8 +279,8 @@ CONTROL_NUMBER = 1 << 30  # added to the number of a packet on the control path:
 
 
 @inner
-def ship(s: State, node: int, to: int, kind: int, content: int, length: int, now_us: int) -> None:
-    """Give a packet to a link: chance may take it, else it arrives after a drawn delay (sim/network.py)."""
+def ship(s: DeadlineArrays, node: int, to: int, kind: int, content: int, length: int, now_us: int) -> None:
+    """Give a packet to a link: chance may take it, else it arrives after a drawn delay (links_static.py)."""
     counters, is_control = s.counters, kind != a.MESSAGE
     path = 1 if is_control and s.settings[a.SEPARATE] else 0
     counters[a.SENT] += 1
@@ -314,7 +311,7 @@ def ship(s: State, node: int, to: int, kind: int, content: int, length: int, now
 
 
 @inner
-def _put(s: State, value: int) -> None:
+def _put(s: DeadlineArrays, value: int) -> None:
     """Put a number into the pool."""
     at = s.counters[a.POOL_USED]
     if at >= len(s.pool):
@@ -328,7 +325,7 @@ def _put(s: State, value: int) -> None:
 
 
 @inner
-def wait(s: State, node: int, message: int, now_us: int) -> None:
+def wait(s: DeadlineArrays, node: int, message: int, now_us: int) -> None:
     """Ask the sender of a message that has to wait for what it follows."""
     sender = s.messages[message, a.ORIGIN]
     if not s.settings[a.EXACT]:
@@ -348,7 +345,7 @@ def wait(s: State, node: int, message: int, now_us: int) -> None:
 
 
 @inner
-def _ask(s: State, node: int, peer: int, message: int, times: int, now_us: int) -> None:
+def _ask(s: DeadlineArrays, node: int, peer: int, message: int, times: int, now_us: int) -> None:
     s.asked[node, message] = times
     at = s.counters[a.QUESTIONS]
     s.question_to[at] = peer
@@ -359,7 +356,7 @@ def _ask(s: State, node: int, peer: int, message: int, times: int, now_us: int) 
 
 
 @inner
-def retry(s: State, node: int, message: int, now_us: int) -> None:
+def retry(s: DeadlineArrays, node: int, message: int, now_us: int) -> None:
     """A message that was asked for has not come: ask another."""
     member, times = s.messages[message, a.ORIGIN], s.asked[node, message]
     if times == 0:
@@ -373,7 +370,7 @@ def retry(s: State, node: int, message: int, now_us: int) -> None:
 
 
 @inner
-def send_questions(s: State, node: int, now_us: int) -> None:
+def send_questions(s: DeadlineArrays, node: int, now_us: int) -> None:
     """One packet for each who is asked, in the order in which they were thought of."""
     count = s.counters[a.QUESTIONS]
     for at in range(count):
@@ -398,7 +395,7 @@ def send_questions(s: State, node: int, now_us: int) -> None:
 
 
 @inner
-def answer(s: State, node: int, peer: int, packet: int, now_us: int) -> None:
+def answer(s: DeadlineArrays, node: int, peer: int, packet: int, now_us: int) -> None:
     """Reply with what is wanted and here and not late, in stamp order."""
     begin = s.packets[packet, a.CONTENT]
     count = 0
@@ -418,7 +415,7 @@ def answer(s: State, node: int, peer: int, packet: int, now_us: int) -> None:
 
 
 @inner
-def _choose(s: State, count: int, message: int, now_us: int) -> int:
+def _choose(s: DeadlineArrays, count: int, message: int, now_us: int) -> int:
     """Put a message among the chosen ones, in stamp order, unless it is late; how many they are."""
     if is_late(s, message, now_us):
         return count
@@ -435,7 +432,7 @@ def _choose(s: State, count: int, message: int, now_us: int) -> int:
 
 
 @inner
-def _reply(s: State, node: int, peer: int, count: int, now_us: int) -> None:
+def _reply(s: DeadlineArrays, node: int, peer: int, count: int, now_us: int) -> None:
     """The chosen messages in packets of at most `reply_bytes` (`reply_packets` of deadline_wire.py)."""
     size = len(s.nodes)
     integers = size + 8 + (size if s.settings[a.DEADLINES] else 0)
@@ -457,7 +454,7 @@ def _reply(s: State, node: int, peer: int, count: int, now_us: int) -> None:
 
 
 @inner
-def _broadcast(s: State, message: int) -> None:
+def _broadcast(s: DeadlineArrays, message: int) -> None:
     """B-SEND."""
     now_us, node = s.messages[message, a.BROADCAST_US], s.messages[message, a.ORIGIN]
     log(s, now_us, a.BROADCAST, node, message)
@@ -487,7 +484,7 @@ def _broadcast(s: State, message: int) -> None:
 
 
 @inner
-def _receive(s: State, packet: int) -> None:
+def _receive(s: DeadlineArrays, packet: int) -> None:
     """B-RECV, SOLICIT-RECV and RPY-RECV."""
     now_us, key = s.packets[packet, TIME_US], s.packets[packet, KEY]
     node, kind, content = receiver_of(key), s.packets[packet, a.KIND], s.packets[packet, a.CONTENT]
@@ -503,7 +500,7 @@ def _receive(s: State, packet: int) -> None:
 
 
 @inner
-def _next_timer(s: State) -> int:
+def _next_timer(s: DeadlineArrays) -> int:
     """The node whose timer fires next, the first of several."""
     found = 0
     for node in range(1, len(s.nodes)):
@@ -512,10 +509,10 @@ def _next_timer(s: State) -> int:
     return found
 
 
-def _make_advance() -> Callable[[State], bool]:
+def _make_advance() -> Callable[[DeadlineArrays], bool]:
     changes_with_the_text = fingerprint()
 
-    def advance(s: State) -> bool:
+    def advance(s: DeadlineArrays) -> bool:
         """Run to the end; False if something had no room."""
         if not changes_with_the_text:
             return False

@@ -1,48 +1,56 @@
 """The kernel of `oppnet`: causal barriers over a contact plan, a million receives in seconds.
 
-    settings = Settings(lifetime_us=1_200_000_000, mode="published")
-    outcome = run_plan(walker_plan(1), settings, since_entry(plan, 43_000_000, 60_000_000), watch=[777])
-    outcome.measures()           # Tables II, III, V and VI (oppnet_measures.py)
-    outcome.delay_us, outcome.latency_us      # one number per receive, per co-delivery: Figures 4, 5, 9, 10
-    outcome.registries           # of the watched nodes over time: Figures 6 and 11
-    outcome.barrier_entries      # of each message
-    record(outcome, recorder)    # BROADCAST, DELIVER and EXPIRE rows, for the verifier
+    outcome = run(scenario, recorder, Level.DELIVERIES)      # a Scenario of "oppnet" over a contact plan
+    detail = run_plan(plan, settings, since_entry(plan, 43_000_000, 60_000_000), watch=[777])
+    detail.measures()                         # Tables II, III, V and VI
+    detail.delay_us, detail.latency_us        # one number per receive, per co-delivery: Figures 4, 5, 9, 10
+    detail.registries                         # of the watched nodes over time: Figures 6 and 11
+    detail.barrier_entries                    # of each message
 
 The outcome is that of `oppnet`'s cores in the simulator, bit for bit: same receives, deliveries and expiries
-at the same times and in the same order (tests/equivalence/test_oppnet_kernel.py). `from_scenario` takes a
-scenario of the simulator, and `refusal` says why it cannot: what is covered are contact plans, links of one
-constant delay that lose nothing but what a cut contact takes, one lifetime for all or none, caches without
-limit, and clocks that are wrong by a constant. Memory: 4 bytes for each pair of node and message, 96 for each
+at the same times and in the same order (tests/equivalence/test_oppnet_kernel.py). What is covered are contact
+plans, links of one constant delay that lose nothing but what a cut contact takes, one lifetime for all or
+none, caches without limit, and clocks that are wrong by a constant. The kernel counts messages, not packets,
+and cannot say what a message waits for. Memory: 4 bytes for each pair of node and message, 96 for each
 receive.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from typing import cast
 
 import msgspec
 import numpy as np
 
-from whence.errors import MisuseError
-from whence.kernels.compile import Array
+from whence.kernels.compile import Array, note_compiled
+from whence.kernels.compile import is_compiled as compiled
+from whence.kernels.contract import NOTHING, TESTED, Keep, missing, refuse
 from whence.kernels.oppnet import state as a
-from whence.kernels.oppnet.state import grown, make_state
+from whence.kernels.oppnet.state import OppnetSettings, grown, make_state
 from whence.kernels.oppnet.step import advance
-from whence.overlay.contacts import ContactPlan
+from whence.overlay.contacts import ContactPlan, make_plan
 from whence.protocols.barrier.oppnet import Oppnet
-from whence.protocols.barrier.order import LATE_US
-from whence.sim.contacts import plan_of
+from whence.sim.cores import core_params
 from whence.sim.distributions import Constant
 from whence.sim.faults import plan_faults
-from whence.sim.model import Contacts, Link, Replies, Scenario, Skew, node_names
+from whence.sim.files import run_id
+from whence.sim.links_planned import plan_of
+from whence.sim.model import Anyone, Link, Replies, Scenario, Skew, node_names
+from whence.sim.outcome import Outcome
+from whence.sim.promises import promises_made
 from whence.sim.workload import sources
-from whence.trace.schema import Kind, Recorder
+from whence.trace.schema import Kind, Level, Recorder
 
-# The measures of section VI-A, by the paper's names and definitions; ratios are of totals.
+COMPILE_SECONDS = 20.0
+KEEPS = frozenset(("registries",))  # with (nodes, every so many microseconds)
 
 
-class Spread(msgspec.Struct, frozen=True, kw_only=True):
+# Measures: section VI-A, by the paper's names and definitions; ratios are of totals
+
+
+class TimeSpread(msgspec.Struct, frozen=True, kw_only=True):
     """min / max / avg / stdev, as Tables III and VI state them, in microseconds; of nothing: zeros."""
 
     count: int
@@ -52,7 +60,7 @@ class Spread(msgspec.Struct, frozen=True, kw_only=True):
     deviation_us: float
 
 
-class Measures(msgspec.Struct, frozen=True, kw_only=True):
+class OppnetMeasures(msgspec.Struct, frozen=True, kw_only=True):
     """One run, as in Tables II, III, V and VI."""
 
     broadcasts: int  # bcast
@@ -62,9 +70,9 @@ class Measures(msgspec.Struct, frozen=True, kw_only=True):
     expiries: int  # expd: received, and dead before their turn came
     expiry_ratio: float  # expratio: expiries / receives
     waiting: int  # received, neither delivered nor expired: the node left, or the run ended
-    delay: Spread  # tdelay, of every receive
-    latency: Spread  # ltcy, of every received message that was co-delivered
-    age: Spread  # codlvdelay
+    delay: TimeSpread  # tdelay, of every receive
+    latency: TimeSpread  # ltcy, of every received message that was co-delivered
+    age: TimeSpread  # codlvdelay
     barrier_mean: float  # scb: entries in a message's barrier
     barrier_max: int
 
@@ -78,10 +86,10 @@ def measure(
     deliveries: int,
     expiries: int,
     barrier_entries: Array,
-) -> Measures:
+) -> OppnetMeasures:
     """Sum up one run."""
     receives = len(delay_us)
-    return Measures(
+    return OppnetMeasures(
         broadcasts=broadcasts,
         receives=receives,
         deliveries=deliveries,
@@ -97,11 +105,11 @@ def measure(
     )
 
 
-def spread(values_us: Array) -> Spread:
+def spread(values_us: Array) -> TimeSpread:
     """min / max / avg / stdev of some times."""
     if not len(values_us):
-        return Spread(count=0, min_us=0, max_us=0, mean_us=0.0, deviation_us=0.0)
-    return Spread(
+        return TimeSpread(count=0, min_us=0, max_us=0, mean_us=0.0, deviation_us=0.0)
+    return TimeSpread(
         count=len(values_us),
         min_us=int(values_us.min()),
         max_us=int(values_us.max()),
@@ -110,31 +118,12 @@ def spread(values_us: Array) -> Spread:
     )
 
 
-_DEFAULTS = {"gap_us": 125_000, "setup_max_us": 10_000_000}
-
-
 @dataclass(frozen=True)
-class Settings:
-    """The parameters of `protocols/barrier/oppnet.py`, and the delay of every packet."""
-
-    lifetime_us: int | None = None
-    mode: str = "safe"
-    skew_us: int = 0
-    seed: int = 1
-    gap_us: int = _DEFAULTS["gap_us"]
-    setup_max_us: int = _DEFAULTS["setup_max_us"]
-    late_us: int = LATE_US
-    delay_us: int = 2_000
-    offsets_us: tuple[int, ...] = ()  # of the nodes' clocks; empty: all are right
-    end_us: int | None = None  # nothing happens then or later; None: the plan's end
-
-
-@dataclass(frozen=True)
-class Outcome:
+class OppnetDetail:
     """What happened. A record is a message at a node: received there, or (`is_own`) broadcast."""
 
     names: list[str]
-    settings: Settings
+    settings: OppnetSettings
     origin: Array  # of each message
     number: Array
     broadcast_us: Array
@@ -151,7 +140,7 @@ class Outcome:
     lost: int  # of these, cut off
     duplicates: int  # that came to a node that had them
     too_late: int  # that came after their deadline, those in `late` included
-    events: int = field(default=0)
+    events: int
 
     @property
     def is_own(self) -> Array:
@@ -173,7 +162,7 @@ class Outcome:
         latency_us: Array = self.delivered_us[given] - self.received_us[given]
         return latency_us
 
-    def measures(self) -> Measures:
+    def measures(self) -> OppnetMeasures:
         """The numbers of the paper's tables."""
         return measure(
             broadcasts=len(self.origin),
@@ -203,13 +192,13 @@ def since_entry(plan: ContactPlan, first_us: int, interval_us: int) -> Array:
 
 def run_plan(
     plan: ContactPlan,
-    settings: Settings,
+    settings: OppnetSettings,
     broadcasts: Array,
     *,
     watch: Sequence[int] = (),
     sample_us: int = 1_000_000,
     names: Sequence[str] | None = None,
-) -> Outcome:
+) -> OppnetDetail:
     """Run broadcasts, rows (time_us, node) in order, over a plan.
 
     `watch` names the nodes whose registries are looked at every `sample_us`. `names` are the nodes' names for
@@ -226,12 +215,13 @@ def run_plan(
         while lacking != a.DONE:
             state = grown(state, lacking)
             lacking = advance(state)
+        note_compiled(advance)
         if not state.counters[a.OVERFLOWS]:
-            return _outcome(state, known, settings)
+            return _detail(state, known, settings)
         room *= 8
 
 
-def _check(plan: ContactPlan, settings: Settings, broadcasts: Array) -> None:
+def _check(plan: ContactPlan, settings: OppnetSettings, broadcasts: Array) -> None:
     given = ("lifetime_us", "mode", "skew_us", "seed", "gap_us", "setup_max_us", "late_us")
     core = {name: getattr(settings, name) for name in given}
     Oppnet("n0", [], **core)  # refuses what the core refuses
@@ -249,18 +239,17 @@ def _check(plan: ContactPlan, settings: Settings, broadcasts: Array) -> None:
         reason = "the broadcasts are not in order"
     elif len(np.unique(broadcasts, axis=0)) < len(broadcasts):
         reason = "a node broadcasts twice in one microsecond"
-    if reason is not None:
-        raise MisuseError("kernel of oppnet", reason, "Change it, or run the cores in the simulator")
+    refuse("oppnet", reason)
 
 
-def _outcome(state: a.State, names: list[str], settings: Settings) -> Outcome:
+def _detail(state: a.OppnetArrays, names: list[str], settings: OppnetSettings) -> OppnetDetail:
     counters = state.counters
     sent = state.messages[:, a.SENT_US] >= 0
     messages = state.messages[: int(sent.sum())]  # what is due after the end was never broadcast
     records = state.records[: counters[a.RECORDS_USED]]
     came_late = records[:, a.R_RECEIVED_US] < 0
     late, records = records[came_late], records[~came_late]
-    return Outcome(
+    return OppnetDetail(
         names=names,
         settings=settings,
         origin=messages[:, a.ORIGIN],
@@ -283,28 +272,48 @@ def _outcome(state: a.State, names: list[str], settings: Settings) -> Outcome:
     )
 
 
-def record(outcome: Outcome, recorder: Recorder) -> None:
-    """Tell a recorder the broadcasts, deliveries and expiries, each node's in order (level `deliveries`)."""
-    names = outcome.names
-    lifetime_us = outcome.settings.lifetime_us
+def record(
+    detail: OppnetDetail,
+    recorder: Recorder,
+    level: Level = Level.DELIVERIES,
+    payload_bytes: Sequence[int] = (),
+    moves: Sequence[tuple[int, Kind, int]] = (),
+) -> None:
+    """Tell a recorder the broadcasts, deliveries and expiries in their order.
+
+    `payload_bytes` are the sizes of the messages; `moves`, (time_us, RESTART or CRASH, node) in their order,
+    are the nodes that enter and leave, each before all else at its time.
+    """
+    names = detail.names
+    lifetime_us = detail.settings.lifetime_us
     lifetime = None if lifetime_us is None else str(lifetime_us)
-    for node, message, time_us, kind in _ends(outcome).tolist():
-        name, source, number = names[node], names[outcome.origin[message]], int(outcome.number[message])
+    sizes = payload_bytes or [0] * len(detail.origin)
+    every = level >= Level.DELIVERIES
+    moved = 0
+    for node, message, time_us, kind in _ends(detail).tolist():
+        while moved < len(moves) and moves[moved][0] <= time_us:
+            recorder.event(names[moves[moved][2]], *moves[moved][:2])
+            moved += 1
+        name, source, number = names[node], names[detail.origin[message]], int(detail.number[message])
         if kind == Kind.BROADCAST:
-            recorder.event(name, time_us, Kind.BROADCAST, source, number, None, 0, 0, lifetime)
+            recorder.event(name, time_us, Kind.BROADCAST, source, number, None, sizes[message], 0, lifetime)
+        if not every:
+            continue
         if kind == Kind.EXPIRE:
             recorder.event(name, time_us, Kind.EXPIRE, source, number, None, 0, 0, "expired")
         else:
-            recorder.event(name, time_us, Kind.DELIVER, source, number)
+            recorder.event(name, time_us, Kind.DELIVER, source, number, None, sizes[message])
+    for at_us, what, who in moves[moved:]:
+        recorder.event(names[who], at_us, what)
 
 
-def _ends(outcome: Outcome) -> Array:
+def _ends(detail: OppnetDetail) -> Array:
     """Rows (node, message, time_us, kind) in order: BROADCAST is a delivery of a node's own."""
-    ended_us = np.maximum(outcome.delivered_us, outcome.expired_us)
-    kind = np.where(outcome.is_own, Kind.BROADCAST, Kind.DELIVER)
-    kind[outcome.delivered_us < 0] = Kind.EXPIRE
-    rows = np.column_stack([outcome.node, outcome.message, ended_us, kind, outcome.turn])[ended_us >= 0]
-    late = np.insert(outcome.late, 3, Kind.EXPIRE, axis=1)
+    ended_us = np.maximum(detail.delivered_us, detail.expired_us)
+    kind = np.where(detail.is_own, Kind.BROADCAST, Kind.DELIVER)
+    kind[detail.delivered_us < 0] = Kind.EXPIRE
+    rows = np.column_stack([detail.node, detail.message, ended_us, kind, detail.turn])[ended_us >= 0]
+    late = np.insert(detail.late, 3, Kind.EXPIRE, axis=1)
     rows = np.concatenate([rows, late])
     ordered: Array = rows[np.argsort(rows[:, 4], kind="stable")][:, :4]
     return ordered
@@ -313,57 +322,117 @@ def _ends(outcome: Outcome) -> Array:
 # Scenarios
 
 
-def refusal(scenario: Scenario) -> str | None:
-    """Why a scenario must go through the cores; None if the kernel can run it."""
+def refusal(scenario: Scenario, level: Level = Level.MEASURES, keep: Keep = NOTHING) -> str | None:
+    """Return why the cores must run a scenario; None if the kernel can."""
+    no_kernel = missing(scenario)
+    if no_kernel is not None:
+        return no_kernel
     link, params = scenario.link, scenario.params
     offsets = [clock.offset_us for clock in plan_faults(scenario).clocks.values()]
     spread_us = max([0, *offsets]) - min([0, *offsets])
-    checks = {
-        "it is no run of oppnet over a contact plan": scenario.protocol != "oppnet"
-        or not isinstance(scenario.topology, Contacts),
-        "links do more than delay": Link(delay=link.delay) != link or bool(scenario.overrides),
-        "delays are not constant": not isinstance(link.delay, Constant) or link.delay.value_us < 1,
-        "caches are limited": bool(params.get("capacity")),
-        "messages have lifetimes of their own": any(each.lifetime is not None for each in scenario.workloads),
-        "there are replies": any(isinstance(each, Replies) for each in scenario.workloads),
-        "there are faults other than clocks that are wrong by a constant": any(
-            not isinstance(each, Skew) or each.drift_ppm for each in scenario.faults
+    reasons = (
+        (Link(delay=link.delay) != link or bool(scenario.overrides), "links do more than delay"),
+        (not isinstance(link.delay, Constant) or link.delay.value_us < 1, "delays are not constant"),
+        (bool(params.get("capacity")), "caches are limited"),
+        (
+            any(isinstance(each, Replies | Anyone) for each in scenario.workloads),
+            "there are replies, or senders are drawn",
         ),
-        "a clock is behind true time": min([0, *offsets]) < 0,
-        "clocks differ by more than skew_us": params.get("mode") != "published"
-        and spread_us > params.get("skew_us", 0),
-    }
-    return next((reason for reason, holds in checks.items() if holds), None)
+        (
+            any(each.lifetime for each in scenario.workloads if not isinstance(each, Anyone)),
+            "messages have lifetimes of their own",
+        ),
+        (
+            any(not isinstance(each, Skew) or each.drift_ppm for each in scenario.faults),
+            "there are faults other than clocks that are wrong by a constant",
+        ),
+        (min([0, *offsets]) < 0, "a clock is behind true time"),
+        (
+            params.get("mode") != "published" and spread_us > params.get("skew_us", 0),
+            "clocks differ by more than skew_us",
+        ),
+        (scenario.record.sample_every_us is not None, "gauges are sampled"),
+        (level is Level.ALL, "the trace is to have every packet, and the kernel keeps none"),
+        (not keep.keys() <= KEEPS, f"it keeps no {', '.join(keep)}"),
+    )
+    return next((reason for applies, reason in reasons if applies), None)
 
 
-def from_scenario(scenario: Scenario) -> Outcome:
-    """Run a scenario of the simulator, if `refusal` finds nothing against it."""
-    reason = refusal(scenario)
-    plan = plan_of(scenario)
-    if reason is not None or plan is None or not isinstance(scenario.link.delay, Constant):
-        raise MisuseError("kernel of oppnet", f"{reason}", "Run the cores in the simulator")
-    clocks = plan_faults(scenario).clocks
-    stop = scenario.stop
-    settings = Settings(
-        **scenario.params,
-        delay_us=scenario.link.delay.value_us,
-        offsets_us=tuple(clocks[node].offset_us if node in clocks else 0 for node in range(scenario.nodes))
-        if clocks
-        else (),
+def run(
+    scenario: Scenario, recorder: Recorder | None = None, level: Level = Level.MEASURES, keep: Keep = NOTHING
+) -> Outcome:
+    """Run a scenario; its outcome's detail is an `OppnetDetail`."""
+    refuse("oppnet", refusal(scenario, level, keep))
+    plan = cast(ContactPlan, plan_of(scenario))
+    planned = broadcasts_of(scenario, plan)
+    watch, sample_us = keep.get("registries", ((), 1))
+    detail = run_plan(plan, settings_of(scenario), planned[:, :2], watch=watch, sample_us=sample_us)
+    if recorder is not None:
+        record(detail, recorder, level, planned[:, 2].tolist(), _moves(scenario))
+    broadcasts, deliveries = len(detail.origin), int((detail.delivered_us >= 0).sum())
+    expired = int((detail.expired_us >= 0).sum()) + len(detail.late)
+    return Outcome(
+        run=run_id(scenario),
+        scenario=scenario,
+        promises=promises_made(scenario, complete=False),  # who meets whom is the plan's
+        path="kernel",
+        why=TESTED,
+        broadcasts=broadcasts,
+        skipped_broadcasts=_skipped(scenario, planned),
+        deliveries=deliveries,
+        undelivered=broadcasts * scenario.nodes - deliveries,
+        expiries={"expired": expired} if expired else {},
+        detail=detail,
+    )
+
+
+def settings_of(scenario: Scenario) -> OppnetSettings:
+    """Return the kernel's settings for a scenario over links of a constant delay."""
+    clocks, stop = plan_faults(scenario).clocks, scenario.stop
+    offsets_us = [clocks[node].offset_us if node in clocks else 0 for node in range(scenario.nodes)]
+    return OppnetSettings(
+        **core_params(scenario),
+        delay_us=cast(Constant, scenario.link.delay).value_us,
+        offsets_us=tuple(offsets_us) if clocks else (),
         end_us=stop.duration_us + (stop.drain_max_us if stop.drain else 0),
     )
-    return run_plan(plan, settings, _broadcasts(scenario, plan))
 
 
-def _broadcasts(scenario: Scenario, plan: ContactPlan) -> Array:
-    """What the workloads ask for while the senders are there."""
+def broadcasts_of(scenario: Scenario, plan: ContactPlan) -> Array:
+    """Return rows (time_us, node, payload_bytes): what the workloads ask for while the senders are there."""
     stays: list[list[tuple[int, int]]] = [[] for _ in plan.nodes]
     for node, start_us, stop_us in plan.presence:
         stays[node].append((start_us, a.NEVER_US if stop_us == plan.stop_us else stop_us))
     rows = [
-        (time_us, source.node)
+        (time_us, source.node, len(source.payloads.of(number)))
         for source in sources(scenario)
-        for time_us in source.times_us
+        for number, time_us in enumerate(source.times_us)
         if any(start_us <= time_us < stop_us for start_us, stop_us in stays[source.node])
     ]
-    return np.array(sorted(rows), dtype=np.int64).reshape(-1, 2)
+    return np.array(sorted(rows), dtype=np.int64).reshape(-1, 3)
+
+
+def _moves(scenario: Scenario) -> list[tuple[int, Kind, int]]:
+    """Return when nodes enter and leave before the run ends: the engine has them down while they are away."""
+    stop = scenario.stop
+    end_us = stop.duration_us + (stop.drain_max_us if stop.drain else 0)
+    outages = plan_faults(scenario).outages
+    moves = [(each.restart_us, 0, Kind.RESTART, each.node) for each in outages]
+    moves += [(each.at_us, 1, Kind.CRASH, each.node) for each in outages]
+    return [(time_us, kind, node) for time_us, _, kind, node in sorted(moves) if time_us < end_us]
+
+
+def _skipped(scenario: Scenario, planned: Array) -> int:
+    """Return how many broadcasts were due while their senders were away."""
+    return sum(1 for source in sources(scenario) for _ in source.times_us) - len(planned)
+
+
+def warm_up() -> None:
+    """Compile the kernel, or load what is compiled."""
+    plan = make_plan(["a", "b"], [(0, 1, 0, 9)])
+    run_plan(plan, OppnetSettings(), since_entry(plan, 1, 5))
+
+
+def is_compiled() -> bool:
+    """Return whether `run` can begin without compiling."""
+    return compiled(advance)

@@ -8,17 +8,17 @@ from __future__ import annotations
 
 from whence.kernels.compile import bare, inlined
 from whence.kernels.oppnet import state as a
-from whence.kernels.oppnet.state import NEVER_US, State
+from whence.kernels.oppnet.state import NEVER_US, OppnetArrays
 
 
 @inlined
-def local(s: State, node: int, now_us: int) -> int:
+def local(s: OppnetArrays, node: int, now_us: int) -> int:
     """What the node's clock shows (sim/faults.py's Clock without drift)."""
     return int(max(now_us + s.nodes[node, a.OFFSET_US], 0))
 
 
 @inlined
-def true_us(s: State, node: int, local_us: int) -> int:
+def true_us(s: OppnetArrays, node: int, local_us: int) -> int:
     """The first time at which the node's clock shows that, or more."""
     if local_us <= max(s.nodes[node, a.OFFSET_US], 0):
         return 0
@@ -26,13 +26,13 @@ def true_us(s: State, node: int, local_us: int) -> int:
 
 
 @inlined
-def _is_delivered(s: State, node: int, message: int) -> bool:
+def _is_delivered(s: OppnetArrays, node: int, message: int) -> bool:
     newest = s.newest[node, s.messages[message, a.ORIGIN]]
     return bool(newest > 0 and s.messages[newest - 1, a.NUMBER] >= s.messages[message, a.NUMBER])
 
 
 @inlined
-def settle_entries(s: State, node: int, record: int, clock_us: int) -> bool:
+def settle_entries(s: OppnetArrays, node: int, record: int, clock_us: int) -> bool:
     """Move on to the first entry that is neither delivered nor dead; False if there is none."""
     first, count = s.records[record, a.R_FIRST], s.records[record, a.R_COUNT]
     at = s.records[record, a.R_AT]
@@ -46,7 +46,7 @@ def settle_entries(s: State, node: int, record: int, clock_us: int) -> bool:
 
 
 @inlined
-def hold(s: State, node: int, record: int) -> None:
+def hold(s: OppnetArrays, node: int, record: int) -> None:
     """Put a message at the end of the pending registry."""
     last = s.nodes[node, a.LAST_PENDING]
     s.records[record, a.R_PREVIOUS] = last
@@ -60,7 +60,7 @@ def hold(s: State, node: int, record: int) -> None:
 
 
 @inlined
-def _let_go(s: State, node: int, record: int) -> None:
+def _let_go(s: OppnetArrays, node: int, record: int) -> None:
     before, after = s.records[record, a.R_PREVIOUS], s.records[record, a.R_NEXT]
     if before >= 0:
         s.records[before, a.R_NEXT] = after
@@ -77,7 +77,7 @@ def _let_go(s: State, node: int, record: int) -> None:
 
 
 @bare
-def deliver(s: State, node: int, record: int, now_us: int) -> None:
+def deliver(s: OppnetArrays, node: int, record: int, now_us: int) -> None:
     """Registries, and the record's own account."""
     message = s.records[record, a.R_MESSAGE]
     source = s.messages[message, a.ORIGIN]
@@ -101,7 +101,7 @@ def deliver(s: State, node: int, record: int, now_us: int) -> None:
 
 
 @inlined
-def _replace(s: State, node: int, source: int) -> None:
+def _replace(s: OppnetArrays, node: int, source: int) -> None:
     """Code 3's c_barrier.put: one entry per source."""
     size = s.nodes[node, a.BARRIER]
     for at in range(size):
@@ -112,7 +112,7 @@ def _replace(s: State, node: int, source: int) -> None:
 
 
 @inlined
-def _cover(s: State, node: int, message: int) -> None:
+def _cover(s: OppnetArrays, node: int, message: int) -> None:
     """The cover rule: forget what happened before the message and does not live longer."""
     messages, reach = s.messages, s.reach
     first = messages[message, a.FIRST_ENTRY]
@@ -137,7 +137,7 @@ def _cover(s: State, node: int, message: int) -> None:
 
 
 @bare
-def _compact(s: State, node: int) -> None:
+def _compact(s: OppnetArrays, node: int) -> None:
     """The published registry is about to go backwards: what it has settled so far stays settled.
 
     Otherwise pending barriers are looked at only where it matters. Here each becomes a copy of what is still
@@ -167,7 +167,7 @@ def _compact(s: State, node: int) -> None:
 
 
 @bare
-def release(s: State, node: int, now_us: int) -> None:
+def release(s: OppnetArrays, node: int, now_us: int) -> None:
     """Passes over the pending registry until one delivers nothing; then see when to look again."""
     clock_us = local(s, node, now_us)
     s.nodes[node, a.CHECKED_US] = clock_us
@@ -190,7 +190,7 @@ def release(s: State, node: int, now_us: int) -> None:
 
 
 @inlined
-def ends_us(s: State, record: int) -> int:
+def ends_us(s: OppnetArrays, record: int) -> int:
     """The deadline at which time alone changes something for a pending message, on the node's clock."""
     end_us = s.messages[s.records[record, a.R_MESSAGE], a.DEADLINE_US]
     if s.settings[a.SAFE]:
@@ -203,7 +203,7 @@ def ends_us(s: State, record: int) -> int:
 
 
 @bare
-def expire(s: State, node: int, now_us: int) -> None:
+def expire(s: OppnetArrays, node: int, now_us: int) -> None:
     """Do what was due: end what is dead, the earliest deadline first, and release what waited for it."""
     clock_us = local(s, node, now_us)
     record = _first_dead(s, node, clock_us)
@@ -222,7 +222,7 @@ def expire(s: State, node: int, now_us: int) -> None:
 
 
 @inlined
-def _first_dead(s: State, node: int, clock_us: int) -> int:
+def _first_dead(s: OppnetArrays, node: int, clock_us: int) -> int:
     found, earliest_us = -1, clock_us
     record = s.nodes[node, a.FIRST_PENDING]
     while record >= 0:
@@ -234,7 +234,7 @@ def _first_dead(s: State, node: int, clock_us: int) -> int:
 
 
 @inlined
-def _look_ahead(s: State, node: int) -> None:
+def _look_ahead(s: OppnetArrays, node: int) -> None:
     """Published: when the next pending message dies."""
     wake_us = NEVER_US
     record = s.nodes[node, a.FIRST_PENDING]
@@ -248,7 +248,7 @@ def _look_ahead(s: State, node: int) -> None:
 
 
 @bare
-def make_barrier(s: State, node: int, message: int, now_us: int) -> None:
+def make_barrier(s: OppnetArrays, node: int, message: int, now_us: int) -> None:
     """Leave out what is expired, and write the message's barrier."""
     clock_us = local(s, node, now_us)
     if s.settings[a.TIMED]:
@@ -272,7 +272,7 @@ def make_barrier(s: State, node: int, message: int, now_us: int) -> None:
 
 
 @inlined
-def _fade(s: State, node: int, before_us: int) -> None:
+def _fade(s: OppnetArrays, node: int, before_us: int) -> None:
     """Forget the entries of a node's barrier whose deadline is before that."""
     kept = 0
     for at in range(s.nodes[node, a.BARRIER]):

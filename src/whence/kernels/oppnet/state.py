@@ -8,7 +8,8 @@ own, or one that it has received. Direction 2 x contact is from the contact's lo
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -17,10 +18,7 @@ from whence.kernels.compile import Array, bare, inlined
 from whence.kernels.rng import bits
 from whence.overlay.contacts import ContactPlan
 from whence.protocols.barrier.carry import ORDER, SETUP
-
-if TYPE_CHECKING:
-    from whence.kernels.oppnet.kernel import Settings
-
+from whence.protocols.barrier.order import LATE_US as DEFAULT_LATE_US
 
 NEVER_US = 1 << 62
 
@@ -77,8 +75,24 @@ EVENT_COLUMNS = 4
 TIME_US, KEY, DATA, FURTHER = range(4)  # of an event: what it is about, and the contact or direction
 
 
-class State(NamedTuple):
-    """All of it."""
+@dataclass(frozen=True)
+class OppnetSettings:
+    """The parameters of `protocols/barrier/oppnet.py`, the delay of every packet, and the nodes' clocks."""
+
+    lifetime_us: int | None = None
+    mode: str = "safe"
+    skew_us: int = 0
+    seed: int = 1
+    gap_us: int = 125_000
+    setup_max_us: int = 10_000_000
+    late_us: int = DEFAULT_LATE_US
+    delay_us: int = 2_000
+    offsets_us: tuple[int, ...] = ()  # of the nodes' clocks; empty: all are right
+    end_us: int | None = None  # nothing happens then or later; None: the plan's end
+
+
+class OppnetArrays(NamedTuple):
+    """Everything that a run works on."""
 
     settings: Array
     messages: Array
@@ -108,9 +122,6 @@ class State(NamedTuple):
     counters: Array
 
 
-# The heaps of oppnet's kernel: one of events, and one of messages for each direction of a contact.
-
-
 NODE_BITS = 20  # of an event's key: kind, node, source
 
 
@@ -118,7 +129,7 @@ NODE_BITS = 20  # of an event's key: kind, node, source
 
 
 @inlined
-def _is_before(s: State, one: int, other: int) -> bool:
+def _is_before(s: OppnetArrays, one: int, other: int) -> bool:
     heap = s.heap
     if heap[one, TIME_US] != heap[other, TIME_US]:
         return bool(heap[one, TIME_US] < heap[other, TIME_US])
@@ -126,7 +137,7 @@ def _is_before(s: State, one: int, other: int) -> bool:
 
 
 @inlined
-def _swap(s: State, one: int, other: int) -> None:
+def _swap(s: OppnetArrays, one: int, other: int) -> None:
     for column in range(EVENT_COLUMNS):
         kept = s.heap[one, column]
         s.heap[one, column] = s.heap[other, column]
@@ -134,7 +145,7 @@ def _swap(s: State, one: int, other: int) -> None:
 
 
 @bare
-def push(s: State, time_us: int, kind: int, node: int, source: int, data: int, further: int) -> None:
+def push(s: OppnetArrays, time_us: int, kind: int, node: int, source: int, data: int, further: int) -> None:
     """Put an event on the heap."""
     at = s.counters[HEAPED]
     s.counters[HEAPED] += 1
@@ -151,7 +162,7 @@ def push(s: State, time_us: int, kind: int, node: int, source: int, data: int, f
 
 
 @bare
-def drop_first(s: State) -> None:
+def drop_first(s: OppnetArrays) -> None:
     """Take the first event away."""
     size = s.counters[HEAPED] - 1
     s.counters[HEAPED] = size
@@ -172,7 +183,7 @@ def drop_first(s: State) -> None:
 
 
 @inlined
-def put(s: State, direction: int, message: int) -> None:
+def put(s: OppnetArrays, direction: int, message: int) -> None:
     """Queue a message, at its random place."""
     origin = s.messages[message, ORIGIN]
     place = bits(s.keys[direction] ^ s.hashes[origin], s.messages[message, NUMBER])
@@ -191,7 +202,7 @@ def put(s: State, direction: int, message: int) -> None:
 
 
 @inlined
-def take(s: State, direction: int) -> int:
+def take(s: OppnetArrays, direction: int) -> int:
     """Take the first message out of a queue that is not empty."""
     row, size = s.directions[direction, ROW], s.directions[direction, QUEUED] - 1
     s.directions[direction, QUEUED] = size
@@ -213,18 +224,18 @@ def take(s: State, direction: int) -> int:
     return int(first)
 
 
-# The kernel's arrays, made from a contact plan and a list of broadcasts, and made larger on demand.
+# Made from a contact plan and a list of broadcasts, and made larger on demand
 
 
 def make_state(
     plan: ContactPlan,
-    settings: Settings,
+    settings: OppnetSettings,
     broadcasts: Array,
     names: list[str],
     watched: list[int],
     sample_us: int,
     room: int,
-) -> State:
+) -> OppnetArrays:
     """All arrays, with every contact and every broadcast on the heap."""
     count = len(names)
     hashes = [purpose(name) for name in names]
@@ -241,7 +252,7 @@ def make_state(
     directions = np.full((2 * len(contacts), DIRECTION_COLUMNS), NEVER_US, dtype=np.int64)
     rows = 2 * together + 2
     queue = _longest_queue(plan, broadcasts, messages, offsets_us) + 1
-    state = State(
+    state = OppnetArrays(
         settings=_settings(plan, settings, sample_us),
         messages=messages,
         contacts=contacts,
@@ -274,7 +285,7 @@ def make_state(
     return state
 
 
-def _settings(plan: ContactPlan, settings: Settings, sample_us: int) -> Array:
+def _settings(plan: ContactPlan, settings: OppnetSettings, sample_us: int) -> Array:
     values = np.zeros(SETTINGS, dtype=np.int64)
     values[SAFE] = settings.mode == "safe"
     values[TIMED] = settings.lifetime_us is not None
@@ -288,7 +299,7 @@ def _settings(plan: ContactPlan, settings: Settings, sample_us: int) -> Array:
     return values
 
 
-def _messages(broadcasts: Array, settings: Settings, offsets_us: Array, count: int) -> Array:
+def _messages(broadcasts: Array, settings: OppnetSettings, offsets_us: Array, count: int) -> Array:
     messages = np.full((len(broadcasts), MESSAGE_COLUMNS), -1, dtype=np.int64)
     if not len(broadcasts):
         return messages
@@ -305,7 +316,7 @@ def _messages(broadcasts: Array, settings: Settings, offsets_us: Array, count: i
     return messages
 
 
-def _contacts(plan: ContactPlan, settings: Settings, hashes: list[int], offsets_us: Array) -> Array:
+def _contacts(plan: ContactPlan, settings: OppnetSettings, hashes: list[int], offsets_us: Array) -> Array:
     """Contacts that last, with the time at which the lower node says HELLO."""
     rows = []
     for lower, higher, start_us, stop_us in plan.contacts:
@@ -367,7 +378,7 @@ def _longest_queue(plan: ContactPlan, broadcasts: Array, messages: Array, offset
     return int((np.searchsorted(broadcasts[:, 0], stops_us) - dead).max())
 
 
-def _begin(state: State, broadcasts: Array, sample_us: int) -> None:
+def _begin(state: OppnetArrays, broadcasts: Array, sample_us: int) -> None:
     delay_us, end_us = int(state.settings[DELAY_US]), int(state.settings[END_US])
     for at, (lower, higher, stop_us, hello_us) in enumerate(state.contacts.tolist()):
         if hello_us + delay_us < stop_us:
@@ -380,7 +391,7 @@ def _begin(state: State, broadcasts: Array, sample_us: int) -> None:
         push(state, sample_us, SAMPLE, 0, 0, 0, 0)
 
 
-def grown(state: State, lacking: int) -> State:
+def grown(state: OppnetArrays, lacking: int) -> OppnetArrays:
     """The same state with twice the room for what has run out of it."""
     name = {
         GROW_HEAP: "heap",

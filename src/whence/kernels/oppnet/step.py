@@ -21,7 +21,7 @@ from whence.kernels.oppnet.order import (
     settle_entries,
     true_us,
 )
-from whence.kernels.oppnet.state import NEVER_US, NODE_BITS, State, drop_first, push, put, take
+from whence.kernels.oppnet.state import NEVER_US, NODE_BITS, OppnetArrays, drop_first, push, put, take
 
 _MARGIN = 64  # events that one step adds besides those for its contacts
 
@@ -30,17 +30,17 @@ _MARGIN = 64  # events that one step adds besides those for its contacts
 
 
 @inlined
-def _sender(s: State, direction: int) -> int:
+def _sender(s: OppnetArrays, direction: int) -> int:
     return int(s.contacts[direction >> 1, a.LOWER if direction & 1 == 0 else a.HIGHER])
 
 
 @inlined
-def _receiver(s: State, direction: int) -> int:
+def _receiver(s: OppnetArrays, direction: int) -> int:
     return int(s.contacts[direction >> 1, a.HIGHER if direction & 1 == 0 else a.LOWER])
 
 
 @inlined
-def _is_known(s: State, direction: int, message: int, now_us: int) -> bool:
+def _is_known(s: OppnetArrays, direction: int, message: int, now_us: int) -> bool:
     """Whether the sender knows that the receiver has the message."""
     peer = _receiver(s, direction)
     record = s.slots[peer, message] - 1
@@ -56,7 +56,7 @@ def _is_known(s: State, direction: int, message: int, now_us: int) -> bool:
 
 
 @inlined
-def _queue_lacking(s: State, node: int, direction: int, now_us: int) -> None:
+def _queue_lacking(s: OppnetArrays, node: int, direction: int, now_us: int) -> None:
     """With right clocks: a peer that has a message is known to have it, but for what it got just now."""
     peer = _receiver(s, direction)
     dead = s.counters[a.DEAD_SO_FAR]
@@ -81,7 +81,7 @@ def _queue_lacking(s: State, node: int, direction: int, now_us: int) -> None:
 
 
 @inlined
-def _queue_carried(s: State, node: int, direction: int, now_us: int) -> None:
+def _queue_carried(s: OppnetArrays, node: int, direction: int, now_us: int) -> None:
     """Look at all that the node carries, and purge what is dead."""
     clock_us = local(s, node, now_us)
     before, record = -1, s.nodes[node, a.CARRIED]
@@ -101,7 +101,7 @@ def _queue_carried(s: State, node: int, direction: int, now_us: int) -> None:
 
 
 @bare
-def _exchange(s: State, direction: int, now_us: int) -> None:
+def _exchange(s: OppnetArrays, direction: int, now_us: int) -> None:
     """The sender has been told what the other has: queue what it lacks."""
     node = _sender(s, direction)
     s.counters[a.ROWS_FREED] -= 1
@@ -121,7 +121,7 @@ def _exchange(s: State, direction: int, now_us: int) -> None:
 
 
 @bare
-def _part(s: State, direction: int) -> None:
+def _part(s: OppnetArrays, direction: int) -> None:
     """A contact ends, as seen from one side."""
     if s.directions[direction, a.BASE_US] == NEVER_US:
         return
@@ -138,7 +138,7 @@ def _part(s: State, direction: int) -> None:
 
 
 @inlined
-def _plan_slot(s: State, direction: int, now_us: int) -> None:
+def _plan_slot(s: OppnetArrays, direction: int, now_us: int) -> None:
     directions = s.directions
     directions[direction, a.SLOT_US] = NEVER_US
     if directions[direction, a.QUEUED] > 0:
@@ -149,7 +149,7 @@ def _plan_slot(s: State, direction: int, now_us: int) -> None:
 
 
 @bare
-def _send(s: State, direction: int, now_us: int) -> None:
+def _send(s: OppnetArrays, direction: int, now_us: int) -> None:
     """The end of a slot: the next message that the peer is not known to have goes out."""
     node = _sender(s, direction)
     clock_us = local(s, node, now_us)
@@ -167,7 +167,7 @@ def _send(s: State, direction: int, now_us: int) -> None:
 
 
 @bare
-def _acquire(s: State, node: int, record: int, giver: int, now_us: int) -> None:
+def _acquire(s: OppnetArrays, node: int, record: int, giver: int, now_us: int) -> None:
     """Carry a message, and queue it for all contacts but the one that it came from."""
     message = s.records[record, a.R_MESSAGE]
     s.slots[node, message] = record + 1
@@ -189,7 +189,7 @@ def _acquire(s: State, node: int, record: int, giver: int, now_us: int) -> None:
 
 
 @inlined
-def _make_record(s: State, node: int, message: int, now_us: int) -> int:
+def _make_record(s: OppnetArrays, node: int, message: int, now_us: int) -> int:
     record = s.counters[a.RECORDS_USED]
     s.counters[a.RECORDS_USED] += 1
     s.records[record, a.R_NODE] = node
@@ -204,7 +204,7 @@ def _make_record(s: State, node: int, message: int, now_us: int) -> int:
 
 
 @inlined
-def _end_late(s: State, node: int, message: int, now_us: int) -> None:
+def _end_late(s: OppnetArrays, node: int, message: int, now_us: int) -> None:
     """What first comes after its deadline has ended (`protocols/barrier/order.py`); it is no receive."""
     record = _make_record(s, node, message, -1)
     s.records[record, a.R_EXPIRED_US] = now_us
@@ -214,7 +214,7 @@ def _end_late(s: State, node: int, message: int, now_us: int) -> None:
 
 
 @bare
-def _receive(s: State, node: int, message: int, direction: int, now_us: int) -> None:
+def _receive(s: OppnetArrays, node: int, message: int, direction: int, now_us: int) -> None:
     if message == a.HELLO:
         _exchange(s, direction, now_us)
         delay_us = s.settings[a.DELAY_US]
@@ -247,7 +247,7 @@ def _receive(s: State, node: int, message: int, direction: int, now_us: int) -> 
 
 
 @bare
-def _broadcast(s: State, node: int, message: int, now_us: int) -> None:
+def _broadcast(s: OppnetArrays, node: int, message: int, now_us: int) -> None:
     s.messages[message, a.SENT_US] = now_us
     s.counters[a.BROADCAST_SO_FAR] = message + 1
     make_barrier(s, node, message, now_us)
@@ -257,7 +257,7 @@ def _broadcast(s: State, node: int, message: int, now_us: int) -> None:
 
 
 @bare
-def _sample(s: State, now_us: int) -> None:
+def _sample(s: OppnetArrays, now_us: int) -> None:
     """The registries of the watched nodes, as large as they would be after a look at the clock."""
     for at in range(s.watched.shape[0]):
         node = s.watched[at]
@@ -285,7 +285,7 @@ def _sample(s: State, now_us: int) -> None:
 
 
 @bare
-def _present_us(s: State, node: int, now_us: int) -> int:
+def _present_us(s: OppnetArrays, node: int, now_us: int) -> int:
     """Now, if the node is there; otherwise when it enters next, or never."""
     for at in range(s.first_stay[node], s.first_stay[node + 1]):
         if now_us < s.stays[at, 1]:
@@ -294,7 +294,7 @@ def _present_us(s: State, node: int, now_us: int) -> int:
 
 
 @inlined
-def _step(s: State) -> None:
+def _step(s: OppnetArrays) -> None:
     now_us, key = s.heap[0, a.TIME_US], s.heap[0, a.KEY]
     data, further = s.heap[0, a.DATA], s.heap[0, a.FURTHER]
     drop_first(s)
@@ -336,7 +336,7 @@ def _step(s: State) -> None:
 
 
 @bare
-def _room(s: State) -> int:
+def _room(s: OppnetArrays) -> int:
     """What must grow before the next step."""
     counters = s.counters
     if counters[a.HEAPED] + s.active.shape[1] + _MARGIN > s.heap.shape[0]:
@@ -355,8 +355,8 @@ def _room(s: State) -> int:
     return a.DONE
 
 
-def _entry(sources: int) -> Callable[[State], int]:
-    def advance(s: State) -> int:
+def _entry(sources: int) -> Callable[[OppnetArrays], int]:
+    def advance(s: OppnetArrays) -> int:
         while sources != 0 and s.counters[a.HEAPED] > 0 and s.heap[0, a.TIME_US] < s.settings[a.END_US]:
             lacking = _room(s)
             if lacking != a.DONE:

@@ -46,7 +46,7 @@ WINDOW_COLUMNS = 7
 DONE, MORE_RING, MORE_LINKS, MORE_ROWS, MORE_SLOTS, BROKEN = range(6)
 
 
-class State(NamedTuple):
+class PrcArrays(NamedTuple):
     """Everything that the kernel works on."""
 
     settings: Array  # int64
@@ -64,6 +64,7 @@ class State(NamedTuple):
     masks: Array  # uint64 [rows, words, nodes]: E; most processes need the first word only
     row_of: Array  # int32 [messages]
     stamps: Array  # int64 [2, messages]
+    senders: Array  # int32 [messages]: drawn; -1: not yet broadcast
     log: Array  # int32 [nodes, 2^k]
     log_us: Array  # int64 [nodes, 2^k]
     members: Array  # int32 [nodes]
@@ -73,7 +74,7 @@ class State(NamedTuple):
     scratch: Array  # int64 [4, 64 words]
 
 
-def grown(state: State, needed: int) -> State:
+def grown(state: PrcArrays, needed: int) -> PrcArrays:
     """The same state with more room."""
     if needed == MORE_RING:
         counters, size = state.counters, len(state.ring)

@@ -1,4 +1,4 @@
-"""PRC's kernel: the experiment of sim/dynamic.py and all its processes in one compiled function.
+"""PRC's kernel: the experiment of sim/links_overlay.py and all its processes in one compiled function.
 
 The rules are those of protocols/prc/prc.py; nothing here is a decision. A delivery is one entry of
 the ring; it is spread over the process's links when it arrives: a link takes part if it was used before
@@ -14,12 +14,10 @@ import numpy as np
 from whence.core import rng
 from whence.kernels.compile import Array, bare, cached, fingerprint, inlined
 from whence.kernels.prc import state as a
-from whence.kernels.prc.state import State
+from whence.kernels.prc.state import PrcArrays
 from whence.kernels.rng import below, mix64, stream
-from whence.sim import dynamic
-
-# PRC's kernel: links, in-views, deliveries and what they leave in E, in logs and in the ring.
-
+from whence.sim import links_overlay
+from whence.sim.workload import SENDER
 
 MESSAGE = 0  # entries of the ring: a delivery on its way to all neighbours; then the hops of a handshake
 ALPHA_1, ALPHA_2, BETA_1, BETA_2, PI_1, PI_2, RHO_1, RHO_2 = range(1, 9)
@@ -32,7 +30,7 @@ _63 = np.int64(63)
 
 @inlined
 def delay_us(points: Array, at_us: int) -> int:
-    """As sim/experiment.py has it."""
+    """As `Ramp.at` has it."""
     last = len(points) - 1
     if at_us < points[0, 0]:
         return int(points[0, 1])
@@ -46,7 +44,7 @@ def delay_us(points: Array, at_us: int) -> int:
 
 
 @inlined
-def push(s: State, arrive_us: int, what: int, who: int, row: int) -> None:
+def push(s: PrcArrays, arrive_us: int, what: int, who: int, row: int) -> None:
     """Send: an entry at the end of the ring."""
     tail = s.counters[a.TAIL]
     at = tail & (len(s.ring) - 1)
@@ -56,7 +54,7 @@ def push(s: State, arrive_us: int, what: int, who: int, row: int) -> None:
 
 
 @inlined
-def deliver(s: State, node: int, row: int, slot: int, now_us: int, arrive_us: int) -> None:
+def deliver(s: PrcArrays, node: int, row: int, slot: int, now_us: int, arrive_us: int) -> None:
     """A first receipt over in-link `slot` (-1: none): tag, forward, buffer, deliver."""
     counters, person = s.counters, s.people[node]
     number = s.rows[row, a.MESSAGE_NUMBER]
@@ -83,7 +81,7 @@ def deliver(s: State, node: int, row: int, slot: int, now_us: int, arrive_us: in
 
 
 @bare
-def row_for(s: State, number: int) -> int:
+def row_for(s: PrcArrays, number: int) -> int:
     """The row of a message; a new one for what only a buffer holds, neither in flight nor expected."""
     counters = s.counters
     if s.row_of[number] >= 0:
@@ -102,7 +100,7 @@ def row_for(s: State, number: int) -> int:
 
 
 @inlined
-def release_row(s: State, row: int) -> None:
+def release_row(s: PrcArrays, row: int) -> None:
     """Forget a message that is neither in flight nor expected."""
     if s.rows[row, a.IN_FLIGHT] == 0 and s.rows[row, a.BITS] == 0:
         s.row_of[s.rows[row, a.MESSAGE_NUMBER]] = -1
@@ -111,7 +109,7 @@ def release_row(s: State, row: int) -> None:
 
 
 @bare
-def find(s: State, node: int, peer: int) -> int:
+def find(s: PrcArrays, node: int, peer: int) -> int:
     """The place of `peer` in a process's adjacency; -1 - place if it is not there, but belongs there."""
     low, high = 0, s.people[node, a.LINKED]
     while low < high:
@@ -126,14 +124,14 @@ def find(s: State, node: int, peer: int) -> int:
 
 
 @bare
-def is_safe(s: State, node: int, peer: int) -> bool:
+def is_safe(s: PrcArrays, node: int, peer: int) -> bool:
     """Whether the link is used in both directions at this end."""
     at = find(s, node, peer)
     return bool(at >= 0 and s.cold[node, at, a.SLOT] >= 0 and s.hot[node, at, a.SINCE] != a.UNUSED)
 
 
 @bare
-def connect(s: State, one: int, mediator: int, other: int) -> int:
+def connect(s: PrcArrays, one: int, mediator: int, other: int) -> int:
     """A new link, up at both ends and used at neither; one arc joins the pair."""
     counters = s.counters
     if counters[a.LINKS_FREE] > 0:
@@ -153,7 +151,7 @@ def connect(s: State, one: int, mediator: int, other: int) -> int:
 
 
 @bare
-def _insert(s: State, node: int, peer: int, link: int) -> None:
+def _insert(s: PrcArrays, node: int, peer: int, link: int) -> None:
     place = -1 - find(s, node, peer)
     size = s.people[node, a.LINKED]
     for at in range(size, place, -1):
@@ -167,7 +165,7 @@ def _insert(s: State, node: int, peer: int, link: int) -> None:
 
 
 @inlined
-def _move(s: State, node: int, source: int, target: int) -> None:
+def _move(s: PrcArrays, node: int, source: int, target: int) -> None:
     """One column at a time: copying slices would need memory."""
     for column in range(s.hot.shape[2]):
         s.hot[node, target, column] = s.hot[node, source, column]
@@ -176,7 +174,7 @@ def _move(s: State, node: int, source: int, target: int) -> None:
 
 
 @bare
-def use_in(s: State, node: int, peer: int, now_us: int) -> int:
+def use_in(s: PrcArrays, node: int, peer: int, now_us: int) -> int:
     """Qi ← Qi ∪ peer: a slot of the in-view, told to the peer's end. Answers the slot."""
     slot = 0
     for word in range(s.slots.shape[1]):
@@ -197,13 +195,13 @@ def use_in(s: State, node: int, peer: int, now_us: int) -> int:
 
 
 @bare
-def use_out(s: State, node: int, peer: int) -> None:
+def use_out(s: PrcArrays, node: int, peer: int) -> None:
     """Qo ← Qo ∪ peer: whatever is sent from now on goes there too."""
     s.hot[node, find(s, node, peer), a.SINCE] = s.counters[a.TAIL]
 
 
 @bare
-def expect(s: State, node: int, number: int, slot: int) -> None:
+def expect(s: PrcArrays, node: int, number: int, slot: int) -> None:
     """E[slot] ← E[slot] ∪ m."""
     row = row_for(s, number)
     s.masks[row, slot >> 6, node] |= _ONE << np.uint64(slot & _63)
@@ -212,14 +210,14 @@ def expect(s: State, node: int, number: int, slot: int) -> None:
 
 
 @bare
-def release(s: State, link: int, now_us: int) -> None:
+def release(s: PrcArrays, link: int, now_us: int) -> None:
     """A handshake does not need the link any more."""
     s.links[link, a.HOLDS] -= 1
     close_if_unneeded(s, link, now_us)
 
 
 @bare
-def close_if_unneeded(s: State, link: int, now_us: int) -> None:
+def close_if_unneeded(s: PrcArrays, link: int, now_us: int) -> None:
     """Close a link that no arc joins and no handshake needs."""
     if s.links[link, a.ARCS] == 0 and s.links[link, a.HOLDS] == 0:
         one, other = s.links[link, a.OPENER], s.links[link, a.TARGET]
@@ -231,7 +229,7 @@ def close_if_unneeded(s: State, link: int, now_us: int) -> None:
 
 
 @bare
-def _remove(s: State, node: int, peer: int, now_us: int) -> None:
+def _remove(s: PrcArrays, node: int, peer: int, now_us: int) -> None:
     at = find(s, node, peer)
     slot = s.cold[node, at, a.SLOT]
     if slot >= 0:
@@ -246,7 +244,7 @@ def _remove(s: State, node: int, peer: int, now_us: int) -> None:
 
 
 @bare
-def _expect_nothing(s: State, node: int, slot: int, since_us: int, now_us: int) -> None:
+def _expect_nothing(s: PrcArrays, node: int, slot: int, since_us: int, now_us: int) -> None:
     """E ← E \\ slot. Only what was delivered lately can be in it.
 
     The peer of a used link has our copy after one delay and its own is here after two. What was tagged when
@@ -267,17 +265,17 @@ def _expect_nothing(s: State, node: int, slot: int, since_us: int, now_us: int) 
         at -= 1
 
 
-# PRC's kernel: the overlay's decisions, as overlay/spray.py and sim/dynamic.py make them.
+# The overlay's decisions, as overlay/spray.py and sim/links_overlay.py make them
 
 
-_CONTACT, _SHUFFLER = np.uint64(dynamic.CONTACT), np.uint64(dynamic.SHUFFLER)
-_BEGINS, _ANSWERS = np.uint64(dynamic.BEGINS), np.uint64(dynamic.ANSWERS)
+_CONTACT, _SHUFFLER = np.uint64(links_overlay.CONTACT), np.uint64(links_overlay.SHUFFLER)
+_BEGINS, _ANSWERS = np.uint64(links_overlay.BEGINS), np.uint64(links_overlay.ANSWERS)
 
 ELIGIBLE, CHOSEN, WAS, BECOMES = range(4)  # rows of `scratch`
 
 
 @bare
-def join(s: State, node: int, now_us: int) -> None:
+def join(s: PrcArrays, node: int, now_us: int) -> None:
     """The process asks a member."""
     key = stream(np.uint64(s.settings[a.SEED]), _CONTACT, 0)
     contact = int(s.members[below(key, node, s.counters[a.MEMBERS])])
@@ -287,7 +285,7 @@ def join(s: State, node: int, now_us: int) -> None:
 
 
 @bare
-def introduce(s: State, contact: int, joiner: int, now_us: int) -> None:
+def introduce(s: PrcArrays, contact: int, joiner: int, now_us: int) -> None:
     """Whoever the contact names over a safe link names the joiner; the contact itself, if it names nobody."""
     if s.people[contact, a.NAMED] == 0:
         _take(s, contact, joiner)
@@ -306,13 +304,13 @@ def introduce(s: State, contact: int, joiner: int, now_us: int) -> None:
 
 
 @bare
-def _take(s: State, node: int, name: int) -> None:
+def _take(s: PrcArrays, node: int, name: int) -> None:
     s.arcs[node, s.people[node, a.NAMED]] = name
     s.people[node, a.NAMED] += 1
 
 
 @bare
-def _open(s: State, opener: int, mediator: int, target: int, now_us: int, is_counted: bool) -> None:
+def _open(s: PrcArrays, opener: int, mediator: int, target: int, now_us: int, is_counted: bool) -> None:
     """A pair has got an arc; `is_counted` if a link that was there before knows of it already."""
     at = find(s, opener, target)
     if at >= 0:
@@ -329,12 +327,12 @@ def _open(s: State, opener: int, mediator: int, target: int, now_us: int, is_cou
 
 
 @bare
-def _is_safe_between(s: State, node: int, other: int) -> bool:
+def _is_safe_between(s: PrcArrays, node: int, other: int) -> bool:
     return is_safe(s, node, other) and is_safe(s, other, node)
 
 
 @bare
-def partner_of(s: State, node: int) -> int:
+def partner_of(s: PrcArrays, node: int) -> int:
     """The process behind the oldest arc over a link that both use; -1 if there is none."""
     for at in range(s.people[node, a.NAMED]):
         if _is_safe_between(s, node, s.arcs[node, at]):
@@ -343,7 +341,7 @@ def partner_of(s: State, node: int) -> int:
 
 
 @bare
-def shuffle(s: State, node: int, partner: int, number: int, now_us: int) -> None:
+def shuffle(s: PrcArrays, node: int, partner: int, number: int, now_us: int) -> None:
     """Half of the safe arcs go to the partner, half of the partner's come back."""
     s.counters[a.TOKEN] += 1
     key = stream(np.uint64(s.settings[a.SEED]), _SHUFFLER, node)
@@ -372,7 +370,7 @@ def shuffle(s: State, node: int, partner: int, number: int, now_us: int) -> None
 
 
 @bare
-def _give(s: State, node: int, partner: int, key: np.uint64, begins: bool, start: int) -> int:
+def _give(s: PrcArrays, node: int, partner: int, key: np.uint64, begins: bool, start: int) -> int:
     """Take half of the safe arcs out of the view; they stand in `scratch` from `start` on."""
     arcs: Array = s.arcs[node]
     eligible, chosen = s.scratch[ELIGIBLE], s.scratch[CHOSEN]
@@ -411,14 +409,14 @@ def _give(s: State, node: int, partner: int, key: np.uint64, begins: bool, start
     return count
 
 
-_SOURCE = np.uint64(dynamic.SOURCE)
+_SOURCE = np.uint64(SENDER)
 _WHO_MASK = (1 << 32) - 1
 _ROW_MASK = (1 << 24) - 1
-_JOIN, _SHUFFLE = dynamic.JOIN, dynamic.SHUFFLE
+_JOIN, _SHUFFLE = links_overlay.JOIN, links_overlay.SHUFFLE
 
 
 @bare
-def _advance(s: State) -> int:
+def _advance(s: PrcArrays) -> int:
     counters, total = s.counters, len(s.externals)
     end_us = s.settings[a.DURATION_US]
     while True:
@@ -462,7 +460,7 @@ def _advance(s: State) -> int:
 
 
 @bare
-def _pass_time(s: State, now_us: int) -> None:
+def _pass_time(s: PrcArrays, now_us: int) -> None:
     """Integrate what all hold up to now."""
     counters, window_us = s.counters, s.settings[a.WINDOW_US]
     while counters[a.TIME_US] < now_us:
@@ -482,7 +480,7 @@ def _pass_time(s: State, now_us: int) -> None:
 
 
 @bare
-def _missing_room(s: State, links_open: bool, node: int, partner: int) -> int:
+def _missing_room(s: PrcArrays, links_open: bool, node: int, partner: int) -> int:
     """What must grow before processes may get new links or names."""
     if not links_open:
         return a.DONE
@@ -505,12 +503,12 @@ def _missing_room(s: State, links_open: bool, node: int, partner: int) -> int:
 
 
 @bare
-def _free_rows(s: State) -> int:
+def _free_rows(s: PrcArrays) -> int:
     return int(s.counters[a.ROWS_FREE] + len(s.rows) - s.counters[a.ROWS_USED])
 
 
 @bare
-def _rows_needed(s: State, link: int) -> int:
+def _rows_needed(s: PrcArrays, link: int) -> int:
     """How many messages that only the buffers of a link hold may come back to life."""
     row, mask, count = s.links[link], s.log.shape[1] - 1, 0
     opener, target = row[a.OPENER], row[a.TARGET]
@@ -522,7 +520,7 @@ def _rows_needed(s: State, link: int) -> int:
 
 
 @bare
-def _external(s: State, at: int, now_us: int) -> int:
+def _external(s: PrcArrays, at: int, now_us: int) -> int:
     what, node, number = s.externals[at, a.E_WHAT], s.externals[at, a.E_NODE], s.externals[at, a.E_NUMBER]
     if what == _JOIN:
         needed = _missing_room(s, True, node, -1)
@@ -543,12 +541,13 @@ def _external(s: State, at: int, now_us: int) -> int:
     key = stream(np.uint64(s.settings[a.SEED]), _SOURCE, 0)
     source = int(s.members[below(key, number, counters[a.MEMBERS])])
     counters[a.BROADCASTS] += 1
+    s.senders[number] = source
     deliver(s, source, row_for(s, number), -1, now_us, now_us + delay_us(s.points, now_us))
     return a.DONE
 
 
 @inlined
-def _spread(s: State, node: int, row: int, entry: int, now_us: int) -> None:
+def _spread(s: PrcArrays, node: int, row: int, entry: int, now_us: int) -> None:
     """The copies of one delivery arrive at the neighbours, in the order of their names."""
     arrive_us = now_us + delay_us(s.points, now_us)
     hot, masks = s.hot[node], s.masks[row]
@@ -574,7 +573,7 @@ def _spread(s: State, node: int, row: int, entry: int, now_us: int) -> None:
 
 
 @bare
-def _arrive(s: State, what: int, link: int, now_us: int) -> None:
+def _arrive(s: PrcArrays, what: int, link: int, now_us: int) -> None:
     """Control, a buffer, or somebody who joins."""
     row, counters = s.links[link], s.counters
     opener, mediator, target = row[a.OPENER], row[a.MEDIATOR], row[a.TARGET]
@@ -615,7 +614,7 @@ def _arrive(s: State, what: int, link: int, now_us: int) -> None:
 
 
 @bare
-def _stamp(s: State, which: int, node: int, start: int, stop: int) -> int:
+def _stamp(s: PrcArrays, which: int, node: int, start: int, stop: int) -> int:
     """Mark what stands in an interval of a process's log; answers the mark."""
     s.counters[a.TOKEN] += 1
     mask = s.log.shape[1] - 1
@@ -627,7 +626,7 @@ def _stamp(s: State, which: int, node: int, start: int, stop: int) -> int:
 
 
 @bare
-def _take_buffer(s: State, link: int, now_us: int, arrive_us: int) -> None:
+def _take_buffer(s: PrcArrays, link: int, now_us: int, arrive_us: int) -> None:
     """Bβ is in: deliver Bβ \\ Bα \\ Bπ, expect Bπ \\ Bβ, answer with it, use the link."""
     row, mask = s.links[link], s.log.shape[1] - 1
     opener, target = row[a.OPENER], row[a.TARGET]
@@ -651,7 +650,7 @@ def _take_buffer(s: State, link: int, now_us: int, arrive_us: int) -> None:
 
 
 @bare
-def _take_return(s: State, link: int, now_us: int, arrive_us: int) -> None:
+def _take_return(s: PrcArrays, link: int, now_us: int, arrive_us: int) -> None:
     """The answer is in: deliver what is new, expect what was delivered since ρ and is not in it."""
     row, mask = s.links[link], s.log.shape[1] - 1
     opener, target = row[a.OPENER], row[a.TARGET]
@@ -672,8 +671,8 @@ def _take_return(s: State, link: int, now_us: int, arrive_us: int) -> None:
     release(s, link, now_us)
 
 
-def _entry(sources: int) -> Callable[[State], int]:
-    def advance(s: State) -> int:
+def _entry(sources: int) -> Callable[[PrcArrays], int]:
+    def advance(s: PrcArrays) -> int:
         return _advance(s) if sources != 0 else a.DONE  # `sources` must be used to be in the closure
 
     return cached(advance)

@@ -1,13 +1,14 @@
 """The kernel of VCube: the paper's simulation model at some 10^6 packets a second.
 
-    outcome = run(scenario)                  # a whence.sim Scenario of protocol "vcube"
-    outcome.measures.reduction()             # Table 1 and all the other measures: vcube_measures.py
-    run(scenario, trail=True).trail          # arrival and delivery of every copy (Figure 8)
-    run(scenario, level=Level.ALL).events    # every event, equal to the simulator's
+    outcome = run(scenario)                               # a Scenario of protocol "vcube"
+    outcome.detail.measures.reduction()                   # Table 1 and all the other measures
+    run(scenario, keep={"trail": True}).detail.trail      # arrival and delivery of every copy (Figure 8)
+    run(scenario, recorder, Level.ALL)                    # every row, equal to the simulator's
 
 The scenario is the simulator's own, and so is the outcome: same packets, same times, same deliveries
-in the same order, bit for bit (tests/equivalence/test_vcube_kernel.py). `refusal` says why a scenario
-is outside of what is tested; `kernels.dispatch` chooses. The model R0 of the specification is
+in the same order, bit for bit (tests/equivalence/test_vcube_kernel.py). A run that is cut off before it has
+drained is the cores', which can say what waits for what. The events of a run are in memory until it is over,
+some 80 bytes each. The model R0 of the specification is
 
     [link]          delay = normal, mean 100_000, deviation 25_000; service_us = 1_000; process_us = 1_000
     [[workloads]]   kind = "window", count = 1, stop_us = 500_000, payload_bytes = 50
@@ -34,29 +35,36 @@ import msgspec
 import numpy as np
 
 from whence.core.rng import purpose, stream
-from whence.errors import MisuseError
 from whence.kernels.calendar import IN_FLIGHT, NODES_MAX, WIDTH_US
-from whence.kernels.compile import Array
+from whence.kernels.compile import Array, note_compiled
+from whence.kernels.compile import is_compiled as compiled
+from whence.kernels.contract import NOTHING, TESTED, Keep, missing, refuse
 from whence.kernels.rng import NORMAL, UNIFORM, delay_code
 from whence.kernels.vcube import state as a
 from whence.kernels.vcube.step import advance
 from whence.overlay.hypercube import complete
 from whence.protocols import registry
 from whence.protocols.vcube.core import ROOT, VCube
-from whence.sim.model import Full, Hypercube, Replies, Scenario, node_names
-from whence.sim.network import make_graph
+from whence.sim.files import run_id
+from whence.sim.links_static import make_graph
+from whence.sim.model import Anyone, Replies, Scenario, Stop, node_names
+from whence.sim.outcome import Outcome
+from whence.sim.promises import promises_made
 from whence.sim.workload import sources
 from whence.trace.schema import Kind, Level, Recorder
 
-# From a scenario to the arrays that VCube's kernel is given.
+COMPILE_SECONDS = 25.0
+KEEPS = frozenset(("trail",))
 
-
-_DELAY = purpose("link delay")  # as in sim/network.py
+_DELAY = purpose("link delay")  # as in sim/links_static.py
 BUCKETS_MAX = 1 << 24
 ROOM_MIN = 4096  # rows to begin with, of what grows
 
 
-def make_state(scenario: Scenario, parameters: dict[str, Any], record: int, trail: bool) -> a.State:
+# From a scenario to arrays
+
+
+def make_state(scenario: Scenario, parameters: dict[str, Any], record: int, trail: bool) -> a.VCubeArrays:
     """Everything before the first step; `parameters` are the protocol's, defaults included."""
     starts, messages = _broadcasts(scenario)
     children = _children(scenario.nodes, ROOT if parameters["tree"] == "single" else -1)
@@ -167,15 +175,16 @@ def _links(children: Array, seed: int) -> Array:
     return links
 
 
-# What a VCube run measures: the numbers behind the paper's tables and figures, as plain data.
-#
-# Section 5 of the paper names a *message* what an application broadcasts and a *packet* what travels;
-# a *copy* is one message at one of the nodes that did not broadcast it. Sums are kept instead of means,
-# so that runs can be added up without loss.
+# What a run gives
 
 
-class Measures(msgspec.Struct, frozen=True, kw_only=True):
-    """One run. Times are sums over copies (or packets), in microseconds, with the largest beside them."""
+class VCubeMeasures(msgspec.Struct, frozen=True, kw_only=True):
+    """The numbers behind the paper's tables and figures, of one run.
+
+    Section 5 of the paper names a *message* what an application broadcasts and a *packet* what travels;
+    a *copy* is one message at one of the nodes that did not broadcast it. Times are sums over copies (or
+    packets), in microseconds, with the largest beside them, so that runs can be added up without loss.
+    """
 
     nodes: int
     messages: int  # broadcast
@@ -236,32 +245,18 @@ class Trail:
 
 
 @dataclass(frozen=True)
-class Events:
-    """Every event in the order in which it happened, as the simulator's driver records it."""
+class VCubeDetail:
+    """What the kernel knows of a run beyond its outcome."""
 
-    rows: Array  # int64 [events, 9]: the columns E_ of vcube_arrays.py
-    messages: Array  # int64 [., 2]: origin and number of each packet's messages, one packet after the other
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """What a run did."""
-
-    scenario: Scenario
-    measures: Measures
-    broadcasts: int
-    deliveries: int  # own messages included
-    steps: int
-    in_flight: int
-    drained: bool
-    trail: Trail | None
-    events: Events | None
+    measures: VCubeMeasures
+    trail: Trail | None  # if it is to be kept
 
 
-def refusal(scenario: Scenario) -> str | None:
-    """Why the kernel does not take this scenario; None if it does."""
-    if scenario.protocol != VCube.name:
-        return f"there is no kernel for protocol {scenario.protocol!r}"
+def refusal(scenario: Scenario, level: Level = Level.MEASURES, keep: Keep = NOTHING) -> str | None:
+    """Return why the cores must run a scenario; None if the kernel can."""
+    no_kernel = missing(scenario)
+    if no_kernel is not None:
+        return no_kernel
     core = registry.make(scenario.protocol, "n0", ["n0"], scenario.params)
     if type(core) is not VCube:
         return f"its parameters ask for the core {type(core).__name__}, which the kernel does not know"
@@ -274,43 +269,82 @@ def refusal(scenario: Scenario) -> str | None:
         (link.fifo, "links are FIFO"),
         (link.bandwidth_bytes_per_s is not None, "links have a bandwidth"),
         (delay_code(link.delay) is None, "the delay is neither constant nor uniform nor normal"),
-        (not isinstance(scenario.topology, Full | Hypercube), "the topology is neither full nor hypercube"),
         (any(isinstance(each, Replies) for each in scenario.workloads), "nodes reply to each other"),
+        (
+            any(isinstance(each, Anyone) for each in scenario.workloads),
+            "senders are drawn one by one",
+        ),
         (scenario.record.sample_every_us is not None, "gauges are sampled"),
         (scenario.nodes > NODES_MAX, f"there are more than {NODES_MAX} nodes"),
+        (not keep.keys() <= KEEPS, f"it keeps no {', '.join(keep)}"),
     )
     return next((reason for applies, reason in reasons if applies), None)
 
 
-def run(scenario: Scenario, *, level: Level = Level.MEASURES, trail: bool = False) -> Outcome:
-    """Run a scenario in the kernel. `level` says which events are kept, `trail` keeps every copy's times."""
-    reason = refusal(scenario)
-    if reason is not None:
-        raise MisuseError("kernel of vcube", f"it cannot run this scenario: {reason}", "Use kernels.dispatch")
+def run(
+    scenario: Scenario, recorder: Recorder | None = None, level: Level = Level.MEASURES, keep: Keep = NOTHING
+) -> Outcome:
+    """Run a scenario; its outcome's detail is a `VCubeDetail`."""
+    refuse("vcube", refusal(scenario, level, keep))
     parameters: dict[str, Any] = registry.lookup("vcube").parameters | scenario.params
-    state = make_state(scenario, parameters, int(level), trail)
-    while (needed := advance(state)) != a.DONE:
-        state = a.grown(state, needed)
+    kept = level if recorder is not None else Level.MEASURES
+    state = run_state(make_state(scenario, parameters, int(kept), "trail" in keep))
     counters = state.counters
     broadcasts, in_flight = int(counters[a.BROADCASTS]), int(counters[IN_FLIGHT])
+    if in_flight or broadcasts < len(state.starts):
+        refuse("vcube", "the run is cut off before everything has arrived")
+    if recorder is not None:
+        _record(scenario, state, recorder, level)
+    measures = _measures(state)
+    deliveries = measures.deliveries + broadcasts
     return Outcome(
+        run=run_id(scenario),
         scenario=scenario,
-        measures=_measures(state),
+        promises=promises_made(scenario, complete=True, final_us=measures.final_us),
+        path="kernel",
+        why=TESTED,
         broadcasts=broadcasts,
-        deliveries=int(state.tallies[a.T_DELIVERED]) + broadcasts,
+        deliveries=deliveries,
+        undelivered=broadcasts * scenario.nodes - deliveries,
+        packets=measures.packets,
+        control_packets=0,
+        lost_packets=0,
+        duplicated_packets=0,
+        in_flight=0,
+        discards={},
+        expiries={},
         steps=int(counters[a.STEPS]),
-        in_flight=in_flight,
-        drained=in_flight == 0 and broadcasts == len(state.starts),
-        trail=_trail(state) if trail else None,
-        events=_events(state) if level > Level.MEASURES else None,
+        final_us=measures.final_us,
+        drained=True,
+        waiting={},
+        measures=msgspec.to_builtins(measures, str_keys=True),
+        detail=VCubeDetail(measures, _trail(state) if "trail" in keep else None),
     )
 
 
-def _measures(state: a.State) -> Measures:
+def run_state(state: a.VCubeArrays) -> a.VCubeArrays:
+    """Run to the end; whatever must grow grows."""
+    while (needed := advance(state)) != a.DONE:
+        state = a.grown(state, needed)
+    note_compiled(advance)
+    return state
+
+
+def warm_up() -> None:
+    """Compile the kernel, or load what is compiled."""
+    run(Scenario(nodes=2, protocol="vcube", stop=Stop(duration_us=1)))
+
+
+def is_compiled() -> bool:
+    """Return whether `run` can begin without compiling."""
+    return compiled(advance)
+
+
+def _measures(state: a.VCubeArrays) -> VCubeMeasures:
     tallies = state.tallies.tolist()
     dependencies = state.messages[:, a.DEPENDENCIES]
     by_bytes = tallies[a.T_BY_BYTES : a.T_BY_MESSAGES]
-    return Measures(
+    return VCubeMeasures(
         nodes=len(state.nodes),
         messages=int(state.counters[a.BROADCASTS]),
         packets=tallies[a.T_PACKETS],
@@ -338,7 +372,7 @@ def _measures(state: a.State) -> Measures:
     )
 
 
-def _trail(state: a.State) -> Trail:
+def _trail(state: a.VCubeArrays) -> Trail:
     return Trail(
         origin=state.messages[:, a.ORIGIN],
         number=state.messages[:, a.NUMBER],
@@ -349,35 +383,33 @@ def _trail(state: a.State) -> Trail:
     )
 
 
-def _events(state: a.State) -> Events:
-    listed = state.listed[: state.counters[a.LISTED_USED]]
-    return Events(
-        rows=state.events[: state.counters[a.EVENTS_USED]],
-        messages=state.messages[listed][:, [a.ORIGIN, a.NUMBER]],
-    )
+# Rows
 
 
-def record(outcome: Outcome, recorder: Recorder, level: Level = Level.ALL) -> None:
-    """Tell a recorder the events of a run, as the simulator would have told it."""
-    events, scenario = outcome.events, outcome.scenario
-    if events is None:
-        raise MisuseError("kernel of vcube", "the run kept no events", "Run it with level=Level.ALL")
+def _record(scenario: Scenario, state: a.VCubeArrays, recorder: Recorder, level: Level) -> None:
+    """Tell a recorder the rows of a run, as the simulator would have told it."""
     names = node_names(scenario.nodes)
-    if level >= Level.ALL:
+    if level is Level.MEASURES:
+        for time_us, message in state.starts.tolist():
+            origin, number, payload_bytes = state.messages[message, :3].tolist()
+            name = names[origin]
+            recorder.event(name, time_us, Kind.BROADCAST, name, number, None, payload_bytes)
+        return
+    if level is Level.ALL:
         for node, neighbours in enumerate(make_graph(scenario)):
             for other in neighbours:
                 recorder.event(names[node], 0, Kind.LINK_UP, None, 0, names[other])
     kinds = {int(kind): kind for kind in Kind}
-    unwanted = Kind.DELIVER if level < Level.DELIVERIES else None
+    listed_ids = state.messages[state.listed[: state.counters[a.LISTED_USED]]][:, [a.ORIGIN, a.NUMBER]]
     listed = 0
-    for node, time_us, kind, origin, number, peer, total_bytes, control_bytes, count in events.rows.tolist():
+    rows = state.events[: state.counters[a.EVENTS_USED]].tolist()
+    for node, time_us, kind, origin, number, peer, total_bytes, control_bytes, count in rows:
         detail = None
         if count > 1:
-            further = events.messages[listed + 1 : listed + count].tolist()
+            further = listed_ids[listed + 1 : listed + count].tolist()
             detail = " ".join(f"{names[member]}:{each}" for member, each in further)
         listed += count
-        if kind != unwanted:
-            recorder.event(
-                names[node], time_us, kinds[kind], names[origin], number, names[peer] if peer >= 0 else None,
-                total_bytes, control_bytes, detail,
-            )  # fmt: skip
+        recorder.event(
+            names[node], time_us, kinds[kind], names[origin], number, names[peer] if peer >= 0 else None,
+            total_bytes, control_bytes, detail,
+        )  # fmt: skip

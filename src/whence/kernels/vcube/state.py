@@ -70,7 +70,7 @@ ARRIVED, GIVEN, TOGETHER = range(3)  # time of arrival; of delivery; messages in
 DONE, MORE_PACKETS, MORE_CELLS, MORE_PENDING, MORE_DEPENDENCIES, MORE_EVENTS = range(6)  # see `grown`
 
 
-class State(NamedTuple):
+class VCubeArrays(NamedTuple):
     """Everything that a run works on."""
 
     settings: Array  # int64
@@ -102,7 +102,7 @@ class State(NamedTuple):
 
 def make_state(
     settings: Array, heights: Array, starts: Array, messages: Array, links: Array, buckets: int, room: int
-) -> State:
+) -> VCubeArrays:
     """A state before the first step; `room` rows for what can grow."""
     count, total = len(heights), len(messages)
     square, copies = (count, count), (count, total)
@@ -112,7 +112,7 @@ def make_state(
     counters[[PACKETS_FREE, CELLS_FREE, PENDING_FREE]] = -1
     base = np.zeros(count + 1, np.int64)
     base[1:] = np.cumsum(np.bincount(messages[:, ORIGIN], minlength=count))
-    return State(
+    return VCubeArrays(
         settings=settings,
         heights=heights,
         base=base,
@@ -140,7 +140,7 @@ def make_state(
     )
 
 
-def grown(state: State, what: int) -> State:
+def grown(state: VCubeArrays, what: int) -> VCubeArrays:
     """The state with more room for what the kernel has asked for."""
     names = {
         MORE_PACKETS: ("packets", "heap"),

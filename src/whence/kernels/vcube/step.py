@@ -1,8 +1,8 @@
-"""VCube's kernel: the simulation engine and all nodes in one compiled function.
+"""The compiled step of VCube's kernel: the engine, the links and all nodes in one function.
 
-The rules are those of protocols/vcube/core.py, in the same order; sim/engine.py and sim/network.py say
-when what happens. Nothing here is a decision: tests/equivalence/test_vcube_kernel.py holds every
-event to the core's.
+The rules are those of protocols/vcube/core.py, in the same order; sim/engine.py and sim/links_static.py say
+when what happens, what a packet costs and when it arrives. Nothing here is a decision:
+tests/equivalence/test_vcube_kernel.py holds every event to the core's.
 """
 
 from __future__ import annotations
@@ -26,12 +26,9 @@ from whence.kernels.calendar import (
 from whence.kernels.compile import bare, cached, fingerprint, inlined
 from whence.kernels.rng import draw
 from whence.kernels.vcube import state as a
-from whence.kernels.vcube.state import State
+from whence.kernels.vcube.state import VCubeArrays
 from whence.protocols.vcube.wire import PAPER_ENTRY_BYTES, PAPER_PACKET_BYTES
 from whence.trace.schema import Kind, Level
-
-# VCube's kernel: what a packet costs, when it arrives (sim/network.py), what is measured and recorded.
-
 
 # Plain numbers, which numba takes as constants
 BROADCAST, SEND, RECEIVE, DELIVER = (
@@ -67,7 +64,7 @@ def binary_bytes(length: int) -> int:
 
 
 @inlined
-def send_freed(s: State, node: int, count: int, now_us: int) -> None:
+def send_freed(s: VCubeArrays, node: int, count: int, now_us: int) -> None:
     """To each child what was freed for it, in order of arrival, in as many packets as the MTU makes of it.
 
     The `count` freed messages are in the scratch, ascending by order of arrival, each with the levels
@@ -102,7 +99,7 @@ def send_freed(s: State, node: int, count: int, now_us: int) -> None:
 
 
 @inlined
-def _ship(s: State, node: int, level: int, count: int, now_us: int) -> None:
+def _ship(s: VCubeArrays, node: int, level: int, count: int, now_us: int) -> None:
     """Give the first `count` of OUT to a link: queue, delay, processing."""
     settings, counters, packets, cells, out = s.settings, s.counters, s.packets, s.cells, s.scratch[a.OUT]
     link = s.links[node, level]
@@ -144,7 +141,7 @@ def _ship(s: State, node: int, level: int, count: int, now_us: int) -> None:
 
 
 @inlined
-def unpack(s: State, packet: int) -> int:
+def unpack(s: VCubeArrays, packet: int) -> int:
     """Put the messages of a packet into BATCH and free the packet; answers how many there are."""
     counters, cells, batch = s.counters, s.cells, s.scratch[a.BATCH]
     content = s.packets[packet, a.CONTENT]
@@ -166,7 +163,7 @@ def unpack(s: State, packet: int) -> int:
 
 
 @inlined
-def count_messages(s: State, packet: int) -> int:
+def count_messages(s: VCubeArrays, packet: int) -> int:
     """How many messages a packet carries."""
     count = 1
     cell = (s.packets[packet, a.CONTENT] >> 32) - 1
@@ -180,7 +177,7 @@ def count_messages(s: State, packet: int) -> int:
 
 
 @inlined
-def _tally_packet(s: State, node: int, count: int, queued_us: int) -> None:
+def _tally_packet(s: VCubeArrays, node: int, count: int, queued_us: int) -> None:
     tallies = s.tallies
     packet_bytes = PAPER_PACKET_BYTES
     for at in range(count):
@@ -199,7 +196,7 @@ def _tally_packet(s: State, node: int, count: int, queued_us: int) -> None:
 
 
 @inlined
-def tally_reception(s: State, node: int, message: int, together: int, now_us: int) -> None:
+def tally_reception(s: VCubeArrays, node: int, message: int, together: int, now_us: int) -> None:
     """A copy of another node's message has arrived, in a packet of `together` messages."""
     tallies = s.tallies
     latency_us = now_us - s.messages[message, a.BROADCAST_US]
@@ -212,7 +209,7 @@ def tally_reception(s: State, node: int, message: int, together: int, now_us: in
 
 
 @inlined
-def tally_delivery(s: State, node: int, message: int, since_us: int, now_us: int) -> None:
+def tally_delivery(s: VCubeArrays, node: int, message: int, since_us: int, now_us: int) -> None:
     """Another node's message, which arrived at `since_us`, is delivered."""
     tallies = s.tallies
     latency_us = now_us - s.messages[message, a.BROADCAST_US]
@@ -231,7 +228,7 @@ def tally_delivery(s: State, node: int, message: int, since_us: int, now_us: int
 
 
 @inlined
-def message_event(s: State, node: int, now_us: int, kind: int, message: int) -> None:
+def message_event(s: VCubeArrays, node: int, now_us: int, kind: int, message: int) -> None:
     """A message is broadcast or delivered."""
     row = s.events[s.counters[a.EVENTS_USED]]
     s.counters[a.EVENTS_USED] += 1
@@ -242,7 +239,9 @@ def message_event(s: State, node: int, now_us: int, kind: int, message: int) -> 
 
 
 @inlined
-def packet_event(s: State, node: int, now_us: int, kind: int, peer: int, source: int, count: int) -> None:
+def packet_event(
+    s: VCubeArrays, node: int, now_us: int, kind: int, peer: int, source: int, count: int
+) -> None:
     """A packet with the first `count` messages of a row of the scratch is sent or received."""
     total_bytes = FRAME_BYTES + 1 + array_bytes(count)
     payload_bytes = 0
@@ -265,7 +264,7 @@ def packet_event(s: State, node: int, now_us: int, kind: int, peer: int, source:
 
 
 @inlined
-def _pend(s: State, node: int, message: int, now_us: int) -> int:
+def _pend(s: VCubeArrays, node: int, message: int, now_us: int) -> int:
     counters, pending = s.counters, s.pending
     entry = counters[a.PENDING_FREE]
     if entry >= 0:
@@ -285,7 +284,7 @@ def _pend(s: State, node: int, message: int, now_us: int) -> int:
 
 
 @inlined
-def _forget(s: State, node: int, entry: int) -> None:
+def _forget(s: VCubeArrays, node: int, entry: int) -> None:
     """It is neither held nor blocked any more."""
     if s.settings[a.REPEATED]:
         s.place[node, s.pending[entry, a.P_MESSAGE]] = -1
@@ -295,7 +294,7 @@ def _forget(s: State, node: int, entry: int) -> None:
 
 
 @inlined
-def _sort_woken(s: State, count: int, column: int) -> None:
+def _sort_woken(s: VCubeArrays, count: int, column: int) -> None:
     """Sort WOKEN by a column of `pending`.
 
     The lists run from the newest to the oldest, so turned around they are nearly in order.
@@ -316,7 +315,9 @@ def _sort_woken(s: State, count: int, column: int) -> None:
 
 
 @inlined
-def check_aggregation(s: State, node: int, message: int, has_advanced: bool, now_us: int) -> tuple[int, int]:
+def check_aggregation(
+    s: VCubeArrays, node: int, message: int, has_advanced: bool, now_us: int
+) -> tuple[int, int]:
     """Find what the message unblocks: answers how many are in FREED, and its own row if it is blocked."""
     origin = s.messages[message, a.ORIGIN]
     top = int(s.heights[node, origin])
@@ -348,7 +349,7 @@ def check_aggregation(s: State, node: int, message: int, has_advanced: bool, now
 
 
 @inlined
-def _free(s: State, count: int, message: int, low: int, stop: int, order: int) -> None:
+def _free(s: VCubeArrays, count: int, message: int, low: int, stop: int, order: int) -> None:
     """Add a message to FREED, which is kept in order of arrival."""
     scratch = s.scratch
     place = count
@@ -363,7 +364,7 @@ def _free(s: State, count: int, message: int, low: int, stop: int, order: int) -
 
 
 @inlined
-def _block(s: State, node: int, entry: int, level: int, member: int, number: int) -> None:
+def _block(s: VCubeArrays, node: int, entry: int, level: int, member: int, number: int) -> None:
     s.nodes[node, a.BLOCKED_NOW] += 1
     s.pending[entry, a.P_LEVEL] = level
     s.pending[entry, a.P_MEMBER] = member
@@ -373,7 +374,7 @@ def _block(s: State, node: int, entry: int, level: int, member: int, number: int
 
 
 @inlined
-def _wake_blocked(s: State, node: int, origin: int) -> int:
+def _wake_blocked(s: VCubeArrays, node: int, origin: int) -> int:
     """Take out into WOKEN whose watched dependency has come; answers how many."""
     pending, heads = s.pending, s.heads[node, origin]
     have = s.counts[node, origin, a.RECEIVED]
@@ -395,7 +396,7 @@ def _wake_blocked(s: State, node: int, origin: int) -> int:
 
 
 @inlined
-def _level(s: State, node: int, message: int) -> tuple[int, int, int]:
+def _level(s: VCubeArrays, node: int, message: int) -> tuple[int, int, int]:
     """B(p), as far as it concerns p's own children, and the dependency that sets it."""
     heights, counts, dependencies = s.heights[node], s.counts[node], s.dependencies
     origin = s.messages[message, a.ORIGIN]
@@ -426,7 +427,7 @@ def _level(s: State, node: int, message: int) -> tuple[int, int, int]:
 
 
 @inlined
-def check_delivery(s: State, node: int, message: int, entry: int, now_us: int) -> None:
+def check_delivery(s: VCubeArrays, node: int, message: int, entry: int, now_us: int) -> None:
     """Deliver the message and all that waited for it, to a fixed point; or hold it."""
     pending, scratch = s.pending, s.scratch
     member, number = _obstacle(s, node, message)
@@ -469,7 +470,7 @@ def check_delivery(s: State, node: int, message: int, entry: int, now_us: int) -
 
 
 @inlined
-def _hold(s: State, node: int, entry: int, member: int, number: int) -> None:
+def _hold(s: VCubeArrays, node: int, entry: int, member: int, number: int) -> None:
     s.pending[entry, a.P_HELD] = 1
     s.pending[entry, a.P_AFTER] = number
     s.pending[entry, a.P_NEXT_HELD] = s.heads[node, member, a.HELD]
@@ -477,7 +478,7 @@ def _hold(s: State, node: int, entry: int, member: int, number: int) -> None:
 
 
 @inlined
-def _wake_held(s: State, node: int, origin: int) -> int:
+def _wake_held(s: VCubeArrays, node: int, origin: int) -> int:
     """Take out into WOKEN, in order of arrival, what waited for this origin's newest delivery."""
     pending, heads = s.pending, s.heads[node, origin]
     have = s.counts[node, origin, a.DELIVERED]
@@ -498,7 +499,7 @@ def _wake_held(s: State, node: int, origin: int) -> int:
 
 
 @inlined
-def _obstacle(s: State, node: int, message: int) -> tuple[int, int]:
+def _obstacle(s: VCubeArrays, node: int, message: int) -> tuple[int, int]:
     """The first predecessor that is not delivered at the node."""
     counts, dependencies = s.counts[node], s.dependencies
     origin, previous = s.messages[message, a.ORIGIN], s.messages[message, a.NUMBER] - 1
@@ -512,7 +513,7 @@ def _obstacle(s: State, node: int, message: int) -> tuple[int, int]:
 
 
 @bare
-def _advance(s: State) -> int:
+def _advance(s: VCubeArrays) -> int:
     settings, counters = s.settings, s.counters
     end_us, total = settings[a.END_US], s.starts.shape[0]
     while True:
@@ -537,7 +538,7 @@ def _advance(s: State) -> int:
 
 
 @inlined
-def _missing_room(s: State, is_broadcast: bool, packet: int) -> int:
+def _missing_room(s: VCubeArrays, is_broadcast: bool, packet: int) -> int:
     """A step begins only if there is room for whatever it can need; answers what must grow first.
 
     Each message that is blocked or arrives can go to each child in a packet of its own, and each that
@@ -571,7 +572,7 @@ def _missing_room(s: State, is_broadcast: bool, packet: int) -> int:
 
 
 @inlined
-def _broadcast(s: State, message: int, now_us: int) -> None:
+def _broadcast(s: VCubeArrays, message: int, now_us: int) -> None:
     node, number = s.messages[message, a.ORIGIN], s.messages[message, a.NUMBER]
     s.messages[message, a.BROADCAST_US] = now_us
     _depend(s, node, message)
@@ -598,7 +599,7 @@ def _broadcast(s: State, message: int, now_us: int) -> None:
 
 
 @inlined
-def _depend(s: State, node: int, message: int) -> None:
+def _depend(s: VCubeArrays, node: int, message: int) -> None:
     """The message's dependencies, what was delivered since the node's previous one, and its size."""
     messages, dependencies = s.messages, s.dependencies
     is_repeated = s.settings[a.REPEATED] != 0
@@ -628,7 +629,7 @@ def _depend(s: State, node: int, message: int) -> None:
 
 
 @inlined
-def _receive(s: State, packet: int, now_us: int) -> None:
+def _receive(s: VCubeArrays, packet: int, now_us: int) -> None:
     key = s.packets[packet, KEY]
     node = receiver_of(key)
     remove_first(s.packets, s.heap, s.counters)
@@ -641,7 +642,7 @@ def _receive(s: State, packet: int, now_us: int) -> None:
 
 
 @inlined
-def _take(s: State, node: int, message: int, together: int, now_us: int) -> None:
+def _take(s: VCubeArrays, node: int, message: int, together: int, now_us: int) -> None:
     """A first copy (the network of this model makes no others)."""
     origin, number = s.messages[message, a.ORIGIN], s.messages[message, a.NUMBER]
     if origin != node:
@@ -670,8 +671,8 @@ def _take(s: State, node: int, message: int, together: int, now_us: int) -> None
         check_delivery(s, node, message, entry, now_us)
 
 
-def _entry(sources: int) -> Callable[[State], int]:
-    def advance(s: State) -> int:
+def _entry(sources: int) -> Callable[[VCubeArrays], int]:
+    def advance(s: VCubeArrays) -> int:
         return _advance(s) if sources != 0 else a.DONE  # `sources` must be used to be in the closure
 
     return cached(advance)

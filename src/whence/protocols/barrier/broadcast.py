@@ -5,7 +5,7 @@ Guarantee     every node delivers each message at most once, after everything th
               deadline on the node's own clock, or not at all; one without is delivered everywhere if the
               links are reliable. With `mode = "published"` this holds only as far as the printed codes go.
 Assumptions   none about who is in the group: names are strings, members come and go. With lifetimes, clocks
-              differ by `skew_us` at the most. A connected graph of links; they need not be FIFO, and
+              differ by `skew_us` at most. A connected graph of links; they need not be FIFO, and
               duplicates do no harm.
 Source        "Causal and Δ-causal broadcast in opportunistic networks", sections IV and V, corrected: each
               flaw is a test in tests/paper/test_001_flaws.py.
@@ -19,59 +19,65 @@ Source        "Causal and Δ-causal broadcast in opportunistic networks", sectio
     lifetime (Code 8)           lifetime_us, or per message `broadcast_within`
     oppnet_broadcast, _receive  flooding here, contacts in `oppnet.py`
 
-The order of messages is the work of `barrier_safe.py` or `barrier_published.py`; this module floods them:
+The order of messages is the work of `safe.py` or `published.py`; this module floods them:
 a node passes the first copy of a message on to every neighbour but the one that it came from.
 
 Late joiners (safe mode). A node that gets a new neighbour tells it first what it has delivered, of each
 source the newest (a packet of number 0), and then repeats what it holds back. A node that has neither
 broadcast nor delivered anything takes the first such packet for its own past: it is never given what is in
 it, and it is given everything else, in causal order, for as long as that neighbour stays. A node that has a
-past of its own ignores such packets. Without a lifetime this is what keeps a joiner from waiting for ever;
+past of its own ignores such packets. Without a lifetime this is what keeps a joiner from waiting forever;
 with one it only spares it the wait until old messages are dead.
 
 Late messages (safe mode). What first comes after its deadline ends as `Expire`, once, if it is late by
-`late_us` at the most (`barrier_late.py`); copies, and whatever is later than that, are discarded as expired.
+`late_us` at most (`Arrivals`); copies, and whatever is later than that, are discarded as expired.
 
-Parameters: `lifetime_us` of messages that have none of their own (None: good for ever); `mode`; `skew_us`,
+Parameters: `lifetime_us` of messages that have none of their own (None: good forever); `mode`; `skew_us`,
 the largest difference between two clocks (safe mode); `relay = False`: only origins send (`flooding.py`);
 `late_us`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import ClassVar, cast
+from collections.abc import Iterable, Mapping
+from typing import Any, ClassVar, cast
 
 from whence.core.effects import CancelTimer, Discard, Effects, Expire, Reason, Send, SetTimer
+from whence.core.group import check_payload
 from whence.core.message import MessageId, NodeId, Packet, Sizes, Waiting
+from whence.core.parameters import Parameter, Parameters, choice, whole
 from whence.core.protocol import State
 from whence.errors import ParameterError
-from whence.protocols.barrier.order import LATE_US, Arrivals, Order, check_count, check_lifetime
+from whence.protocols.barrier.order import LATE_US, LIFETIME_MAX_US, Arrivals, BarrierOrder, check_lifetime
 from whence.protocols.barrier.published import PublishedOrder
 from whence.protocols.barrier.safe import SafeOrder
 from whence.protocols.barrier.wire import BarrierPacket, as_number, named, packet_sizes, told, well_formed
-from whence.protocols.baselines.flooding import Relaying, check_payload
+from whence.protocols.baselines.flooding import RELAY, Relaying
 
 WAKE = "wake"  # the one timer
+SKEW = whole("skew_us", 0, 0, LIFETIME_MAX_US)  # the printed codes make no allowance for clocks
+# In both modes: it changes nothing as printed, and a run of one mode is that of the other but for `mode`.
+LATE = whole("late_us", LATE_US, 0, LIFETIME_MAX_US)
 
 
-def make_order(me: NodeId, mode: str, lifetime_us: int | None, skew_us: int) -> Order:
-    """The order of that mode, or a `ParameterError`."""
-    if lifetime_us is not None:
-        check_lifetime("lifetime_us", lifetime_us)
-    check_count("skew_us", skew_us)
-    if mode == "safe":
-        return SafeOrder(me, lifetime_us, skew_us)
-    if mode != "published":
-        raise ParameterError("mode", f"there is no mode {mode!r}", "Use safe or published")
-    if skew_us:
-        raise ParameterError(
-            "skew_us", "the printed codes make no allowance for clocks", "Use mode safe, or 0"
-        )
-    return PublishedOrder(me, lifetime_us)
+def order_parameters(*more: Parameter) -> Parameters:
+    """Return the parameters of a protocol with a causal order: the order's own, and `more`."""
+    lifetime = whole("lifetime_us", None, 1, LIFETIME_MAX_US, optional=True)
+    modes = {
+        "safe": Parameters(lifetime, SKEW, *more, LATE),
+        "published": Parameters(lifetime, *more, LATE),
+    }
+    return Parameters.by_mode(choice("mode", "safe", tuple(modes)), modes, place=1)
 
 
-def check_message_lifetime(order: Order, lifetime_us: int) -> None:
+def make_order(me: NodeId, options: Mapping[str, Any]) -> BarrierOrder:
+    """Return the order of the mode that the options choose."""
+    if options["mode"] == "safe":
+        return SafeOrder(me, options["lifetime_us"], options["skew_us"])
+    return PublishedOrder(me, options["lifetime_us"])
+
+
+def check_message_lifetime(order: BarrierOrder, lifetime_us: int) -> None:
     """Refuse a lifetime that this order cannot give to one message."""
     check_lifetime("lifetime of a message", lifetime_us)
     if order.mode == "published" and order.lifetime_us is None:
@@ -83,27 +89,23 @@ def check_message_lifetime(order: Order, lifetime_us: int) -> None:
 
 
 class Barrier(Relaying):
-    """See the module."""
+    """A causal order over flooding."""
 
     name: ClassVar[str] = "barrier"
     packet_type: ClassVar[type[Packet]] = BarrierPacket
+    parameters: ClassVar[Parameters] = order_parameters(RELAY)
 
     def __init__(
         self,
         me: NodeId,
-        members: Iterable[NodeId],  # not used: nobody needs to know the group
-        *,
-        lifetime_us: int | None = None,
-        mode: str = "safe",
-        skew_us: int = 0,
-        relay: bool = True,
-        late_us: int = LATE_US,
+        members: Iterable[NodeId],  # not used: no node needs to know the group
+        **given: Any,
     ) -> None:
-        super().__init__(me, relay=relay)
-        check_count("late_us", late_us)
-        self.order = make_order(me, mode, lifetime_us, skew_us)
+        options = self.parameters.read(self.name, given)
+        super().__init__(me, relay=options["relay"])
+        self.order = make_order(me, options)
         # As printed it is the network's cache, to which duplicates are left; it forgets at the deadline.
-        self.seen = Arrivals(late_us if mode == "safe" else 0)
+        self.seen = Arrivals(options["late_us"] if self.order.mode == "safe" else 0)
         self.adopted: dict[NodeId, int] = {}  # a late joiner's past: the newest number of each source
         self._wake_us: int | None = None
 
@@ -163,7 +165,7 @@ class Barrier(Relaying):
             if key in self.seen:
                 return Reason.DUPLICATE
         elif packet.deadline_us is None:
-            return None  # it is never late, and the order knows copies by itself
+            return None  # it is never late, and the order knows copies itself
         self.seen.note(key, as_number(packet.deadline_us))
         return None
 

@@ -5,12 +5,12 @@ epidemic forwarding at a finite rate. Nothing here knows of causal order; `oppne
 
     contact begins    the node with the smaller name waits for a set-up time, drawn uniformly from
                       0 .. setup_max_us, and sends HELLO with the ids of all that it carries
-    HELLO arrives     the other answers with its own ids (ANSWER) and begins to send
+    HELLO arrives     the other replies with its own ids (ANSWER) and begins to send
     ANSWER arrives    the first begins to send
     sending           one message every gap_us in each direction, from what the peer is not known to have,
                       in random order: by a hash of (seed, sender, receiver, message), so that no draw is
                       used up and the order is the same however a run is cut into steps
-    a new message     is announced at once to all contacts (HAVE), and takes its place in their queues
+    a new message     is announced immediately to all contacts (HAVE), and takes its place in their queues
     contact ends      what was in flight is lost; the rest waits for the next contact
 
 A message is handed over at the end of its slot: the n-th at n x gap_us after the exchange began. A node that
@@ -54,8 +54,9 @@ class Cache:
         """Whether the next message makes another one leave."""
         return 0 < self.capacity <= len(self.messages)
 
+    # rule 001 F10: eviction spares what is pinned
     def add(self, packet: BarrierPacket, is_pinned: Callable[[Key], bool]) -> list[Key]:
-        """Take a message; answers what was dropped for it (itself, if all others are pinned)."""
+        """Take a message; returns what was dropped for it (itself, if all others are pinned)."""
         key = (packet.origin, packet.number)
         self.messages[key] = packet
         if packet.deadline_us is not None:
@@ -80,7 +81,7 @@ class Cache:
         return None if packet is None or as_number(packet.deadline_us) < now_us else packet
 
 
-class Contact:
+class ContactSide:
     """One side of a contact."""
 
     __slots__ = ("base_us", "hello_us", "key", "known", "queue", "slot_us", "told")
@@ -107,7 +108,7 @@ class Contact:
             self.slot_us = self.base_us + ((now_us - self.base_us) // gap_us + 1) * gap_us
 
 
-class Contacts:
+class ContactSides:
     """All contacts of one node. Methods that answer keys leave the sending to the caller."""
 
     def __init__(self, me: NodeId, seed: int, gap_us: int, setup_max_us: int) -> None:
@@ -115,12 +116,12 @@ class Contacts:
         self.seed = seed
         self.gap_us = gap_us
         self.setup_max_us = setup_max_us
-        self.of: dict[NodeId, Contact] = {}  # ascending by name
+        self.of: dict[NodeId, ContactSide] = {}  # ascending by name
 
     def begin(self, peer: NodeId, now_us: int) -> None:
         """A contact begins; the smaller name draws the set-up time and says HELLO."""
         mine, theirs = purpose(self.me), purpose(peer)
-        contact = Contact(stream(self.seed, ORDER, mine, theirs))
+        contact = ContactSide(stream(self.seed, ORDER, mine, theirs))
         if self.me < peer:
             setup_us = below(stream(self.seed, SETUP, mine, theirs), now_us, self.setup_max_us + 1)
             contact.hello_us = now_us + setup_us
@@ -139,6 +140,7 @@ class Contacts:
                 contact.told = True
                 yield peer
 
+    # rule 001 section III: epidemic exchange at a contact
     def exchange(self, peer: NodeId, ids: tuple[Key, ...], cache: Cache, now_us: int) -> None:
         """The peer has told what it carries: begin to send what it lacks."""
         contact = self.of[peer]
@@ -149,7 +151,7 @@ class Contacts:
             self._fill(contact, cache)
             contact.plan_slot(now_us, self.gap_us)
 
-    def _fill(self, contact: Contact, cache: Cache) -> None:
+    def _fill(self, contact: ContactSide, cache: Cache) -> None:
         contact.queue = [
             (bits(contact.key ^ purpose(key[0]), key[1]), key)
             for key in cache.messages
@@ -158,7 +160,7 @@ class Contacts:
         heapify(contact.queue)
 
     def offer(self, key: Key, giver: NodeId | None, now_us: int) -> tuple[NodeId, ...]:
-        """A message is new here: queue it for all who lack it; answers whom to tell that we have it."""
+        """A message is new here: queue it for all that lack it; returns whom to tell that we have it."""
         told = []
         for peer, contact in self.of.items():
             if peer == giver:
@@ -181,7 +183,7 @@ class Contacts:
                 yield peer, packet
             contact.plan_slot(now_us, self.gap_us)
 
-    def _pick(self, contact: Contact, cache: Cache, now_us: int) -> BarrierPacket | None:
+    def _pick(self, contact: ContactSide, cache: Cache, now_us: int) -> BarrierPacket | None:
         while contact.queue:
             _, key = heappop(contact.queue)
             packet = cache.alive(key, now_us)
@@ -210,7 +212,7 @@ class Contacts:
     def restore(self, saved: list[list[Any]], cache: Cache) -> None:
         """Become what `save` described."""
         for peer, hello_us, told, base_us, slot_us, known in saved:
-            contact = Contact(stream(self.seed, ORDER, purpose(self.me), purpose(peer)))
+            contact = ContactSide(stream(self.seed, ORDER, purpose(self.me), purpose(peer)))
             contact.hello_us, contact.told, contact.base_us, contact.slot_us = (
                 hello_us,
                 told,

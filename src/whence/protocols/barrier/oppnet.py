@@ -1,11 +1,11 @@
 """Oppnet: causal and Δ-causal broadcast in an opportunistic network: barriers over store-carry-forward (001).
 
-Guarantee     that of `barrier.py`: each message at most once, in causal order, before its deadline or not at
-              all. That everything arrives is not promised: it depends on who meets whom.
+Guarantee     that of `broadcast.py`: each message at most once, in causal order, before its deadline or not
+              at all. That everything arrives is not promised: it depends on who meets whom.
 Assumptions   links come and go (contacts) and may lose what is in flight when they go. Clocks differ by
-              `skew_us` at the most. Nobody knows the group.
+              `skew_us` at most. No node knows the group.
 Source        "Causal and Δ-causal broadcast in opportunistic networks", sections III and V-B for the
-              layer below (`carry.py`), IV and V for the order (`barrier_safe.py`, `barrier_published.py`).
+              layer below (`carry.py`), IV and V for the order (`safe.py`, `published.py`).
 
     paper                          here
     oppnet_broadcast(m, dln)       _acquire: into the cache, offered to all contacts
@@ -14,7 +14,7 @@ Source        "Causal and Δ-causal broadcast in opportunistic networks", sectio
     cache                          carry.Cache; what is pending is pinned in safe mode (F10)
 
 Late messages (safe mode) end as in `barrier`: what first comes after its deadline is an `Expire`, once, if it
-is late by `late_us` at the most. As published the network purges them without a word (section V-B).
+is late by `late_us` at most. As published the network purges them without a word (section V-B).
 
 Parameters: those of `barrier` but `relay`, and of the layer below `seed` (of the random order and the set-up
 times), `gap_us` (between two messages in one direction of a contact), `setup_max_us`, `capacity` (messages in
@@ -24,16 +24,17 @@ the cache, 0: no limit).
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import ClassVar, NamedTuple, cast
+from typing import Any, ClassVar, NamedTuple, cast
 
 from whence.core.effects import CancelTimer, Discard, Effects, Expire, Reason, Send, SetTimer
+from whence.core.group import NUMBER_MAX, check_payload, check_peer
 from whence.core.message import MessageId, NodeId, Packet, Sizes, Waiting
+from whence.core.parameters import Parameters, whole
 from whence.core.protocol import Protocol, State
-from whence.core.sizes import FRAME_BYTES, array_header_bytes, uint_bytes
-from whence.errors import InvariantError, MisuseError
-from whence.protocols.barrier.broadcast import WAKE, check_message_lifetime, make_order
-from whence.protocols.barrier.carry import Cache, Contacts
-from whence.protocols.barrier.order import LATE_US, Arrivals, check_count
+from whence.core.sizes import FRAME_BYTES, array_header_bytes, text_bytes, uint_bytes
+from whence.protocols.barrier.broadcast import WAKE, check_message_lifetime, make_order, order_parameters
+from whence.protocols.barrier.carry import Cache, ContactSides
+from whence.protocols.barrier.order import LIFETIME_MAX_US, Arrivals
 from whence.protocols.barrier.safe import SafeOrder
 from whence.protocols.barrier.wire import (
     NAME_MAX,
@@ -43,11 +44,9 @@ from whence.protocols.barrier.wire import (
     message_bytes,
     named,
     plain,
-    text_bytes,
     told,
     unplain,
 )
-from whence.protocols.baselines.flooding import NUMBER_MAX, check_payload
 
 HELLO, ANSWER, HAVE, DATA = 0, 1, 2, 3  # kinds of packets
 WORDS = ("hello", "answer", "have")  # for the first three, in a trace
@@ -62,36 +61,30 @@ class OppnetPacket(NamedTuple):
 
 
 class Oppnet(Protocol):
-    """See the module."""
+    """A causal order over a cache and contacts."""
 
     name: ClassVar[str] = "oppnet"
     packet_type: ClassVar[type[Packet]] = OppnetPacket
+    parameters: ClassVar[Parameters] = order_parameters(
+        whole("seed", 1, 0, LIFETIME_MAX_US),
+        whole("gap_us", 125_000, 1, LIFETIME_MAX_US),
+        whole("setup_max_us", 10_000_000, 0, LIFETIME_MAX_US),
+        whole("capacity", 0, 0, LIFETIME_MAX_US),
+    )
 
     def __init__(
         self,
         me: NodeId,
-        members: Iterable[NodeId],  # not used: nobody needs to know the group
-        *,
-        lifetime_us: int | None = None,
-        mode: str = "safe",
-        skew_us: int = 0,
-        seed: int = 1,
-        gap_us: int = 125_000,
-        setup_max_us: int = 10_000_000,
-        capacity: int = 0,
-        late_us: int = LATE_US,
+        members: Iterable[NodeId],  # not used: no node needs to know the group
+        **given: Any,
     ) -> None:
-        check_count("seed", seed)
-        check_count("gap_us", gap_us, 1)
-        check_count("setup_max_us", setup_max_us)
-        check_count("capacity", capacity)
-        check_count("late_us", late_us)
+        options = self.parameters.read(self.name, given)
         self.me = me
         self.last = 0
-        self.order = make_order(me, mode, lifetime_us, skew_us)
-        self.cache = Cache(capacity)
-        self.seen = Arrivals(late_us)
-        self.contacts = Contacts(me, seed, gap_us, setup_max_us)
+        self.order = make_order(me, options)
+        self.cache = Cache(options["capacity"])
+        self.seen = Arrivals(options["late_us"])
+        self.contacts = ContactSides(me, options["seed"], options["gap_us"], options["setup_max_us"])
         self._wake_us: int | None = None
 
     # From above
@@ -117,8 +110,7 @@ class Oppnet(Protocol):
     # From below
 
     def link_up(self, peer: NodeId, now_us: int) -> Effects:
-        if peer == self.me:
-            raise MisuseError(f"link {peer!r}", "a node has no link to itself", "Name another node")
+        check_peer(self.me, peer)
         effects = self._advanced(now_us)
         self.contacts.begin(peer, now_us)
         return self._with_timer(effects)
@@ -149,6 +141,7 @@ class Oppnet(Protocol):
             self.contacts.exchange(peer, ids, self.cache, now_us)
         return self._with_timer(effects)
 
+    # rule 001 section V-B: oppnet_receive
     def _take(self, peer: NodeId, packet: BarrierPacket, now_us: int, effects: Effects) -> None:
         order = self.order
         refused = order.refuse(packet, now_us)
@@ -177,6 +170,7 @@ class Oppnet(Protocol):
             return False
         return all(map(order.is_pending, self.cache.messages)) and not order.deliverable(packet, now_us)
 
+    # rule 001 section V-B: oppnet_broadcast, into the cache and to all contacts
     def _acquire(self, packet: BarrierPacket, giver: NodeId | None, now_us: int, effects: Effects) -> None:
         """A message is new here: carry it, and let the others have it."""
         order = self.order
@@ -229,19 +223,12 @@ class Oppnet(Protocol):
         self.order.check()
         pinned = self.order.pins and all(map(self.order.is_pending, self.cache.messages))
         within = not self.cache.capacity or len(self.cache) <= self.cache.capacity
-        for holds, rule in (
-            (self.last == self.order.last, "the order counts our broadcasts"),
-            (self._wake_us == self._next_us(), "the timer is set to what comes next"),
-            (within or pinned, "the cache keeps to its capacity"),
-        ):
-            if not holds:
-                raise InvariantError(f"{self.name} at {self.me}", rule)
+        self._require(self.last == self.order.last, "the order counts our broadcasts")
+        self._require(self._wake_us == self._next_us(), "the timer is set to what comes next")
+        self._require(within or pinned, "the cache keeps to its capacity")
         if isinstance(self.order, SafeOrder):
             for key in self.order.pending:
-                if key not in self.cache:
-                    raise InvariantError(
-                        f"{self.name} at {self.me}", f"{key} is pending and not carried (F10)"
-                    )
+                self._require(key in self.cache, f"{key} is pending and not carried (F10)")
 
     def save(self) -> State:
         return {

@@ -1,8 +1,14 @@
-"""What the two ways to order messages by causal barriers have in common.
+"""The contract of an order by causal barriers (paper 001), and the memory that tells late from repeated.
 
 An order is the part of a core that knows nothing of networks: the layer below gives it each message that it
-has received, and it says which may be delivered. `barrier_safe.py` is the corrected algorithm,
-`barrier_published.py` the printed one.
+has received, and it says which may be delivered. `safe.py` is the corrected algorithm, `published.py` the
+printed one.
+
+`Arrivals`: a first arrival after the deadline is an outcome of its own (`Expire`), a copy of what was
+delivered or has ended is not. The registries of the order cannot tell the two: they know of each source the
+newest delivered number, and what lies below it was delivered or skipped. So the layer below keeps the ids of
+messages with a deadline until `late_us` after it. This is exact for what is late by `late_us` at most, and
+bounded: ids of the messages that were alive in the last `late_us`. A message that is later is only discarded.
 """
 
 from __future__ import annotations
@@ -18,21 +24,12 @@ from whence.core.protocol import State
 from whence.errors import InvariantError, ParameterError
 from whence.protocols.barrier.wire import NEVER_US, BarrierPacket, Key, as_number, named
 
-# Which messages have come here, for as long as a late one can be told from a copy.
-#
-# A first arrival after the deadline is an outcome of its own (`Expire`), a copy of what was delivered or has
-# ended is not. The registries of the order cannot tell the two: they know of each source the newest delivered
-# number, and what lies below it was delivered or skipped. So the layer below keeps the ids of what came
-# with a
-# deadline until `late_us` after it. This is exact for what is late by `late_us` at the most, and bounded: ids
-# of the messages that were alive in the last `late_us`. Whatever is later is only discarded.
-
-
+LIFETIME_MAX_US = 10**15  # 31 years; times and deadlines stay far below NEVER_US
 LATE_US = 10_000_000  # how long after its deadline a late message can be told from a copy, by default
 
 
 class Arrivals:
-    """Ids with their deadlines. `now_us` is the node's own clock."""
+    """Ids of messages that arrived, with their deadlines. `now_us` is the node's own clock."""
 
     def __init__(self, late_us: int) -> None:
         self.late_us = late_us
@@ -82,10 +79,7 @@ class Arrivals:
             self.note((origin, number), deadline_us)
 
 
-LIFETIME_MAX_US = 10**15  # 31 years; times and deadlines stay far below NEVER_US
-
-
-class Order(ABC):
+class BarrierOrder(ABC):
     """One node's registries. `now_us` is the node's own clock, never decreasing."""
 
     mode: ClassVar[str]
@@ -151,6 +145,7 @@ class Order(ABC):
     def restore(self, state: State) -> None:
         """As in `Protocol`."""
 
+    # rule 001 Code 9: the sender computes the deadline
     def _deadline_us(self, lifetime_us: int | None, now_us: int) -> int | None:
         """Code 9: the sender computes the deadline."""
         if lifetime_us is None:
@@ -174,9 +169,3 @@ def check_lifetime(what: str, lifetime_us: object) -> None:
             f"{lifetime_us!r} is not 1 to {LIFETIME_MAX_US} whole microseconds",
             "Give it in microseconds",
         )
-
-
-def check_count(what: str, value: object, least: int = 0) -> None:
-    """Refuse what is no number of things or microseconds."""
-    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= LIFETIME_MAX_US:
-        raise ParameterError(what, f"{value!r} is not a whole number from {least}", "Give a whole number")

@@ -16,13 +16,13 @@ from typing import ClassVar, TypeAlias
 from whence.core.effects import Deliver, Effects, Expire, Reason
 from whence.core.message import Message, MessageId, NodeId, Waiting
 from whence.core.protocol import State
-from whence.protocols.barrier.order import Order
-from whence.protocols.barrier.wire import BarrierPacket, Entry, Key, plain, unplain, well_formed
+from whence.protocols.barrier.order import BarrierOrder
+from whence.protocols.barrier.wire import BarrierEntry, BarrierPacket, Key, plain, unplain, well_formed
 
 Barrier: TypeAlias = dict[NodeId, tuple[int, int]]  # CB_TYPE: source -> (sequence tag, number)
 
 
-class Held:
+class PrintedPending:
     """An entry of the pending registry; `packet` is None once the cache has evicted the message."""
 
     __slots__ = ("barrier", "id", "packet", "seq", "since_us", "tag")
@@ -36,8 +36,8 @@ class Held:
         self.since_us = since_us
 
 
-class PublishedOrder(Order):
-    """See the module. `lifetime_us` is None: Codes 1-7; else the lifetime of Code 8."""
+class PublishedOrder(BarrierOrder):
+    """Codes 1 to 13 as printed. `lifetime_us` is None: Codes 1-7; else the lifetime of Code 8."""
 
     mode: ClassVar[str] = "published"
     pins: ClassVar[bool] = False
@@ -46,12 +46,12 @@ class PublishedOrder(Order):
         super().__init__(me, lifetime_us)
         self.c_barrier: Barrier = {}
         self.co_delivered: dict[NodeId, int] = {}
-        self.pending: dict[Key, Held] = {}
+        self.pending: dict[Key, PrintedPending] = {}
         self._seq = 0
         self._dying: list[tuple[int, int, Key]] = []  # (deadline, seq, key) of what is pending
 
-    # Codes 2 and 9
-
+    # rule 001 Code 2: as printed
+    # rule 001 Code 9: as printed
     def broadcast(
         self, payload: bytes, lifetime_us: int | None, now_us: int, effects: Effects
     ) -> BarrierPacket:
@@ -64,18 +64,17 @@ class PublishedOrder(Order):
         self._perform_delivery(packet, effects)
         return packet
 
-    def _entries(self) -> tuple[Entry, ...]:
+    def _entries(self) -> tuple[BarrierEntry, ...]:
         timed = self.lifetime_us is not None
         return tuple(
-            Entry(source, number, tag if timed else None)
+            BarrierEntry(source, number, tag if timed else None)
             for source, (tag, number) in sorted(self.c_barrier.items())
         )
 
     def _tag(self, packet: BarrierPacket) -> int:
         return packet.number if packet.deadline_us is None else packet.deadline_us
 
-    # Code 3
-
+    # rule 001 Code 3: as printed
     def _perform_delivery(self, packet: BarrierPacket, effects: Effects) -> None:
         source, tag = packet.origin, self._tag(packet)
         self.co_delivered[source] = tag
@@ -83,14 +82,11 @@ class PublishedOrder(Order):
         effects.append(Deliver(Message(source, packet.number, packet.payload)))
         self._forget_dependency(source, tag)
 
-    # Code 4
-
+    # rule 001 Code 4: as printed
     def _forget_dependency(self, source: NodeId, tag: int) -> None:
         for held in self.pending.values():
             if source in held.barrier and held.barrier[source][0] <= tag:
                 del held.barrier[source]
-
-    # Codes 5 and 11
 
     def refuse(self, packet: BarrierPacket, now_us: int) -> Reason | None:
         """What the networking layer refuses (section V-B); duplicates are the business of its cache."""
@@ -106,6 +102,8 @@ class PublishedOrder(Order):
             return Reason.EXPIRED
         return None
 
+    # rule 001 Code 5: as printed
+    # rule 001 Code 11: as printed
     def receive(self, packet: BarrierPacket, now_us: int, effects: Effects) -> None:
         barrier: Barrier = {}
         for source, number, deadline_us in packet.barrier:
@@ -116,21 +114,20 @@ class PublishedOrder(Order):
         if barrier:
             self._seq += 1
             key = (packet.origin, packet.number)
-            self.pending[key] = Held(packet, self._tag(packet), barrier, self._seq, now_us)
+            self.pending[key] = PrintedPending(packet, self._tag(packet), barrier, self._seq, now_us)
             if packet.deadline_us is not None:
                 heappush(self._dying, (packet.deadline_us, self._seq, key))
         else:
             self._perform_delivery(packet, effects)
             self._check_pending(now_us, effects)
 
-    # Code 6
-
+    # rule 001 Code 6: as printed
     def _expunge_delivered(self, barrier: Barrier) -> None:
         for source in [each for each in barrier if self.co_delivered.get(each, -1) >= barrier[each][0]]:
             del barrier[source]
 
-    # Codes 7 and 13
-
+    # rule 001 Code 7: as printed
+    # rule 001 Code 13: as printed
     def _check_pending(self, now_us: int, effects: Effects) -> None:
         if self.lifetime_us is not None:
             self._forget_expired(now_us)
@@ -147,16 +144,14 @@ class PublishedOrder(Order):
                 self._perform_delivery(held.packet, effects)
                 delivered = True
 
-    # Code 12
-
+    # rule 001 Code 12: as printed
     def _forget_expired(self, now_us: int) -> None:
         for held in self.pending.values():
             _expunge_expired(held.barrier, now_us)
         for source in [each for each, tag in self.co_delivered.items() if tag < now_us]:
             del self.co_delivered[source]
 
-    # oppnet_discard (section V-C)
-
+    # rule 001 section V-C: oppnet_discard, as printed
     def advance(self, now_us: int, effects: Effects) -> None:
         while self._dying and self._dying[0][0] < now_us:
             _, seq, key = heappop(self._dying)
@@ -230,7 +225,7 @@ class PublishedOrder(Order):
         for origin, number, saved, tag, entries, seq, since_us in state["pending"]:
             packet = BarrierPacket(origin, number, None, (), b"") if saved is None else unplain(saved)
             barrier = {source: (mark, place) for source, mark, place in entries}
-            held = Held(packet, tag, barrier, seq, since_us)
+            held = PrintedPending(packet, tag, barrier, seq, since_us)
             self.pending[origin, number] = held
             if saved is None:
                 held.packet = None
@@ -238,9 +233,7 @@ class PublishedOrder(Order):
                 heappush(self._dying, (tag, seq, (origin, number)))
 
 
-# Code 10
-
-
+# rule 001 Code 10: as printed
 def _expunge_expired(barrier: Barrier, now_us: int) -> None:
     for source in [each for each, (tag, _) in barrier.items() if tag < now_us]:
         del barrier[source]

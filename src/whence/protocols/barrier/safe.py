@@ -27,11 +27,11 @@ from typing import ClassVar
 from whence.core.effects import Deliver, Discard, Effects, Expire, Reason
 from whence.core.message import Message, MessageId, NodeId, Waiting
 from whence.core.protocol import State
-from whence.protocols.barrier.order import Order
+from whence.protocols.barrier.order import BarrierOrder
 from whence.protocols.barrier.wire import (
     NEVER_US,
+    BarrierEntry,
     BarrierPacket,
-    Entry,
     Key,
     as_field,
     as_number,
@@ -41,7 +41,7 @@ from whence.protocols.barrier.wire import (
 )
 
 
-class Held:
+class PendingMessage:
     """A pending message."""
 
     __slots__ = ("at", "deadline_us", "packet", "seq", "since_us")
@@ -54,8 +54,8 @@ class Held:
         self.deadline_us = as_number(packet.deadline_us)
 
 
-class SafeOrder(Order):
-    """See the module."""
+class SafeOrder(BarrierOrder):
+    """Registries and indexes of the corrected order."""
 
     mode: ClassVar[str] = "safe"
     pins: ClassVar[bool] = True
@@ -65,7 +65,7 @@ class SafeOrder(Order):
         self.skew_us = skew_us
         self.delivered: dict[NodeId, tuple[int, int]] = {}  # source -> (newest number, latest deadline)
         self.past: dict[NodeId, dict[int, int]] = {}  # the next barrier: source -> number -> deadline
-        self.pending: dict[Key, Held] = {}
+        self.pending: dict[Key, PendingMessage] = {}
         self.now_us = 0  # of the newest input: for `explain`, which is given no time
         self._seq = 0
         # Indexes of `pending`; what is outdated in them is skipped when it comes up.
@@ -79,14 +79,13 @@ class SafeOrder(Order):
         self._forgettable: list[tuple[int, NodeId]] = []  # (latest deadline, source)
         self._fading: list[tuple[int, NodeId, int]] = []  # (deadline, source, number)
 
-    # Code 9
-
+    # rule 001 Code 9: broadcast with the barrier
     def broadcast(
         self, payload: bytes, lifetime_us: int | None, now_us: int, effects: Effects
     ) -> BarrierPacket:
         deadline_us = self._deadline_us(lifetime_us, now_us)
         barrier = tuple(
-            Entry(source, number, as_field(until_us))
+            BarrierEntry(source, number, as_field(until_us))
             for source, numbers in sorted(self.past.items())
             for number, until_us in sorted(numbers.items())
         )
@@ -95,8 +94,7 @@ class SafeOrder(Order):
         self._settle(packet, effects)
         return packet
 
-    # Code 11
-
+    # rule 001 F2: a number that is delivered or held is a duplicate
     def refuse(self, packet: BarrierPacket, now_us: int) -> Reason | None:
         if not well_formed(packet) or not packet.number:
             return Reason.MALFORMED
@@ -112,9 +110,10 @@ class SafeOrder(Order):
             return Reason.IMPOSSIBLE
         return None
 
+    # rule 001 Code 11: deliver, or hold until the barrier is settled
     def receive(self, packet: BarrierPacket, now_us: int, effects: Effects) -> None:
         self._seq += 1
-        held = Held(packet, self._seq, now_us)
+        held = PendingMessage(packet, self._seq, now_us)
         if self._find_obstacle(held, now_us):
             self.pending[packet.origin, packet.number] = held
             if held.deadline_us < NEVER_US:
@@ -127,10 +126,10 @@ class SafeOrder(Order):
         self._deliver_ready(ready, now_us, effects)
 
     def deliverable(self, packet: BarrierPacket, now_us: int) -> bool:
-        """Whether a message could be delivered at once."""
-        return not self._find_obstacle(Held(packet, 0, now_us), now_us)
+        """Whether a message could be delivered immediately."""
+        return not self._find_obstacle(PendingMessage(packet, 0, now_us), now_us)
 
-    def _find_obstacle(self, held: Held, now_us: int) -> bool:
+    def _find_obstacle(self, held: PendingMessage, now_us: int) -> bool:
         """Move to the next entry that is neither delivered nor dead. What is settled stays so."""
         barrier = held.packet.barrier
         while held.at < len(barrier):
@@ -142,7 +141,7 @@ class SafeOrder(Order):
             held.at += 1
         return False
 
-    def _watch(self, held: Held) -> None:
+    def _watch(self, held: PendingMessage) -> None:
         packet = held.packet
         key = (packet.origin, packet.number)
         source, number, deadline_us = packet.barrier[held.at]
@@ -150,8 +149,8 @@ class SafeOrder(Order):
         if deadline_us is not None:
             heappush(self._obstacles, (deadline_us, held.seq, key, held.at, source))
 
-    # Code 3, with the cover rule
-
+    # rule 001 Code 3: registries first
+    # rule 001 F11: the state is right before the effect
     def _settle(self, packet: BarrierPacket, effects: Effects) -> None:
         """Deliver one message: registries first, then the effect (F11)."""
         source, number, _, barrier, payload = packet
@@ -178,6 +177,8 @@ class SafeOrder(Order):
                 self._tidy(held.packet.barrier[held.at].origin)
             effects.append(Expire(MessageId(*key), Reason.IMPOSSIBLE))
 
+    # rule 001 F5: an entry is covered only by what dies no earlier
+    # rule 001 F7: the same under skewed clocks
     def _cover(self, source: NodeId, number: int, deadline_us: int) -> None:
         """Forget what a delivered message covers: of `source`, up to `number`, with no later deadline."""
         numbers = self.past.get(source)
@@ -190,8 +191,7 @@ class SafeOrder(Order):
         if not numbers:
             del self.past[source]
 
-    # Codes 4 and 7
-
+    # rule 001 Code 7: what waited for a delivered message
     def _release(
         self, packet: BarrierPacket, turn: int, seq: int, ready: list[tuple[int, int, Key]], now_us: int
     ) -> None:
@@ -206,7 +206,9 @@ class SafeOrder(Order):
         if waiting is not None and not waiting:
             self._waiters.pop(packet.origin, None)
 
-    def _look_again(self, held: Held, turn: int, ready: list[tuple[int, int, Key]], now_us: int) -> None:
+    def _look_again(
+        self, held: PendingMessage, turn: int, ready: list[tuple[int, int, Key]], now_us: int
+    ) -> None:
         if self._find_obstacle(held, now_us):
             self._watch(held)
         else:
@@ -222,8 +224,7 @@ class SafeOrder(Order):
             self._settle(packet, effects)
             self._release(packet, turn, seq, ready, now_us)
 
-    # Codes 10 and 12
-
+    # rule 001 F8: what is dead itself leaves before anything is released
     def advance(self, now_us: int, effects: Effects) -> None:
         self.now_us = now_us
         while self._dying and self._dying[0][0] < now_us:  # F8: the dead go first
@@ -242,6 +243,8 @@ class SafeOrder(Order):
         self._deliver_ready(ready, now_us, effects)
         self._forget(now_us)
 
+    # rule 001 F6: forget only after the deadline and the largest clock difference
+    # rule 001 Code 12: registries do not grow with what is dead
     def _forget(self, now_us: int) -> None:
         """Code 12 and the expiry rule: registries do not grow with what is dead."""
         while self._fading and self._fading[0][0] + self.skew_us < now_us:
@@ -255,7 +258,7 @@ class SafeOrder(Order):
                 del self.delivered[source]
 
     def _tidy(self, source: NodeId) -> None:
-        """Drop outdated waiters: otherwise those for messages that never come would stay for ever."""
+        """Drop outdated waiters: otherwise those for messages that never come would stay forever."""
         waiting = self._waiters.get(source)
         while waiting:
             number, seq, key = waiting[0]
@@ -264,6 +267,7 @@ class SafeOrder(Order):
             heappop(waiting)
         self._waiters.pop(source, None)
 
+    # rule 001 F9: a timer on the first death that changes something
     def next_us(self) -> int | None:
         while self._dying and self._is_outdated(*self._dying[0][1:]):
             heappop(self._dying)
@@ -279,16 +283,16 @@ class SafeOrder(Order):
         held = self.pending.get(key)
         return held is None or held.seq != seq or (at is not None and held.at != at)
 
-    # Late joiners (barrier.py)
+    # Late joiners (broadcast.py)
 
-    def start(self) -> tuple[Entry, ...]:
+    def start(self) -> tuple[BarrierEntry, ...]:
         """What has been delivered here: of each source the newest, with the latest deadline."""
         return tuple(
-            Entry(source, number, as_field(until_us))
+            BarrierEntry(source, number, as_field(until_us))
             for source, (number, until_us) in sorted(self.delivered.items())
         )
 
-    def adopt(self, entries: tuple[Entry, ...], peer: NodeId, now_us: int, effects: Effects) -> None:
+    def adopt(self, entries: tuple[BarrierEntry, ...], peer: NodeId, now_us: int, effects: Effects) -> None:
         """A node that has done nothing yet takes a neighbour's past for its own, without being given it."""
         if self.delivered or self.last:
             return
@@ -311,6 +315,7 @@ class SafeOrder(Order):
     def is_pending(self, key: Key) -> bool:
         return key in self.pending
 
+    # rule 001 F10: a pending payload is pinned
     def evicted(self, key: Key) -> None:
         self._require(key not in self.pending, f"{key} is pending and must be kept (F10)")
 
@@ -351,7 +356,7 @@ class SafeOrder(Order):
             if held.deadline_us < NEVER_US:
                 self._require((held.seq, key) in dying, f"nothing ends {key} at its deadline")
         if self.last:
-            self._require(self.delivered[self.me][0] == self.last, "own messages are delivered at once")
+            self._require(self.delivered[self.me][0] == self.last, "own messages are delivered immediately")
         for source, numbers in self.past.items():
             for number in numbers:
                 newest = self.delivered.get(source, (0, 0))
@@ -386,13 +391,13 @@ class SafeOrder(Order):
         heapify(self._fading)
         for saved, seq, since_us, at in state["pending"]:
             packet = unplain(saved)
-            held = Held(packet, seq, since_us, at)
+            held = PendingMessage(packet, seq, since_us, at)
             self.pending[packet.origin, packet.number] = held
             if held.deadline_us < NEVER_US:
                 heappush(self._dying, (held.deadline_us, seq, (packet.origin, packet.number)))
             self._watch(held)
 
 
-def _waits_for(held: Held, source: NodeId, number: int) -> bool:
+def _waits_for(held: PendingMessage, source: NodeId, number: int) -> bool:
     entry = held.packet.barrier[held.at] if held.at < len(held.packet.barrier) else None
     return entry is not None and entry.origin == source and entry.number == number

@@ -10,9 +10,9 @@ from collections.abc import Iterable
 from hashlib import blake2b
 from typing import Any, NamedTuple, TypeAlias
 
+from whence.core.group import NUMBER_MAX
 from whence.core.message import MessageId, NodeId, Sizes
-from whence.core.sizes import FRAME_BYTES, array_header_bytes, binary_header_bytes, uint_bytes
-from whence.protocols.baselines.flooding import NUMBER_MAX
+from whence.core.sizes import FRAME_BYTES, array_header_bytes, binary_header_bytes, text_bytes, uint_bytes
 
 NEVER_US = 1 << 62
 NAME_MAX = 255  # characters of a node's name, as in live groups
@@ -20,7 +20,7 @@ NAME_MAX = 255  # characters of a node's name, as in live groups
 Key: TypeAlias = tuple[NodeId, int]  # (origin, number) of a message
 
 
-class Entry(NamedTuple):
+class BarrierEntry(NamedTuple):
     """A predecessor: message `number` of `origin`, with its deadline."""
 
     origin: NodeId
@@ -28,17 +28,20 @@ class Entry(NamedTuple):
     deadline_us: int | None
 
 
+# rule 001 F1: a message's barrier is immutable
+# rule 001 F3: number and deadline are two fields
+# rule 001 F4: a lifetime that shrinks changes no number
 class BarrierPacket(NamedTuple):
     """Message `number` of `origin`, to be delivered after those that `barrier` names.
 
     With number 0 it is no message: `barrier` then tells a new neighbour what `origin` has delivered, of each
-    source the newest (see `barrier.py`, late joiners).
+    source the newest (see `broadcast.py`, late joiners).
     """
 
     origin: NodeId
     number: int
     deadline_us: int | None
-    barrier: tuple[Entry, ...]  # ascending by (origin, number)
+    barrier: tuple[BarrierEntry, ...]  # ascending by (origin, number)
     payload: bytes
 
 
@@ -111,16 +114,6 @@ def message_bytes(packet: BarrierPacket) -> int:
     return size
 
 
-def text_bytes(text: str) -> int:
-    """Bytes of a text, its header included."""
-    length = len(text.encode(errors="replace"))
-    if length < 32:
-        return 1 + length
-    if length < 0x100:
-        return 2 + length
-    return (3 if length < 0x10000 else 5) + length
-
-
 def _deadline_bytes(deadline_us: int | None) -> int:
     return 1 if deadline_us is None else uint_bytes(deadline_us)
 
@@ -133,4 +126,6 @@ def plain(packet: BarrierPacket) -> list[Any]:
 def unplain(saved: list[Any]) -> BarrierPacket:
     """The packet that `plain` was given."""
     origin, number, deadline_us, barrier, payload = saved
-    return BarrierPacket(origin, number, deadline_us, tuple(Entry(*entry) for entry in barrier), payload)
+    return BarrierPacket(
+        origin, number, deadline_us, tuple(BarrierEntry(*entry) for entry in barrier), payload
+    )

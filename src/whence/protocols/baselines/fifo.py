@@ -15,13 +15,14 @@ Source        Hadzilacos and Toueg, "Fault-tolerant broadcasts and related probl
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import ClassVar, NamedTuple, cast
+from typing import Any, ClassVar, NamedTuple, cast
 
 from whence.core.effects import Deliver, Effects, Reason, Send
+from whence.core.group import Gaps, check_payload, refuse_id
 from whence.core.message import Message, MessageId, NodeId, Packet, Sizes, Waiting
 from whence.core.protocol import State
 from whence.core.sizes import FRAME_BYTES, array_header_bytes, binary_header_bytes, uint_bytes
-from whence.protocols.baselines.flooding import Flooding, Gaps, check_payload
+from whence.protocols.baselines.flooding import Flooding
 
 
 class FifoPacket(NamedTuple):
@@ -33,13 +34,13 @@ class FifoPacket(NamedTuple):
 
 
 class Fifo(Flooding):
-    """See the module."""
+    """Reliable flooding in each sender's order."""
 
     name: ClassVar[str] = "fifo"
     packet_type: ClassVar[type[Packet]] = FifoPacket
 
-    def __init__(self, me: NodeId, members: Iterable[NodeId], *, relay: bool = True) -> None:
-        super().__init__(me, members, relay=relay)
+    def __init__(self, me: NodeId, members: Iterable[NodeId], **given: Any) -> None:
+        super().__init__(me, members, **given)
         self.delivered = [0] * len(self.members)
         self.held: dict[int, dict[int, tuple[FifoPacket, int]]] = {}  # origin -> number -> since
         self.held_count = 0
@@ -75,7 +76,7 @@ class Fifo(Flooding):
 
     def _refuse(self, packet: Packet) -> Reason | None:
         origin, number, _ = cast(FifoPacket, packet)
-        refused = self._refuse_id(origin, number, self.delivered)
+        refused = refuse_id(origin, number, self.delivered, self.my_index)
         if refused is None and number in self.held.get(origin, ()):
             return Reason.DUPLICATE
         return refused
@@ -114,7 +115,7 @@ class Fifo(Flooding):
         return waiting
 
     def check(self) -> None:
-        self._require(self.delivered[self.my_index] == self.last, "own messages are delivered at once")
+        self._require(self.delivered[self.my_index] == self.last, "own messages are delivered immediately")
         self._require(self.held_count == sum(map(len, self.held.values())), "what is held is counted")
         for origin, held in self.held.items():
             self._require(bool(held), "an origin with nothing held is forgotten")

@@ -13,13 +13,14 @@ Source        Hadzilacos and Toueg, "Fault-tolerant broadcasts and related probl
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import ClassVar, NamedTuple, cast
+from typing import Any, ClassVar, NamedTuple, cast
 
 from whence.core.effects import Deliver, Effects, Reason, Send
+from whence.core.group import WINDOW_MAX, check_payload
 from whence.core.message import Message, NodeId, Packet, Sizes, Waiting
 from whence.core.protocol import State
 from whence.core.sizes import FRAME_BYTES, array_header_bytes, binary_header_bytes, uint_bytes
-from whence.protocols.baselines.flooding import WINDOW_MAX, Flooding, check_payload
+from whence.protocols.baselines.flooding import Flooding
 
 
 class ReliablePacket(NamedTuple):
@@ -31,13 +32,13 @@ class ReliablePacket(NamedTuple):
 
 
 class Reliable(Flooding):
-    """See the module."""
+    """Reliable flooding without any order."""
 
     name: ClassVar[str] = "reliable"
     packet_type: ClassVar[type[Packet]] = ReliablePacket
 
-    def __init__(self, me: NodeId, members: Iterable[NodeId], *, relay: bool = True) -> None:
-        super().__init__(me, members, relay=relay)
+    def __init__(self, me: NodeId, members: Iterable[NodeId], **given: Any) -> None:
+        super().__init__(me, members, **given)
         self.upto: dict[int, int] = {}  # only origins that ever broadcast: the N of Table 1
         self.beyond: dict[int, set[int]] = {}
 
@@ -85,7 +86,7 @@ class Reliable(Flooding):
         return []
 
     def check(self) -> None:
-        self._require(self.upto.get(self.my_index, 0) == self.last, "own messages are delivered at once")
+        self._require(self.upto.get(self.my_index, 0) == self.last, "own messages are delivered immediately")
         for origin, beyond in self.beyond.items():
             first = self.upto.get(origin, 0) + 1
             self._require(bool(beyond) and min(beyond) > first, f"what has no gap is one number ({origin})")

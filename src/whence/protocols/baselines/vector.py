@@ -12,7 +12,7 @@ Source        Birman, Schiper and Stephenson, "Lightweight causal and atomic gro
     VT(p)[k], delivered of k at p   clock.counts[k]
     VT(m)[j] for the sender j       packet.number
     VT(m)[k], k /= j                packet.after, only entries newer than in j's previous message
-    delay queue                     held, indexed by the first missing predecessor in `waiters`
+    delay queue                     holdback, under the first missing predecessor
 
 Why a delta is enough: rule 2 delivers (j, n) only after (j, n - 1), whose own requirements were
 therefore met here already; what (j, n) requires besides is exactly what changed at j in between.
@@ -25,14 +25,16 @@ previous packet on a link; copies may overtake, take other paths or be lost and 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import ClassVar, NamedTuple, cast
+from typing import Any, ClassVar, NamedTuple, cast
 
 from whence.core.clocks import Delta, DeltaClock
 from whence.core.effects import Deliver, Effects, Reason, Send
+from whence.core.group import WINDOW_MAX, Gaps, check_payload, refuse_id
+from whence.core.holdback import HoldBack, Key
 from whence.core.message import Message, MessageId, NodeId, Packet, Sizes, Waiting
 from whence.core.protocol import State
 from whence.core.sizes import FRAME_BYTES, array_header_bytes, binary_header_bytes, uint_bytes
-from whence.protocols.baselines.flooding import WINDOW_MAX, Flooding, Gaps, check_payload
+from whence.protocols.baselines.flooding import Flooding
 
 
 class VectorPacket(NamedTuple):
@@ -45,18 +47,16 @@ class VectorPacket(NamedTuple):
 
 
 class Vector(Flooding):
-    """See the module."""
+    """Causal broadcast with a vector clock."""
 
     name: ClassVar[str] = "vector"
     packet_type: ClassVar[type[Packet]] = VectorPacket
 
-    def __init__(self, me: NodeId, members: Iterable[NodeId], *, relay: bool = True) -> None:
-        super().__init__(me, members, relay=relay)
+    def __init__(self, me: NodeId, members: Iterable[NodeId], **given: Any) -> None:
+        super().__init__(me, members, **given)
         self.clock = DeltaClock(len(self.members))
-        self.held: dict[tuple[int, int], tuple[VectorPacket, int]] = {}  # id -> (packet, since)
-        # Each held message waits under one missing predecessor, the first found: it cannot become
-        # deliverable before that one is delivered, so nothing else needs to look at it (live.md).
-        self.waiters: dict[tuple[int, int], list[tuple[int, int]]] = {}
+        self.holdback: HoldBack[VectorPacket] = HoldBack()
+        self.held, self.waiters = self.holdback.held, self.holdback.waiters  # for the fast path
 
     # Rule 1 (BSS 5.1, step 1): increment the own entry, send the clock with the message.
 
@@ -112,7 +112,7 @@ class Vector(Flooding):
 
     def _refuse(self, packet: Packet) -> Reason | None:
         origin, number, after, _ = cast(VectorPacket, packet)
-        refused = self._refuse_id(origin, number, self.clock.counts)
+        refused = refuse_id(origin, number, self.clock.counts, self.my_index)
         if refused is not None:
             return refused
         if self.held and (origin, number) in self.held:
@@ -143,13 +143,11 @@ class Vector(Flooding):
         packet = cast(VectorPacket, packet)
         obstacle = self._obstacle(packet)
         if obstacle is not None:
-            key = (packet.origin, packet.number)
-            self.held[key] = (packet, now_us)
-            self.waiters.setdefault(obstacle, []).append(key)
+            self.holdback.hold((packet.origin, packet.number), packet, now_us, obstacle)
             return
         self._deliver(packet, effects)
 
-    def _obstacle(self, packet: VectorPacket) -> tuple[int, int] | None:
+    def _obstacle(self, packet: VectorPacket) -> Key | None:
         """The first predecessor of `packet` that is not delivered here."""
         origin, number, after, _ = packet
         counts = self.clock.counts
@@ -170,21 +168,11 @@ class Vector(Flooding):
 
     def _release(self, origin: int, number: int, effects: Effects) -> None:
         """Deliver what waited for (origin, number), and what waited for that, in order of arrival."""
-        released = self.waiters.pop((origin, number), None)
-        if released is None:
-            return
-        stack = released[::-1]
-        while stack:
-            key = stack.pop()
-            packet = self.held[key][0]
-            obstacle = self._obstacle(packet)
-            if obstacle is not None:
-                self.waiters.setdefault(obstacle, []).append(key)
-                continue
-            del self.held[key]
-            self.clock.advance(*key)
-            effects.append(Deliver(Message(self.members[key[0]], key[1], packet.payload)))
-            stack += self.waiters.pop(key, [])[::-1]
+        if (origin, number) in self.waiters:
+            for packet in self.holdback.release((origin, number), self._obstacle):
+                self.clock.advance(packet.origin, packet.number)
+                message = Message(self.members[packet.origin], packet.number, packet.payload)
+                effects.append(Deliver(message))
 
     @property
     def waiting(self) -> int:
@@ -206,14 +194,11 @@ class Vector(Flooding):
 
     def check(self) -> None:
         counts = self.clock.counts
-        self._require(counts[self.my_index] == self.last, "own messages are delivered at once")
+        self._require(counts[self.my_index] == self.last, "own messages are delivered immediately")
         for key, (packet, _) in self.held.items():
-            self._require(key[1] > counts[key[0]], f"{key} is held and delivered")
             self._require(self._obstacle(packet) is not None, f"{key} is held without an obstacle")
-        indexed = sorted(key for keys in self.waiters.values() for key in keys)
-        self._require(indexed == sorted(self.held), "each held message waits in exactly one place")
-        for obstacle in self.waiters:
-            self._require(counts[obstacle[0]] < obstacle[1], f"{obstacle} is delivered and waited for")
+        broken = self.holdback.broken_rule(lambda key: key[1] <= counts[key[0]])
+        self._require(broken is None, broken or "")
         for member, count in self.clock.changed.items():
             self._require(counts[member] == count, "the delta names the newest delivery")
 
@@ -227,9 +212,7 @@ class Vector(Flooding):
                 [origin, number, list(after), payload, since_us]
                 for (origin, number, after, payload), since_us in self.held.values()
             ],
-            "waiters": [
-                [list(obstacle), [list(key) for key in keys]] for obstacle, keys in self.waiters.items()
-            ],
+            "waiters": self.holdback.save_waiters(),
         }
 
     def restore(self, state: State) -> None:
@@ -240,8 +223,7 @@ class Vector(Flooding):
         for origin, number, after, payload, since_us in state["held"]:
             packet = VectorPacket(origin, number, tuple(after), payload)
             self.held[origin, number] = (packet, since_us)
-        for (member, count), keys in state["waiters"]:
-            self.waiters[member, count] = [(origin, number) for origin, number in keys]
+        self.holdback.restore_waiters(state["waiters"])
 
     def sizes(self, packet: Packet) -> Sizes:
         origin, number, after, payload = cast(VectorPacket, packet)

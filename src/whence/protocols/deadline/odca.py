@@ -1,14 +1,14 @@
 """ODCA: TDCA whose members ask each other for what is missing (paper 002, section 4).
 
-Guarantee and assumptions are those of `deadline.py`; more messages are delivered, for more packets.
+Guarantee and assumptions are those of `tdca.py`; more messages are delivered, for more packets.
 
 `pull` says how a member asks:
 
-    "window"    Figure 8 with its flaws mended: whoever has to hold a message asks the message's sender,
+    "window"    Figure 8 with its flaws fixed: a node that has to hold a message asks the message's sender,
                 once, for all between its own vector and the message's (MVector_rcvr, MVector_upper).
     "exact"     it names the messages that are missing and have not been asked for; `retry_us` later it asks
-                somebody else for what has not come: first the missing message's own origin, which certainly
-                has it, then other members in turn, `pulls` times in all. Whoever is asked also answers
+                another node for what has not come: first the missing message's own origin, which certainly
+                has it, then other members in turn, `pulls` times in all. A node that is asked also replies
                 with what it has received and not delivered.
 """
 
@@ -16,21 +16,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from heapq import heappush
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from whence.core.effects import Discard, Effects, Reason, Send
+from whence.core.group import NUMBER_MAX
 from whence.core.message import NodeId
+from whence.core.parameters import Parameters, choice, whole
 from whence.core.protocol import State
-from whence.errors import ParameterError
-from whence.protocols.baselines.flooding import NUMBER_MAX
 from whence.protocols.deadline.tdca import (
-    BUFFER_BYTES,
     LIFETIME_MAX_US,
     RETRY,
-    Entry,
     Key,
+    QueuedMessage,
     Tdca,
-    check_number,
+    deadline_parameters,
 )
 from whence.protocols.deadline.wire import SOLICITATION, DeadlineMessage, DeadlinePacket, reply_packets
 
@@ -38,52 +37,37 @@ WANTS_MAX = 1024  # messages asked for in one packet
 
 
 class Odca(Tdca):
-    """See the module."""
+    """TDCA whose members ask for what is missing."""
 
     name: ClassVar[str] = "odca"
     keeps: ClassVar[bool] = True
+    parameters: ClassVar[Parameters] = Parameters(
+        choice("pull", "exact", ("window", "exact")),
+        whole("retry_us", 50_000, 0, LIFETIME_MAX_US),
+        whole("pulls", 3, 1, 1_000),
+        whole("reply_bytes", 16_384, 0, NUMBER_MAX),
+        *deadline_parameters(copies=2),
+    )
 
     def __init__(
         self,
         me: NodeId,
         members: Iterable[NodeId],
-        *,
-        pull: str = "exact",
-        retry_us: int = 50_000,
-        pulls: int = 3,
-        reply_bytes: int = 16_384,
-        lifetime_us: int = 1_000_000,
-        deadlines: bool = True,
-        copies: int = 2,
-        margin_us: int = 5_000,
-        clock_error_us: int = 0,
-        buffer_bytes: int = BUFFER_BYTES,
+        **given: Any,
     ) -> None:
-        super().__init__(
-            me,
-            members,
-            lifetime_us=lifetime_us,
-            deadlines=deadlines,
-            copies=copies,
-            margin_us=margin_us,
-            clock_error_us=clock_error_us,
-            buffer_bytes=buffer_bytes,
-        )
-        if pull not in ("window", "exact"):
-            raise ParameterError("pull", f"there is no {pull!r}", "Use 'window' or 'exact'")
-        check_number("retry_us", retry_us, 0, LIFETIME_MAX_US)
-        check_number("pulls", pulls, 1, 1_000)
-        check_number("reply_bytes", reply_bytes, 0, NUMBER_MAX)
-        self.pull = pull
-        self.retry_us = retry_us
-        self.pulls = pulls if retry_us else 1
-        self.reply_bytes = reply_bytes
+        super().__init__(me, members, **given)
+        options = self.parameters.read(self.name, given)
+        self.pull: str = options["pull"]
+        self.retry_us: int = options["retry_us"]
+        self.pulls: int = options["pulls"] if self.retry_us else 1
+        self.reply_bytes: int = options["reply_bytes"]
         self.asked: list[dict[int, int]] = [{} for _ in self.members]  # number -> how often it was asked for
         self.again: dict[NodeId, list[Key]] = {}  # what is to be asked of whom in this step
 
     # Asking
 
-    def _wait(self, entry: Entry, now_us: int, effects: Effects) -> None:
+    # rule 002 B-RECV: the last line, ask for what is missing
+    def _wait(self, entry: QueuedMessage, now_us: int, effects: Effects) -> None:
         """Ask the sender of a message that has to wait for what it follows (B-RECV, last line)."""
         origin, after = entry.message.origin, entry.message.after
         sender = self.members[origin]
@@ -138,6 +122,8 @@ class Odca(Tdca):
 
     # Answering (SOLICIT-RECV, with the condition that flaw 2 asks for)
 
+    # rule 002 SOLICIT-RECV: reply to a solicitation
+    # rule 002 flaw 2: reply with all between the two vectors
     def _solicited(self, peer: NodeId, packet: DeadlinePacket, now_us: int, effects: Effects) -> None:
         _, _, have, upper, wants = packet
         size = len(self.members)

@@ -4,27 +4,27 @@ It loses messages that it need not lose, and ODCA delivers messages twice, out o
 tests/paper/test_002_flaws.py and `whence study deadline` show each flaw. What the figure leaves open is read
 in its favour: "the current clock value" is the clock in ticks of `tick_us`; "every time interval" is every
 tick in which something is queued or stored; a queue's "FIFO order" is the order of sending times in which
-its members are inserted. With `strict = False` SOLICIT-RECV answers as flaw 2's repair does: as printed it
-answers nothing, and the flaws behind it never show.
+its members are inserted. With `strict = False` SOLICIT-RECV replies as flaw 2's repair does: as printed it
+never replies, and the flaws behind it never show.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from operator import gt, le, lt
-from typing import ClassVar, cast
+from typing import Any, ClassVar, cast
 
 from whence.core.effects import Deliver, Discard, Effects, Reason, Send, SetTimer
+from whence.core.group import NUMBER_MAX, check_payload
 from whence.core.message import Message, MessageId, NodeId, Packet, Waiting
+from whence.core.parameters import Parameters, flag, whole
 from whence.core.protocol import State
-from whence.errors import ParameterError
-from whence.protocols.baselines.flooding import NUMBER_MAX, check_payload
 from whence.protocols.deadline.tdca import (
     AHEAD_MAX_US,
+    LIFETIME,
     LIFETIME_MAX_US,
     DeadlineBase,
     check_lifetime,
-    check_number,
     plain_message,
     read_message,
 )
@@ -38,31 +38,20 @@ from whence.protocols.deadline.wire import (
 )
 
 TIMER = "tick"
+TICK = whole("tick_us", 1_000, 1, LIFETIME_MAX_US)  # of the clock
 
 
-class PublishedTdca(DeadlineBase):
-    """B-SEND, B-RECV without its last line, CHECK-MSGS."""
+class Figure8(DeadlineBase):
+    """The figure; its two readings differ in the last line of B-RECV."""
 
-    name: ClassVar[str] = "tdca"
-    solicits: ClassVar[bool] = False
+    solicits: ClassVar[bool]
 
-    def __init__(
-        self,
-        me: NodeId,
-        members: Iterable[NodeId],
-        *,
-        lifetime_us: int = 1_000_000,
-        tick_us: int = 1_000,
-        strict: bool = True,
-    ) -> None:
+    def __init__(self, me: NodeId, members: Iterable[NodeId], **given: Any) -> None:
         super().__init__(me, members)
-        check_number("lifetime_us", lifetime_us, 1, LIFETIME_MAX_US)
-        check_number("tick_us", tick_us, 1, LIFETIME_MAX_US)
-        if not isinstance(strict, bool):
-            raise ParameterError("strict", f"{strict!r} is not a boolean", "Use true or false")
-        self.lifetime_us = lifetime_us
-        self.tick_us = tick_us
-        self.strict = strict
+        options = self.parameters.read(self.name, given)
+        self.lifetime_us: int = options["lifetime_us"]
+        self.tick_us: int = options["tick_us"]
+        self.strict: bool = options.get("strict", True)
         self.mvector = [0] * len(self.members)
         self.received: list[tuple[DeadlineMessage, int]] = []  # RMSG_Q, with the time of arrival
         self.delivered: list[DeadlineMessage] = []  # DLVD_Q
@@ -74,6 +63,7 @@ class PublishedTdca(DeadlineBase):
     def broadcast(self, payload: bytes, now_us: int) -> Effects:
         return self.broadcast_within(payload, self.lifetime_us, now_us)
 
+    # rule 002 B-SEND: as printed
     def broadcast_within(self, payload: bytes, lifetime_us: int, now_us: int) -> Effects:
         check_payload(payload)
         check_lifetime(lifetime_us)
@@ -131,6 +121,7 @@ class PublishedTdca(DeadlineBase):
             return Reason.MALFORMED
         return Reason.FORGED if origin == self.my_index and number > self.last else None
 
+    # rule 002 B-RECV: as printed
     def _b_recv(self, peer: NodeId, message: DeadlineMessage, now_us: int, effects: Effects) -> None:
         origin, after = message.origin, message.after
         if message.deadline_us // self.tick_us < self._clock(now_us):
@@ -146,6 +137,7 @@ class PublishedTdca(DeadlineBase):
                 packet = DeadlinePacket(SOLICITATION, (), tuple(self.mvector), after, ())
                 effects.append(Send((self.members[origin],), packet))
 
+    # rule 002 RPY-RECV: as printed
     def _rpy_recv(self, messages: list[DeadlineMessage], now_us: int, effects: Effects) -> None:
         """Flaw 4: unchecked. The union of two sets has what is in both only once."""
         queued = {message[:2] for message, _ in self.received}
@@ -154,6 +146,7 @@ class PublishedTdca(DeadlineBase):
                 self._insert(message, now_us)
         self._check_msgs(now_us, effects)
 
+    # rule 002 SOLICIT-RECV: as printed
     def _solicit_recv(
         self, peer: NodeId, have: tuple[int, ...], upper: tuple[int, ...], effects: Effects
     ) -> None:
@@ -190,6 +183,7 @@ class PublishedTdca(DeadlineBase):
 
     # CHECK-MSGS: one pass (flaw 5), an equality on a clock (flaw 6), no look at the deadline (flaw 7)
 
+    # rule 002 CHECK-MSGS: as printed
     def _check_msgs(self, now_us: int, effects: Effects) -> None:
         for entry in list(self.received):
             if entry not in self.received:
@@ -204,6 +198,7 @@ class PublishedTdca(DeadlineBase):
                         self._deliver(other[0], effects)
                         self.received.remove(other)
 
+    # rule 002 GARBAGE-COLLECT: as printed
     def timer(self, key: str, now_us: int) -> Effects:
         """Every time interval: CHECK-MSGS and GARBAGE-COLLECT."""
         effects: Effects = []
@@ -265,11 +260,20 @@ class PublishedTdca(DeadlineBase):
         return len(self.members) + (1 + len(self.members)) * (len(self.received) + len(self.delivered))
 
 
-class PublishedOdca(PublishedTdca):
+class PublishedTdca(Figure8):
+    """B-SEND, B-RECV without its last line, CHECK-MSGS."""
+
+    name: ClassVar[str] = "tdca"
+    solicits: ClassVar[bool] = False
+    parameters: ClassVar[Parameters] = Parameters(LIFETIME, TICK)
+
+
+class PublishedOdca(Figure8):
     """All of Figure 8."""
 
     name: ClassVar[str] = "odca"
     solicits: ClassVar[bool] = True
+    parameters: ClassVar[Parameters] = Parameters(LIFETIME, TICK, flag("strict", default=True))
 
 
 def _sending_time(message: DeadlineMessage) -> tuple[int, int, int]:

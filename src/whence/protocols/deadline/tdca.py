@@ -1,16 +1,16 @@
-"""TDCA: causal order before a deadline, and what cannot have both is given up (paper 002).
+"""TDCA: causal order before a deadline, and what cannot have both is dropped (paper 002).
 
 Guarantee     every message that a node delivers comes after everything that happened before its
               broadcast and that this node delivers at all, before its deadline, and once. A message
               that reaches a node and cannot have this ends there as `Expire`, with the reason.
               **Not** guaranteed: that a message is delivered. That is what deadlines are for.
 Assumptions   a known group whose members can all talk to each other, over links that may lose,
-              duplicate and reorder; clocks that differ by `clock_error_us` at the most. Drift beyond
+              duplicate and reorder; clocks that differ by `clock_error_us` at most. Drift beyond
               that costs messages or punctuality, never order. No member lies.
 Source        section 4 and Figure 8, corrected: each of its nine flaws is a test in
-              tests/paper/test_002_flaws.py, and `mode = "published"` (deadline_published.py) has the
+              tests/paper/test_002_flaws.py, and `mode = "published"` (published.py) has the
               figure as printed. TDCA is the traditional algorithm of section 3 (Rodrigues et al.,
-              "Deadline-constrained causal order", 2000); `deadline_pull.py` makes ODCA of it.
+              "Deadline-constrained causal order", 2000); `odca.py` makes ODCA of it.
 
     paper                               here
     MVector_sndr in a message           after: for each member the number of its newest message before
@@ -38,13 +38,14 @@ from bisect import bisect_left, insort
 from collections.abc import Iterable
 from heapq import heapify, heappop, heappush
 from operator import le
-from typing import Any, ClassVar, NamedTuple, TypeAlias, cast
+from typing import Any, ClassVar, TypeAlias, cast
 
 from whence.core.effects import CancelTimer, Deliver, Discard, Effects, Expire, Reason, Send, SetTimer
+from whence.core.group import NUMBER_MAX, check_payload, check_peer, group_of, id_of
 from whence.core.message import Message, MessageId, NodeId, Packet, Sizes, Waiting
+from whence.core.parameters import Parameters, flag, whole
 from whence.core.protocol import Protocol, State
-from whence.errors import InvariantError, MisuseError, ParameterError
-from whence.protocols.baselines.flooding import NUMBER_MAX, check_payload
+from whence.errors import MisuseError
 from whence.protocols.deadline.wire import (
     MESSAGE,
     REPLY,
@@ -55,35 +56,26 @@ from whence.protocols.deadline.wire import (
     packet_sizes,
 )
 
-# What both readings of Figure 8 share: members, links, what is named and what it costs.
-
-
 AHEAD_MAX_US = 86_400_000_000  # a day: a stamp or a deadline further ahead is a mistake or an attack
 LIFETIME_MAX_US = 3_600_000_000
+LIFETIME = whole("lifetime_us", 1_000_000, 1, LIFETIME_MAX_US)
 
 
 class DeadlineBase(Protocol):
-    """Members are indexed by their place in the sorted list, so that all nodes agree without talking."""
+    """What both readings of Figure 8 share: members, links, what is named and what it costs."""
 
     packet_type: ClassVar[type[Packet]] = DeadlinePacket
 
     def __init__(self, me: NodeId, members: Iterable[NodeId]) -> None:
-        self.members = tuple(sorted(set(members)))
-        if me not in self.members:
-            raise ParameterError(
-                f"node {me!r}", "it is not among the group's members", "Add it to the members"
-            )
+        self.members, self.index, self.my_index = group_of(me, members)
         self.me = me
-        self.index = {name: at for at, name in enumerate(self.members)}
-        self.my_index = self.index[me]
         self.neighbours: tuple[NodeId, ...] = ()
         self.last = 0
 
     # Links
 
     def link_up(self, peer: NodeId, now_us: int) -> Effects:
-        if peer == self.me:
-            raise MisuseError(f"link {peer!r}", "a node has no link to itself", "Name another node")
+        check_peer(self.me, peer)
         self.neighbours = tuple(sorted({*self.neighbours, peer}))
         return []
 
@@ -93,17 +85,10 @@ class DeadlineBase(Protocol):
 
     def _named(self, message: DeadlineMessage) -> MessageId | None:
         """The message's id, or None where it names a member or a number that cannot be."""
-        origin, number = message[0], message[1]
-        if 0 <= origin < len(self.members) and 0 < number < NUMBER_MAX:
-            return MessageId(self.members[origin], number)
-        return None
+        return id_of(self.members, message[0], message[1])
 
     def _discard(self, message: DeadlineMessage, peer: NodeId, reason: Reason, effects: Effects) -> None:
         effects.append(Discard(self._named(message), peer, reason))
-
-    def _require(self, holds: bool, rule: str) -> None:
-        if not holds:
-            raise InvariantError(f"{self.name} at {self.me}", rule)
 
     # The contract: what it costs
 
@@ -147,12 +132,6 @@ def read_message(plain: list[Any]) -> DeadlineMessage:
     return DeadlineMessage(origin, number, stamp, deadline_us, tuple(after), tuple(left), payload)
 
 
-def check_number(name: str, value: object, low: int, high: int) -> None:
-    """Refuse anything but a whole number from `low` to `high`."""
-    if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
-        raise ParameterError(name, f"{value!r} is not a whole number from {low} to {high}", "Use one that is")
-
-
 def check_lifetime(lifetime_us: object) -> None:
     """Refuse a lifetime that is none."""
     if isinstance(lifetime_us, bool) or not isinstance(lifetime_us, int):
@@ -161,31 +140,13 @@ def check_lifetime(lifetime_us: object) -> None:
         raise MisuseError("lifetime", f"{lifetime_us} us is not between 1 us and one hour", "Use one that is")
 
 
-# The state of a TDCA or ODCA node: what it keeps, refuses, explains, checks, saves.
-#
-# `deadline.py` has the rules. Every time in here is the node's own clock. A message counts as late
-# `clock_error_us` before its deadline, so that what is delivered is in time by every clock of the group.
-
-
 Key: TypeAlias = tuple[int, int]  # (origin, number) of a message
 
 HOLES_MAX = 4096  # of each origin, how many messages that never came are remembered as such
-NAMED_MAX = 64  # missing messages of one origin that are named at once, in `explain` and to a peer
-BUFFER_BYTES = 128 << 20  # section 5: "Every process has a 128MB buffer space"
+NAMED_MAX = 64  # missing messages of one origin that are named together, in `explain` and to a peer
 
 
-class Options(NamedTuple):
-    """The parameters that TDCA and ODCA share; docs/deadline.md says what each costs."""
-
-    lifetime_us: int = 1_000_000  # of a message that is broadcast without one
-    deadlines: bool = True  # messages carry their predecessors' deadlines
-    copies: int = 1  # of each packet of a broadcast
-    margin_us: int = 5_000  # deliver out of turn this long before the deadline: a host's timers are late
-    clock_error_us: int = 0  # the largest difference between two members' clocks
-    buffer_bytes: int = BUFFER_BYTES
-
-
-class Entry:
+class QueuedMessage:
     """A message that waits for its turn."""
 
     __slots__ = ("blocker", "message", "since_us")
@@ -196,22 +157,47 @@ class Entry:
         self.blocker = 0  # a member whose frontier held it back when it was last looked at
 
 
-class DeadlineState(DeadlineBase):
-    """Everything that a node of the corrected algorithm knows."""
+def deadline_parameters(*, copies: int) -> Parameters:
+    """Return the parameters that TDCA and ODCA share; docs/deadline.md says what each costs."""
+    return Parameters(
+        LIFETIME,  # of a message that is broadcast without one
+        flag("deadlines", default=True),  # messages carry their predecessors' deadlines
+        whole("copies", copies, 1, 16),  # of each packet of a broadcast
+        whole("margin_us", 5_000, 0, LIFETIME_MAX_US),  # deliver out of turn this early: timers are late
+        whole("clock_error_us", 0, 0, LIFETIME_MAX_US),  # the largest difference between two clocks
+        whole("buffer_bytes", 128 << 20, 0, NUMBER_MAX),  # section 5: "a 128MB buffer space"
+    )
 
-    def __init__(self, me: NodeId, members: Iterable[NodeId], options: Options) -> None:
+
+TIMER = "due"  # one timer of the host serves all that is due
+LAPSE, RETRY, FORCE = 0, 1, 2  # what can be due; at one time in this order: what is ready need not be forced
+
+
+class Tdca(DeadlineBase):
+    """The corrected algorithm without repair; ODCA adds the asking."""
+
+    name: ClassVar[str] = "tdca"
+    keeps: ClassVar[bool] = False  # whether delivered messages are stored for others
+    parameters: ClassVar[Parameters] = deadline_parameters(copies=1)
+
+    def __init__(self, me: NodeId, members: Iterable[NodeId], **given: Any) -> None:
         super().__init__(me, members)
-        check_options(options)
-        self.options = options
+        options = self.parameters.read(self.name, given)
+        self.lifetime_us: int = options["lifetime_us"]
+        self.deadlines: bool = options["deadlines"]
+        self.copies: int = options["copies"]
+        self.margin_us: int = options["margin_us"]
+        self.clock_error_us: int = options["clock_error_us"]
+        self.buffer_bytes: int = options["buffer_bytes"]
         size = len(self.members)
         self.greatest_stamp = 0
         self.accepted = [0] * size  # V: the newest message of each member in the past of what is delivered
         self.frontier = [0] * size  # W >= V: up to here nothing of the member is to be waited for
-        # Beyond V, what nobody waits for: True if it came (and was late), False if only its time is known.
+        # Beyond V, what no node waits for: True if it came (and was late), False if only its time is known.
         self.resolved: list[dict[int, bool]] = [{} for _ in range(size)]
         self.holes: list[set[int]] = [set() for _ in range(size)]  # up to V, what never came
         self.ends_us = [0] * size  # the deadline of message V[i] of member i; 0: not known
-        self.queue: dict[Key, Entry] = {}  # Q
+        self.queue: dict[Key, QueuedMessage] = {}  # Q
         self.order: list[tuple[int, int, int]] = []  # Q by (stamp, origin, number)
         # Each waiting message stands under one member that holds it back: nothing else can free it.
         self.held_by: list[list[Key]] = [[] for _ in range(size)]
@@ -225,20 +211,20 @@ class DeadlineState(DeadlineBase):
 
     # The queue
 
-    def _enqueue(self, entry: Entry) -> None:
+    def _enqueue(self, entry: QueuedMessage) -> None:
         message = entry.message
         self.queue[message.origin, message.number] = entry
         insort(self.order, (message.stamp, message.origin, message.number))
         self.held_by[entry.blocker].append(message[:2])
         self.used_bytes += len(message.payload)
 
-    def _dequeue(self, entry: Entry) -> None:
+    def _dequeue(self, entry: QueuedMessage) -> None:
         message = entry.message
         del self.queue[message.origin, message.number]
         del self.order[bisect_left(self.order, (message.stamp, message.origin, message.number))]
         self.used_bytes -= len(message.payload)
 
-    def _ready(self, entry: Entry) -> bool:
+    def _ready(self, entry: QueuedMessage) -> bool:
         """Whether nothing before it is to be waited for; else remembers one member that holds it back."""
         after, frontier = entry.message.after, self.frontier
         if after[entry.blocker] > frontier[entry.blocker]:
@@ -289,6 +275,7 @@ class DeadlineState(DeadlineBase):
         known = 0 <= origin < len(self.accepted) and 0 < number <= self.accepted[origin]
         return known and number not in self.holes[origin]
 
+    # rule 002 flaw 1: the sender's own entry is the number before, so that a gap shows
     def _is_well_formed(self, message: DeadlineMessage) -> bool:
         origin, number, stamp, _, after, left, _ = message
         size = len(self.members)
@@ -300,148 +287,14 @@ class DeadlineState(DeadlineBase):
             and (not left or (len(left) == size and min(left) >= 0))
         )
 
-    # The contract: what waits, what must hold
-
-    @property
-    def waiting(self) -> int:
-        return len(self.queue)
-
-    def explain(self) -> list[Waiting]:
-        waiting = []
-        for origin, number in sorted(self.queue):
-            entry = self.queue[origin, number]
-            missing = self._missing(entry.message.after)
-            if not missing:  # all that it waits for is here and waits itself: name what holds it back
-                missing = [
-                    (member, newest)
-                    for member, newest in enumerate(entry.message.after)
-                    if newest > self.frontier[member]
-                ]
-            ids = tuple(MessageId(self.members[member], count) for member, count in missing)
-            waiting.append(Waiting(MessageId(self.members[origin], number), entry.since_us, ids))
-        return waiting
-
-    def check(self) -> None:
-        mine = self.my_index
-        self._require(self.accepted[mine] == self.frontier[mine] == self.last, "own messages are delivered")
-        for member, frontier in enumerate(self.frontier):
-            accepted, resolved = self.accepted[member], self.resolved[member]
-            self._require(accepted <= frontier, f"member {member}: V <= W")
-            self._require(frontier + 1 not in resolved, f"member {member}: W stops at what may still come")
-            self._require(not resolved or min(resolved) > accepted, f"member {member}: resolved is beyond V")
-            holes = self.holes[member]
-            self._require(not holes or max(holes) <= accepted, f"member {member}: holes are up to V")
-        self._require(len(self.order) == len(self.queue), "the order of the queue has each message once")
-        self._require(self.order == sorted(self.order), "the queue is in stamp order")
-        for stamp, origin, number in self.order:
-            entry = self.queue[origin, number]
-            self._require(entry.message.stamp == stamp, f"{(origin, number)} stands at its stamp")
-            self._require(number > self.accepted[origin], f"{(origin, number)} is not stale")
-            self._require(not self._ready(entry), f"{(origin, number)} waits for something")
-            held = self.held_by[entry.blocker].count((origin, number))
-            self._require(held == 1, f"{(origin, number)} stands under what holds it back")
-        self._require(not self.moved, "the queue has been looked at")
-        in_store = sorted(message[:2] for held in self.store for message in held.values())
-        self._require(in_store == sorted(key[1:] for key in self.stored), "the store is indexed by deadline")
-        used_bytes = sum(len(entry.message.payload) for entry in self.queue.values())
-        used_bytes += sum(len(message.payload) for held in self.store for message in held.values())
-        self._require(self.used_bytes == used_bytes <= self.options.buffer_bytes, "the buffer has its limit")
-
-    # The contract: state through plain data
-
-    def save(self) -> State:
-        return {
-            "last": self.last,
-            "lifetime": self.last_lifetime_us,
-            "neighbours": list(self.neighbours),
-            "stamp": self.greatest_stamp,
-            "accepted": list(self.accepted),
-            "frontier": list(self.frontier),
-            "resolved": [[list(pair) for pair in sorted(each.items())] for each in self.resolved],
-            "holes": [sorted(each) for each in self.holes],
-            "ends": list(self.ends_us),
-            "queue": [
-                [*plain_message(entry.message), entry.since_us]
-                for entry in (self.queue[key[1:]] for key in self.order)
-            ],
-            "store": [plain_message(held[number]) for held in self.store for number in sorted(held)],
-            "due": [list(each) for each in sorted(self.due)],
-            "armed": self.armed_us,
-        }
-
-    def restore(self, state: State) -> None:
-        self.last = state["last"]
-        self.last_lifetime_us = state["lifetime"]
-        self.neighbours = tuple(state["neighbours"])
-        self.greatest_stamp = state["stamp"]
-        self.accepted = list(state["accepted"])
-        self.frontier = list(state["frontier"])
-        self.resolved = [dict(pairs) for pairs in state["resolved"]]
-        self.holes = [set(numbers) for numbers in state["holes"]]
-        self.ends_us = list(state["ends"])
-        for *plain, since_us in state["queue"]:
-            entry = Entry(read_message(plain), since_us)
-            self._ready(entry)  # finds what holds it back
-            self._enqueue(entry)
-        for plain in state["store"]:
-            message = read_message(plain)
-            self.store[message.origin][message.number] = message
-            self.stored.append((message.deadline_us, message.origin, message.number))
-            self.used_bytes += len(message.payload)
-        heapify(self.stored)
-        self.due = [cast("tuple[int, int, int, int]", tuple(each)) for each in state["due"]]
-        self.armed_us = state["armed"]
-
-    # The contract: what it costs
-
-    def entries(self) -> int:
-        size = len(self.members)
-        held = sum(1 + len(entry.message.after) for entry in self.queue.values())
-        kept = sum(1 + len(message.after) for store in self.store for message in store.values())
-        return 3 * size + held + kept + sum(map(len, self.resolved)) + sum(map(len, self.holes))
-
-
-def check_options(options: Options) -> None:
-    """Refuse what cannot be meant."""
-    if not isinstance(options.deadlines, bool):
-        raise ParameterError("deadlines", f"{options.deadlines!r} is not a boolean", "Use true or false")
-    check_number("lifetime_us", options.lifetime_us, 1, LIFETIME_MAX_US)
-    check_number("copies", options.copies, 1, 16)
-    check_number("margin_us", options.margin_us, 0, LIFETIME_MAX_US)
-    check_number("clock_error_us", options.clock_error_us, 0, LIFETIME_MAX_US)
-    check_number("buffer_bytes", options.buffer_bytes, 0, NUMBER_MAX)
-
-
-TIMER = "due"  # one timer of the host serves all that is due
-LAPSE, RETRY, FORCE = 0, 1, 2  # what can be due; at one time in this order: what is ready need not be forced
-
-
-class Tdca(DeadlineState):
-    """See the module."""
-
-    name: ClassVar[str] = "tdca"
-    keeps: ClassVar[bool] = False  # whether delivered messages are stored for others
-
-    def __init__(
-        self,
-        me: NodeId,
-        members: Iterable[NodeId],
-        *,
-        lifetime_us: int = 1_000_000,
-        deadlines: bool = True,
-        copies: int = 1,
-        margin_us: int = 5_000,
-        clock_error_us: int = 0,
-        buffer_bytes: int = BUFFER_BYTES,
-    ) -> None:
-        options = Options(lifetime_us, deadlines, copies, margin_us, clock_error_us, buffer_bytes)
-        super().__init__(me, members, options)
-
     # B-SEND
 
     def broadcast(self, payload: bytes, now_us: int) -> Effects:
-        return self.broadcast_within(payload, self.options.lifetime_us, now_us)
+        return self.broadcast_within(payload, self.lifetime_us, now_us)
 
+    # rule 002 B-SEND: stamp, attach what is delivered and its deadlines, store
+    # rule 002 flaw 3: own messages are stored
+    # rule 002 flaw 9: the stamp is a hybrid logical clock
     def broadcast_within(self, payload: bytes, lifetime_us: int, now_us: int) -> Effects:
         check_payload(payload)
         check_lifetime(lifetime_us)
@@ -450,7 +303,7 @@ class Tdca(DeadlineState):
         stamp = self.greatest_stamp = max(now_us, self.greatest_stamp + 1)  # flaw 9
         after = tuple(self.accepted)
         left: tuple[int, ...] = ()
-        if self.options.deadlines:
+        if self.deadlines:
             left = tuple(end_us and 1 + max(0, end_us - stamp) for end_us in self.ends_us)
         mine = self.my_index
         self.last += 1
@@ -461,12 +314,13 @@ class Tdca(DeadlineState):
         self._keep(message)  # flaw 3
         effects.append(Deliver(Message(self.me, self.last, payload)))
         if self.neighbours:
-            effects += [Send(self.neighbours, broadcast_packet(message))] * self.options.copies
+            effects += [Send(self.neighbours, broadcast_packet(message))] * self.copies
         self._arm(effects)
         return effects
 
     # B-RECV and RPY-RECV: a reply goes the same way as a direct message (flaw 4)
 
+    # rule 002 B-RECV: a message arrives
     def receive(self, peer: NodeId, packet: Packet, now_us: int) -> Effects:
         if peer not in self.neighbours:
             return [Discard(None, peer, Reason.NOT_A_NEIGHBOUR)]
@@ -483,6 +337,7 @@ class Tdca(DeadlineState):
         self._arm(effects)
         return effects
 
+    # rule 002 flaw 4: a reply is checked like a direct message
     def _take(self, peer: NodeId, message: DeadlineMessage, now_us: int, effects: Effects) -> None:
         origin, number = message[0], message[1]
         # A copy ends before anything costly is done about it.
@@ -500,7 +355,7 @@ class Tdca(DeadlineState):
             self._expire(message, effects)
             self._drain(now_us, effects)
         else:
-            entry = Entry(message, now_us)
+            entry = QueuedMessage(message, now_us)
             if self._ready(entry):
                 self._deliver(message, effects)
                 self._drain(now_us, effects)
@@ -516,17 +371,18 @@ class Tdca(DeadlineState):
         reason = Reason.EXPIRED if self._is_late(message, now_us) else Reason.OVERTAKEN
         effects.append(Expire(MessageId(self.members[origin], number), reason))
 
-    def _hold(self, entry: Entry, now_us: int, effects: Effects) -> None:
+    # rule 002 flaw 6: a timer at the deadline, not an equality on a clock
+    def _hold(self, entry: QueuedMessage, now_us: int, effects: Effects) -> None:
         """It has to wait: until what it follows has come, is known to be late, or its own time comes."""
         self._enqueue(entry)
         _, _, stamp, deadline_us, after, left, _ = entry.message
-        options, frontier = self.options, self.frontier
+        frontier = self.frontier
         if left:
             for member, newest in enumerate(after):
                 if newest > frontier[member] and left[member] and self._is_missing(member, newest):
-                    late_us = stamp + left[member] - options.clock_error_us
+                    late_us = stamp + left[member] - self.clock_error_us
                     heappush(self.due, (late_us, LAPSE, member, newest))
-        force_us = deadline_us - options.clock_error_us - options.margin_us
+        force_us = deadline_us - self.clock_error_us - self.margin_us
         heappush(self.due, (force_us, FORCE, *entry.message[:2]))  # flaw 6: a timer, not an equality
         self._pass_time(now_us, effects)
         if entry.message[:2] in self.queue:
@@ -534,6 +390,8 @@ class Tdca(DeadlineState):
 
     # CHECK-MSGS: what can be delivered, and what must be
 
+    # rule 002 CHECK-MSGS: deliver what is ready, in stamp order
+    # rule 002 flaw 7: never deliver late
     def _drain(self, now_us: int, effects: Effects) -> None:
         """Deliver what is ready, the first in stamp order; then look from the beginning again (flaw 5).
 
@@ -566,7 +424,8 @@ class Tdca(DeadlineState):
                 heappush(ready, (entry.message.stamp, *key))
             self.held_by[entry.blocker].append(key)
 
-    def _force(self, entry: Entry, now_us: int, effects: Effects) -> None:
+    # rule 002 timer: the time of a message has come
+    def _force(self, entry: QueuedMessage, now_us: int, effects: Effects) -> None:
         """The time of a message has come: what it follows is delivered, if it is here, and then itself."""
         after = entry.message.after
         chosen: list[list[int]] = []
@@ -618,7 +477,7 @@ class Tdca(DeadlineState):
         self._advance(member, newest)
 
     def _advance(self, member: int, newest: int = 0) -> None:
-        """W goes to `newest` at least, and over everything that nobody waits for."""
+        """W goes to `newest` at least, and over everything that no node waits for."""
         resolved, frontier = self.resolved[member], max(self.frontier[member], newest)
         while frontier + 1 in resolved:
             frontier += 1
@@ -626,18 +485,20 @@ class Tdca(DeadlineState):
             self.frontier[member] = frontier
             self.moved.append(member)
 
+    # rule 002 flaw 5: what a delivery made stale is purged
     def _purge(self, effects: Effects) -> None:
-        """What waits and is followed by something delivered is given up (flaw 5)."""
+        """What waits and is followed by something delivered is dropped (flaw 5)."""
         stale = [key for _, *key in self.order if key[1] <= self.accepted[key[0]]]
         for origin, number in stale:
             self._dequeue(self.queue[origin, number])
             effects.append(Expire(MessageId(self.members[origin], number), Reason.OVERTAKEN))
 
     def _is_late(self, message: DeadlineMessage, now_us: int) -> bool:
-        return now_us + self.options.clock_error_us > message.deadline_us
+        return now_us + self.clock_error_us > message.deadline_us
 
+    # rule 002 flaw 8: an expired arrival is resolved, and holds no other back
     def _expire(self, message: DeadlineMessage, effects: Effects) -> None:
-        """It came, or waited, too long; nobody needs to wait for it any more (flaw 8)."""
+        """It came, or waited, too long; no message needs to wait for it any more (flaw 8)."""
         origin, number = message[0], message[1]
         self.resolved[origin][number] = True
         self._advance(origin)
@@ -653,8 +514,9 @@ class Tdca(DeadlineState):
         self._arm(effects)
         return effects
 
+    # rule 002 GARBAGE-COLLECT: forget what no node may deliver
     def _pass_time(self, now_us: int, effects: Effects) -> None:
-        """Do what has become due, in its order; forget what nobody may deliver any more."""
+        """Do what has become due, in its order; forget what no node may deliver any more."""
         due = self.due
         while due and due[0][0] <= now_us:
             _, what, origin, number = heappop(due)
@@ -696,7 +558,7 @@ class Tdca(DeadlineState):
             self.used_bytes += len(message.payload)
 
     def _make_room(self, size_bytes: int) -> bool:
-        limit_bytes = self.options.buffer_bytes - size_bytes
+        limit_bytes = self.buffer_bytes - size_bytes
         while self.used_bytes > limit_bytes and self.stored:
             self._drop()
         return self.used_bytes <= limit_bytes
@@ -707,7 +569,7 @@ class Tdca(DeadlineState):
 
     # What ODCA adds
 
-    def _wait(self, entry: Entry, now_us: int, effects: Effects) -> None:
+    def _wait(self, entry: QueuedMessage, now_us: int, effects: Effects) -> None:
         """A message has to wait: ODCA asks for what it follows."""
 
     def _solicited(self, peer: NodeId, packet: DeadlinePacket, now_us: int, effects: Effects) -> None:
@@ -716,3 +578,103 @@ class Tdca(DeadlineState):
 
     def _retry(self, member: int, number: int, now_us: int) -> None:
         """A message that was asked for has not come."""
+
+    # The contract: what waits, what must hold
+
+    @property
+    def waiting(self) -> int:
+        return len(self.queue)
+
+    def explain(self) -> list[Waiting]:
+        waiting = []
+        for origin, number in sorted(self.queue):
+            entry = self.queue[origin, number]
+            missing = self._missing(entry.message.after)
+            if not missing:  # all that it waits for is here and waits itself: name what holds it back
+                missing = [
+                    (member, newest)
+                    for member, newest in enumerate(entry.message.after)
+                    if newest > self.frontier[member]
+                ]
+            ids = tuple(MessageId(self.members[member], count) for member, count in missing)
+            waiting.append(Waiting(MessageId(self.members[origin], number), entry.since_us, ids))
+        return waiting
+
+    def check(self) -> None:
+        mine = self.my_index
+        self._require(self.accepted[mine] == self.frontier[mine] == self.last, "own messages are delivered")
+        for member, frontier in enumerate(self.frontier):
+            accepted, resolved = self.accepted[member], self.resolved[member]
+            self._require(accepted <= frontier, f"member {member}: V <= W")
+            self._require(frontier + 1 not in resolved, f"member {member}: W stops at what may still come")
+            self._require(not resolved or min(resolved) > accepted, f"member {member}: resolved is beyond V")
+            holes = self.holes[member]
+            self._require(not holes or max(holes) <= accepted, f"member {member}: holes are up to V")
+        self._require(len(self.order) == len(self.queue), "the order of the queue has each message once")
+        self._require(self.order == sorted(self.order), "the queue is in stamp order")
+        for stamp, origin, number in self.order:
+            entry = self.queue[origin, number]
+            self._require(entry.message.stamp == stamp, f"{(origin, number)} stands at its stamp")
+            self._require(number > self.accepted[origin], f"{(origin, number)} is not stale")
+            self._require(not self._ready(entry), f"{(origin, number)} waits for something")
+            held = self.held_by[entry.blocker].count((origin, number))
+            self._require(held == 1, f"{(origin, number)} stands under what holds it back")
+        self._require(not self.moved, "the queue has been looked at")
+        in_store = sorted(message[:2] for held in self.store for message in held.values())
+        self._require(in_store == sorted(key[1:] for key in self.stored), "the store is indexed by deadline")
+        used_bytes = sum(len(entry.message.payload) for entry in self.queue.values())
+        used_bytes += sum(len(message.payload) for held in self.store for message in held.values())
+        self._require(self.used_bytes == used_bytes <= self.buffer_bytes, "the buffer has its limit")
+
+    # The contract: state through plain data
+
+    def save(self) -> State:
+        return {
+            "last": self.last,
+            "lifetime": self.last_lifetime_us,
+            "neighbours": list(self.neighbours),
+            "stamp": self.greatest_stamp,
+            "accepted": list(self.accepted),
+            "frontier": list(self.frontier),
+            "resolved": [[list(pair) for pair in sorted(each.items())] for each in self.resolved],
+            "holes": [sorted(each) for each in self.holes],
+            "ends": list(self.ends_us),
+            "queue": [
+                [*plain_message(entry.message), entry.since_us]
+                for entry in (self.queue[key[1:]] for key in self.order)
+            ],
+            "store": [plain_message(held[number]) for held in self.store for number in sorted(held)],
+            "due": [list(each) for each in sorted(self.due)],
+            "armed": self.armed_us,
+        }
+
+    def restore(self, state: State) -> None:
+        self.last = state["last"]
+        self.last_lifetime_us = state["lifetime"]
+        self.neighbours = tuple(state["neighbours"])
+        self.greatest_stamp = state["stamp"]
+        self.accepted = list(state["accepted"])
+        self.frontier = list(state["frontier"])
+        self.resolved = [dict(pairs) for pairs in state["resolved"]]
+        self.holes = [set(numbers) for numbers in state["holes"]]
+        self.ends_us = list(state["ends"])
+        for *plain, since_us in state["queue"]:
+            entry = QueuedMessage(read_message(plain), since_us)
+            self._ready(entry)  # finds what holds it back
+            self._enqueue(entry)
+        for plain in state["store"]:
+            message = read_message(plain)
+            self.store[message.origin][message.number] = message
+            self.stored.append((message.deadline_us, message.origin, message.number))
+            self.used_bytes += len(message.payload)
+        heapify(self.stored)
+        self.due = [cast("tuple[int, int, int, int]", tuple(each)) for each in state["due"]]
+        self.armed_us = state["armed"]
+
+    # The contract: what it costs
+
+    def entries(self) -> int:
+        size = len(self.members)
+        held = sum(1 + len(entry.message.after) for entry in self.queue.values())
+        kept = sum(1 + len(message.after) for store in self.store for message in store.values())
+        return 3 * size + held + kept + sum(map(len, self.resolved)) + sum(map(len, self.holes))

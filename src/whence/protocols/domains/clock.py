@@ -12,7 +12,7 @@ is not in our copy of the appendix; it is that of matrix clocks (Raynal, Schiper
 from i may be delivered at j when its count of (i, j) is mine + 1 and its counts of (k, j), k /= i, are not
 above mine.
 
-Three things in the printed Updates algorithm do not work, and are mended here (tests/paper/test_004_flaws.py
+Three things in the printed Updates algorithm do not work, and are fixed here (tests/paper/test_004_flaws.py
 puts each of them back): `Node[j].state` is set before the set is computed, which leaves it empty; `Mat[i,
 j].node = j` excludes the entry (i, j), which the receiver needs most (here it travels as `count`, always);
 `State` starts at 0, so that what was learned before the first send is never passed on. Deltas need FIFO order
@@ -24,22 +24,23 @@ paper calls the cost of a clock. Refusing bad stamps (`problem`) is ours and not
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from abc import ABC, abstractmethod
+from typing import ClassVar, TypeAlias
 
 from whence.core.effects import Reason
+from whence.core.group import WINDOW_MAX
+from whence.core.parameters import choice
 from whence.core.protocol import State
 
 Stamp: TypeAlias = tuple[int, ...]
 
-# A count further ahead than this can only be a mistake or an attack: the message would be held for ever.
-WINDOW_MAX = 1_000_000
 PAPER_ENTRY_BYTES = 4  # what the paper's account spends on an entry, on the wire and on disk
 
 
-class FullClock:
-    """The whole matrix in every stamp: its size^2 entries, row by row."""
+class MatrixClock(ABC):
+    """The matrix of one server; a subclass says how it travels."""
 
-    name = "full"
+    name: ClassVar[str]
 
     def __init__(self, size: int, me: int) -> None:
         self.size = size
@@ -52,6 +53,8 @@ class FullClock:
         """How many messages of `source` have been delivered here."""
         return self.value[source * self.size + self.me]
 
+    # rule 004 flaw 2: the entry (i, j) always travels, as the count
+    # rule 004 flaw 4: the count gives the order of a pair
     def next_stamp(self, to: int) -> tuple[int, Stamp]:
         """Count a message to `to`, and return its count and the rest of its stamp."""
         entry = self.me * self.size + to
@@ -59,12 +62,54 @@ class FullClock:
         self.changes += 1
         return self.value[entry], self._stamp(to, entry)
 
+    @abstractmethod
+    def _stamp(self, to: int, entry: int) -> Stamp:
+        """Return the stamp of a message to `to` but for its count, which stands at `entry`."""
+
+    @abstractmethod
+    def problem(self, source: int, count: int, stamp: Stamp) -> Reason | None:
+        """Return why no right server sends this stamp now; None if one may."""
+
+    @abstractmethod
+    def obstacle(self, source: int, count: int, stamp: Stamp) -> tuple[int, int] | None:
+        """Return the first (k, c) that the message waits for, the c-th from k; None: deliver it."""
+
+    @abstractmethod
+    def merge(self, source: int, count: int, stamp: Stamp) -> None:
+        """The message is delivered: know what its sender knew."""
+
+    @staticmethod
+    @abstractmethod
+    def stamp_entries(stamp: Stamp) -> int:
+        """Return how many entries of the matrix a stamp carries, its count included."""
+
+    @abstractmethod
+    def memory_entries(self) -> int:
+        """Return the entries of control information."""
+
+    @property
+    def image_bytes(self) -> int:
+        """What the persistent image of this clock takes in the paper's account (section 3)."""
+        return PAPER_ENTRY_BYTES * len(self.value)
+
+    def save(self) -> State:
+        return {"value": list(self.value), "work": self.work, "changes": self.changes}
+
+    def restore(self, state: State) -> None:
+        self.value = list(state["value"])
+        self.work, self.changes = state["work"], state["changes"]
+
+
+class FullClock(MatrixClock):
+    """The whole matrix in every stamp: its size^2 entries, row by row."""
+
+    name: ClassVar[str] = "full"
+
     def _stamp(self, to: int, entry: int) -> Stamp:
         self.work += len(self.value)
         return tuple(self.value)
 
     def problem(self, source: int, count: int, stamp: Stamp) -> Reason | None:
-        """Why no right server sends this stamp now; None if one may."""
         size, me, value = self.size, self.me, self.value
         if len(stamp) != size * size or stamp[source * size + me] != count or min(stamp) < 0:
             return Reason.MALFORMED
@@ -74,8 +119,8 @@ class FullClock:
         ahead = max(said - known for said, known in zip(stamp, value, strict=True))
         return Reason.TOO_FAR_AHEAD if ahead > WINDOW_MAX else None
 
+    # rule 004 flaw 5: the delivery test
     def obstacle(self, source: int, count: int, stamp: Stamp) -> tuple[int, int] | None:
-        """The first (k, c) that the message waits for, the c-th message from k; None: deliver it."""
         if count > self.delivered(source) + 1:
             return source, count - 1
         size, me, value = self.size, self.me, self.value
@@ -86,41 +131,25 @@ class FullClock:
         return None
 
     def merge(self, source: int, count: int, stamp: Stamp) -> None:
-        """The message is delivered: know what its sender knew."""
         self.work += len(stamp)
         self.changes += 1
         self.value = [max(known, said) for known, said in zip(self.value, stamp, strict=True)]
 
     @staticmethod
     def stamp_entries(stamp: Stamp) -> int:
-        """Entries of the matrix that a stamp carries, its count included."""
         return len(stamp)
 
-    @property
-    def image_bytes(self) -> int:
-        """What the persistent image of this clock takes in the paper's account (section 3)."""
-        return PAPER_ENTRY_BYTES * len(self.value)
-
     def memory_entries(self) -> int:
-        """Entries of control information."""
         return len(self.value)
 
-    def save(self) -> State:
-        return {"value": list(self.value), "work": self.work, "changes": self.changes}
 
-    def restore(self, state: State) -> None:
-        self.value = list(state["value"])
-        self.work, self.changes = state["work"], state["changes"]
-
-
-class UpdatesClock(FullClock):
-    """Only what changed since the last message to the same server; the set is found by scanning the matrix.
+class UpdatesClock(MatrixClock):
+    """Only what changed since the last message to the same server; a subclass finds the set.
 
     A stamp is flat triples (k, l, count), ascending in (k, l), without the entry (i, j) that `count` tells.
     """
 
-    name = "updates-scan"
-
+    # rule 004 flaw 3: State starts at 1
     def __init__(self, size: int, me: int) -> None:
         super().__init__(size, me)
         self.state = 1  # not 0: what is learned before the first send must be newer than "never sent"
@@ -128,6 +157,7 @@ class UpdatesClock(FullClock):
         self.changed_by = [me] * (size * size)
         self.sent_state = [0] * size
 
+    # rule 004 flaw 1: compute the set, then note what was sent
     def _stamp(self, to: int, entry: int) -> Stamp:
         self._change(entry, self.me)
         flat: list[int] = []
@@ -141,16 +171,9 @@ class UpdatesClock(FullClock):
         self.changed_at[entry] = self.state
         self.changed_by[entry] = by
 
+    @abstractmethod
     def _updates(self, to: int, own: int) -> list[int]:
-        """The entries to send to `to`: newer than the last message there, and not learned from there."""
-        since = self.sent_state[to]
-        changed_at, changed_by = self.changed_at, self.changed_by
-        self.work += len(changed_at)
-        return [
-            entry
-            for entry in range(len(changed_at))
-            if changed_at[entry] > since and changed_by[entry] != to and entry != own
-        ]
+        """Return the entries to send to `to`: newer than the last message there, not learned from there."""
 
     def problem(self, source: int, count: int, stamp: Stamp) -> Reason | None:
         size, me, value = self.size, self.me, self.value
@@ -171,6 +194,7 @@ class UpdatesClock(FullClock):
             previous = entry
         return None
 
+    # rule 004 flaw 5: the delivery test
     def obstacle(self, source: int, count: int, stamp: Stamp) -> tuple[int, int] | None:
         if count > self.delivered(source) + 1:
             return source, count - 1
@@ -218,10 +242,26 @@ class UpdatesClock(FullClock):
         self.sent_state = list(state["sent_state"])
 
 
+class ScannedClock(UpdatesClock):
+    """Updates found by scanning the matrix."""
+
+    name: ClassVar[str] = "updates-scan"
+
+    def _updates(self, to: int, own: int) -> list[int]:
+        since = self.sent_state[to]
+        changed_at, changed_by = self.changed_at, self.changed_by
+        self.work += len(changed_at)
+        return [
+            entry
+            for entry in range(len(changed_at))
+            if changed_at[entry] > since and changed_by[entry] != to and entry != own
+        ]
+
+
 class ListedClock(UpdatesClock):
     """Updates with a list of entries in the order of their last change: finding the set costs the set."""
 
-    name = "updates"
+    name: ClassVar[str] = "updates"
 
     def __init__(self, size: int, me: int) -> None:
         super().__init__(size, me)
@@ -232,6 +272,7 @@ class ListedClock(UpdatesClock):
         self.recent.pop(entry, None)
         self.recent[entry] = None
 
+    # rule 004 work: finding the set costs the set
     def _updates(self, to: int, own: int) -> list[int]:
         since = self.sent_state[to]
         found = []
@@ -254,4 +295,6 @@ class ListedClock(UpdatesClock):
         self.recent = dict.fromkeys(state["recent"])
 
 
-CLOCKS: dict[str, type[FullClock]] = {clock.name: clock for clock in (FullClock, UpdatesClock, ListedClock)}
+_KINDS: tuple[type[MatrixClock], ...] = (FullClock, ScannedClock, ListedClock)
+CLOCKS = {clock.name: clock for clock in _KINDS}
+STAMPS = choice("stamps", "updates", tuple(CLOCKS))  # the parameter

@@ -1,8 +1,8 @@
 """The message consumer of paper 004, section 5: one domain as one of its servers sees it.
 
 It owns the clock of the domain and the messages that came too early. A message that may be delivered is
-merged into the clock and handed on at once, before the next one is looked at: a router stamps it for the next
-domain right there, and no later message can come between (section 4.2: chains must not cross over).
+merged into the clock and handed on immediately, before the next one is looked at: a router stamps it for the
+next domain right there, and no later message can come between (section 4.2: chains must not cross over).
 """
 
 from __future__ import annotations
@@ -11,30 +11,30 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 from whence.core.effects import Reason
+from whence.core.holdback import HoldBack, Key
 from whence.core.message import Packet
 from whence.core.protocol import State
-from whence.protocols.domains.clock import FullClock, Stamp
+from whence.protocols.domains.clock import MatrixClock, Stamp
 
 HandOn: TypeAlias = Callable[[Packet], None]
 
 
-class Held(NamedTuple):
-    """A message that waits: its stamp, the packet that brought it, and since when."""
+class Early(NamedTuple):
+    """A message that waits: the `number`-th from `source` to this server, its stamp and its packet."""
 
+    source: int
+    number: int
     stamp: Stamp
     packet: Packet
-    since_us: int
 
 
 class Consumer:
     """Servers are known by their places in the domain."""
 
-    def __init__(self, clock: FullClock) -> None:
+    def __init__(self, clock: MatrixClock) -> None:
         self.clock = clock
-        self.held: dict[tuple[int, int], Held] = {}  # (source, count)
-        # Each held message waits under the first (k, c) that it was found to miss, and is looked at again
-        # when that one is delivered: it cannot become deliverable earlier.
-        self.waiters: dict[tuple[int, int], list[tuple[int, int]]] = {}
+        self.holdback: HoldBack[Early] = HoldBack()
+        self.held = self.holdback.held  # (source, count) -> the message, since when
 
     def refuse(self, source: int, count: int, stamp: Stamp) -> Reason | None:
         """Why a message ends here; None for one that can be delivered, now or later."""
@@ -44,33 +44,25 @@ class Consumer:
             return Reason.DUPLICATE
         return self.clock.problem(source, count, stamp)
 
+    # rule 004 section 5: the message consumer: merge and hand on, or hold
     def accept(
         self, source: int, count: int, stamp: Stamp, packet: Packet, now_us: int, hand_on: HandOn
     ) -> None:
         """Hand on the message and all that waited for it, or keep it."""
         obstacle = self.clock.obstacle(source, count, stamp)
         if obstacle is not None:
-            self.held[source, count] = Held(stamp, packet, now_us)
-            self.waiters.setdefault(obstacle, []).append((source, count))
+            early = Early(source, count, stamp, packet)
+            self.holdback.hold((source, count), early, now_us, obstacle)
             return
         self.clock.merge(source, count, stamp)
         hand_on(packet)
-        if self.waiters:
-            self._release(source, count, hand_on)
+        if self.held:
+            for early in self.holdback.release((source, count), self._obstacle):
+                self.clock.merge(early.source, early.number, early.stamp)
+                hand_on(early.packet)
 
-    def _release(self, source: int, count: int, hand_on: HandOn) -> None:
-        stack = self.waiters.pop((source, count), [])[::-1]
-        while stack:
-            key = stack.pop()
-            stamp, packet, _ = self.held[key]
-            obstacle = self.clock.obstacle(*key, stamp)
-            if obstacle is not None:
-                self.waiters.setdefault(obstacle, []).append(key)
-                continue
-            del self.held[key]
-            self.clock.merge(*key, stamp)
-            hand_on(packet)
-            stack += self.waiters.pop(key, [])[::-1]
+    def _obstacle(self, early: Early) -> Key | None:
+        return self.clock.obstacle(early.source, early.number, early.stamp)
 
     def missing(self, source: int, count: int) -> list[tuple[int, int]]:
         """What a held message waits for, as (k, c): what has not come, else the first obstacle."""
@@ -78,7 +70,7 @@ class Consumer:
         gaps = [
             (source, gap) for gap in range(delivered(source) + 1, count) if (source, gap) not in self.held
         ]
-        obstacle = self.clock.obstacle(source, count, held[source, count].stamp)
+        obstacle = self._obstacle(held[source, count][0])
         if obstacle is not None and not gaps:
             k, needed = obstacle
             gaps = [(k, gap) for gap in range(delivered(k) + 1, needed + 1) if (k, gap) not in held]
@@ -86,42 +78,32 @@ class Consumer:
         return gaps
 
     def broken_rule(self) -> str | None:
-        """The invariant that does not hold; None if all do."""
-        delivered = self.clock.delivered
-        for source, count in self.held:
-            if count <= delivered(source):
-                return f"message {count} from {source} is held and delivered"
-        waiting = sorted(key for keys in self.waiters.values() for key in keys)
-        if waiting != sorted(self.held):
-            return "each held message waits in exactly one place"
-        for k, needed in self.waiters:
-            if needed <= delivered(k):
-                return f"message {needed} from {k} is delivered and waited for"
-        return None
+        """Return the invariant that does not hold; None if all do."""
+        return self.holdback.broken_rule(lambda key: key[1] <= self.clock.delivered(key[0]))
 
     def entries(self) -> int:
         """Entries of control information."""
         return self.clock.memory_entries() + sum(
-            self.clock.stamp_entries(held.stamp) for held in self.held.values()
+            self.clock.stamp_entries(early.stamp) for early, _ in self.held.values()
         )
 
     def save(self) -> State:
         return {
             "clock": self.clock.save(),
             "held": [
-                [source, count, list(held.stamp), plain(held.packet), held.since_us]
-                for (source, count), held in self.held.items()
+                [source, count, list(stamp), plain(packet), since_us]
+                for (source, count, stamp, packet), since_us in self.held.values()
             ],
-            "waiters": [[list(key), [list(each) for each in keys]] for key, keys in self.waiters.items()],
+            "waiters": self.holdback.save_waiters(),
         }
 
     def restore(self, state: State, packet_of: Callable[..., Packet]) -> None:
         """`packet_of(*fields)` makes the protocol's packet."""
         self.clock.restore(state["clock"])
         for source, count, stamp, fields, since_us in state["held"]:
-            self.held[source, count] = Held(tuple(stamp), restored(fields, packet_of), since_us)
-        for (k, needed), keys in state["waiters"]:
-            self.waiters[k, needed] = [(source, count) for source, count in keys]
+            early = Early(source, count, tuple(stamp), restored(fields, packet_of))
+            self.held[source, count] = (early, since_us)
+        self.holdback.restore_waiters(state["waiters"])
 
 
 def plain(packet: Packet) -> list[Any]:

@@ -22,18 +22,18 @@ sent. If it put the message aside and sent something else first, that later mess
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import ClassVar, NamedTuple, cast
+from typing import Any, ClassVar, NamedTuple, cast
 
 from whence.core.effects import Deliver, Discard, Effects, Reason
+from whence.core.group import NUMBER_MAX, id_of
 from whence.core.message import Message, MessageId, NodeId, Packet, Sizes, Waiting
+from whence.core.parameters import Parameters, anything, flag, whole
 from whence.core.protocol import State
 from whence.core.sizes import FRAME_BYTES, array_header_bytes, binary_header_bytes, uint_bytes
 from whence.errors import ParameterError
 from whence.overlay.domain_graph import DomainGraph, domain_graph, organised
-from whence.protocols.baselines.flooding import NUMBER_MAX
-from whence.protocols.domains.clock import Stamp
+from whence.protocols.domains.clock import CLOCKS, STAMPS, Stamp
 from whence.protocols.domains.consumer import Consumer
-from whence.protocols.domains.matrix import make_clock
 from whence.protocols.domains.unicast import Unicast, pair
 
 
@@ -50,39 +50,38 @@ class DomainPacket(NamedTuple):
 
 
 class Domains(Unicast):
-    """See the module. `domains`: lists of names, or "flat", "bus", "daisy", "tree"; `size`: 0 for root n.
+    """Causal order across domains.
 
+    `domains`: lists of names, or "flat", "bus", "daisy", "tree"; `size`: 0 for the root of their number.
     `unsafe_cycles` lets a cyclic graph pass, to show what it does to order.
     """
 
     name: ClassVar[str] = "domains"
     packet_type: ClassVar[type[Packet]] = DomainPacket
 
-    def __init__(
-        self,
-        me: NodeId,
-        members: Iterable[NodeId],
-        *,
-        domains: str | Sequence[Sequence[NodeId]] = "bus",
-        size: int = 0,
-        stamps: str = "updates",
-        unsafe_cycles: bool = False,
-    ) -> None:
+    parameters: ClassVar[Parameters] = Parameters(
+        anything("domains", "bus", "lists of names, or flat, bus, daisy, tree"),
+        whole("size", 0, 0),
+        STAMPS,
+        flag("unsafe_cycles", default=False),
+    )
+
+    def __init__(self, me: NodeId, members: Iterable[NodeId], **given: Any) -> None:
         super().__init__(me, members)
-        self.graph = self._make_graph(domains, size, unsafe_cycles)
+        options = self.parameters.read(self.name, given)
+        self.graph = self._make_graph(options["domains"], options["size"], options["unsafe_cycles"])
         self.routes = self.graph.routes(me)
         self.places: dict[int, dict[NodeId, int]] = {}  # domain -> server -> its place there
         self.consumers: dict[int, Consumer] = {}
         for domain in self.graph.domains_of[me]:
             group = sorted(self.graph.groups[domain])
             self.places[domain] = {server: place for place, server in enumerate(group)}
-            self.consumers[domain] = Consumer(make_clock(stamps, len(group), self.places[domain][me]))
+            clock = CLOCKS[options["stamps"]](len(group), self.places[domain][me])
+            self.consumers[domain] = Consumer(clock)
 
     def _make_graph(
         self, domains: str | Sequence[Sequence[NodeId]], size: int, unsafe_cycles: bool
     ) -> DomainGraph:
-        if isinstance(size, bool) or not isinstance(size, int) or size < 0:
-            raise ParameterError("size", f"{size!r} is not a number of servers", "Use 0 or more")
         groups = organised(domains, self.members, size) if isinstance(domains, str) else domains
         graph = domain_graph(groups, allow_cycles=unsafe_cycles)
         if graph.servers != self.members:
@@ -100,8 +99,9 @@ class Domains(Unicast):
 
     # Sending (figure 7, left)
 
+    # rule 004 figure 7: sending over the first hop of the route
     def send(self, to: NodeId, payload: bytes, now_us: int) -> Effects:
-        """Send over the first hop of the route. A message to oneself is delivered at once."""
+        """Send over the first hop of the route. A message to oneself is delivered immediately."""
         self._check_send(to, payload)
         self.last += 1
         if to == self.me:
@@ -118,11 +118,12 @@ class Domains(Unicast):
 
     # Receiving (figure 7, right)
 
+    # rule 004 figure 7: receiving, in the clock of the hop's domain
     def receive(self, peer: NodeId, packet: Packet, now_us: int) -> Effects:
         arrived = cast(DomainPacket, packet)
         refused = self._refuse(peer, arrived)
         if refused is not None:
-            return [Discard(self._named(arrived.origin, arrived.number), peer, refused)]
+            return [Discard(id_of(self.members, arrived.origin, arrived.number), peer, refused)]
         effects: Effects = []
         domain = arrived.domain
         source = self.places[domain][peer]
@@ -131,6 +132,7 @@ class Domains(Unicast):
         )
         return effects
 
+    # rule 004 section 4.2: a router stamps a forward in the step that delivers it
     def _hand_on(self, packet: Packet, effects: Effects) -> None:
         """Deliver here, or forward: in the step that merged the clock."""
         _, origin, to, number, _, _, payload = cast(DomainPacket, packet)
@@ -163,11 +165,11 @@ class Domains(Unicast):
         waiting = []
         for domain, consumer in self.consumers.items():
             group = list(self.places[domain])
-            for (source, count), held in consumer.held.items():
-                packet = cast(DomainPacket, held.packet)
+            for (source, count), (early, since_us) in consumer.held.items():
+                packet = cast(DomainPacket, early.packet)
                 ids = tuple(pair(group[k], self.me, c) for k, c in consumer.missing(source, count))
                 id_ = MessageId(self.members[packet.origin], packet.number)
-                waiting.append(Waiting(id_, held.since_us, ids))
+                waiting.append(Waiting(id_, since_us, ids))
         return sorted(waiting)
 
     def check(self) -> None:
@@ -185,7 +187,7 @@ class Domains(Unicast):
             self.consumers[domain].restore(saved, DomainPacket)
 
     def message_of(self, packet: Packet) -> MessageId | None:
-        return self._named(packet[1], packet[3])
+        return id_of(self.members, packet[1], packet[3])
 
     def sizes(self, packet: Packet) -> Sizes:
         domain, origin, to, number, count, stamp, payload = cast(DomainPacket, packet)

@@ -4,28 +4,28 @@ Guarantee     every message is delivered at its destination at most once, after 
               destination that was sent causally before it. On reliable links every message is delivered.
 Assumptions   a known group in which every two servers are linked; links that are reliable while they are up.
               Links need not be FIFO and may duplicate.
-Source        paper 004, sections 3 and 4.2, appendix A (with the repairs that `matrix_clock` lists).
+Source        paper 004, sections 3 and 4.2, appendix A (with the repairs that `clock.py` lists).
 
     paper                       here
     S_i                         members[i]
     Mat                         consumer.clock.value
     Updates                     stamps = "updates" (with a change list) or "updates-scan"; "full": the matrix
 
-A number counts the messages of one origin, whoever they go to; a count is per pair of servers.
+A number counts the messages of one origin, wherever they go; a count is per pair of servers.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import ClassVar, NamedTuple, cast
+from typing import Any, ClassVar, NamedTuple, cast
 
 from whence.core.effects import Deliver, Discard, Effects, Reason
+from whence.core.group import NUMBER_MAX, id_of
 from whence.core.message import Message, MessageId, NodeId, Packet, Sizes, Waiting
+from whence.core.parameters import Parameters
 from whence.core.protocol import State
 from whence.core.sizes import FRAME_BYTES, array_header_bytes, binary_header_bytes, uint_bytes
-from whence.errors import ParameterError
-from whence.protocols.baselines.flooding import NUMBER_MAX
-from whence.protocols.domains.clock import CLOCKS, FullClock, Stamp
+from whence.protocols.domains.clock import CLOCKS, STAMPS, Stamp
 from whence.protocols.domains.consumer import Consumer
 from whence.protocols.domains.unicast import Unicast, pair
 
@@ -41,17 +41,20 @@ class MatrixPacket(NamedTuple):
 
 
 class Matrix(Unicast):
-    """See the module."""
+    """Causal delivery of point-to-point messages in one domain."""
 
     name: ClassVar[str] = "matrix"
     packet_type: ClassVar[type[Packet]] = MatrixPacket
 
-    def __init__(self, me: NodeId, members: Iterable[NodeId], *, stamps: str = "updates") -> None:
+    parameters: ClassVar[Parameters] = Parameters(STAMPS)
+
+    def __init__(self, me: NodeId, members: Iterable[NodeId], **given: Any) -> None:
         super().__init__(me, members)
-        self.consumer = Consumer(make_clock(stamps, len(self.members), self.my_index))
+        stamps = self.parameters.read(self.name, given)["stamps"]
+        self.consumer = Consumer(CLOCKS[stamps](len(self.members), self.my_index))
 
     def send(self, to: NodeId, payload: bytes, now_us: int) -> Effects:
-        """Count the message, stamp it, give it to the link. A message to oneself is delivered at once."""
+        """Count the message, stamp it, give it to the link. A message to oneself is delivered immediately."""
         self._check_send(to, payload)
         self.last += 1
         if to == self.me:
@@ -65,7 +68,7 @@ class Matrix(Unicast):
         origin, number, count, stamp, _ = cast(MatrixPacket, packet)
         refused = self._refuse(peer, cast(MatrixPacket, packet))
         if refused is not None:
-            return [Discard(self._named(origin, number), peer, refused)]
+            return [Discard(id_of(self.members, origin, number), peer, refused)]
         effects: Effects = []
 
         def deliver(packet: Packet) -> None:
@@ -94,10 +97,10 @@ class Matrix(Unicast):
     def explain(self) -> list[Waiting]:
         members, consumer = self.members, self.consumer
         waiting = []
-        for (source, count), held in consumer.held.items():
+        for (source, count), (early, since_us) in consumer.held.items():
             ids = tuple(pair(members[k], self.me, c) for k, c in consumer.missing(source, count))
-            number = cast(MatrixPacket, held.packet).number
-            waiting.append(Waiting(MessageId(members[source], number), held.since_us, ids))
+            number = cast(MatrixPacket, early.packet).number
+            waiting.append(Waiting(MessageId(members[source], number), since_us, ids))
         return sorted(waiting)
 
     def check(self) -> None:
@@ -112,7 +115,7 @@ class Matrix(Unicast):
         self.consumer.restore(state["consumer"], MatrixPacket)
 
     def message_of(self, packet: Packet) -> MessageId | None:
-        return self._named(packet[0], packet[1])
+        return id_of(self.members, packet[0], packet[1])
 
     def sizes(self, packet: Packet) -> Sizes:
         origin, number, count, stamp, payload = cast(MatrixPacket, packet)
@@ -124,11 +127,3 @@ class Matrix(Unicast):
 
     def entries(self) -> int:
         return self.consumer.entries()
-
-
-def make_clock(stamps: str, size: int, me: int) -> FullClock:
-    """The clock that sends its stamps in the way of that name."""
-    kind = CLOCKS.get(stamps) if isinstance(stamps, str) else None
-    if kind is None:
-        raise ParameterError("stamps", f"{stamps!r} is not a way to send them", f"Use {', '.join(CLOCKS)}")
-    return kind(size, me)

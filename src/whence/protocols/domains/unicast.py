@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from whence.core.effects import Effects, Send
+from whence.core.group import check_payload, check_peer, group_of
 from whence.core.message import MessageId, NodeId, Packet
 from whence.core.protocol import Protocol, State
-from whence.errors import InvariantError, MisuseError, ParameterError
-from whence.protocols.baselines.flooding import NUMBER_MAX, check_payload
+from whence.errors import MisuseError
 from whence.protocols.domains.consumer import plain, restored
 
 
@@ -19,14 +19,8 @@ class Unicast(Protocol):
     """
 
     def __init__(self, me: NodeId, members: Iterable[NodeId]) -> None:
-        self.members = tuple(sorted(set(members)))
-        if me not in self.members:
-            raise ParameterError(
-                f"node {me!r}", "it is not among the group's members", "Add it to the members"
-            )
+        self.members, self.index, self.my_index = group_of(me, members)
         self.me = me
-        self.index = {name: at for at, name in enumerate(self.members)}
-        self.my_index = self.index[me]
         self.last = 0
         self.neighbours: set[NodeId] = set()
         self.unsent: dict[NodeId, list[Packet]] = {}
@@ -50,8 +44,7 @@ class Unicast(Protocol):
             self.unsent.setdefault(peer, []).append(packet)
 
     def link_up(self, peer: NodeId, now_us: int) -> Effects:
-        if peer == self.me:
-            raise MisuseError(f"link {peer!r}", "a node has no link to itself", "Name another node")
+        check_peer(self.me, peer)
         self.neighbours.add(peer)
         return [Send((peer,), packet) for packet in self.unsent.pop(peer, [])]
 
@@ -73,16 +66,6 @@ class Unicast(Protocol):
         self.neighbours = set(state["neighbours"])
         for peer, packets in state["unsent"]:
             self.unsent[peer] = [restored(fields, self.packet_type) for fields in packets]
-
-    def _named(self, origin: int, number: int) -> MessageId | None:
-        """The id of a message, or None where it names a member or a number that cannot be."""
-        if 0 <= origin < len(self.members) and 0 < number < NUMBER_MAX:
-            return MessageId(self.members[origin], number)
-        return None
-
-    def _require(self, holds: bool, rule: str) -> None:
-        if not holds:
-            raise InvariantError(f"{self.name} at {self.me}", rule)
 
 
 def pair(source: NodeId, to: NodeId, count: int) -> MessageId:

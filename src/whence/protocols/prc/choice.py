@@ -5,7 +5,7 @@ delay. In general PRC holds copies that are still to come, the others the group,
 of messages in transit. The laws below are those that `whence study prc` measures (docs/studies-prc.md):
 
     prc       broadcasts per second x delay x safe degree; Spray's degree is 2 ln N
-    vector    1.5 N: its clock, and what changed since the last broadcast, where everybody broadcasts
+    vector    1.5 N: its clock, and what changed since the last broadcast, where every node broadcasts
     barrier   N, and what is in transit: a registry of what was delivered, without lifetimes
 """
 

@@ -25,16 +25,19 @@ costs a round trip for one's own messages, and an entry for each that waits.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import ClassVar, NamedTuple, TypeAlias, cast
+from typing import Any, ClassVar, NamedTuple, TypeAlias, cast
 
 from whence.core.effects import Deliver, Discard, Effects, Reason, Send
+from whence.core.group import NUMBER_MAX, check_member, check_payload, check_peer
 from whence.core.message import Message, MessageId, NodeId, Packet, Sizes, Waiting
+from whence.core.parameters import Parameters, flag
 from whence.core.protocol import Protocol, State
 from whence.core.sizes import FRAME_BYTES, array_header_bytes, binary_header_bytes, text_bytes, uint_bytes
-from whence.errors import InvariantError, MisuseError, ParameterError
-from whence.protocols.baselines.flooding import NUMBER_MAX, check_payload
+from whence.errors import MisuseError
 
 Key: TypeAlias = tuple[NodeId, int]  # (origin, number)
+
+OWN_AFTER_ECHO = flag("own_after_echo", default=False)
 
 
 class LinkPacket(NamedTuple):
@@ -46,23 +49,19 @@ class LinkPacket(NamedTuple):
 
 
 class LinkMemory(Protocol):
-    """See the module."""
+    """Causal broadcast that forgets a message with its last copy."""
 
     name: ClassVar[str] = "link_memory"
     packet_type: ClassVar[type[Packet]] = LinkPacket
 
-    def __init__(self, me: NodeId, members: Iterable[NodeId], *, own_after_echo: bool = False) -> None:
-        if me not in set(members):
-            raise ParameterError(
-                f"node {me!r}", "it is not among the group's members", "Add it to the members"
-            )
-        if not isinstance(own_after_echo, bool):
-            raise ParameterError(
-                "own_after_echo", f"{own_after_echo!r} is not a boolean", "Use true or false"
-            )
+    parameters: ClassVar[Parameters] = Parameters(OWN_AFTER_ECHO)
+
+    def __init__(self, me: NodeId, members: Iterable[NodeId], **given: Any) -> None:
+        check_member(me, set(members))
+        self.options = self.parameters.read(self.name, given)
         self.me = me
         self.last = 0
-        self.own_after_echo = own_after_echo
+        self.own_after_echo: bool = self.options.get("own_after_echo", False)
         self.out_view: tuple[NodeId, ...] = ()
         self.in_view: set[NodeId] = set()
         self.expected: dict[Key, set[NodeId]] = {}
@@ -72,7 +71,7 @@ class LinkMemory(Protocol):
     # Links
 
     def link_up(self, peer: NodeId, now_us: int) -> Effects:
-        self._refuse_self(peer)
+        check_peer(self.me, peer)
         if not self.is_fresh and peer not in self.in_view:
             raise MisuseError(
                 f"link {peer!r}",
@@ -88,10 +87,6 @@ class LinkMemory(Protocol):
         self._forget(peer, effects)
         return effects
 
-    def _refuse_self(self, peer: NodeId) -> None:
-        if peer == self.me:
-            raise MisuseError(f"link {peer!r}", "a node has no link to itself", "Name another node")
-
     def _use_out(self, peer: NodeId) -> None:
         self.out_view = tuple(sorted({*self.out_view, peer}))
 
@@ -103,11 +98,12 @@ class LinkMemory(Protocol):
             self.in_view.discard(peer)
             self._expect_nothing(peer, effects)
 
+    # rule 003 flaw 13: E is forgotten with the link
     def _expect_nothing(self, peer: NodeId, effects: Effects) -> None:
         """E ← E \\ peer (line 45)."""
         for key in [key for key, links in self.expected.items() if peer in links]:
             self._untag(key, peer)
-            if key not in self.expected:  # nobody is left who could echo it
+            if key not in self.expected:  # no node is left that could echo it
                 self._release(key, effects)
 
     # Dissemination (lines 4-17)
@@ -123,6 +119,7 @@ class LinkMemory(Protocol):
         origin, number, payload = cast(LinkPacket, packet)
         return self._receive_message(peer, Message(origin, number, payload), now_us)
 
+    # rule 003 Algorithm 1: a copy that is expected is a duplicate, any other a first receipt
     def _receive_message(self, peer: NodeId, message: Message, now_us: int) -> Effects:
         origin, number, _ = message
         if not self._is_safe(peer):
@@ -142,6 +139,7 @@ class LinkMemory(Protocol):
             self._take(message, peer, now_us, effects)
         return effects
 
+    # rule 003 flaw 1: nothing is taken from a link outside the in-view
     def _is_safe(self, peer: NodeId) -> bool:
         """The guard: what comes over a link that is not in the in-view is dropped, all of it."""
         return peer in self.in_view
@@ -149,6 +147,7 @@ class LinkMemory(Protocol):
     def _refuse(self, origin: NodeId, number: int) -> Reason | None:
         return None if origin and 0 < number < NUMBER_MAX else Reason.MALFORMED
 
+    # rule 003 atomic: tag, forward, buffer and deliver are one step
     def _take(self, message: Message, came_from: NodeId | None, now_us: int, effects: Effects) -> None:
         """A first receipt: tag, forward, buffer, deliver, as one step (lines 9, 10, 14-16)."""
         self.is_fresh = False
@@ -165,8 +164,9 @@ class LinkMemory(Protocol):
         else:
             effects.append(Deliver(message))
 
+    # rule 003 flaw 8: the sender gets its echo
     def _forward_to(self, came_from: NodeId | None) -> tuple[NodeId, ...]:
-        """Everybody in Qo, and so the sender too: it expects our copy."""
+        """All of Qo, and so the sender too: it expects our copy."""
         return self.out_view
 
     def _buffer(self, message: Message) -> None:
@@ -179,14 +179,15 @@ class LinkMemory(Protocol):
             self._release(key, effects)
 
     def _untag(self, key: Key, peer: NodeId) -> None:
-        """E[peer] ← E[peer] \\ m; a message that is expected from nobody is forgotten."""
+        """E[peer] ← E[peer] \\ m; a message that is expected from no link is forgotten."""
         links = self.expected[key]
         links.discard(peer)
         if not links:
             del self.expected[key]
 
+    # rule 003 uniform: own messages after the first echo (`own_after_echo`)
     def _release(self, key: Key, effects: Effects) -> None:
-        """Somebody has our message, and so all of ours before it: give them to the application."""
+        """Another node has our message, and so all of ours before it: give them to the application."""
         if key in self.unechoed:
             for earlier in sorted(each for each in self.unechoed if each <= key):
                 effects.append(Deliver(self.unechoed.pop(earlier)[0]))
@@ -205,15 +206,11 @@ class LinkMemory(Protocol):
 
     def check(self) -> None:
         for key, links in self.expected.items():
-            self._require(bool(links), f"a message that nobody will send again is forgotten ({key})")
+            self._require(bool(links), f"a message that no node will send again is forgotten ({key})")
             self._require(links <= self.in_view, f"copies are expected only from the in-view ({key})")
         for key in self.unechoed:
             self._require(key in self.expected, f"an own message waits only for an expected echo ({key})")
         self._require(list(self.out_view) == sorted(set(self.out_view)), "the out-view is sorted")
-
-    def _require(self, holds: bool, rule: str) -> None:
-        if not holds:
-            raise InvariantError(f"{self.name} at {self.me}", rule)
 
     def save(self) -> State:
         return {

@@ -2,7 +2,7 @@
 
 An overlay (overlay/spray.py) says `open`, `close`, `mediate`; a host brings links up at both ends first.
 A process begins with `found` or `join`. A joiner has seen nothing, so both directions of its link to one
-contact are safe at once, with nothing expected (specification of paper 003, line 15); every other link
+contact are safe immediately, with nothing expected (specification of paper 003, line 15); every other link
 takes a handshake.
 """
 
@@ -10,12 +10,14 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterable
-from typing import ClassVar, cast
+from typing import Any, ClassVar, cast
 
 from whence.core.effects import CancelTimer, CloseLink, Discard, Effects, Reason, Send, SetTimer
+from whence.core.group import check_peer
 from whence.core.message import Message, MessageId, NodeId, Packet, Sizes
+from whence.core.parameters import choice, whole
 from whence.core.protocol import State
-from whence.errors import MisuseError, ParameterError
+from whence.errors import MisuseError
 from whence.protocols.prc.link_memory import LinkMemory
 from whence.protocols.prc.wire import (
     JOIN,
@@ -28,31 +30,21 @@ from whence.protocols.prc.wire import (
     packet_sizes,
 )
 
-RELAY = "relay:"
+LINKS = choice("links", "static", ("static", "dynamic"))
+TIMEOUT_US = whole("timeout_us", 60_000_000, 1)
+RELAY = "relay:"  # a timer, with the names of opener and target
 _BETWEEN = "\0"  # stands in no name that a host lets through
 
 
 class Overlaid(LinkMemory):
-    """See the module."""
+    """Links that open and close, joining and mediating."""
 
     packet_type: ClassVar[type[Packet]] = PrcPacket
 
-    def __init__(
-        self,
-        me: NodeId,
-        members: Iterable[NodeId],
-        *,
-        links: str = "static",
-        timeout_us: int = 60_000_000,
-        own_after_echo: bool = False,
-    ) -> None:
-        super().__init__(me, members, own_after_echo=own_after_echo)
-        if links not in ("static", "dynamic"):
-            raise ParameterError("links", f"{links!r} is neither", "Use 'static' or 'dynamic'")
-        if isinstance(timeout_us, bool) or not isinstance(timeout_us, int) or timeout_us < 1:
-            raise ParameterError("timeout_us", f"{timeout_us!r} is not a positive integer", "Use 1 or more")
-        self.timeout_us = timeout_us
-        self.is_dynamic = links == "dynamic"
+    def __init__(self, me: NodeId, members: Iterable[NodeId], **given: Any) -> None:
+        super().__init__(me, members, **given)
+        self.timeout_us: int = self.options["timeout_us"]
+        self.is_dynamic = self.options["links"] == "dynamic"
         self.is_joined = not self.is_dynamic
         self.links: set[NodeId] = set()  # both ends are up; safe or not
         self.contact: NodeId | None = None  # asked to take us in
@@ -111,6 +103,7 @@ class Overlaid(LinkMemory):
         """Keep our links to both until their handshake has passed here, or does not come."""
         return self._relay(opener, target, (opener, target), now_us)
 
+    # rule 003 flaw 5: links that a handshake passes are kept until it is over
     def _relay(
         self, opener: NodeId, target: NodeId, neighbours: tuple[NodeId, NodeId], now_us: int
     ) -> Effects:
@@ -163,14 +156,14 @@ class Overlaid(LinkMemory):
             )
 
     def _require_link(self, peer: NodeId) -> None:
-        self._refuse_self(peer)
+        check_peer(self.me, peer)
         if peer not in self.links:
             raise MisuseError(f"link {peer!r}", "it is not up", "Bring it up at both ends first")
 
     # Links
 
     def link_up(self, peer: NodeId, now_us: int) -> Effects:
-        self._refuse_self(peer)
+        check_peer(self.me, peer)
         self.links.add(peer)
         return [] if self.is_dynamic else super().link_up(peer, now_us)
 
@@ -202,6 +195,7 @@ class Overlaid(LinkMemory):
 
     # Joining
 
+    # rule 003 flaw 15: both directions of a joiner's link to one contact, with nothing expected
     def _on_join(self, peer: NodeId, packet: PrcPacket, now_us: int) -> Effects:
         if not self.is_joined or packet.origin != peer or self._is_under_way(peer) or peer in self.in_view:
             return [Discard(None, peer, Reason.STALE)]

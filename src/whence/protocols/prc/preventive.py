@@ -15,7 +15,7 @@ Source        Nédelec, Molli, Mostéfaoui, "Breaking the scalability barrier of
 
 The opener pings the target over safe links and keeps what it delivers from then on; the target pongs over
 the new link: by then it has delivered all that the opener had before the ping. The opener sends its
-buffer, then uses the link. Duplicates are found by the number of each origin's newest message, for ever.
+buffer, then uses the link. Duplicates are found by the number of each origin's newest message, forever.
 The target does the same for the other direction. A handshake that gets stuck closes the link; what the
 target kept goes with it.
 """
@@ -23,12 +23,13 @@ target kept goes with it.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import ClassVar, cast
+from typing import Any, ClassVar, cast
 
 from whence.core.effects import CancelTimer, Deliver, Discard, Effects, Reason, Send, SetTimer
 from whence.core.message import Message, MessageId, NodeId, Packet
+from whence.core.parameters import Parameters
 from whence.core.protocol import State
-from whence.protocols.prc.links import RELAY, Overlaid
+from whence.protocols.prc.links import LINKS, RELAY, TIMEOUT_US, Overlaid
 from whence.protocols.prc.wire import (
     ALPHA,
     BETA,
@@ -48,19 +49,14 @@ _PINGED = "ping:"
 
 
 class Preventive(Overlaid):
-    """See the module."""
+    """Causal broadcast that uses a link only when that is safe."""
 
     name: ClassVar[str] = "preventive"
 
-    def __init__(
-        self,
-        me: NodeId,
-        members: Iterable[NodeId],
-        *,
-        links: str = "static",
-        timeout_us: int = 60_000_000,
-    ) -> None:
-        super().__init__(me, members, links=links, timeout_us=timeout_us)
+    parameters: ClassVar[Parameters] = Parameters(LINKS, TIMEOUT_US)
+
+    def __init__(self, me: NodeId, members: Iterable[NodeId], **given: Any) -> None:
+        super().__init__(me, members, **given)
         self.epoch = 0
         self.seen: dict[NodeId, int] = {}
         self.pinged: dict[NodeId, tuple[int, list[Message]]] = {}  # epoch, what was delivered since the ping
@@ -235,7 +231,7 @@ class Preventive(Overlaid):
         super().check()
         self._require(self.pinged.keys() <= self.links, "handshakes are for links")
         self._require(not self.pinged.keys() & set(self.out_view), "a used link is not pinged")
-        self._require(self.seen.get(self.me, 0) == self.last, "own messages are delivered at once")
+        self._require(self.seen.get(self.me, 0) == self.last, "own messages are delivered immediately")
 
     def save(self) -> State:
         return super().save() | {

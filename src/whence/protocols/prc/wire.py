@@ -17,9 +17,9 @@ from __future__ import annotations
 
 from typing import NamedTuple, TypeAlias
 
+from whence.core.group import NUMBER_MAX
 from whence.core.message import Message, NodeId, Sizes
 from whence.core.sizes import FRAME_BYTES, array_header_bytes, binary_header_bytes, text_bytes, uint_bytes
-from whence.protocols.baselines.flooding import NUMBER_MAX
 
 MESSAGE, ALPHA, BETA, PI, RHO, BUFFER, RETURN, ABORT, JOIN, WELCOME = range(10)
 NAMES = dict(
@@ -34,7 +34,7 @@ Buffered: TypeAlias = tuple[NodeId, int, bytes]  # (origin, number, payload)
 
 
 class PrcPacket(NamedTuple):
-    """See the module."""
+    """A message, control of a handshake, or a buffer."""
 
     kind: int
     origin: NodeId

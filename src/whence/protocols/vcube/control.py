@@ -1,6 +1,6 @@
 """What the members of a VCube tell each other beside messages: tests, views, digests, joining.
 
-Every packet of `vcube_members.py` is one of these: messages in the sender's present life, or one
+Every packet of `members.py` is one of these: messages in the sender's present life, or one
 `Control`. Both name the life, because a packet of a life that is over must never be taken for one
 of the life that followed it.
 """
@@ -11,39 +11,39 @@ from collections.abc import Sequence
 from enum import IntEnum
 from typing import NamedTuple
 
+from whence.core.group import NUMBER_MAX
 from whence.core.message import Sizes
 from whence.core.sizes import FRAME_BYTES, array_header_bytes, uint_bytes
-from whence.protocols.baselines.flooding import NUMBER_MAX
 from whence.protocols.vcube.wire import VCubeMessage, wire_message_bytes
 
 # A later life is named by the millisecond in which it began, and its numbers begin after life << 20:
-# nobody broadcasts 2^20 messages in a millisecond, so no two lives share a number.
+# no node broadcasts 2^20 messages in a millisecond, so no two lives share a number.
 LIFE_BITS = 20
 STAMP_MAX = 2 * NUMBER_MAX >> LIFE_BITS
 
 
-class Kind(IntEnum):
+class ControlKind(IntEnum):
     """Why a control packet was sent. Numbers are part of the format."""
 
-    ASK = 0  # a test (section 2), answered at once
+    ASK = 0  # a test (section 2), replied to immediately
     ANSWER = 1
     NEWS = 2  # only the view: for those who are no longer in it, and from one who leaves
     JOIN = 3  # "let me in"; nothing but the life
     ADMIT = 4  # "you are in the view now"
-    WELCOME = 5  # "everybody knows you: begin here"; `received` is the cut
+    WELCOME = 5  # "all members know you: begin here"; `received` is the cut
 
 
 class Control(NamedTuple):
     """Vectors have one entry per member, pairs are flat; what does not apply is empty."""
 
     kind: int
-    stamps: tuple[int, ...]  # the sender's view (vcube_roster.py); empty in JOIN
+    stamps: tuple[int, ...]  # the sender's view (roster.py); empty in JOIN
     sealed: tuple[int, ...]  # the last view of which the sender knew that all in it had it
-    caps: tuple[int, ...]  # pairs (member that is gone, its last number that anybody can deliver)
+    caps: tuple[int, ...]  # pairs (member that is gone, its last number that any node can deliver)
     received: tuple[int, ...]  # the sender's contiguous prefixes; empty while it joins
     early: tuple[int, ...]  # pairs (member, number) that it has beyond a hole
-    up: tuple[int, ...]  # to the parent: the sample of the sender's whole subtree (vcube_repair.py)
-    down: tuple[int, ...]  # to a child: the sample of everybody
+    up: tuple[int, ...]  # to the parent: the sample of the sender's whole subtree (repair.py)
+    down: tuple[int, ...]  # to a child: the sample of all members
 
 
 class MemberPacket(NamedTuple):
@@ -64,12 +64,12 @@ def is_malformed(packet: MemberPacket, size: int) -> bool:
 
 def _is_malformed(control: Control, size: int) -> bool:
     kind, stamps, sealed, caps, received, early, up, down = control
-    if not Kind.ASK <= kind <= Kind.WELCOME or {len(stamps), len(sealed)} != {
-        0 if kind == Kind.JOIN else size
+    if not ControlKind.ASK <= kind <= ControlKind.WELCOME or {len(stamps), len(sealed)} != {
+        0 if kind == ControlKind.JOIN else size
     }:
         return True
     if (
-        len(received) not in ((size,) if kind == Kind.WELCOME else (0, size))
+        len(received) not in ((size,) if kind == ControlKind.WELCOME else (0, size))
         or _has_odd(caps, size)
         or _has_odd(early, size)
     ):

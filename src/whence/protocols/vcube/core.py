@@ -2,7 +2,7 @@
 
 Guarantee     every node delivers every message exactly once, after everything that happened before
               its broadcast. A message that a child could not deliver yet is kept back and travels
-              with what it waits for: fewer packets, and nobody delivers any later for it.
+              with what it waits for: fewer packets, and no node delivers any later for it.
 Assumptions   a known group of any size, without crashes; a reliable link from each node to its
               neighbours in the hypercube (and to member 0 with `tree = "single"`). Links need not be
               FIFO, and duplicates do no harm.
@@ -26,7 +26,7 @@ Why differences are enough: until the origin's previous message is here, that al
 its children; from then on, B(p) is the larger of the previous message's B and of what p's own
 difference gives.
 
-Parameters: `aggregate = False` forwards every message at once (the paper's "no aggregation").
+Parameters: `aggregate = False` forwards every message immediately (the paper's "no aggregation").
 `tree = "single"` sends everything to member 0, whose one tree carries it (section 5.5); a node's own
 messages come back to it over that tree, and it passes them on like all others. `mtu_bytes` limits
 packets of several messages (0: no limit), `size_model` says what counts: the frame on the "wire", or
@@ -36,24 +36,25 @@ the "paper"'s formula.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import ClassVar, TypeAlias, cast
+from typing import Any, ClassVar, TypeAlias, cast
 
 from whence.core.clocks import Delta, DeltaClock
 from whence.core.effects import Deliver, Discard, Effects, Reason, Send
+from whence.core.group import WINDOW_MAX, check_payload, check_peer, group_of, id_of
 from whence.core.message import Message, MessageId, NodeId, Packet, Sizes, Waiting
+from whence.core.parameters import Parameters, choice, flag, whole
 from whence.core.protocol import Protocol, State
-from whence.errors import InvariantError, MisuseError, ParameterError
 from whence.overlay.hypercube import View, complete
-from whence.protocols.baselines.flooding import NUMBER_MAX, WINDOW_MAX, check_payload
 from whence.protocols.vcube.wire import SIZE_MODELS, VCubeMessage, VCubePacket, packet_sizes, split
-
-# The state of a VCube node: what it keeps, refuses, explains, checks, saves. `vcube.py` has the rules.
-
 
 Key: TypeAlias = tuple[int, int]  # (origin, number) of a message
 
 ROOT = 0  # the root of the single tree (section 5.5)
 MTU_BYTES = 1500  # section 5
+
+AGGREGATE = flag("aggregate", default=True)
+MTU = whole("mtu_bytes", MTU_BYTES, 0)  # 0: no limit
+SIZE_MODEL = choice("size_model", "wire", tuple(SIZE_MODELS))
 
 
 class Pending:
@@ -70,30 +71,23 @@ class Pending:
         self.held = False  # not delivered
 
 
-class VCubeState(Protocol):
-    """Members are indexed by their place in the sorted list, so that all nodes agree without talking."""
+class VCube(Protocol):
+    """The state and the rules of a node."""
 
+    name: ClassVar[str] = "vcube"
     packet_type: ClassVar[type[Packet]] = VCubePacket
+    parameters: ClassVar[Parameters] = Parameters(
+        AGGREGATE, choice("tree", "source", ("source", "single")), MTU, SIZE_MODEL
+    )
 
-    def __init__(
-        self,
-        me: NodeId,
-        members: Iterable[NodeId],
-        *,
-        aggregate: bool = True,
-        tree: str = "source",
-        mtu_bytes: int = MTU_BYTES,
-        size_model: str = "wire",
-    ) -> None:
-        self.members = tuple(sorted(set(members)))
-        _check_parameters(me, self.members, aggregate, tree, mtu_bytes, size_model)
+    def __init__(self, me: NodeId, members: Iterable[NodeId], **given: Any) -> None:
+        self.members, self.index, self.my_index = group_of(me, members)
         self.me = me
-        self.index = {name: at for at, name in enumerate(self.members)}
-        self.my_index = self.index[me]
-        self.aggregate = aggregate
-        self.root = ROOT if tree == "single" else None
-        self.mtu_bytes = mtu_bytes
-        self.size_model = SIZE_MODELS[size_model]
+        options = self.parameters.read(self.name, given)
+        self.aggregate: bool = options["aggregate"]
+        self.root = ROOT if options.get("tree") == "single" else None
+        self.mtu_bytes: int = options["mtu_bytes"]
+        self.size_model = SIZE_MODELS[options["size_model"]]
         self.set_view(View(complete(len(self.members)), self.my_index, self.root))
         # Algorithm 2, lines 1-4
         self.last = 0
@@ -103,17 +97,18 @@ class VCubeState(Protocol):
         self.arrivals = 0
         self.pending: dict[Key, Pending] = {}
         self.held_count = 0  # how many of them are not delivered
-        # Both are indices of `pending`: each message stands under one key in each, at the most.
+        # Both are indices of `pending`: each message stands under one key in each, at most.
         self.blocked_by: dict[Key, list[Pending]] = {}  # not received -> whose `level` it sets
         self.held_by: dict[Key, list[Pending]] = {}  # not delivered -> what is not delivered before it
         self.neighbours: set[NodeId] = set()
         self.parked: dict[NodeId, list[VCubeMessage]] = {}  # for children whose link is not there
 
     def set_view(self, view: View) -> None:
-        """Use these trees from now on; whoever changes them looks at what is pending again."""
+        """Use these trees from now on; the caller looks at what is pending again."""
         self.view = view
         self.children = tuple(None if at is None else self.members[at] for at in view.children)
 
+    # rule 000 line 30: the condition of delivery
     def _obstacle(self, message: VCubeMessage) -> Key | None:
         """The first predecessor that is not delivered here (the condition of line 30)."""
         origin, number, after, _ = message
@@ -126,8 +121,200 @@ class VCubeState(Protocol):
                 return member, count
         return None
 
+    # CO_Broadcast (lines 5-12; rule 1)
+
+    # rule 000 rule 1: broadcast with what is delivered as dependencies, to all children
+    # rule 000 section 5.5: over the single tree everything goes to the root first
+    def broadcast(self, payload: bytes, now_us: int) -> Effects:
+        check_payload(payload)
+        after = self.clock.take_delta()
+        self.last += 1
+        # The own entry is the message's number: `advance` would repeat it in the next difference.
+        self.clock.counts[self.my_index] = self.last
+        message = VCubeMessage(self.my_index, self.last, after, payload)
+        effects: Effects = []
+        if self.root is None or self.root == self.my_index:
+            self.received[self.my_index] = self.last
+            self._send(self._children(0, self.view.heights[self.my_index]), (message,), effects)
+        else:  # for the tree it counts as received only when the tree brings it back
+            self._send([self.members[self.root]], (message,), effects)
+        effects.append(Deliver(Message(self.me, self.last, payload)))
+        return effects
+
+    # upon receive (lines 13-22; rule 2): one message at a time, in the order sent
+
+    # rule 000 rule 2: a set is taken one message at a time, in the order sent
+    def receive(self, peer: NodeId, packet: Packet, now_us: int) -> Effects:
+        if peer not in self.neighbours:
+            return [Discard(None, peer, Reason.NOT_A_NEIGHBOUR)]
+        messages = cast(VCubePacket, packet).messages
+        if not messages:
+            return [Discard(None, peer, Reason.MALFORMED)]
+        effects: Effects = []
+        for message in messages:
+            refused = self._refuse(message)
+            if refused is not None:
+                effects.append(Discard(self._named(message), peer, refused))
+            else:
+                self._take(message, now_us, effects)
+        return effects
+
+    def _take(self, message: VCubeMessage, now_us: int, effects: Effects) -> None:
+        """A first copy: pass on what it unblocks, then deliver what it allows."""
+        origin, number = message[0], message[1]
+        self.arrivals += 1
+        pending = Pending(message, self.arrivals, now_us, self.view.heights[origin])
+        self.pending[origin, number] = pending
+        woken = self._record(origin, number)
+        if self.aggregate:
+            self._check_aggregation(pending, woken, effects)
+        elif pending.level:
+            self._send(self._children(0, pending.level), (message,), effects)
+            pending.level = 0
+        self._check_delivery(pending, effects)
+
+    # rule 000 line 16: `vector_max` is the prefix received without a hole
+    def _record(self, origin: int, number: int) -> list[Pending]:
+        """Lines 16-17: advance the contiguous prefix; returns whose watched dependency arrived."""
+        if number != self.received[origin] + 1:
+            self.early.setdefault(origin, set()).add(number)
+            return []
+        newest = number
+        early = self.early.get(origin)
+        if early:
+            while newest + 1 in early:
+                newest += 1
+                early.remove(newest)
+            if not early:
+                del self.early[origin]
+        self.received[origin] = newest
+        woken: list[Pending] = []
+        if self.blocked_by:
+            for come in range(number, newest + 1):
+                woken += self.blocked_by.pop((origin, come), ())
+        return woken
+
+    # CheckAgg (lines 18-21 and 23-28; rules 3 and 4)
+
+    # rule 000 rule 4: each child gets in one packet all that was unblocked for it
+    def _check_aggregation(self, newest: Pending, woken: list[Pending], effects: Effects) -> None:
+        """Send each child, in one packet, all that the newest message has unblocked for it."""
+        # By number, because a level builds on the level of the same origin's previous message.
+        woken.sort(key=_by_number)
+        freed = []
+        for pending in (newest, *woken):
+            before = pending.level
+            self._set_level(pending)
+            if pending.level < before:
+                freed.append((pending.order, pending.level, before, pending.message))
+            if pending is not newest and not pending.level and not pending.held:
+                del self.pending[pending.message[:2]]
+        if not freed:
+            return
+        freed.sort()
+        same: list[NodeId] = []  # children that get the same packet, so that the host encodes it once
+        theirs: tuple[VCubeMessage, ...] = ()
+        for level in range(max(stop for _, _, stop, _ in freed)):
+            messages = tuple(message for _, low, stop, message in freed if low <= level < stop)
+            if messages != theirs:
+                self._send(same, theirs, effects)
+                same, theirs = [], messages
+            same += self._children(level, level + 1)
+        self._send(same, theirs, effects)
+
+    # rule 000 rule 3: B(p), and the one missing dependency that sets it
+    # rule 000 line 26: `>=`, which a level below B(p) stands for
+    def _set_level(self, pending: Pending) -> None:
+        """B(p), as far as it concerns p's own children, and the dependency that sets it."""
+        origin, number, after, _ = pending.message
+        heights, received = self.view.heights, self.received
+        top = heights[origin]
+        level, watch = 0, None
+        if top and received[origin] < number - 1:
+            level, watch = top, (origin, number - 1)
+        elif top:
+            previous = self.pending.get((origin, number - 1))
+            if previous is not None:
+                level, watch = previous.level, previous.watch
+            pairs = iter(after)
+            for member, count in zip(pairs, pairs, strict=True):
+                if heights[member] > level and received[member] < count:
+                    level, watch = min(heights[member], top), (member, count)
+                    if level == top:
+                        break
+        pending.level, pending.watch = level, watch
+        if watch is not None:
+            self.blocked_by.setdefault(watch, []).append(pending)
+
+    # CheckDelivery (lines 29-33; rule 5): the clock advances before the application hears of it
+
+    # rule 000 rule 5: deliver to a fixed point, the clock before the application
+    def _check_delivery(self, newest: Pending, effects: Effects) -> None:
+        """Deliver the newest message and all that waited for it, to a fixed point; or hold it."""
+        ready: list[Pending] = []
+        if newest.message[0] != self.my_index:
+            self._deliver_or_hold(newest, ready)
+        elif not newest.level:  # an own message, which was delivered when it was broadcast
+            del self.pending[newest.message[:2]]
+        for pending in ready:  # it grows: first what one message releases, then what those release
+            origin, number, _, payload = pending.message
+            if pending.held:
+                pending.held = False
+                self.held_count -= 1
+            if not pending.level:
+                del self.pending[origin, number]
+            self.clock.advance(origin, number)
+            effects.append(Deliver(Message(self.members[origin], number, payload)))
+            for waiting in sorted(self.held_by.pop((origin, number), ()), key=_by_arrival):
+                self._deliver_or_hold(waiting, ready)
+
+    def _deliver_or_hold(self, pending: Pending, ready: list[Pending]) -> None:
+        obstacle = self._obstacle(pending.message)
+        if obstacle is None:
+            ready.append(pending)
+        else:
+            if not pending.held:
+                pending.held = True
+                self.held_count += 1
+            self.held_by.setdefault(obstacle, []).append(pending)
+
+    # Sending
+
+    def _children(self, low: int, stop: int) -> list[NodeId]:
+        return [child for child in self.children[low:stop] if child is not None]
+
+    def _send(self, to: list[NodeId], messages: tuple[VCubeMessage, ...], effects: Effects) -> None:
+        """To each of them all the messages, in as many packets as the MTU makes of them."""
+        if not messages:
+            return
+        if not self.neighbours.issuperset(to):
+            for peer in to:
+                if peer not in self.neighbours:
+                    self.parked.setdefault(peer, []).extend(messages)
+            to = [peer for peer in to if peer in self.neighbours]
+        packets = split(messages, self.size_model, self.mtu_bytes)
+        if to and len(packets) == 1:
+            effects.append(Send(tuple(to), packets[0]))
+            return
+        for peer in to:
+            effects += [Send((peer,), packet) for packet in packets]
+
+    # Links
+
+    def link_up(self, peer: NodeId, now_us: int) -> Effects:
+        check_peer(self.me, peer)
+        self.neighbours.add(peer)
+        effects: Effects = []
+        self._send([peer], tuple(self.parked.pop(peer, ())), effects)
+        return effects
+
+    def link_down(self, peer: NodeId, now_us: int) -> Effects:
+        self.neighbours.discard(peer)
+        return []
+
     # What a peer may not send: a message that would be waited for in vain ends at the door
 
+    # rule 000 duplicates: a packet that comes again ends at the door
     def _refuse(self, message: VCubeMessage) -> Reason | None:
         origin, number, after, _ = message
         if not 0 <= origin < len(self.received):
@@ -162,10 +349,7 @@ class VCubeState(Protocol):
 
     def _named(self, message: VCubeMessage) -> MessageId | None:
         """The message's id, or None where it names a member or a number that cannot be."""
-        origin, number = message[0], message[1]
-        if 0 <= origin < len(self.members) and 0 < number < NUMBER_MAX:
-            return MessageId(self.members[origin], number)
-        return None
+        return id_of(self.members, message[0], message[1])
 
     # The contract: what waits, what must hold
 
@@ -191,7 +375,7 @@ class VCubeState(Protocol):
 
     def check(self) -> None:
         counts, received, heights = self.clock.counts, self.received, self.view.heights
-        self._require(counts[self.my_index] == self.last, "own messages are delivered at once")
+        self._require(counts[self.my_index] == self.last, "own messages are delivered immediately")
         for member, count in enumerate(counts):
             if member != self.my_index:
                 self._require(count <= received[member], f"member {member}: delivered is received")
@@ -204,7 +388,7 @@ class VCubeState(Protocol):
             self._require(pending.held == (key[1] > counts[key[0]]), f"{key} is held until delivered")
             if pending.held:
                 self._require(self._obstacle(pending.message) is not None, f"{key} is held for nothing")
-            self._require(pending.level <= heights[key[0]], f"{key} is blocked for its children at the most")
+            self._require(pending.level <= heights[key[0]], f"{key} is blocked for its children at most")
             self._require((pending.level > 0) == (pending.watch is not None), f"{key} watches while blocked")
         self._check_index(self.blocked_by, received, {k: p for k, p in self.pending.items() if p.level})
         held = {key: pending for key, pending in self.pending.items() if pending.held}
@@ -217,10 +401,6 @@ class VCubeState(Protocol):
         self._require(indexed == sorted(of), "each waiting message is indexed exactly once")
         for member, count in index:
             self._require(have[member] < count, f"{(member, count)} is here and is waited for")
-
-    def _require(self, holds: bool, rule: str) -> None:
-        if not holds:
-            raise InvariantError(f"{self.name} at {self.me}", rule)
 
     # The contract: state through plain data
 
@@ -302,213 +482,6 @@ def _message(plain: list[object]) -> VCubeMessage:
     return VCubeMessage(
         cast(int, origin), cast(int, number), tuple(cast(list[int], after)), cast(bytes, payload)
     )
-
-
-def _check_parameters(
-    me: NodeId, members: tuple[NodeId, ...], aggregate: bool, tree: str, mtu_bytes: int, size_model: str
-) -> None:
-    if me not in members:
-        raise ParameterError(f"node {me!r}", "it is not among the group's members", "Add it to the members")
-    if not isinstance(aggregate, bool):
-        raise ParameterError("aggregate", f"{aggregate!r} is not a boolean", "Use true or false")
-    if tree not in ("source", "single"):
-        raise ParameterError("tree", f"there is no {tree!r}", "Use 'source' or 'single'")
-    if isinstance(mtu_bytes, bool) or not isinstance(mtu_bytes, int) or mtu_bytes < 0:
-        raise ParameterError(
-            "mtu_bytes", f"{mtu_bytes!r} is not a number of bytes", "Use 0 (no limit) or more"
-        )
-    if size_model not in SIZE_MODELS:
-        raise ParameterError("size_model", f"there is no {size_model!r}", f"Use one of {sorted(SIZE_MODELS)}")
-
-
-class VCube(VCubeState):
-    """See the module."""
-
-    name: ClassVar[str] = "vcube"
-
-    # CO_Broadcast (lines 5-12; rule 1)
-
-    def broadcast(self, payload: bytes, now_us: int) -> Effects:
-        check_payload(payload)
-        after = self.clock.take_delta()
-        self.last += 1
-        # The own entry is the message's number: `advance` would repeat it in the next difference.
-        self.clock.counts[self.my_index] = self.last
-        message = VCubeMessage(self.my_index, self.last, after, payload)
-        effects: Effects = []
-        if self.root is None or self.root == self.my_index:
-            self.received[self.my_index] = self.last
-            self._send(self._children(0, self.view.heights[self.my_index]), (message,), effects)
-        else:  # for the tree it counts as received only when the tree brings it back
-            self._send([self.members[self.root]], (message,), effects)
-        effects.append(Deliver(Message(self.me, self.last, payload)))
-        return effects
-
-    # upon receive (lines 13-22; rule 2): one message at a time, in the order sent
-
-    def receive(self, peer: NodeId, packet: Packet, now_us: int) -> Effects:
-        if peer not in self.neighbours:
-            return [Discard(None, peer, Reason.NOT_A_NEIGHBOUR)]
-        messages = cast(VCubePacket, packet).messages
-        if not messages:
-            return [Discard(None, peer, Reason.MALFORMED)]
-        effects: Effects = []
-        for message in messages:
-            refused = self._refuse(message)
-            if refused is not None:
-                effects.append(Discard(self._named(message), peer, refused))
-            else:
-                self._take(message, now_us, effects)
-        return effects
-
-    def _take(self, message: VCubeMessage, now_us: int, effects: Effects) -> None:
-        """A first copy: pass on what it unblocks, then deliver what it allows."""
-        origin, number = message[0], message[1]
-        self.arrivals += 1
-        pending = Pending(message, self.arrivals, now_us, self.view.heights[origin])
-        self.pending[origin, number] = pending
-        woken = self._record(origin, number)
-        if self.aggregate:
-            self._check_aggregation(pending, woken, effects)
-        elif pending.level:
-            self._send(self._children(0, pending.level), (message,), effects)
-            pending.level = 0
-        self._check_delivery(pending, effects)
-
-    def _record(self, origin: int, number: int) -> list[Pending]:
-        """Lines 16-17: advance the contiguous prefix; answers whose watched dependency has come."""
-        if number != self.received[origin] + 1:
-            self.early.setdefault(origin, set()).add(number)
-            return []
-        newest = number
-        early = self.early.get(origin)
-        if early:
-            while newest + 1 in early:
-                newest += 1
-                early.remove(newest)
-            if not early:
-                del self.early[origin]
-        self.received[origin] = newest
-        woken: list[Pending] = []
-        if self.blocked_by:
-            for come in range(number, newest + 1):
-                woken += self.blocked_by.pop((origin, come), ())
-        return woken
-
-    # CheckAgg (lines 18-21 and 23-28; rules 3 and 4)
-
-    def _check_aggregation(self, newest: Pending, woken: list[Pending], effects: Effects) -> None:
-        """Send each child, in one packet, all that the newest message has unblocked for it."""
-        # By number, because a level builds on the level of the same origin's previous message.
-        woken.sort(key=_by_number)
-        freed = []
-        for pending in (newest, *woken):
-            before = pending.level
-            self._set_level(pending)
-            if pending.level < before:
-                freed.append((pending.order, pending.level, before, pending.message))
-            if pending is not newest and not pending.level and not pending.held:
-                del self.pending[pending.message[:2]]
-        if not freed:
-            return
-        freed.sort()
-        same: list[NodeId] = []  # children that get the same packet, so that the host encodes it once
-        theirs: tuple[VCubeMessage, ...] = ()
-        for level in range(max(stop for _, _, stop, _ in freed)):
-            messages = tuple(message for _, low, stop, message in freed if low <= level < stop)
-            if messages != theirs:
-                self._send(same, theirs, effects)
-                same, theirs = [], messages
-            same += self._children(level, level + 1)
-        self._send(same, theirs, effects)
-
-    def _set_level(self, pending: Pending) -> None:
-        """B(p), as far as it concerns p's own children, and the dependency that sets it."""
-        origin, number, after, _ = pending.message
-        heights, received = self.view.heights, self.received
-        top = heights[origin]
-        level, watch = 0, None
-        if top and received[origin] < number - 1:
-            level, watch = top, (origin, number - 1)
-        elif top:
-            previous = self.pending.get((origin, number - 1))
-            if previous is not None:
-                level, watch = previous.level, previous.watch
-            pairs = iter(after)
-            for member, count in zip(pairs, pairs, strict=True):
-                if heights[member] > level and received[member] < count:
-                    level, watch = min(heights[member], top), (member, count)
-                    if level == top:
-                        break
-        pending.level, pending.watch = level, watch
-        if watch is not None:
-            self.blocked_by.setdefault(watch, []).append(pending)
-
-    # CheckDelivery (lines 29-33; rule 5): the clock advances before the application hears of it
-
-    def _check_delivery(self, newest: Pending, effects: Effects) -> None:
-        """Deliver the newest message and all that waited for it, to a fixed point; or hold it."""
-        ready: list[Pending] = []
-        if newest.message[0] != self.my_index:
-            self._deliver_or_hold(newest, ready)
-        elif not newest.level:  # an own message, which was delivered when it was broadcast
-            del self.pending[newest.message[:2]]
-        for pending in ready:  # it grows: first what one message releases, then what those release
-            origin, number, _, payload = pending.message
-            if pending.held:
-                pending.held = False
-                self.held_count -= 1
-            if not pending.level:
-                del self.pending[origin, number]
-            self.clock.advance(origin, number)
-            effects.append(Deliver(Message(self.members[origin], number, payload)))
-            for waiting in sorted(self.held_by.pop((origin, number), ()), key=_by_arrival):
-                self._deliver_or_hold(waiting, ready)
-
-    def _deliver_or_hold(self, pending: Pending, ready: list[Pending]) -> None:
-        obstacle = self._obstacle(pending.message)
-        if obstacle is None:
-            ready.append(pending)
-        else:
-            if not pending.held:
-                pending.held = True
-                self.held_count += 1
-            self.held_by.setdefault(obstacle, []).append(pending)
-
-    # Sending
-
-    def _children(self, low: int, stop: int) -> list[NodeId]:
-        return [child for child in self.children[low:stop] if child is not None]
-
-    def _send(self, to: list[NodeId], messages: tuple[VCubeMessage, ...], effects: Effects) -> None:
-        """To each of them all the messages, in as many packets as the MTU makes of them."""
-        if not messages:
-            return
-        if not self.neighbours.issuperset(to):
-            for peer in to:
-                if peer not in self.neighbours:
-                    self.parked.setdefault(peer, []).extend(messages)
-            to = [peer for peer in to if peer in self.neighbours]
-        packets = split(messages, self.size_model, self.mtu_bytes)
-        if to and len(packets) == 1:
-            effects.append(Send(tuple(to), packets[0]))
-            return
-        for peer in to:
-            effects += [Send((peer,), packet) for packet in packets]
-
-    # Links
-
-    def link_up(self, peer: NodeId, now_us: int) -> Effects:
-        if peer == self.me:
-            raise MisuseError(f"link {peer!r}", "a node has no link to itself", "Name another node")
-        self.neighbours.add(peer)
-        effects: Effects = []
-        self._send([peer], tuple(self.parked.pop(peer, ())), effects)
-        return effects
-
-    def link_down(self, peer: NodeId, now_us: int) -> Effects:
-        self.neighbours.discard(peer)
-        return []
 
 
 def _by_number(pending: Pending) -> int:

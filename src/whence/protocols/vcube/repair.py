@@ -1,15 +1,15 @@
-"""What is kept for those who lack it, and the tally that says when nobody does any more.
+"""What is kept for those who lack it, and the tally that says when no member does any more.
 
-**Repair.** A digest says what its sender has received. Whoever has kept a message that the digest
+**Repair.** A digest says what its sender has received. A node that has kept a message that the digest
 lacks gives it, but not while it may still be on its way: only what has been here for a whole
-interval of tests, or at once in answer to a peer's first digest after the view has changed. What was
+interval of tests, or immediately in reply to a peer's first digest after the view has changed. What was
 given is not given again in the same view, because links between members lose nothing.
 
 **Tally.** A sample is a flat tuple over the nodes that it covers: for each member the least that one
 of them has delivered of it; for each member that is gone the least, then for each the most, that one
 has received of it without a hole; for each member the most that one holds for stable and may have
 forgotten. Each node adds its own sample to those of its children in the tree of the first node that
-is there, and passes the sum up; the root's sum covers everybody, and goes down again. A sample
+is there, and passes the sum up; the root's sum covers all members, and goes down again. A sample
 belongs to one view and is forgotten with it.
 """
 
@@ -27,7 +27,7 @@ REPAIR_MAX = 4096  # messages given for one digest; the rest follows at the next
 Sample: TypeAlias = tuple[int, ...]
 
 
-class Store:
+class RepairStore:
     """Messages that some member may still lack, each with its place in the order of arrival here."""
 
     def __init__(self, size: int) -> None:
@@ -64,8 +64,9 @@ class Store:
         """Forget all messages of one member."""
         self.kept.pop(origin, None)
 
+    # rule 000 ours 4: a message is kept until all have delivered it
     def prune(self, stable: Sequence[int]) -> None:
-        """Forget what everybody has delivered."""
+        """Forget what all members have delivered."""
         for origin in list(self.kept):
             kept, bound = self.kept[origin], stable[origin]
             # In order of arrival, which is nearly that of the numbers: one out of turn only waits a while.
@@ -79,15 +80,16 @@ class Store:
         self.ripe, self.young = self.young, self.places
 
     def new_view(self) -> None:
-        """The view has changed: give at once what the next digests lack."""
+        """The view has changed: give immediately what the next digests lack."""
         self.served.clear()
         self.given.clear()
 
     def expect_digest(self, peer: int) -> None:
-        """The peer begins with nothing: its first digest counts at once."""
+        """The peer begins with nothing: its first digest counts immediately."""
         self.served.discard(peer)
         self.given.pop(peer, None)
 
+    # rule 000 ours 3: repair by digests
     def lacking(self, peer: int, received: Sequence[int], early: Sequence[int]) -> tuple[VCubeMessage, ...]:
         """What to give to the peer that has sent this digest, in order of arrival here."""
         last = self.ripe if peer in self.served else self.places
@@ -114,8 +116,8 @@ class Store:
         return [each for each in kept if each > number]  # a new life began in between
 
 
-class Tally:
-    """The samples of one view: those of the children, and that of everybody once it is known."""
+class SampleTally:
+    """The samples of one view: those of the children, and that of all members once it is known."""
 
     def __init__(self) -> None:
         self.ups: dict[int, Sample] = {}
@@ -126,6 +128,7 @@ class Tally:
         self.ups.clear()
         self.whole = ()
 
+    # rule 000 ours 4: the tally of a subtree
     def sum(self, own: Sample, kids: Sequence[int], least: int) -> Sample:
         """The sample of the whole subtree; empty as long as a child's is missing.
 

@@ -3,7 +3,7 @@
 A view is one counter per member, VCube's own (Duarte, Bona and Ruoso, "VCube: a provably scalable
 distributed diagnosis algorithm", 2014): even while the member is fault-free, odd when it is faulty
 or absent, and a larger one is newer. `counter >> 1` is the member's life: founders are in life 0,
-and whoever comes back does so in a new one. Two views are merged by taking the larger of each
+and a member that comes back does so in a new one. Two views are merged by taking the larger of each
 counter, so news may arrive in any order, twice, or by any way.
 
 A life is named by the time at which it began, not counted: so even two parts of a group that was split
@@ -27,6 +27,7 @@ class Roster:
         self.sealed = (0,) * size  # the last view of which it was known here that all in it had it
         self._rebuild()
 
+    # rule 000 section 2: who tests whom
     def _rebuild(self) -> None:
         me, stamps = self.me, self.stamps
         self.present = tuple(at for at, stamp in enumerate(stamps) if not stamp & 1)
@@ -44,7 +45,7 @@ class Roster:
         self.kids = cube.children(me, root)
 
     def is_present(self, member: int) -> bool:
-        """Whether the member takes part, as far as this node knows."""
+        """Whether the node is a member, as far as this node knows."""
         return not self.stamps[member] & 1
 
     def life(self, member: int) -> int:
@@ -56,7 +57,7 @@ class Roster:
         return self.stamps[member] >> 1 << LIFE_BITS
 
     def merge(self, stamps: Sequence[int]) -> list[tuple[int, int]]:
-        """Take in another view; answers whose counter grew, each with the old counter."""
+        """Take in another view; returns whose counter grew, each with the old counter."""
         before = self.stamps
         if before == stamps:
             return []
@@ -75,11 +76,12 @@ class Roster:
         """The view in which a member is there in a new life."""
         return (*self.stamps[:member], 2 * life, *self.stamps[member + 1 :])
 
+    # rule 000 ours 1: two parts of a group that both went on
     def has_split(self, sealed: Sequence[int]) -> bool:
         """Whether the group was split, and both parts have gone on.
 
         A node's views grow, and all who are in a sealed view had it: so two sealed views neither of
-        which is the older have nobody in common.
+        which is the older have no member in common.
         """
         if self.sealed == sealed:
             return False
@@ -99,7 +101,7 @@ class Roster:
 
 
 def _weight(stamps: Sequence[int]) -> tuple[int, int]:
-    """Large for a large part; two that have nobody in common are never equal."""
+    """Large for a large part; two that have no member in common are never equal."""
     present = [at for at, stamp in enumerate(stamps) if not stamp & 1]
     return len(present), -min(present, default=0)
 

@@ -23,13 +23,13 @@ class VCubeMessage(NamedTuple):
 
 
 class VCubePacket(NamedTuple):
-    """What a node passes to a child at once: one message, or several that are causally related."""
+    """What a node passes to a child together: one message, or several that are causally related."""
 
     messages: tuple[VCubeMessage, ...]
 
 
 class SizeModel(NamedTuple):
-    """What is held against the MTU: bytes of a packet of so many messages, and of each message in it."""
+    """What is held against the MTU: bytes of a packet of n messages, and of each message in it."""
 
     packet_bytes: Callable[[int], int]
     message_bytes: Callable[[VCubeMessage], int]
@@ -53,6 +53,7 @@ def paper_packet_bytes(count: int) -> int:
     return PAPER_PACKET_BYTES
 
 
+# rule 000 section 5.2: the paper's size of a message
 def paper_message_bytes(message: VCubeMessage) -> int:
     """Section 5.2: the payload, and four bytes for each dependency and for the message's own entry."""
     return len(message.payload) + PAPER_ENTRY_BYTES * (len(message.after) // 2 + 1)
@@ -71,10 +72,11 @@ def packet_sizes(packet: VCubePacket) -> Sizes:
     return Sizes(total_bytes, total_bytes - sum(len(message.payload) for message in messages))
 
 
+# rule 000 section 5: packets are split at the MTU
 def split(messages: Sequence[VCubeMessage], model: SizeModel, mtu_bytes: int) -> list[VCubePacket]:
     """Section 5: a packet that the next message would take beyond the MTU is sent as it is.
 
-    A message that is too large by itself travels alone; `mtu_bytes = 0` sets no limit.
+    A message that is too large alone travels alone; `mtu_bytes = 0` sets no limit.
     """
     if not mtu_bytes or len(messages) == 1:
         return [VCubePacket(tuple(messages))]

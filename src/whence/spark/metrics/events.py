@@ -1,8 +1,16 @@
-"""PACKED: many events of one node in a row of lists; what all measures of nodes and messages begin with.
+"""Events as columns, packed for Spark and unpacked for numpy: what all measures of nodes begin with.
 
 A flat table has a row per event, and a shuffle, a sort or a join of rows costs a microsecond each. So events
-are packed where they lie, before anything is shuffled, and unpacked as whole columns in the task that has all
-of a node's events. A trace at rest is packed already.
+are packed where they lie, before anything is shuffled (PACKED: many events of one node in a row of lists),
+and unpacked as whole columns (`EventColumns`) in the task that has all of a node's events. A trace at rest is
+packed already.
+
+Names are numbers within a chunk ("codes"): a string is looked at once per chunk, not once per event. A row
+that leaves a task carries the names that it uses, so that no row needs another to be read.
+
+The tables between the steps of a summary, which tasks pass on to tasks:
+
+    EVENTS or SEGMENTS -> PACKED -by node-> NODES, COPIES (WORK) -by origins-> PARTS -by run-> WHOLES
 """
 
 from __future__ import annotations
@@ -25,10 +33,16 @@ from whence.spark.session import is_local
 from whence.spark.tables import EVENT, EVENTS, LATENCY_MEASURES, SEGMENTS, require, table_of
 from whence.trace.schema import Kind
 
-# The tables between the steps of a summary: what tasks pass on to tasks.
-#
-# EVENTS or SEGMENTS -> PACKED -by node-> NODES, COPIES (WORK) -by origins-> PARTS -by run-> WHOLES
+Array = npt.NDArray[Any]
+Values: TypeAlias = Any  # an Arrow array: its stubs know no lists in tables
 
+NEVER = np.iinfo(np.int64).max  # stands for null in columns of times
+CHUNK_BYTES = 32 << 20  # of rows that are worked on together; a key with more is worked on alone
+_SLICE_ROWS = 64
+_KEY_MAX = 1 << 62
+ID = ":[0-9]+$"  # a word that ends so is the id of a message; a node's name may have a colon in it too
+
+# Tables
 
 # Many events of one node: event i has the `seq` of its list or, where that is null as in a trace at rest,
 # `first_seq` + i.
@@ -42,7 +56,7 @@ PACKED = table_of(
     }
     | {name: f"array<{kind}>" for name, kind in EVENT.items() if name != "peer"}
 )
-# What one node did: counts, and peaks of what it held.
+# The work of one node: counts, and peaks of the messages and entries that it held.
 NODE_COUNTS = (
     "broadcasts",
     "deliveries",
@@ -77,19 +91,7 @@ WHOLES = table_of(
 )
 
 
-# Arrow lists as numpy columns, and back: what the steps of the measures have in common.
-#
-# Names are numbers within a chunk ("codes"): a string is looked at once per chunk, not once per event. A row
-# that leaves a task carries the names that it uses itself, so that no row needs another to be read.
-
-
-Array = npt.NDArray[Any]
-Values: TypeAlias = Any  # an Arrow array: its stubs know no lists in tables
-
-NEVER = np.iinfo(np.int64).max  # stands for null in columns of times
-CHUNK_BYTES = 32 << 20  # of rows that are worked on together; a key with more is worked on alone
-_SLICE_ROWS = 64
-_KEY_MAX = 1 << 62
+# Arrow lists as numpy columns, and back
 
 
 class Codes(NamedTuple):
@@ -248,6 +250,8 @@ def _change(before: pa.RecordBatch, rows: pa.RecordBatch, keys: Sequence[str]) -
     return next((at for at, row in enumerate(found) if row != last), len(found))
 
 
+# Packing
+
 _NUMBERS = ("seq", "time_us", "kind", "number", "total_bytes", "control_bytes")
 _REQUIRED = ("run", "node", "seq", "time_us", "kind", "number")
 _FLAT = ["run", "node", *_NUMBERS, "origin", "detail"]
@@ -332,13 +336,10 @@ def _stretches(table: pa.Table) -> tuple[Array, pa.Table]:
     return changes(place[order]), table.take(order)
 
 
-# The events of whole nodes as numpy columns, and what each packet carried.
+# Unpacking
 
 
-ID = ":[0-9]+$"  # a word that ends so is the id of a message; a node's name may have a colon in it too
-
-
-class Events(NamedTuple):
+class EventColumns(NamedTuple):
     """Events of some nodes, all of each, ordered by node and `seq`. A place is a node of a run."""
 
     names: Values  # what the codes of nodes and origins stand for
@@ -371,7 +372,7 @@ class Further(NamedTuple):
     number: Array
 
 
-def unpacked(table: pa.Table) -> Events:
+def unpacked(table: pa.Table) -> EventColumns:
     """PACKED rows, sorted by run and node, in columns."""
     flat = {name: column(table, name).flatten() for name in ("time_us", "kind", "number", "origin")}
     time_us, kind, number, index = map(numbers, flat.values())
@@ -389,7 +390,7 @@ def unpacked(table: pa.Table) -> Events:
     first_row = changes(runs.code, node)
     place = np.repeat(numbered(first_row, table.num_rows), count)
     origin = codes_of_lists(names, own, index, count)
-    events = Events(
+    events = EventColumns(
         names=texts.texts,
         runs=runs.texts,
         place_run=runs.code[first_row],
@@ -418,7 +419,7 @@ def _seqs(listed: Values, first: Array, count: Array) -> Array:
     return seq
 
 
-def _sorted(events: Events, order: Array) -> Events:
+def _sorted(events: EventColumns, order: Array) -> EventColumns:
     moved_to = np.empty(len(order), dtype=np.int64)
     moved_to[order] = np.arange(len(order))
     return events._replace(

@@ -101,7 +101,7 @@ def joined(table: pa.Table) -> Copies:
 def _looked_up(wanted: Array, keys: Array, times_us: Array) -> Array:
     """For each key that is wanted the earliest time it has, or NEVER."""
     order = np.lexsort((times_us, keys))
-    keys, times_us = np.append(keys[order], -1), np.append(times_us[order], NEVER)  # -1 is no key
+    keys, times_us = np.append(keys[order], -1), np.append(times_us[order], NEVER)  # -1 is not a key
     at = np.searchsorted(keys[:-1], wanted)
     return np.where(keys[at] == wanted, times_us[at], NEVER)
 

@@ -1,4 +1,12 @@
-"""One pass over the events of each node: its counts and peaks, and when each message came and left."""
+"""One pass over the events of each node: its counts and peaks, and when each message arrived and left.
+
+A node works in steps: a step is one input (a broadcast, a packet, a link, a timer, a command, a crash) with
+all its effects; in the trace, the input's row and the rows behind it. A message is held *after* a step if its
+first copy was taken in (received and not discarded) in that step or before, and it was not delivered, expired
+or discarded up to that step's end. So a message that is delivered in the very step in which it arrives is
+never held, and the peak is the largest value that the core's own gauge `len(core.explain())` has between two
+inputs. A crash does not end the holding: a node comes back with its saved state.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +26,7 @@ from whence.spark.metrics.events import (
     NODES,
     WORK,
     Array,
-    Events,
+    EventColumns,
     Values,
     blobs,
     changes,
@@ -34,17 +42,6 @@ from whence.spark.metrics.events import (
 )
 from whence.trace.schema import Kind
 
-# What each node did with each message: when it came and left, and how many waited at once.
-#
-# A node works in steps: a step is one input (a broadcast, a packet, a link, a timer, a command, a crash) with
-# all its effects; in the trace, the input's row and the rows behind it. A message is held *after* a step if
-# its
-# first copy was taken in (received and not discarded) in that step or before, and it was not delivered,
-# expired or discarded up to that step's end. So what is delivered in the very step in which it arrives is
-# never held, and the peak is the largest value that the core's own gauge `len(core.explain())` has
-# between two inputs. A crash does not end the holding: a node comes back with its saved state.
-
-
 INPUTS = (
     Kind.BROADCAST,
     Kind.RECEIVE,
@@ -57,10 +54,14 @@ INPUTS = (
 )
 _IS_INPUT = np.zeros(256, dtype=bool)
 _IS_INPUT[list(INPUTS)] = True
-# What can happen to a message at a node, as bits, so that all of a step are gathered at once.
+# What can happen to a message at a node, as bits, so that all of a step are gathered together.
 _RECEIVED, _DISCARDED, _DELIVERED, _EXPIRED = 1, 2, 4, 8
 _BIT = np.zeros(256, dtype=np.uint8)
 _BIT[[Kind.RECEIVE, Kind.DISCARD, Kind.DELIVER, Kind.EXPIRE]] = _RECEIVED, _DISCARDED, _DELIVERED, _EXPIRED
+# Origins are dealt into buckets, so that the copies of one huge run are joined with its broadcasts by several
+# tasks. Each has its bucket in memory, at most 2^31 bytes a column: Arrow's limit for binary. A small run
+# pays with a row for each bucket.
+BUCKETS = 64
 
 
 class Steps(NamedTuple):
@@ -71,7 +72,7 @@ class Steps(NamedTuple):
     first: Array  # the first step of each place
 
 
-class Messages(NamedTuple):
+class MessageColumns(NamedTuple):
     """One row for each message at each place where anything happened to it."""
 
     place: Array
@@ -84,7 +85,7 @@ class Messages(NamedTuple):
     left: Array  # ... the one in which it was delivered, expired or thrown out; NEVER
 
 
-def steps_of(events: Events) -> Steps:
+def steps_of(events: EventColumns) -> Steps:
     """Where the steps of each node begin."""
     opens = _IS_INPUT[events.kind]
     opens[events.first] = True
@@ -92,7 +93,7 @@ def steps_of(events: Events) -> Steps:
     return Steps(of, np.flatnonzero(opens), of[events.first])
 
 
-def messages_of(events: Events, steps: Steps) -> Messages:
+def messages_of(events: EventColumns, steps: Steps) -> MessageColumns:
     """Everything that happened to messages, gathered by message."""
     event, origin, number = _named(events, steps)
     key = combined(events.place[event], origin, number)
@@ -102,7 +103,7 @@ def messages_of(events: Events, steps: Steps) -> Messages:
     first = changes(key)
     bit, time_us = _BIT[events.kind[event]], events.time_us[event]
     entered, left = _stay(event, key, bit, events, steps)
-    return Messages(
+    return MessageColumns(
         events.place[event[first]],
         origin[order[first]],
         number[order[first]],
@@ -114,7 +115,7 @@ def messages_of(events: Events, steps: Steps) -> Messages:
     )
 
 
-def _named(events: Events, steps: Steps) -> tuple[Array, Array, Array]:
+def _named(events: EventColumns, steps: Steps) -> tuple[Array, Array, Array]:
     """The events that tell of messages, and of which: origin and number."""
     event = np.flatnonzero(_BIT[events.kind])
     origin, number = events.origin[event], events.number[event]
@@ -132,7 +133,7 @@ def _named(events: Events, steps: Steps) -> tuple[Array, Array, Array]:
     return event[named], origin[named], number[named]
 
 
-def _stay(event: Array, key: Array, bit: Array, events: Events, steps: Steps) -> tuple[Array, Array]:
+def _stay(event: Array, key: Array, bit: Array, events: EventColumns, steps: Steps) -> tuple[Array, Array]:
     """The step in which each message was taken in, and the one in which it left."""
     step = steps.of[event]
     bit = np.where(_IS_INPUT[events.kind[steps.opener[step]]], bit, 0)
@@ -149,7 +150,7 @@ def _stay(event: Array, key: Array, bit: Array, events: Events, steps: Steps) ->
     )
 
 
-def held_peaks(messages: Messages, steps: Steps) -> Array:
+def held_peaks(messages: MessageColumns, steps: Steps) -> Array:
     """For each place the largest number of messages that it held after one step."""
     stays = (messages.entered < NEVER) & (messages.left > messages.entered)
     entered, left = messages.entered[stays], messages.left[stays]
@@ -161,10 +162,7 @@ def held_peaks(messages: Messages, steps: Steps) -> Array:
     return peaks
 
 
-# Origins are dealt into buckets, so that the copies of one huge run are joined with its broadcasts by several
-# tasks. Each has its bucket in memory, at most 2^31 bytes a column: Arrow's limit for binary. A small run
-# pays with a row for each bucket.
-BUCKETS = 64
+# The tables
 
 
 def nodes(events: DataFrame) -> DataFrame:
@@ -204,14 +202,14 @@ def _work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield filled(_copy_rows(events, messages), WORK)
 
 
-def _passes(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[Events, Steps, Messages]]:
+def _passes(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[EventColumns, Steps, MessageColumns]]:
     for table in whole(batches, ("run", "node")):
         events = unpacked(table)
         steps = steps_of(events)
         yield events, steps, messages_of(events, steps)
 
 
-def _node_rows(events: Events, steps: Steps, messages: Messages) -> dict[str, Values]:
+def _node_rows(events: EventColumns, steps: Steps, messages: MessageColumns) -> dict[str, Values]:
     kind, origin = events.kind, events.origin
     delivered, sent = kind == Kind.DELIVER, kind == Kind.SEND
     counted = (
@@ -228,7 +226,7 @@ def _node_rows(events: Events, steps: Steps, messages: Messages) -> dict[str, Va
         name: np.add.reduceat(values.astype(np.int64), events.first)
         for name, values in zip(NODE_COUNTS, counted, strict=True)
     }
-    # Where deliveries were recorded but receptions were not, nobody knows what was held.
+    # Where deliveries were recorded but receptions were not, what was held is unknown.
     recorded = (counts["receptions"] > 0) | (counts["remote"] == 0)
     return {
         "run": events.runs.take(events.place_run),
@@ -238,7 +236,7 @@ def _node_rows(events: Events, steps: Steps, messages: Messages) -> dict[str, Va
     } | {name: pa.array(values) for name, values in counts.items()}
 
 
-def _entries_peaks(events: Events) -> Values:
+def _entries_peaks(events: EventColumns) -> Values:
     """For each place the largest SAMPLE of the gauge "entries"; null where none was taken."""
     gauge = encoded(events.details)
     entries = gauge.texts.index("entries").as_py()  # -1 if it is none of them
@@ -250,7 +248,7 @@ def _entries_peaks(events: Events) -> Values:
     return pa.array(peaks, mask=without)
 
 
-def _copy_rows(events: Events, messages: Messages) -> dict[str, Values]:
+def _copy_rows(events: EventColumns, messages: MessageColumns) -> dict[str, Values]:
     """A row for each run and bucket: the copies of its messages that came, and the broadcasts."""
     mine = messages.origin == events.place_node[messages.place]
     came = np.flatnonzero(messages.arrived & ~mine)

@@ -1,4 +1,4 @@
-"""What a run cost on the wire."""
+"""The cost of a run: packets and bytes, messages per packet, dependencies, and buffers of nodes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from whence.spark.tables import (
 )
 from whence.trace.schema import Kind
 
-# How many messages travel in a packet, and what a message depends on: for protocols that aggregate.
+# For protocols that aggregate
 
 
 def packing(events: DataFrame) -> DataFrame:
@@ -76,7 +76,7 @@ def dependencies(events: DataFrame) -> DataFrame:
     )
 
 
-# How much a node holds: messages that wait for their past, and entries of control information.
+# For all protocols
 
 
 def buffer_peaks(events: DataFrame) -> DataFrame:

@@ -1,7 +1,8 @@
-"""What a caller of `causal_order` and `causal_sort` says about a table, checked, as columns for both.
+"""The description of a table that callers of `causal_order` and `causal_sort` give, checked, as columns.
 
-Whatever the caller's columns are called and typed, an ordering sees five of its own: the row's time and
-lifetime in microseconds, its id, its predecessors with their deadlines, and a number to break ties with.
+Whatever the caller's columns are called and typed, an ordering sees five: the row's time and lifetime in
+microseconds, its id, its predecessors with their deadlines, and a number to break ties with. On the workers
+these become arrivals of `whence.order`: the few lines that stream and sort share.
 """
 
 from __future__ import annotations
@@ -13,66 +14,6 @@ from typing import Any, NamedTuple
 
 from whence.errors import MisuseError, SchemaError, missing_extra
 from whence.order import POLICIES, Arrival, CausalOrder, Policy
-
-# From rows to arrivals: the few lines that stream and sort share on the workers.
-
-
-class Settings(NamedTuple):
-    """What a worker must know of an order."""
-
-    policy: Policy
-    remember_us: int | None
-    horizon_us: int
-    vector: bool
-    numeric: bool  # ids are numbers
-
-    def order(self, saved: bytes = b"") -> CausalOrder:
-        """A new order, or one that goes on."""
-        return CausalOrder(
-            self.policy,
-            remember_us=self.remember_us,
-            horizon_us=self.horizon_us,
-            vector=self.vector,
-            saved=saved,
-        )
-
-
-class OrderRow(NamedTuple):
-    """A row's five columns, and what it carries."""
-
-    at_us: int | None
-    id: str | None
-    needs: list[str | None] | None
-    needs_us: list[int | None] | None
-    lifetime_us: int | None
-    tie: int
-    payload: Any
-
-
-def in_time(rows: Iterable[OrderRow], numeric: bool) -> list[OrderRow]:
-    """Rows in order of time; ties by id and then content, so that partitions make no difference."""
-
-    def place(row: OrderRow) -> tuple[Any, ...]:
-        id_: Any = int(row.id or 0) if numeric else row.id or ""
-        return (-1 if row.at_us is None else row.at_us, id_, row.tie)
-
-    return sorted(rows, key=place)
-
-
-def arrivals(rows: Iterable[OrderRow], order: CausalOrder) -> Iterator[Arrival]:
-    """What to offer. A row without a time came just now; one without a lifetime has the largest one."""
-    for row in rows:
-        named = row.needs or []
-        until_us = row.needs_us or [None] * len(named)
-        needs: dict[str, int | None] = {}
-        for need, us in zip(named, until_us, strict=True):
-            if need is not None:
-                known = needs.get(need)
-                needs[need] = us if known is None or us is None else max(us, known)
-        at_us = order.now_us if row.at_us is None else row.at_us
-        lifetime_us = order.horizon_us if row.lifetime_us is None else row.lifetime_us
-        yield Arrival(row.id, at_us, lifetime_us, needs, row.payload)
-
 
 try:
     from pyspark.sql import Column, DataFrame
@@ -94,7 +35,7 @@ try:
 except ImportError as error:
     raise missing_extra("the Spark pipeline", "pyspark", "spark") from error
 
-# What an ordering adds to a row.
+# The columns that an ordering adds to a row.
 ADDED = StructType(
     [
         StructField("outcome", StringType()),
@@ -103,12 +44,13 @@ ADDED = StructType(
         StructField("epoch", TimestampType()),
     ]
 )
+_ALL_TIME_US = 1 << 61  # a lifetime that outlives every table
 _UNITS_US = {"us": 1, "ms": 1_000, "s": 1_000_000, "m": 60_000_000, "h": 3_600_000_000, "d": 86_400_000_000}
 _UNIT_OF = {"sec": "s", "second": "s", "min": "m", "minute": "m", "hour": "h", "day": "d"}
 _UNIT_OF |= {"millisecond": "ms", "microsecond": "us"}
 
 
-class Order(NamedTuple):
+class OrderColumns(NamedTuple):
     """A caller's description, checked: which columns mean what, and how long things last."""
 
     key: tuple[str, ...]
@@ -143,7 +85,7 @@ def describe(
     policy: str,
     lifetime_max: str | timedelta | None,
     remember: str | timedelta | None,
-) -> Order:
+) -> OrderColumns:
     """Check a description against a table; the first thing that is wrong is the error."""
     if policy not in POLICIES:
         raise MisuseError(f"policy {policy!r}", "there is none of that name", "Choose from: emit, drop")
@@ -167,7 +109,7 @@ def describe(
         _named(table, str(id_), depends_on) if clock is None else _clocked(table, clock, origin)
     )
     lifetime_us, horizon_us = _lifetime(table, lifetime, lifetime_max)
-    return Order(
+    return OrderColumns(
         key=keys,
         id_type=id_type,
         policy=policy,
@@ -332,3 +274,70 @@ def _wrong(name: str, role: str, wanted: str, found: DataType) -> SchemaError:
     return SchemaError(
         f"column {name!r} ({role})", f"expected {wanted}, got {found.simpleString()}", "Cast it first"
     )
+
+
+# On the workers: from rows to arrivals
+
+
+class OrderSettings(NamedTuple):
+    """The settings of an order that a worker must know."""
+
+    policy: Policy
+    remember_us: int | None
+    horizon_us: int
+    vector: bool
+    numeric: bool  # ids are numbers
+
+    def order(self, saved: bytes = b"") -> CausalOrder:
+        """A new order, or one that goes on."""
+        return CausalOrder(
+            self.policy,
+            remember_us=self.remember_us,
+            horizon_us=self.horizon_us,
+            vector=self.vector,
+            saved=saved,
+        )
+
+
+class OrderRow(NamedTuple):
+    """A row's five columns, and its payload."""
+
+    at_us: int | None
+    id: str | None
+    needs: list[str | None] | None
+    needs_us: list[int | None] | None
+    lifetime_us: int | None
+    tie: int
+    payload: Any
+
+
+def in_time(rows: Iterable[OrderRow], numeric: bool) -> list[OrderRow]:
+    """Rows in order of time; ties by id and then content, so that partitions make no difference."""
+
+    def place(row: OrderRow) -> tuple[Any, ...]:
+        id_: Any = int(row.id or 0) if numeric else row.id or ""
+        return (-1 if row.at_us is None else row.at_us, id_, row.tie)
+
+    return sorted(rows, key=place)
+
+
+def arrivals(rows: Iterable[OrderRow], order: CausalOrder) -> Iterator[Arrival]:
+    """The arrivals to offer. A row without a time arrives now; one without a lifetime has the largest."""
+    for row in rows:
+        named = row.needs or []
+        until_us = row.needs_us or [None] * len(named)
+        needs: dict[str, int | None] = {}
+        for need, us in zip(named, until_us, strict=True):
+            if need is not None:
+                known = needs.get(need)
+                needs[need] = us if known is None or us is None else max(us, known)
+        at_us = order.now_us if row.at_us is None else row.at_us
+        lifetime_us = order.horizon_us if row.lifetime_us is None else row.lifetime_us
+        yield Arrival(row.id, at_us, lifetime_us, needs, row.payload)
+
+
+def settings_of(order: OrderColumns, *, at_rest: bool = False) -> OrderSettings:
+    """The settings for the workers; of a table at rest nothing is ever forgotten."""
+    if at_rest:
+        order = order._replace(remember_us=_ALL_TIME_US, horizon_us=_ALL_TIME_US)
+    return OrderSettings(order.policy, order.remember_us, order.horizon_us, order.vector, order.numeric)

@@ -42,7 +42,7 @@ _ROWS_IN, _ROWS_OUT = "whence rows in", "whence rows out"  # the names of what i
 
 
 class StreamJob(msgspec.Struct, frozen=True, kw_only=True):
-    """What to order, from where to where."""
+    """One job: what to order, from where to where."""
 
     source: str
     out: str
@@ -59,7 +59,7 @@ class StreamJob(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StreamSummary(msgspec.Struct, kw_only=True):
-    """What one run of a query did."""
+    """The counts of one run of a query."""
 
     rows_in: int = 0
     rows_out: int = 0
@@ -231,7 +231,7 @@ def _follow(
     """Wait for a query's end, and add up what it reports of each batch."""
     seen: set[int] = set()
     what = f"query from {job.source} to {job.out}"
-    fix = "Mend the cause and give the same command again: it goes on where it was"
+    fix = "Fix the cause and give the same command again: it goes on where it was"
     with spark_failures(what, fix):  # even a question fails when the JVM is gone
         ended = False
         try:
@@ -272,7 +272,7 @@ def _add(summary: StreamSummary, report: Mapping[str, Any]) -> None:
 
 
 def _by_name(counts: Mapping[str, Any]) -> Mapping[str, Any]:
-    """What a query has observed; a Spark Connect client gets the values and their names apart."""
+    """The counts that a query has observed; a Spark Connect client gets the values and their names apart."""
     if set(counts) != {"values", "schema"}:
         return counts
     names = [field["name"] for field in counts["schema"]["fields"]]

@@ -1,4 +1,4 @@
-"""Causal order of a table at rest: `causal_sort`, with the rules of `ordering.py`."""
+"""Causal order of a table at rest: `causal_sort`, with the rules of `whence.order`."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from pyspark.sql.types import ArrayType, StructField, StructType
 from whence.errors import MisuseError
 from whence.spark.ordering.columns import (
     ADDED,
-    Order,
+    OrderColumns,
     OrderRow,
-    Settings,
+    OrderSettings,
     arrivals,
     describe,
     in_time,
     quoted_column,
+    settings_of,
 )
 
-_ALL_TIME_US = 1 << 61  # a lifetime that outlives every table
 _HELPERS = ("__at_us", "__id", "__needs", "__needs_us", "__lifetime_us", "__tie")
 
 
@@ -45,7 +45,7 @@ def causal_sort(
     """Give every row its place in the causal order of its key: the columns of ADDED are added.
 
     Without a `lifetime` the table is all there is: a row waits for whatever is in it, and goes without what
-    is not. With one, the answer is that of `causal_order` for a stream in order of `event_time`. Rows of one
+    is not. With one, the result is that of `causal_order` for a stream in order of `event_time`. Rows of one
     key must fit the memory of a worker. The result does not depend on how the table is partitioned.
     """
     if table.isStreaming:
@@ -75,15 +75,8 @@ def causal_sort(
     return helped.groupBy(*map(quoted_column, order.key)).applyInArrow(sort_group, schema)
 
 
-def settings_of(order: Order, *, at_rest: bool = False) -> Settings:
-    """What the workers must know; of a table at rest nothing is ever forgotten."""
-    if at_rest:
-        order = order._replace(remember_us=_ALL_TIME_US, horizon_us=_ALL_TIME_US)
-    return Settings(order.policy, order.remember_us, order.horizon_us, order.vector, order.numeric)
-
-
-def helpers(order: Order) -> list[Column]:
-    """The five columns of an order, under names of their own; predecessors and their deadlines apart."""
+def helpers(order: OrderColumns) -> list[Column]:
+    """The five columns of an order, under separate names; predecessors and their deadlines apart."""
     columns = (
         F.unix_micros(order.at),
         order.id,
@@ -95,14 +88,14 @@ def helpers(order: Order) -> list[Column]:
     return [column.alias(name) for name, column in zip(_HELPERS, columns, strict=True)]
 
 
-def sorted_schema(schema: StructType, order: Order) -> StructType:
+def sorted_schema(schema: StructType, order: OrderColumns) -> StructType:
     """The table's columns, and what the order adds."""
     missing = StructField("missing", ArrayType(order.id_type))
     return StructType([*schema.fields, *(missing if field.name == "missing" else field for field in ADDED)])
 
 
 def sort_rows(
-    rows: pa.Table, names: Sequence[str], settings: Settings, at_rest: bool, schema: pa.Schema
+    rows: pa.Table, names: Sequence[str], settings: OrderSettings, at_rest: bool, schema: pa.Schema
 ) -> pa.Table:
     """Order the rows of one key; their own columns are moved, never converted."""
     columns = [rows.column(name).to_pylist() for name in _HELPERS]
@@ -110,7 +103,7 @@ def sort_rows(
     order = settings.order()
     if at_rest:
         present = {row.id for row in given}
-        order.give_up(need for row in given for need in row.needs or () if need not in present and need)
+        order.abandon(need for row in given for need in row.needs or () if need not in present and need)
     endings = []
     for arrival in arrivals(in_time(given, settings.numeric), order):
         endings += order.offer(arrival)

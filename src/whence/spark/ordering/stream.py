@@ -2,8 +2,8 @@
 
     key, id, predecessors, lifetime, time --> one row per row, with outcome, missing, position, epoch
 
-The rules are those of `ordering.py`; this module and `orderer.py` carry them into `transformWithState`. What
-Spark makes difficult, and what is done about it (docs/stream.md):
+The rules are those of `whence.order`; this module carries them into `transformWithState`. What Spark makes
+difficult, and what is done about it (docs/stream.md):
 
 - Rows older than the watermark are dropped by Spark before an operator sees them, without a word. The
   watermark is therefore taken from the stream, and then the column that carries it is left behind: no row
@@ -15,6 +15,9 @@ Spark makes difficult, and what is done about it (docs/stream.md):
   takes note of them, the order does not see them.
 - State is one blob per key, because each access to Spark's state is a message to the JVM. What a row
   carries is JSON in it, made and read by the JVM.
+
+`Orderer` is sent as code (`shipping.by_value`): the bodies of its methods name nothing of the package but
+what they import.
 """
 
 from __future__ import annotations
@@ -22,7 +25,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import timedelta
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F
@@ -39,22 +42,42 @@ from pyspark.sql.types import (
 )
 
 from whence.errors import MisuseError, SchemaError, missing_extra
-from whence.spark.ordering.columns import Order, describe, duration_us, quoted_column
-from whence.spark.ordering.sort import settings_of
+from whence.order import CausalOrder, Ending
+from whence.spark.ordering.columns import (
+    OrderColumns,
+    OrderSettings,
+    describe,
+    duration_us,
+    quoted_column,
+    settings_of,
+)
 from whence.spark.shipping import by_value, find_shipped
-
-if TYPE_CHECKING:
-    from whence.order import CausalOrder, Ending
-    from whence.spark.ordering.columns import Settings
-
-
-# The order of each key between Spark's callbacks: what `causal_order` gives to `transformWithState`.
-#
-# This module is sent as code (see `shipped.py`): it may name nothing of the package outside its functions.
-
 
 by_value(__name__)
 
+ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+_PROVIDER = "spark.sql.streaming.stateStore.providerClass"
+
+_ENDED = StructType(
+    [
+        StructField("payload", StringType()),
+        StructField("outcome", StringType()),
+        StructField("missing", ArrayType(StringType())),
+        StructField("position", LongType()),
+        StructField("epoch_us", LongType()),
+    ]
+)
+# Types that survive the way into JSON and back. Without these options times would lose their microseconds,
+# and maps their null values.
+_PLAIN = {
+    "string", "boolean", "tinyint", "smallint", "int", "bigint", "float", "double", "binary", "date",
+    "timestamp", "timestamp_ntz",
+}  # fmt: skip
+_JSON = {
+    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
+    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
+    "ignoreNullFields": "false",
+}
 _STATE = StructType([StructField("blob", BinaryType()), StructField("timer_ms", LongType())])
 
 
@@ -64,7 +87,7 @@ class Orderer(StatefulProcessor):
     Spark calls the timer's callback by keyword and its tester by position: names and order are Spark's own.
     """
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: OrderSettings) -> None:
         # Without their class, which the driver's Python need not have.
         self._fields: tuple[Any, ...] = tuple(settings)
 
@@ -100,11 +123,11 @@ class Orderer(StatefulProcessor):
         return _rows(endings)
 
     @property
-    def _settings(self) -> Settings:
+    def _settings(self) -> OrderSettings:
         find_shipped()
-        from whence.spark.ordering.columns import Settings
+        from whence.spark.ordering.columns import OrderSettings
 
-        return Settings(*self._fields)
+        return OrderSettings(*self._fields)
 
     def _load(self) -> tuple[CausalOrder, int | None]:
         stored = self._state.get()
@@ -139,31 +162,6 @@ def _rows(endings: Iterable[Ending]) -> Iterator[Row]:
             for end in endings
         ]
     )
-
-
-ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
-_PROVIDER = "spark.sql.streaming.stateStore.providerClass"
-
-_ENDED = StructType(
-    [
-        StructField("payload", StringType()),
-        StructField("outcome", StringType()),
-        StructField("missing", ArrayType(StringType())),
-        StructField("position", LongType()),
-        StructField("epoch_us", LongType()),
-    ]
-)
-# Types that survive the way into JSON and back. Without these options times would lose their microseconds,
-# and maps their null values.
-_PLAIN = {
-    "string", "boolean", "tinyint", "smallint", "int", "bigint", "float", "double", "binary", "date",
-    "timestamp", "timestamp_ntz",
-}  # fmt: skip
-_JSON = {
-    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
-    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
-    "ignoreNullFields": "false",
-}
 
 
 def causal_order(
@@ -230,7 +228,7 @@ def causal_order(
     return unpacked(ended, stream.schema, order)
 
 
-def packed(stream: DataFrame, order: Order) -> DataFrame:
+def packed(stream: DataFrame, order: OrderColumns) -> DataFrame:
     """The keys, an order's columns, and all of a row as one JSON text."""
     keys = [quoted_column(name).alias(f"key{at}") for at, name in enumerate(order.key)]
     return stream.select(
@@ -245,7 +243,7 @@ def packed(stream: DataFrame, order: Order) -> DataFrame:
     )
 
 
-def unpacked(ended: DataFrame, schema: StructType, order: Order) -> DataFrame:
+def unpacked(ended: DataFrame, schema: StructType, order: OrderColumns) -> DataFrame:
     """The rows as they were, with what the order adds."""
     # A required field would be read as null by from_json, and says so: the columns are taken as nullable.
     fields = StructType([StructField(field.name, field.dataType) for field in schema.fields])

@@ -22,10 +22,11 @@ from typing import NamedTuple
 
 from whence.core.rng import chance, purpose, stream
 from whence.overlay.graphs import grid_hops
-from whence.sim.distributions import sampler
+from whence.sim.distributions import Ramp, sampler
 from whence.sim.faults import plan_faults
+from whence.sim.links import Entry, Traffic
+from whence.sim.links_static import make_graph, make_outlets, path_loss
 from whence.sim.model import Scenario, node_names
-from whence.sim.network import Entry, Traffic, make_graph, make_outlets, path_loss
 
 NEVER_US = 1 << 62
 RELAY_DRAWS = 150_000  # each message of which the relay bound is computed takes nodes^2 draws
@@ -89,6 +90,7 @@ def relay_sample(scenario: Scenario, messages: int) -> range:
 def _pushed(scenario: Scenario, at: int, message: Sent, direct_us: Sequence[int]) -> int:
     """How many nodes have one message in time: the shortest ways from all who got it from its origin."""
     spec = scenario.control or scenario.link
+    assert not isinstance(spec.delay, Ramp), "the scenarios of the study draw their delays"
     draw = sampler(spec.delay)
     times_us = list(direct_us)
     waiting = {node for node in range(scenario.nodes) if node != message.origin}

@@ -9,22 +9,21 @@ read.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
 from whence.sim.distributions import Constant, Exponential, Normal
 from whence.sim.model import Link, Poisson, Record, Scenario, Stop
-from whence.studies.base import Figure, Label, Point, Study, Table
-from whence.studies.claims import Expectation
-from whence.studies.deadline import claims as deadline_expect
-from whence.studies.deadline import page as deadline_text
-from whence.studies.results import Results, Row
+from whence.studies.base import Figure, Point, Study, Table
+from whence.studies.claims import Claim
+from whence.studies.deadline import measures, page
+from whence.studies.deadline.claims import CLAIMS, SIZES
+from whence.studies.results import Derived, Label, Results, Row
 
 if TYPE_CHECKING:
     from whence.lab.attempts import Runner
 
-SIZES = (16, 25, 36, 49, 64, 81, 100)  # Figure 9
 INTERVAL_US = 100_000  # of each process
 LIFETIME_US = 500_000
 DELAY_US, DEVIATION_US = 100_000, 30_000
@@ -110,7 +109,7 @@ def scenario(
 
 
 class DeadlineStudy(Study):
-    """See the module."""
+    """TDCA and ODCA."""
 
     name: ClassVar[str] = "deadline"
     title: ClassVar[str] = "Causal order before a deadline: what soliciting lost messages gains"
@@ -122,6 +121,7 @@ class DeadlineStudy(Study):
         "receiver could bring at the most, and beside the improvements that make up our default."
     )
     scales: ClassVar[Mapping[str, str]] = {name: scale.text for name, scale in SCALES.items()}
+    claims: ClassVar[tuple[Claim, ...]] = CLAIMS
 
     def grid(self, scale: str) -> list[Point]:
         wanted = SCALES[scale]
@@ -134,28 +134,26 @@ class DeadlineStudy(Study):
 
         return deadline_compiled.warm_up
 
-    def runner(self) -> Runner:
-        from whence.studies.deadline.measures import simulate_to
-
-        return simulate_to
+    def runner(self, task: str = "run") -> Runner:
+        return measures.TASKS[task]
 
     def derive(self, row: Row) -> Mapping[str, float | None]:
-        return deadline_text.derive(row.counted) if row.counted else {}
+        return measures.derive(row.counted) if row.counted else {}
 
     def tables(self, results: Results) -> list[Table]:
-        return deadline_text.tables(results)
+        return page.tables(results)
 
     def figures(self, results: Results) -> list[Figure]:
-        return deadline_text.figures(results)
+        return page.figures(results)
 
-    def expectations(self, results: Results) -> list[Expectation]:
-        return deadline_expect.expectations(results)
+    def derived(self, results: Results) -> Iterable[Derived]:
+        return measures.derived(results)
 
     def headline(self, results: Results) -> Table:
-        return deadline_text.headline(results)
+        return page.headline(results)
 
     def findings(self, results: Results) -> list[str]:
-        return deadline_text.findings(results)
+        return page.findings(results)
 
 
 def _main(wanted: Scale) -> list[Point]:
@@ -178,7 +176,7 @@ def _optimum(wanted: Scale) -> list[Point]:
     return [
         _point(
             scenario(reading, nodes, "TDCA", seed, SMALL_US, name="deadline-optimum"),
-            "optimum", reading, nodes, "TDCA", seed,
+            "optimum", reading, nodes, "TDCA", seed, task="optimum",
         )
         for reading in READINGS
         for seed in range(1, wanted.seeds + 1)
@@ -198,7 +196,9 @@ def _printed(wanted: Scale) -> list[Point]:
     ]  # fmt: skip
 
 
-def _point(run: Scenario, part: str, reading: str, nodes: int, variant: str, seed: int) -> Point:
+def _point(
+    run: Scenario, part: str, reading: str, nodes: int, variant: str, seed: int, task: str = "run"
+) -> Point:
     labels: dict[str, Label] = {
         "part": part,
         "reading": reading,
@@ -206,4 +206,4 @@ def _point(run: Scenario, part: str, reading: str, nodes: int, variant: str, see
         "variant": variant,
         "seed": seed,
     }
-    return Point(labels, run)
+    return Point(labels, run, task)

@@ -1,14 +1,17 @@
-"""What the page of the deadline study shows: measures of a run, tables, figures, sentences from the data."""
+"""The page of the deadline study: tables, figures, sentences from the data."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
-from whence.studies.base import Cell, Figure, Label, Panel, Series, Table
+from whence.studies.base import Cell, Figure, Panel, Series, Table
+from whence.studies.claims import printed
 from whence.studies.cuts import line
-from whence.studies.estimate import Estimate, estimate
-from whence.studies.results import Results
+from whence.studies.deadline.claims import CLAIMS
+from whence.studies.deadline.measures import rise, sizes
+from whence.studies.estimate import Estimate
+from whence.studies.results import Label, Results
+
+_PRINTED = printed(CLAIMS)
+PRINTED_RISE = f"{_PRINTED['002-figure-9-rise-16']:g} % to {_PRINTED['002-figure-9-rise-100']:g} %"
 
 READING_TEXT = {
     "fitted": "fitted: 5 % loss per hop, solicitation over the LAN (chosen because it fits)",
@@ -16,7 +19,7 @@ READING_TEXT = {
 }
 FIGURE_9_CAPTION = (
     "Delivered ratio: deliveries in causal order and before the deadline, over all pairs of a message and "
-    "another member. The paper prints no values but the rise of ODCA over TDCA, 12.2 % to 37.7 %. The left "
+    f"another member. The paper prints no values but the rise of ODCA over TDCA, {PRINTED_RISE}. The left "
     "reading was found by search because it gives that rise: no evidence that the paper was so simulated."
 )
 RISE_CAPTION = (
@@ -45,41 +48,6 @@ PRINTED_NOTE = (
 )
 
 
-def derive(counted: Mapping[str, Any]) -> dict[str, float | None]:
-    """The numbers of one run."""
-    pairs, delivered, every = counted["pairs"], counted["delivered"], counted["all_pairs"]
-    found: dict[str, float | None] = {
-        "ratio": delivered / pairs,
-        "packets_per_pair": counted["packets"] / every,
-        "control_per_pair": counted["control_packets"] / every,
-        "latency_ms": counted["latency_us"] / delivered / 1000 if delivered else None,
-        "overtaken_percent": 100 * counted["overtaken"] / every,
-        "late_deliveries": counted["late"],
-    }
-    if "direct" in counted:
-        found["direct_ratio"] = counted["direct"] / pairs
-        found["relay_ratio"] = counted["relay"] / counted["relay_pairs"]
-    if "optimum" in counted:
-        found["optimum_ratio"] = counted["optimum"] / pairs
-    if "replies" in counted:
-        found["solicitations"] = counted["solicitations"]
-        found["replies"] = counted["replies"]
-    return found
-
-
-def rises(results: Results, reading: Label, nodes: Label, better: str = "ODCA") -> list[float]:
-    """By how many percent one variant delivers more than TDCA, seed by seed."""
-    first = results.column("ratio", part="main", reading=reading, nodes=nodes, variant="TDCA")
-    second = results.column("ratio", part="main", reading=reading, nodes=nodes, variant=better)
-    return [100 * (after / before - 1) for before, after in zip(first, second, strict=True)]
-
-
-def sizes(results: Results, reading: Label) -> list[int]:
-    """The group sizes of Figure 9 that were run."""
-    rows = results.select(part="main", reading=reading, variant="ODCA")
-    return sorted({int(row.labels["nodes"]) for row in rows})
-
-
 def _mean(results: Results, measure: str, **labels: Label) -> Estimate | None:
     return results.estimate(measure, **{"part": "main", **labels})
 
@@ -98,7 +66,7 @@ def headline(results: Results) -> Table:
                 for variant in ("TDCA", "ODCA", "default")
             ]
             packets = _mean(results, "packets_per_pair", reading=reading, nodes=nodes, variant="default")
-            rows.append((reading, nodes, *cells, estimate(rises(results, reading, nodes)), packets))
+            rows.append((reading, nodes, *cells, rise(results, reading, nodes), packets))
     columns = ("reading", "members", "TDCA", "ODCA", "our default", "rise, %", "default: packets per pair")
     return Table("glance", "Delivered ratio at a glance", columns, tuple(rows))
 
@@ -116,8 +84,8 @@ def _figure_9(results: Results, reading: Label) -> Table:
         for variant in ("TDCA", "ODCA", "default"):
             cells.append(_mean(results, "ratio", reading=reading, nodes=nodes, variant=variant))
         cells += [
-            estimate(rises(results, reading, nodes)),
-            estimate(rises(results, reading, nodes, "default")),
+            rise(results, reading, nodes),
+            rise(results, reading, nodes, "default"),
         ]
         for variant in ("ODCA", "default"):
             cells.append(_mean(results, "packets_per_pair", reading=reading, nodes=nodes, variant=variant))
@@ -241,7 +209,7 @@ def _rise_lines(results: Results) -> list[Series]:
     made = []
     for reading in results.values("reading"):
         found = sizes(results, reading)
-        values = tuple(estimate(rises(results, reading, nodes)) for nodes in found)
+        values = tuple(rise(results, reading, nodes) for nodes in found)
         made.append(Series(str(reading), tuple(map(float, found)), values))
     return made
 
@@ -254,10 +222,10 @@ def findings(results: Results) -> list[str]:
     told = []
     for reading in results.values("reading"):
         found = sizes(results, reading)
-        small, large = (estimate(rises(results, reading, nodes)).mean for nodes in (found[0], found[-1]))
+        small, large = (rise(results, reading, nodes).mean for nodes in (found[0], found[-1]))
         told.append(
             f"{READING_TEXT[str(reading)]}: soliciting raises the delivered ratio by {small:.1f} % at "
-            f"{found[0]} members and by {large:.1f} % at {found[-1]}. The paper prints 12.2 % to 37.7 %."
+            f"{found[0]} members and by {large:.1f} % at {found[-1]}. The paper prints {PRINTED_RISE}."
         )
     told.append(
         "A shared medium of 100 Mbit/s cannot be what was simulated: with 50.5 KB per message and one "

@@ -1,9 +1,10 @@
-"""What the demonstration says about its measures: titles, captions, and sentences made from the data."""
+"""The page of the demonstration: tables, figures, and sentences made from the data."""
 
 from __future__ import annotations
 
-from whence.studies.base import Cell, Label, Table
-from whence.studies.results import Results
+from whence.studies.base import Cell, Figure, Panel, Table
+from whence.studies.cuts import cross, lines
+from whence.studies.results import Label, Results
 
 # name of the section, measure, its title with unit, caption
 MEASURES = (
@@ -50,6 +51,34 @@ HEADINGS = {
     "bytes": "What it costs in bytes",
     "memory": "What it costs in memory",
 }
+
+
+def tables(results: Results) -> list[Table]:
+    """One for each measure, and what order costs."""
+    made = [
+        cross(results, measure, ("network", "protocol"), "nodes", name, title)
+        for name, measure, title, _ in MEASURES
+    ]
+    title = "remote deliveries that waited, %"
+    share = cross(results, "held_percent", ("network", "protocol"), "nodes", "held", title)
+    return [*made, share, costs(results)]
+
+
+def figures(results: Results) -> list[Figure]:
+    """Each measure in growing groups and over wilder networks."""
+    largest = results.values("nodes")[-1]
+    networks = results.values("network")
+    wildest = "exponential" if "exponential" in networks else networks[-1]
+    made = []
+    for name, measure, title, caption in MEASURES:
+        growing = lines(results, measure, "nodes", "protocol", network=wildest)
+        wilder = lines(results, measure, "network", "protocol", nodes=largest)
+        panels = (
+            Panel(f"growing groups, {wildest} delays", "nodes", title, growing, x_log2=True),
+            Panel(f"wilder networks, {largest} nodes", "link delay", title, wilder),
+        )
+        made.append(Figure(name, HEADINGS[name], caption, panels))
+    return made
 
 
 def headline(results: Results) -> Table:

@@ -1,18 +1,24 @@
-"""What must come out of the study of domains: the specification's table, theorem 1, the planner's figures."""
+"""What must come out of the study of domains: costs, theorem 1, the planner's figures, times on real servers.
+
+The paper's figures 8, 9, 11 and 12 are not in our copy, only what it says of them: without domains the time
+grows with the square of n, with the bus linearly, and domains win. Demanded is what the specification demands
+of that, by processor time: with one message under way, that of the servers on its way is what the message
+takes on a machine that does nothing else. Wall time is shown and judged beside it, but a study must not fail
+because another program was compiling meanwhile.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from math import isqrt, log
 
-from whence.overlay.domain_graph import domain_graph, organised
-from whence.sim.model import node_names
-from whence.studies.claims import Expectation, Relation, Tolerance
-from whence.studies.results import Results, farthest
+from whence.studies.claims import EXACT, Claim, Evidence, Relation, Take, Tolerance
+from whence.studies.domains.fit import BUS, FLAT, LARGE_FROM, TIMES, WAY_BUS, WAY_FLAT, Kind
+from whence.studies.domains.measures import stamp_bytes
 
-KINDS = ("causal", "duplicate", "created", "fifo", "missing", "malformed")
 ACYCLIC, CYCLIC = ("flat", "bus", "daisy", "tree"), ("triangle", "ring")
-SLOPE_WITHIN = Tolerance(absolute=0.05)
+FINDINGS = "causal + duplicate + created + fifo + missing + malformed"
+LARGEST = 144  # servers: the largest square of every scale
+LIVE_LARGEST = (100, 150)  # servers of the largest system in which all run, by scale
 # Clock work and persisted bytes over n, log-log: the specification's acceptance table.
 SLOPES = {
     ("flat", "full"): (2.0, 2.0),
@@ -22,187 +28,209 @@ SLOPES = {
     ("bus", "updates-scan"): (1.0, 1.0),
     ("bus", "updates"): (0.0, 1.0),
 }
-UNIFORM_FLAT, UNIFORM_BUS, UNIFORM_PLANNED = 1650, 219, 158
-CLUSTERED_PLANNED = (71, 79)
+STAMPS = "specification: 4 n², 12 n (three hops in domains of √n), or one entry of 4 bytes a hop"
+FASTER_THAN_LINEAR = 1.3  # "clearly": half way between the square and what is still about linear
+ABOUT_LINEAR = 1.1
 
 
-def expectations(results: Results) -> list[Expectation]:
-    """Everything, in the order of the page."""
-    return [*_bytes(results), *_slopes(results), *_paths(results), *_theorem(results), *_planner(results)]
+def _stamps(organisation: str, stamps: str) -> Iterator[Claim]:
+    """Of the specification's table, the largest system by its number and all others by their difference."""
+    text = f"stamp of a message, {organisation}, {stamps}"
+    yield Claim(
+        f"004-stamp-{organisation}-{stamps}",
+        f"{text}, {LARGEST} servers",
+        stamp_bytes(organisation, stamps, LARGEST),
+        STAMPS,
+        "stamp_bytes",
+        where={"part": "cost", "workload": "ping-pong", "organisation": organisation, "stamps": stamps},
+        at={"nodes": LARGEST},
+        unit="bytes",
+        take=Take.FARTHEST,
+    )
+    yield _off(text, organisation, stamps, STAMPS)
 
 
-def slope(results: Results, measure: str, organisation: str, stamps: str) -> float | None:
-    """Of a measure of ping-pong over the square sizes, on logarithmic axes, by least squares."""
-    points: list[tuple[float, float]] = []
-    for nodes in results.values("nodes"):
-        found = results.estimate(
-            measure, part="cost", workload="ping-pong", organisation=organisation, stamps=stamps, nodes=nodes
-        )
-        if found is not None and found.mean > 0 and isqrt(int(nodes)) ** 2 == nodes:
-            points.append((log(float(nodes)), log(found.mean)))
-    if len(points) < 2:
-        return None
-    mean_x = sum(x for x, _ in points) / len(points)
-    mean_y = sum(y for _, y in points) / len(points)
-    spread = sum((x - mean_x) ** 2 for x, _ in points)
-    fitted = sum((x - mean_x) * (y - mean_y) for x, y in points) / spread
-    return round(fitted, 9) + 0.0  # rounding errors of a constant are no slope, and 0 has no sign
-
-
-def _column(results: Results, measure: str, organisation: str, stamps: str, nodes: int) -> list[float]:
-    return results.column(
-        measure, part="cost", workload="ping-pong", organisation=organisation, stamps=stamps, nodes=nodes
+def _off(text: str, organisation: str, stamps: str, source: str) -> Claim:
+    return Claim(
+        f"004-stamp-off-{organisation}-{stamps}",
+        f"{text}: largest difference at any size",
+        0,
+        source,
+        "stamp_bytes_off",
+        where={"part": "off", "organisation": organisation, "stamps": stamps},
+        unit="bytes",
+        take=Take.FARTHEST,
     )
 
 
-def _sizes(results: Results) -> list[int]:
-    rows = results.select(part="cost", workload="ping-pong", organisation="flat", stamps="full")
-    return sorted(int(row.labels["nodes"]) for row in rows)
-
-
-def _bytes(results: Results) -> Iterator[Expectation]:
-    """Of the specification's table, the largest system by its number and all others by their difference."""
-    squares = [nodes for nodes in _sizes(results) if isqrt(nodes) ** 2 == nodes]
-    source = "specification: 4 n², 12 n (three hops in domains of √n), or one entry of 4 bytes a hop"
-    for organisation, stamps in SLOPES:
-        per_hop = 4 if organisation == "flat" else 12
-
-        def wanted(nodes: int, per_hop: int = per_hop, stamps: str = stamps) -> int:
-            size = nodes if per_hop == 12 else nodes**2
-            return per_hop * size if stamps == "full" else per_hop
-
-        for nodes in squares[-1:]:
-            found = _column(results, "stamp_bytes", organisation, stamps, nodes)
-            yield Expectation(
-                f"stamp of a message, {organisation}, {stamps}, {nodes} servers",
-                wanted(nodes),
-                farthest(found, wanted(nodes)),
-                source,
-                unit="bytes",
-            )
-        sizes = squares if organisation == "bus" else _sizes(results)
-        yield _difference(
-            f"stamp of a message, {organisation}, {stamps}",
-            [
-                value - wanted(nodes)
-                for nodes in sizes
-                for value in _column(results, "stamp_bytes", organisation, stamps, nodes)
-            ],
-            source,
+def _slopes(organisation: str, stamps: str) -> Iterator[Claim]:
+    both = zip(("work", "image_bytes"), ("clock work", "persisted bytes"), SLOPES[organisation, stamps],
+               strict=True)  # fmt: skip
+    for measure, words, slope in both:
+        yield Claim(
+            f"004-slope-{measure}-{organisation}-{stamps}",
+            f"{words} of a message over n, {organisation}, {stamps}: log-log slope",
+            slope,
+            "specification: acceptance table",
+            measure,
+            where={"part": "slope", "organisation": organisation, "stamps": stamps},
+            tolerance=Tolerance(absolute=0.05),
         )
 
 
-def _difference(name: str, found: list[float], source: str) -> Expectation:
-    return Expectation(f"{name}: largest difference at any size", 0, farthest(found, 0), source, unit="bytes")
+THEOREM = "theorem 1: global order holds just when the domain graph is acyclic"
 
 
-def _slopes(results: Results) -> Iterator[Expectation]:
-    for (organisation, stamps), (work, image) in SLOPES.items():
-        for measure, what, wanted in (
-            ("work", "clock work", work),
-            ("image_bytes", "persisted bytes", image),
-        ):
-            yield Expectation(
-                f"{what} of a message over n, {organisation}, {stamps}: log-log slope",
-                wanted,
-                slope(results, measure, organisation, stamps),
-                "specification: acceptance table",
-                SLOPE_WITHIN,
-            )
+def _acyclic(organisation: str) -> Claim:
+    return Claim(
+        f"004-theorem-1-{organisation}",
+        f"findings of the verifier, {organisation}, all runs of all parts",
+        0,
+        THEOREM,
+        FINDINGS,
+        where={"organisation": organisation},
+        unit="findings",
+        take=Take.SUM,
+    )
 
 
-def _paths(results: Results) -> Iterator[Expectation]:
-    """Daisy and tree have no closed form here: the route says what whole matrices cost."""
-    for organisation in ("daisy", "tree"):
-        off = []
-        for nodes in _sizes(results):
-            names = node_names(nodes)
-            graph = domain_graph(organised(organisation, names))
-            path = graph.path(names[1], names[-1])
-            wanted = sum(4 * len(graph.groups[domain]) ** 2 for domain, _ in path)
-            off += [value - wanted for value in _column(results, "stamp_bytes", organisation, "full", nodes)]
-        yield _difference(
-            f"stamp of a message, {organisation}, full",
-            off,
-            "section 6.2: s² for each domain on the way, 4 bytes an entry",
-        )
+def _cyclic(organisation: str) -> Iterator[Claim]:
+    where = {"part": "theorem", "organisation": organisation}
+    yield Claim(
+        f"004-theorem-1-{organisation}",
+        f"causal violations on a {organisation} of domains",
+        1,
+        THEOREM,
+        "causal",
+        where=where,
+        unit="violations",
+        take=Take.SUM,
+        relation=Relation.AT_LEAST,
+    )
+    yield Claim(
+        f"004-theorem-1-{organisation}-else",
+        f"what is lost, doubled or invented on a {organisation} of domains",
+        0,
+        "a cycle costs order and nothing else",
+        "duplicate + created + missing + malformed",
+        where=where,
+        unit="findings",
+        evidence=Evidence.INVARIANT,
+        take=Take.SUM,
+    )
 
 
-def _theorem(results: Results) -> Iterator[Expectation]:
-    source = "theorem 1: global order holds just when the domain graph is acyclic"
-    for organisation in (*ACYCLIC, "planned"):
-        yield Expectation(
-            f"findings of the verifier, {organisation}, all runs of all parts",
-            0,
-            sum(results.total(kind, organisation=organisation) for kind in KINDS),
-            source,
-            unit="findings",
-        )
-    for organisation in CYCLIC:
-        yield Expectation(
-            f"causal violations on a {organisation} of domains",
-            1,
-            results.total("causal", part="theorem", organisation=organisation),
-            source,
-            relation=Relation.AT_LEAST,
-            unit="violations",
-        )
-        yield Expectation(
-            f"what is lost, doubled or invented on a {organisation} of domains",
-            0,
-            sum(
-                results.total(kind, part="theorem", organisation=organisation)
-                for kind in ("duplicate", "created", "missing", "malformed")
-            ),
-            "a cycle costs order and nothing else",
-            unit="findings",
-        )
+def _cost(organisation: str, published: float, source: str, *, traffic: str = "uniform",
+          tolerance: Tolerance = EXACT, relation: Relation = Relation.EQUAL, demanded: bool = True,
+          runs_min: int = 1) -> Claim:  # fmt: skip
+    return Claim(
+        f"004-planner-{traffic}-{organisation}",
+        f"planner: cost of a message at 40 servers, {traffic}, {organisation}",
+        published,
+        source,
+        "measured_cost",
+        where={"part": "plan", "workload": traffic, "organisation": organisation},
+        evidence=Evidence.PROTOTYPE,
+        relation=relation,
+        tolerance=tolerance,
+        demanded=demanded,
+        runs_min=runs_min,
+    )
 
 
-def _planner(results: Results) -> Iterator[Expectation]:
-    rows = results.select(part="plan")
-    yield Expectation(
+def _planner() -> Iterator[Claim]:
+    yield Claim(
+        "004-planner-predicted",
         "planner: predicted less measured cost, every run",
         0,
-        farthest([row.measure("predicted_cost") - row.measure("measured_cost") for row in rows], 0),
         "with whole matrices the formula counts what the stamps carry",
-        Tolerance(absolute=1e-9),
+        "predicted_off",
+        where={"part": "planned"},
+        evidence=Evidence.INVARIANT,
+        take=Take.FARTHEST,
+        tolerance=Tolerance(absolute=1e-9),
     )
-    for organisation, wanted, within in (
-        ("flat", UNIFORM_FLAT, Tolerance()),
-        ("bus", UNIFORM_BUS, Tolerance(absolute=2.0)),
-    ):
-        found = results.estimate("measured_cost", part="plan", workload="uniform", organisation=organisation)
-        yield Expectation(
-            f"planner: cost of a message at 40 servers, uniform, {organisation}",
-            wanted,
-            None if found is None else found.mean,
-            "specification; drawn destinations move the bus a little",
-            within,
+    drawn = "specification; drawn destinations move the bus a little"
+    yield _cost("flat", 1650, drawn)
+    yield _cost("bus", 219, drawn, tolerance=Tolerance(absolute=2.0))
+    # A scale for tests anneals for a moment only, for one seed; its plans prove nothing.
+    annealed = "specification: annealed 158, cap on router load not given (here 0.5)"
+    yield _cost("planned", 158, annealed, relation=Relation.AT_MOST, runs_min=2)
+    # Of 12 clusterings that were tried (planned cost 72 to 126) this one comes near the specification's
+    # figure. Agreement with what was chosen for it proves nothing.
+    chosen = (
+        "specification: 71 to 79, clustering not given; ours (10 clusters, 95 % inside) was chosen to match"
+    )
+    near = Tolerance(between=(71, 79))
+    yield _cost("planned", 75, chosen, traffic="clustered", tolerance=near, demanded=False)
+
+
+WHICH = {"live": "live", "live-way": "live, servers of the way only"}
+
+
+def _grows(kind: Kind, figure: str) -> Iterator[Claim]:
+    """Figures 8 and 9 without domains, figure 11 with the bus."""
+    is_flat = kind.organisation == "flat"
+    says = "clearly faster than linear" if is_flat else "about linearly"
+    for measure, words in TIMES.items():
+        yield Claim(
+            f"004-{figure.replace(' ', '-')}-{kind.part}-{measure}",
+            f"{WHICH[kind.part]}, {kind.workload}, {kind.organisation}: {words} of a message over "
+            f"n ≥ {LARGE_FROM}, log-log slope",
+            FASTER_THAN_LINEAR if is_flat else ABOUT_LINEAR,
+            f"{figure}; specification: grows {says}",
+            f"{measure}_slope",
+            at={**kind._asdict(), "shape": "growth", "of": measure},
+            relation=Relation.AT_LEAST if is_flat else Relation.AT_MOST,
+            demanded=measure == "cpu_us",
+            runs_min=3,  # two sizes do not tell noise from growth
         )
-    annealed = results.estimate("measured_cost", part="plan", workload="uniform", organisation="planned")
-    yield Expectation(
-        "planner: cost of a message at 40 servers, uniform, planned",
-        UNIFORM_PLANNED,
-        None if annealed is None else annealed.mean,
-        "specification: annealed 158, cap on router load not given (here 0.5)",
+
+
+def _crosses(measure: str, largest: int) -> Claim:
+    """Figure 12: domains cost more hops in a small system and win in a large one."""
+    return Claim(
+        f"004-figure-12-{measure}-{largest}",
+        f"live, ping-pong: {TIMES[measure]}, servers from which on the bus is faster",
+        largest,
+        "figure 12; specification: the curves cross within the measured sizes",
+        f"{measure}_crossing",
+        at={"shape": "crossing", "of": measure, "nodes": largest},
+        unit="servers",
         relation=Relation.AT_MOST,
-        demanded=_is_annealed(results),
-    )
-    clustered = results.estimate("measured_cost", part="plan", workload="clustered", organisation="planned")
-    low, high = CLUSTERED_PLANNED
-    yield Expectation(
-        "planner: cost of a message at 40 servers, clustered, planned",
-        (low + high) / 2,
-        None if clustered is None else clustered.mean,
-        "specification: 71 to 79, clustering not given; ours (10 clusters, 95 % inside) was chosen to match",
-        Tolerance(absolute=(high - low) / 2),
-        # Of 12 clusterings that were tried (planned cost 72 to 126) this one comes near the specification's
-        # figure. Agreement with what was chosen for it proves nothing.
-        demanded=False,
+        demanded=measure == "cpu_us",
     )
 
 
-def _is_annealed(results: Results) -> bool:
-    """A scale for tests anneals for a moment only; its plans prove nothing."""
-    return len(results.select(part="plan", organisation="planned", workload="uniform")) > 1
+def _straight(kind: Kind, words: str) -> Claim:
+    return Claim(
+        f"004-complexity-{kind.organisation}",
+        f"live, servers of the way only, {words} explains of the variance",
+        0.95,
+        "section 6.2: C ≈ K n with √n domains, n² without",
+        "share",
+        at={**kind._asdict(), "shape": "line"},
+        relation=Relation.AT_LEAST,
+    )
+
+
+CLAIMS = (
+    *(claim for kind in SLOPES for claim in _stamps(*kind)),
+    *(claim for kind in SLOPES for claim in _slopes(*kind)),
+    *(
+        _off(f"stamp of a message, {organisation}, full", organisation, "full",
+             "section 6.2: s² for each domain on the way, 4 bytes an entry")
+        for organisation in ("daisy", "tree")
+    ),
+    *(_acyclic(organisation) for organisation in (*ACYCLIC, "planned")),
+    *(claim for organisation in CYCLIC for claim in _cyclic(organisation)),
+    *_planner(),
+    *_grows(FLAT, "figure 8"),
+    *_grows(FLAT._replace(workload="broadcast"), "figure 9"),
+    *_grows(BUS, "figure 11"),
+    *_grows(WAY_FLAT, "figure 8"),
+    *_grows(WAY_BUS, "figure 11"),
+    *(_crosses(measure, largest) for measure in TIMES for largest in LIVE_LARGEST),
+    _straight(WAY_FLAT, "flat: a + b n²"),
+    _straight(WAY_BUS, "bus: a + b n"),
+)  # fmt: skip

@@ -28,6 +28,12 @@ class Kind(NamedTuple):
     stamps: str
 
 
+FLAT = Kind("live", "ping-pong", "flat", "full")
+BUS = Kind("live", "ping-pong", "bus", "full")
+# Only the servers of the way run: beyond 150 servers, where what does not grow no longer hides what does.
+WAY_FLAT, WAY_BUS = FLAT._replace(part="live-way"), BUS._replace(part="live-way")
+
+
 class Fit(NamedTuple):
     """time = base + rate * n ** power, by least squares; `share` of the variance that it explains (R²)."""
 

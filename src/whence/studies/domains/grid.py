@@ -6,26 +6,23 @@ sends to all and all answer (broadcast), in growing systems; every entry of ever
 image is counted. **theorem**: random traffic over links that reorder and duplicate, on acyclic domains and on
 cycles; the verifier judges. **plan**: domains planned from a traffic matrix beside one domain and the paper's
 bus. **live**: the turn-around times of the paper's figures 8, 9, 11 and 12, on real server processes
-(`domains_live`).
+(`live`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from whence.core.rng import purpose, shuffled, stream
 from whence.sim.distributions import Constant, Pareto
 from whence.sim.model import Link, Periodic, Poisson, Record, Replies, Scenario, Stop, Workload, node_names
-from whence.studies.base import Figure, Label, Measurement, Point, Study, Table
-from whence.studies.claims import Expectation
-from whence.studies.domains import claims as domains_expect
-from whence.studies.domains import live as domains_live
-from whence.studies.domains import live_claims as domains_live_expect
-from whence.studies.domains import live_page as domains_live_figures
-from whence.studies.domains import page as domains_figures
-from whence.studies.results import Results, Row
+from whence.studies.base import Figure, Measurement, Point, Study, Table
+from whence.studies.claims import Claim
+from whence.studies.domains import live, measures, page
+from whence.studies.domains.claims import CLAIMS
+from whence.studies.results import Derived, Label, Results, Row
 
 if TYPE_CHECKING:
     from whence.lab.attempts import Runner
@@ -146,7 +143,7 @@ def plan_workloads(traffic: str) -> list[Workload]:
 @lru_cache(maxsize=4)
 def planned(traffic: str, steps: int) -> Groups:
     """The plan for the traffic that the workloads have in the mean."""
-    from whence.overlay.planner import Traffic, plan
+    from whence.overlay.planner import TrafficMatrix, plan
 
     names = node_names(PLAN_NODES)
     others = PLAN_NODES - 1
@@ -159,7 +156,7 @@ def planned(traffic: str, steps: int) -> Groups:
                 for b in group:
                     if a != b:
                         counts[a, b] += inside * 1000 // (len(group) - 1)
-    return plan(Traffic(counts), steps=steps).groups
+    return plan(TrafficMatrix(counts), steps=steps).groups
 
 
 def plan_scenario(organisation: str, traffic: str, seed: int, steps: int) -> Scenario:
@@ -181,7 +178,7 @@ def plan_scenario(organisation: str, traffic: str, seed: int, steps: int) -> Sce
 
 
 class DomainsStudy(Study):
-    """See the module."""
+    """Causality domains, counted and on real servers."""
 
     name: ClassVar[str] = "domains"
     title: ClassVar[str] = "Causality domains: the clock of a domain instead of the clock of the system"
@@ -193,6 +190,7 @@ class DomainsStudy(Study):
         "be planned from traffic. Turn-around times are measured on real server processes."
     )
     scales: ClassVar[Mapping[str, str]] = {name: scale.text for name, scale in SCALES.items()}
+    claims: ClassVar[tuple[Claim, ...]] = CLAIMS
 
     def grid(self, scale: str) -> list[Point]:
         wanted = SCALES[scale]
@@ -231,46 +229,30 @@ class DomainsStudy(Study):
             for seed in range(1, scale.plan_seeds + 1)
         ]  # fmt: skip
 
-    def runner(self) -> Runner:
-        from whence.studies.domains.measures import simulate_to
-
-        return simulate_to
+    def runner(self, task: str = "run") -> Runner:
+        return measures.TASKS[task]
 
     def measurement(self, scale: str) -> Measurement:
-        plan = domains_live.PLANS[scale]
-        return Measurement(plan.steps, partial(domains_live.measure, plan))
+        plan = live.PLANS[scale]
+        return Measurement(plan.steps, partial(live.measure, plan))
 
     def derive(self, row: Row) -> Mapping[str, float | None]:
-        counted = row.counted
-        if not counted or not counted["messages"]:
-            return {}
-        per = 1 / counted["messages"]
-        return {
-            "stamp_bytes": 4 * counted["stamp_entries"] * per,
-            "wire_bytes": counted["control_bytes"] * per,
-            "work": counted["clock_work"] * per,
-            "image_bytes": counted["image_bytes"] * per,
-            "log_bytes": counted["log_bytes"] * per,
-            "hops": counted["packets"] * per,
-            "measured_cost": counted["measured_cost"] * per,
-            "predicted_cost": counted["predicted_cost"] * per if "predicted_cost" in counted else None,
-        }
+        return measures.derive(row.counted) if row.counted else {}
+
+    def derived(self, results: Results) -> Iterable[Derived]:
+        return measures.derived(results)
 
     def tables(self, results: Results) -> list[Table]:
-        return [*domains_live_figures.tables(results), *domains_figures.tables(results)]
+        return page.tables(results)
 
     def figures(self, results: Results) -> list[Figure]:
-        return [*domains_live_figures.figures(results), *domains_figures.figures(results)]
-
-    def expectations(self, results: Results) -> list[Expectation]:
-        return [*domains_expect.expectations(results), *domains_live_expect.expectations(results)]
+        return page.figures(results)
 
     def headline(self, results: Results) -> Table:
-        return domains_figures.headline(results)
+        return page.headline(results)
 
     def findings(self, results: Results) -> list[str]:
-        live = domains_live_figures.finding(results)
-        return [*domains_figures.findings(results), *([live] if live else [])]
+        return page.findings(results)
 
 
 def _point(

@@ -1,5 +1,4 @@
-"""How the study of domains simulates a run: in the engine, with every packet's stamp and every clock's work
-counted.
+"""The measures of the study of domains: every stamp and every clock's work counted, and what follows.
 
     messages          point-to-point messages that were delivered
     packets           hops
@@ -8,7 +7,7 @@ counted.
     account)
     clock_work        entries looked at or written by stamping, testing and merging
     image_bytes       the paper's persistence: after each change of a clock its whole image, 4 bytes an entry
-    log_bytes         ours: the input that was logged, as MessagePack (whence.mom.records)
+    log_bytes         ours: what a durable node logs of a packet that arrives (whence.session.records)
     predicted_cost    hops x (alpha + size^2) of these messages by the planner's formula
     measured_cost     alpha x packets + stamp entries: the same where stamps are whole matrices
 
@@ -18,93 +17,200 @@ Spark's workers import this module.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from math import isqrt, log
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
-import msgspec
-
-from whence.core.message import Message, NodeId, Packet
+from whence.core.message import NodeId, Packet
 from whence.core.protocol import Protocol
-from whence.mom.records import Acknowledged, Received
-from whence.overlay.planner import ALPHA, Traffic, evaluate
-from whence.protocols import registry
+from whence.lab.observer import Observer
+from whence.lab.run import run
+from whence.overlay.domain_graph import Groups, domain_graph, organised
+from whence.overlay.planner import ALPHA, TrafficMatrix, evaluate
 from whence.protocols.domains.domains import DomainPacket, Domains
-from whence.sim.driver import About
-from whence.sim.engine import Engine
-from whence.sim.files import checked, run_id
-from whence.sim.model import Scenario
-from whence.sim.run import loses_nothing, open_writer, promises_made
-from whence.trace.measures import Measured, Value, write_measures
-from whence.trace.schema import Level, Manifest, Recorder
-
-_encode = msgspec.msgpack.Encoder().encode
-
-
-class CountingEngine(Engine):
-    """The engine, looking at what passes through it."""
-
-    def __init__(self, scenario: Scenario, recorder: Recorder, level: Level) -> None:
-        def make(me: NodeId, members: Sequence[NodeId]) -> Protocol:
-            return registry.make(scenario.protocol, me, members, scenario.params)
-
-        super().__init__(scenario, make, recorder, level=level)
-        self.between: Counter[tuple[NodeId, NodeId]] = Counter()
-        self.stamp_entries = self.control_bytes = self.log_bytes = 0
-
-    def send(
-        self, node: int, to: tuple[NodeId, ...], packet: Packet, time_us: int, about: About | None
-    ) -> None:
-        core = cast(Domains, self.drivers[node].core)
-        hop = cast(DomainPacket, packet)
-        self.stamp_entries += core.consumers[hop.domain].clock.stamp_entries(hop.stamp)
-        self.control_bytes += core.sizes(packet).control_bytes
-        self.log_bytes += len(_encode(Received(time_us, core.me, hop.sent, packet)))
-        self.log_bytes += len(_encode(Acknowledged(to[0], hop.sent)))
-        super().send(node, to, packet, time_us, about)
-
-    def delivered(self, node: int, message: Message, time_us: int) -> None:
-        self.between[message.origin, self.names[node]] += 1
-        super().delivered(node, message, time_us)
+from whence.session.records import Arrived, RecordCodec
+from whence.sim.model import Scenario, node_names
+from whence.sim.outcome import Outcome
+from whence.studies.domains.fit import (
+    BUS,
+    FLAT,
+    LARGE_FROM,
+    TIMES,
+    WAY_BUS,
+    WAY_FLAT,
+    crossing,
+    fit,
+    gains,
+    growth,
+)
+from whence.studies.domains.fit import slope as slope_of
+from whence.studies.results import Derived, Label, Results
+from whence.trace.measures import Value
+from whence.trace.schema import Kind, Level
 
 
-def simulate_to(scenario: Scenario, folder: Path, level: Level | None = None) -> Manifest:
-    """Run a scenario of the study and write its trace and all its measures."""
-    scenario = checked(scenario)
-    level = scenario.record.as_level() if level is None else level
-    with open_writer(scenario, folder, level) as writer:
-        engine = CountingEngine(scenario, writer, level)
-        engine.run()
-        write_measures(
-            folder,
-            Measured(
-                run=run_id(scenario),
-                protocol=scenario.protocol,
-                counted_by=__name__,
-                measures=measures(engine),
-            ),
-        )
-        promises = promises_made(scenario, complete=engine.drained and loses_nothing(engine))
-        if scenario.params.get("unsafe_cycles"):  # theorem 1: nobody can promise order on a cycle
-            promises = msgspec.structs.replace(promises, causal=False)
-        return writer.close(promises=promises)
-
-
-def measures(engine: CountingEngine) -> dict[str, Value]:
-    """What the run counted."""
-    cores = [cast(Domains, driver.core) for driver in engine.drivers]
-    clocks = [consumer.clock for core in cores for consumer in core.consumers.values()]
-    counted: dict[str, Value] = {
-        "messages": sum(engine.between.values()),
-        "packets": engine.packets,
-        "stamp_entries": engine.stamp_entries,
-        "control_bytes": engine.control_bytes,
-        "log_bytes": engine.log_bytes,
-        "clock_work": sum(clock.work for clock in clocks),
-        "image_bytes": sum(clock.changes * clock.image_bytes for clock in clocks),
-        "measured_cost": ALPHA * engine.packets + engine.stamp_entries,
+def derive(counted: Mapping[str, Any]) -> dict[str, float | None]:
+    """The numbers of one run, each per message."""
+    if not counted["messages"]:
+        return {}
+    per = 1 / counted["messages"]
+    return {
+        "stamp_bytes": 4 * counted["stamp_entries"] * per,
+        "wire_bytes": counted["control_bytes"] * per,
+        "work": counted["clock_work"] * per,
+        "image_bytes": counted["image_bytes"] * per,
+        "log_bytes": counted["log_bytes"] * per,
+        "hops": counted["packets"] * per,
+        "measured_cost": counted["measured_cost"] * per,
+        "predicted_cost": counted["predicted_cost"] * per if "predicted_cost" in counted else None,
     }
-    if not engine.scenario.params.get("unsafe_cycles"):  # a cycle has no tree to compute with
-        cost = evaluate(Traffic(engine.between, engine.names), cores[0].graph.groups)
-        counted["predicted_cost"] = round(cost.per_message * sum(engine.between.values()))
-    return counted
+
+
+def stamp_bytes(organisation: str, stamps: str, nodes: int) -> int:
+    """The stamps of one message of ping-pong by the paper's account, 4 bytes an entry.
+
+    Section 6.2: whole matrices cost s² entries in each domain on the way, which is n² in one domain and three
+    times √n² on the bus; Updates sends one entry a hop.
+    """
+    if stamps != "full":
+        return 4 if organisation == "flat" else 12
+    names = node_names(nodes)
+    graph = domain_graph(organised(organisation, names))
+    return sum(4 * len(graph.groups[domain]) ** 2 for domain, _ in graph.path(names[1], names[-1]))
+
+
+def slope(results: Results, measure: str, organisation: str, stamps: str) -> float | None:
+    """Of a measure of ping-pong over the square sizes, on logarithmic axes, by least squares."""
+    points: list[tuple[float, float]] = []
+    for nodes in results.values("nodes"):
+        found = results.estimate(
+            measure, part="cost", workload="ping-pong", organisation=organisation, stamps=stamps, nodes=nodes
+        )
+        if found is not None and found.mean > 0 and isqrt(int(nodes)) ** 2 == nodes:
+            points.append((log(float(nodes)), log(found.mean)))
+    if len(points) < 2:
+        return None
+    mean_x = sum(x for x, _ in points) / len(points)
+    mean_y = sum(y for _, y in points) / len(points)
+    spread = sum((x - mean_x) ** 2 for x, _ in points)
+    fitted = sum((x - mean_x) * (y - mean_y) for x, y in points) / spread
+    return round(fitted, 9) + 0.0  # rounding errors of a constant are no slope, and 0 has no sign
+
+
+def derived(results: Results) -> Iterator[Derived]:
+    """Differences from formulas, slopes of clock work and images, and the shapes of measured times."""
+    for row in results.select(part="cost", workload="ping-pong"):
+        organisation, stamps = (str(row.labels[name]) for name in ("organisation", "stamps"))
+        nodes = int(row.labels["nodes"])
+        if organisation in ("daisy", "tree") and stamps != "full":
+            continue
+        if organisation == "bus" and isqrt(nodes) ** 2 != nodes:
+            continue
+        off = row.measure("stamp_bytes") - stamp_bytes(organisation, stamps, nodes)
+        yield Derived({**row.labels, "part": "off"}, {"stamp_bytes_off": off})
+    for organisation in ("flat", "bus"):
+        for stamps in ("full", "updates-scan", "updates"):
+            place: dict[str, Label] = {"part": "slope", "organisation": organisation, "stamps": stamps}
+            slopes = {name: slope(results, name, organisation, stamps) for name in ("work", "image_bytes")}
+            yield Derived(place, slopes)
+    for row in results.select(part="plan"):
+        if row.measures.get("predicted_cost") is not None:
+            off = row.measure("predicted_cost") - row.measure("measured_cost")
+            yield Derived({**row.labels, "part": "planned"}, {"predicted_off": off})
+    yield from _live(results)
+
+
+def _live(results: Results) -> Iterator[Derived]:
+    """The shapes of figures 8, 9, 11 and 12, as far as enough was measured for them."""
+    for kind in (FLAT, FLAT._replace(workload="broadcast"), BUS, WAY_FLAT, WAY_BUS):
+        place: dict[str, Label] = {**kind._asdict(), "shape": "growth"}
+        for measure in TIMES:
+            values = growth(results, kind, measure)
+            found = slope_of(values)
+            if found is not None:
+                large = sum(nodes >= LARGE_FROM for nodes in values)
+                yield Derived({**place, "of": measure}, {f"{measure}_slope": found}, large)
+    for measure in TIMES:
+        gained = gains(results, FLAT, BUS, measure)
+        if gained and max(gained) >= LARGE_FROM:
+            labels: dict[str, Label] = {"shape": "crossing", "of": measure, "nodes": max(gained)}
+            yield Derived(labels, {f"{measure}_crossing": crossing(gained)})
+    for kind, power in ((WAY_FLAT, 2), (WAY_BUS, 1)):
+        line = fit(growth(results, kind, "cpu_us"), power)
+        if line is not None:
+            yield Derived({**kind._asdict(), "shape": "line"}, {"share": line.share})
+
+
+_encode = RecordCodec(DomainPacket).encode
+
+
+def run_point(scenario: Scenario, folder: Path, level: Level | None = None) -> Outcome:
+    """Run a scenario of the study and write its trace and all its measures."""
+    watch = Watch(scenario)
+    return run(scenario, folder, level=level, observers=[watch], measure=watch.costs)
+
+
+TASKS = {"run": run_point}
+
+
+class Watch(Observer):
+    """Counts every packet's stamp and every clock's work."""
+
+    level = Level.DELIVERIES
+
+    def __init__(self, scenario: Scenario) -> None:
+        self._scenario = scenario
+        self._between: Counter[tuple[NodeId, NodeId]] = Counter()
+        self._groups: Groups = ()
+        self._stamp_entries = self._control_bytes = self._log_bytes = 0
+
+    def event(
+        self,
+        node: str,
+        time_us: int,
+        kind: Kind,
+        origin: str | None = None,
+        number: int = 0,
+        peer: str | None = None,
+        total_bytes: int = 0,
+        control_bytes: int = 0,
+        detail: str | None = None,
+    ) -> None:
+        """Count one delivery."""
+        if kind == Kind.DELIVER and origin is not None:
+            self._between[origin, node] += 1
+
+    def sent(self, core: Protocol, to: tuple[NodeId, ...], packet: Packet, time_us: int) -> None:
+        """Count one hop."""
+        domains, hop = cast(Domains, core), cast(DomainPacket, packet)
+        self._stamp_entries += domains.consumers[hop.domain].clock.stamp_entries(hop.stamp)
+        self._control_bytes += core.sizes(packet).control_bytes
+        self._log_bytes += len(_encode(Arrived(time_us, core.me, hop.sent, (packet,))))
+
+    def finished(self, cores: Sequence[Protocol], time_us: int) -> Mapping[str, Value]:
+        """Return what the packets and the clocks cost."""
+        domains = [cast(Domains, core) for core in cores]
+        self._groups = domains[0].graph.groups
+        clocks = [consumer.clock for core in domains for consumer in core.consumers.values()]
+        return {
+            "messages": sum(self._between.values()),
+            "stamp_entries": self._stamp_entries,
+            "control_bytes": self._control_bytes,
+            "log_bytes": self._log_bytes,
+            "clock_work": sum(clock.work for clock in clocks),
+            "image_bytes": sum(clock.changes * clock.image_bytes for clock in clocks),
+        }
+
+    def costs(self, outcome: Outcome) -> dict[str, Value]:
+        """Return the costs by the planner's account."""
+        packets = outcome.packets or 0
+        counted: dict[str, Value] = {
+            "packets": packets,
+            "measured_cost": ALPHA * packets + self._stamp_entries,
+        }
+        if not self._scenario.params.get("unsafe_cycles"):  # a cycle has no tree to compute with
+            names = node_names(self._scenario.nodes)
+            cost = evaluate(TrafficMatrix(self._between, names), self._groups)
+            counted["predicted_cost"] = round(cost.per_message * sum(self._between.values()))
+        return counted

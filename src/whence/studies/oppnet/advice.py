@@ -18,7 +18,8 @@ from typing import Any
 
 import numpy as np
 
-from whence.kernels.oppnet.kernel import Outcome, Settings, run_plan
+from whence.kernels.oppnet.kernel import OppnetDetail, run_plan
+from whence.kernels.oppnet.state import OppnetSettings
 from whence.overlay.contacts import ContactPlan
 from whence.trace.measures import Value
 
@@ -27,7 +28,7 @@ SHORTEST_US = 1_000_000
 SHARES_PERCENT = (99, 95, 90)
 
 
-def smallest_lifetimes(plan: ContactPlan, settings: Settings, broadcasts: Any) -> dict[str, Value]:
+def smallest_lifetimes(plan: ContactPlan, settings: OppnetSettings, broadcasts: Any) -> dict[str, Value]:
     """`lifetime_<share>_us` for each wanted share, and what the shares are of."""
     longest_us = max(stay.stop_us - stay.start_us for stay in plan.presence)
     found: dict[int, int] = {}
@@ -71,10 +72,10 @@ def bisect(reached: Callable[[int], int], wanted: int, low_us: int, high_us: int
     return high_us
 
 
-def pairs_reached(plan: ContactPlan, outcome: Outcome) -> int:
+def pairs_reached(plan: ContactPlan, detail: OppnetDetail) -> int:
     """Pairs of a message and another node that was there at the broadcast, and that co-delivered it."""
-    given = ~outcome.is_own & (outcome.delivered_us >= 0)
-    return int(_was_there(plan, outcome.node[given], outcome.broadcast_us[outcome.message[given]]).sum())
+    given = ~detail.is_own & (detail.delivered_us >= 0)
+    return int(_was_there(plan, detail.node[given], detail.broadcast_us[detail.message[given]]).sum())
 
 
 def pairs_present(plan: ContactPlan, broadcasts: Any) -> int:

@@ -8,29 +8,25 @@ lifetime that delivers a wanted share. docs/studies-oppnet.md says how the paper
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
+from whence.core.rng import below, purpose, stream
 from whence.errors import missing_extra
 from whence.sim.distributions import Constant
 from whence.sim.model import Contacts, Link, Periodic, Record, Scenario, Skew, Stop
-from whence.studies.base import Figure, Label, Point, Study, Table
-from whence.studies.claims import Expectation
-from whence.studies.oppnet import claims as oppnet_expect
+from whence.studies.base import Figure, Point, Study, Table
+from whence.studies.claims import Claim
 from whence.studies.oppnet import data as oppnet_data
-from whence.studies.oppnet import measures as oppnet_measures
-from whence.studies.oppnet import page as oppnet_figures
-from whence.studies.oppnet import page as oppnet_findings
-from whence.studies.oppnet import page as oppnet_tables
-from whence.studies.oppnet.claims import BUSES, WALKERS
-from whence.studies.results import Results, Row
+from whence.studies.oppnet import measures, page
+from whence.studies.oppnet.claims import BUSES, CLAIMS, MODES, WALKERS
+from whence.studies.results import Derived, Label, Results, Row
 
 if TYPE_CHECKING:
     from whence.lab.attempts import Runner
     from whence.overlay.contacts import ContactPlan
 
-MODES = ("published", "safe")
 SECOND_US = 1_000_000
 MINUTE_US = 60 * SECOND_US
 HOP_US = 2_000  # of a packet: the least transmission delay of Tables III and VI
@@ -56,6 +52,7 @@ class Scale(NamedTuple):
 
 _ALL = {BUSES: (0, 120, 60, 40, 20, 10), WALKERS: (20, 15, 10, 5)}
 SKEWS_S = (5, 30)  # either way
+_CLOCKS = purpose("skew")
 SCALES = {
     "demo": Scale(
         {BUSES: _ALL[BUSES], WALKERS: (20, 5)},
@@ -121,10 +118,21 @@ def scenario(
         topology=topology,
         link=Link(delay=Constant(value_us=HOP_US)),
         workloads=[Periodic(interval_us=INTERVAL_US[kind], start_us=FIRST_US[kind], from_entry=True)],
-        faults=[Skew(nodes="all", offset_us=skew_s * SECOND_US, drawn=True)] if skew_s else [],
+        faults=[Skew(nodes="all", offsets_us=_offsets_us(nodes, skew_s, seed))] if skew_s else [],
         stop=Stop(duration_us=stop_us, drain=False),
         record=Record(level=level),
     )
+
+
+def _offsets_us(nodes: int, skew_s: int, seed: int) -> list[int]:
+    """Draw clocks that are off by up to `skew_s` either way, and count them from the slowest one.
+
+    Nothing compares a clock with anything but another clock, and none may be behind true time.
+    """
+    span_us = 2 * skew_s * SECOND_US + 1
+    drawn_us = [below(stream(seed, _CLOCKS, 0, node), 0, span_us) for node in range(nodes)]
+    least_us = min(drawn_us)
+    return [offset_us - least_us for offset_us in drawn_us]
 
 
 def size_of(topology: Contacts, seed: int) -> tuple[int, int]:
@@ -157,7 +165,7 @@ def _plan(topology: Contacts, seed: int) -> ContactPlan:
 
 
 class OppnetStudy(Study):
-    """See the module."""
+    """Causal barriers in opportunistic networks."""
 
     name: ClassVar[str] = "oppnet"
     title: ClassVar[str] = "Causal barriers in opportunistic networks: order without knowing the group"
@@ -170,6 +178,7 @@ class OppnetStudy(Study):
         "contacts, and the smallest lifetime that delivers a wanted share."
     )
     scales: ClassVar[Mapping[str, str]] = {name: scale.text for name, scale in SCALES.items()}
+    claims: ClassVar[tuple[Claim, ...]] = CLAIMS
 
     def grid(self, scale: str) -> list[Point]:
         wanted = SCALES[scale]
@@ -178,43 +187,38 @@ class OppnetStudy(Study):
 
     def preparation(self) -> Callable[[], None]:
         try:
-            from whence.kernels.oppnet import kernel as oppnet
+            from whence.kernels.oppnet.kernel import warm_up
         except ImportError as error:
             raise missing_extra("study 'oppnet'", "numba", "lab") from error
+        return warm_up
 
-        def compile_kernel() -> None:
-            from whence.overlay.contacts import make_plan
+    def runner(self, task: str = "run") -> Runner:
+        from whence.studies.oppnet.measures import TASKS
 
-            plan = make_plan(["a", "b"], [(0, 1, 0, MINUTE_US)])
-            oppnet.run_plan(plan, oppnet.Settings(), oppnet.since_entry(plan, SECOND_US, MINUTE_US))
-
-        return compile_kernel
-
-    def runner(self) -> Runner:
-        from whence.studies.oppnet.measures import simulate_to
-
-        return simulate_to
+        return TASKS[task]
 
     def derive(self, row: Row) -> Mapping[str, float | None]:
-        return oppnet_measures.derive(row.counted) if row.counted else {}
+        return measures.derive(row.counted) if row.counted else {}
 
     def tables(self, results: Results) -> list[Table]:
-        return oppnet_tables.tables(results)
+        return page.tables(results)
 
     def figures(self, results: Results) -> list[Figure]:
-        return oppnet_figures.figures(results)
+        return page.figures(results)
 
-    def expectations(self, results: Results) -> list[Expectation]:
-        return oppnet_expect.expectations(results)
+    def derived(self, results: Results) -> Iterable[Derived]:
+        return measures.derived(results)
 
     def headline(self, results: Results) -> Table:
-        return oppnet_tables.headline(results)
+        return page.headline(results)
 
     def findings(self, results: Results) -> list[str]:
-        return oppnet_findings.findings(results)
+        return page.findings(results)
 
 
-def _point(part: str, plan: str, lifetime: int, mode: str, skew_s: int, seed: int, run: Scenario) -> Point:
+def _point(
+    part: str, plan: str, lifetime: int, mode: str, skew_s: int, seed: int, run: Scenario, task: str = "run"
+) -> Point:
     labels: dict[str, Label] = {
         "part": part,
         "plan": plan,
@@ -223,7 +227,7 @@ def _point(part: str, plan: str, lifetime: int, mode: str, skew_s: int, seed: in
         "skew_s": skew_s,
         "seed": seed,
     }
-    return Point(labels, run)
+    return Point(labels, run, task)
 
 
 def _generated(wanted: Scale, plan: Literal["buses", "walkers"]) -> Contacts:
@@ -263,8 +267,6 @@ def _traces(wanted: Scale) -> Iterator[Point]:
 
 
 def _advice(wanted: Scale) -> Iterator[Point]:
-    from whence.studies.oppnet.measures import ADVICE
-
     there = oppnet_data.find()
     for plan, seeds in wanted.advice.items():
         if plan in (BUSES, WALKERS):
@@ -274,5 +276,5 @@ def _advice(wanted: Scale) -> Iterator[Point]:
         else:
             continue
         for seed in range(1, seeds + 1):
-            run = scenario(topology, None, "safe", seed, "measures", name=ADVICE)
-            yield _point("advice", plan, 0, "safe", 0, seed, run)
+            run = scenario(topology, None, "safe", seed, "measures", name="oppnet-advice")
+            yield _point("advice", plan, 0, "safe", 0, seed, run, task="advice")

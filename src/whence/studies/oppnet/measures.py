@@ -1,33 +1,38 @@
-"""What the study of opportunistic networks computes from the counts of one run, and how it asks for them."""
+"""The measures of the study of opportunistic networks: from a run to its counts, and what follows."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
 
-from whence.kernels.oppnet.kernel import Outcome, Settings, Spread, record, run_plan, since_entry
+from whence.errors import MisuseError
+from whence.kernels.oppnet.kernel import (
+    OppnetDetail,
+    TimeSpread,
+    broadcasts_of,
+    settings_of,
+)
+from whence.lab.run import run, save_measures
 from whence.mobility.published import SCENARIOS
 from whence.overlay.contact_statistics import statistics
 from whence.overlay.contacts import ContactPlan
-from whence.sim.contacts import plan_of
-from whence.sim.distributions import Constant
-from whence.sim.faults import plan_faults
-from whence.sim.files import checked, run_id
-from whence.sim.model import Contacts, Periodic, Scenario
-from whence.sim.run import open_writer, promises_made
+from whence.sim.links_planned import plan_of
+from whence.sim.model import Contacts, Scenario
+from whence.sim.outcome import Outcome
 from whence.studies.estimate import Estimate, estimate
 from whence.studies.oppnet.advice import SHARES_PERCENT, smallest_lifetimes
-from whence.studies.results import Results, Row
-from whence.trace.measures import Measured, Value, write_measures
-from whence.trace.schema import Kind, Level, Manifest, Recorder
+from whence.studies.oppnet.claims import MODES, REGISTRIES, WALKERS
+from whence.studies.results import Derived, Label, Results, Row
+from whence.trace.measures import Value
+from whence.trace.schema import Level
 
-ADVICE = "oppnet-advice"  # the name of the scenarios of which the smallest lifetime is looked for
 LATENCY_EDGES_S = tuple(range(0, 91, 3))  # Figures 5b and 10b are cut at 60 and 90 s
-REGISTRIES = {"barrier": "causal barrier", "delivered": "co-delivered", "pending": "pending"}
+
+
 PARTS_OF_A_SPREAD = ("min", "max", "mean", "sd")
 
 
@@ -83,11 +88,6 @@ def _derive_advice(counted: Mapping[str, Any]) -> dict[str, float | None]:
     return found
 
 
-def minutes(lifetime: object) -> str:
-    """A lifetime as the paper writes it."""
-    return "none" if lifetime == 0 else f"{lifetime}′"
-
-
 def lifetimes(results: Results, plan: str, part: str = "main") -> list[int]:
     """The lifetimes that were run with a plan, longest first, none before all."""
     found = {int(row.labels["lifetime"]) for row in results.select(part=part, plan=plan)}
@@ -116,111 +116,103 @@ def value(found: Estimate | None) -> float | None:
     return None if found is None else found.mean
 
 
-# How the study of opportunistic networks simulates a run: in the kernel, counting what its tables need.
-#
-#     delay, latency, age     count, min, max, mean and standard deviation in microseconds (Tables III, VI)
-#     *_percentiles           Figures 5 and 10: 0 % to 100 % in steps of 1 %
-#     latency_within          how many latencies are at most each of `LATENCY_EDGES_S`
-#     latency_long            how many are over a minute, and their sum
-#     latency_early           the sum of those of messages received in a node's first half hour
-#     latency_*_by_delay      Figures 4 and 9: the latency of what was received after so long, as a mean, as
-#                             the 99th percentile and as a maximum
-#     shown_*                 Figures 6 and 11: the registries of one node over time
-#     watched_*               the same of walkers throughout the run: the largest of each
-#     plan                    Tables I and IV, in thousandths
-#
-# Clocks are wrong by constants that are drawn around 0; the kernel counts them from the slowest. Nothing
-# compares a clock with anything but another clock, so only the draws of set-up times, which go by the clock,
-# are others.
-# Spark's workers import this module.
+WATCHED_MIN = 12  # nodes: of fewer, a third is chance
+
+
+def derived(results: Results) -> Iterator[Derived]:
+    """The statistics of each plan once, whatever ran on it, and how registries grow within a run."""
+    for plan in dict.fromkeys(str(row.labels["plan"]) for row in results.select(part="main")):
+        for row in main_rows(results, plan, lifetimes(results, plan)[0]):
+            statistics = {name: row.measures[name] for name in row.measures if name.startswith("plan_")}
+            yield Derived({"part": "plan", "plan": plan, "seed": row.labels["seed"]}, statistics)
+    for lifetime in lifetimes(results, WALKERS):
+        for mode in MODES:
+            rows = [row for row in main_rows(results, WALKERS, lifetime, mode) if row.counted]
+            for registry in REGISTRIES:
+                sizes = rows[0].counted.get(f"watched_{registry}") if rows else None
+                if sizes and len(sizes) >= WATCHED_MIN:
+                    labels: dict[str, Label] = {
+                        "part": "registries", "plan": WALKERS, "lifetime": lifetime, "mode": mode,
+                        "registry": registry,
+                    }  # fmt: skip
+                    yield Derived(labels, {f"growth_{registry}": _growth(sizes)})
+
+
+def _growth(sizes: list[int]) -> float | None:
+    """The mean of the last third over that of the second: what has settled by then stays level."""
+    third = len(sizes) // 3
+    early, late = sizes[third : 2 * third], sizes[2 * third :]
+    return (sum(late) / len(late)) / (sum(early) / len(early)) if any(early) else None
 
 
 DELAY_PARTS = 40  # of Figures 4 and 9, along the axis of the delay
+
+
 SAMPLE_US = {"walkers": 5_000_000, "buses": 60_000_000}
+
+
 # Figure 11 shows a walker who enters at 1h49' and stays for 5'. Ours is the one who is most like it.
 SHOWN_ENTRY_US, SHOWN_STAY_US = 6_540_000_000, 300_000_000
+
+
 LONG_US, EARLY_US = 60_000_000, 1_800_000_000  # waits that are looked at by themselves
+
+
 WATCH_EVERY_US = 300_000_000  # one of the walkers who enter in such a time is watched
 
 
-def simulate_to(scenario: Scenario, folder: Path, level: Level | None = None) -> Manifest:
+def run_point(scenario: Scenario, folder: Path, level: Level | None = None) -> Outcome:
     """Run a scenario of the study and write its trace and its counts."""
-    scenario = checked(scenario)
-    level = scenario.record.as_level() if level is None else level
-    plan = cast(ContactPlan, plan_of(scenario))
-    broadcasts = broadcasts_of(scenario, plan)
-    settings = settings_of(scenario)
-    outcome = None
-    if scenario.name == ADVICE:
-        counts = smallest_lifetimes(plan, settings, broadcasts)
-    else:
-        shown, watched, sample_us = _watch(scenario, plan)
-        outcome = run_plan(plan, settings, broadcasts, watch=watched, sample_us=sample_us)
-        counts = {
-            **_counts(outcome),
-            **_waits(outcome, plan),
-            **_registries(outcome, plan, shown),
-            **_statistics(scenario, plan),
-        }
-    with open_writer(scenario, folder, level) as writer:
-        if outcome is not None and level > Level.MEASURES:
-            record(outcome, writer)
-        else:
-            _record_broadcasts(writer, broadcasts, scenario)
-        write_measures(
-            folder,
-            Measured(run=run_id(scenario), protocol=scenario.protocol, counted_by=__name__, measures=counts),
-        )
-        return writer.close(promises=promises_made(scenario, complete=False))
+    _, watched, sample_us = _watch(scenario, _plan(scenario))
+    keep = {"registries": (watched, sample_us)} if watched else {}
+    return run(scenario, folder, level=level, kernel="always", keep=keep, measure=measure)
 
 
-def broadcasts_of(scenario: Scenario, plan: ContactPlan) -> Any:
-    """The rows of the one workload that every scenario of the study has."""
-    load = cast(Periodic, scenario.workloads[0])
-    return since_entry(plan, load.start_us, load.interval_us)
+def advise(scenario: Scenario, folder: Path, level: Level | None = None) -> None:
+    """Look for the smallest lifetimes that deliver a wanted share: a search over runs, without a trace."""
+    plan = _plan(scenario)
+    counts = smallest_lifetimes(plan, settings_of(scenario), broadcasts_of(scenario, plan)[:, :2])
+    folder.mkdir(parents=True)
+    save_measures(folder, scenario, counts, f"{__name__}.{advise.__name__}")
 
 
-def settings_of(scenario: Scenario) -> Settings:
-    """The kernel's settings, with clocks counted from the slowest one."""
-    clocks = plan_faults(scenario).clocks if scenario.faults else {}
-    offsets_us = [clocks[node].offset_us if node in clocks else 0 for node in range(scenario.nodes)]
-    least_us = min(offsets_us)
-    return Settings(
-        **scenario.params,
-        seed=scenario.seed,
-        delay_us=cast(Constant, scenario.link.delay).value_us,
-        offsets_us=tuple(offset_us - least_us for offset_us in offsets_us) if clocks else (),
-    )
+TASKS = {"run": run_point, "advice": advise}
 
 
-def _record_broadcasts(writer: Recorder, broadcasts: Any, scenario: Scenario) -> None:
-    from whence.sim.model import node_names
+def measure(outcome: Outcome) -> dict[str, Value]:
+    """Return the counts of a run."""
+    scenario, detail = outcome.scenario, outcome.detail
+    if detail is None:
+        raise MisuseError("study oppnet", f"no kernel ran it: {outcome.why}", "Run what a kernel can run")
+    plan = _plan(scenario)
+    shown, _, _ = _watch(scenario, plan)
+    return {
+        **_counts(detail),
+        **_waits(detail, plan),
+        **_registries(detail, plan, shown),
+        **_statistics(scenario, plan),
+    }
 
-    names = node_names(scenario.nodes)
-    numbers = [0] * scenario.nodes
-    for time_us, node in broadcasts.tolist():
-        numbers[node] += 1
-        writer.event(names[node], time_us, Kind.BROADCAST, names[node], numbers[node])
+
+def _plan(scenario: Scenario) -> ContactPlan:
+    return cast(ContactPlan, plan_of(scenario))
 
 
-# Counting
-
-
-def _counts(outcome: Outcome) -> dict[str, Value]:
-    found = outcome.measures()
-    delay_us, latency_us = outcome.delay_us, outcome.latency_us
+def _counts(detail: OppnetDetail) -> dict[str, Value]:
+    found = detail.measures()
+    delay_us, latency_us = detail.delay_us, detail.latency_us
     counts: dict[str, Value] = {
         "broadcasts": found.broadcasts,
         "receives": found.receives,
         "deliveries": found.deliveries,
         "expiries": found.expiries,
         "waiting": found.waiting,
-        "barrier_entries": int(outcome.barrier_entries.sum()),
+        "barrier_entries": int(detail.barrier_entries.sum()),
         "barrier_max": found.barrier_max,
-        "sent": outcome.sent,
-        "lost": outcome.lost,
-        "duplicates": outcome.duplicates,
-        "too_late": outcome.too_late,
+        "sent": detail.sent,
+        "lost": detail.lost,
+        "duplicates": detail.duplicates,
+        "too_late": detail.too_late,
         "delay": _spread(found.delay),
         "latency": _spread(found.latency),
         "age": _spread(found.age),
@@ -228,25 +220,25 @@ def _counts(outcome: Outcome) -> dict[str, Value]:
         "latency_percentiles": _percentiles(latency_us),
         "latency_within": [int((latency_us <= edge_s * 1_000_000).sum()) for edge_s in LATENCY_EDGES_S],
     }
-    return counts | _by_delay(outcome)
+    return counts | _by_delay(detail)
 
 
-def _waits(outcome: Outcome, plan: ContactPlan) -> dict[str, Value]:
+def _waits(detail: OppnetDetail, plan: ContactPlan) -> dict[str, Value]:
     """Where the waiting is: a mean may hang on a few."""
-    given = ~outcome.is_own & (outcome.delivered_us >= 0)
-    latency_us = outcome.latency_us
+    given = ~detail.is_own & (detail.delivered_us >= 0)
+    latency_us = detail.latency_us
     long = latency_us > LONG_US
     entry_us = np.full(len(plan.nodes), plan.stop_us, dtype=np.int64)
     for stay in plan.presence:
         entry_us[stay.node] = min(entry_us[stay.node], stay.start_us)
-    early = outcome.received_us[given] - entry_us[outcome.node[given]] < EARLY_US
+    early = detail.received_us[given] - entry_us[detail.node[given]] < EARLY_US
     return {
         "latency_long": [int(long.sum()), int(latency_us[long].sum())],
         "latency_early": int(latency_us[early].sum()),
     }
 
 
-def _spread(found: Spread) -> list[int]:
+def _spread(found: TimeSpread) -> list[int]:
     return [found.count, found.min_us, found.max_us, round(found.mean_us), round(found.deviation_us)]
 
 
@@ -257,11 +249,11 @@ def _percentiles(values_us: Any) -> list[int]:
     return found
 
 
-def _by_delay(outcome: Outcome) -> dict[str, Value]:
+def _by_delay(detail: OppnetDetail) -> dict[str, Value]:
     """Figures 4 and 9: the cloud of points as three lines."""
-    given = ~outcome.is_own & (outcome.delivered_us >= 0)
-    delay_us = (outcome.received_us - outcome.broadcast_us[outcome.message])[given]
-    latency_us = outcome.latency_us
+    given = ~detail.is_own & (detail.delivered_us >= 0)
+    delay_us = (detail.received_us - detail.broadcast_us[detail.message])[given]
+    latency_us = detail.latency_us
     if not len(delay_us):
         return {}
     width_us = int(delay_us.max()) // DELAY_PARTS + 1
@@ -277,9 +269,6 @@ def _by_delay(outcome: Outcome) -> dict[str, Value]:
         "latency_99_by_delay": [round(float(np.percentile(each, 99))) for _, each in parts],
         "latency_max_by_delay": [int(each.max()) for _, each in parts],
     }
-
-
-# Registries
 
 
 def _watch(scenario: Scenario, plan: ContactPlan) -> tuple[int, list[int], int]:
@@ -304,15 +293,15 @@ def _watch(scenario: Scenario, plan: ContactPlan) -> tuple[int, list[int], int]:
     return shown, sorted({shown, *chosen.values()}), SAMPLE_US[generator]
 
 
-def _registries(outcome: Outcome, plan: ContactPlan, shown: int) -> dict[str, Value]:
+def _registries(detail: OppnetDetail, plan: ContactPlan, shown: int) -> dict[str, Value]:
     """Of the samples those that were taken while the node was there."""
     if shown < 0:
         return {}
     stays = {stay.node: stay for stay in plan.presence}
     counts: dict[str, Value] = {}
     entries: list[list[int]] = []
-    for node in np.unique(outcome.registries[:, 0]).tolist():
-        rows = outcome.registries[outcome.registries[:, 0] == node]
+    for node in np.unique(detail.registries[:, 0]).tolist():
+        rows = detail.registries[detail.registries[:, 0] == node]
         stay = stays[node]
         rows = rows[(rows[:, 1] >= stay.start_us) & (rows[:, 1] < stay.stop_us)]
         if not len(rows):

@@ -1,36 +1,55 @@
-"""The figures of the study of opportunistic networks: 4 to 6, 9 to 11, and those beyond the paper."""
+"""The page of the study of opportunistic networks: the paper's tables and figures beside ours, and beyond."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from whence.mobility.published import SCENARIOS
-from whence.studies.base import Cell, Figure, Label, Panel, Series, Table
+from whence.studies.base import Cell, Figure, Panel, Series, Table
+from whence.studies.claims import printed
+from whence.studies.cuts import points
 from whence.studies.estimate import Estimate, estimate
-from whence.studies.oppnet import claims as published
 from whence.studies.oppnet import data as oppnet_data
 from whence.studies.oppnet.advice import SHARES_PERCENT
-from whence.studies.oppnet.claims import BUSES, NAMES, WALKERS
-from whence.studies.oppnet.data import DATA_SETS
-from whence.studies.oppnet.measures import (
-    LATENCY_EDGES_S,
+from whence.studies.oppnet.claims import (
+    BUSES,
+    CLAIMS,
+    COUNTS_TABLE,
+    DELAYS_TABLE,
+    MODES,
+    NAMES,
+    PLAN_TABLE,
     REGISTRIES,
-    lifetimes,
-    main_rows,
-    mean,
+    SKEW_VIOLATIONS,
+    WALKERS,
     minutes,
-    value,
 )
-from whence.studies.results import Results, Row
+from whence.studies.oppnet.data import DATA_SETS
+from whence.studies.oppnet.measures import LATENCY_EDGES_S, lifetimes, main_rows, mean, value
+from whence.studies.results import Label, Results, Row
 
-# What the runs of the study of opportunistic networks showed, in sentences.
+PLANS = (BUSES, WALKERS)
+_PRINTED = printed(CLAIMS)
+
+
+def _paper(plan: str, name: str, lifetime: int) -> float | None:
+    """What the paper prints of an experiment, by the name of the claim."""
+    return _PRINTED.get(f"001-{plan}-{name}-{lifetime}")
+
+
+def _printed_lifetimes(results: Results, plan: str) -> list[int]:
+    """The lifetimes of the paper that were run, longest first."""
+    return [at for at in lifetimes(results, plan) if _paper(plan, "receives", at) is not None]
+
+
+# Sentences
 
 
 def findings(results: Results) -> list[str]:
     """The sentences on top of the page."""
     told = []
-    for plan in (BUSES, WALKERS):
+    for plan in PLANS:
         told += _beside_paper(results, plan)
     told += _waits(results)
     told += [*_modes(results), *_skew(results), *_churn(results), *_advice(results)]
@@ -41,13 +60,13 @@ def findings(results: Results) -> list[str]:
 def _beside_paper(results: Results, plan: str) -> list[str]:
     off, slow = [], []
     for lifetime in lifetimes(results, plan):
-        printed = published.PRINTED[plan].get(lifetime)
+        received, waited = (_paper(plan, name, lifetime) for name in ("receives", "latency-mean"))
         receives, latency = (
             mean(results, measure, plan, lifetime) for measure in ("receives", "latency_mean_s")
         )
-        if printed and receives and latency:
-            off.append(100 * (receives.mean / printed.receives - 1))
-            slow.append(f"{latency.mean:.2g} s for {printed.latency.mean:g} s ({minutes(lifetime)})")
+        if received and waited and receives and latency:
+            off.append(100 * (receives.mean / received - 1))
+            slow.append(f"{latency.mean:.2g} s for {waited:g} s ({minutes(lifetime)})")
     if not off:
         return []
     return [
@@ -79,14 +98,14 @@ def _waits(results: Results) -> list[str]:
 
 def _modes(results: Results) -> list[str]:
     told = []
-    for plan in (BUSES, WALKERS):
+    for plan in PLANS:
         found = lifetimes(results, plan)
         if not found:
             continue
         ours, theirs = (mean(results, "barrier_mean", plan, found[0], mode) for mode in ("safe", "published"))
         expired, spared = (
             [row.measure("expiries") for at in found for row in main_rows(results, plan, at, mode) if at]
-            for mode in ("published", "safe")
+            for mode in MODES
         )
         safe = violations(results, part="main", plan=plan, mode="safe")
         printed = violations(results, part="main", plan=plan, mode="published")
@@ -169,7 +188,7 @@ def _traces(results: Results, present: set[str]) -> list[str]:
     ]
 
 
-# The tables of the study of opportunistic networks: the paper's beside ours, then those beyond the paper.
+# Tables: the paper's beside ours, then those beyond the paper
 
 
 COUNTS_NOTE = (
@@ -212,34 +231,32 @@ ADVICE_NOTE = (
 def headline(results: Results) -> Table:
     """What a reader in a hurry should see: one line for each experiment of the paper."""
     rows: list[tuple[Cell, ...]] = []
-    for plan, columns in published.PRINTED.items():
-        for lifetime in lifetimes(results, plan):
-            printed = columns.get(lifetime)
-            if printed is None:
-                continue
+    for plan in PLANS:
+        for lifetime in _printed_lifetimes(results, plan):
+            ratio = _paper(plan, "ratio", lifetime)
             rows.append(
                 (
                     NAMES[plan],
                     minutes(lifetime),
-                    printed.receives,
+                    _paper(plan, "receives", lifetime),
                     mean(results, "receives", plan, lifetime),
-                    f"{printed.ratio_percent:g}",
+                    f"{ratio:g}",
                     mean(results, "ratio_percent", plan, lifetime),
                     mean(results, "barrier_mean", plan, lifetime),
                     mean(results, "barrier_mean", plan, lifetime, "safe"),
                 )
             )
-    columns_ = (
+    columns = (
         "scenario", "lifetime", "receives, paper", "ours", "ratio %, paper", "ours", "barrier, printed",
         "safe",
     )  # fmt: skip
-    return Table("glance", "At a glance", columns_, tuple(rows))
+    return Table("glance", "At a glance", columns, tuple(rows))
 
 
 def tables(results: Results) -> list[Table]:
     """All tables, in the order of the paper."""
     made = []
-    for plan in published.PRINTED:
+    for plan in PLANS:
         if lifetimes(results, plan):
             made += [_plan(results, plan), _counts(results, plan), _delays(results, plan)]
     made += [_modes_table(results), _skew_table(results), _traces_table(results), _advice_table(results)]
@@ -254,55 +271,49 @@ def _plan(results: Results, plan: str) -> Table:
         off = None if ours is None else 100 * (ours.mean / figure.published - 1)
         rows.append((figure.name, figure.published, ours, off, figure.excepted))
     columns = ("statistic", "published", "ours", "difference, %", "not demanded, because")
-    title = f"{published.PLAN_TABLE[plan]}: {NAMES[plan]}, the plans"
+    title = f"{PLAN_TABLE[plan]}: {NAMES[plan]}, the plans"
     return Table(f"plan-{plan}", title, columns, tuple(rows), PLAN_NOTE)
 
 
 def _counts(results: Results, plan: str) -> Table:
     """A row for each number: side by side they would not fit on a screen."""
     rows: list[tuple[Cell, ...]] = []
-    for lifetime in lifetimes(results, plan):
-        printed = published.PRINTED[plan].get(lifetime)
-        if printed is None:
-            continue
-        for what, paper, measure in (
-            ("broadcast", published.BROADCASTS[plan], "broadcasts"),
-            ("received", printed.receives, "receives"),
-            ("co-delivered", printed.deliveries, "co_deliveries"),
-            ("co-delivery ratio, %", printed.ratio_percent, "ratio_percent"),
-            ("expired", printed.expiries, "expiries"),
-            ("expiry ratio, %", printed.expiry_percent, "expiry_percent"),
+    for lifetime in _printed_lifetimes(results, plan):
+        for what, name, measure in (
+            ("broadcast", "broadcasts", "broadcasts"),
+            ("received", "receives", "receives"),
+            ("co-delivered", "deliveries", "co_deliveries"),
+            ("co-delivery ratio, %", "ratio", "ratio_percent"),
+            ("expired", "expiries", "expiries"),
+            ("expiry ratio, %", "expiry", "expiry_percent"),
         ):
+            paper = _paper(plan, name, lifetime)
             if paper is None:  # without a lifetime nothing expires
                 continue
             ours = mean(results, measure, plan, lifetime)
             off = None if ours is None or not paper else 100 * (ours.mean / paper - 1)
             rows.append((minutes(lifetime), what, paper, ours, off))
     columns = ("lifetime", "messages", "published", "ours", "difference, %")
-    title = f"{published.COUNTS_TABLE[plan]}: {NAMES[plan]}, messages"
+    title = f"{COUNTS_TABLE[plan]}: {NAMES[plan]}, messages"
     return Table(f"counts-{plan}", title, columns, tuple(rows), COUNTS_NOTE)
 
 
 def _delays(results: Results, plan: str) -> Table:
     rows: list[tuple[Cell, ...]] = []
-    for lifetime in lifetimes(results, plan):
-        printed = published.PRINTED[plan].get(lifetime)
-        if printed is None:
-            continue
-        for name, what, paper in (
-            ("tdelay", "delay", printed.delay),
-            ("ltcy", "latency", printed.latency),
-            ("codlvdelay", "age", printed.age),
-        ):
+    for lifetime in _printed_lifetimes(results, plan):
+        for name, what in (("tdelay", "delay"), ("ltcy", "latency"), ("codlvdelay", "age")):
             cells: list[Cell] = []
-            for part, number in zip(("min", "max", "mean", "sd"), paper, strict=True):
+            for part in ("min", "max", "mean", "sd"):
                 ours = mean(results, f"{what}_{part}_s", plan, lifetime)
                 # Extremes without their intervals: the table is as wide as a screen.
-                cells += [number, value(ours) if part in ("min", "max") else ours]
+                cells += [
+                    _paper(plan, f"{what}-{part}", lifetime),
+                    value(ours) if part in ("min", "max") else ours,
+                ]
             rows.append((minutes(lifetime), name, *cells))
     names = ("least", "greatest", "mean", "sd")
     columns = ("lifetime", "what", *(column for name in names for column in (f"{name}, paper", "ours")))
-    title = f"{published.DELAYS_TABLE[plan]}: {NAMES[plan]}, delays"
+    title = f"{DELAYS_TABLE[plan]}: {NAMES[plan]}, delays"
     return Table(f"delays-{plan}", title, columns, tuple(rows), DELAYS_NOTE)
 
 
@@ -314,9 +325,9 @@ def violations(results: Results, **labels: Label) -> int | None:
 
 def _modes_table(results: Results) -> Table:
     rows: list[tuple[Cell, ...]] = []
-    for plan in published.PRINTED:
+    for plan in PLANS:
         for lifetime in lifetimes(results, plan):
-            for mode in ("published", "safe"):
+            for mode in MODES:
                 cells: list[Cell] = [
                     mean(results, measure, plan, lifetime, mode)
                     for measure in (
@@ -342,7 +353,7 @@ def _skew_table(results: Results) -> Table:
     rows: list[tuple[Cell, ...]] = []
     for lifetime in lifetimes(results, WALKERS, "skew"):
         for skew_s in (5, 30):
-            for mode in ("published", "safe"):
+            for mode in MODES:
                 where: dict[str, Label] = {
                     "part": "skew", "lifetime": lifetime, "skew_s": skew_s, "mode": mode,
                 }  # fmt: skip
@@ -351,7 +362,7 @@ def _skew_table(results: Results) -> Table:
                     for measure in ("causal", "ratio_percent", "expiries", "barrier_mean")
                 ]
                 if cells[1] is not None:
-                    prototype = published.SKEW_VIOLATIONS[skew_s] if mode == "published" else "0"
+                    prototype = SKEW_VIOLATIONS[skew_s] if mode == "published" else "0"
                     rows.append((minutes(lifetime), f"± {skew_s} s", mode, prototype, *cells))
     columns = (
         "lifetime", "clocks", "mode", "violations, our specification", "violations in a run",
@@ -364,7 +375,7 @@ def _traces_table(results: Results) -> Table:
     rows: list[tuple[Cell, ...]] = []
     for plan in (name for name in DATA_SETS if name in results.values("plan")):
         for lifetime in lifetimes(results, plan, "trace"):
-            for mode in ("published", "safe"):
+            for mode in MODES:
                 where: dict[str, Label] = {
                     "part": "trace", "plan": plan, "lifetime": lifetime, "mode": mode,
                 }  # fmt: skip
@@ -485,13 +496,6 @@ def _first(results: Results, plan: str, lifetime: int, mode: str = "published") 
     return rows[0] if rows and rows[0].counted else None
 
 
-def _series(label: str, x: Iterable[float], y: Iterable[float]) -> Series:
-    points = list(zip(x, y, strict=True))
-    return Series(
-        label, tuple(at for at, _ in points), tuple(Estimate(value, None, 1) for _, value in points)
-    )
-
-
 def _cloud(results: Results, name: str, number: str, plan: str, wanted: Sequence[int]) -> Figure:
     panels = []
     for lifetime in wanted:
@@ -500,15 +504,15 @@ def _cloud(results: Results, name: str, number: str, plan: str, wanted: Sequence
             continue
         series = []
         for part, label in (("max", "greatest"), ("99", "99th percentile"), ("mean", "mean")):
-            points = [
+            found = [
                 (delay_us / 6e7, latency_us / 1e6)
                 for delay_us, latency_us in zip(
                     row.counted["by_delay_us"], row.counted[f"latency_{part}_by_delay"], strict=True
                 )
                 if latency_us > 0
             ]
-            if points:
-                series.append(_series(label, *zip(*points, strict=True)))
+            if found:
+                series.append(points(label, found))
         title = f"lifetime {minutes(lifetime)}"
         panels.append(
             Panel(title, "transmission delay, min", "co-delivery latency, s", tuple(series), y_log=True)
@@ -529,7 +533,7 @@ def _distributions(results: Results, name: str, number: str, plan: str, cut_s: i
             for percent in percents
         ]
         shown = [(at, percent) for at, percent in zip(x, percents, strict=True) if at <= DELAY_MAX_MIN]
-        delays.append(_series(minutes(lifetime), *zip(*shown, strict=True)))
+        delays.append(points(minutes(lifetime), shown))
         edges = [at for at, edge_s in enumerate(LATENCY_EDGES_S) if edge_s <= cut_s]
         shares = [
             estimate([100 * row.counted["latency_within"][at] / row.counted["latency"][0] for row in rows])
@@ -563,7 +567,7 @@ def _registries(
             continue
         x = [time_us / unit_us for time_us in _thinned(row.counted["shown_us"])]
         series = tuple(
-            _series(label, x, _thinned(row.counted[f"shown_{registry}"]))
+            points(label, zip(x, _thinned(row.counted[f"shown_{registry}"]), strict=True))
             for registry, label in REGISTRIES.items()
         )
         panels.append(Panel(f"lifetime {minutes(lifetime)}", f"time {what}, {unit}", "entries", series))
@@ -572,7 +576,7 @@ def _registries(
 
 def _churn_plot(results: Results) -> Figure:
     panels = []
-    for mode in ("published", "safe"):
+    for mode in MODES:
         series: list[Series] = []
         for lifetime in lifetimes(results, WALKERS):
             row = _first(results, WALKERS, lifetime, mode)
@@ -580,8 +584,9 @@ def _churn_plot(results: Results) -> Figure:
                 continue
             x = [time_us / 3.6e9 for time_us in row.counted["watched_entry_us"]]
             if not series:
-                series.append(_series("entered so far", x, row.counted["watched_entered"]))
-            series.append(_series(f"lifetime {minutes(lifetime)}", x, row.counted["watched_delivered"]))
+                series.append(points("entered so far", zip(x, row.counted["watched_entered"], strict=True)))
+            watched = zip(x, row.counted["watched_delivered"], strict=True)
+            series.append(points(f"lifetime {minutes(lifetime)}", watched))
         title = "codes as printed" if mode == "published" else "safe"
         panels.append(Panel(title, "entered at, h", "entries (walkers)", tuple(series)))
     title = "Figure 11, for five hours: registries stay bounded under churn"
@@ -591,13 +596,14 @@ def _churn_plot(results: Results) -> Figure:
 def _churn_all(results: Results) -> Figure:
     panels = []
     found = lifetimes(results, WALKERS)
-    for mode in ("published", "safe"):
+    for mode in MODES:
         row = _first(results, WALKERS, found[0], mode) if found else None
         if row is None or not row.counted.get("watched_entry_us"):
             continue
         x = [time_us / 3.6e9 for time_us in row.counted["watched_entry_us"]]
         series = tuple(
-            _series(label, x, row.counted[f"watched_{registry}"]) for registry, label in REGISTRIES.items()
+            points(label, zip(x, row.counted[f"watched_{registry}"], strict=True))
+            for registry, label in REGISTRIES.items()
         )
         title = "codes as printed" if mode == "published" else "safe"
         panels.append(Panel(f"{title}, {minutes(found[0])}", "entered at, h", "entries", series))
@@ -607,18 +613,18 @@ def _churn_all(results: Results) -> Figure:
 
 def _barriers(results: Results) -> Figure:
     panels = []
-    for plan in (BUSES, WALKERS):
+    for plan in PLANS:
         series = []
-        for mode in ("published", "safe"):
-            points = [
-                (minutes(lifetime), found)
-                for lifetime in lifetimes(results, plan)
-                if (found := mean(results, "barrier_mean", plan, lifetime, mode)) is not None
-            ]
-            if points:
-                series.append(
-                    Series(mode, tuple(at for at, _ in points), tuple(found for _, found in points))
-                )
+        for mode in MODES:
+            found = points(
+                mode,
+                (
+                    (minutes(lifetime), mean(results, "barrier_mean", plan, lifetime, mode))
+                    for lifetime in lifetimes(results, plan)
+                ),
+            )
+            if found.x:
+                series.append(found)
         panels.append(Panel(NAMES[plan], "lifetime", "entries", tuple(series)))
     return Figure("barriers", "Barriers as printed and pruned", BARRIER_CAPTION, tuple(panels))
 
@@ -630,11 +636,11 @@ def _advice_plot(results: Results) -> list[Figure]:
         if not counted:
             continue
         possible = max(counted["pairs_possible"], 1)
-        points = [
+        tried = [
             (lifetime_us / 6e7, 100 * reached / possible)
             for lifetime_us, reached in zip(counted["tried_us"], counted["tried_reached"], strict=True)
         ]
-        series = _series("delivered", *zip(*points, strict=True))
+        series = points("delivered", tried)
         panels.append(Panel(NAMES.get(plan, plan), "lifetime, min", "of the reachable pairs, %", (series,)))
     return [
         Figure(

@@ -1,4 +1,4 @@
-"""Cores and engines that count what Table 1 of paper 003 is about.
+"""Cores and observers that count what Table 1 of paper 003 is about.
 
     numbers     on a message: the message's own and those that say what it follows
     work        entries of control information that a delivery reads or writes, besides its own number
@@ -10,12 +10,13 @@ Each core does what its protocol does; it only keeps count.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from whence.core.clocks import Delta
 from whence.core.effects import Effects, Send
 from whence.core.message import Message, NodeId, Packet
 from whence.core.protocol import Protocol
+from whence.lab.observer import Observer
 from whence.protocols import registry
 from whence.protocols.barrier.wire import BarrierPacket
 from whence.protocols.baselines.flooding import Relaying
@@ -24,12 +25,11 @@ from whence.protocols.baselines.vector import Vector, VectorPacket
 from whence.protocols.prc.link_memory import Key, LinkMemory
 from whence.protocols.prc.preventive import Preventive
 from whence.protocols.prc.wire import MESSAGE
-from whence.sim.driver import About
-from whence.sim.dynamic import DynamicEngine
-from whence.sim.engine import Engine
-from whence.sim.experiment import Experiment
+from whence.sim.cores import Make
 from whence.sim.model import Scenario
-from whence.trace.schema import Kind, Level, Recorder
+from whence.sim.outcome import Outcome
+from whence.trace.measures import Value
+from whence.trace.schema import Kind
 
 SAMPLED_FROM = 0.6  # of the run: by then nearly everybody has broadcast
 NEWCOMER = "newcomer"  # a name that no simulated node has
@@ -94,14 +94,27 @@ def numbers_on(packet: Packet) -> int:
     return 1
 
 
-class Samples:
-    """A recorder that adds up samples of the second part of a run, and passes on what a trace is to keep."""
+def counting_cores(scenario: Scenario) -> Make:
+    """Return the maker of cores that count, where there are such."""
 
-    def __init__(self, writer: Recorder, level: Level, stop_us: int) -> None:
-        self.count = self.entries = 0
-        self._writer = writer
-        self._is_kept = level >= Level.DELIVERIES
-        self._from_us, self._stop_us = int(SAMPLED_FROM * stop_us), stop_us
+    def make(me: NodeId, members: Sequence[NodeId]) -> Protocol:
+        counted = COUNTED.get(scenario.protocol)
+        if counted is not None:
+            return counted(me, members, **scenario.params)
+        return registry.make(scenario.protocol, me, members, scenario.params)
+
+    return make
+
+
+class StaticWatch(Observer):
+    """Counts on links that stay: packets, and samples of the second part of a run."""
+
+    def __init__(self, scenario: Scenario) -> None:
+        self._stop_us = scenario.stop.duration_us
+        self._from_us = int(SAMPLED_FROM * self._stop_us)
+        self._samples = self._entries = 0
+        self._copies = self._numbers = self._control_bytes = self._work = 0
+        self._known: dict[Packet, tuple[int, int]] = {}  # a flooded packet is sized once
 
     def event(
         self,
@@ -115,68 +128,70 @@ class Samples:
         control_bytes: int = 0,
         detail: str | None = None,
     ) -> None:
-        """Count one event."""
-        if kind == Kind.SAMPLE:
-            if detail == "entries" and self._from_us <= time_us < self._stop_us:
-                self.count += 1
-                self.entries += number
-        elif self._is_kept or kind == Kind.BROADCAST:
-            self._writer.event(
-                node, time_us, kind, origin, number, peer, total_bytes, control_bytes, detail
-            )  # fmt: skip
+        """Count one sample."""
+        if kind == Kind.SAMPLE and detail == "entries" and self._from_us <= time_us < self._stop_us:
+            self._samples += 1
+            self._entries += number
 
-
-class StaticEngine(Engine):
-    """The engine, looking at every packet."""
-
-    def __init__(self, scenario: Scenario, recorder: Recorder, level: Level) -> None:
-        def make(me: NodeId, members: Sequence[NodeId]) -> Protocol:
-            counted = COUNTED.get(scenario.protocol)
-            if counted is not None:
-                return counted(me, members, **scenario.params)
-            return registry.make(scenario.protocol, me, members, scenario.params)
-
-        super().__init__(scenario, make, recorder, level=level)
-        self.copies = self.numbers = self.control_bytes = 0
-        self._known: dict[Packet, tuple[int, int]] = {}  # a flooded packet is sized once
-
-    def send(
-        self, node: int, to: tuple[NodeId, ...], packet: Packet, time_us: int, about: About | None
-    ) -> None:
+    def sent(self, core: Protocol, to: tuple[NodeId, ...], packet: Packet, time_us: int) -> None:
+        """Count the copies of one packet."""
         known = self._known.get(packet)
         if known is None:
-            control_bytes = self.drivers[node].core.sizes(packet).control_bytes
-            known = self._known[packet] = (numbers_on(packet), control_bytes)
-        self.copies += len(to)
-        self.numbers += len(to) * known[0]
-        self.control_bytes += len(to) * known[1]
-        super().send(node, to, packet, time_us, about)
+            known = self._known[packet] = (numbers_on(packet), core.sizes(packet).control_bytes)
+        self._copies += len(to)
+        self._numbers += len(to) * known[0]
+        self._control_bytes += len(to) * known[1]
 
-    def opened(self) -> tuple[int, int] | None:
-        """Packets and bytes of both ends when a link comes up after a run; None: it is not allowed."""
-        cores = [driver.core for driver in self.drivers[:2]]
-        if not all(isinstance(core, Relaying) for core in cores):
-            return None
-        effects = [effect for core in cores for effect in core.link_up(NEWCOMER, self.time_us)]
-        sizes = [cores[0].sizes(each.packet).control_bytes for each in effects if isinstance(each, Send)]
-        return len(sizes), sum(sizes)
+    def finished(self, cores: Sequence[Protocol], time_us: int) -> Mapping[str, Value]:
+        """Return the counts; at last a link comes up, to see what that costs."""
+        self._work = sum(getattr(core, "work", 0) for core in cores)
+        counts: dict[str, Value] = {
+            "window_us": self._stop_us,
+            "copies": self._copies,
+            "numbers": self._numbers,
+            "control_bytes": self._control_bytes,
+            "samples": self._samples,
+            "sampled_entries": self._entries,
+            "entries_left": sum(core.entries() for core in cores),
+        }
+        ends = cores[:2]
+        if all(isinstance(core, Relaying) for core in ends):
+            effects = [effect for core in ends for effect in core.link_up(NEWCOMER, time_us)]
+            sizes = [ends[0].sizes(each.packet).control_bytes for each in effects if isinstance(each, Send)]
+            counts |= {"opened_packets": len(sizes), "opened_bytes": sum(sizes)}
+        return counts
+
+    def totals(self, outcome: Outcome) -> dict[str, Value]:
+        """Return the counts of messages, and of the work on them."""
+        return {
+            "broadcasts": outcome.broadcasts,
+            "deliveries": outcome.deliveries,
+            "work": outcome.deliveries + self._work,
+        }
 
 
-class OpeningEngine(DynamicEngine):
-    """The engine for changing links, with the bytes of messages and of all the rest apart."""
+class OpeningWatch(Observer):
+    """Counts on links that open and close: the bytes of messages and of all the rest apart."""
 
-    def __init__(self, experiment: Experiment, recorder: Recorder, level: Level) -> None:
-        super().__init__(experiment, recorder, level=level)
-        self.message_copies = self.message_bytes = self.other_packets = self.other_bytes = 0
+    def __init__(self) -> None:
+        self._message_copies = self._message_bytes = self._other_packets = self._other_bytes = 0
 
-    def send(
-        self, node: int, to: tuple[NodeId, ...], packet: Packet, time_us: int, about: About | None
-    ) -> None:
-        control_bytes = self.drivers[node].core.sizes(packet).control_bytes
+    def sent(self, core: Protocol, to: tuple[NodeId, ...], packet: Packet, time_us: int) -> None:
+        """Count the copies of one packet."""
+        control_bytes = core.sizes(packet).control_bytes
         if packet[0] == MESSAGE:
-            self.message_copies += len(to)
-            self.message_bytes += len(to) * control_bytes
+            self._message_copies += len(to)
+            self._message_bytes += len(to) * control_bytes
         else:
-            self.other_packets += len(to)
-            self.other_bytes += len(to) * control_bytes
-        super().send(node, to, packet, time_us, about)
+            self._other_packets += len(to)
+            self._other_bytes += len(to) * control_bytes
+
+    def finished(self, cores: Sequence[Protocol], time_us: int) -> Mapping[str, Value]:
+        """Return the counts."""
+        return {
+            "message_copies": self._message_copies,
+            "message_copies_bytes": self._message_bytes,
+            "other_packets": self._other_packets,
+            "other_bytes": self._other_bytes,
+            "entries_left": sum(core.entries() for core in cores),
+        }

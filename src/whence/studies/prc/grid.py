@@ -9,17 +9,14 @@ the paper is read.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, ClassVar
 
 from whence.errors import missing_extra
 from whence.studies.base import Figure, Point, Study, Table
-from whence.studies.claims import Expectation
-from whence.studies.prc import claims as prc_expect
-from whence.studies.prc import measures as prc_measures
-from whence.studies.prc import page as prc_figures
-from whence.studies.prc import page as prc_tables
-from whence.studies.prc import page as prc_text
+from whence.studies.claims import Claim
+from whence.studies.prc import measures, page
+from whence.studies.prc.claims import CLAIMS
 from whence.studies.prc.runs import (
     BASELINES,
     FLOODING,
@@ -38,14 +35,14 @@ from whence.studies.prc.runs import (
     rate_run,
     static,
 )
-from whence.studies.results import Results, Row
+from whence.studies.results import Derived, Results, Row
 
 if TYPE_CHECKING:
     from whence.lab.attempts import Runner
 
 
 class PrcStudy(Study):
-    """See the module."""
+    """PRC-broadcast beside vector clocks and causal barriers."""
 
     name: ClassVar[str] = "prc"
     title: ClassVar[str] = "PRC-broadcast: causal order with a memory of what is in transit only"
@@ -57,6 +54,7 @@ class PrcStudy(Study):
         "vector clocks or causal barriers cost less."
     )
     scales: ClassVar[Mapping[str, str]] = {name: scale.text for name, scale in SCALES.items()}
+    claims: ClassVar[tuple[Claim, ...]] = CLAIMS
 
     def grid(self, scale: str) -> list[Point]:
         wanted = SCALES[scale]
@@ -64,33 +62,31 @@ class PrcStudy(Study):
 
     def preparation(self) -> Callable[[], None]:
         try:
-            from whence.studies.prc.measures import compile_kernel
+            from whence.kernels.prc.kernel import warm_up
         except ImportError as error:
             raise missing_extra("study 'prc'", "numba", "lab") from error
-        return compile_kernel
+        return warm_up
 
-    def runner(self) -> Runner:
-        from whence.studies.prc.measures import simulate_to
-
-        return simulate_to
+    def runner(self, task: str = "run") -> Runner:
+        return measures.TASKS[task]
 
     def derive(self, row: Row) -> Mapping[str, float | None]:
-        return prc_measures.derive(row)
+        return measures.derive(row)
 
     def tables(self, results: Results) -> list[Table]:
-        return prc_tables.tables(results)
+        return page.tables(results)
 
     def figures(self, results: Results) -> list[Figure]:
-        return prc_figures.figures(results)
+        return page.figures(results)
 
-    def expectations(self, results: Results) -> list[Expectation]:
-        return prc_expect.expectations(results)
+    def derived(self, results: Results) -> Iterable[Derived]:
+        return measures.derived(results)
 
     def headline(self, results: Results) -> Table:
-        return prc_tables.hours(results)
+        return page.hours(results)
 
     def findings(self, results: Results) -> list[str]:
-        return prc_text.findings(results)
+        return page.findings(results)
 
 
 def _hours(wanted: Scale) -> list[Point]:

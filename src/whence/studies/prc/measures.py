@@ -2,29 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from math import exp, log
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from whence.core.message import Message
-from whence.kernels.prc import kernel as prc
+from whence.lab.run import path_of, run
 from whence.protocols.prc.wire import message_packet, packet_sizes
-from whence.sim.experiment import MINUTE_US, SECOND_US, Experiment, Point, Series, delay_us, paper
-from whence.sim.files import checked, run_id
-from whence.sim.model import Scenario, node_names
-from whence.sim.run import loses_nothing, open_writer, promises_made
-from whence.studies.prc.counting import OpeningEngine, Samples, StaticEngine
-from whence.studies.prc.runs import FRONTIER, GROWTH, HOUR, OPENING, carried
-from whence.studies.results import Results, Row
-from whence.trace.measures import Measured, Value, write_measures
-from whence.trace.schema import Level, Manifest
-from whence.trace.writer import TraceWriter
+from whence.sim.model import Overlay, Scenario, node_names
+from whence.sim.outcome import Outcome
+from whence.studies.prc.counting import (
+    OpeningWatch,
+    StaticWatch,
+    counting_cores,
+)
+from whence.studies.prc.runs import (
+    FRONTIER,
+    GROWTH,
+    HOUR,
+    HOUR_DELAYS,
+    MINUTE_US,
+    OPENING,
+    SECOND_US,
+)
+from whence.studies.results import Derived, Label, Results, Row
+from whence.trace.measures import Value
+from whence.trace.schema import Level
 
 RATE = 10  # broadcasts per second in the paper's hour
+
+
 RISE, FLAT, STOP, QUIET, END = 15, 40, 50, 52, 60  # minutes: the delay rises until it is flat; all is over
+
+
 STEADY = range(5, RISE)  # joins are over, the delay is 1 ms
+
+
 LATE = range(FLAT + 1, STOP)  # the delay is 2.5 s
+
+
 BOUND_MS = 300  # of what the paper calls realistic
 
 
@@ -51,14 +68,13 @@ class Minute(NamedTuple):
 
 def minutes(counted: Mapping[str, Any]) -> list[Minute]:
     """The hour of one run."""
-    points = paper(1).latency
     found = []
     for at, process_us in enumerate(counted["process_us"]):
         middle_us = counted["start_us"][at] + MINUTE_US // 2
         found.append(
             Minute(
                 at,
-                delay_us(points, middle_us) / 1_000,
+                HOUR_DELAYS.at(middle_us) / 1_000,
                 counted["degree_us"][at] / process_us,
                 counted["expected_us"][at] / process_us,
                 counted["buffered_us"][at] / process_us,
@@ -151,9 +167,6 @@ def _rate(row: Row) -> dict[str, float | None]:
     }
 
 
-# Growth
-
-
 def slope(points: Sequence[tuple[float, float]]) -> float:
     """Least squares: how much y grows with x."""
     if len(points) < 2:
@@ -196,7 +209,19 @@ def crossing(results: Results) -> dict[str, Any]:
     raise ValueError("no run of Table 1 was judged")
 
 
-# The frontier
+def derived(results: Results) -> Iterator[Derived]:
+    """How control traffic falls within an hour, and the exponents of Table 1."""
+    for row in results.select(part=HOUR):
+        early, late = row.measures.get("control_early"), row.measures.get("control_late")
+        if early and late is not None:
+            yield Derived({**row.labels, "part": "fall"}, {"control_ratio": late / early})
+    for protocol in dict.fromkeys(row.labels["protocol"] for row in results.select(part=GROWTH)):
+        for measure in ("numbers_per_message", "work_per_delivery", "space"):
+            for axis in AXES:
+                points = along(results, measure, str(protocol), axis)
+                labels: dict[str, Label] = {"part": "exponents", "protocol": protocol, "axis": axis}
+                exponent = power(points)[1] if len(points) > 1 else None
+                yield Derived(labels, {measure: exponent}, len(points))
 
 
 def link_bytes(results: Results, rate: float) -> float:
@@ -268,103 +293,21 @@ def even_rate_bytes(results: Results, protocol: str, nodes: int) -> float | None
     return fixed / gain if gain > 0 else None
 
 
-# How the PRC study runs a point of its grid. Spark's workers import this module.
-#
-# An experiment without a trace runs in the kernel, one with a trace in the cores; everything else is a
-# scenario
-# on static links, run with cores that count (`prc_counting.py`).
+def run_point(scenario: Scenario, folder: Path, level: Level | None = None) -> Outcome:
+    """Run a point of the study; write its trace and what was counted."""
+    if not isinstance(scenario.topology, Overlay):
+        watch, make = StaticWatch(scenario), counting_cores(scenario)
+        return run(scenario, folder, level=level, observers=[watch], make=make, measure=watch.totals)
+    if path_of(scenario, level, "always")[0] == "kernel":
+        return run(scenario, folder, level=level, kernel="always", measure=overlay_counts)
+    return run(scenario, folder, level=level, observers=[OpeningWatch()], measure=overlay_counts)
 
 
-def simulate_to(scenario: Scenario, folder: Path, level: Level | None = None) -> Manifest:
-    """Run a point of the study; write its trace, if it has one, and what was counted."""
-    scenario = checked(scenario)
-    level = scenario.record.as_level() if level is None else level
-    experiment = carried(scenario)
-    with open_writer(scenario, folder, level) as writer:
-        if experiment is None:
-            counts, complete = _run_static(scenario, writer, level)
-        elif level >= Level.DELIVERIES:
-            counts, complete = _run_opening(experiment, writer, level)
-        else:
-            counts, complete = _series(experiment, prc.run(experiment)), False
-        write_measures(
-            folder,
-            Measured(run=run_id(scenario), protocol=scenario.protocol, counted_by=__name__, measures=counts),
-        )
-        return writer.close(promises=promises_made(scenario, complete=complete))
+TASKS = {"run": run_point}
 
 
-def compile_kernel() -> None:
-    """Compile the kernel, or load what is compiled."""
-    prc.run(
-        Experiment(
-            nodes=2,
-            duration_us=1_000,
-            joins_us=100,
-            latency=[Point(0, 10)],
-            shuffle_every_us=200,
-            shuffle_stop_us=800,
-            broadcast_start_us=300,
-            broadcast_stop_us=500,
-            broadcast_every_us=100,
-        )
-    )
-
-
-def _series(experiment: Experiment, series: Series) -> dict[str, Value]:
-    """The windows of a run as columns, and its totals."""
-    columns = (
-        "start_us", "process_us", "expected_us", "buffered_us", "degree_us", "control", "receipts",
-    )  # fmt: skip
-    counts: dict[str, Value] = {
-        name: [getattr(window, name) for window in series.windows] for name in columns
-    }
-    # The packet of a late message of the last process: names and numbers are as long as they get.
-    name, number = node_names(experiment.nodes)[-1], 1 + series.broadcasts // experiment.nodes
-    return counts | {
-        "broadcasts": series.broadcasts,
-        "deliveries": series.deliveries,
-        "opened": series.opened,
-        "degree_max": series.degree_max,
-        "left": series.expected_left + series.buffered_left,
-        "message_bytes": packet_sizes(message_packet(Message(name, number, b""))).control_bytes,
-    }
-
-
-def _run_opening(experiment: Experiment, writer: TraceWriter, level: Level) -> tuple[dict[str, Value], bool]:
-    engine = OpeningEngine(experiment, writer, level)
-    engine.run()
-    series = engine.series()
-    counts = _series(experiment, series) | {
-        "message_copies": engine.message_copies,
-        "message_copies_bytes": engine.message_bytes,
-        "other_packets": engine.other_packets,
-        "other_bytes": engine.other_bytes,
-        "entries_left": sum(driver.core.entries() for driver in engine.drivers),
-    }
-    # All have joined before the first broadcast, nobody departs, and the run outlasts its last copy.
-    return counts, True
-
-
-def _run_static(scenario: Scenario, writer: TraceWriter, level: Level) -> tuple[dict[str, Value], bool]:
-    stop_us = scenario.stop.duration_us
-    samples = Samples(writer, level, stop_us)
-    engine = StaticEngine(scenario, samples, level)
-    engine.run()
-    deliveries = sum(driver.delivered for driver in engine.drivers)
-    counts: dict[str, Value] = {
-        "window_us": stop_us,
-        "broadcasts": engine.broadcasts,
-        "deliveries": deliveries,
-        "copies": engine.copies,
-        "numbers": engine.numbers,
-        "control_bytes": engine.control_bytes,
-        "work": deliveries + sum(getattr(driver.core, "work", 0) for driver in engine.drivers),
-        "samples": samples.count,
-        "sampled_entries": samples.entries,
-        "entries_left": sum(driver.core.entries() for driver in engine.drivers),
-    }
-    opened = engine.opened()
-    if opened is not None:
-        counts["opened_packets"], counts["opened_bytes"] = opened
-    return counts, engine.drained and loses_nothing(engine)
+def overlay_counts(outcome: Outcome) -> dict[str, Value]:
+    """Return what a late message of the last node costs: names and numbers are as long as they get."""
+    nodes = outcome.scenario.nodes
+    message = Message(node_names(nodes)[-1], 1 + outcome.broadcasts // nodes, b"")
+    return {"message_bytes": packet_sizes(message_packet(message)).control_bytes}

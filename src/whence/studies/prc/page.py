@@ -1,17 +1,26 @@
-"""The figures of the PRC study."""
+"""The page of the PRC study: sentences, tables, figures."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
 from whence.studies.base import Cell, Figure, Panel, Series, Table
+from whence.studies.claims import printed
 from whence.studies.estimate import Estimate, estimate
 from whence.studies.prc import measures as m
-from whence.studies.prc.claims import VIEWS
+from whence.studies.prc.claims import CLAIMS
 from whence.studies.prc.runs import BASELINES, FLOODING, FRONTIER, GROWTH, HOUR, OPENING
 from whence.studies.results import Results, farthest
 
-# What the PRC study found, in sentences that hold the measured numbers.
+_PRINTED = printed(CLAIMS)
+
+
+def _view(nodes: int) -> float | None:
+    """The size of a view that the paper prints for such a group."""
+    return _PRINTED.get(f"003-view-{nodes}")
+
+
+# Sentences that hold the measured numbers
 
 
 def findings(results: Results) -> list[str]:
@@ -52,7 +61,7 @@ def _hour(results: Results) -> list[str]:
 def _views(results: Results) -> str:
     found = [
         f"{_mean(results, 'degree', nodes):.1f} with {nodes:,} processes"
-        + (f" (paper: {VIEWS[nodes]:g})" if nodes in VIEWS else "")
+        + (f" (paper: {view:g})" if (view := _view(nodes)) is not None else "")
         for nodes in _sizes(results)
     ]
     return f"Safe links of a process: {', '.join(found)}."
@@ -99,7 +108,7 @@ def _judged(results: Results) -> str:
     )
 
 
-# The tables of the PRC study.
+# Tables
 
 
 HOUR_NOTE = (
@@ -135,7 +144,7 @@ def tables(results: Results) -> list[Table]:
 def hours(results: Results) -> Table:
     """The hour in numbers: the headline."""
     rows: list[tuple[Cell, ...]] = []
-    for nodes in _sizes_of(results):
+    for nodes in _sizes(results):
         cells = [
             results.estimate(name, part=HOUR, nodes=nodes)
             for name in (
@@ -143,7 +152,7 @@ def hours(results: Results) -> Table:
                 "control_early", "control_late", "control_end",
             )
         ]  # fmt: skip
-        rows.append((nodes, VIEWS.get(nodes), *cells))
+        rows.append((nodes, _view(nodes), *cells))
     columns = (
         "processes", "view, paper", "view", "E off by, %", "space, 1 ms", "space, 300 ms", "space, 2.5 s",
         "space, end", "control/s, 1 ms", "control/s, 2.5 s", "control/s, end",
@@ -155,18 +164,14 @@ def degrees(results: Results) -> Table:
     """What stands behind Figure 5b: the safe degree, and the buffers of links that are being opened."""
     names = ("degree", "degree_late", "buffers_per_view", "hops_per_link")
     rows = tuple(
-        (nodes, VIEWS.get(nodes), *(results.estimate(name, part=HOUR, nodes=nodes) for name in names))
-        for nodes in _sizes_of(results)
+        (nodes, _view(nodes), *(results.estimate(name, part=HOUR, nodes=nodes) for name in names))
+        for nodes in _sizes(results)
     )
     columns = (
         "processes", "view, paper", "safe degree, 1 ms", "at 2.5 s", "buffers per link", "hops per link",
     )  # fmt: skip
     note = "Buffers per link, at 2.5 s: entries in buffers of a process over its safe degree."
     return Table("figure-5b", "Views and buffers", columns, rows, note)
-
-
-def _sizes_of(results: Results) -> list[int]:
-    return sorted({int(row.labels["nodes"]) for row in results.select(part=HOUR)})
 
 
 def table_1(results: Results) -> Table:
@@ -256,6 +261,9 @@ def costs(results: Results) -> Table:
     )
 
 
+# Figures
+
+
 SPACE_CAPTION = (
     "Figure 5a. Entries of expected messages and in buffers, of a process, in the mean over each minute "
     "and over the seeds; beside it, the delay of all links. Broadcasts from minute 2 to 50, 10 a second. "
@@ -307,7 +315,7 @@ def figures(results: Results) -> list[Figure]:
 
 def _over_the_hour(results: Results, value: Callable[[m.Minute], float]) -> tuple[Series, ...]:
     lines = []
-    for nodes in sorted({int(row.labels["nodes"]) for row in results.select(part=HOUR)}):
+    for nodes in _sizes(results):
         hours = [m.minutes(row.counted) for row in results.select(part=HOUR, nodes=nodes)]
         ends = [each.minute + 1 for each in hours[0]]
         means = [_mean_of([value(hour[at]) for hour in hours]) for at in range(len(ends))]
@@ -341,7 +349,7 @@ def _space(results: Results) -> Figure:
 
 def _law(results: Results) -> Figure:
     lines = []
-    for nodes in sorted({int(row.labels["nodes"]) for row in results.select(part=HOUR)}):
+    for nodes in _sizes(results):
         hour = m.minutes(results.select(part=HOUR, nodes=nodes)[0].counted)[3 : m.STOP]
         lines.append(
             _series(

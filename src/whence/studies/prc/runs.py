@@ -1,22 +1,29 @@
-"""The runs of the PRC study: which experiments and scenarios there are, at each scale.
-
-A sweep runs scenarios, and an experiment with changing links is none. It goes into one as its name, whole, so
-that the run's id stands for every parameter: `carry` puts it in, `carried` takes it out.
-"""
+"""The runs of the PRC study: which scenarios there are, at each scale."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NamedTuple, TypeAlias
 
-import msgspec
-
-from whence.sim.distributions import Constant
-from whence.sim.experiment import MINUTE_US, SECOND_US, Experiment, paper
-from whence.sim.experiment import Point as LatencyPoint
-from whence.sim.model import Link, Periodic, Random, Record, Ring, Scenario, Stop, Window
+from whence.sim.distributions import Constant, Ramp
+from whence.sim.model import (
+    Anyone,
+    Crash,
+    Link,
+    Overlay,
+    Random,
+    Record,
+    Scenario,
+    Stop,
+    Window,
+    node_names,
+)
 
 LevelName: TypeAlias = Literal["measures", "deliveries", "all"]
+
+SECOND_US = 1_000_000
+MINUTE_US = 60 * SECOND_US
+HOUR_DELAYS = Ramp(points=((15 * MINUTE_US, 1_000), (40 * MINUTE_US, 2_500_000)))
 
 HOUR, GROWTH, OPENING, FRONTIER = "hour", "growth", "opening", "frontier"
 BASELINES = ("reliable", "vector", "preventive", "link_memory")  # the lines of Table 1 on static links
@@ -96,84 +103,106 @@ SCALES = {
 RECEIPTS_MAX = 3 * 10**9  # of one run of the frontier: a minute or two of the kernel's time
 
 
-def carry(experiment: Experiment, level: LevelName) -> Scenario:
-    """A scenario that stands for an experiment in a sweep. Its other fields repeat what they can."""
-    start_us, stop_us = experiment.broadcast_start_us, experiment.broadcast_stop_us
+def changing(
+    *,
+    nodes: int,
+    duration_us: int,
+    joins_us: int,
+    delays: Sequence[tuple[int, int]],
+    shuffle_every_us: int,
+    shuffle_stop_us: int,
+    broadcast_start_us: int,
+    broadcast_stop_us: int,
+    broadcast_every_us: int,
+    window_us: int = MINUTE_US,
+    seed: int = 1,
+    protocol: str = "prc",
+    params: Mapping[str, Any] | None = None,
+    departures: Sequence[tuple[int, int]] = (),  # (time_us, node)
+    level: LevelName = "measures",
+    name: str = "prc",
+) -> Scenario:
+    """Return a run over links that open and close; `delays` are the points of a ramp, (at_us, delay_us)."""
+    names = node_names(nodes)
     return Scenario(
-        name=msgspec.json.encode(experiment).decode(),
-        nodes=experiment.nodes,
-        protocol=experiment.protocol,
-        seed=experiment.seed,
-        params={
-            "links": "dynamic",
-            **experiment.params,
-        },  # as the engine has it: a replay makes the same cores
-        topology=Ring(),  # the real links come and go
-        link=Link(delay=Constant(value_us=experiment.latency[-1].delay_us)),
+        name=name,
+        nodes=nodes,
+        protocol=protocol,
+        seed=seed,
+        params=dict(params or {}),
+        topology=Overlay(
+            joins_us=joins_us, shuffle_every_us=shuffle_every_us, shuffle_stop_us=shuffle_stop_us
+        ),
+        link=Link(delay=Ramp(points=tuple(delays))),
         workloads=[
-            Periodic(interval_us=experiment.broadcast_every_us, senders=1, start_us=start_us, stop_us=stop_us)
+            Anyone(
+                interval_us=broadcast_every_us,
+                start_us=broadcast_start_us,
+                stop_us=broadcast_stop_us,
+                payload_bytes=0,
+            )
         ],
-        stop=Stop(duration_us=experiment.duration_us),
-        record=Record(level=level),
+        faults=[Crash(nodes=[names[node]], at_us=at_us) for at_us, node in departures],
+        stop=Stop(duration_us=duration_us, drain=False),
+        record=Record(level=level, window_us=window_us),
     )
 
 
-def carried(scenario: Scenario) -> Experiment | None:
-    """The experiment that a scenario stands for; None if it is an ordinary one."""
-    if not scenario.name.startswith("{"):
-        return None
-    return msgspec.json.decode(scenario.name, type=Experiment)
-
-
-def hour(nodes: int, seed: int) -> Scenario:
-    """Section 3 of the paper."""
-    return carry(paper(nodes, seed), "measures")
+def hour(nodes: int, seed: int = 1) -> Scenario:
+    """Section 3: an hour, the delay at 1 ms, rising to 2.5 s between the 15th and the 40th minute."""
+    return changing(
+        name=f"prc-{nodes}",
+        nodes=nodes,
+        seed=seed,
+        duration_us=60 * MINUTE_US,
+        joins_us=MINUTE_US,
+        delays=HOUR_DELAYS.points,
+        shuffle_every_us=MINUTE_US,
+        shuffle_stop_us=50 * MINUTE_US,
+        broadcast_start_us=2 * MINUTE_US,
+        broadcast_stop_us=50 * MINUTE_US,
+        broadcast_every_us=SECOND_US // 10,
+    )
 
 
 def rate_run(nodes: int, rate: int, seed: int) -> Scenario:
     """PRC for the frontier: half a minute of broadcasts after the joins, shuffling every minute."""
     start_us = MINUTE_US + WARM_UP_US
     stop_us = start_us + WARM_UP_US + MINUTE_US // 2
-    delay_us = FRONTIER_DELAY_MS * 1_000
-    return carry(
-        Experiment(
-            name="frontier",
-            nodes=nodes,
-            seed=seed,
-            duration_us=stop_us,
-            joins_us=MINUTE_US,
-            latency=[LatencyPoint(MINUTE_US, 1_000), LatencyPoint(MINUTE_US + 1, delay_us)],
-            shuffle_every_us=MINUTE_US,
-            shuffle_stop_us=stop_us,
-            broadcast_start_us=start_us,
-            broadcast_stop_us=stop_us,
-            broadcast_every_us=SECOND_US // rate,
-            window_us=WARM_UP_US,
-        ),
-        "measures",
+    return changing(
+        name="prc-frontier",
+        nodes=nodes,
+        seed=seed,
+        duration_us=stop_us,
+        joins_us=MINUTE_US,
+        delays=[(MINUTE_US, 1_000), (MINUTE_US + 1, FRONTIER_DELAY_MS * 1_000)],
+        shuffle_every_us=MINUTE_US,
+        shuffle_stop_us=stop_us,
+        broadcast_start_us=start_us,
+        broadcast_stop_us=stop_us,
+        broadcast_every_us=SECOND_US // rate,
+        window_us=WARM_UP_US,
     )
 
 
 def opening(protocol: str, nodes: int, rate: int, seed: int, level: LevelName) -> Scenario:
     """Links that open and close under traffic, with the cores: what a link costs, for the verifier too."""
     start_us, lasting_us = 3 * SECOND_US, 5 * SECOND_US
-    return carry(
-        Experiment(
-            name="opening",
-            protocol=protocol,
-            nodes=nodes,
-            seed=seed,
-            duration_us=start_us + lasting_us + 10 * FRONTIER_DELAY_MS * 1_000 + 2 * SECOND_US,
-            joins_us=SECOND_US,
-            latency=[LatencyPoint(SECOND_US, 1_000), LatencyPoint(SECOND_US + 1, FRONTIER_DELAY_MS * 1_000)],
-            shuffle_every_us=2 * SECOND_US,
-            shuffle_stop_us=start_us + lasting_us,
-            broadcast_start_us=start_us,  # all have joined: each of them must deliver everything
-            broadcast_stop_us=start_us + lasting_us,
-            broadcast_every_us=SECOND_US // rate,
-            window_us=SECOND_US,
-        ),
-        level,
+    return changing(
+        name="prc-opening",
+        protocol=protocol,
+        nodes=nodes,
+        seed=seed,
+        duration_us=start_us + lasting_us + 10 * FRONTIER_DELAY_MS * 1_000 + 2 * SECOND_US,
+        joins_us=SECOND_US,
+        delays=[(SECOND_US, 1_000), (SECOND_US + 1, FRONTIER_DELAY_MS * 1_000)],
+        shuffle_every_us=2 * SECOND_US,
+        shuffle_stop_us=start_us + lasting_us,
+        broadcast_start_us=start_us,  # all have joined: each of them must deliver everything
+        broadcast_stop_us=start_us + lasting_us,
+        broadcast_every_us=SECOND_US // rate,
+        window_us=SECOND_US,
+        level=level,
     )
 
 

@@ -9,21 +9,17 @@ read, and what is not reproduced.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple
 
 from whence.errors import missing_extra
 from whence.sim.distributions import Normal
 from whence.sim.model import Hypercube, Link, Record, Scenario, Stop, Window
-from whence.studies.base import Figure, Label, Point, Study, Table
-from whence.studies.claims import Expectation
-from whence.studies.results import Results, Row
-from whence.studies.vcube import claims as vcube_expect
-from whence.studies.vcube import measures as vcube_measures
-from whence.studies.vcube import page as vcube_figures
-from whence.studies.vcube import page as vcube_findings
-from whence.studies.vcube import page as vcube_tables
-from whence.studies.vcube.claims import RUNS, SIZES
+from whence.studies.base import Figure, Point, Study, Table
+from whence.studies.claims import Claim
+from whence.studies.results import Derived, Label, Results, Row
+from whence.studies.vcube import measures, page
+from whence.studies.vcube.claims import CLAIMS, SIZES
 from whence.studies.vcube.measures import MAIN, MORE, Runs
 
 if TYPE_CHECKING:
@@ -32,6 +28,7 @@ if TYPE_CHECKING:
 PROPAGATION_US = 100_000  # tpp: its mean
 TRANSMISSION_US = PROCESSING_US = 1_000  # tt and tpc
 MTU_BYTES = 1500
+RUNS = 30  # section 5: "each simulation was executed 30 times"
 
 
 class Profile(NamedTuple):
@@ -122,7 +119,7 @@ def scenario(
 
 
 class VCubeStudy(Study):
-    """See the module."""
+    """Causal aggregation broadcast on VCube."""
 
     name: ClassVar[str] = "vcube"
     title: ClassVar[str] = "Causal aggregation broadcast on VCube: fewer packets at no cost in delivery time"
@@ -134,6 +131,7 @@ class VCubeStudy(Study):
         "simulator, and R1, fitted to its tables."
     )
     scales: ClassVar[Mapping[str, str]] = {name: scale.text for name, scale in SCALES.items()}
+    claims: ClassVar[tuple[Claim, ...]] = CLAIMS
 
     def grid(self, scale: str) -> list[Point]:
         wanted = SCALES[scale]
@@ -172,39 +170,35 @@ class VCubeStudy(Study):
 
     def preparation(self) -> Callable[[], None]:
         try:
-            from whence.kernels.vcube import kernel as vcube
+            from whence.kernels.vcube.kernel import warm_up
         except ImportError as error:
             raise missing_extra("study 'vcube'", "numba", "lab") from error
+        return warm_up
 
-        def compile_kernel() -> None:
-            vcube.run(scenario("R0", 8, "aggregation", 1, "measures"))
+    def runner(self, task: str = "run") -> Runner:
+        from whence.studies.vcube.measures import TASKS
 
-        return compile_kernel
-
-    def runner(self) -> Runner:
-        from whence.studies.vcube.measures import simulate_to
-
-        return simulate_to
+        return TASKS[task]
 
     def derive(self, row: Row) -> Mapping[str, float | None]:
         if not row.counted:
             return {}
-        found = vcube_measures.derive(row.counted, int(row.labels["nodes"]))
+        found = measures.derive(row.counted, int(row.labels["nodes"]))
         if row.measures.get("packets") is not None:  # Spark has measured the run's full trace
-            found["spark_differs"] = vcube_measures.differences(row.counted, row.measures)
+            found["spark_differs"] = measures.differences(row.counted, row.measures)
         return found
 
     def tables(self, results: Results) -> list[Table]:
-        return vcube_tables.tables(Runs(results))
+        return page.tables(Runs(results))
 
     def figures(self, results: Results) -> list[Figure]:
-        return vcube_figures.figures(Runs(results))
+        return page.figures(Runs(results))
 
-    def expectations(self, results: Results) -> list[Expectation]:
-        return vcube_expect.expectations(Runs(results), results)
+    def derived(self, results: Results) -> Iterable[Derived]:
+        return measures.derived(results)
 
     def headline(self, results: Results) -> Table:
-        return vcube_tables.headline(Runs(results))
+        return page.headline(Runs(results))
 
     def findings(self, results: Results) -> list[str]:
-        return vcube_findings.findings(Runs(results), results)
+        return page.findings(Runs(results), results)

@@ -6,31 +6,41 @@ which the run has none is None, never zero.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from math import sqrt
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import numpy as np
 
-from whence.errors import InvariantError
-from whence.kernels.recording import keep
-from whence.kernels.vcube import kernel as vcube
-from whence.kernels.vcube.kernel import Outcome, Trail
-from whence.sim.files import checked
+from whence.errors import MisuseError
+from whence.kernels.vcube.kernel import Trail
+from whence.lab.run import run
 from whence.sim.model import Scenario
-from whence.studies.estimate import Estimate, estimate, t_975
-from whence.studies.results import Results, Row
+from whence.sim.outcome import Outcome
+from whence.studies.estimate import Estimate, estimate, percent_change
+from whence.studies.results import Derived, Results, Row
 from whence.trace.measures import Value
-from whence.trace.schema import Level, Manifest
+from whence.trace.schema import Level
 
 UNIT_US = 1_000  # of one u.t.
+
+
 WINDOW_PARTS = 10  # Figure 1: the window in which nodes broadcast, cut into equal parts
+
+
 MESSAGES_SHOWN = 5  # Table 2 tells packets of 1 to 5 messages apart
+
+
 BYTES_EDGES = (100, 200, 300, 400)  # Table 3
+
+
 DEPENDENCY_EDGES = (0, *range(4, 80, 5))  # Figure 6: 0; 1 to 4; 5 to 9; ...
+
+
 BUFFER_EDGES = tuple(range(25, 301, 25))  # Figure 9
+
+
 LARGEST_MAX = 22  # Figure 10
 
 
@@ -166,10 +176,18 @@ def _mean_ut(total_us: float, count: float) -> float | None:
     return total_us / count / UNIT_US if count else None
 
 
-# Questions to the runs of the VCube study, by profile, group size and mode; fast for thousands of runs.
+def derived(results: Results) -> Iterator[Derived]:
+    """Figure 9's tail: the nodes of a run that ever buffer more than 250 messages."""
+    for row in results.select(part=MAIN):
+        kept = row.measures.get("nodes_buffering_at_most_250")
+        if kept is not None:
+            over = int(row.labels["nodes"]) - kept
+            yield Derived({**row.labels, "part": "buffers"}, {"nodes_buffering_over_250": over})
 
 
 MAIN, MORE = "main", "figure 11"  # the paper's runs; those that only Figure 11 counts besides
+
+
 COPIES_MIN = 30  # messages in packets of two, in all runs of a point
 
 
@@ -259,47 +277,30 @@ class Runs:
         return first, second
 
 
-def percent_change(first: Sequence[float], second: Sequence[float]) -> Estimate | None:
-    """100 (sum of second / sum of first - 1), with the interval of a ratio of two means.
-
-    The interval is the usual one for a ratio estimator: that of second - ratio x first, which has mean
-    zero, over the mean of first. A mean of the runs' own ratios would count a run with one copy as much
-    as a run with a thousand.
-    """
-    total = sum(first)
-    if not total:
-        return None
-    count, ratio = len(first), sum(second) / total
-    if count == 1:
-        return Estimate(100 * (ratio - 1), None, 1)
-    rest = [late - ratio * early for early, late in zip(first, second, strict=True)]
-    deviation = sqrt(sum(value * value for value in rest) / (count - 1))
-    return Estimate(100 * (ratio - 1), 100 * t_975(count - 1) * deviation * sqrt(count) / total, count)
-
-
-# How the VCube study simulates a run: in the kernel, with two measures more than the kernel's own.
-#
-#     pair_*             Figure 8: the copies that came in packets of two messages, and the same copies in
-#                        the same scenario without aggregation
-#     *_by_start         Figure 1: reception by the time of the broadcast, the window cut into ten parts
-#
-# Spark's workers import this module; so does the study's driver, to compile the kernel.
-
-
 PAIRED_BYTES = 50  # Figure 8 is about messages of this size only; a second simulation is not free
 
 
-def simulate_to(scenario: Scenario, folder: Path, level: Level | None = None) -> Manifest:
+TRAIL = {"trail": True}
+
+
+def run_point(scenario: Scenario, folder: Path, level: Level | None = None) -> Outcome:
     """Run a scenario of the study and write its trace and all its measures."""
-    scenario = checked(scenario)
-    level = scenario.record.as_level() if level is None else level
-    outcome = vcube.run(scenario, level=level, trail=True)
+    return run(scenario, folder, level=level, kernel="always", keep=TRAIL, measure=measure)
+
+
+TASKS = {"run": run_point}
+
+
+def measure(outcome: Outcome) -> dict[str, Value]:
+    """Return what is counted besides the kernel's own measures."""
+    scenario = outcome.scenario
     further = by_start(outcome)
     is_paired = any(load.payload_bytes == PAIRED_BYTES for load in scenario.workloads)
     if is_paired and scenario.params["aggregate"] and scenario.params["tree"] == "source":
         plain = msgspec.structs.replace(scenario, params={**scenario.params, "aggregate": False})
-        further |= pairs(_trail(outcome), _trail(vcube.run(plain, trail=True)))
-    return keep(outcome, folder, level, further)
+        other = run(plain, level=Level.MEASURES, kernel="always", keep=TRAIL)
+        further |= pairs(_trail(outcome), _trail(other))
+    return further
 
 
 def pairs(aggregated: Trail, plain: Trail) -> dict[str, Value]:
@@ -333,6 +334,7 @@ def _latencies(trail: Trail) -> tuple[Any, Any]:
 
 
 def _trail(outcome: Outcome) -> Trail:
-    if outcome.trail is None:
-        raise InvariantError("study vcube", "the kernel kept no trail")
-    return outcome.trail
+    trail: Trail | None = getattr(outcome.detail, "trail", None)
+    if trail is None:
+        raise MisuseError("study vcube", f"no kernel ran it: {outcome.why}", "Run what a kernel can run")
+    return trail

@@ -1,21 +1,56 @@
-"""What the page of the VCube study says whatever comes out: captions, notes, how the paper is read.
+"""The page of the VCube study: what the paper prints beside R0 and R1.
 
-Nothing here states what was measured: `vcube_findings.py` does, from the runs.
+Captions and notes say what holds whatever comes out; sentences, tables and figures are made from the runs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
 from whence.studies.base import Cell, Figure, Panel, Series, Table
+from whence.studies.claims import printed
+from whence.studies.cuts import X, drawable, points
 from whence.studies.estimate import Estimate
 from whence.studies.results import Results
-from whence.studies.vcube import claims as published
-from whence.studies.vcube.claims import AGGREGATION, FIVE, KINDS, PLAIN, R0, SINGLE
+from whence.studies.vcube.claims import (
+    AGGREGATION,
+    BYTES,
+    CLAIMS,
+    DELIVERY_WITHIN_PERCENT,
+    FIVE,
+    NODES_NODES,
+    PLAIN,
+    SINGLE,
+    TABLES_NODES,
+    WITH,
+)
 from whence.studies.vcube.measures import BUFFER_EDGES, DEPENDENCY_EDGES, LARGEST_MAX, Runs
 from whence.studies.vcube.measures import WINDOW_PARTS as PARTS
+
+R0 = "R0"
+MESSAGES = {"1": "1", "2": "2", "3": "3", "4": "4", "5": "5", "more": "6 to 15"}  # Table 2
+_PRINTED = printed(CLAIMS)
+
+
+def _paper(name: str) -> float | None:
+    """What the paper prints, by the id of the claim."""
+    return _PRINTED.get(f"000-{name}")
+
+
+def _printed(name: str) -> float:
+    """The same of a number that is there."""
+    return _PRINTED[f"000-{name}"]
+
+
+def _table_sizes(runs: Runs, *modes: str) -> list[int]:
+    """The sizes of Table 1 that were run."""
+    return [nodes for nodes in runs.sizes(R0, *modes) if _paper(f"table-1-reduction-{nodes}") is not None]
+
+
+# Captions and notes
+
 
 TABLE_1_CAPTION = (
     "Without aggregation a run sends exactly N (N − 1) packets. The paper's own column of reductions jumps "
@@ -94,44 +129,19 @@ FIGURE_11_NOTE = (
 
 READING_COLUMNS = ("what", "the paper prints", "R0", "R1 (fitted)", "because")
 READING = (
-    (
-        "broadcast times",
-        "Poisson, λ = 1000 u.t.",
-        "uniform in [0, 500) u.t.",
-        "uniform in [0, 550) u.t.",
-        "the printed distribution contradicts Figure 6; the authors' sibling simulator draws uniformly",
-    ),
-    (
-        "propagation (tpp)",
-        "normal, 100 ± 25 u.t.",
-        "normal, 100 ± 25 u.t.",
-        "normal, 100 ± 35.4 u.t.",
-        "drawn for each packet, a negative draw again; links are not FIFO",
-    ),
+    ("broadcast times", "Poisson, λ = 1000 u.t.", "uniform in [0, 500) u.t.", "uniform in [0, 550) u.t.",
+     "the printed distribution contradicts Figure 6; the authors' sibling simulator draws uniformly"),
+    ("propagation (tpp)", "normal, 100 ± 25 u.t.", "normal, 100 ± 25 u.t.", "normal, 100 ± 35.4 u.t.",
+     "drawn for each packet, a negative draw again; links are not FIFO"),
     ("transmission (tt)", "1 u.t.", "1 u.t. a copy", "as R0", "one FIFO sending queue per node (tq)"),
-    (
-        "processing (tpc)",
-        "1 u.t.",
-        "1 u.t. after arrival",
-        "as R0",
-        "a constant delay; packets do not wait for each other",
-    ),
-    (
-        "size of a packet",
-        "header + k (clock + message)",
-        "20 + Σ (50 + 4 (dependencies + 1)) bytes",
-        "as R0",
-        "Birman's compression: what changed since the node's last broadcast, and its own entry",
-    ),
+    ("processing (tpc)", "1 u.t.", "1 u.t. after arrival", "as R0",
+     "a constant delay; packets do not wait for each other"),
+    ("size of a packet", "header + k (clock + message)", "20 + Σ (50 + 4 (dependencies + 1)) bytes", "as R0",
+     "Birman's compression: what changed since the node's last broadcast, and its own entry"),
     ("MTU", "1500 bytes", "1500 bytes", "as R0", "what does not fit goes into a further packet"),
-    (
-        "children",
-        "1 < s ≤ h",
-        "s = 1 … h, in this order",
-        "as R0",
-        "as printed, Algorithm 1 leaves nodes out",
-    ),
-)
+    ("children", "1 < s ≤ h", "s = 1 … h, in this order", "as R0",
+     "as printed, Algorithm 1 leaves nodes out"),
+)  # fmt: skip
 
 RESIDUAL_COLUMNS = ("what", "paper", "here", "why")
 WHY_REDUCTION = (
@@ -172,7 +182,7 @@ WHY_FEW = (
 )
 
 
-# What the runs of the VCube study showed, in sentences and residuals made from the data.
+# Sentences from the runs
 
 
 MINUS = "−"  # as whence.report.format writes it
@@ -185,7 +195,7 @@ def findings(runs: Runs, results: Results) -> list[str]:
 
 
 def _packets(runs: Runs) -> str:
-    sizes = [nodes for nodes in runs.sizes(R0, AGGREGATION) if nodes in published.TABLE_1]
+    sizes = _table_sizes(runs, AGGREGATION)
     if not sizes:
         return ""
     small, large = sizes[0], sizes[-1]
@@ -194,8 +204,8 @@ def _packets(runs: Runs) -> str:
         return ""
     return (
         f"Aggregation saves {low.mean:.1f} % of the packets in a group of {small} and {high.mean:.1f} % in "
-        f"one of {large} under R0; the paper has {published.TABLE_1[small].reduction_percent:.1f} % and "
-        f"{published.TABLE_1[large].reduction_percent:.1f} %."
+        f"one of {large} under R0; the paper has {_printed(f'table-1-reduction-{small}'):.1f} % and "
+        f"{_printed(f'table-1-reduction-{large}'):.1f} %."
     )
 
 
@@ -211,12 +221,12 @@ def _delivery(runs: Runs) -> str:
     most = max(abs(change) for change in small.values())
     said = (
         f"It costs no delivery time: up to {max(small)} nodes messages are delivered within {most:.1f} % of "
-        f"the time without aggregation (paper: {published.DELIVERY_WITHIN_PERCENT} %)"
+        f"the time without aggregation (paper: {DELIVERY_WITHIN_PERCENT} %)"
     )
     if 1024 in changes:
         said += (
             f", and at 1024 nodes {-changes[1024]:.1f} % sooner (paper: "
-            f"{published.FASTER_AT_1024_PERCENT} %), because fewer packets queue"
+            f"{_printed('figure-7-delivery-1024')} %), because fewer packets queue"
         )
     return said + "."
 
@@ -239,14 +249,14 @@ def _residual(runs: Runs) -> str:
 def _off(runs: Runs, profile: str) -> dict[int, float]:
     """The reduction less the paper's, by size."""
     return {
-        nodes: found.mean - row.reduction_percent
-        for nodes, row in published.TABLE_1.items()
+        nodes: found.mean - _printed(f"table-1-reduction-{nodes}")
+        for nodes in _table_sizes(runs, AGGREGATION)
         if (found := runs.mean("reduction_percent", profile, nodes, AGGREGATION)) is not None
     }
 
 
 def _lost(runs: Runs) -> str:
-    if published.NODES_NODES not in runs.sizes(R0, AGGREGATION, PLAIN):
+    if NODES_NODES not in runs.sizes(R0, AGGREGATION, PLAIN):
         return ""
     return (
         "Not reproduced, as explained below: Figure 9's long tail of nodes that buffer more than 250 "
@@ -259,7 +269,8 @@ def _verified(results: Results) -> str:
     if not rows:
         return ""
     deliveries = sum(int(row.verdict["deliveries"]) for row in rows)
-    found = sum(results.total(kind) for kind in KINDS)
+    kinds = ("causal", "duplicate", "created", "fifo", "missing", "malformed")
+    found = sum(results.total(kind) for kind in kinds)
     largest = max(int(row.labels["nodes"]) for row in rows)
     full = results.column("spark_differs")
     return (
@@ -274,64 +285,38 @@ def _verified(results: Results) -> str:
 
 def residuals(runs: Runs) -> Table:
     """Where the runs differ from the paper, by how much, and why."""
+    growth, tail = (
+        " and ".join(f"{_printed(f'{name}-{mode}')}" for mode in (AGGREGATION, PLAIN))
+        for name in ("figure-7-growth", "figure-9-over-250")
+    )
+
+    def change(measure: str, nodes: int, before: str, after: str) -> str:
+        return _each(runs, lambda profile: _changed(runs, profile, measure, nodes, before, after))
+
     rows: list[tuple[Cell, ...]] = [
-        (
-            "Table 1: reduction",
-            "3.3 to 28.8 %",
-            _each(runs, lambda profile: _spread(runs, profile)),
-            WHY_REDUCTION,
-        ),
-        (
-            "Figure 6: messages with more than 12 dependencies",
-            f"{published.ABOVE_12_DEPENDENCIES_PERCENT:g} %",
-            _each(runs, lambda profile: _share(runs, profile)),
-            WHY_DEPENDENCIES,
-        ),
-        (
-            "Figure 7: growth of reception latency from 8 to 1024 nodes, with and without aggregation",
-            f"{published.GROWTH[AGGREGATION]} and {published.GROWTH[PLAIN]}",
-            _each(runs, lambda profile: _growth(runs, profile)),
-            WHY_GROWTH,
-        ),
-        (
-            "Figure 7: reception with aggregation at 256 nodes",
-            f"{_signed(published.RECEPTION_CHANGE_PERCENT[256])} %",
-            _each(runs, lambda profile: _changed(runs, profile, "reception_ut", 256, PLAIN, AGGREGATION)),
-            WHY_RECEPTION,
-        ),
-        (
-            "Figure 7: queueing without aggregation at 1024 nodes",
-            f"{_signed(published.QUEUEING_AT_1024_PERCENT)} %",
-            _each(runs, lambda profile: _changed(runs, profile, "queued_ut", 1024, AGGREGATION, PLAIN)),
-            WHY_QUEUE,
-        ),
-        (
-            "Figure 8: time held at 64 nodes, in packets of two",
-            f"{_signed(published.PAIR_HELD_PERCENT[64], 0)} %",
-            _each(runs, lambda profile: _held(runs, profile)),
-            WHY_PAIRS,
-        ),
-        (
-            "Figure 9: nodes that ever buffer more than 250, with and without aggregation",
-            f"{published.ABOVE_250[AGGREGATION]} and {published.ABOVE_250[PLAIN]}",
-            _each(runs, lambda profile: _tail(runs, profile)),
-            WHY_TAIL,
-        ),
-        (
-            "Figure 11: aggregated messages in a single tree of 32 nodes",
-            f"{_signed(-published.SINGLE_AGGREGATES_LESS_PERCENT, 0)} %",
-            _each(
-                runs, lambda profile: _changed(runs, profile, "aggregated_messages", 32, AGGREGATION, SINGLE)
-            ),
-            WHY_SINGLE,
-        ),
-        (
-            "Figure 11: delayed messages in a single tree of 16 nodes",
-            f"{_signed(-published.SINGLE_DELAYS_LESS_PERCENT, 0)} %",
-            _repeated(runs),
-            WHY_FEW,
-        ),
-    ]
+        ("Table 1: reduction", "3.3 to 28.8 %",
+         _each(runs, lambda profile: _spread(runs, profile)), WHY_REDUCTION),
+        ("Figure 6: messages with more than 12 dependencies", f"{_printed('figure-6-over-12'):g} %",
+         _each(runs, lambda profile: _share(runs, profile)), WHY_DEPENDENCIES),
+        ("Figure 7: growth of reception latency from 8 to 1024 nodes, with and without aggregation", growth,
+         _each(runs, lambda profile: _growth(runs, profile)), WHY_GROWTH),
+        ("Figure 7: reception with aggregation at 256 nodes",
+         f"{_signed(_printed('figure-7-reception-256'))} %",
+         change("reception_ut", 256, PLAIN, AGGREGATION), WHY_RECEPTION),
+        ("Figure 7: queueing without aggregation at 1024 nodes",
+         f"{_signed(_printed('figure-7-queue-1024'))} %",
+         change("queued_ut", 1024, AGGREGATION, PLAIN), WHY_QUEUE),
+        ("Figure 8: time held at 64 nodes, in packets of two",
+         f"{_signed(_printed('figure-8-held-64'), 0)} %",
+         _each(runs, lambda profile: _held(runs, profile)), WHY_PAIRS),
+        ("Figure 9: nodes that ever buffer more than 250, with and without aggregation", tail,
+         _each(runs, lambda profile: _tail(runs, profile)), WHY_TAIL),
+        ("Figure 11: aggregated messages in a single tree of 32 nodes",
+         f"{_signed(-_printed('figure-11-aggregated'), 0)} %",
+         change("aggregated_messages", 32, AGGREGATION, SINGLE), WHY_SINGLE),
+        ("Figure 11: delayed messages in a single tree of 16 nodes",
+         f"{_signed(-_printed('figure-11-delayed'), 0)} %", _repeated(runs), WHY_FEW),
+    ]  # fmt: skip
     shown = tuple(row for row in rows if row[2])
     return Table("residuals", "Where the numbers differ, and why", RESIDUAL_COLUMNS, shown)
 
@@ -352,7 +337,7 @@ def _spread(runs: Runs, profile: str) -> str:
 
 
 def _share(runs: Runs, profile: str) -> str:
-    found = runs.mean("dependencies_over_12", profile, published.TABLES_NODES, AGGREGATION)
+    found = runs.mean("dependencies_over_12", profile, TABLES_NODES, AGGREGATION)
     return f"{found.mean:.0f} %" if found else ""
 
 
@@ -386,12 +371,12 @@ def _repeated(runs: Runs) -> str:
 
 
 def _tail(runs: Runs, profile: str) -> str:
-    nodes = published.NODES_NODES
+    nodes = NODES_NODES
     kept = [runs.mean("nodes_buffering_at_most_250", profile, nodes, mode) for mode in (AGGREGATION, PLAIN)]
     return " and ".join(f"{nodes - found.mean:.0f}" for found in kept if found)
 
 
-# The paper's tables, and tables for its figures: what is printed beside R0 and R1.
+# The paper's tables, and tables for its figures
 
 
 def tables(runs: Runs) -> list[Table]:
@@ -424,21 +409,16 @@ def _minus(measured: Estimate | None, expected: float | None) -> Cell:
     return None if measured is None or expected is None else round(measured.mean - expected, 2)
 
 
-def _printed(value: float, nodes: int, wanted: int) -> float | None:
-    """What the paper prints for one size says nothing about another."""
-    return value if nodes == wanted else None
-
-
 # Table 1
 
 
 def _table_1(runs: Runs) -> list[Table]:
-    sizes = [nodes for nodes in runs.sizes(R0, AGGREGATION, PLAIN) if nodes in published.TABLE_1]
+    sizes = _table_sizes(runs, AGGREGATION, PLAIN)
     packets = tuple(
         (
             nodes,
             runs.mean("packets", R0, nodes, PLAIN),
-            published.TABLE_1[nodes].aggregated,
+            _paper(f"table-1-aggregated-packets-{nodes}"),
             *(runs.mean("packets", profile, nodes, AGGREGATION) for profile in runs.profiles),
         )
         for nodes in sizes
@@ -447,26 +427,17 @@ def _table_1(runs: Runs) -> list[Table]:
     return [
         Table("table-1", "Packets sent, with and without aggregation", columns, packets),
         _beside_paper(
-            runs,
-            "Reduction of packets by aggregation, %",
-            "reduction_percent",
-            {nodes: (row.reduction_percent, published.PROTOTYPE_R0[nodes].reduction_percent)
-             for nodes, row in published.TABLE_1.items() if nodes in sizes},
+            runs, sizes, "Reduction of packets by aggregation, %", "reduction", "reduction_percent"
         ),
-        _beside_paper(
-            runs,
-            "Packets with more than one message, %",
-            "aggregated_percent",
-            {nodes: (row.aggregated_percent, published.PROTOTYPE_R0[nodes].aggregated_percent)
-             for nodes, row in published.TABLE_1.items() if nodes in sizes},
-        ),
-    ]  # fmt: skip
+        _beside_paper(runs, sizes, "Packets with more than one message, %", "several", "aggregated_percent"),
+    ]
 
 
-def _beside_paper(runs: Runs, title: str, measure: str, printed: dict[int, tuple[float, float]]) -> Table:
+def _beside_paper(runs: Runs, sizes: Sequence[int], title: str, name: str, measure: str) -> Table:
     """One measure over the sizes, beside what the paper prints and what the prototype had."""
     rows = []
-    for nodes, (paper, prototype) in printed.items():
+    for nodes in sizes:
+        paper, prototype = (_paper(f"{where}-{name}-{nodes}") for where in ("table-1", "prototype"))
         row: list[Cell] = [nodes, paper, prototype]
         for profile in runs.profiles:
             found = runs.mean(measure, profile, nodes, AGGREGATION)
@@ -480,18 +451,21 @@ def _beside_paper(runs: Runs, title: str, measure: str, printed: dict[int, tuple
 
 
 class _Line(NamedTuple):
-    """One row of a table for one group size: its name, its measure, and what the paper prints."""
+    """One row of a table for one group size: its name, its measure, and the claim that prints it."""
 
     name: str
     measure: str
-    printed: float | None
+    claim: str = ""
 
 
 def _lines(runs: Runs, nodes: int, wanted: int, lines: Sequence[_Line], mode: str) -> list[list[Cell]]:
-    """What is printed and each profile's estimate, for each line."""
+    """The printed number and each profile's estimate, for each line.
+
+    What the paper prints for the size `wanted` says nothing about another.
+    """
     return [
         [
-            None if line.printed is None else _printed(line.printed, nodes, wanted),
+            _paper(line.claim) if nodes == wanted else None,
             *(runs.mean(line.measure, profile, nodes, mode) for profile in runs.profiles),
         ]
         for line in lines
@@ -503,61 +477,51 @@ def _heads(runs: Runs, *groups: str) -> tuple[str, ...]:
 
 
 def _table_2(runs: Runs) -> list[Table]:
-    nodes = runs.at_size(R0, published.TABLES_NODES, AGGREGATION)
+    nodes = runs.at_size(R0, TABLES_NODES, AGGREGATION)
     if nodes is None:
         return []
-    keys = {name: name if name.isdigit() else "more" for name in published.TABLE_2}
-    every = [_Line(name, f"packets_of_{keys[name]}", both[0]) for name, both in published.TABLE_2.items()]
+    every = [_Line(name, f"packets_of_{key}", f"table-2-all-{key}") for key, name in MESSAGES.items()]
     several = [
-        _Line(name, f"aggregated_of_{keys[name]}", both[1]) for name, both in published.TABLE_2.items()
+        _Line(name, f"aggregated_of_{key}", f"table-2-several-{key}") for key, name in MESSAGES.items()
     ]
-    wanted = published.TABLES_NODES
-    cells = zip(
-        (line.name for line in every),
-        _lines(runs, nodes, wanted, every, AGGREGATION),
-        _lines(runs, nodes, wanted, several, AGGREGATION),
-        strict=True,
-    )
-    rows = [(name, *left, *right) for name, left, right in cells]
-    (largest,) = _lines(runs, nodes, wanted, [_Line("", "largest_packet", 15)], AGGREGATION)
-    rows.append(("largest packet", *largest, *(None for _ in largest)))
+    left, right = (_lines(runs, nodes, TABLES_NODES, lines, AGGREGATION) for lines in (every, several))
+    rows = [(line.name, *one, *other) for line, one, other in zip(every, left, right, strict=True)]
+    line = _Line("largest packet", "largest_packet", "text-largest-packet-256")
+    (largest,) = _lines(runs, nodes, TABLES_NODES, [line], AGGREGATION)
+    rows.append((line.name, *largest, *(None for _ in largest)))
     title = f"Messages per packet, {nodes} nodes: % of all packets, and of those with several messages"
     columns = ("messages", *_heads(runs, "all: ", "several: "))
     return [Table("table-2", title, columns, tuple(rows), TABLE_2_NOTE)]
 
 
 def _table_3(runs: Runs) -> list[Table]:
-    nodes = runs.at_size(R0, published.TABLES_NODES, AGGREGATION, PLAIN)
+    nodes = runs.at_size(R0, TABLES_NODES, AGGREGATION, PLAIN)
     if nodes is None:
         return []
     halves = []
-    for mode, percents in published.TABLE_3.items():
-        lines = [
-            _Line(name, f"bytes_above_{low}", percent)
-            for low, name, percent in zip((0, 100, 200, 300, 400), published.BYTES, percents, strict=True)
-        ]
-        above = published.ABOVE_1400_PERCENT if mode == AGGREGATION else None
+    for mode in (AGGREGATION, PLAIN):
+        lines = [_Line(name, f"bytes_above_{low}", f"table-3-{mode}-{low}") for low, name in BYTES.items()]
+        above = "text-1400" if mode == AGGREGATION else ""
         lines.append(_Line("of these above 1400", "bytes_over_1400", above))
-        halves.append(_lines(runs, nodes, published.TABLES_NODES, lines, mode))
-    names = (*published.BYTES, "of these above 1400")
-    rows = tuple((name, *left, *right) for name, left, right in zip(names, *halves, strict=True))
+        halves.append(_lines(runs, nodes, TABLES_NODES, lines, mode))
+    rows = tuple((line.name, *left, *right) for line, left, right in zip(lines, *halves, strict=True))
     columns = ("bytes of a packet", *_heads(runs, "with: ", "without: "))
     title = f"Packets by size, {nodes} nodes, % with and without aggregation"
     return [Table("table-3", title, columns, rows, TABLE_3_NOTE)]
 
 
 def _figure_6(runs: Runs) -> list[Table]:
-    nodes = runs.at_size(R0, published.TABLES_NODES, AGGREGATION)
+    nodes = runs.at_size(R0, TABLES_NODES, AGGREGATION)
     if nodes is None:
         return []
-    starts = {"0": 0, "1 to 4": 1, "5 to 9": 5}
     lines = [
-        _Line(f"{name} dependencies, %", f"dependencies_from_{starts[name]}", percent)
-        for name, percent in published.DEPENDENCIES.items()
+        _Line("0 dependencies, %", "dependencies_from_0", "figure-6-0"),
+        _Line("1 to 4 dependencies, %", "dependencies_from_1", "figure-6-1-4"),
+        _Line("5 to 9 dependencies, %", "dependencies_from_5", "figure-6-5-9"),
+        _Line("more than 12, %", "dependencies_over_12", "figure-6-over-12"),
+        _Line("most of any message", "dependencies_max", "figure-6-max"),
     ]
-    lines.append(_Line("more than 12, %", "dependencies_over_12", published.ABOVE_12_DEPENDENCIES_PERCENT))
-    lines.append(_Line("most of any message", "dependencies_max", published.DEPENDENCIES_MAX))
-    cells = _lines(runs, nodes, published.TABLES_NODES, lines, AGGREGATION)
+    cells = _lines(runs, nodes, TABLES_NODES, lines, AGGREGATION)
     rows = tuple((line.name, *row) for line, row in zip(lines, cells, strict=True))
     title = f"Dependencies of messages, {nodes} nodes, with aggregation"
     return [Table("figure-6", title, ("messages with", *_heads(runs, "")), rows, FIGURE_6_NOTE)]
@@ -575,23 +539,19 @@ def _figure_1(runs: Runs) -> list[Table]:
         )
         for nodes in runs.sizes(R0, AGGREGATION, PLAIN, SINGLE)
     )
-    columns = (
-        "nodes",
-        "tree per source",
-        "tree per source, aggregating",
-        "one fixed tree",
-        "one tree later by, %",
-    )
+    trees = ("tree per source", "tree per source, aggregating", "one fixed tree")
+    columns = ("nodes", *trees, "one tree later by, %")
     return [Table("figure-1", "Mean reception latency under R0, u.t.", columns, rows, FIGURE_1_NOTE)]
 
 
 def _figure_7(runs: Runs, profile: str) -> list[Table]:
     latencies, waits = [], []
     for nodes in runs.sizes(profile, AGGREGATION, PLAIN):
-        faster = -published.FASTER_AT_1024_PERCENT if nodes == 1024 else None
-        printed = {"reception_ut": published.RECEPTION_CHANGE_PERCENT.get(nodes), "delivery_ut": faster}
         row: list[Cell] = [nodes]
-        for measure, paper in printed.items():
+        for measure, paper in (
+            ("reception_ut", _paper(f"figure-7-reception-{nodes}")),
+            ("delivery_ut", _sooner(nodes)),
+        ):
             row += [
                 *_both(runs, measure, profile, nodes),
                 runs.change(measure, profile, nodes, PLAIN, AGGREGATION),
@@ -603,10 +563,10 @@ def _figure_7(runs: Runs, profile: str) -> list[Table]:
                 nodes,
                 *_both(runs, "held_ut", profile, nodes),
                 runs.change("held_ut", profile, nodes, AGGREGATION, PLAIN),
-                published.HELD_LONGER_PERCENT.get(nodes),
+                _paper(f"figure-7-held-{nodes}"),
                 *_both(runs, "queued_ut", profile, nodes),
                 runs.change("queued_ut", profile, nodes, AGGREGATION, PLAIN),
-                published.QUEUEING_AT_1024_PERCENT if nodes == 1024 else None,
+                _paper(f"figure-7-queue-{nodes}"),
             )
         )
     change = ("change, %", "paper")
@@ -617,6 +577,12 @@ def _figure_7(runs: Runs, profile: str) -> list[Table]:
         Table("figure-7", f"Latencies under {profile}, u.t.", ("nodes", *heads), tuple(latencies)),
         Table("figure-7", f"Waiting under {profile}, u.t.", ("nodes", *others), tuple(waits)),
     ]
+
+
+def _sooner(nodes: int) -> float | None:
+    """The printed change of delivery latency by aggregation."""
+    paper = _paper(f"figure-7-delivery-{nodes}")
+    return None if paper is None else -paper
 
 
 def _both(runs: Runs, measure: str, profile: str, nodes: int) -> list[Estimate | None]:
@@ -631,7 +597,7 @@ def _figure_8(runs: Runs, profile: str) -> Table:
             for what in ("reception", "delivery", "held")
         ]
         copies = runs.mean("pair_copies", profile, nodes, AGGREGATION)
-        rows.append((nodes, copies, *changes, published.PAIR_HELD_PERCENT.get(nodes)))
+        rows.append((nodes, copies, *changes, _paper(f"figure-8-held-{nodes}")))
     columns = ("nodes", "copies a run", "reception, %", "delivery, %", "held, %", "held, paper")
     title = f"Messages in packets of two against the same ones alone, under {profile}"
     return Table("figure-8", title, columns, tuple(rows))
@@ -645,16 +611,8 @@ def _figure_11(runs: Runs, profile: str) -> Table:
             row += [runs.mean(measure, profile, nodes, mode, more=True) for mode in (AGGREGATION, SINGLE)]
             row.append(runs.change(measure, profile, nodes, AGGREGATION, SINGLE, more=True))
         rows.append(tuple(row))
-    columns = (
-        "nodes",
-        "runs",
-        "aggregated, many trees",
-        "one tree",
-        "change, %",
-        "delayed, many trees",
-        "one tree",
-        "change, %",
-    )
+    trees = ("many trees", "one tree", "change, %")
+    columns = ("nodes", "runs", f"aggregated, {trees[0]}", *trees[1:], f"delayed, {trees[0]}", *trees[1:])
     title = f"Aggregated and delayed messages a run, under {profile}"
     return Table("figure-11", title, columns, tuple(rows))
 
@@ -663,47 +621,47 @@ def _figure_11(runs: Runs, profile: str) -> Table:
 
 
 def _figure_9(runs: Runs) -> list[Table]:
-    nodes = runs.at_size(R0, published.NODES_NODES, AGGREGATION, PLAIN)
+    nodes = runs.at_size(R0, NODES_NODES, AGGREGATION, PLAIN)
     if nodes is None:
         return []
     rows = []
     for mode in (AGGREGATION, PLAIN):
         lines = [
             _Line(
-                "nodes that never buffer over 50", "nodes_buffering_at_most_50", published.AT_MOST_50[mode]
+                "nodes that never buffer over 50", "nodes_buffering_at_most_50", f"figure-9-at-most-50-{mode}"
             ),
-            _Line(
-                "nodes that never buffer over 250",
-                "nodes_buffering_at_most_250",
-                1024 - published.ABOVE_250[mode],
-            ),
-            _Line("most that a node buffers", "buffered_max", None),
+            _Line("nodes that never buffer over 250", "nodes_buffering_at_most_250"),
+            _Line("most that a node buffers", "buffered_max"),
         ]
-        cells = _lines(runs, nodes, published.NODES_NODES, lines, mode)
-        which = "with aggregation" if mode == AGGREGATION else "without"
-        rows += [(line.name, which, *row) for line, row in zip(lines, cells, strict=True)]
+        cells = _lines(runs, nodes, NODES_NODES, lines, mode)
+        if nodes == NODES_NODES:
+            cells[1][0] = _at_most_250(mode)
+        rows += [(line.name, WITH[mode], *row) for line, row in zip(lines, cells, strict=True)]
     rows.sort(key=lambda row: str(row[0]), reverse=True)
     title = f"Buffered messages, {nodes} nodes"
     return [Table("figure-9", title, ("what", "aggregation", *_heads(runs, "")), tuple(rows), FIGURE_9_NOTE)]
 
 
+def _at_most_250(mode: str) -> float:
+    """All nodes but the tail that is printed."""
+    return NODES_NODES - _printed(f"figure-9-over-250-{mode}")
+
+
 def _figure_10(runs: Runs) -> list[Table]:
-    nodes = runs.at_size(R0, published.NODES_NODES, AGGREGATION, FIVE)
+    nodes = runs.at_size(R0, NODES_NODES, AGGREGATION, FIVE)
     if nodes is None:
         return []
     fifty = [
-        _Line(
-            "50 bytes: nodes with 7 to 11, %", "largest_7_to_11_percent", published.LARGEST_50_BYTES_PERCENT
-        ),
-        _Line("50 bytes: largest of all", "largest_max", published.LARGEST_50_BYTES_MAX),
+        _Line("50 bytes: nodes with 7 to 11, %", "largest_7_to_11_percent", "figure-10-50-bytes"),
+        _Line("50 bytes: largest of all", "largest_max", "figure-10-50-max"),
     ]
     five = [
-        _Line("5 bytes: nodes with 8 to 12, %", "largest_8_to_12_percent", published.LARGEST_5_BYTES_PERCENT),
-        _Line("5 bytes: largest of all", "largest_max", None),
+        _Line("5 bytes: nodes with 8 to 12, %", "largest_8_to_12_percent", "figure-10-5-bytes"),
+        _Line("5 bytes: largest of all", "largest_max"),
     ]
     rows = []
     for lines, mode in ((fifty, AGGREGATION), (five, FIVE)):
-        cells = _lines(runs, nodes, published.NODES_NODES, lines, mode)
+        cells = _lines(runs, nodes, NODES_NODES, lines, mode)
         rows += [(line.name, *row) for line, row in zip(lines, cells, strict=True)]
     title = f"Messages in a node's largest packet, {nodes} nodes"
     return [Table("figure-10", title, ("what", *_heads(runs, "")), tuple(rows))]
@@ -715,98 +673,59 @@ def _figure_10(runs: Runs) -> list[Table]:
 def headline(runs: Runs) -> Table:
     """The paper's main claims beside what was measured."""
     large = max(runs.sizes(R0, AGGREGATION, PLAIN), default=0)
-    middle = runs.at_size(R0, published.TABLES_NODES, AGGREGATION) or large
-    row = published.TABLE_1.get(large)
-
-    def faster(profile: str) -> Estimate | None:
+    middle = runs.at_size(R0, TABLES_NODES, AGGREGATION) or large
+    faster = []
+    for profile in runs.profiles:
         found = runs.change("delivery_ut", profile, large, PLAIN, AGGREGATION)
-        return None if found is None else Estimate(-found.mean, found.half, found.count)
+        faster.append(None if found is None else Estimate(-found.mean, found.half, found.count))
 
-    def means(measure: str, nodes: int) -> list[Estimate | None]:
-        return [runs.mean(measure, profile, nodes, AGGREGATION) for profile in runs.profiles]
+    def line(name: str, nodes: int, measure: str, claim: str) -> tuple[Cell, ...]:
+        means = (runs.mean(measure, profile, nodes, AGGREGATION) for profile in runs.profiles)
+        return (f"{name}, {nodes} nodes, %", _paper(claim), *means)
 
-    wanted = published.TABLES_NODES
-    alone = _printed(published.TABLE_2["1"][0], middle, wanted)
-    free = _printed(published.DEPENDENCIES["0"], middle, wanted)
+    alone, free = ("table-2-all-1", "figure-6-0") if middle == TABLES_NODES else ("", "")
     rows = (
-        (
-            f"packets saved, {large} nodes, %",
-            row and row.reduction_percent,
-            *means("reduction_percent", large),
-        ),
-        (
-            f"packets with several messages, {large} nodes, %",
-            row and row.aggregated_percent,
-            *means("aggregated_percent", large),
-        ),
+        line("packets saved", large, "reduction_percent", f"table-1-reduction-{large}"),
+        line("packets with several messages", large, "aggregated_percent", f"table-1-several-{large}"),
         (
             f"delivery faster with aggregation, {large} nodes, %",
-            _printed(published.FASTER_AT_1024_PERCENT, large, 1024),
-            *(faster(profile) for profile in runs.profiles),
+            _paper(f"figure-7-delivery-{large}"),
+            *faster,
         ),
-        (f"packets of one message, {middle} nodes, %", alone, *means("packets_of_1", middle)),
-        (f"messages without dependencies, {middle} nodes, %", free, *means("dependencies_from_0", middle)),
+        line("packets of one message", middle, "packets_of_1", alone),
+        line("messages without dependencies", middle, "dependencies_from_0", free),
     )
     title = "The paper at a glance: means over the runs, with 95 % intervals"
     return Table("glance", title, ("what", *_heads(runs, "")), rows)
 
 
-# The paper's figures, and one for each of its tables, from the runs: plain data, drawn by the report.
-
-
-X = float | str
+# The paper's figures, and one for each of its tables
 
 
 def figures(runs: Runs) -> list[Figure]:
     """All figures of the page, in the order of the paper; one without a point is left out."""
-    made = [
-        _plot_table_1(runs),
-        _plot_table_2(runs),
-        _plot_table_3(runs),
-        _plot_figure_1(runs),
-        _plot_figure_6(runs),
-        _plot_figure_7(runs),
-        _figure_7_change(runs),
-        _plot_figure_8(runs),
-        _plot_figure_9(runs),
-        _plot_figure_10(runs),
-        _plot_figure_11(runs),
-    ]
-    shown = (_drawable(figure) for figure in made)
-    return [figure for figure in shown if figure.panels]
-
-
-def _drawable(figure: Figure) -> Figure:
-    panels = [
-        Panel(
-            panel.title,
-            panel.x_label,
-            panel.y_label,
-            tuple(series for series in panel.series if series.x),
-            panel.x_log2,
-            panel.y_log,
-        )
-        for panel in figure.panels
-    ]
-    return Figure(figure.name, figure.title, figure.caption, tuple(panel for panel in panels if panel.series))
-
-
-def _series(label: str, points: Iterable[tuple[X, Estimate | None]]) -> Series:
-    found = [(x, y) for x, y in points if y is not None]
-    return Series(label, tuple(x for x, _ in found), tuple(y for _, y in found))
-
-
-def _paper(label: str, points: Iterable[tuple[X, float | None]], *, joined: bool = True) -> Series:
-    """What the paper prints; not joined if it prints a few points of many."""
-    made = _series(label, ((x, None if y is None else Estimate(y, None, 1)) for x, y in points))
-    return replace(made, joined=joined)
+    return drawable(
+        [
+            _plot_table_1(runs),
+            _plot_table_2(runs),
+            _plot_table_3(runs),
+            _plot_figure_1(runs),
+            _plot_figure_6(runs),
+            _plot_figure_7(runs),
+            _figure_7_change(runs),
+            _plot_figure_8(runs),
+            _plot_figure_9(runs),
+            _plot_figure_10(runs),
+            _plot_figure_11(runs),
+        ]
+    )
 
 
 def _over_sizes(
     runs: Runs, label: str, measure: str, profile: str, mode: str, *, more: bool = False
 ) -> Series:
     sizes = runs.sizes(profile, mode)
-    return _series(label, ((nodes, runs.mean(measure, profile, nodes, mode, more=more)) for nodes in sizes))
+    return points(label, ((nodes, runs.mean(measure, profile, nodes, mode, more=more)) for nodes in sizes))
 
 
 def _by_profile(runs: Runs, measures: Sequence[tuple[X, str]], nodes: int | None, mode: str) -> list[Series]:
@@ -814,7 +733,7 @@ def _by_profile(runs: Runs, measures: Sequence[tuple[X, str]], nodes: int | None
     if nodes is None:
         return []
     return [
-        _series(profile, ((x, runs.mean(measure, profile, nodes, mode)) for x, measure in measures))
+        points(profile, ((x, runs.mean(measure, profile, nodes, mode)) for x, measure in measures))
         for profile in runs.profiles
     ]
 
@@ -823,52 +742,44 @@ def _by_profile(runs: Runs, measures: Sequence[tuple[X, str]], nodes: int | None
 
 
 def _plot_table_1(runs: Runs) -> Figure:
-    shown = [nodes for nodes in runs.sizes(R0, AGGREGATION) if nodes in published.TABLE_1]
+    shown = _table_sizes(runs, AGGREGATION)
     panels = []
-    for title, measure, place in (
-        ("fewer packets with aggregation", "reduction_percent", 2),
-        ("packets with more than one message", "aggregated_percent", 3),
+    for title, measure, name in (
+        ("fewer packets with aggregation", "reduction_percent", "reduction"),
+        ("packets with more than one message", "aggregated_percent", "several"),
     ):
-        paper = _paper("paper", ((nodes, published.TABLE_1[nodes][place]) for nodes in shown))
+        paper = points("paper", ((nodes, _paper(f"table-1-{name}-{nodes}")) for nodes in shown))
         ours = [_over_sizes(runs, profile, measure, profile, AGGREGATION) for profile in runs.profiles]
         panels.append(Panel(title, "nodes", "% of packets", (paper, *ours), x_log2=True))
     return Figure("table-1", "Table 1: packets", TABLE_1_CAPTION, tuple(panels))
 
 
 def _plot_table_2(runs: Runs) -> Figure:
-    nodes = runs.at_size(R0, published.TABLES_NODES, AGGREGATION)
-    is_printed = nodes == published.TABLES_NODES
+    nodes = runs.at_size(R0, TABLES_NODES, AGGREGATION)
     panels = []
-    for title, prefix, place in (
-        ("all packets", "packets", 0),
-        ("packets with several messages", "aggregated", 1),
+    for title, prefix, name, keys in (
+        ("all packets", "packets", "all", list(MESSAGES)),
+        ("packets with several messages", "aggregated", "several", list(MESSAGES)[1:]),
     ):
-        names = [name for name in published.TABLE_2 if published.TABLE_2[name][place] is not None]
-        measures: list[tuple[X, str]] = [
-            (_short(name), f"{prefix}_of_{name if name.isdigit() else 'more'}") for name in names
-        ]
-        printed = ((_short(name), published.TABLE_2[name][place]) for name in names if is_printed)
-        series = (_paper("paper", printed), *_by_profile(runs, measures, nodes, AGGREGATION))
+        names = {key: "> 5" if key == "more" else key for key in keys}
+        measures: list[tuple[X, str]] = [(names[key], f"{prefix}_of_{key}") for key in keys]
+        shown = keys if nodes == TABLES_NODES else []
+        paper = points("paper", ((names[key], _paper(f"table-2-{name}-{key}")) for key in shown))
+        series = (paper, *_by_profile(runs, measures, nodes, AGGREGATION))
         panels.append(Panel(f"{title}, {nodes} nodes", "messages per packet", "%", series, y_log=True))
     return Figure("table-2", "Table 2: messages per packet", TABLE_2_CAPTION, tuple(panels))
 
 
-def _short(name: str) -> str:
-    return name if name.isdigit() else "> 5"
-
-
 def _plot_table_3(runs: Runs) -> Figure:
-    nodes = runs.at_size(R0, published.TABLES_NODES, AGGREGATION, PLAIN)
-    is_printed = nodes == published.TABLES_NODES
-    names = ("< 100", "100–200", "200–300", "300–400", "> 400")
-    measures: list[tuple[X, str]] = [
-        (name, f"bytes_above_{low}") for name, low in zip(names, (0, 100, 200, 300, 400), strict=True)
-    ]
+    nodes = runs.at_size(R0, TABLES_NODES, AGGREGATION, PLAIN)
+    names = dict(zip(BYTES, ("< 100", "100–200", "200–300", "300–400", "> 400"), strict=True))
+    measures: list[tuple[X, str]] = [(name, f"bytes_above_{low}") for low, name in names.items()]
     panels = []
-    for mode, title in ((AGGREGATION, "with aggregation"), (PLAIN, "without")):
-        printed = zip(names, published.TABLE_3[mode], strict=True) if is_printed else ()
-        series = (_paper("paper", printed), *_by_profile(runs, measures, nodes, mode))
-        panels.append(Panel(f"{title}, {nodes} nodes", "bytes of a packet", "% of packets", series))
+    for mode in (AGGREGATION, PLAIN):
+        shown = names if nodes == TABLES_NODES else {}
+        paper = points("paper", ((name, _paper(f"table-3-{mode}-{low}")) for low, name in shown.items()))
+        series = (paper, *_by_profile(runs, measures, nodes, mode))
+        panels.append(Panel(f"{WITH[mode]}, {nodes} nodes", "bytes of a packet", "% of packets", series))
     return Figure("table-3", "Table 3: sizes of packets", TABLE_3_CAPTION, tuple(panels))
 
 
@@ -882,9 +793,9 @@ def _plot_figure_1(runs: Runs) -> Figure:
         ("tree per source, aggregating", AGGREGATION),
     )
     growing = tuple(_over_sizes(runs, label, "reception_ut", R0, mode) for label, mode in trees)
-    nodes = runs.at_size(R0, published.NODES_NODES, AGGREGATION, PLAIN, SINGLE)
+    nodes = runs.at_size(R0, NODES_NODES, AGGREGATION, PLAIN, SINGLE)
     within = tuple(
-        _series(
+        points(
             label,
             (
                 (100 * (part + 0.5) / PARTS, runs.mean(f"reception_start_{part}_ut", R0, nodes, mode))
@@ -912,18 +823,17 @@ def _plot_figure_1(runs: Runs) -> Figure:
 
 
 def _plot_figure_6(runs: Runs) -> Figure:
-    nodes = runs.at_size(R0, published.TABLES_NODES, AGGREGATION, PLAIN)
+    nodes = runs.at_size(R0, TABLES_NODES, AGGREGATION, PLAIN)
     lows = (0, *(edge + 1 for edge in DEPENDENCY_EDGES[:-1]))
     measures: list[tuple[X, str]] = [(low, f"dependencies_from_{low}") for low in lows]
-    printed = zip((0, 1, 5), published.DEPENDENCIES.values(), strict=True)
+    known = {0: "figure-6-0", 1: "figure-6-1-4", 5: "figure-6-5-9"}
     panels = []
-    for mode, title in ((AGGREGATION, "with aggregation"), (PLAIN, "without")):
-        is_printed = mode == AGGREGATION and nodes == published.TABLES_NODES
-        paper = _paper("paper", printed if is_printed else (), joined=False)
+    for mode in (AGGREGATION, PLAIN):
+        shown = known if mode == AGGREGATION and nodes == TABLES_NODES else {}
+        paper = points("paper", ((low, _paper(claim)) for low, claim in shown.items()), joined=False)
         series = (paper, *_by_profile(runs, measures, nodes, mode))
-        panels.append(
-            Panel(f"{title}, {nodes} nodes", "dependencies: 0, 1–4, 5–9, 10–14 …", "% of messages", series)
-        )
+        title = f"{WITH[mode]}, {nodes} nodes"
+        panels.append(Panel(title, "dependencies: 0, 1–4, 5–9, 10–14 …", "% of messages", series))
     return Figure("figure-6", "Figure 6: dependencies of messages", FIGURE_6_CAPTION, tuple(panels))
 
 
@@ -941,14 +851,15 @@ def _plot_figure_7(runs: Runs) -> Figure:
 
 def _figure_7_change(runs: Runs) -> Figure:
     """What the paper's plot of absolute latencies hides, and its text tells."""
-    printed = {
-        "reception": published.RECEPTION_CHANGE_PERCENT,
-        "delivery": {1024: -published.FASTER_AT_1024_PERCENT},
+    shown = runs.sizes(R0, AGGREGATION, PLAIN)
+    known = {
+        "reception": [(nodes, _paper(f"figure-7-reception-{nodes}")) for nodes in shown],
+        "delivery": [(nodes, _sooner(nodes)) for nodes in shown],
     }
     panels = []
-    for what, known in printed.items():
+    for what, changes in known.items():
         ours = [
-            _series(
+            points(
                 profile,
                 (
                     (nodes, runs.change(f"{what}_ut", profile, nodes, PLAIN, AGGREGATION))
@@ -957,9 +868,7 @@ def _figure_7_change(runs: Runs) -> Figure:
             )
             for profile in runs.profiles
         ]
-        run = runs.sizes(R0, AGGREGATION, PLAIN)
-        points = ((nodes, percent) for nodes, percent in known.items() if nodes in run)
-        paper = _paper("paper", points, joined=False)
+        paper = points("paper", changes, joined=False)
         panels.append(
             Panel(f"{what} latency", "nodes", "change by aggregation, %", (paper, *ours), x_log2=True)
         )
@@ -971,7 +880,7 @@ def _plot_figure_8(runs: Runs) -> Figure:
     for profile in runs.profiles:
         sizes = runs.paired_sizes(profile)
         series = tuple(
-            _series(
+            points(
                 f"{what}, {word}",
                 ((nodes, runs.mean(f"{prefix}_{what}_ut", profile, nodes, AGGREGATION)) for nodes in sizes),
             )
@@ -983,8 +892,7 @@ def _plot_figure_8(runs: Runs) -> Figure:
 
 
 def _plot_figure_9(runs: Runs) -> Figure:
-    nodes = runs.at_size(R0, published.NODES_NODES, AGGREGATION, PLAIN)
-    is_printed = nodes == published.NODES_NODES
+    nodes = runs.at_size(R0, NODES_NODES, AGGREGATION, PLAIN)
     measures: list[tuple[X, str]] = [(edge, f"nodes_buffering_at_most_{edge}") for edge in BUFFER_EDGES]
     panels = []
     for profile in runs.profiles:
@@ -992,24 +900,18 @@ def _plot_figure_9(runs: Runs) -> Figure:
         for mode, word in ((AGGREGATION, "aggregating"), (PLAIN, "plain")):
             if nodes is not None:
                 found = ((x, runs.mean(measure, profile, nodes, mode)) for x, measure in measures)
-                series.append(_series(word, found))
-        if any(one.x for one in series) and is_printed:
+                series.append(points(word, found))
+        if any(one.x for one in series) and nodes == NODES_NODES:
             for mode, word in ((AGGREGATION, "aggregating"), (PLAIN, "plain")):
-                points = ((50, published.AT_MOST_50[mode]), (250, 1024 - published.ABOVE_250[mode]))
-                series.append(_paper(f"paper, {word}", points, joined=False))
-        panels.append(
-            Panel(
-                f"{profile}, {nodes} nodes",
-                "messages buffered at a time, at most",
-                "nodes",
-                tuple(series),
-            )
-        )
+                known = ((50, _paper(f"figure-9-at-most-50-{mode}")), (250, _at_most_250(mode)))
+                series.append(points(f"paper, {word}", known, joined=False))
+        title = f"{profile}, {nodes} nodes"
+        panels.append(Panel(title, "messages buffered at a time, at most", "nodes", tuple(series)))
     return Figure("figure-9", "Figure 9: buffered messages", FIGURE_9_CAPTION, tuple(panels))
 
 
 def _plot_figure_10(runs: Runs) -> Figure:
-    nodes = runs.at_size(R0, published.NODES_NODES, AGGREGATION, FIVE)
+    nodes = runs.at_size(R0, NODES_NODES, AGGREGATION, FIVE)
     measures: list[tuple[X, str]] = [
         (messages, f"largest_{messages}_percent") for messages in range(1, LARGEST_MAX + 1)
     ]

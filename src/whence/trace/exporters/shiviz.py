@@ -33,15 +33,15 @@ Carrier = tuple[str | int | None, ...]
 
 
 class ExportReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What an export wrote."""
+    """The result of an export."""
 
     file: str
     runs: int
     events: int
 
 
-class Window(NamedTuple):
-    """Which messages to write: `messages` of them from place `start`, in order of broadcast time.
+class ExportWindow(NamedTuple):
+    """The messages to write: `messages` of them from place `start`, in order of broadcast time.
 
     Only those that were broadcast at `since_us` or later and before `until_us`; only those in `ids`
     (origin, number); and of all events only those at `nodes`. None means all.
@@ -60,7 +60,7 @@ def export(
     out_file: Path | str,
     *,
     run: str | None = None,
-    window: Window | None = None,
+    window: ExportWindow | None = None,
     packets: bool = False,
 ) -> ExportReport:
     """Write one run or all; `packets` adds send and receive events (the trace must have them)."""
@@ -90,7 +90,7 @@ def export(
 
 
 def _clocked(
-    trace: Trace, run: str, window: Window | None, kinds: set[Kind]
+    trace: Trace, run: str, window: ExportWindow | None, kinds: set[Kind]
 ) -> Iterator[tuple[str, Clock, str]]:
     """The events (host, clock, text) of a run, each after all that happened before it."""
     rows: dict[str, list[Event]] = {}
@@ -185,7 +185,7 @@ def _takes(event: Event) -> Carrier | None:
     return None
 
 
-def _chosen(rows: dict[str, list[Event]], window: Window | None) -> set[tuple[str | None, int]] | None:
+def _chosen(rows: dict[str, list[Event]], window: ExportWindow | None) -> set[tuple[str | None, int]] | None:
     if window is None:
         return None
     since_us = window.since_us if window.since_us is not None else -(1 << 63)
@@ -206,13 +206,13 @@ def _chosen(rows: dict[str, list[Event]], window: Window | None) -> set[tuple[st
 def _named(
     chosen: set[tuple[str | None, int]], rows: dict[str, list[Event]], ids: frozenset[tuple[str, int]]
 ) -> set[tuple[str | None, int]]:
-    """The named ones among the chosen, and those of them that nobody broadcast: they are findings, too."""
+    """The named ones among the chosen, and those of them that no node broadcast: they are findings, too."""
     events = (event for of_node in rows.values() for event in of_node)
     sent = {(event.origin, event.number) for event in events if event.kind is Kind.BROADCAST}
     return {each for each in ids if each in chosen or each not in sent}
 
 
-def _is_empty(window: Window) -> bool:
+def _is_empty(window: ExportWindow) -> bool:
     since_us, until_us = window.since_us, window.until_us
     backwards = since_us is not None and until_us is not None and until_us <= since_us
     return window.start < 0 or (window.messages is not None and window.messages < 1) or backwards

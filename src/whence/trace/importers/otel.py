@@ -4,7 +4,7 @@ How spans become a trace. A node is a service. The start of a span is the broadc
 of its service in order of start time, and its delivery there. Before it stand the deliveries of its parent
 and of what it links to, unless the service has seen them before. So a span precedes another in the trace if
 the chain of parents and links says so, or if one service started them one after the other. Traces that are
-linked make up one run; otherwise each trace is a run of its own.
+linked make up one run; otherwise each trace is a separate run.
 
 What cannot be true stands out when such a trace is verified: a parent or link that is not in the file is a
 `created` message of the node `unknown`; a child that its own service started before the parent is
@@ -44,7 +44,7 @@ class _Resource(msgspec.Struct):
     attributes: list[_Attribute] = []
 
 
-class _Link(msgspec.Struct, rename="camel"):
+class _SpanLink(msgspec.Struct, rename="camel"):
     trace_id: str
     span_id: str
 
@@ -55,7 +55,7 @@ class _Span(msgspec.Struct, rename="camel"):
     name: str = ""
     parent_span_id: str | None = None
     start_time_unix_nano: int | str = 0  # 64-bit integers are text in OTLP's JSON; some writers use numbers
-    links: list[_Link] | None = None
+    links: list[_SpanLink] | None = None
 
 
 class _Scope(msgspec.Struct):
@@ -67,7 +67,7 @@ class _ResourceSpans(msgspec.Struct, rename="camel"):
     scope_spans: list[_Scope] = []
 
 
-class _Request(msgspec.Struct, rename="camel"):
+class _ExportRequest(msgspec.Struct, rename="camel"):
     resource_spans: list[_ResourceSpans]
 
 
@@ -82,7 +82,7 @@ class Span(NamedTuple):
 
 
 class SpansReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What an import found."""
+    """The result of an import."""
 
     source: str
     requests: int
@@ -101,7 +101,7 @@ def read_spans(path: Path | str) -> tuple[list[Span], int]:
         raise ImportFormatError(
             str(path), f"it cannot be read ({error.strerror})", "Check the path"
         ) from error
-    decoder = msgspec.json.Decoder(_Request)
+    decoder = msgspec.json.Decoder(_ExportRequest)
     spans: list[Span] = []
     requests = 0
     for where, text in _documents(raw):

@@ -8,6 +8,16 @@ here. So an event happened before another in the log just when its message prece
 What cannot be true stands out when such a trace is verified: a clock that names an event which is not in the
 log is a `created` message; a clock that takes back what an earlier or a delivered event knew makes h deliver
 an older event after it, a `causal` (or `duplicate`) finding; a host whose numbers skip is `malformed`.
+
+Layouts that are recognised without help:
+
+    clock first   host {"host": 1}          clock last   event text
+                  event text                             host {"host": 1}
+
+    one line      ... host] {"host": 1} event text
+
+A text may go on over further lines. Lines like `=== name ===` separate executions. A file may begin, as one
+that is uploaded to ShiViz does, with the pattern in its first line and the delimiter in its second.
 """
 
 from __future__ import annotations
@@ -27,23 +37,17 @@ from whence.errors import ImportFormatError
 from whence.trace.schema import Kind, Level, PromisesMade
 from whence.trace.writer import TraceWriter
 
-# The lines of a ShiViz or GoVector log: which belong together, and what they say.
-#
-# Layouts that are recognised without help:
-#
-#     clock first   host {"host": 1}          clock last   event text
-#                   event text                             host {"host": 1}
-#
-#     one line      ... host] {"host": 1} event text
-#
-# A text may go on over further lines. Lines like `=== name ===` separate executions. A file may begin, as one
-# that is uploaded to ShiViz does, with the pattern in its first line and the delimiter in its second.
+__all__ = ["Execution", "ImportReport", "ImportedRun", "LogEvent", "import_log", "trace_rows"]
 
-
+PROMISES = PromisesMade(causal=True, fifo=True, no_duplicates=True, complete=False)
 DELIMITER = r"^=== ?(?P<trace>.*?) ?===\s*$"
 _CLOCK_LINE = re.compile(r'^(?P<host>\S+)\s+(?P<clock>\{\s*(?:"|\}).*)$')
 _CLOCK_INSIDE = re.compile(r'^(?P<before>.*?)(?P<clock>\{\s*"[^{}]*\})(?P<after>.*)$')
 _JS_GROUP = re.compile(r"\(\?<(?![=!])")  # (?<name> but not a look-behind
+_FIX = 'Give the layout with --pattern, as for ShiViz: "(?<event>.*)\\n(?<host>\\S*) (?<clock>{.*})"'
+
+
+# From text to events
 
 
 class LogEvent(NamedTuple):
@@ -74,7 +78,7 @@ class ParsedLog(NamedTuple):
     unparsed_lines: list[int]
 
 
-class _Section(NamedTuple):
+class _LogSection(NamedTuple):
     """The lines between two delimiters."""
 
     label: str
@@ -121,9 +125,6 @@ def parse_log(name: str, text: str, pattern: str | None, delimiter: str | None) 
     )
 
 
-_FIX = 'Give the layout with --pattern, as for ShiViz: "(?<event>.*)\\n(?<host>\\S*) (?<clock>{.*})"'
-
-
 def _error(name: str, line: int, reason: str) -> ImportFormatError:
     return ImportFormatError(f"{name}, line {line}", reason, _FIX)
 
@@ -137,20 +138,20 @@ def _compile(name: str, pattern: str) -> re.Pattern[str]:
         ) from error
 
 
-def _sections(lines: list[str], header: int, split: re.Pattern[str]) -> list[_Section]:
-    sections = [_Section("", header + 1, [])]
+def _sections(lines: list[str], header: int, split: re.Pattern[str]) -> list[_LogSection]:
+    sections = [_LogSection("", header + 1, [])]
     for number, line in enumerate(lines[header:], header + 1):
         found = split.match(line)
         if found:
             label = found.groupdict().get("trace") or str(len(sections))
-            sections.append(_Section(label, number + 1, []))
+            sections.append(_LogSection(label, number + 1, []))
         else:
             sections[-1].lines.append(line)
     return sections
 
 
-def _layout(name: str, sections: list[_Section]) -> str:
-    """Where the clocks stand: told by the first line with text, and by whether any line is just a clock."""
+def _layout(name: str, sections: list[_LogSection]) -> str:
+    """Where the clocks stand: seen from the first line with text, and whether any line is just a clock."""
     lines = [line for section in sections for line in section.lines if line.strip()]
     if lines and _is_clock(lines[0]):
         return "clock first"
@@ -198,7 +199,7 @@ def _clock_line(name: str, line: int, text: str, text_may_begin: bool) -> tuple[
         raise
 
 
-def _clock_first(name: str, section: _Section) -> list[LogEvent]:
+def _clock_first(name: str, section: _LogSection) -> list[LogEvent]:
     events: list[LogEvent] = []
     after_clock = False
     for number, line in enumerate(section.lines, section.first_line):
@@ -214,7 +215,7 @@ def _clock_first(name: str, section: _Section) -> list[LogEvent]:
     return events
 
 
-def _clock_last(name: str, section: _Section) -> list[LogEvent]:
+def _clock_last(name: str, section: _LogSection) -> list[LogEvent]:
     events: list[LogEvent] = []
     waiting: list[str] = []
     for number, line in enumerate(section.lines, section.first_line):
@@ -229,7 +230,7 @@ def _clock_last(name: str, section: _Section) -> list[LogEvent]:
     return events
 
 
-def _one_line(name: str, section: _Section) -> list[LogEvent]:
+def _one_line(name: str, section: _LogSection) -> list[LogEvent]:
     events: list[LogEvent] = []
     for number, line in enumerate(section.lines, section.first_line):
         if not line.strip():
@@ -247,7 +248,9 @@ def _one_line(name: str, section: _Section) -> list[LogEvent]:
     return events
 
 
-def _by_pattern(name: str, section: _Section, pattern: re.Pattern[str]) -> tuple[list[LogEvent], list[int]]:
+def _by_pattern(
+    name: str, section: _LogSection, pattern: re.Pattern[str]
+) -> tuple[list[LogEvent], list[int]]:
     """The events that a user's pattern finds, and the lines outside of all of them."""
     missing = {"host", "clock", "event"} - set(pattern.groupindex)
     if missing:
@@ -269,7 +272,7 @@ def _by_pattern(name: str, section: _Section, pattern: re.Pattern[str]) -> tuple
     return events, left_out
 
 
-PROMISES = PromisesMade(causal=True, fifo=True, no_duplicates=True, complete=False)
+# From a log to a trace
 
 
 class ImportedRun(msgspec.Struct, frozen=True, kw_only=True):
@@ -282,7 +285,7 @@ class ImportedRun(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ImportReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What an import found. Every line that is not blank is in exactly one of the counts."""
+    """The result of an import. Every line that is not blank is in exactly one of the counts."""
 
     source: str
     layout: str
@@ -392,6 +395,3 @@ def _learned(
 
 def _slug(label: str) -> str:
     return re.sub(r"[^A-Za-z0-9._-]+", "-", label).strip("-.") or "log"
-
-
-__all__ = ["Execution", "ImportReport", "ImportedRun", "LogEvent", "import_log", "trace_rows"]

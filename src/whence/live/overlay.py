@@ -1,0 +1,231 @@
+"""Membership in a group without a list of members: links come and go while messages flow.
+
+A link is one connection: it begins with it and ends with it, and what was in flight then is lost from the
+first loss on, as `protocols/prc/prc.py` demands. Which nodes are linked is `session/overlay.py`'s decision,
+which are let in `session/admission.py`'s; here are the calls and the pace.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Coroutine
+from typing import Any, cast
+
+from whence.core.message import NodeId, Packet
+from whence.errors import FrameError, HandshakeError, PeerError
+from whence.live.node import Node
+from whence.live.settings import OpenSettings
+from whence.live.tcp import TcpTransport
+from whence.protocols.prc.wire import PrcPacket
+from whence.session.addresses import Address
+from whence.session.handshake import RefusedForNowError
+from whence.session.links import Link, LinkState
+from whence.session.overlay import SprayByMessages
+
+
+class OpenMembership:
+    """A node that a contact takes in, and that its neighbours know."""
+
+    def __init__(self, node: Node) -> None:
+        settings = node.settings
+        assert isinstance(settings, OpenSettings)
+        self.node = node
+        self.links = node.links
+        self.settings = settings
+        self._host = node.host
+        self._peering = node.peering
+        self._calls = node.peering.admission.calls
+        self._contact: Link | None = None  # the call to the node that takes us in
+        self.overlay = SprayByMessages(
+            settings.node, settings.listen, self, node.host, settings.view_min, random.Random()
+        )
+
+    @property
+    def members(self) -> tuple[NodeId, ...]:
+        """This node and those that it is linked to, sorted: no node knows the others."""
+        return tuple(sorted({self.settings.node, *self.links}))
+
+    # Coming
+
+    async def prepare(self) -> None:
+        """Nothing is there before the first connection."""
+
+    async def enter(self) -> list[Coroutine[Any, Any, None]]:
+        """Be taken in by the contact, or be the first."""
+        if self.settings.contact is None:
+            self._host.command("found")
+        else:
+            await self._join(self.settings.contact)
+        self._host.mark_joined()
+        return [self._keep_shuffling()]
+
+    async def _join(self, contact: Address) -> None:
+        """Call the contact until it takes us in, for as long as a connection and a handshake may take."""
+        limits, core, now_s = self.node.limits, self.overlay.core, self._peering.now_s
+        deadline_s = now_s() + limits.connect_timeout_s + limits.handshake_timeout_s
+        pause_s = limits.backoff_first_s
+        problem: object = "it does not answer"
+        while now_s() < deadline_s:
+            link = self._contact = Link(self.settings.node, contact, dials=True)
+            try:
+                await self._ask(link, deadline_s)
+            except OSError as error:  # TimeoutError is one
+                problem = error.strerror or error
+            if core.is_joined:
+                self.overlay.contact = None
+                return
+            problem = link.last_error or problem
+            if isinstance(problem, HandshakeError) and not isinstance(problem, RefusedForNowError):
+                break  # it would say the same again
+            await asyncio.sleep(pause_s * random.uniform(0.5, 1.0))
+            pause_s = min(2 * pause_s, limits.backoff_max_s)
+        kind = type(problem) if isinstance(problem, PeerError) else PeerError
+        raise kind(
+            f"contact {contact}",
+            f"it has not taken this process in ({problem})",
+            "Start it first, or name a process that takes part",
+        )
+
+    async def _ask(self, link: Link, deadline_s: float) -> None:
+        """One call to the contact: until it has taken us in, or hung up."""
+        node, core = self.node, self.overlay.core
+        async with asyncio.timeout_at(deadline_s):
+            connection = await cast(TcpTransport, node.transport).dial(link)
+        closed = connection.closed
+        closed.add_done_callback(lambda _: node.changed())
+        await node.until(lambda: core.is_joined or node.failed or closed.done(), deadline_s)
+
+    async def _keep_shuffling(self) -> None:
+        while True:
+            await asyncio.sleep(self.settings.shuffle_s * random.uniform(0.8, 1.2))
+            self.overlay.shuffle()
+
+    # Messages
+
+    def receive(self, link: Link, packets: list[Packet], data_bytes: int) -> None:
+        """DATA frames have arrived: the protocol's packets, and between them the overlay's words."""
+        if self._peering.parting or self.node.failed:
+            return
+        link.incoming.take(len(packets), data_bytes)
+        self.node.try_step(self._receive, link, packets)
+        self.node.wake()
+
+    def _receive(self, link: Link, packets: list[Packet]) -> None:
+        try:
+            if self.overlay.receive(link, cast(list[PrcPacket], packets)):
+                self.node.changed()
+        except FrameError as error:
+            if link.channel is not None:
+                self._peering.fault(link.channel, link.peer, link, error, established=True)
+
+    def timer(self, key: str) -> None:
+        """A timer of the core has expired."""
+        self._host.timer(key)
+
+    # Links
+
+    def link_up(self, link: Link) -> None:
+        """A connection has become a link."""
+        self.links[link.peer] = link
+        if link is self._contact:
+            self.overlay.contact = link.peer
+            self.overlay.view.take([link.peer])
+        self._host.link_up(link.peer)
+        self.overlay.up(link)
+
+    def link_gone(self, link: Link) -> None:
+        """The connection has ended, whichever side ended it."""
+        if self.links.get(link.peer) is not link or self.node.failed:
+            return
+        self.node.try_step(self._lose, link)
+        self._look_around(link)
+
+    def _lose(self, link: Link) -> None:
+        if link.peer in self.overlay.core.links:
+            self._host.link_down(link.peer)
+        del self.links[link.peer]
+        self.overlay.lost(link.peer)
+
+    def _look_around(self, link: Link) -> None:
+        """Without a single link this node can no longer prove what it has seen."""
+        core = self.overlay.core
+        if not core.is_joined or self.node.leaving or core.in_view or core.out_view:
+            return
+        if link.state is LinkState.LEFT:
+            self.node.journal.note("alone", None, "the last neighbour has left")
+            return
+        self.node.fail(
+            PeerError(
+                f"node {self.settings.node!r}",
+                f"it has lost all its links, {link.peer!r} the last",
+                "Join again under a new name, through a process that takes part",
+            )
+        )
+
+    def link_met(self, link: Link) -> None:
+        """A link has one session, which ends with it."""
+
+    def missing(self) -> list[Link]:
+        """Nothing to wait for: a member is linked to another, and no node knows how many there are."""
+        return []
+
+    def is_too_slow(self, link: Link) -> bool:
+        """Whether more is unacknowledged than a peer may have."""
+        return self.node.is_above_hard_limit(link)
+
+    # What the overlay asks for
+
+    def wake(self) -> None:
+        """There is something to write."""
+        self.node.wake()
+
+    def hang_up(self, peer: NodeId, why: str) -> None:
+        """End the link to `peer`, in the middle of what the overlay does."""
+        self.node.close_link(peer, why)
+
+    def dial(self, peer: NodeId, address: Address) -> None:
+        """Call a node; one attempt, because there are others."""
+        settings = self.settings
+        if settings.keys is None and not settings.plaintext and not address.is_loopback:
+            # Addresses come from peers: none of them may lead us to speak in the clear beyond this machine.
+            detail = f"{address} is not on this machine, and there are no keys"
+            self.node.journal.note("unreachable", peer, detail)
+            asyncio.get_running_loop().call_soon(self.overlay.unreachable, peer)
+            return
+        link = self._calls[peer] = Link(peer, address, dials=True)
+        self.node.spawn(self._call(link))
+
+    async def _call(self, link: Link) -> None:
+        problem = "it does not answer"
+        try:
+            async with asyncio.timeout(self.node.limits.connect_timeout_s):
+                connection = await cast(TcpTransport, self.node.transport).dial(link)
+            await connection.closed
+        except OSError as error:
+            problem = error.strerror or str(error)
+        if not link.connections:  # it never became a link
+            if self._calls.get(link.peer) is link:
+                del self._calls[link.peer]
+            self.node.journal.note("unreachable", link.peer, str(link.last_error or problem))
+            self.overlay.unreachable(link.peer)
+
+    # Going
+
+    async def part(self, deadline_s: float) -> None:
+        """Introduce the neighbours to each other, let them take what is for them, say good-bye."""
+        node, peering = self.node, self._peering
+        self.overlay.introduce_neighbours()
+        await node.until(self.overlay.is_settled, deadline_s)
+        totals = [(link, link.out.total) for link in self.links.values()]
+        await node.until(
+            lambda: all(link.out.acknowledged >= total or not link.alive for link, total in totals),
+            deadline_s,
+        )
+        peering.parting = True
+        for link in list(self.links.values()):
+            peering.say_goodbye(link)
+        await node.until(lambda: not self.links, min(deadline_s, peering.now_s() + 1.0))
+
+    async def close(self) -> None:
+        """Nothing is left open."""

@@ -1,0 +1,258 @@
+"""A durable server: the host of a core whose inputs are records of a log, so that no crash loses anything.
+
+Guarantee     whatever was on disk when it stopped, it goes on as if it had not: every message that was
+              accepted is reacted to exactly once, in causal order, and no link loses or repeats a packet.
+Assumptions   a disk that keeps what was synced, and of the rest at most a prefix; a record is synced before
+              it is applied; links are in order, and resume where both ends are. Agents' reactions have no
+              effects but their state and their outputs.
+Source        paper 004, sections 3 and 5 (figure 7); DESIGN section 2, rule 6; docs/durability.md.
+
+    paper                               here
+    LocalQueue, clock                   `core`
+    QueueIN                             `hand` (given to the application) and `inbox` behind it
+    MessageQueueOUT                     `Link.out` of each peer
+    Send(ACK)                           `Link.incoming`, which counts packets when `Arrived` is applied
+    atomic reaction of an agent         one `Reacted`: out of QueueIN, outputs into MessageQueueOUT, the
+                                        agent's new state
+
+The order that the paper needs is: save, acknowledge, {merge the clock, dequeue, push or stamp and enqueue} in
+one step, {reaction, outputs, dequeue} in one step. A record is the input itself, complete, and its
+consequences are computed from it (cores are deterministic), so the parts of a step cannot come apart, and all
+that leaves follows from records that are on disk. The same records, applied in the same order, give the same
+core, the same frames in the links' queues, the same inbox and the same rows of the trace: that is a recovery.
+
+No I/O: `live/durable.py` brings a disk, sockets and a clock, and so does tests/support/crash_trial.py, where
+this very class is crashed at every step, in the right order and in each wrong one.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from typing import Any, TypeAlias
+
+from whence.core.message import Message, MessageId, NodeId, Packet
+from whence.core.protocol import Protocol
+from whence.errors import InvariantError, MisuseError
+from whence.session.host import Host, HostOwner, Timers
+from whence.session.links import Link
+from whence.session.records import Arrived, Fired, Linked, Met, Output, Reacted, Record, Submitted, Taken
+
+# (state, message) -> (new state, what it sends)
+Agent: TypeAlias = Callable[[bytes, Message], tuple[bytes, list[Output]]]
+
+_ALL_FRAMES = 1 << 60
+
+
+class DurableServer(Host):
+    """The host of a durable core: what it becomes follows from its records alone."""
+
+    def __init__(
+        self,
+        core: Protocol,
+        links: Mapping[NodeId, Link],
+        timers: Timers,
+        owner: HostOwner,
+        now_us: Callable[[], int],
+    ) -> None:
+        super().__init__(core, links, timers, owner, now_us)
+        self.linked: set[NodeId] = set()
+        self.hand: deque[Message] = deque()  # given to the application, which is not done with them
+        self.done = 0  # messages that the application is done with
+        self.agent_state = b""
+        self.reactions = 0
+        self.sessions: dict[NodeId, int] = {}
+        self.due: dict[str, int] = {}  # timers of the core
+        self._last_us = 0
+        self._recovering = False
+
+    def now_us(self) -> int:
+        """The time now; it never goes back, not even where a restart finds the clock set back."""
+        self._last_us = max(self._last_us, self._now_us())
+        return self._last_us
+
+    # Inputs, as records to be written
+
+    def arrival(self, link: Link, packets: Iterable[Packet]) -> Arrived:
+        """Packets have arrived on the present connection of a link."""
+        record = Arrived(self.now_us(), link.peer, link.arrived + 1, tuple(packets))
+        link.arrived += len(record.packets)
+        return record
+
+    def links_up(self) -> list[Linked]:
+        """The links that the log does not know yet come up."""
+        return [Linked(self.now_us(), peer, True) for peer in self._links if peer not in self.linked]
+
+    # Records that are on disk
+
+    def apply(self, record: Record, data_bytes: int = 0) -> MessageId | None:
+        """Carry out an input that is on disk; returns the id of a message that was submitted.
+
+        `data_bytes` is how many arrived with it. `MisuseError` if the core refuses it: then nothing has
+        happened, and nothing happens in a recovery.
+        """
+        if not isinstance(record, Taken | Met):
+            self._last_us = max(self._last_us, record.now_us)
+        if isinstance(record, Arrived):
+            self._arrive(record, data_bytes)
+        elif isinstance(record, Submitted):
+            return self._give(Output(record.to, record.payload), record.lifetime_us, record.now_us)
+        elif isinstance(record, Reacted):
+            self._react(record)
+        elif isinstance(record, Taken):
+            while self.done < record.messages:
+                self._finish()
+        elif isinstance(record, Fired):
+            self._fire(record)
+        elif isinstance(record, Linked):
+            self._link(record)
+        else:
+            self.sessions[record.peer] = record.session
+        return None
+
+    def _arrive(self, record: Arrived, data_bytes: int) -> None:
+        incoming = self._links[record.peer].incoming
+        here = incoming.received + 1 - record.seq  # a connection that was cut brings some again
+        if here < 0:
+            raise self._broken(f"packets of {record.peer} are missing in its log")
+        packets = list(record.packets[here:])
+        if packets:
+            incoming.take(len(packets), data_bytes)
+            self.receive(record.peer, packets, record.now_us)
+        incoming.told = min(incoming.told, record.seq - 1)  # that peer has not heard of them
+
+    def _give(self, output: Output, lifetime_us: int | None, now_us: int) -> MessageId:
+        if output.to is None:
+            return self.broadcast(output.payload, lifetime_us, now_us)[0]
+        return self.send(output.to, output.payload, now_us)[0]
+
+    def _react(self, record: Reacted) -> None:
+        """Out of QueueIN, the agent's new state, its outputs: one step (paper 004, section 3)."""
+        self._finish()
+        self.reactions += 1
+        self.agent_state = record.state
+        for output in record.outputs:
+            self._give(Output(*output), None, record.now_us)
+
+    def _finish(self) -> None:
+        """The application is done with the oldest message."""
+        if not self.hand and not self.inbox:
+            raise self._broken("its log takes a message that was not delivered")
+        if not self.hand:
+            self.hand_out()
+        self.hand.popleft()
+        self.done += 1
+
+    def _fire(self, record: Fired) -> None:
+        if self.due.get(record.key, record.now_us + 1) <= record.now_us:  # else it was cancelled meanwhile
+            del self.due[record.key]
+            self.timer(record.key, record.now_us)
+
+    def _link(self, record: Linked) -> None:
+        if record.is_up:
+            self.linked.add(record.peer)
+            self.link_up(record.peer, record.now_us)
+        else:
+            self.linked.discard(record.peer)
+            self.link_down(record.peer, record.now_us)
+
+    # The application
+
+    def hand_out(self) -> Message:
+        """Return the next message of the inbox; the application has it until it is done with it."""
+        message = self.inbox.popleft()
+        assert isinstance(message, Message)  # `tells_outcomes` is never set here
+        self.unread_bytes -= len(message.payload)
+        self.hand.append(message)
+        return message
+
+    def take_back(self) -> None:
+        """What was handed out waits again: a reaction to it could not be written."""
+        while self.hand:
+            message = self.hand.pop()
+            self.unread_bytes += len(message.payload)
+            self.inbox.appendleft(message)
+
+    # Timers: what is due is state
+
+    def _set_timer(self, key: str, at_us: int) -> None:
+        self.due.pop(key, None)  # the newest last, as in the stores of earlier releases
+        self.due[key] = at_us
+        if not self._recovering:
+            super()._set_timer(key, at_us)
+
+    def _cancel_timer(self, key: str) -> None:
+        self.due.pop(key, None)
+        super()._cancel_timer(key)
+
+    def set_timers(self, not_before_us: int = 0) -> None:
+        """Set every timer that is due: after a recovery, or after a write that failed."""
+        for key, at_us in self.due.items():
+            if key not in self._timers:
+                self._timers.set(key, max(at_us, not_before_us))
+
+    # Recovery
+
+    def recover(self, state: dict[str, Any] | None, records: Iterable[Record]) -> None:
+        """Become what the disk says: the state of a snapshot, if there is one, and the records after it.
+
+        Only on a server that has had no input. No timer is set: `set_timers` does that.
+        """
+        self._recovering = True
+        if state is not None:
+            self._restore(state)
+        for record in records:
+            with suppress(MisuseError):  # so it was the first time: the caller was told
+                self.apply(record)
+        self._recovering = False
+        for link in self._links.values():
+            link.out.take(_ALL_FRAMES)  # all of it may have been sent: the peer's HELLO says what it has
+            link.peer_session = self.sessions.get(link.peer, 0)
+
+    def save(self) -> dict[str, Any]:
+        """Return the whole state as plain data: what a snapshot keeps in place of the records before it."""
+        return {
+            "core": self.core.save(),
+            "linked": sorted(self.linked),
+            "links": [
+                [peer, link.incoming.received, link.out.acknowledged, link.out.unacknowledged_frames()]
+                for peer, link in self._links.items()
+            ],
+            "inbox": [list(message) for message in (*self.hand, *self.inbox)],
+            "done": self.done,
+            "agent_state": self.agent_state,
+            "reactions": self.reactions,
+            "sessions": self.sessions,
+            "due": self.due,
+            "last_us": self._last_us,
+            "counts": [self.broadcasts, self.deliveries, self.held, self.largest_frame_bytes],
+        }
+
+    def _restore(self, state: dict[str, Any]) -> None:
+        self.core.restore(state["core"])
+        self.linked = set(state["linked"])
+        for peer, received, acknowledged, frames in state["links"]:
+            self._links[peer].incoming.received = received
+            self._links[peer].out.restore(acknowledged, frames)
+        self.inbox.extend(Message(*fields) for fields in state["inbox"])
+        self.unread_bytes = sum(len(message[2]) for message in self.inbox)
+        self.done = state["done"]
+        self.agent_state = state["agent_state"]
+        self.reactions = state["reactions"]
+        self.sessions = state["sessions"]
+        self.due = state["due"]
+        self._last_us = state["last_us"]
+        self.broadcasts, self.deliveries, _, self.largest_frame_bytes = state["counts"]
+
+    def check(self) -> None:
+        """Raise `InvariantError` if the state breaks an invariant."""
+        self.core.check()
+        if self.deliveries != self.done + len(self.hand) + len(self.inbox):
+            raise self._broken("a message that was delivered is neither done with nor in QueueIN")
+        for peer, link in self._links.items():
+            if link.incoming.told > link.incoming.received:
+                raise self._broken(f"it has acknowledged packets of {peer} that it has not received")
+
+    def _broken(self, rule: str) -> InvariantError:
+        return InvariantError(f"node {self.core.me}", rule)

@@ -1,0 +1,125 @@
+"""Back-pressure: when a broadcast must wait, and when acknowledgements are withheld.
+
+Two queues are bounded. What a peer has not acknowledged: `broadcast` waits while any living peer's
+queue is above the soft limit. What the application has not read: acknowledgements are withheld while
+it is too much, so that a slow reader slows its senders through their own queues; and this node's own
+broadcasts wait as well, since they are delivered here too.
+
+Nodes that reply to each other could wait for each other in a circle, so a task that reads the group
+is treated with care when it broadcasts. It is never made to wait for its own reading; while too much
+is unread here it may pass the soft limit, up to twice as much; and if it is still stuck after a moment,
+this node acknowledges what it has received, so that another node in the circle can go on. That is not done
+for peers that cannot be reached (they wait for no one), nor without any bound.
+
+Here are the bounds; the tasks that wait are `live/node.py`'s.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from whence.errors import WhenceError
+from whence.session.host import Host
+from whence.session.limits import Limits
+from whence.session.links import Link
+
+
+class Flow:
+    """The two bounds."""
+
+    def __init__(self, host: Host, links: Collection[Link], limits: Limits) -> None:
+        self.room = 0  # broadcasts that may leave before the queues are looked at again
+        self.room_bytes = 0
+        self.free = 0  # what the fullest queue can take below the soft limit; negative above it
+        self.free_bytes = 0
+        self.full = False  # too much waits here, unread or held: withhold acknowledgements
+        self.release = False  # acknowledge once, although `full`
+        self.closed: WhenceError | None = None
+        self._host = host
+        self._links = links
+        self._limits = limits
+        self._congested = False  # a peer's queue is above the soft limit, or was and has not emptied by half
+
+    @property
+    def may_ack(self) -> bool:
+        """Acknowledgements may leave."""
+        return not self.full or self.release
+
+    def refresh(self) -> None:
+        """Look at the queues. Once per turn of the loop."""
+        limits = self._limits
+        free, free_bytes = limits.queue_messages, limits.queue_bytes
+        for link in self._links:
+            if link.alive:
+                out = link.out
+                free = min(free, limits.queue_messages - out.unacknowledged)
+                free_bytes = min(free_bytes, limits.queue_bytes - out.unacknowledged_bytes())
+        self.free, self.free_bytes = free, free_bytes
+        if free <= 0 or free_bytes <= 0:
+            self._congested = True
+        elif 2 * free >= limits.queue_messages and 2 * free_bytes >= limits.queue_bytes:
+            # Half the queue, so that a waiting broadcaster comes back with a batch and not one by one.
+            self._congested = False
+        self._judge_reading()
+        self.room = free if self.may_go(reading=False) and self.closed is None else 0
+        self.room_bytes = free_bytes
+
+    def _judge_reading(self) -> None:
+        host, limits = self._host, self._limits
+        if self.full:
+            self.full = not self.half_read()
+        else:
+            waiting = len(host.inbox) + host.held
+            self.full = waiting >= limits.unread_messages or host.unread_bytes >= limits.unread_bytes
+
+    def half_read(self) -> bool:
+        """Whether so little waits here that acknowledgements need not be withheld any more."""
+        host, limits = self._host, self._limits
+        waiting = len(host.inbox) + host.held
+        return 2 * waiting <= limits.unread_messages and 2 * host.unread_bytes <= limits.unread_bytes
+
+    def may_go(self, *, reading: bool) -> bool:
+        """Whether the next broadcast may leave, of a task that is `reading` the group or not."""
+        if not self._host.core.ready:
+            return False
+        if not self.full:
+            return not self._congested
+        limits = self._limits
+        return reading and self.free > -limits.queue_messages and self.free_bytes > -limits.queue_bytes
+
+    def may_release(self) -> bool:
+        """Whether to acknowledge for a task that reads and is stuck: its peers perhaps wait for that."""
+        limits = self._limits
+        bounded = len(self._host.inbox) < limits.unread_messages * limits.hard_factor
+        return self.full and bounded and all(link.channel is not None for link in self._crowded())
+
+    def _crowded(self) -> list[Link]:
+        """The peers that a broadcast may be waiting for."""
+        limits = self._limits
+        return [
+            link
+            for link in self._links
+            if link.alive
+            and (
+                2 * link.out.unacknowledged > limits.queue_messages
+                or 2 * link.out.unacknowledged_bytes() > limits.queue_bytes
+            )
+        ]
+
+    def why_waiting(self) -> str:
+        """What a broadcast that has waited for `warn_after_s` waits for."""
+        host = self._host
+        after = f"broadcast has been waiting for {self._limits.warn_after_s:g} s"
+        if not host.core.ready:
+            return f"{after}: this node has not been let into the group yet"
+        slow = [
+            f"{link.peer} ({'connected' if link.channel else 'not connected'}, "
+            f"{link.out.unacknowledged} messages unacknowledged)"
+            for link in self._crowded()
+        ]
+        if slow and not self.full:
+            return f"{after} for {', '.join(slow)}: is anyone iterating over the group there?"
+        return (
+            f"{after}: {len(host.inbox)} messages are unread here and {host.held} wait for others: "
+            "is anyone iterating over the group?"
+        )

@@ -1,0 +1,292 @@
+"""The host of one core: gives it inputs, carries out its effects in order, has the trace written.
+
+No effect calls back into the application, so the core is never entered twice. There is no I/O: frames go to
+the links' queues, messages to the inbox, timers to the `Timers`; the node looks after the rest.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Callable, Mapping
+from typing import Protocol
+
+from whence.core.effects import (
+    CancelTimer,
+    CloseLink,
+    CountOn,
+    Deliver,
+    Discard,
+    Effect,
+    Effects,
+    Expire,
+    Reason,
+    Send,
+    SetTimer,
+    Stop,
+)
+from whence.core.message import Expired, Message, MessageId, NodeId, Packet
+from whence.core.protocol import LEAVE
+from whence.core.protocol import Protocol as Core
+from whence.session.links import Link
+from whence.session.wire import data_frame
+from whence.trace.rows import Rows
+from whence.trace.schema import Kind, Recorder
+
+NO_LIMIT = 1 << 62
+
+
+class Timers(Protocol):
+    """Where the timers of a core are set. When one expires, `Host.timer` follows."""
+
+    def __contains__(self, key: str) -> bool:
+        """Whether it is set."""
+
+    def set(self, key: str, at_us: int) -> None:
+        """Expire at `at_us`, not earlier, and not at the time of an earlier setting."""
+
+    def cancel(self, key: str) -> None:
+        """Do not expire."""
+
+
+class HostOwner(Protocol):
+    """The node, as its host sees it: what a core asks for that is not the host's to do."""
+
+    def count_on(self, peer: NodeId, counts: bool) -> None:
+        """The protocol goes on with `peer`, or without it."""
+
+    def stopped(self, reason: Reason) -> None:
+        """The core is out of the group."""
+
+    def close_link(self, peer: NodeId, why: str) -> None:
+        """The core has forgotten its link to `peer`, or must: in the middle of a step."""
+
+
+class Host:
+    """One core with its queues. `now_us` is read where an input comes without its time."""
+
+    def __init__(
+        self,
+        core: Core,
+        links: Mapping[NodeId, Link],
+        timers: Timers,
+        owner: HostOwner,
+        now_us: Callable[[], int],
+        max_frame_bytes: int = NO_LIMIT,
+    ) -> None:
+        self.core = core
+        # What the application has not yet taken: delivered, and expired if it asks for outcomes.
+        self.inbox: deque[Message | Expired] = deque()
+        self.tells_outcomes = False
+        self.unread_bytes = 0
+        self.broadcasts = self.deliveries = 0
+        self.discards: Counter[Reason] = Counter()
+        self.expiries: Counter[Reason] = Counter()
+        self.largest_frame_bytes = 1
+        self.is_stopped = False  # the core is out of the group, and is given nothing more
+        self._links = links
+        self._timers = timers
+        self._owner = owner
+        self._now_us = now_us
+        self._max_frame_bytes = max_frame_bytes  # a longer one ends its link
+        self.recorder: Recorder | None = None
+        self._rows = Rows(core, None)
+        self._told = 0  # expiries that were put into the inbox: they are not deliveries
+
+    @property
+    def held(self) -> int:
+        """Messages accepted and neither delivered nor discarded."""
+        return self.core.waiting
+
+    def record(self, recorder: Recorder | None) -> None:
+        """Write the trace from now on; before the first input."""
+        self.recorder = recorder
+        self._rows = Rows(self.core, recorder)
+
+    def mark_later_life(self) -> None:
+        """Mark in the trace that a node which is not in the group yet begins a later life."""
+        if self._rows.any and not self.core.ready:
+            self._rows.restarted(self._now_us())
+
+    def mark_joined(self) -> None:
+        """Mark in the trace from when on this node must deliver what is broadcast."""
+        if self._rows.any:
+            self._rows.gauge("joined", 1, self._now_us())
+
+    # Inputs
+
+    def broadcast(
+        self, payload: bytes, lifetime_us: int | None = None, now_us: int | None = None
+    ) -> tuple[MessageId, int]:
+        """Broadcast; returns the message's id and the bytes queued for each peer."""
+        core = self.core
+        if now_us is None:
+            now_us = self._now_us()
+        if lifetime_us is None:
+            effects = core.broadcast(payload, now_us)
+        else:
+            effects = core.broadcast_within(payload, lifetime_us, now_us)
+        if self._rows.any:
+            self._rows.broadcast(None, len(payload), now_us)
+            self._rows.effects(effects, now_us)
+        self.broadcasts += 1
+        return MessageId(core.me, core.last), self._carry_out(effects)
+
+    def send(self, to: NodeId, payload: bytes, now_us: int | None = None) -> tuple[MessageId, int]:
+        """Send to one node; returns the message's id and the bytes queued."""
+        core = self.core
+        if now_us is None:
+            now_us = self._now_us()
+        effects = core.send(to, payload, now_us)
+        if self._rows.any:
+            self._rows.broadcast(to, len(payload), now_us)
+            self._rows.effects(effects, now_us)
+        self.broadcasts += 1
+        return MessageId(core.me, core.last), self._carry_out(effects)
+
+    def receive(self, peer: NodeId, packets: list[Packet], now_us: int | None = None) -> None:
+        """Packets have arrived over the link from `peer`, in this order."""
+        if self.is_stopped:
+            return
+        if now_us is None:
+            now_us = self._now_us()
+        if self._rows.any:
+            self._receive_recorded(peer, packets, now_us)
+            return
+        receive, inbox = self.core.receive, self.inbox
+        before, unread_bytes = len(inbox) - self._told, self.unread_bytes
+        add = inbox.append
+        discarded: list[Reason] = []
+        for packet in packets:
+            for effect in receive(peer, packet, now_us):
+                # Inline, because this line runs once per delivery of the whole group.
+                if type(effect) is Deliver:
+                    message = effect[0]
+                    add(message)
+                    unread_bytes += len(message[2])
+                elif type(effect) is Discard:  # where messages are relayed, most packets are copies
+                    discarded.append(effect[2])
+                elif type(effect) is Send:
+                    self._send(effect)
+                else:
+                    self._carry_out_rare(effect)
+        self.unread_bytes = unread_bytes
+        self.deliveries += len(inbox) - self._told - before
+        self.discards.update(discarded)
+
+    def _receive_recorded(self, peer: NodeId, packets: list[Packet], now_us: int) -> None:
+        core, rows = self.core, self._rows
+        for packet in packets:
+            effects = core.receive(peer, packet, now_us)
+            rows.received(peer, rows.about(packet), now_us)
+            rows.effects(effects, now_us)
+            self._carry_out(effects)
+
+    def link_up(self, peer: NodeId, now_us: int | None = None) -> None:
+        """A reliable link to `peer` exists from now on."""
+        if not self.is_stopped:
+            now_us = self._now_us() if now_us is None else now_us
+            effects = self.core.link_up(peer, now_us)
+            if self._rows.any:
+                self._rows.link(Kind.LINK_UP, peer, now_us)
+            self._follow(effects, now_us)
+
+    def link_down(self, peer: NodeId, now_us: int | None = None) -> None:
+        """The link to `peer` is gone permanently."""
+        if not self.is_stopped:
+            now_us = self._now_us() if now_us is None else now_us
+            effects = self.core.link_down(peer, now_us)
+            if self._rows.any:
+                self._rows.link(Kind.LINK_DOWN, peer, now_us)
+            self._follow(effects, now_us)
+
+    def command(self, verb: str, *names: NodeId) -> None:
+        """Tell the core what the overlay has decided."""
+        if not self.is_stopped:
+            now_us = self._now_us()
+            effects = self.core.command(verb, names, now_us)
+            if self._rows.any:
+                self._rows.command(verb, names, now_us)
+            self._follow(effects, now_us)
+
+    def timer(self, key: str, now_us: int | None = None) -> None:
+        """A timer of the core has expired."""
+        now_us = self._now_us() if now_us is None else now_us
+        effects = self.core.timer(key, now_us)
+        if self._rows.any:
+            self._rows.timer(key, now_us)
+        self._follow(effects, now_us)
+
+    def leave(self) -> None:
+        """Ask the core to leave; it stops when it is done."""
+        self.timer(LEAVE)
+
+    def sample(self) -> None:
+        """Record how much the core holds, if there is a trace."""
+        if self._rows.any:
+            self._rows.sample(self._now_us())
+
+    # Effects
+
+    def _follow(self, effects: Effects, now_us: int) -> None:
+        if self._rows.any:
+            self._rows.effects(effects, now_us)
+        self._carry_out(effects)
+
+    def _carry_out(self, effects: Effects) -> int:
+        """Carry out effects in order; returns the bytes queued for each receiver."""
+        frame_bytes = 0
+        for effect in effects:
+            if type(effect) is Deliver:
+                self.inbox.append(effect.message)
+                self.unread_bytes += len(effect.message.payload)
+                self.deliveries += 1
+            elif type(effect) is Send:
+                frame_bytes += self._send(effect)
+            elif type(effect) is Discard:
+                self.discards[effect.reason] += 1
+            else:
+                self._carry_out_rare(effect)
+        return frame_bytes
+
+    def _send(self, effect: Send) -> int:
+        frame = data_frame(effect.packet)
+        frame_bytes = len(frame)
+        if frame_bytes > self.largest_frame_bytes:
+            if frame_bytes > self._max_frame_bytes:
+                self._close_links(effect.to, frame_bytes)
+                return 0
+            self.largest_frame_bytes = frame_bytes
+        links = self._links
+        for peer in effect.to:
+            links[peer].out.pending.append(frame)
+        return frame_bytes
+
+    def _close_links(self, peers: tuple[NodeId, ...], frame_bytes: int) -> None:
+        """A packet that no peer would accept (too long a buffer) ends its link, which is always safe."""
+        for peer in peers:
+            self._owner.close_link(peer, f"a packet of {frame_bytes} bytes is too long for it")
+
+    def _carry_out_rare(self, effect: Effect) -> None:
+        """The effects that are rare enough for a call."""
+        if isinstance(effect, SetTimer):
+            self._set_timer(effect.key, effect.at_us)
+        elif isinstance(effect, CancelTimer):
+            self._cancel_timer(effect.key)
+        elif isinstance(effect, Expire):
+            self.expiries[effect.reason] += 1
+            if self.tells_outcomes:
+                self.inbox.append(Expired(*effect.id, b"", effect.reason.value))
+                self._told += 1
+        elif isinstance(effect, CloseLink):
+            self._owner.close_link(effect.peer, "the protocol gave its handshake up")
+        elif isinstance(effect, CountOn):
+            self._owner.count_on(effect.peer, effect.counts)
+        elif isinstance(effect, Stop):
+            self.is_stopped = True
+            self._owner.stopped(effect.reason)
+
+    def _set_timer(self, key: str, at_us: int) -> None:
+        self._timers.set(key, at_us)
+
+    def _cancel_timer(self, key: str) -> None:
+        self._timers.cancel(key)

@@ -1,0 +1,139 @@
+"""The records of a durable server's log.
+
+A record is one input of the server, complete: everything that follows from it is recomputed from it, because
+cores are deterministic. So one record is one atomic step, whatever it changes (clocks, queues, agents).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple, TypeAlias, TypeVar
+
+import msgspec
+
+from whence.core.message import NodeId, Packet
+from whence.errors import DataError
+
+T = TypeVar("T")
+
+
+class Arrived(NamedTuple):
+    """Packets have arrived over the link from `peer`: the first is number `seq`, and none is missing."""
+
+    now_us: int
+    peer: NodeId
+    seq: int
+    packets: tuple[Packet, ...]
+
+
+class Submitted(NamedTuple):
+    """The application sends `payload` to one node, or to every node (None) where the protocol broadcasts."""
+
+    now_us: int
+    to: NodeId | None
+    payload: bytes
+    lifetime_us: int | None = None
+
+
+class Output(NamedTuple):
+    """A message that a reaction sends."""
+
+    to: NodeId | None  # None: to every node, where the protocol broadcasts
+    payload: bytes
+
+
+class Reacted(NamedTuple):
+    """The agent has reacted to the first message of QueueIN, which leaves it: the new state, the outputs."""
+
+    now_us: int
+    state: bytes
+    outputs: tuple[Output, ...]
+
+
+class Taken(NamedTuple):
+    """The application is done with the first `messages` that were ever delivered here."""
+
+    messages: int
+
+
+class Met(NamedTuple):
+    """The peer's session: a node that comes under its name with another one has lost its store."""
+
+    peer: NodeId
+    session: int
+
+
+class Linked(NamedTuple):
+    """A link to `peer` came up (or went down) for the first time, or again."""
+
+    now_us: int
+    peer: NodeId
+    is_up: bool
+
+
+class Fired(NamedTuple):
+    """A timer of the core has expired."""
+
+    now_us: int
+    key: str
+
+
+Record: TypeAlias = Arrived | Submitted | Reacted | Taken | Met | Linked | Fired
+
+# Numbers are part of the format of a log: never reuse one. 1 and 2 were of a model that wrote no store.
+RECORDS: dict[int, type[Record]] = {
+    3: Submitted,
+    4: Reacted,
+    5: Linked,
+    6: Fired,
+    7: Arrived,
+    8: Taken,
+    9: Met,
+}
+_NUMBERS = {kind: number for number, kind in RECORDS.items()}
+
+
+class RecordCodec:
+    """Records as bytes and back, for a log on disk; the packets are those of one protocol."""
+
+    def __init__(self, packet_type: type[Packet]) -> None:
+        self._packet_type = packet_type
+
+    def encode(self, record: Record) -> bytes:
+        """MessagePack: the number of the kind, then the fields."""
+        return msgspec.msgpack.encode((_NUMBERS[type(record)], *record))
+
+    def decode(self, data: bytes) -> Record:
+        """Return the record, or raise `DataError` for bytes that no codec of this protocol wrote."""
+        return self._read(data, self._record)
+
+    def encode_batch(self, records: Iterable[Record]) -> bytes:
+        """Several records, which one commit puts on disk together."""
+        return msgspec.msgpack.encode([(_NUMBERS[type(record)], *record) for record in records])
+
+    def decode_batch(self, data: bytes) -> list[Record]:
+        """Return what `encode_batch` was given."""
+        return self._read(data, lambda batch: [self._record(fields) for fields in batch])
+
+    def _record(self, data: Any) -> Record:
+        number, *fields = data
+        record = msgspec.convert(fields, RECORDS[number])
+        if isinstance(record, Arrived):
+            packets = msgspec.convert(record.packets, tuple[self._packet_type, ...])  # type: ignore[name-defined]  # mypy takes no type from an attribute
+            return record._replace(packets=packets)
+        return record
+
+    def _read(self, data: bytes, meaning: Callable[[Any], T]) -> T:
+        try:
+            return meaning(msgspec.msgpack.decode(data))
+        except (
+            msgspec.DecodeError,
+            msgspec.ValidationError,
+            KeyError,
+            ValueError,
+            TypeError,
+            IndexError,
+        ) as error:
+            raise DataError(
+                "a record of a durable log", f"it cannot be read ({error})", "Restore the log from a copy"
+            ) from error
