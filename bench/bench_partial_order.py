@@ -15,7 +15,8 @@ from whence.core.message import MessageId
 from whence.core.partial_order import PartialOrder
 from whence.live.ordered import with_past
 from whence.sim.engine import Engine
-from whence.studies.prc.runs import MINUTE_US, SECOND_US, changing
+from whence.studies.prc.grid import changing
+from whence.studies.prc.measures import MINUTE_US, SECOND_US
 from whence.trace.schema import Kind, Level
 
 NODES = 40

@@ -22,7 +22,8 @@ from whence.sim.engine import Engine
 from whence.sim.model import Scenario, Stop
 from whence.sim.series import RunSeries
 from whence.sim.workload import Source
-from whence.studies.prc.runs import MINUTE_US, SECOND_US, changing, hour
+from whence.studies.prc.grid import changing, hour
+from whence.studies.prc.measures import MINUTE_US, SECOND_US
 
 NODES = [100, 1_000, 10_000]
 CORE_BROADCASTS = {100: 600, 1_000: 60, 10_000: 5}  # the joins of 10,000 take minutes

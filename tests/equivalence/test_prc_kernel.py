@@ -14,7 +14,7 @@ from whence.sim.engine import Engine
 from whence.sim.hashing import HashingRecorder
 from whence.sim.model import Crash, Poisson, Record, Scenario, Stop
 from whence.sim.series import RunSeries
-from whence.studies.prc.runs import changing
+from whence.studies.prc.grid import changing
 from whence.trace.schema import Level
 
 

@@ -6,7 +6,8 @@ import pytest
 
 from whence.kernels.prc import kernel as prc
 from whence.sim.series import RunSeries
-from whence.studies.prc.runs import HOUR_DELAYS, MINUTE_US, hour
+from whence.studies.prc.grid import hour
+from whence.studies.prc.measures import HOUR_DELAYS, MINUTE_US
 
 NODES = 100
 

@@ -11,7 +11,7 @@ from whence.core.message import MessageId
 from whence.core.partial_order import PartialOrder, Relation
 from whence.errors import MisuseError, ParameterError
 from whence.sim.engine import Engine
-from whence.studies.prc.runs import changing
+from whence.studies.prc.grid import changing
 from whence.trace.schema import Kind
 
 SCENARIO = changing(

@@ -31,7 +31,7 @@ from whence.sim.model import (
     Stop,
 )
 from whence.sim.replay import replay
-from whence.studies.prc.runs import changing, hour
+from whence.studies.prc.grid import changing, hour
 from whence.trace.memory import MemoryTrace
 from whence.trace.schema import PromisesMade
 from whence.verify.run import verify_table

@@ -9,7 +9,7 @@ import pytest
 from support.altered import Alter, rewritten
 from support.running import simulate_to
 from whence.sim.replay import replay
-from whence.studies.prc.runs import changing
+from whence.studies.prc.grid import changing
 from whence.trace.reader import Event, open_trace
 from whence.trace.schema import Kind
 from whence.verify.run import verify_trace

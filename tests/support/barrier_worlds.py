@@ -164,7 +164,8 @@ def random_run(
     skew_us = draw.choice([0, 0, 3, 20, 100]) if skew_us is None else skew_us
     names = [f"n{at}" for at in range(draw.randrange(3, 7))]
     offsets_us = {name: draw.randint(0, skew_us) for name in names}
-    given = {"skew_us": skew_us if assumed_us is None else assumed_us, **params}
+    assumed_us = skew_us if assumed_us is None else assumed_us
+    given = {"skew_us": assumed_us, **params} if assumed_us else dict(params)
     if has_contacts:
         given |= {"seed": seed, "setup_max_us": 4, "gap_us": draw.choice([1, 3])}
         given.setdefault("capacity", draw.choice([0, 3, 6]))

@@ -15,7 +15,8 @@ from whence.protocols.prc.choice import Workload, choose
 from whence.sim.distributions import Constant
 from whence.sim.engine import Engine
 from whence.sim.model import Link, Random, Record, Scenario, Stop, Window
-from whence.studies.prc.runs import FRONTIER_DELAY_MS, SECOND_US, rate_run
+from whence.studies.prc.grid import FRONTIER_DELAY_MS, rate_run
+from whence.studies.prc.measures import SECOND_US
 
 DELAY_S = FRONTIER_DELAY_MS / 1_000
 

@@ -20,9 +20,8 @@ from whence.studies.base import check_grid
 from whence.studies.claims import Verdict, printed
 from whence.studies.prc import measures as m
 from whence.studies.prc.claims import CLAIMS, TABLE_1
-from whence.studies.prc.grid import PrcStudy
-from whence.studies.prc.measures import run_point
-from whence.studies.prc.runs import BASELINES, HOUR, OPENING, SCALES, hour, opening, static
+from whence.studies.prc.grid import SCALES, PrcStudy, hour, opening, static
+from whence.studies.prc.measures import BASELINES, HOUR, OPENING, run_point
 from whence.studies.results import Results, Row
 from whence.trace.measures import read_measures
 from whence.verify.run import verify_trace
@@ -44,9 +43,9 @@ def test_the_grid(scale: str) -> None:
 
 def test_the_papers_scale_has_the_papers_sizes() -> None:
     points = [point for point in STUDY.grid("paper") if point.labels["part"] == HOUR]
+    assert points[-1].scenario == hour(10_000)
     sizes = {point.labels["nodes"] for point in points}
     assert {f"003-view-{nodes}" for nodes in sizes} == {name for name in printed(CLAIMS) if "view" in name}
-    assert points[-1].scenario == hour(10_000)
 
 
 def test_a_run_is_a_scenario_and_its_id_follows_every_parameter() -> None:

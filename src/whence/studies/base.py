@@ -29,8 +29,8 @@ Cell: TypeAlias = str | int | float | bool | Estimate | None
 class Point:
     """One run of a grid: its coordinates, the scenario that they stand for, and what is done with it.
 
-    `task` names a function among the `TASKS` of the study's `measures.py`. Most points are one run; a search
-    over runs is a task of its own, and leaves measures and no trace.
+    `task` names a function of the study's `measures.py`, which `Study.runner` knows. Most points are one run;
+    a search over runs is a task of its own, and leaves measures and no trace.
     """
 
     labels: Mapping[str, Label]
@@ -117,7 +117,7 @@ class Study(ABC):
         """What must be done once on this machine before the first run, as compiling a kernel."""
         return None
 
-    def runner(self, task: str = "run") -> Runner | None:
+    def runner(self, task: str) -> Runner | None:
         """Return what carries out the points of a task, for a study that measures more than a sweep does.
 
         Workers import it: it must be a function of a module, not of a class or another function.

@@ -29,8 +29,11 @@ from whence.studies.results import Results, Row
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from whence.sim.model import Scenario
+    from whence.sim.outcome import Outcome
     from whence.spark.sweep import RunStatus
     from whence.trace.reader import Trace
+    from whence.trace.schema import Level
 
 TRACES = "traces"
 # In a session of a minute or two the JVM's optimising compiler costs more than it saves: the demonstration
@@ -150,20 +153,21 @@ def run_study(
 def _sweep(
     spark: SparkSession, study: Study, points: Sequence[Point], traces: Path, bar: Bar
 ) -> list[tuple[RunStatus, Point]]:
-    """How each point ended, in the order of the grid; the tasks of a study follow each other."""
+    """How each point ended, in the order of the grid."""
+    from whence.lab.attempts import simulated
     from whence.sim.files import run_id
     from whence.spark.sweep import sweep
 
-    by_run: dict[str, RunStatus] = {}
-    for task in dict.fromkeys(point.task for point in points):
-        scenarios = [point.scenario for point in points if point.task == task]
-        before = len(by_run)
+    runners = {run_id(point.scenario): study.runner(point.task) or simulated for point in points}
 
-        def show(done: int, total: int, before: int = before) -> None:
-            bar.update(before + done)
+    def carry_out(scenario: Scenario, place: Path, level: Level | None) -> Outcome | None:
+        return runners[run_id(scenario)](scenario, place, level)
 
-        statuses = sweep(spark, scenarios, traces, progress=show, runner=study.runner(task))
-        by_run |= {status.run: status for status in statuses}
+    scenarios = [point.scenario for point in points]
+    statuses = sweep(
+        spark, scenarios, traces, progress=lambda done, total: bar.update(done), runner=carry_out
+    )
+    by_run = {status.run: status for status in statuses}
     return [(by_run[run_id(point.scenario)], point) for point in points]
 
 

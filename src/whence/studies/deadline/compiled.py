@@ -12,22 +12,12 @@ from whence.kernels.deadline.kernel import DeadlineDetail
 from whence.sim.model import Scenario
 from whence.sim.outcome import Outcome
 from whence.studies.deadline import bounds
-from whence.studies.deadline.bounds import Sent
-from whence.studies.deadline.measures import counted_span_us, has_bounds, totals
+from whence.studies.deadline.bounds import Sent, counted_span_us, has_bounds
 from whence.trace.measures import Value
 
 
-def measure(outcome: Outcome) -> dict[str, Value]:
-    """Return the counts of a run."""
-    return _measure(outcome, optimum=False)
-
-
-def measure_optimum(outcome: Outcome) -> dict[str, Value]:
-    """Return the counts of all messages, and the best that causal order allows."""
-    return _measure(outcome, optimum=True)
-
-
-def _measure(outcome: Outcome, optimum: bool) -> dict[str, Value]:
+def counts_of(outcome: Outcome, *, optimum: bool) -> dict[str, Value]:
+    """Return what is counted of messages and deliveries, and the bounds."""
     scenario, detail = outcome.scenario, outcome.detail
     begin_us, end_us = counted_span_us(scenario, optimum)
     counts_too = (begin_us <= detail.broadcast_us) & (detail.broadcast_us < end_us)
@@ -35,7 +25,7 @@ def _measure(outcome: Outcome, optimum: bool) -> dict[str, Value]:
     given = given[given[:, a.E_NODE] != detail.origin[given[:, a.E_MESSAGE]]]
     time_us, message = given[:, a.E_TIME_US], given[:, a.E_MESSAGE]
     within = counts_too[message]
-    counts = totals(outcome) | {
+    counts: dict[str, Value] = {
         "pairs": int(counts_too.sum()) * (scenario.nodes - 1),
         "delivered": int(within.sum()),
         "latency_us": int((time_us - detail.broadcast_us[message])[within].sum()),

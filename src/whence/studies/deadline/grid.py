@@ -134,8 +134,8 @@ class DeadlineStudy(Study):
 
         return deadline_compiled.warm_up
 
-    def runner(self, task: str = "run") -> Runner:
-        return measures.TASKS[task]
+    def runner(self, task: str) -> Runner:
+        return {"run": measures.run_point, "optimum": measures.run_optimum}[task]
 
     def derive(self, row: Row) -> Mapping[str, float | None]:
         return measures.derive(row.counted) if row.counted else {}
@@ -176,7 +176,7 @@ def _optimum(wanted: Scale) -> list[Point]:
     return [
         _point(
             scenario(reading, nodes, "TDCA", seed, SMALL_US, name="deadline-optimum"),
-            "optimum", reading, nodes, "TDCA", seed, task="optimum",
+            "optimum", reading, nodes, "TDCA", seed, "optimum",
         )
         for reading in READINGS
         for seed in range(1, wanted.seeds + 1)

@@ -1,8 +1,7 @@
-"""The measures of the deadline study: how a run is simulated and counted, and what follows from the counts.
+"""The measures of the deadline study: how a run is made and counted, and what follows from the counts.
 
 A run is the kernel's where it can be, else the cores'. Both count what the study's tables need, and count the
-same (tests/equivalence/test_deadline_study.py). The counts go into `measures.json` beside the trace; a run of
-which no trace is asked for keeps none but its broadcasts. Spark's workers import this module.
+same (tests/equivalence/test_deadline_study.py). Spark's workers import this module.
 """
 
 from __future__ import annotations
@@ -17,102 +16,15 @@ from whence.core.protocol import Protocol
 from whence.lab.observer import Observer
 from whence.lab.run import path_of, run
 from whence.protocols.deadline.published import PublishedTdca
-from whence.protocols.deadline.tdca import Tdca
 from whence.protocols.deadline.wire import MESSAGE, DeadlinePacket
 from whence.sim.model import Scenario, node_names
 from whence.sim.outcome import Outcome
 from whence.studies.deadline import bounds
-from whence.studies.deadline.bounds import Sent
+from whence.studies.deadline.bounds import Sent, counted_span_us, has_bounds
 from whence.studies.estimate import Estimate, estimate
 from whence.studies.results import Derived, Label, Results
 from whence.trace.measures import Value
 from whence.trace.schema import Kind, Level
-
-# The ends of a run are not like the rest: at first nothing is before a message, and the loss of one of the
-# last is not noticed for want of a later one. Only messages in between are counted (but for the optimum).
-BEGIN_US, END_US = 200_000, 300_000
-
-
-def derive(counted: Mapping[str, Any]) -> dict[str, float | None]:
-    """The numbers of one run."""
-    pairs, delivered, every = counted["pairs"], counted["delivered"], counted["all_pairs"]
-    found: dict[str, float | None] = {
-        "ratio": delivered / pairs,
-        "packets_per_pair": counted["packets"] / every,
-        "control_per_pair": counted["control_packets"] / every,
-        "latency_ms": counted["latency_us"] / delivered / 1000 if delivered else None,
-        "overtaken_percent": 100 * counted["overtaken"] / every,
-        "late_deliveries": counted["late"],
-    }
-    if "direct" in counted:
-        found["direct_ratio"] = counted["direct"] / pairs
-        found["relay_ratio"] = counted["relay"] / counted["relay_pairs"]
-    if "optimum" in counted:
-        found["optimum_ratio"] = counted["optimum"] / pairs
-    if "replies" in counted:
-        found["solicitations"] = counted["solicitations"]
-        found["replies"] = counted["replies"]
-    return found
-
-
-def sizes(results: Results, reading: Label) -> list[int]:
-    """The group sizes of Figure 9 that were run."""
-    rows = results.select(part="main", reading=reading, variant="ODCA")
-    return sorted({int(row.labels["nodes"]) for row in rows})
-
-
-def rises(results: Results, reading: Label, nodes: Label, better: str = "ODCA") -> dict[Label, float]:
-    """By how many percent one variant delivers more than TDCA, by seed."""
-    before = {
-        row.labels["seed"]: row.measure("ratio")
-        for row in results.select(part="main", reading=reading, nodes=nodes, variant="TDCA")
-    }
-    return {
-        seed: 100 * (row.measure("ratio") / before[seed] - 1)
-        for row in results.select(part="main", reading=reading, nodes=nodes, variant=better)
-        if (seed := row.labels["seed"]) in before
-    }
-
-
-def rise(results: Results, reading: Label, nodes: Label, better: str = "ODCA") -> Estimate:
-    """The mean of the rises over the seeds."""
-    return estimate(list(rises(results, reading, nodes, better).values()))
-
-
-def derived(results: Results) -> Iterator[Derived]:
-    """Rises over TDCA, the lead of our default over ODCA, and how far runs are from their bounds."""
-    for reading in results.values("reading"):
-        for nodes in sizes(results, reading):
-            place: dict[str, Label] = {"reading": reading, "nodes": nodes}
-            for seed, percent in rises(results, reading, nodes).items():
-                labels = {"part": "rise", **place, "variant": "ODCA", "seed": seed}
-                yield Derived(labels, {"rise_percent": percent})
-            ours, theirs = (
-                results.estimate("ratio", part="main", **place, variant=variant)
-                for variant in ("default", "ODCA")
-            )
-            if ours and theirs:
-                yield Derived({"part": "lead", **place}, {"lead_points": 100 * (ours.mean - theirs.mean)})
-    for row in results.rows:
-        ratio = row.measures.get("ratio")
-        best, direct = row.measures.get("optimum_ratio"), row.measures.get("direct_ratio")
-        if ratio is not None and direct is not None:
-            yield Derived({**row.labels, "part": "bounds"}, {"beyond_direct": ratio - direct})
-        if ratio is not None and best is not None and row.labels["part"] == "optimum":
-            yield Derived({**row.labels, "part": "bounds"}, {"below_optimum": best - ratio})
-
-
-def counted_span_us(scenario: Scenario, optimum: bool) -> tuple[int, int]:
-    """Return from which time on messages count that are broadcast, and before which."""
-    return 0 if optimum else BEGIN_US, scenario.stop.duration_us - (0 if optimum else END_US)
-
-
-def has_bounds(scenario: Scenario) -> bool:
-    """Return whether a run shows what no protocol could exceed: its origins send each message once, and no
-    node sends anything else."""
-    params = scenario.params
-    is_safe = params.get("mode", "safe") == "safe"
-    return scenario.protocol == Tdca.name and is_safe and params.get("copies", 1) == 1
 
 
 def run_point(scenario: Scenario, folder: Path, level: Level | None = None) -> Outcome:
@@ -123,9 +35,6 @@ def run_point(scenario: Scenario, folder: Path, level: Level | None = None) -> O
 def run_optimum(scenario: Scenario, folder: Path, level: Level | None = None) -> Outcome:
     """As `run_point`, with all messages counted and the best that causal order allows."""
     return counted(scenario, folder, level, optimum=True)
-
-
-TASKS = {"run": run_point, "optimum": run_optimum}
 
 
 def counted(
@@ -139,12 +48,24 @@ def counted(
     """Run and count: in the kernel, unless it refuses or the cores are asked for."""
     path, _ = path_of(scenario, level, "never" if cores else "always")
     if path == "kernel":
-        from whence.studies.deadline import compiled
-
-        measure = compiled.measure_optimum if optimum else compiled.measure
+        measure = kernel_optimum if optimum else kernel_counts
         return run(scenario, folder, level=level, kernel="always", measure=measure)
     tally = Tally(scenario, optimum)
     return run(scenario, folder, level=level, observers=[tally], measure=tally.counts)
+
+
+def kernel_counts(outcome: Outcome) -> dict[str, Value]:
+    """Return the counts of a run that the kernel made."""
+    from whence.studies.deadline.compiled import counts_of
+
+    return totals(outcome) | counts_of(outcome, optimum=False)
+
+
+def kernel_optimum(outcome: Outcome) -> dict[str, Value]:
+    """Return the counts of all messages, and the best that causal order allows."""
+    from whence.studies.deadline.compiled import counts_of
+
+    return totals(outcome) | counts_of(outcome, optimum=True)
 
 
 class Tally(Observer):
@@ -248,3 +169,75 @@ def totals(outcome: Outcome) -> dict[str, Value]:
         "expired": expiries.get(Reason.EXPIRED, 0),
         "overtaken": expiries.get(Reason.OVERTAKEN, 0),
     }
+
+
+# What follows from the counts
+
+
+def derive(counted: Mapping[str, Any]) -> dict[str, float | None]:
+    """The numbers of one run."""
+    pairs, delivered, every = counted["pairs"], counted["delivered"], counted["all_pairs"]
+    found: dict[str, float | None] = {
+        "ratio": delivered / pairs,
+        "packets_per_pair": counted["packets"] / every,
+        "control_per_pair": counted["control_packets"] / every,
+        "latency_ms": counted["latency_us"] / delivered / 1000 if delivered else None,
+        "overtaken_percent": 100 * counted["overtaken"] / every,
+        "late_deliveries": counted["late"],
+    }
+    if "direct" in counted:
+        found["direct_ratio"] = counted["direct"] / pairs
+        found["relay_ratio"] = counted["relay"] / counted["relay_pairs"]
+    if "optimum" in counted:
+        found["optimum_ratio"] = counted["optimum"] / pairs
+    if "replies" in counted:
+        found["solicitations"] = counted["solicitations"]
+        found["replies"] = counted["replies"]
+    return found
+
+
+def sizes(results: Results, reading: Label) -> list[int]:
+    """The group sizes of Figure 9 that were run."""
+    rows = results.select(part="main", reading=reading, variant="ODCA")
+    return sorted({int(row.labels["nodes"]) for row in rows})
+
+
+def rises(results: Results, reading: Label, nodes: Label, better: str = "ODCA") -> dict[Label, float]:
+    """By how many percent one variant delivers more than TDCA, by seed."""
+    before = {
+        row.labels["seed"]: row.measure("ratio")
+        for row in results.select(part="main", reading=reading, nodes=nodes, variant="TDCA")
+    }
+    return {
+        seed: 100 * (row.measure("ratio") / before[seed] - 1)
+        for row in results.select(part="main", reading=reading, nodes=nodes, variant=better)
+        if (seed := row.labels["seed"]) in before
+    }
+
+
+def rise(results: Results, reading: Label, nodes: Label, better: str = "ODCA") -> Estimate:
+    """The mean of the rises over the seeds."""
+    return estimate(list(rises(results, reading, nodes, better).values()))
+
+
+def derived(results: Results) -> Iterator[Derived]:
+    """Rises over TDCA, the lead of our default over ODCA, and how far runs are from their bounds."""
+    for reading in results.values("reading"):
+        for nodes in sizes(results, reading):
+            place: dict[str, Label] = {"reading": reading, "nodes": nodes}
+            for seed, percent in rises(results, reading, nodes).items():
+                labels = {"part": "rise", **place, "variant": "ODCA", "seed": seed}
+                yield Derived(labels, {"rise_percent": percent})
+            ours, theirs = (
+                results.estimate("ratio", part="main", **place, variant=variant)
+                for variant in ("default", "ODCA")
+            )
+            if ours and theirs:
+                yield Derived({"part": "lead", **place}, {"lead_points": 100 * (ours.mean - theirs.mean)})
+    for row in results.rows:
+        ratio = row.measures.get("ratio")
+        best, direct = row.measures.get("optimum_ratio"), row.measures.get("direct_ratio")
+        if ratio is not None and direct is not None:
+            yield Derived({**row.labels, "part": "bounds"}, {"beyond_direct": ratio - direct})
+        if ratio is not None and best is not None and row.labels["part"] == "optimum":
+            yield Derived({**row.labels, "part": "bounds"}, {"below_optimum": best - ratio})

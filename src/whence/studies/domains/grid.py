@@ -229,8 +229,8 @@ class DomainsStudy(Study):
             for seed in range(1, scale.plan_seeds + 1)
         ]  # fmt: skip
 
-    def runner(self, task: str = "run") -> Runner:
-        return measures.TASKS[task]
+    def runner(self, task: str) -> Runner:
+        return measures.run_point
 
     def measurement(self, scale: str) -> Measurement:
         plan = live.PLANS[scale]

@@ -192,10 +192,8 @@ class OppnetStudy(Study):
             raise missing_extra("study 'oppnet'", "numba", "lab") from error
         return warm_up
 
-    def runner(self, task: str = "run") -> Runner:
-        from whence.studies.oppnet.measures import TASKS
-
-        return TASKS[task]
+    def runner(self, task: str) -> Runner:
+        return {"run": measures.run_point, "advice": measures.advise}[task]
 
     def derive(self, row: Row) -> Mapping[str, float | None]:
         return measures.derive(row.counted) if row.counted else {}
@@ -277,4 +275,4 @@ def _advice(wanted: Scale) -> Iterator[Point]:
             continue
         for seed in range(1, seeds + 1):
             run = scenario(topology, None, "safe", seed, "measures", name="oppnet-advice")
-            yield _point("advice", plan, 0, "safe", 0, seed, run, task="advice")
+            yield _point("advice", plan, 0, "safe", 0, seed, run, "advice")

@@ -10,12 +10,7 @@ from typing import Any, cast
 import numpy as np
 
 from whence.errors import MisuseError
-from whence.kernels.oppnet.kernel import (
-    OppnetDetail,
-    TimeSpread,
-    broadcasts_of,
-    settings_of,
-)
+from whence.kernels.oppnet.kernel import OppnetDetail, TimeSpread, broadcasts_of, settings_of
 from whence.lab.run import run, save_measures
 from whence.mobility.published import SCENARIOS
 from whence.overlay.contact_statistics import statistics
@@ -31,8 +26,6 @@ from whence.trace.measures import Value
 from whence.trace.schema import Level
 
 LATENCY_EDGES_S = tuple(range(0, 91, 3))  # Figures 5b and 10b are cut at 60 and 90 s
-
-
 PARTS_OF_A_SPREAD = ("min", "max", "mean", "sd")
 
 
@@ -145,19 +138,27 @@ def _growth(sizes: list[int]) -> float | None:
     return (sum(late) / len(late)) / (sum(early) / len(early)) if any(early) else None
 
 
+# How a run is made and counted: in the kernel.
+#
+#     delay, latency, age     count, min, max, mean and standard deviation in microseconds (Tables III, VI)
+#     *_percentiles           Figures 5 and 10: 0 % to 100 % in steps of 1 %
+#     latency_within          how many latencies are at most each of `LATENCY_EDGES_S`
+#     latency_long            how many are over a minute, and their sum
+#     latency_early           the sum of those of messages received in a node's first half hour
+#     latency_*_by_delay      Figures 4 and 9: the latency of what was received after so long, as a mean, as
+#                             the 99th percentile and as a maximum
+#     shown_*                 Figures 6 and 11: the registries of one node over time
+#     watched_*               the same of walkers throughout the run: the largest of each
+#     plan                    Tables I and IV, in thousandths
+#
+# Spark's workers import this module.
+
+
 DELAY_PARTS = 40  # of Figures 4 and 9, along the axis of the delay
-
-
 SAMPLE_US = {"walkers": 5_000_000, "buses": 60_000_000}
-
-
 # Figure 11 shows a walker who enters at 1h49' and stays for 5'. Ours is the one who is most like it.
 SHOWN_ENTRY_US, SHOWN_STAY_US = 6_540_000_000, 300_000_000
-
-
 LONG_US, EARLY_US = 60_000_000, 1_800_000_000  # waits that are looked at by themselves
-
-
 WATCH_EVERY_US = 300_000_000  # one of the walkers who enter in such a time is watched
 
 
@@ -174,9 +175,6 @@ def advise(scenario: Scenario, folder: Path, level: Level | None = None) -> None
     counts = smallest_lifetimes(plan, settings_of(scenario), broadcasts_of(scenario, plan)[:, :2])
     folder.mkdir(parents=True)
     save_measures(folder, scenario, counts, f"{__name__}.{advise.__name__}")
-
-
-TASKS = {"run": run_point, "advice": advise}
 
 
 def measure(outcome: Outcome) -> dict[str, Value]:
@@ -196,6 +194,9 @@ def measure(outcome: Outcome) -> dict[str, Value]:
 
 def _plan(scenario: Scenario) -> ContactPlan:
     return cast(ContactPlan, plan_of(scenario))
+
+
+# Counting
 
 
 def _counts(detail: OppnetDetail) -> dict[str, Value]:
@@ -269,6 +270,9 @@ def _by_delay(detail: OppnetDetail) -> dict[str, Value]:
         "latency_99_by_delay": [round(float(np.percentile(each, 99))) for _, each in parts],
         "latency_max_by_delay": [int(each.max()) for _, each in parts],
     }
+
+
+# Registries
 
 
 def _watch(scenario: Scenario, plan: ContactPlan) -> tuple[int, list[int], int]:

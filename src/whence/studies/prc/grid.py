@@ -9,36 +9,247 @@ the paper is read.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, ClassVar
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, TypeAlias
 
 from whence.errors import missing_extra
+from whence.sim.distributions import Constant, Ramp
+from whence.sim.model import (
+    Anyone,
+    Crash,
+    Link,
+    Overlay,
+    Random,
+    Record,
+    Scenario,
+    Stop,
+    Window,
+    node_names,
+)
 from whence.studies.base import Figure, Point, Study, Table
 from whence.studies.claims import Claim
 from whence.studies.prc import measures, page
 from whence.studies.prc.claims import CLAIMS
-from whence.studies.prc.runs import (
+from whence.studies.prc.measures import (
     BASELINES,
     FLOODING,
     FRONTIER,
-    FRONTIER_DELAY_MS,
     GROWTH,
     HOUR,
+    HOUR_DELAYS,
+    MINUTE_US,
     OPENING,
-    RECEIPTS_MAX,
-    SCALES,
-    Base,
-    Scale,
-    hour,
-    labels,
-    opening,
-    rate_run,
-    static,
+    SECOND_US,
 )
 from whence.studies.results import Derived, Results, Row
 
 if TYPE_CHECKING:
     from whence.lab.attempts import Runner
+
+
+LevelName: TypeAlias = Literal["measures", "deliveries", "all"]
+
+FRONTIER_DELAY_MS = 300  # the paper's "realistic bound"
+ROUNDS_MIN = 3  # broadcasts of each process in a run on static links
+DELAYS_MIN = 10  # that such a run lasts: what is in transit must settle before it is sampled
+WARM_UP_US = 5 * SECOND_US  # many delays: what is in transit has settled
+
+
+class Base(NamedTuple):
+    """Where the lines through Table 1 cross."""
+
+    nodes: int
+    degree: int
+    delay_ms: int
+    rate: int
+
+
+class Scale(NamedTuple):
+    """How much is run."""
+
+    hours: Mapping[int, int]  # processes -> seeds
+    base: Base
+    nodes: tuple[int, ...]  # Table 1 against each of these three
+    degrees: tuple[int, ...]
+    delays_ms: tuple[int, ...]
+    rates: tuple[int, ...]  # of the frontier
+    prc_nodes: tuple[int, ...]
+    flood_nodes: Mapping[int, int]  # processes -> degree, as Spray's views have it
+    flood_rates: tuple[int, ...]
+    openers: tuple[int, ...]  # sizes at which links are opened with the cores, recorded and judged
+    text: str
+
+
+SCALES = {
+    "demo": Scale(
+        {100: 3, 1_000: 1},
+        Base(32, 4, 20, 100),
+        (16, 32, 64),
+        (4, 8, 16),
+        (20, 80, 320),
+        (1, 10, 100),
+        (25, 50, 100, 1_000),
+        {25: 8, 50: 8, 100: 10},
+        (10, 100),
+        (12, 24),
+        "the hour with 100 and 1,000 processes; Table 1 up to 64; the frontier up to 1,000",
+    ),
+    "paper": Scale(
+        {100: 5, 1_000: 1, 10_000: 1},
+        Base(32, 4, 20, 100),
+        (16, 32, 64, 128),
+        (4, 8, 16, 24),
+        (20, 80, 320, 1_280),
+        (1, 10, 100, 1_000),
+        (25, 50, 100, 1_000, 10_000),
+        {25: 8, 50: 8, 100: 10},
+        (10, 100),
+        (12, 24, 48),
+        "the hour with 100, 1,000 and 10,000 processes; Table 1 up to 128; the frontier up to 10,000",
+    ),
+    "tiny": Scale(
+        {24: 1},
+        Base(8, 4, 20, 100),
+        (8, 16, 32),
+        (4, 6),
+        (20, 80),
+        (10, 100),
+        (16, 32),
+        {16: 6, 32: 6},
+        (10, 100),
+        (12,),
+        "an hour of 24 processes; Table 1 up to 32; the frontier up to 32",
+    ),
+}
+RECEIPTS_MAX = 3 * 10**9  # of one run of the frontier: a minute or two of the kernel's time
+
+
+def changing(
+    *,
+    nodes: int,
+    duration_us: int,
+    joins_us: int,
+    delays: Sequence[tuple[int, int]],
+    shuffle_every_us: int,
+    shuffle_stop_us: int,
+    broadcast_start_us: int,
+    broadcast_stop_us: int,
+    broadcast_every_us: int,
+    window_us: int = MINUTE_US,
+    seed: int = 1,
+    protocol: str = "prc",
+    params: Mapping[str, Any] | None = None,
+    departures: Sequence[tuple[int, int]] = (),  # (time_us, node)
+    level: LevelName = "measures",
+    name: str = "prc",
+) -> Scenario:
+    """Return a run over links that open and close; `delays` are the points of a ramp, (at_us, delay_us)."""
+    names = node_names(nodes)
+    return Scenario(
+        name=name,
+        nodes=nodes,
+        protocol=protocol,
+        seed=seed,
+        params=dict(params or {}),
+        topology=Overlay(
+            joins_us=joins_us, shuffle_every_us=shuffle_every_us, shuffle_stop_us=shuffle_stop_us
+        ),
+        link=Link(delay=Ramp(points=tuple(delays))),
+        workloads=[
+            Anyone(
+                interval_us=broadcast_every_us,
+                start_us=broadcast_start_us,
+                stop_us=broadcast_stop_us,
+                payload_bytes=0,
+            )
+        ],
+        faults=[Crash(nodes=[names[node]], at_us=at_us) for at_us, node in departures],
+        stop=Stop(duration_us=duration_us, drain=False),
+        record=Record(level=level, window_us=window_us),
+    )
+
+
+def hour(nodes: int, seed: int = 1) -> Scenario:
+    """Section 3: an hour, the delay at 1 ms, rising to 2.5 s between the 15th and the 40th minute."""
+    return changing(
+        name=f"prc-{nodes}",
+        nodes=nodes,
+        seed=seed,
+        duration_us=60 * MINUTE_US,
+        joins_us=MINUTE_US,
+        delays=HOUR_DELAYS.points,
+        shuffle_every_us=MINUTE_US,
+        shuffle_stop_us=50 * MINUTE_US,
+        broadcast_start_us=2 * MINUTE_US,
+        broadcast_stop_us=50 * MINUTE_US,
+        broadcast_every_us=SECOND_US // 10,
+    )
+
+
+def rate_run(nodes: int, rate: int, seed: int) -> Scenario:
+    """PRC for the frontier: half a minute of broadcasts after the joins, shuffling every minute."""
+    start_us = MINUTE_US + WARM_UP_US
+    stop_us = start_us + WARM_UP_US + MINUTE_US // 2
+    return changing(
+        name="prc-frontier",
+        nodes=nodes,
+        seed=seed,
+        duration_us=stop_us,
+        joins_us=MINUTE_US,
+        delays=[(MINUTE_US, 1_000), (MINUTE_US + 1, FRONTIER_DELAY_MS * 1_000)],
+        shuffle_every_us=MINUTE_US,
+        shuffle_stop_us=stop_us,
+        broadcast_start_us=start_us,
+        broadcast_stop_us=stop_us,
+        broadcast_every_us=SECOND_US // rate,
+        window_us=WARM_UP_US,
+    )
+
+
+def opening(protocol: str, nodes: int, rate: int, seed: int, level: LevelName) -> Scenario:
+    """Links that open and close under traffic, with the cores: what a link costs, for the verifier too."""
+    start_us, lasting_us = 3 * SECOND_US, 5 * SECOND_US
+    return changing(
+        name="prc-opening",
+        protocol=protocol,
+        nodes=nodes,
+        seed=seed,
+        duration_us=start_us + lasting_us + 10 * FRONTIER_DELAY_MS * 1_000 + 2 * SECOND_US,
+        joins_us=SECOND_US,
+        delays=[(SECOND_US, 1_000), (SECOND_US + 1, FRONTIER_DELAY_MS * 1_000)],
+        shuffle_every_us=2 * SECOND_US,
+        shuffle_stop_us=start_us + lasting_us,
+        broadcast_start_us=start_us,  # all have joined: each of them must deliver everything
+        broadcast_stop_us=start_us + lasting_us,
+        broadcast_every_us=SECOND_US // rate,
+        window_us=SECOND_US,
+        level=level,
+    )
+
+
+def static(
+    protocol: str, nodes: int, degree: int, delay_ms: int, rate: int, seed: int, level: LevelName
+) -> Scenario:
+    """A protocol of Table 1 on links that stay; every process broadcasts as often as the others."""
+    settled = -(-DELAYS_MIN * delay_ms * rate // (1_000 * nodes))
+    rounds = max(ROUNDS_MIN, settled)
+    window_us = rounds * nodes * SECOND_US // rate
+    return Scenario(
+        name="prc-static",
+        nodes=nodes,
+        protocol=protocol,
+        seed=seed,
+        topology=Random(degree=degree),
+        link=Link(delay=Constant(value_us=delay_ms * 1_000)),
+        workloads=[Window(count=rounds, stop_us=window_us, payload_bytes=0)],
+        stop=Stop(duration_us=window_us),
+        record=Record(level=level, sample_every_us=max(1, window_us // 50)),
+    )
+
+
+def labels(part: str, protocol: str, place: Base, seed: int) -> dict[str, Any]:
+    """The coordinates of a run."""
+    return {"part": part, "protocol": protocol, **place._asdict(), "seed": seed}
 
 
 class PrcStudy(Study):
@@ -67,8 +278,8 @@ class PrcStudy(Study):
             raise missing_extra("study 'prc'", "numba", "lab") from error
         return warm_up
 
-    def runner(self, task: str = "run") -> Runner:
-        return measures.TASKS[task]
+    def runner(self, task: str) -> Runner:
+        return measures.run_point
 
     def derive(self, row: Row) -> Mapping[str, float | None]:
         return measures.derive(row)

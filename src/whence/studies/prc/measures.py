@@ -10,38 +10,25 @@ from typing import Any, NamedTuple
 from whence.core.message import Message
 from whence.lab.run import path_of, run
 from whence.protocols.prc.wire import message_packet, packet_sizes
+from whence.sim.distributions import Ramp
 from whence.sim.model import Overlay, Scenario, node_names
 from whence.sim.outcome import Outcome
-from whence.studies.prc.counting import (
-    OpeningWatch,
-    StaticWatch,
-    counting_cores,
-)
-from whence.studies.prc.runs import (
-    FRONTIER,
-    GROWTH,
-    HOUR,
-    HOUR_DELAYS,
-    MINUTE_US,
-    OPENING,
-    SECOND_US,
-)
+from whence.studies.prc.counting import OpeningWatch, StaticWatch, counting_cores
 from whence.studies.results import Derived, Label, Results, Row
 from whence.trace.measures import Value
 from whence.trace.schema import Level
 
+SECOND_US = 1_000_000
+MINUTE_US = 60 * SECOND_US
+HOUR_DELAYS = Ramp(points=((15 * MINUTE_US, 1_000), (40 * MINUTE_US, 2_500_000)))
+
+HOUR, GROWTH, OPENING, FRONTIER = "hour", "growth", "opening", "frontier"
+BASELINES = ("reliable", "vector", "preventive", "link_memory")  # the lines of Table 1 on static links
+FLOODING = ("vector", "barrier")  # what PRC is weighed against
 RATE = 10  # broadcasts per second in the paper's hour
-
-
 RISE, FLAT, STOP, QUIET, END = 15, 40, 50, 52, 60  # minutes: the delay rises until it is flat; all is over
-
-
 STEADY = range(5, RISE)  # joins are over, the delay is 1 ms
-
-
 LATE = range(FLAT + 1, STOP)  # the delay is 2.5 s
-
-
 BOUND_MS = 300  # of what the paper calls realistic
 
 
@@ -167,6 +154,9 @@ def _rate(row: Row) -> dict[str, float | None]:
     }
 
 
+# Growth
+
+
 def slope(points: Sequence[tuple[float, float]]) -> float:
     """Least squares: how much y grows with x."""
     if len(points) < 2:
@@ -222,6 +212,9 @@ def derived(results: Results) -> Iterator[Derived]:
                 labels: dict[str, Label] = {"part": "exponents", "protocol": protocol, "axis": axis}
                 exponent = power(points)[1] if len(points) > 1 else None
                 yield Derived(labels, {measure: exponent}, len(points))
+
+
+# The frontier
 
 
 def link_bytes(results: Results, rate: float) -> float:
@@ -293,6 +286,12 @@ def even_rate_bytes(results: Results, protocol: str, nodes: int) -> float | None
     return fixed / gain if gain > 0 else None
 
 
+# How a point of the grid is run. Spark's workers import this module.
+#
+# A run over an overlay is the kernel's if it has no trace, else the cores'; all others are on static links,
+# run with cores that count (`counting.py`).
+
+
 def run_point(scenario: Scenario, folder: Path, level: Level | None = None) -> Outcome:
     """Run a point of the study; write its trace and what was counted."""
     if not isinstance(scenario.topology, Overlay):
@@ -301,9 +300,6 @@ def run_point(scenario: Scenario, folder: Path, level: Level | None = None) -> O
     if path_of(scenario, level, "always")[0] == "kernel":
         return run(scenario, folder, level=level, kernel="always", measure=overlay_counts)
     return run(scenario, folder, level=level, observers=[OpeningWatch()], measure=overlay_counts)
-
-
-TASKS = {"run": run_point}
 
 
 def overlay_counts(outcome: Outcome) -> dict[str, Value]:

@@ -9,7 +9,7 @@ from whence.studies.claims import printed
 from whence.studies.estimate import Estimate, estimate
 from whence.studies.prc import measures as m
 from whence.studies.prc.claims import CLAIMS
-from whence.studies.prc.runs import BASELINES, FLOODING, FRONTIER, GROWTH, HOUR, OPENING
+from whence.studies.prc.measures import BASELINES, FLOODING, FRONTIER, GROWTH, HOUR, OPENING
 from whence.studies.results import Results, farthest
 
 _PRINTED = printed(CLAIMS)

@@ -175,10 +175,8 @@ class VCubeStudy(Study):
             raise missing_extra("study 'vcube'", "numba", "lab") from error
         return warm_up
 
-    def runner(self, task: str = "run") -> Runner:
-        from whence.studies.vcube.measures import TASKS
-
-        return TASKS[task]
+    def runner(self, task: str) -> Runner:
+        return measures.run_point
 
     def derive(self, row: Row) -> Mapping[str, float | None]:
         if not row.counted:

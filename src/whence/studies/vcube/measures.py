@@ -24,23 +24,11 @@ from whence.trace.measures import Value
 from whence.trace.schema import Level
 
 UNIT_US = 1_000  # of one u.t.
-
-
 WINDOW_PARTS = 10  # Figure 1: the window in which nodes broadcast, cut into equal parts
-
-
 MESSAGES_SHOWN = 5  # Table 2 tells packets of 1 to 5 messages apart
-
-
 BYTES_EDGES = (100, 200, 300, 400)  # Table 3
-
-
 DEPENDENCY_EDGES = (0, *range(4, 80, 5))  # Figure 6: 0; 1 to 4; 5 to 9; ...
-
-
 BUFFER_EDGES = tuple(range(25, 301, 25))  # Figure 9
-
-
 LARGEST_MAX = 22  # Figure 10
 
 
@@ -185,9 +173,10 @@ def derived(results: Results) -> Iterator[Derived]:
             yield Derived({**row.labels, "part": "buffers"}, {"nodes_buffering_over_250": over})
 
 
+# Questions to the runs of the VCube study, by profile, group size and mode; fast for thousands of runs.
+
+
 MAIN, MORE = "main", "figure 11"  # the paper's runs; those that only Figure 11 counts besides
-
-
 COPIES_MIN = 30  # messages in packets of two, in all runs of a point
 
 
@@ -277,18 +266,22 @@ class Runs:
         return first, second
 
 
+# How a run is made and counted: in the kernel, with two measures more than the kernel's own.
+#
+#     pair_*             Figure 8: the copies that came in packets of two messages, and the same copies in
+#                        the same scenario without aggregation
+#     *_by_start         Figure 1: reception by the time of the broadcast, the window cut into ten parts
+#
+# Spark's workers import this module.
+
+
 PAIRED_BYTES = 50  # Figure 8 is about messages of this size only; a second simulation is not free
-
-
 TRAIL = {"trail": True}
 
 
 def run_point(scenario: Scenario, folder: Path, level: Level | None = None) -> Outcome:
     """Run a scenario of the study and write its trace and all its measures."""
     return run(scenario, folder, level=level, kernel="always", keep=TRAIL, measure=measure)
-
-
-TASKS = {"run": run_point}
 
 
 def measure(outcome: Outcome) -> dict[str, Value]:
