@@ -76,6 +76,7 @@ class Options(NamedTuple):
     exact: bool = False
     states_max: int = STATES_MAX
     depth_max: int | None = None
+    kinds: frozenset[str] | None = None  # the findings that count; None: all
     progress: Callable[[Progress], None] | None = None
 
 
@@ -114,6 +115,7 @@ class Search:
         self._states_max = options.states_max
         self._depth_max = options.depth_max
         self._progress = options.progress
+        self._kinds = options.kinds
         self._visited: set[int | bytes] = set()
         self._parents: list[array[int]] = []  # by depth: the place of each state's parent among its own
         self._chosen: list[array[int]] = []  # by depth: the place of the move among the parent's
@@ -122,7 +124,8 @@ class Search:
     def run(self) -> Report:
         """Search."""
         began = time.process_time()
-        first, found = self._first()
+        first, every = self._first()
+        found = self._counting(every)
         if found:
             return self._report(0, Counterexample(found[0], (), True), None)
         frontier = [first]
@@ -167,6 +170,9 @@ class Search:
             self._symmetry.begin(first, first)
         return first, found
 
+    def _counting(self, found: list[Finding]) -> list[Finding]:
+        return found if self._kinds is None else [each for each in found if each.kind in self._kinds]
+
     def _key(self, state: State) -> int | bytes:
         content = dumps(tuple(state), _MARSHAL)
         if self._exact:
@@ -185,7 +191,7 @@ class Search:
             moves = list(self.rules.moves(state))
             if all(map(self.rules.is_optional, moves)):
                 self._finals += 1
-                found = self.rules.judge_final(state)
+                found = self._counting(self.rules.judge_final(state))
                 if found:
                     return following, (at, None, found[0])
             few = self._enough(state, moves) if self._order else None
@@ -209,7 +215,7 @@ class Search:
     ) -> Finding | None:  # fmt: skip
         self._steps += 1
         after, found = self.rules.apply(state, move)
-        if found:
+        if found and (found := self._counting(found)):
             return found[0]
         if self._symmetry is not None:
             self._learn(state, move)

@@ -33,7 +33,7 @@ class State(NamedTuple):
     ahead_us: tuple[int, ...]  # how far each clock has jumped; () without such steps
     left: tuple[int, ...]  # of the budgets
     pasts: tuple[int, ...]  # causal past of each message, as a bit mask; -1: not said yet
-    dead_us: tuple[int, ...]  # when each message dies; () without lifetimes
+    dead_us: tuple[int, ...]  # from when on each message is dead; () without lifetimes
     ended: tuple[int, ...]  # by node: messages delivered, a mask
     known: tuple[int, ...]  # by node: causal past of what it says next, a mask
 
@@ -54,6 +54,8 @@ class Rules:
         self.info = lookup(world.protocol)
         self.nodes = world.nodes
         self.any_order = world.links == "any"
+        # By change: who joins with it. Who has not joined yet has no links.
+        self.late = [-1 if each.join is None else self.machine.index[each.join] for each in world.change]
         self.lines = [[at for at, line in enumerate(world.say) if line.node == name] for name in world.names]
         self.mortal = any(line.lifetime_us is not None for line in world.say) or bool(
             world.params.get("lifetime_us")
@@ -61,11 +63,22 @@ class Rules:
         self.to = [None if line.to is None else self.machine.index[line.to] for line in world.say]
         budget = world.budget
         self.budget = tuple(getattr(budget, each) for each in FAULTS)
+        self.slack_us = budget.clock_steps * world.clock_step_us  # how far clocks can be apart
+        # By message: the later ones of its node, to the same node where they go to one.
+        self.later = [
+            sum(
+                1 << other
+                for other in range(at + 1, len(world.say))
+                if (world.say[other].node, world.say[other].to) == (line.node, line.to)
+            )
+            for at, line in enumerate(world.say)
+        ]
         self.taken: list[tuple[int, int, Input, Step]] = []  # local steps of the last move
 
     def first(self) -> tuple[State, list[Finding]]:
         """The state in which all links are up (if it is a mesh) and nothing has been said."""
         nodes, machine = self.nodes, self.machine
+        self.taken.clear()
         said = len(self.world.say)
         state = State(
             locals=tuple(machine.fresh(node) for node in range(nodes)),
@@ -83,14 +96,11 @@ class Rules:
         )
         found: list[Finding] = []
         if self.world.meshed:
-            for node in range(nodes):
-                for peer in range(nodes):
-                    if node != peer:
-                        state = state._replace(links=state.links | 1 << (node * nodes + peer))
-            for node in range(nodes):
-                for peer in range(nodes):
-                    if node != peer:
-                        state = self._tell(state, node, ("up", peer), found)
+            here = [node for node in range(nodes) if node not in self.late]
+            pairs = [(node, peer) for node in here for peer in here if node != peer]
+            state = state._replace(links=sum(1 << (node * nodes + peer) for node, peer in pairs))
+            for node, peer in pairs:
+                state = self._tell(state, node, ("up", peer), found)
         return state, found
 
     # Moves
@@ -143,7 +153,7 @@ class Rules:
                     up = state.links >> (one * nodes + other) & 1
                     if up and state.left[CUTS]:
                         yield ("cut", one, other)
-                    elif not up and self.world.meshed:
+                    elif not up and self.world.meshed and not {one, other} & set(self.late[state.changed :]):
                         yield ("mend", one, other)
         if state.left[TICKS] and self._next_us(state) is not None:
             yield ("tick",)
@@ -229,6 +239,12 @@ class Rules:
         if change.command is not None:
             name, verb, *names = change.command
             return self._tell(state, index[name], ("command", verb, tuple(names)), found)
+        if change.join is not None:
+            joins = index[change.join]
+            for peer in range(self.nodes):
+                if peer != joins and peer not in self.late[at + 1 :]:
+                    state = self._link(state, joins, peer, found)
+            return state
         assert change.leave is not None
         return self._tell(state, index[change.leave], ("leave",), found)
 
@@ -263,6 +279,9 @@ class Rules:
         for peer in peers:
             state = self._cut(state, node, peer, (peer,), found)
         state = self._tell(state, node, ("forget",), found)
+        ended, known = list(state.ended), list(state.known)
+        ended[node] = known[node] = 0  # a new life has seen nothing
+        state = state._replace(ended=tuple(ended), known=tuple(known))
         for peer in peers:
             state = self._link(state, node, peer, found)
         return state
@@ -289,7 +308,7 @@ class Rules:
             lifetime_us = self.world.say[at].lifetime_us or self.world.params.get("lifetime_us")
             if lifetime_us:
                 dead = list(state.dead_us)
-                dead[at] = state.now_us + lifetime_us
+                dead[at] = state.now_us + lifetime_us + 1
                 state = state._replace(dead_us=tuple(dead))
         return self._tell(state, node, ("say", at), found)
 
@@ -340,7 +359,9 @@ class Rules:
                         found.append(
                             Finding("causal", f"{name} delivers message {at} after {other}, which follows it")
                         )
-            if promises.timely and state.dead_us and state.now_us >= state.dead_us[at]:
+            if promises.fifo and ended & self.later[at]:
+                found.append(Finding("fifo", f"{name} delivers message {at} after a later one of its node"))
+            if promises.timely and state.dead_us and state.now_us >= state.dead_us[at] + self.slack_us:
                 found.append(Finding("late", f"{name} delivers message {at} after its lifetime"))
             ended |= 1 << at
             known |= max(state.pasts[at], 0) | 1 << at

@@ -14,7 +14,8 @@
     to = "n0"                      # where messages go to one node
 
     [[change]]                     # what the overlay does, in this order, at any moment
-    link = ["n0", "n1"]            # also: cut = [..], command = ["n1", "open", "n0", "n2"], leave = "n2"
+    link = ["n0", "n1"]            # also: cut = [..], command = ["n1", "open", "n0", "n2"],
+                                   # join = "n2" (its links come only then), leave = "n2"
 
     [budget]                       # how often at most, in one schedule, at any moment
     losses = 1
@@ -58,6 +59,7 @@ class Change(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     link: tuple[NodeId, NodeId] | None = None
     cut: tuple[NodeId, NodeId] | None = None
     command: list[str] | None = None  # the node, the verb, the names
+    join: NodeId | None = None  # it gets its links, to all that are there
     leave: NodeId | None = None
 
 
@@ -132,11 +134,12 @@ def checked(world: World) -> World:
         for other in line.after:
             _demand(0 <= other < len(world.say), f"{where}.after", f"no line {other}", "Use places from 0")
     for at, change in enumerate(world.change):
-        given = [each for each in (change.link, change.cut, change.command, change.leave) if each is not None]
-        _demand(len(given) == 1, f"change[{at}]", "it is not one change", "Give link, cut, command or leave")
+        given = [field for field in change.__struct_fields__ if getattr(change, field) is not None]
+        one = "Give link, cut, command, join or leave"
+        _demand(len(given) == 1, f"change[{at}]", "it is not one change", one)
         for name in change.link or change.cut or ():
             _named(world, f"change[{at}]", name)
-        for name in change.command[:1] if change.command else filter(None, [change.leave]):
+        for name in change.command[:1] if change.command else filter(None, [change.join, change.leave]):
             _named(world, f"change[{at}]", name)
     return world
 
