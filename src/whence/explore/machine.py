@@ -58,11 +58,11 @@ class Machine:
         self.locals: dict[int, Local] = {}
         self.packets: dict[int, Packet] = {}
         self.payloads = tuple(f"message {at}".encode() for at in range(len(world.say)))
-        self.steps: dict[tuple[int, int, Input], Step] = {}
+        self.steps: dict[tuple[int, Input], Step] = {}  # a local state is of one node
         self._message = {payload: at for at, payload in enumerate(self.payloads)}
         self._make = make or (lambda me, members: make_core(world.protocol, me, members, world.params))
         self._keys: dict[bytes, int] = {}
-        self._ready: dict[tuple[int, int], bool] = {}
+        self._ready: dict[int, bool] = {}
         # Overlays begin alone: such a core is not told who else there is.
         self._alone = world.params.get("links") == "dynamic"
 
@@ -83,9 +83,9 @@ class Machine:
 
     def ready(self, node: int, local: int) -> bool:
         """Whether the node may say something: it may not before it has joined, or after it has left."""
-        known = self._ready.get((node, local))
+        known = self._ready.get(local)
         if known is None:
-            known = self._ready[node, local] = self.restored(node, local).ready
+            known = self._ready[local] = self.restored(node, local).ready
         return known
 
     def status(self, local: int) -> int:
@@ -104,7 +104,7 @@ class Machine:
 
     def step(self, node: int, local: int, what: Input) -> Step:
         """What `what` does to a node in a local state."""
-        key = (node, local, what)
+        key = (local, what)
         found = self.steps.get(key)
         if found is None:
             found = self.steps[key] = self._take(node, local, what)

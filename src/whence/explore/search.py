@@ -13,6 +13,9 @@ Two reductions, each of which can be switched off:
   expanded whole, so that no cycle puts a move off forever. Schedules may then be longer than need be,
   so a search that finds something is repeated without this reduction, for the shortest schedule.
 
+A state from which no schedule ends (something is always in flight, and comes back to where it was) is a
+livelock, which is looked for once everything has been visited.
+
 States are known by a 64-bit digest (`exact=True` keeps them whole): the chance that one of n states is
 taken for another, and something is missed, is below n^2 / 2^65, which the report states.
 """
@@ -103,7 +106,7 @@ def _searched(world: World, options: Options, make: Make | None) -> Report:
 
 
 class Search:
-    """One search."""
+    """One search. States have numbers, in the order in which they are met."""
 
     def __init__(self, world: World, options: Options, make: Make | None = None) -> None:
         self.rules = Rules(world, make)
@@ -111,42 +114,43 @@ class Search:
         if self._symmetry is not None and len(self._symmetry.renamings) == 1:
             self._symmetry = None
         self._order = options.order and world.links == "fifo"
-        self._exact = options.exact
-        self._states_max = options.states_max
-        self._depth_max = options.depth_max
-        self._progress = options.progress
-        self._kinds = options.kinds
-        self._visited: set[int | bytes] = set()
-        self._parents: list[array[int]] = []  # by depth: the place of each state's parent among its own
-        self._chosen: list[array[int]] = []  # by depth: the place of the move among the parent's
-        self._steps = self._finals = 0
+        self._options = options
+        self._visited: dict[int | bytes, int] = {}
+        self._parents = array("I")
+        self._chosen = array("H")  # the place of the move among the parent's
+        self._targets = array("I")  # the states one move away, of each state in turn
+        self._ends = array("Q")  # by state: where its part of `_targets` ends
+        self._is_final = bytearray()
+        self._steps = 0
 
     def run(self) -> Report:
         """Search."""
         began = time.process_time()
-        first, every = self._first()
+        options = self._options
+        first, every = self.rules.first()
+        if self._symmetry is not None:
+            self._symmetry.begin(first, first)
         found = self._counting(every)
+        self._number(first, 0, 0)
         if found:
             return self._report(0, Counterexample(found[0], (), True), None)
-        frontier = [first]
-        self._visited.add(self._key(first))
-        depth = 0
+        frontier, depth = [first], 0
         while frontier:
-            if self._progress is not None:
+            if options.progress is not None:
                 seconds = time.process_time() - began
-                self._progress(Progress(depth, len(self._visited), len(frontier), seconds))
-            if depth == self._depth_max:
+                options.progress(Progress(depth, len(self._visited), len(frontier), seconds))
+            if depth == options.depth_max:
                 return self._report(depth, None, f"schedules longer than {depth} moves are not explored")
             following, bad = self._expand(frontier)
             if bad is not None:
                 at, move, finding = bad
-                moves = self._schedule(depth, at, move)
+                moves = self._schedule(at, move)
                 return self._report(depth, Counterexample(finding, moves, not self._order), None)
-            if len(self._visited) > self._states_max:
-                return self._report(depth, None, f"there are more than {self._states_max:,} states")
+            if len(self._visited) > options.states_max:
+                return self._report(depth, None, f"there are more than {options.states_max:,} states")
             frontier = following
             depth += bool(frontier)
-        return self._report(depth, None, None)
+        return self._report(depth, self._livelock(), None)
 
     def _report(self, depth: int, found: Counterexample | None, why_not: str | None) -> Report:
         states = len(self._visited)
@@ -154,44 +158,46 @@ class Search:
             states=states,
             steps=self._steps,
             depth=depth,
-            finals=self._finals,
+            finals=sum(self._is_final),
             complete=found is None and why_not is None,
             why_not=why_not,
             symmetry=1 if self._symmetry is None else len(self._symmetry.renamings),
             order=self._order,
             counterexample=found,
             seconds=0.0,
-            missed_chance=0.0 if self._exact else states * states / 2.0**65,
+            missed_chance=0.0 if self._options.exact else states * states / 2.0**65,
         )
 
-    def _first(self) -> tuple[State, list[Finding]]:
-        first, found = self.rules.first()
-        if self._symmetry is not None:
-            self._symmetry.begin(first, first)
-        return first, found
-
     def _counting(self, found: list[Finding]) -> list[Finding]:
-        return found if self._kinds is None else [each for each in found if each.kind in self._kinds]
+        kinds = self._options.kinds
+        return found if kinds is None else [each for each in found if each.kind in kinds]
 
-    def _key(self, state: State) -> int | bytes:
-        content = dumps(tuple(state), _MARSHAL)
-        if self._exact:
-            return content
-        return int.from_bytes(blake2b(content, digest_size=8).digest(), "big")
+    def _number(self, state: State, parent: int, choice: int) -> tuple[int, bool]:
+        """The number of a state, and whether it is new."""
+        content: int | bytes = dumps(tuple(state), _MARSHAL)
+        if not self._options.exact:
+            content = int.from_bytes(blake2b(content, digest_size=8).digest(), "big")  # type: ignore[arg-type]
+        new = len(self._visited)
+        number = self._visited.setdefault(content, new)
+        if number != new:
+            return number, False
+        self._parents.append(parent)
+        self._chosen.append(choice)
+        return number, True
 
     # One level
 
     def _expand(self, frontier: list[State]) -> tuple[list[State], tuple[int, Move | None, Finding] | None]:
-        """The new states one move away; or the first finding: the state's place, the move, what it is."""
+        """The new states one move away; or the first finding: the state's number, the move, what it is."""
         following: list[State] = []
-        parents, chosen = array("I"), array("H")
-        self._parents.append(parents)
-        self._chosen.append(chosen)
-        for at, state in enumerate(frontier):
-            moves = list(self.rules.moves(state))
-            if all(map(self.rules.is_optional, moves)):
-                self._finals += 1
-                found = self._counting(self.rules.judge_final(state))
+        rules = self.rules
+        for state in frontier:
+            at = len(self._is_final)
+            moves = rules.moves(state)
+            final = all(map(rules.is_optional, moves))
+            self._is_final.append(final)
+            if final:
+                found = self._counting(rules.judge_final(state))
                 if found:
                     return following, (at, None, found[0])
             few = self._enough(state, moves) if self._order else None
@@ -199,40 +205,32 @@ class Search:
             for which, move in enumerate(moves):
                 if few is not None and (len(move) < 2 or move[1] != few):
                     continue
-                bad = self._visit(state, move, at, which, following, parents, chosen)
+                bad = self._visit(state, move, at, which, following)
                 if bad is not None:
                     return following, (at, move, bad)
             if few is not None and fresh == len(following):  # else a cycle could put the others off forever
                 for which, move in enumerate(moves):
-                    bad = self._visit(state, move, at, which, following, parents, chosen)
+                    bad = self._visit(state, move, at, which, following)
                     if bad is not None:
                         return following, (at, move, bad)
+            self._ends.append(len(self._targets))
         return following, None
 
-    def _visit(
-        self, state: State, move: Move, at: int, which: int,
-        following: list[State], parents: array[int], chosen: array[int],
-    ) -> Finding | None:  # fmt: skip
+    def _visit(self, state: State, move: Move, at: int, which: int, following: list[State]) -> Finding | None:
         self._steps += 1
         after, found = self.rules.apply(state, move)
         if found and (found := self._counting(found)):
             return found[0]
-        if self._symmetry is not None:
-            self._learn(state, move)
-            after, _ = self._symmetry.canonical(after)
-        key = self._key(after)
-        if key not in self._visited:
-            self._visited.add(key)
+        symmetry = self._symmetry
+        if symmetry is not None:
+            for taken in self.rules.taken:
+                symmetry.learn(*taken)
+            after, _ = symmetry.canonical(after)
+        number, is_new = self._number(after, at, which)
+        self._targets.append(number)
+        if is_new:
             following.append(after)
-            parents.append(at)
-            chosen.append(which)
         return None
-
-    def _learn(self, state: State, move: Move) -> None:
-        """Teach the symmetry every local step that the move takes."""
-        assert self._symmetry is not None
-        for taken in self.rules.taken:
-            self._symmetry.learn(*taken)
 
     def _enough(self, state: State, moves: list[Move]) -> int | None:
         """A node whose moves alone suffice here, if there is one (see the module)."""
@@ -250,19 +248,41 @@ class Search:
                 return node
         return None
 
+    # After the last level
+
+    def _livelock(self) -> Counterexample | None:
+        """The first state from which no schedule ever ends, if there is one.
+
+        States are numbered by depth, so that going backwards through them settles most in one pass.
+        """
+        ends_well = bytearray(self._is_final)
+        changed = True
+        while changed:
+            changed = False
+            for state in range(len(ends_well) - 1, -1, -1):
+                if not ends_well[state]:
+                    begin = self._ends[state - 1] if state else 0
+                    if any(ends_well[each] for each in self._targets[begin : self._ends[state]]):
+                        ends_well[state] = changed = True
+        stuck = ends_well.find(0)
+        finding = Finding("livelock", "from here on something always goes on, and nothing ever ends")
+        if stuck < 0 or not self._counting([finding]):
+            return None
+        return Counterexample(finding, self._schedule(stuck, None), not self._order)
+
     # Back to the beginning
 
-    def _schedule(self, depth: int, at: int, last: Move | None) -> tuple[Move, ...]:
-        """The moves from the first state to the one at place `at` of level `depth`, and the last one."""
+    def _schedule(self, at: int, last: Move | None) -> tuple[Move, ...]:
+        """The moves from the first state to that of number `at`, and the last one."""
         choices: list[int] = []
-        for level in range(depth - 1, -1, -1):
-            choices.append(self._chosen[level][at])
-            at = self._parents[level][at]
+        while at:
+            choices.append(self._chosen[at])
+            at = self._parents[at]
         state, _ = self.rules.first()
         names = tuple(range(self.rules.nodes))  # canonical name -> actual name
         schedule: list[Move] = []
         for choice in reversed(choices):
-            move = list(self.rules.moves(state))[choice]
+            move = self.rules.moves(state)[choice]
             schedule.append(self._actual(move, names))
             state, _ = self.rules.apply(state, move)
             if self._symmetry is not None:

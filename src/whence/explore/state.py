@@ -20,6 +20,9 @@ NEVER = 1 << 62
 LOSSES, DUPLICATES, CRASHES, AMNESIAS, CUTS, TICKS, CLOCK_STEPS = range(7)
 FAULTS = ("losses", "duplicates", "crashes", "amnesias", "cuts", "ticks", "clock_steps")
 
+_AT_A_NODE = (("crash", CRASHES), ("forget", AMNESIAS), ("jump", CLOCK_STEPS))
+OPTIONAL = frozenset(("lose", "double", "crash", "forget", "jump", "cut", "restart", "mend", "tick"))
+
 
 class State(NamedTuple):
     """One moment of a world."""
@@ -63,7 +66,9 @@ class Rules:
         self.to = [None if line.to is None else self.machine.index[line.to] for line in world.say]
         budget = world.budget
         self.budget = tuple(getattr(budget, each) for each in FAULTS)
+        self.faulty = any(self.budget)
         self.slack_us = budget.clock_steps * world.clock_step_us  # how far clocks can be apart
+        self.after = [sum(1 << other for other in line.after) for line in world.say]
         # By message: the later ones of its node, to the same node where they go to one.
         self.later = [
             sum(
@@ -105,48 +110,48 @@ class Rules:
 
     # Moves
 
-    def moves(self, state: State) -> Iterator[Move]:
+    def moves(self, state: State) -> list[Move]:
         """Every move that is possible in a state, in a fixed order."""
+        moves: list[Move] = []
         for node in range(self.nodes):
-            yield from self.moves_of(state, node)
-        yield from self.common_moves(state)
+            self._moves_of(state, node, moves)
+        moves += self._common_moves(state)
+        return moves
 
-    def moves_of(self, state: State, node: int) -> Iterator[Move]:
-        """The moves that happen at one node, faults included."""
-        machine, nodes, left = self.machine, self.nodes, state.left
+    def _moves_of(self, state: State, node: int, moves: list[Move]) -> None:
+        """Add the moves that happen at one node, faults included."""
+        nodes, left, flight = self.nodes, state.left, state.flight
         local = state.locals[node]
-        status = machine.status(local)
+        _, timers, status = self.machine.locals[local]
         if status == DOWN:
-            yield ("restart", node)
-            return
+            moves.append(("restart", node))
         if status != UP:
             return
-        lines = self.lines[node]
-        if state.said[node] < len(lines) and self._may_say(state, node, lines[state.said[node]]):
-            yield ("say", node, lines[state.said[node]])
+        lines, said = self.lines[node], state.said[node]
+        if said < len(lines) and self._may_say(state, node, lines[said]):
+            moves.append(("say", node, lines[said]))
         for sender in range(nodes):
-            packets = state.flight[sender * nodes + node]
-            choice = dict.fromkeys(packets) if self.any_order else packets[:1]
-            for packet in choice:
-                yield ("receive", node, sender, packet)
+            packets = flight[sender * nodes + node]
+            if not packets:
+                continue
+            for packet in dict.fromkeys(packets) if self.any_order else packets[:1]:
+                moves.append(("receive", node, sender, packet))
                 if left[LOSSES]:
-                    yield ("lose", node, sender, packet)
+                    moves.append(("lose", node, sender, packet))
                 if left[DUPLICATES]:
-                    yield ("double", node, sender, packet)
-        for key in machine.due(local, self._clock_us(state, node)):
-            yield ("timer", node, key)
-        if left[CRASHES]:
-            yield ("crash", node)
-        if left[AMNESIAS]:
-            yield ("forget", node)
-        if left[CLOCK_STEPS]:
-            yield ("jump", node)
+                    moves.append(("double", node, sender, packet))
+        if timers:
+            moves += [("timer", node, key) for key in self.machine.due(local, self._clock_us(state, node))]
+        if self.faulty:
+            moves += [(verb, node) for verb, budget in _AT_A_NODE if left[budget]]
 
-    def common_moves(self, state: State) -> Iterator[Move]:
+    def _common_moves(self, state: State) -> Iterator[Move]:
         """The moves that concern more than one node."""
         nodes = self.nodes
         if state.changed < len(self.world.change):
             yield ("change", state.changed)
+        if not self.faulty:
+            return
         if state.left[CUTS] or (self.budget[CUTS] and self.world.meshed):
             for one in range(nodes):
                 for other in range(one + 1, nodes):
@@ -160,16 +165,13 @@ class Rules:
 
     def is_optional(self, move: Move) -> bool:
         """Whether a schedule may end without it: faults, and the ends of faults that need not come."""
-        return move[0] in ("lose", "double", "crash", "forget", "jump", "cut", "restart", "mend", "tick")
+        return move[0] in OPTIONAL
 
     def _may_say(self, state: State, node: int, at: int) -> bool:
-        if any(not state.ended[node] >> other & 1 for other in self.world.say[at].after):
+        after = self.after[at]
+        if state.ended[node] & after != after:
             return False
-        return (
-            self.machine.restored(node, state.locals[node]).ready
-            if self.info.swarm or self.info.local
-            else True
-        )
+        return self.machine.ready(node, state.locals[node])
 
     def _clock_us(self, state: State, node: int) -> int:
         return state.now_us + (state.ahead_us[node] if state.ahead_us else 0)
@@ -199,12 +201,7 @@ class Rules:
         if verb == "say":
             return self._say(state, move[1], move[2], found)
         if verb in ("receive", "lose", "double"):
-            _, node, sender, packet = move
-            if verb != "double":
-                state = self._removed(state, sender * self.nodes + node, packet)
-            if verb != "receive":
-                state = self._spent(state, LOSSES if verb == "lose" else DUPLICATES)
-            return state if verb == "lose" else self._tell(state, node, ("receive", sender, packet), found)
+            return self._arrive(state, move, found)
         if verb == "timer":
             return self._tell(state, move[1], ("timer", move[2]), found)
         if verb == "crash":
@@ -226,6 +223,21 @@ class Rules:
             assert now_us is not None
             return self._spent(state, TICKS)._replace(now_us=now_us)
         return self._change(state, move[1], found)
+
+    def _arrive(self, state: State, move: Move, found: list[Finding]) -> State:
+        """A packet arrives and is gone from its link (receive), or one of both alone (double, lose)."""
+        verb, node, sender, packet = move
+        flight = list(state.flight)
+        if verb != "double":
+            link = sender * self.nodes + node
+            packets = flight[link]
+            at = packets.index(packet)
+            flight[link] = packets[:at] + packets[at + 1 :]
+        if verb != "receive":
+            state = self._spent(state, LOSSES if verb == "lose" else DUPLICATES)
+        if verb == "lose":
+            return state._replace(flight=tuple(flight))
+        return self._tell(state, node, ("receive", sender, packet), found, flight)
 
     def _change(self, state: State, at: int, found: list[Finding]) -> State:
         change, index = self.world.change[at], self.machine.index
@@ -291,13 +303,6 @@ class Rules:
         left[which] -= 1
         return state._replace(left=tuple(left))
 
-    def _removed(self, state: State, link: int, packet: int) -> State:
-        flight = list(state.flight)
-        packets = list(flight[link])
-        packets.remove(packet)
-        flight[link] = tuple(packets)
-        return state._replace(flight=tuple(flight))
-
     def _say(self, state: State, node: int, at: int, found: list[Finding]) -> State:
         said, pasts, known = list(state.said), list(state.pasts), list(state.known)
         said[node] += 1
@@ -312,40 +317,55 @@ class Rules:
                 state = state._replace(dead_us=tuple(dead))
         return self._tell(state, node, ("say", at), found)
 
-    def _tell(self, state: State, node: int, what: Input, found: list[Finding]) -> State:
-        """Give an input to a node that is up, and carry out what it asks for."""
+    def _tell(
+        self,
+        state: State,
+        node: int,
+        what: Input,
+        found: list[Finding],
+        flight: list[tuple[int, ...]] | None = None,
+    ) -> State:
+        """Give an input to a node that is up, and carry out what it asks for. `flight`, if given, is new."""
         machine = self.machine
         local = state.locals[node]
-        if machine.status(local) != UP and what[0] != "restart":
+        if machine.locals[local].status != UP and what[0] != "restart":
             return state
-        given = (*what, self._clock_us(state, node))
+        given = (*what, state.now_us + state.ahead_us[node] if state.ahead_us else state.now_us)
         step = machine.step(node, local, given)
         self.taken.append((node, local, given, step))
-        if step.problem is not None:
-            found.append(Finding(step.problem.split(":")[0], f"{machine.names[node]}: {step.problem}"))
+        after, sends, ends, closes, problem = step
+        if problem is not None:
+            found.append(Finding(problem.split(":")[0], f"{machine.names[node]}: {problem}"))
+        if flight is None:
+            flight = list(state.flight)
+        if sends:
+            self._send(state.links, node, sends, flight)
         locals_ = list(state.locals)
-        locals_[node] = step.after
-        flight = self._sent(state, node, step) if step.sends else state.flight
-        state = state._replace(locals=tuple(locals_), flight=flight)
-        if step.ends:
-            state = self._observe(state, node, step, found)
-        for peer in step.closes:
+        locals_[node] = after
+        ended, known = self._observe(state, node, step, found) if ends else (state.ended, state.known)
+        state = State(
+            tuple(locals_), tuple(flight), state.links, state.said, state.changed, state.now_us,
+            state.ahead_us, state.left, state.pasts, state.dead_us, ended, known,
+        )  # fmt: skip
+        for peer in closes:
             state = self._cut(state, node, peer, (peer,), found)
         return state
 
-    def _sent(self, state: State, node: int, step: Step) -> tuple[tuple[int, ...], ...]:
-        nodes = self.nodes
-        flight = list(state.flight)
-        for to, packet in step.sends:
-            link = node * nodes + to
-            if state.links >> link & 1:
+    def _send(
+        self, links: int, node: int, sends: tuple[tuple[int, int], ...], flight: list[tuple[int, ...]]
+    ) -> None:
+        for to, packet in sends:
+            link = node * self.nodes + to
+            if links >> link & 1:
                 packets = (*flight[link], packet)
                 flight[link] = tuple(sorted(packets)) if self.any_order else packets
-        return tuple(flight)
 
     # The observer
 
-    def _observe(self, state: State, node: int, step: Step, found: list[Finding]) -> State:
+    def _observe(
+        self, state: State, node: int, step: Step, found: list[Finding]
+    ) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """What each node has delivered and knows after a step, and what is wrong with it."""
         ended, known = state.ended[node], state.known[node]
         name, promises = self.machine.names[node], self.info.promises
         for at, delivered in step.ends:
@@ -367,7 +387,7 @@ class Rules:
             known |= max(state.pasts[at], 0) | 1 << at
         every_end, every_known = list(state.ended), list(state.known)
         every_end[node], every_known[node] = ended, known
-        return state._replace(ended=tuple(every_end), known=tuple(every_known))
+        return tuple(every_end), tuple(every_known)
 
     def judge_final(self, state: State) -> list[Finding]:
         """What is wrong with a state in which nothing must happen any more."""

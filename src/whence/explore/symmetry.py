@@ -21,6 +21,61 @@ class NotSymmetric(Exception):
     """The protocol treats two names differently."""
 
 
+class _Names:
+    """One renaming, and what it makes of everything seen so far. Local states are of one node each."""
+
+    def __init__(self, renaming: Renaming, lines: dict[int, int], any_order: bool) -> None:
+        nodes = len(renaming)
+        self.renaming = renaming
+        self.from_ = tuple(renaming.index(node) for node in range(nodes))  # by new node: the old one
+        self.links = tuple(one * nodes + two for one in self.from_ for two in self.from_)
+        self.lines = lines
+        self.lines_from = sorted(lines, key=lines.__getitem__)  # by new message: the old one
+        self.any_order = any_order
+        self.local: dict[int, int] = {}
+        self.packet: dict[int, int] = {}
+        self._flights: dict[tuple[int, ...], tuple[int, ...]] = {(): ()}
+        self._masks: dict[int, int] = {-1: -1}
+
+    def flight(self, packets: tuple[int, ...]) -> tuple[int, ...]:
+        """The packets of a link."""
+        found = self._flights.get(packets)
+        if found is None:
+            images = [self.packet[packet] for packet in packets]
+            found = self._flights[packets] = tuple(sorted(images) if self.any_order else images)
+        return found
+
+    def mask(self, mask: int) -> int:
+        """A set of messages; -1 stays."""
+        found = self._masks.get(mask)
+        if found is None:
+            found = sum(1 << other for at, other in self.lines.items() if mask >> at & 1)
+            self._masks[mask] = found
+        return found
+
+    def state(self, state: State) -> State:
+        """A state."""
+        (locals_, flight, links, said, changed, now_us, ahead, left, pasts, dead, ended, known) = state
+        from_, local, mask, fly = self.from_, self.local, self.mask, self.flight
+        bits = 0
+        for other, link in enumerate(self.links):
+            bits |= (links >> link & 1) << other
+        return State(
+            tuple([local[locals_[node]] for node in from_]),
+            tuple([fly(flight[link]) for link in self.links]),
+            bits,
+            tuple([said[node] for node in from_]),
+            changed,
+            now_us,
+            tuple([ahead[node] for node in from_]) if ahead else (),
+            left,
+            tuple([mask(pasts[at]) for at in self.lines_from]),
+            tuple([dead[at] for at in self.lines_from]) if dead else (),
+            tuple([mask(ended[node]) for node in from_]),
+            tuple([mask(known[node]) for node in from_]),
+        )
+
+
 class Symmetry:
     """The renamings under which a world stays what it is."""
 
@@ -28,11 +83,9 @@ class Symmetry:
         self._rules = rules
         self._machine = rules.machine
         self.renamings = [each for each in permutations(range(rules.nodes)) if self._keeps(each)]
-        self._lines = {each: self._line_map(each) for each in self.renamings}
-        self._masks: dict[tuple[Renaming, int], int] = {}
-        self._local: dict[tuple[Renaming, int, int], int] = {}
-        self._packet: dict[tuple[Renaming, int], int] = {}
-        self._seen: set[tuple[int, int, Input]] = set()
+        self._names = {each: _Names(each, self._line_map(each), rules.any_order) for each in self.renamings}
+        self._seen: set[tuple[int, Input]] = set()
+        self._candidates: dict[tuple[int, ...], list[_Names]] = {}
 
     def _keeps(self, renaming: Renaming) -> bool:
         """Whether the script is the same under other names."""
@@ -62,52 +115,35 @@ class Symmetry:
 
     def canonical(self, state: State) -> tuple[State, Renaming]:
         """The least renamed form of a state, and the renaming that gives it."""
-        best, by = state, self.renamings[0]
-        for renaming in self.renamings[1:]:
-            other = self.renamed(state, renaming)
-            if other < best:
-                best, by = other, renaming
-        return best, by
+        candidates = self._candidates.get(state.locals)
+        if candidates is None:
+            candidates = self._candidates[state.locals] = self._sorting(state.locals)
+        try:
+            if len(candidates) == 1:
+                return candidates[0].state(state), candidates[0].renaming
+            return min((each.state(state), each.renaming) for each in candidates)
+        except KeyError:
+            raise NotSymmetric from None
 
-    def renamed(self, state: State, renaming: Renaming) -> State:
-        """The state under other names."""
-        nodes, lines = self._rules.nodes, self._lines[renaming]
-        locals_, said = [0] * nodes, [0] * nodes
-        ended, known, ahead = [0] * nodes, [0] * nodes, [0] * nodes
-        flight: list[tuple[int, ...]] = [()] * (nodes * nodes)
-        links = 0
-        for node in range(nodes):
-            to = renaming[node]
-            locals_[to] = self._local_of(renaming, node, state.locals[node])
-            said[to] = state.said[node]
-            ended[to] = self._mask(renaming, state.ended[node])
-            known[to] = self._mask(renaming, state.known[node])
-            if state.ahead_us:
-                ahead[to] = state.ahead_us[node]
-            for peer in range(nodes):
-                link = node * nodes + peer
-                other = to * nodes + renaming[peer]
-                links |= (state.links >> link & 1) << other
-                packets = state.flight[link]
-                if packets:
-                    images = [self._packet_of(renaming, packet) for packet in packets]
-                    flight[other] = tuple(sorted(images) if self._rules.any_order else images)
-        pasts, dead = list(state.pasts), list(state.dead_us)
-        for at, other in lines.items():
-            pasts[other] = -1 if state.pasts[at] < 0 else self._mask(renaming, state.pasts[at])
-            if dead:
-                dead[other] = state.dead_us[at]
-        return state._replace(
-            locals=tuple(locals_), flight=tuple(flight), links=links, said=tuple(said), pasts=tuple(pasts),
-            dead_us=tuple(dead), ended=tuple(ended), known=tuple(known),
-            ahead_us=tuple(ahead) if state.ahead_us else (),
-        )  # fmt: skip
+    def _sorting(self, locals_: tuple[int, ...]) -> list[_Names]:
+        """The renamings that put the nodes into the least order of their nameless local states.
+
+        The nameless form of a local state is the least of its renamed ones. Where all differ, there is but
+        one such renaming, and no need to compare whole states.
+        """
+        try:
+            nameless = [min(names.local[local] for names in self._names.values()) for local in locals_]
+        except KeyError:
+            raise NotSymmetric from None
+        orders = [(tuple(nameless[node] for node in names.from_), names) for names in self._names.values()]
+        least = min(order for order, _ in orders)
+        return [names for order, names in orders if order == least]
 
     def renamed_move(self, move: Move, renaming: Renaming) -> Move:
         """The same move under other names."""
         verb = move[0]
         if verb == "say":
-            return (verb, renaming[move[1]], self._lines[renaming][move[2]])
+            return (verb, renaming[move[1]], self._names[renaming].lines[move[2]])
         if verb in ("receive", "lose", "double"):
             return (verb, renaming[move[1]], renaming[move[2]], self._packet_of(renaming, move[3]))
         if verb in ("cut", "mend"):
@@ -116,23 +152,15 @@ class Symmetry:
             return move
         return (verb, renaming[move[1]], *move[2:])
 
-    def _mask(self, renaming: Renaming, mask: int) -> int:
-        key = (renaming, mask)
-        found = self._masks.get(key)
-        if found is None:
-            found = sum(1 << other for at, other in self._lines[renaming].items() if mask >> at & 1)
-            self._masks[key] = found
-        return found
-
-    def _local_of(self, renaming: Renaming, node: int, local: int) -> int:
+    def _local_of(self, renaming: Renaming, local: int) -> int:
         try:
-            return self._local[renaming, node, local]
+            return self._names[renaming].local[local]
         except KeyError:
             raise NotSymmetric from None
 
     def _packet_of(self, renaming: Renaming, packet: int) -> int:
         try:
-            return self._packet[renaming, packet]
+            return self._names[renaming].packet[packet]
         except KeyError:
             raise NotSymmetric from None
 
@@ -143,7 +171,7 @@ class Symmetry:
         for renaming in self.renamings:
             for state in (before, first):
                 for node, local in enumerate(state.locals):
-                    self._learn_local(renaming, node, local, state.locals[renaming[node]])
+                    self._learn_local(renaming, local, state.locals[renaming[node]])
             nodes = self._rules.nodes
             for node in range(nodes):
                 for peer in range(nodes):
@@ -156,13 +184,13 @@ class Symmetry:
 
     def learn(self, node: int, local: int, what: Input, step: Step) -> None:
         """Compare a step with the same step under all other names, and remember what it gives."""
-        if (node, local, what) in self._seen:
+        if (local, what) in self._seen:
             return
         taken: dict[Renaming, tuple[int, Input, Step]] = {}
         for renaming in self.renamings:
-            image, given = self._local_of(renaming, node, local), self._input(renaming, what)
+            image, given = self._local_of(renaming, local), self._input(renaming, what)
             other = self._machine.step(renaming[node], image, given)
-            lines = self._lines[renaming]
+            lines = self._names[renaming].lines
             if tuple((lines[at], how) for at, how in step.ends) != other.ends:
                 raise NotSymmetric
             if sorted(renaming[peer] for peer in step.closes) != sorted(other.closes):
@@ -170,11 +198,11 @@ class Symmetry:
             taken[renaming] = (image, given, other)
         # Each of these is a step of its own right, whose other names are known with it.
         for one, (image, given, first) in taken.items():
-            self._seen.add((one[node], image, given))
+            self._seen.add((image, given))
             for two, (_, _, second) in taken.items():
                 # From names by `one` to names by `two`: `first` becomes `second`.
                 between = tuple(two[one.index(each)] for each in range(self._rules.nodes))
-                self._learn_local(between, one[node], first.after, second.after)
+                self._learn_local(between, first.after, second.after)
                 self._learn_sends(between, first, second)
 
     def _learn_sends(self, renaming: Renaming, step: Step, other: Step) -> None:
@@ -191,17 +219,17 @@ class Symmetry:
     def _input(self, renaming: Renaming, what: Input) -> Input:
         verb = what[0]
         if verb == "say":
-            return (verb, self._lines[renaming][what[1]], what[2])
+            return (verb, self._names[renaming].lines[what[1]], what[2])
         if verb == "receive":
             return (verb, renaming[what[1]], self._packet_of(renaming, what[2]), what[3])
         if verb in ("up", "down"):
             return (verb, renaming[what[1]], what[2])
         return what
 
-    def _learn_local(self, renaming: Renaming, node: int, local: int, image: int) -> None:
-        if self._local.setdefault((renaming, node, local), image) != image:
+    def _learn_local(self, renaming: Renaming, local: int, image: int) -> None:
+        if self._names[renaming].local.setdefault(local, image) != image:
             raise NotSymmetric
 
     def _learn_packet(self, renaming: Renaming, packet: int, image: int) -> None:
-        if self._packet.setdefault((renaming, packet), image) != image:
+        if self._names[renaming].packet.setdefault(packet, image) != image:
             raise NotSymmetric
