@@ -91,7 +91,7 @@ def explore(world: World, options: Options | None = None, make: Make | None = No
     report = _searched(world, options, make)
     found = report.counterexample
     if found is not None and report.order:
-        plain = options._replace(order=False, depth_max=len(found.moves))
+        plain = options._replace(order=False, depth_max=len(found.moves) + 1)
         again = _searched(world, plain, make).counterexample
         found = found._replace(shortest=False) if again is None else again
         report = report._replace(counterexample=found)

@@ -117,6 +117,12 @@ def checked(world: World) -> World:
         f"{world.protocol} needs links that bring everything just once",
         "Leave losses and duplicates out; cuts are allowed",
     )
+    _demand(
+        not (world.budget.cuts + world.budget.amnesias) or not _is_static(world),
+        "budget",
+        f"the links of {world.protocol} are there from the start and stay",
+        "Leave cuts and amnesias out, or choose protocol 'prc' with links = \"dynamic\"",
+    )
     for at, line in enumerate(world.say):
         where = f"say[{at}]"
         _named(world, f"{where}.node", line.node)
@@ -142,6 +148,11 @@ def checked(world: World) -> World:
         for name in change.command[:1] if change.command else filter(None, [change.join, change.leave]):
             _named(world, f"change[{at}]", name)
     return world
+
+
+def _is_static(world: World) -> bool:
+    """Whether the protocol's links have to stay (paper 003, Algorithm 1)."""
+    return lookup(world.protocol).fifo_links and world.params.get("links") != "dynamic"
 
 
 def _named(world: World, where: str, name: NodeId | None) -> None:
