@@ -171,7 +171,7 @@ class Machine:
                 else:
                     ends.append((at, True))
             elif isinstance(effect, Expire):
-                ends += [(at, False) for at in [self._numbered(effect.id)] if at is not None]
+                ends += [(at, False) for at in [self.numbered(effect.id)] if at is not None]
             elif isinstance(effect, SetTimer):
                 timers[effect.key] = effect.at_us
             elif isinstance(effect, CancelTimer):
@@ -190,7 +190,7 @@ class Machine:
         at = self._message.get(message.payload)
         return at if at is not None and self.world.say[at].node == message.origin else None
 
-    def _numbered(self, id_: MessageId) -> int | None:
+    def numbered(self, id_: MessageId) -> int | None:
         """The line that an id without payload names: the origin's `number`-th."""
         lines = [at for at, line in enumerate(self.world.say) if line.node == id_.origin]
         return lines[id_.number - 1] if 0 < id_.number <= len(lines) else None

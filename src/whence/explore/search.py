@@ -214,6 +214,8 @@ class Search:
                     if bad is not None:
                         return following, (at, move, bad)
             self._ends.append(len(self._targets))
+            if len(self._visited) > self._options.states_max:
+                break
         return following, None
 
     def _visit(self, state: State, move: Move, at: int, which: int, following: list[State]) -> Finding | None:

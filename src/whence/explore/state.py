@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, NamedTuple, TypeAlias
 
+from whence.core.message import MessageId, Waiting
 from whence.explore.machine import DOWN, UP, Input, Machine, Make, Step
 from whence.explore.world import World
 from whence.protocols.registry import lookup
@@ -63,6 +64,8 @@ class Rules:
         self.mortal = any(line.lifetime_us is not None for line in world.say) or bool(
             world.params.get("lifetime_us")
         )
+        # Paper 003: once every copy has come, nothing of a message is kept.
+        self.forgets = world.protocol in ("link_memory", "prc")
         self.to = [None if line.to is None else self.machine.index[line.to] for line in world.say]
         budget = world.budget
         self.budget = tuple(getattr(budget, each) for each in FAULTS)
@@ -401,12 +404,32 @@ class Rules:
                     wanted = past >= 0 and self.to[at] in (None, node)
                     if wanted and not state.ended[node] >> at & 1:
                         found.append(Finding("incomplete", f"{name} never delivers message {at}"))
-            for waiting in self.machine.restored(node, local).explain():
+            core = self.machine.restored(node, local)
+            for waiting in core.explain():
                 if not waiting.missing:
                     found.append(
                         Finding("unexplained", f"{name} holds {waiting.id} and names nothing missing")
                     )
+                elif self._is_idle(state, node, waiting):
+                    found.append(Finding("idle", f"{name} holds {waiting.id}, for which nothing can come"))
+            if self.forgets and self._owes_everything(state) and core.entries():
+                found.append(Finding("memory", f"{name} keeps {core.entries()} entries, though all is done"))
         return found
+
+    def _is_idle(self, state: State, node: int, waiting: Waiting) -> bool:
+        """Whether a message waits though it is dead, or though all that it waits for is delivered or dead."""
+        if not state.dead_us or self.slack_us or self.world.params.get("skew_us"):
+            return False
+        over = state.ended[node] | sum(
+            1 << at for at, dead_us in enumerate(state.dead_us) if state.now_us >= dead_us
+        )
+        if self._has_ended(over, waiting.id):
+            return True
+        return self.info.promises.complete and all(self._has_ended(over, each) for each in waiting.missing)
+
+    def _has_ended(self, over: int, id_: MessageId) -> bool:
+        at = self.machine.numbered(id_)
+        return at is not None and bool(over >> at & 1)
 
     def _owes_everything(self, state: State) -> bool:
         """Whether the faults so far leave the promise of completeness whole."""

@@ -90,8 +90,10 @@ class Symmetry:
     def _keeps(self, renaming: Renaming) -> bool:
         """Whether the script is the same under other names."""
         world, rules = self._rules.world, self._rules
+        if renaming == tuple(range(rules.nodes)):
+            return True
         if world.change or not world.meshed:
-            return renaming == tuple(range(rules.nodes))
+            return False
         for node, lines in enumerate(rules.lines):
             others = rules.lines[renaming[node]]
             if len(lines) != len(others):
