@@ -229,6 +229,9 @@ class Symmetry:
         return what
 
     def _learn_local(self, renaming: Renaming, local: int, image: int) -> None:
+        one, other = self._machine.locals[local], self._machine.locals[image]
+        if one[1:] != other[1:]:  # other timers (drawn by name, say) make other moves
+            raise NotSymmetric
         if self._names[renaming].local.setdefault(local, image) != image:
             raise NotSymmetric
 
