@@ -1,6 +1,6 @@
 """Print the tables of docs/explore.md: worlds per protocol, published modes, mutants of the zoo.
 
-python tools/explore_table.py worlds --states-max 300000
+python tools/explore_table.py --states-max 300000 worlds vector prc
 python tools/explore_table.py published
 python tools/explore_table.py mutants
 """
