@@ -47,6 +47,7 @@ COMMANDS = (
     Command("sweep", RUN, "Simulate a grid of scenarios on Spark, one run per task; resumable."),
     Command("contacts", RUN, "Make a contact plan from positions, traces, timetables or a scenario."),
     Command("stream", RUN, "Put a stream of rows into causal order on Spark; resumable."),
+    Command("explore", JUDGE, "Visit every schedule of a small world; show the shortest counterexample."),
     Command("verify", JUDGE, "Judge a trace: causal order, duplicates, inventions, FIFO, completeness."),
     Command("metrics", JUDGE, "Measure traces on Spark: latency, held time, packets, bytes, buffers."),
     Command("trace", JUDGE, "Look into traces; import and export foreign logs."),

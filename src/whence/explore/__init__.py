@@ -1,0 +1,1 @@
+"""Every schedule of small worlds: a model checker for protocol cores."""

@@ -1,0 +1,213 @@
+"""What one node does with one input, worked out once: cores are deterministic, so a step is a table entry.
+
+A node's local state is what its core saves, its timers and whether it is up. Local states and packets are
+known by a 64-bit digest of their canonical form (dictionaries sorted), the same in every process, so that
+a global state is a small tuple of numbers, and most steps of an exploration are look-ups. With 10^6
+local states the chance that two share a digest is below 10^-7.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from hashlib import blake2b
+from typing import Any, NamedTuple, TypeAlias
+
+import msgspec
+
+from whence.core.effects import CancelTimer, CloseLink, Deliver, Effects, Expire, Send, SetTimer, Stop
+from whence.core.message import Message, MessageId, NodeId, Packet
+from whence.core.protocol import LEAVE
+from whence.core.protocol import Protocol as Core
+from whence.errors import InvariantError
+from whence.explore.world import World
+from whence.protocols.registry import make as make_core
+
+Make: TypeAlias = Callable[[NodeId, Sequence[NodeId]], Core]
+Input: TypeAlias = tuple[Any, ...]  # (verb, its arguments ..., now_us)
+
+UP, DOWN, STOPPED = 0, 1, 2
+_encode = msgspec.msgpack.Encoder(order="sorted").encode
+_decode = msgspec.msgpack.Decoder().decode
+
+
+class Local(NamedTuple):
+    """The local state of a node."""
+
+    saved: bytes
+    timers: tuple[tuple[str, int], ...]  # (key, when), sorted
+    status: int
+
+
+class Step(NamedTuple):
+    """What an input does."""
+
+    after: int  # the local state
+    sends: tuple[tuple[int, int], ...]  # (to whom, packet)
+    ends: tuple[tuple[int, bool], ...]  # (message, True: delivered, False: expired), in order
+    closes: tuple[int, ...]  # links
+    problem: str | None  # what the core did that no core may do
+
+
+class Machine:
+    """The local steps of a world's nodes. `make` gives fresh cores; the registry's by default."""
+
+    def __init__(self, world: World, make: Make | None = None) -> None:
+        self.world = world
+        self.names = world.names
+        self.index = {name: at for at, name in enumerate(self.names)}
+        self.locals: dict[int, Local] = {}
+        self.packets: dict[int, Packet] = {}
+        self.payloads = tuple(f"message {at}".encode() for at in range(len(world.say)))
+        self.steps: dict[tuple[int, Input], Step] = {}  # a local state is of one node
+        self._message = {payload: at for at, payload in enumerate(self.payloads)}
+        self._make = make or (lambda me, members: make_core(world.protocol, me, members, world.params))
+        self._keys: dict[bytes, int] = {}
+        self._ready: dict[int, bool] = {}
+        # Overlays begin alone: such a core is not told who else there is.
+        self._alone = world.params.get("links") == "dynamic"
+
+    def core(self, node: int) -> Core:
+        """A fresh core of a node."""
+        me = self.names[node]
+        return self._make(me, (me,) if self._alone else self.names)
+
+    def restored(self, node: int, local: int) -> Core:
+        """The core of a node in a local state."""
+        core = self.core(node)
+        core.restore(_decode(self.locals[local].saved))
+        return core
+
+    def fresh(self, node: int) -> int:
+        """The local state of a node that has seen nothing."""
+        return self._known(node, Local(_encode(self.core(node).save()), (), UP))
+
+    def ready(self, node: int, local: int) -> bool:
+        """Whether the node may say something: it may not before it has joined, or after it has left."""
+        known = self._ready.get(local)
+        if known is None:
+            known = self._ready[local] = self.restored(node, local).ready
+        return known
+
+    def status(self, local: int) -> int:
+        """Whether the node is up, down, or out of the group."""
+        return self.locals[local].status
+
+    def due(self, local: int, now_us: int) -> tuple[str, ...]:
+        """The timers that may fire now."""
+        return tuple(key for key, at_us in self.locals[local].timers if at_us <= now_us)
+
+    def next_timer_us(self, local: int, now_us: int) -> int | None:
+        """When the next timer that is not due yet expires."""
+        state = self.locals[local]
+        later = [at_us for _, at_us in state.timers if at_us > now_us] if state.status == UP else []
+        return min(later, default=None)
+
+    def step(self, node: int, local: int, what: Input) -> Step:
+        """What `what` does to a node in a local state."""
+        key = (local, what)
+        found = self.steps.get(key)
+        if found is None:
+            found = self.steps[key] = self._take(node, local, what)
+        return found
+
+    def _take(self, node: int, local: int, what: Input) -> Step:
+        state = self.locals[local]
+        verb = what[0]
+        if verb == "crash":
+            return Step(self._known(node, state._replace(status=DOWN)), (), (), (), None)
+        if verb == "restart":
+            return Step(self._known(node, state._replace(status=UP)), (), (), (), None)
+        core = self.core(node)
+        if verb != "forget":
+            core.restore(_decode(state.saved))
+        timers = dict(state.timers) if verb != "forget" else {}
+        try:
+            effects = self._give(core, what, timers)
+            core.check()
+        except InvariantError as error:
+            return Step(local, (), (), (), f"invariant broken: {error}")
+        return self._outcome(node, core, effects, timers)
+
+    def _give(self, core: Core, what: Input, timers: dict[str, int]) -> Effects:  # noqa: PLR0911 - a table
+        verb, now_us = what[0], what[-1]
+        if verb == "receive":
+            return core.receive(self.names[what[1]], self.packets[what[2]], now_us)
+        if verb == "say":
+            return self._say(core, what[1], now_us)
+        if verb == "up":
+            return core.link_up(self.names[what[1]], now_us)
+        if verb == "down":
+            return core.link_down(self.names[what[1]], now_us)
+        if verb == "timer":
+            del timers[what[1]]
+            return core.timer(what[1], now_us)
+        if verb == "leave":
+            return core.timer(LEAVE, now_us)
+        if verb == "command":
+            return core.command(what[1], what[2], now_us)
+        return []  # forget
+
+    def _say(self, core: Core, at: int, now_us: int) -> Effects:
+        line, payload = self.world.say[at], self.payloads[at]
+        if line.to is not None:
+            return core.send(line.to, payload, now_us)
+        if line.lifetime_us is not None:
+            return core.broadcast_within(payload, line.lifetime_us, now_us)
+        return core.broadcast(payload, now_us)
+
+    def _outcome(self, node: int, core: Core, effects: Effects, timers: dict[str, int]) -> Step:
+        sends: list[tuple[int, int]] = []
+        ends: list[tuple[int, bool]] = []
+        closes: list[int] = []
+        status, problem = UP, None
+        for effect in effects:
+            if isinstance(effect, Send):
+                packet = self._packet(effect.packet)
+                sends += [(self.index[to], packet) for to in effect.to if to in self.index]
+            elif isinstance(effect, Deliver):
+                at = self._which(effect.message)
+                if at is None:
+                    problem = f"created: {self.names[node]} delivers {effect.message} that no node said"
+                else:
+                    ends.append((at, True))
+            elif isinstance(effect, Expire):
+                ends += [(at, False) for at in [self.numbered(effect.id)] if at is not None]
+            elif isinstance(effect, SetTimer):
+                timers[effect.key] = effect.at_us
+            elif isinstance(effect, CancelTimer):
+                timers.pop(effect.key, None)
+            elif isinstance(effect, CloseLink):
+                closes.append(self.index[effect.peer])
+            elif isinstance(effect, Stop):
+                status = STOPPED
+        after = Local(_encode(core.save()), tuple(sorted(timers.items())), status)
+        if problem is None and len(core.explain()) != core.waiting:
+            problem = "explain: it does not name what waits"
+        return Step(self._known(node, after), tuple(sends), tuple(ends), tuple(closes), problem)
+
+    def _which(self, message: Message) -> int | None:
+        """The line that a message is, if its origin said it."""
+        at = self._message.get(message.payload)
+        return at if at is not None and self.world.say[at].node == message.origin else None
+
+    def numbered(self, id_: MessageId) -> int | None:
+        """The line that an id without payload names: the origin's `number`-th."""
+        lines = [at for at, line in enumerate(self.world.say) if line.node == id_.origin]
+        return lines[id_.number - 1] if 0 < id_.number <= len(lines) else None
+
+    def _known(self, node: int, local: Local) -> int:
+        key = self._digest(_encode((node, *local)))
+        self.locals.setdefault(key, local)
+        return key
+
+    def _packet(self, packet: Packet) -> int:
+        key = self._digest(_encode(packet))
+        self.packets.setdefault(key, packet)
+        return key
+
+    def _digest(self, content: bytes) -> int:
+        known = self._keys.get(content)
+        if known is None:
+            known = int.from_bytes(blake2b(content, digest_size=8).digest(), "big", signed=True)
+            self._keys[content] = known
+        return known

@@ -1,0 +1,442 @@
+"""The global state of a world, the moves that are possible in it, and what a move does.
+
+A state is a tuple of numbers: local states, packets in flight, time, budgets, and what the observer must
+remember. The observer knows no protocol: it sees who said what when, and who delivered it, and keeps for
+each message its causal past, which is what its node had said and delivered, with their pasts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple, TypeAlias
+
+from whence.core.message import MessageId, Waiting
+from whence.explore.machine import DOWN, UP, Input, Machine, Make, Step
+from whence.explore.world import World
+from whence.protocols.registry import lookup
+
+Move: TypeAlias = tuple[Any, ...]
+NEVER = 1 << 62
+
+LOSSES, DUPLICATES, CRASHES, AMNESIAS, CUTS, TICKS, CLOCK_STEPS = range(7)
+FAULTS = ("losses", "duplicates", "crashes", "amnesias", "cuts", "ticks", "clock_steps")
+
+_AT_A_NODE = (("crash", CRASHES), ("forget", AMNESIAS), ("jump", CLOCK_STEPS))
+OPTIONAL = frozenset(("lose", "double", "crash", "forget", "jump", "cut", "restart", "mend", "tick"))
+
+
+class State(NamedTuple):
+    """One moment of a world."""
+
+    locals: tuple[int, ...]  # by node
+    flight: tuple[tuple[int, ...], ...]  # packets by link, sender x nodes + receiver; sorted where any order
+    links: int  # which are up, a bit per pair sender x nodes + receiver
+    said: tuple[int, ...]  # messages of each node so far
+    changed: int  # changes so far
+    now_us: int
+    ahead_us: tuple[int, ...]  # how far each clock has jumped; () without such steps
+    left: tuple[int, ...]  # of the budgets
+    pasts: tuple[int, ...]  # causal past of each message, as a bit mask; -1: not said yet
+    dead_us: tuple[int, ...]  # from when on each message is dead; () without lifetimes
+    ended: tuple[int, ...]  # by node: messages delivered, a mask
+    known: tuple[int, ...]  # by node: causal past of what it says next, a mask
+
+
+class Finding(NamedTuple):
+    """What is wrong, and in words."""
+
+    kind: str  # causal, duplicate, created, late, invariant, ... , incomplete, unexplained, stuck
+    text: str
+
+
+class Rules:
+    """The moves of a world and what they do. Holds no state of an exploration but the tables of steps."""
+
+    def __init__(self, world: World, make: Make | None = None) -> None:
+        self.world = world
+        self.machine = Machine(world, make)
+        self.info = lookup(world.protocol)
+        self.nodes = world.nodes
+        self.any_order = world.links == "any"
+        # By change: who joins with it. Who has not joined yet has no links.
+        self.late = [-1 if each.join is None else self.machine.index[each.join] for each in world.change]
+        self.lines = [[at for at, line in enumerate(world.say) if line.node == name] for name in world.names]
+        self.mortal = any(line.lifetime_us is not None for line in world.say) or bool(
+            world.params.get("lifetime_us")
+        )
+        # Paper 003: once every copy has come, nothing of a message is kept.
+        self.forgets = world.protocol in ("link_memory", "prc")
+        self.to = [None if line.to is None else self.machine.index[line.to] for line in world.say]
+        budget = world.budget
+        self.budget = tuple(getattr(budget, each) for each in FAULTS)
+        self.faulty = any(self.budget)
+        self.slack_us = budget.clock_steps * world.clock_step_us  # how far clocks can be apart
+        self.after = [sum(1 << other for other in line.after) for line in world.say]
+        # By message: the later ones of its node, to the same node where they go to one.
+        self.later = [
+            sum(
+                1 << other
+                for other in range(at + 1, len(world.say))
+                if (world.say[other].node, world.say[other].to) == (line.node, line.to)
+            )
+            for at, line in enumerate(world.say)
+        ]
+        self.taken: list[tuple[int, int, Input, Step]] = []  # local steps of the last move
+
+    def first(self) -> tuple[State, list[Finding]]:
+        """The state in which all links are up (if it is a mesh) and nothing has been said."""
+        nodes, machine = self.nodes, self.machine
+        self.taken.clear()
+        said = len(self.world.say)
+        state = State(
+            locals=tuple(machine.fresh(node) for node in range(nodes)),
+            flight=((),) * (nodes * nodes),
+            links=0,
+            said=(0,) * nodes,
+            changed=0,
+            now_us=0,
+            ahead_us=(0,) * nodes if self.budget[CLOCK_STEPS] else (),
+            left=self.budget,
+            pasts=(-1,) * said,
+            dead_us=(NEVER,) * said if self.mortal else (),
+            ended=(0,) * nodes,
+            known=(0,) * nodes,
+        )
+        found: list[Finding] = []
+        if self.world.meshed:
+            here = [node for node in range(nodes) if node not in self.late]
+            pairs = [(node, peer) for node in here for peer in here if node != peer]
+            state = state._replace(links=sum(1 << (node * nodes + peer) for node, peer in pairs))
+            for node, peer in pairs:
+                state = self._tell(state, node, ("up", peer), found)
+        return state, found
+
+    # Moves
+
+    def moves(self, state: State) -> list[Move]:
+        """Every move that is possible in a state, in a fixed order."""
+        moves: list[Move] = []
+        for node in range(self.nodes):
+            self._moves_of(state, node, moves)
+        moves += self._common_moves(state)
+        return moves
+
+    def _moves_of(self, state: State, node: int, moves: list[Move]) -> None:
+        """Add the moves that happen at one node, faults included."""
+        nodes, left, flight = self.nodes, state.left, state.flight
+        local = state.locals[node]
+        _, timers, status = self.machine.locals[local]
+        if status == DOWN:
+            moves.append(("restart", node))
+        if status != UP:
+            return
+        lines, said = self.lines[node], state.said[node]
+        if said < len(lines) and self._may_say(state, node, lines[said]):
+            moves.append(("say", node, lines[said]))
+        for sender in range(nodes):
+            packets = flight[sender * nodes + node]
+            if not packets:
+                continue
+            for packet in dict.fromkeys(packets) if self.any_order else packets[:1]:
+                moves.append(("receive", node, sender, packet))
+                if left[LOSSES]:
+                    moves.append(("lose", node, sender, packet))
+                if left[DUPLICATES]:
+                    moves.append(("double", node, sender, packet))
+        if timers:
+            moves += [("timer", node, key) for key in self.machine.due(local, self._clock_us(state, node))]
+        if self.faulty:
+            moves += [(verb, node) for verb, budget in _AT_A_NODE if left[budget]]
+
+    def _common_moves(self, state: State) -> Iterator[Move]:
+        """The moves that concern more than one node."""
+        nodes = self.nodes
+        if state.changed < len(self.world.change):
+            yield ("change", state.changed)
+        if not self.faulty:
+            return
+        if state.left[CUTS] or (self.budget[CUTS] and self.world.meshed):
+            for one in range(nodes):
+                for other in range(one + 1, nodes):
+                    up = state.links >> (one * nodes + other) & 1
+                    if up and state.left[CUTS]:
+                        yield ("cut", one, other)
+                    elif not up and self.world.meshed and not {one, other} & set(self.late[state.changed :]):
+                        yield ("mend", one, other)
+        if state.left[TICKS] and self._next_us(state) is not None:
+            yield ("tick",)
+
+    def is_optional(self, move: Move) -> bool:
+        """Whether a schedule may end without it: faults, and the ends of faults that need not come."""
+        return move[0] in OPTIONAL
+
+    def _may_say(self, state: State, node: int, at: int) -> bool:
+        after = self.after[at]
+        if state.ended[node] & after != after:
+            return False
+        return self.machine.ready(node, state.locals[node])
+
+    def _clock_us(self, state: State, node: int) -> int:
+        return state.now_us + (state.ahead_us[node] if state.ahead_us else 0)
+
+    def _next_us(self, state: State) -> int | None:
+        """The next moment for which any node has set a timer, in true time."""
+        found = []
+        for node, local in enumerate(state.locals):
+            ahead_us = state.ahead_us[node] if state.ahead_us else 0
+            at_us = self.machine.next_timer_us(local, state.now_us + ahead_us)
+            if at_us is not None:
+                found.append(at_us - ahead_us)
+        if self.mortal:
+            found += [dead_us for dead_us in state.dead_us if state.now_us < dead_us < NEVER]
+        return min(found, default=None)
+
+    # What a move does
+
+    def apply(self, state: State, move: Move) -> tuple[State, list[Finding]]:
+        """The state after a move, and what the observer and the core's own checks have to say."""
+        found: list[Finding] = []
+        self.taken.clear()
+        return self._applied(state, move, found), found
+
+    def _applied(self, state: State, move: Move, found: list[Finding]) -> State:  # noqa: PLR0911
+        verb = move[0]
+        if verb == "say":
+            return self._say(state, move[1], move[2], found)
+        if verb in ("receive", "lose", "double"):
+            return self._arrive(state, move, found)
+        if verb == "timer":
+            return self._tell(state, move[1], ("timer", move[2]), found)
+        if verb == "crash":
+            return self._tell(self._spent(state, CRASHES), move[1], ("crash",), found)
+        if verb == "restart":
+            return self._tell(state, move[1], ("restart",), found)
+        if verb == "forget":
+            return self._forget(self._spent(state, AMNESIAS), move[1], found)
+        if verb == "jump":
+            ahead = list(state.ahead_us)
+            ahead[move[1]] += self.world.clock_step_us
+            return self._spent(state, CLOCK_STEPS)._replace(ahead_us=tuple(ahead))
+        if verb == "cut":
+            return self._cut(self._spent(state, CUTS), move[1], move[2], (move[1], move[2]), found)
+        if verb == "mend":
+            return self._link(state, move[1], move[2], found)
+        if verb == "tick":
+            now_us = self._next_us(state)
+            assert now_us is not None
+            return self._spent(state, TICKS)._replace(now_us=now_us)
+        return self._change(state, move[1], found)
+
+    def _arrive(self, state: State, move: Move, found: list[Finding]) -> State:
+        """A packet arrives and is gone from its link (receive), or one of both alone (double, lose)."""
+        verb, node, sender, packet = move
+        flight = list(state.flight)
+        if verb != "double":
+            link = sender * self.nodes + node
+            packets = flight[link]
+            at = packets.index(packet)
+            flight[link] = packets[:at] + packets[at + 1 :]
+        if verb != "receive":
+            state = self._spent(state, LOSSES if verb == "lose" else DUPLICATES)
+        if verb == "lose":
+            return state._replace(flight=tuple(flight))
+        return self._tell(state, node, ("receive", sender, packet), found, flight)
+
+    def _change(self, state: State, at: int, found: list[Finding]) -> State:
+        change, index = self.world.change[at], self.machine.index
+        state = state._replace(changed=at + 1)
+        if change.link is not None:
+            one, other = (index[name] for name in change.link)
+            return self._link(state, one, other, found)
+        if change.cut is not None:
+            one, other = (index[name] for name in change.cut)
+            return self._cut(state, one, other, (one, other), found)
+        if change.command is not None:
+            name, verb, *names = change.command
+            return self._tell(state, index[name], ("command", verb, tuple(names)), found)
+        if change.join is not None:
+            joins = index[change.join]
+            for peer in range(self.nodes):
+                if peer != joins and peer not in self.late[at + 1 :]:
+                    state = self._link(state, joins, peer, found)
+            return state
+        assert change.leave is not None
+        return self._tell(state, index[change.leave], ("leave",), found)
+
+    def _link(self, state: State, one: int, other: int, found: list[Finding]) -> State:
+        nodes = self.nodes
+        bits = 1 << (one * nodes + other) | 1 << (other * nodes + one)
+        if state.links & bits:
+            return state
+        state = state._replace(links=state.links | bits)
+        state = self._tell(state, one, ("up", other), found)
+        return self._tell(state, other, ("up", one), found)
+
+    def _cut(self, state: State, one: int, other: int, told: tuple[int, ...], found: list[Finding]) -> State:
+        nodes = self.nodes
+        bits = 1 << (one * nodes + other) | 1 << (other * nodes + one)
+        if not state.links & bits:
+            return state
+        flight = list(state.flight)
+        flight[one * nodes + other] = flight[other * nodes + one] = ()
+        state = state._replace(links=state.links & ~bits, flight=tuple(flight))
+        for node in told:
+            state = self._tell(state, node, ("down", other if node == one else one), found)
+        return state
+
+    def _forget(self, state: State, node: int, found: list[Finding]) -> State:
+        """A node comes back as a fresh process: its links are new, what was in flight on them is lost."""
+        peers = [
+            peer
+            for peer in range(self.nodes)
+            if state.links >> (node * self.nodes + peer) & 1 and peer != node
+        ]
+        for peer in peers:
+            state = self._cut(state, node, peer, (peer,), found)
+        state = self._tell(state, node, ("forget",), found)
+        ended, known = list(state.ended), list(state.known)
+        ended[node] = known[node] = 0  # a new life has seen nothing
+        state = state._replace(ended=tuple(ended), known=tuple(known))
+        for peer in peers:
+            state = self._link(state, node, peer, found)
+        return state
+
+    def _spent(self, state: State, which: int) -> State:
+        left = list(state.left)
+        left[which] -= 1
+        return state._replace(left=tuple(left))
+
+    def _say(self, state: State, node: int, at: int, found: list[Finding]) -> State:
+        said, pasts, known = list(state.said), list(state.pasts), list(state.known)
+        said[node] += 1
+        pasts[at] = known[node]
+        known[node] |= 1 << at
+        state = state._replace(said=tuple(said), pasts=tuple(pasts), known=tuple(known))
+        if self.mortal:
+            lifetime_us = self.world.say[at].lifetime_us or self.world.params.get("lifetime_us")
+            if lifetime_us:
+                dead = list(state.dead_us)
+                dead[at] = state.now_us + lifetime_us + 1
+                state = state._replace(dead_us=tuple(dead))
+        return self._tell(state, node, ("say", at), found)
+
+    def _tell(
+        self,
+        state: State,
+        node: int,
+        what: Input,
+        found: list[Finding],
+        flight: list[tuple[int, ...]] | None = None,
+    ) -> State:
+        """Give an input to a node that is up, and carry out what it asks for. `flight`, if given, is new."""
+        machine = self.machine
+        local = state.locals[node]
+        if machine.locals[local].status != UP and what[0] != "restart":
+            return state
+        given = (*what, state.now_us + state.ahead_us[node] if state.ahead_us else state.now_us)
+        step = machine.step(node, local, given)
+        self.taken.append((node, local, given, step))
+        after, sends, ends, closes, problem = step
+        if problem is not None:
+            found.append(Finding(problem.split(":")[0], f"{machine.names[node]}: {problem}"))
+        if flight is None:
+            flight = list(state.flight)
+        if sends:
+            self._send(state.links, node, sends, flight)
+        locals_ = list(state.locals)
+        locals_[node] = after
+        ended, known = self._observe(state, node, step, found) if ends else (state.ended, state.known)
+        state = State(
+            tuple(locals_), tuple(flight), state.links, state.said, state.changed, state.now_us,
+            state.ahead_us, state.left, state.pasts, state.dead_us, ended, known,
+        )  # fmt: skip
+        for peer in closes:
+            state = self._cut(state, node, peer, (peer,), found)
+        return state
+
+    def _send(
+        self, links: int, node: int, sends: tuple[tuple[int, int], ...], flight: list[tuple[int, ...]]
+    ) -> None:
+        for to, packet in sends:
+            link = node * self.nodes + to
+            if links >> link & 1:
+                packets = (*flight[link], packet)
+                flight[link] = tuple(sorted(packets)) if self.any_order else packets
+
+    # The observer
+
+    def _observe(
+        self, state: State, node: int, step: Step, found: list[Finding]
+    ) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """What each node has delivered and knows after a step, and what is wrong with it."""
+        ended, known = state.ended[node], state.known[node]
+        name, promises = self.machine.names[node], self.info.promises
+        for at, delivered in step.ends:
+            if not delivered:
+                continue
+            if ended >> at & 1 and promises.no_duplicates:
+                found.append(Finding("duplicate", f"{name} delivers message {at} a second time"))
+            if promises.causal:
+                for other, past in enumerate(state.pasts):
+                    if ended >> other & 1 and past >= 0 and past >> at & 1:
+                        found.append(
+                            Finding("causal", f"{name} delivers message {at} after {other}, which follows it")
+                        )
+            if promises.fifo and ended & self.later[at]:
+                found.append(Finding("fifo", f"{name} delivers message {at} after a later one of its node"))
+            if promises.timely and state.dead_us and state.now_us >= state.dead_us[at] + self.slack_us:
+                found.append(Finding("late", f"{name} delivers message {at} after its lifetime"))
+            ended |= 1 << at
+            known |= max(state.pasts[at], 0) | 1 << at
+        every_end, every_known = list(state.ended), list(state.known)
+        every_end[node], every_known[node] = ended, known
+        return tuple(every_end), tuple(every_known)
+
+    def judge_final(self, state: State) -> list[Finding]:
+        """What is wrong with a state in which nothing must happen any more."""
+        found: list[Finding] = []
+        for node, local in enumerate(state.locals):
+            if self.machine.status(local) != UP:
+                continue
+            name = self.machine.names[node]
+            if self._owes_everything(state):
+                for at, past in enumerate(state.pasts):
+                    wanted = past >= 0 and self.to[at] in (None, node)
+                    if wanted and not state.ended[node] >> at & 1:
+                        found.append(Finding("incomplete", f"{name} never delivers message {at}"))
+            core = self.machine.restored(node, local)
+            for waiting in core.explain():
+                if not waiting.missing:
+                    found.append(
+                        Finding("unexplained", f"{name} holds {waiting.id} and names nothing missing")
+                    )
+                elif self._is_idle(state, node, waiting):
+                    found.append(Finding("idle", f"{name} holds {waiting.id}, for which nothing can come"))
+            if self.forgets and self._owes_everything(state) and core.entries():
+                found.append(Finding("memory", f"{name} keeps {core.entries()} entries, though all is done"))
+        return found
+
+    def _is_idle(self, state: State, node: int, waiting: Waiting) -> bool:
+        """Whether a message waits though it is dead, or though all that it waits for is delivered or dead."""
+        if not state.dead_us or self.slack_us or self.world.params.get("skew_us"):
+            return False
+        over = state.ended[node] | sum(
+            1 << at for at, dead_us in enumerate(state.dead_us) if state.now_us >= dead_us
+        )
+        if self._has_ended(over, waiting.id):
+            return True
+        return self.info.promises.complete and all(self._has_ended(over, each) for each in waiting.missing)
+
+    def _has_ended(self, over: int, id_: MessageId) -> bool:
+        at = self.machine.numbered(id_)
+        return at is not None and bool(over >> at & 1)
+
+    def _owes_everything(self, state: State) -> bool:
+        """Whether the faults so far leave the promise of completeness whole."""
+        if not self.info.promises.complete or self.mortal or self.world.change:
+            return False
+        spent = [had - has for had, has in zip(self.budget, state.left, strict=True)]
+        harmless = (DUPLICATES, CRASHES, TICKS, CLOCK_STEPS)
+        if any(count for which, count in enumerate(spent) if which not in harmless):
+            return False
+        return all(self.machine.status(local) == UP for local in state.locals)

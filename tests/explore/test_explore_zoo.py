@@ -1,0 +1,40 @@
+"""The zoo's mutants are found by exploring alone, but for those that the table names."""
+
+from __future__ import annotations
+
+import pytest
+
+from support.explore_zoo import NOT_FOUND, Suspect, convict, suspects
+from whence.explore.search import explore
+
+ALL = list(suspects())
+
+
+@pytest.mark.parametrize(
+    "suspect", [each for each in ALL if each.name not in NOT_FOUND], ids=lambda each: each.name
+)
+def test_a_mutant_is_found(suspect: Suspect) -> None:
+    report = convict(suspect).report
+    assert report is not None
+    assert report.counterexample is not None
+    assert report.counterexample.shortest
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "suspect", [each for each in ALL if each.name in NOT_FOUND], ids=lambda each: each.name
+)
+def test_a_mutant_of_the_other_list_is_not_found(suspect: Suspect) -> None:
+    assert convict(suspect).report is None
+
+
+def test_every_reason_is_for_a_mutant() -> None:
+    assert set(NOT_FOUND) <= {each.name for each in ALL}
+
+
+@pytest.mark.parametrize("protocol", ["vector", "fifo", "barrier", "odca"])
+def test_no_right_core_is_found_in_the_same_worlds(protocol: str) -> None:
+    worlds = {world.protocol: each.worlds for each in ALL for world in each.worlds}[protocol]
+    for world in worlds[:6]:
+        report = explore(world)
+        assert report.complete, (world, report.counterexample)
