@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from whence.errors import WhenceError
 from whence.explore.search import Options, Report, explore
-from whence.explore.world import Budget, Line, World, checked, load
+from whence.explore.world import FaultBudget, Line, World, checked, load
 
 ROOT = Path(__file__).parents[1]
 FAULTS = ("losses", "duplicates", "crashes", "amnesias", "cuts", "clock_steps")
@@ -27,7 +27,7 @@ def variants(world: World) -> Iterator[tuple[str, World]]:
     """The world, and its first three messages with one fault of each kind that the protocol allows."""
     yield "none", world
     for fault in FAULTS:
-        budget = Budget(**{fault: 1})
+        budget = FaultBudget(**{fault: 1})
         faulty = replace(world, say=world.say[:3], budget=budget)
         try:
             yield fault, checked(faulty)
@@ -84,7 +84,7 @@ def shortest(protocol: str, script: tuple[tuple[int, int], ...], kind: str) -> I
         params["lifetime_us"] = script[-1][1]
     say = [Line(node=f"n{node}", lifetime_us=None if one_for_all else life_us) for node, life_us in script]
     world = World(
-        protocol=protocol, links="any", params=params, say=say, budget=Budget(ticks=2, duplicates=1)
+        protocol=protocol, links="any", params=params, say=say, budget=FaultBudget(ticks=2, duplicates=1)
     )
     report = explore(world, Options(kinds=frozenset({kind}), states_max=20_000))
     if report.counterexample is not None:

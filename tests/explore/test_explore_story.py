@@ -10,7 +10,7 @@ import pytest
 from whence.cli.main import main
 from whence.explore.search import Options, explore
 from whence.explore.story import Kept, read, repeat, write_trace
-from whence.explore.world import Budget, Line, World
+from whence.explore.world import FaultBudget, Line, World
 from whence.sim.replay import replay
 from whence.verify.run import verify_trace
 
@@ -20,7 +20,7 @@ LATE = World(
     links="any",
     params={"mode": "published"},
     say=[Line(node="n0", lifetime_us=1000), Line(node="n1", lifetime_us=100)],
-    budget=Budget(ticks=2),
+    budget=FaultBudget(ticks=2),
 )
 SCHEDULES = Path(__file__).parent / "schedules"
 
@@ -68,7 +68,6 @@ def test_a_move_that_is_not_possible_ends_the_story() -> None:
     assert "not possible any more" in told.lines[-1]
 
 
-@pytest.mark.xfail(strict=True, reason="the repair of rule R9 is on its way: remove this mark with it")
 def test_a_late_joiner_does_not_break_the_order_of_barrier() -> None:
     assert repeat(read(SCHEDULES / "barrier-late-joiner.json")).finding is None
 

@@ -8,7 +8,7 @@ import pytest
 
 from whence.errors import ScenarioError
 from whence.explore.search import Options, explore
-from whence.explore.world import Budget, Change, Line, World, checked, load
+from whence.explore.world import FaultBudget, Line, World, WorldChange, checked, load
 
 WORLDS = sorted((Path(__file__).parents[2] / "examples" / "worlds").glob("*.toml"))
 FLAWED = {"R9: a late joiner": "causal", "tdca-published": "late", "odca-published": "late"}
@@ -35,14 +35,14 @@ def test_messages_to_one_node(params: dict[str, object]) -> None:
     say = [Line(node="n0", to="n2"), Line(node="n0", to="n1"), Line(node="n1", to="n2", after=[1])]
     protocol = "domains" if params else "matrix"
     report = explore(
-        World(protocol=protocol, links="any", params=params, say=say, budget=Budget(duplicates=1))
+        World(protocol=protocol, links="any", params=params, say=say, budget=FaultBudget(duplicates=1))
     )
     assert report.complete
 
 
 def test_clocks_jump() -> None:
     say = [Line(node="n0", lifetime_us=50), Line(node="n1", lifetime_us=50)]
-    budget = Budget(clock_steps=1, ticks=2)
+    budget = FaultBudget(clock_steps=1, ticks=2)
     world = World(protocol="tdca", nodes=2, links="any", say=say, budget=budget, clock_step_us=30)
     report = explore(world)
     assert report.complete
@@ -53,14 +53,14 @@ def test_clocks_jump() -> None:
     ("world", "field"),
     [
         (World(protocol="prc", links="any"), "links"),
-        (World(protocol="prc", budget=Budget(losses=1)), "budget"),
-        (World(protocol="prc", budget=Budget(cuts=1)), "budget"),
+        (World(protocol="prc", budget=FaultBudget(losses=1)), "budget"),
+        (World(protocol="prc", budget=FaultBudget(cuts=1)), "budget"),
         (World(protocol="vector", links="some"), "links"),
         (World(protocol="vector", say=[Line(node="x")]), "say[0].node"),
         (World(protocol="vector", say=[Line(node="n0", to="n1")]), "say[0].to"),
         (World(protocol="vector", say=[Line(node="n0", lifetime_us=5)]), "say[0].lifetime_us"),
         (World(protocol="matrix", say=[Line(node="n0")]), "say[0].to"),
-        (World(protocol="vector", change=[Change(join="n1", leave="n1")]), "change[0]"),
+        (World(protocol="vector", change=[WorldChange(join="n1", leave="n1")]), "change[0]"),
     ],
 )
 def test_a_world_that_cannot_be(world: World, field: str) -> None:

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from whence.cli.options import AsJson
+from whence.cli.console import AsJson
 from whence.errors import MisuseError
 
 if TYPE_CHECKING:
-    from whence.explore.search import Progress, Report
+    from whence.explore.search import Report, SearchProgress
     from whence.explore.story import Repeat
 
 EXIT_FOUND = 1
@@ -99,12 +99,12 @@ def _repeat(path: Path, out: Path | None, as_json: bool) -> None:
 
 
 class _Line:
-    """Progress on stderr: a line now and then."""
+    """SearchProgress on stderr: a line now and then."""
 
     def __init__(self) -> None:
         self._said_s = 0.0
 
-    def __call__(self, now: Progress) -> None:
+    def __call__(self, now: SearchProgress) -> None:
         """Say how far the search is."""
         if now.seconds - self._said_s < _LINE_EVERY_S:
             return

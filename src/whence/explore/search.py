@@ -30,7 +30,7 @@ from marshal import dumps
 from typing import NamedTuple
 
 from whence.explore.machine import UP, Make
-from whence.explore.state import Finding, Move, Rules, State
+from whence.explore.state import Move, Rules, State, WorldFinding
 from whence.explore.symmetry import NotSymmetric, Symmetry
 from whence.explore.world import World, checked
 
@@ -41,7 +41,7 @@ _MARSHAL = 2  # the last version without references: equal states give equal byt
 class Counterexample(NamedTuple):
     """What was found, and the moves that lead to it."""
 
-    finding: Finding
+    finding: WorldFinding
     moves: tuple[Move, ...]
     shortest: bool  # no schedule with fewer moves has a finding
 
@@ -62,7 +62,7 @@ class Report(NamedTuple):
     missed_chance: float
 
 
-class Progress(NamedTuple):
+class SearchProgress(NamedTuple):
     """How far a search is."""
 
     depth: int
@@ -80,7 +80,7 @@ class Options(NamedTuple):
     states_max: int = STATES_MAX
     depth_max: int | None = None
     kinds: frozenset[str] | None = None  # the findings that count; None: all
-    progress: Callable[[Progress], None] | None = None
+    progress: Callable[[SearchProgress], None] | None = None
 
 
 def explore(world: World, options: Options | None = None, make: Make | None = None) -> Report:
@@ -100,12 +100,12 @@ def explore(world: World, options: Options | None = None, make: Make | None = No
 
 def _searched(world: World, options: Options, make: Make | None) -> Report:
     try:
-        return Search(world, options, make).run()
+        return WorldSearch(world, options, make).run()
     except NotSymmetric:
-        return Search(world, options._replace(symmetry=False), make).run()
+        return WorldSearch(world, options._replace(symmetry=False), make).run()
 
 
-class Search:
+class WorldSearch:
     """One search. States have numbers, in the order in which they are met."""
 
     def __init__(self, world: World, options: Options, make: Make | None = None) -> None:
@@ -124,7 +124,7 @@ class Search:
         self._steps = 0
 
     def run(self) -> Report:
-        """Search."""
+        """WorldSearch."""
         began = time.process_time()
         options = self._options
         first, every = self.rules.first()
@@ -138,7 +138,7 @@ class Search:
         while frontier:
             if options.progress is not None:
                 seconds = time.process_time() - began
-                options.progress(Progress(depth, len(self._visited), len(frontier), seconds))
+                options.progress(SearchProgress(depth, len(self._visited), len(frontier), seconds))
             if depth == options.depth_max:
                 return self._report(depth, None, f"schedules longer than {depth} moves are not explored")
             following, bad = self._expand(frontier)
@@ -168,7 +168,7 @@ class Search:
             missed_chance=0.0 if self._options.exact else states * states / 2.0**65,
         )
 
-    def _counting(self, found: list[Finding]) -> list[Finding]:
+    def _counting(self, found: list[WorldFinding]) -> list[WorldFinding]:
         kinds = self._options.kinds
         return found if kinds is None else [each for each in found if each.kind in kinds]
 
@@ -187,7 +187,9 @@ class Search:
 
     # One level
 
-    def _expand(self, frontier: list[State]) -> tuple[list[State], tuple[int, Move | None, Finding] | None]:
+    def _expand(
+        self, frontier: list[State]
+    ) -> tuple[list[State], tuple[int, Move | None, WorldFinding] | None]:
         """The new states one move away; or the first finding: the state's number, the move, what it is."""
         following: list[State] = []
         rules = self.rules
@@ -218,7 +220,9 @@ class Search:
                 break
         return following, None
 
-    def _visit(self, state: State, move: Move, at: int, which: int, following: list[State]) -> Finding | None:
+    def _visit(
+        self, state: State, move: Move, at: int, which: int, following: list[State]
+    ) -> WorldFinding | None:
         self._steps += 1
         after, found = self.rules.apply(state, move)
         if found and (found := self._counting(found)):
@@ -267,7 +271,7 @@ class Search:
                     if any(ends_well[each] for each in self._targets[begin : self._ends[state]]):
                         ends_well[state] = changed = True
         stuck = ends_well.find(0)
-        finding = Finding("livelock", "from here on something always goes on, and nothing ever ends")
+        finding = WorldFinding("livelock", "from here on something always goes on, and nothing ever ends")
         if stuck < 0 or not self._counting([finding]):
             return None
         return Counterexample(finding, self._schedule(stuck, None), not self._order)

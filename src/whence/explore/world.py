@@ -53,7 +53,7 @@ class Line(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     after: list[int] = field(default_factory=list)  # places of lines that the node must have delivered
 
 
-class Change(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class WorldChange(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One thing that the overlay or the operator does; exactly one field is given."""
 
     link: tuple[NodeId, NodeId] | None = None
@@ -63,7 +63,7 @@ class Change(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     leave: NodeId | None = None
 
 
-class Budget(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class FaultBudget(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How often each fault may happen in one schedule."""
 
     losses: Count = 0
@@ -83,8 +83,8 @@ class World(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     links: str = "fifo"
     params: dict[str, Any] = field(default_factory=dict)
     say: list[Line] = field(default_factory=list)
-    change: list[Change] = field(default_factory=list)
-    budget: Budget = field(default_factory=Budget)
+    change: list[WorldChange] = field(default_factory=list)
+    budget: FaultBudget = field(default_factory=FaultBudget)
     meshed: bool = True  # every link is up from the start; False: only what `change` links
     clock_step_us: Annotated[int, Meta(ge=1)] = 1_000
     name: str = "world"
