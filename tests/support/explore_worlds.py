@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from whence.core.protocol import Protocol
 from whence.explore.machine import Make
-from whence.explore.world import Budget, Line, World
+from whence.explore.world import FaultBudget, Line, World
 from whence.protocols.registry import lookup
 from zoo.mutants.baselines import ZOO
 
@@ -60,5 +60,7 @@ def random_trial(seed: int) -> Trial:
         lifetime_us = rng.choice((10, 100)) if lives or name in ("tdca", "odca") else None
         lines.append(Line(node=node, to=to, lifetime_us=lifetime_us))
     links = "fifo" if info.fifo_links else rng.choice(("fifo", "any"))
-    world = World(protocol=name, nodes=nodes, links=links, params=params, say=lines, budget=Budget(**budget))
+    world = World(
+        protocol=name, nodes=nodes, links=links, params=params, say=lines, budget=FaultBudget(**budget)
+    )
     return Trial(world, make)

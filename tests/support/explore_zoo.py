@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from support.explore_worlds import of_class
 from whence.explore.machine import Make
 from whence.explore.search import Options, Report, explore
-from whence.explore.world import Budget, Line, World
+from whence.explore.world import FaultBudget, Line, World, load
 from whence.protocols.baselines.fifo import Fifo
 from zoo.mutants.barrier import ORDER
 from zoo.mutants.baselines import ZOO
 from zoo.mutants.deadline import DEADLINE
 
-STATES_MAX = 30_000
+STATES_MAX = 40_000  # the late joiner's world has 34,289
+WORLDS = Path(__file__).parents[2] / "examples" / "worlds"
 
 
 # Why a mutant is not found in these worlds.
@@ -54,7 +56,9 @@ def _world(protocol: str, *said: str | tuple[str, int], **given: Any) -> World:
     lines = [
         Line(node=each) if isinstance(each, str) else Line(node=each[0], lifetime_us=each[1]) for each in said
     ]
-    budget = Budget(**{key: given.pop(key) for key in list(given) if key in Budget.__struct_fields__})
+    budget = FaultBudget(
+        **{key: given.pop(key) for key in list(given) if key in FaultBudget.__struct_fields__}
+    )
     return World(protocol=protocol, links="any", say=lines, budget=budget, **given)
 
 
@@ -87,6 +91,7 @@ def _barrier() -> list[World]:
         _world("barrier", "n0", "n0", "n1"),
         _world("barrier", "n0", "n1", crashes=1),
         _world("barrier", "n0", "n1", "n2"),
+        load(WORLDS / "barrier-late-joiner.toml"),
     ]
 
 

@@ -30,7 +30,7 @@ from marshal import dumps
 from typing import NamedTuple
 
 from whence.explore.machine import UP, Make
-from whence.explore.state import Move, Rules, State, WorldFinding
+from whence.explore.state import Flaw, Move, Rules, State
 from whence.explore.symmetry import NotSymmetric, Symmetry
 from whence.explore.world import World, checked
 
@@ -41,7 +41,7 @@ _MARSHAL = 2  # the last version without references: equal states give equal byt
 class Counterexample(NamedTuple):
     """What was found, and the moves that lead to it."""
 
-    finding: WorldFinding
+    finding: Flaw
     moves: tuple[Move, ...]
     shortest: bool  # no schedule with fewer moves has a finding
 
@@ -124,7 +124,7 @@ class WorldSearch:
         self._steps = 0
 
     def run(self) -> Report:
-        """WorldSearch."""
+        """Search, level by level."""
         began = time.process_time()
         options = self._options
         first, every = self.rules.first()
@@ -168,7 +168,7 @@ class WorldSearch:
             missed_chance=0.0 if self._options.exact else states * states / 2.0**65,
         )
 
-    def _counting(self, found: list[WorldFinding]) -> list[WorldFinding]:
+    def _counting(self, found: list[Flaw]) -> list[Flaw]:
         kinds = self._options.kinds
         return found if kinds is None else [each for each in found if each.kind in kinds]
 
@@ -187,9 +187,7 @@ class WorldSearch:
 
     # One level
 
-    def _expand(
-        self, frontier: list[State]
-    ) -> tuple[list[State], tuple[int, Move | None, WorldFinding] | None]:
+    def _expand(self, frontier: list[State]) -> tuple[list[State], tuple[int, Move | None, Flaw] | None]:
         """The new states one move away; or the first finding: the state's number, the move, what it is."""
         following: list[State] = []
         rules = self.rules
@@ -220,9 +218,7 @@ class WorldSearch:
                 break
         return following, None
 
-    def _visit(
-        self, state: State, move: Move, at: int, which: int, following: list[State]
-    ) -> WorldFinding | None:
+    def _visit(self, state: State, move: Move, at: int, which: int, following: list[State]) -> Flaw | None:
         self._steps += 1
         after, found = self.rules.apply(state, move)
         if found and (found := self._counting(found)):
@@ -271,7 +267,7 @@ class WorldSearch:
                     if any(ends_well[each] for each in self._targets[begin : self._ends[state]]):
                         ends_well[state] = changed = True
         stuck = ends_well.find(0)
-        finding = WorldFinding("livelock", "from here on something always goes on, and nothing ever ends")
+        finding = Flaw("livelock", "from here on something always goes on, and nothing ever ends")
         if stuck < 0 or not self._counting([finding]):
             return None
         return Counterexample(finding, self._schedule(stuck, None), not self._order)

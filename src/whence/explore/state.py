@@ -42,7 +42,7 @@ class State(NamedTuple):
     known: tuple[int, ...]  # by node: causal past of what it says next, a mask
 
 
-class WorldFinding(NamedTuple):
+class Flaw(NamedTuple):
     """What is wrong, and in words."""
 
     kind: str  # causal, duplicate, created, late, invariant, ... , incomplete, unexplained, stuck
@@ -83,7 +83,7 @@ class Rules:
         ]
         self.taken: list[tuple[int, int, Input, Step]] = []  # local steps of the last move
 
-    def first(self) -> tuple[State, list[WorldFinding]]:
+    def first(self) -> tuple[State, list[Flaw]]:
         """The state in which all links are up (if it is a mesh) and nothing has been said."""
         nodes, machine = self.nodes, self.machine
         self.taken.clear()
@@ -102,7 +102,7 @@ class Rules:
             ended=(0,) * nodes,
             known=(0,) * nodes,
         )
-        found: list[WorldFinding] = []
+        found: list[Flaw] = []
         if self.world.meshed:
             here = [node for node in range(nodes) if node not in self.late]
             pairs = [(node, peer) for node in here for peer in here if node != peer]
@@ -193,13 +193,13 @@ class Rules:
 
     # What a move does
 
-    def apply(self, state: State, move: Move) -> tuple[State, list[WorldFinding]]:
+    def apply(self, state: State, move: Move) -> tuple[State, list[Flaw]]:
         """The state after a move, and what the observer and the core's own checks have to say."""
-        found: list[WorldFinding] = []
+        found: list[Flaw] = []
         self.taken.clear()
         return self._applied(state, move, found), found
 
-    def _applied(self, state: State, move: Move, found: list[WorldFinding]) -> State:  # noqa: PLR0911
+    def _applied(self, state: State, move: Move, found: list[Flaw]) -> State:  # noqa: PLR0911
         verb = move[0]
         if verb == "say":
             return self._say(state, move[1], move[2], found)
@@ -227,7 +227,7 @@ class Rules:
             return self._spent(state, TICKS)._replace(now_us=now_us)
         return self._change(state, move[1], found)
 
-    def _arrive(self, state: State, move: Move, found: list[WorldFinding]) -> State:
+    def _arrive(self, state: State, move: Move, found: list[Flaw]) -> State:
         """A packet arrives and is gone from its link (receive), or one of both alone (double, lose)."""
         verb, node, sender, packet = move
         flight = list(state.flight)
@@ -242,7 +242,7 @@ class Rules:
             return state._replace(flight=tuple(flight))
         return self._tell(state, node, ("receive", sender, packet), found, flight)
 
-    def _change(self, state: State, at: int, found: list[WorldFinding]) -> State:
+    def _change(self, state: State, at: int, found: list[Flaw]) -> State:
         change, index = self.world.change[at], self.machine.index
         state = state._replace(changed=at + 1)
         if change.link is not None:
@@ -263,7 +263,7 @@ class Rules:
         assert change.leave is not None
         return self._tell(state, index[change.leave], ("leave",), found)
 
-    def _link(self, state: State, one: int, other: int, found: list[WorldFinding]) -> State:
+    def _link(self, state: State, one: int, other: int, found: list[Flaw]) -> State:
         nodes = self.nodes
         bits = 1 << (one * nodes + other) | 1 << (other * nodes + one)
         if state.links & bits:
@@ -272,9 +272,7 @@ class Rules:
         state = self._tell(state, one, ("up", other), found)
         return self._tell(state, other, ("up", one), found)
 
-    def _cut(
-        self, state: State, one: int, other: int, told: tuple[int, ...], found: list[WorldFinding]
-    ) -> State:
+    def _cut(self, state: State, one: int, other: int, told: tuple[int, ...], found: list[Flaw]) -> State:
         nodes = self.nodes
         bits = 1 << (one * nodes + other) | 1 << (other * nodes + one)
         if not state.links & bits:
@@ -286,7 +284,7 @@ class Rules:
             state = self._tell(state, node, ("down", other if node == one else one), found)
         return state
 
-    def _forget(self, state: State, node: int, found: list[WorldFinding]) -> State:
+    def _forget(self, state: State, node: int, found: list[Flaw]) -> State:
         """A node comes back as a fresh process: its links are new, what was in flight on them is lost."""
         peers = [
             peer
@@ -308,7 +306,7 @@ class Rules:
         left[which] -= 1
         return state._replace(left=tuple(left))
 
-    def _say(self, state: State, node: int, at: int, found: list[WorldFinding]) -> State:
+    def _say(self, state: State, node: int, at: int, found: list[Flaw]) -> State:
         said, pasts, known = list(state.said), list(state.pasts), list(state.known)
         said[node] += 1
         pasts[at] = known[node]
@@ -327,7 +325,7 @@ class Rules:
         state: State,
         node: int,
         what: Input,
-        found: list[WorldFinding],
+        found: list[Flaw],
         flight: list[tuple[int, ...]] | None = None,
     ) -> State:
         """Give an input to a node that is up, and carry out what it asks for. `flight`, if given, is new."""
@@ -340,7 +338,7 @@ class Rules:
         self.taken.append((node, local, given, step))
         after, sends, ends, closes, problem = step
         if problem is not None:
-            found.append(WorldFinding(problem.split(":")[0], f"{machine.names[node]}: {problem}"))
+            found.append(Flaw(problem.split(":")[0], f"{machine.names[node]}: {problem}"))
         if flight is None:
             flight = list(state.flight)
         if sends:
@@ -368,7 +366,7 @@ class Rules:
     # The observer
 
     def _observe(
-        self, state: State, node: int, step: Step, found: list[WorldFinding]
+        self, state: State, node: int, step: Step, found: list[Flaw]
     ) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """What each node has delivered and knows after a step, and what is wrong with it."""
         ended, known = state.ended[node], state.known[node]
@@ -377,30 +375,26 @@ class Rules:
             if not delivered:
                 continue
             if ended >> at & 1 and promises.no_duplicates:
-                found.append(WorldFinding("duplicate", f"{name} delivers message {at} a second time"))
+                found.append(Flaw("duplicate", f"{name} delivers message {at} a second time"))
             if promises.causal:
                 for other, past in enumerate(state.pasts):
                     if ended >> other & 1 and past >= 0 and past >> at & 1:
                         found.append(
-                            WorldFinding(
-                                "causal", f"{name} delivers message {at} after {other}, which follows it"
-                            )
+                            Flaw("causal", f"{name} delivers message {at} after {other}, which follows it")
                         )
             if promises.fifo and ended & self.later[at]:
-                found.append(
-                    WorldFinding("fifo", f"{name} delivers message {at} after a later one of its node")
-                )
+                found.append(Flaw("fifo", f"{name} delivers message {at} after a later one of its node"))
             if promises.timely and state.dead_us and state.now_us >= state.dead_us[at] + self.slack_us:
-                found.append(WorldFinding("late", f"{name} delivers message {at} after its lifetime"))
+                found.append(Flaw("late", f"{name} delivers message {at} after its lifetime"))
             ended |= 1 << at
             known |= max(state.pasts[at], 0) | 1 << at
         every_end, every_known = list(state.ended), list(state.known)
         every_end[node], every_known[node] = ended, known
         return tuple(every_end), tuple(every_known)
 
-    def judge_final(self, state: State) -> list[WorldFinding]:
+    def judge_final(self, state: State) -> list[Flaw]:
         """What is wrong with a state in which nothing must happen any more."""
-        found: list[WorldFinding] = []
+        found: list[Flaw] = []
         for node, local in enumerate(state.locals):
             if self.machine.status(local) != UP:
                 continue
@@ -409,21 +403,15 @@ class Rules:
                 for at, past in enumerate(state.pasts):
                     wanted = past >= 0 and self.to[at] in (None, node)
                     if wanted and not state.ended[node] >> at & 1:
-                        found.append(WorldFinding("incomplete", f"{name} never delivers message {at}"))
+                        found.append(Flaw("incomplete", f"{name} never delivers message {at}"))
             core = self.machine.restored(node, local)
             for waiting in core.explain():
                 if not waiting.missing:
-                    found.append(
-                        WorldFinding("unexplained", f"{name} holds {waiting.id} and names nothing missing")
-                    )
+                    found.append(Flaw("unexplained", f"{name} holds {waiting.id} and names nothing missing"))
                 elif self._is_idle(state, node, waiting):
-                    found.append(
-                        WorldFinding("idle", f"{name} holds {waiting.id}, for which nothing can come")
-                    )
+                    found.append(Flaw("idle", f"{name} holds {waiting.id}, for which nothing can come"))
             if self.forgets and self._owes_everything(state) and core.entries():
-                found.append(
-                    WorldFinding("memory", f"{name} keeps {core.entries()} entries, though all is done")
-                )
+                found.append(Flaw("memory", f"{name} keeps {core.entries()} entries, though all is done"))
         return found
 
     def _is_idle(self, state: State, node: int, waiting: Waiting) -> bool:

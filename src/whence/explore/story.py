@@ -26,7 +26,7 @@ from whence.core.protocol import LEAVE
 from whence.errors import InvariantError, ScenarioError
 from whence.explore.machine import Input, Make, Step
 from whence.explore.search import Counterexample
-from whence.explore.state import Move, Rules, State, WorldFinding
+from whence.explore.state import Flaw, Move, Rules, State
 from whence.explore.world import World, checked
 from whence.sim.driver import Driver
 from whence.trace.rows import About
@@ -76,7 +76,7 @@ class Repeat(NamedTuple):
 
     lines: list[str]  # the story
     followed: int  # moves that were possible
-    finding: WorldFinding | None
+    finding: Flaw | None
 
 
 class _Taken(NamedTuple):
@@ -85,7 +85,7 @@ class _Taken(NamedTuple):
     move: Move | None  # None: how the world begins
     state: State  # before it
     steps: list[tuple[int, int, Input, Step]]
-    found: list[WorldFinding]
+    found: list[Flaw]
 
 
 def repeat(kept: Kept, make: Make | None = None) -> Repeat:
@@ -93,7 +93,7 @@ def repeat(kept: Kept, make: Make | None = None) -> Repeat:
     rules = Rules(kept.world, make)
     lines: list[str] = []
     followed = 0
-    finding: WorldFinding | None = None
+    finding: Flaw | None = None
     for taken in _follow(rules, kept.moves):
         if taken.move is not None:
             followed += 1
