@@ -23,14 +23,15 @@ from bench_live import Row, run_round
 print(run_round("vector", Row({load!r}, {nodes}, False, {messages})).cpu_us_per_delivery)
 """
 SIM = """
-import sys, time, json; sys.path.insert(0, "bench")
+import sys, time; sys.path[:0] = ["bench", "tests"]
 import bench_sim as b
 from whence.trace.schema import Level
-from whence.sim.hashing import HashingRecorder
 try:
+    from support.hashing import HashingRecorder
     from whence.lab.run import run
     simulate = lambda made, rows, **how: run(made, recorder=rows, kernel="never", **how)
 except ImportError:  # a release before lab
+    from whence.sim.hashing import HashingRecorder
     from whence.sim.run import simulate
 made = b.scenario({protocol!r}, 1_000_000)
 rows = HashingRecorder() if {recorded} else None
