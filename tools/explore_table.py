@@ -95,7 +95,7 @@ def shortest(protocol: str, script: tuple[tuple[int, int], ...], kind: str) -> I
 def mutants() -> None:
     """One line per mutant."""
     sys.path.insert(0, str(ROOT / "tests"))
-    from support.explore_zoo import NOT_FOUND, convict, suspects
+    from explore.suspects import NOT_FOUND, convict, suspects
 
     print("| mutant | found | moves |")
     print("|---|---|---|")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from support.explore_worlds import Trial, random_trial
+from explore.worlds import Trial, random_trial
 from whence.explore.search import Options, Report, explore
 from whence.explore.story import Kept, repeat
 from whence.explore.world import Line, World

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from support.explore_zoo import NOT_FOUND, Suspect, convict, suspects
+from explore.suspects import NOT_FOUND, Suspect, convict, suspects
 from whence.explore.search import explore
 
 ALL = list(suspects())

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from support.altered import Alter, rewritten
+from simulation.altered import Alter, rewritten
 from support.running import simulate_to
 from whence.sim.replay import replay
 from whence.studies.prc.grid import changing

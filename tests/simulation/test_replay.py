@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from support.altered import Alter, rewritten
+from simulation.altered import Alter, rewritten
 from support.running import simulate_to
 from support.simulating import random_scenario
 from whence.core.effects import Effects

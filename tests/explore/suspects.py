@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from support.explore_worlds import of_class
+from explore.worlds import of_class
 from whence.explore.machine import Make
 from whence.explore.search import Options, Report, explore
 from whence.explore.world import FaultBudget, Line, World, load
