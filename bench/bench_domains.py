@@ -18,9 +18,9 @@ from pathlib import Path
 
 from whence.studies.base import Cell
 from whence.studies.domains import live as domains_live
-from whence.studies.domains import live_page as domains_live_figures
 from whence.studies.domains.fit import growth, kinds, slope
 from whence.studies.domains.live import LiveBatch, LivePlan, LiveSystem
+from whence.studies.domains.page import PARTS, live_tables
 from whence.studies.results import Results
 
 
@@ -57,7 +57,7 @@ def main() -> None:
     plan = _plan(_asked())
     began = time.monotonic()
     results = Results(tuple(domains_live.measure(plan, folder=Path.cwd())))
-    for table in domains_live_figures.tables(results):
+    for table in live_tables(results):
         print(f"\n{table.title}")
         rows = [table.columns, *([_text(cell) for cell in row] for row in table.rows)]
         widths = [max(len(row[at]) for row in rows) for at in range(len(table.columns))]
@@ -72,7 +72,7 @@ def main() -> None:
             },
             "processor_slope": slope(processor),
         }
-        for kind in kinds(results, *domains_live_figures.PARTS)
+        for kind in kinds(results, *PARTS)
         for processor in [growth(results, kind, "cpu_us")]
     ]
     print(json.dumps({"bench": "domains", "seconds": round(time.monotonic() - began, 1), "curves": document}))

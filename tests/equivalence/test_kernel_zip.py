@@ -26,7 +26,7 @@ import whence
 assert whence.__file__.startswith(sys.argv[1]), whence.__file__
 import pytest
 
-from whence.kernels import vcube
+from whence.kernels.vcube import kernel as vcube
 from whence.sim.files import from_dict
 print(vcube.run(from_dict(%r)).detail.measures.packets)
 """
