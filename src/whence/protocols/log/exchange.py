@@ -20,6 +20,7 @@ from whence.core.effects import Effects, Send
 from whence.core.group import NUMBER_MAX
 from whence.core.lives import is_stream
 from whence.core.message import NodeId
+from whence.errors import MisuseError
 from whence.protocols.log.book import Entry
 from whence.protocols.log.ledger import Ledger
 from whence.protocols.log.session import COMPARING, GREETING, SYNCED, PeerSession, untold
@@ -73,7 +74,7 @@ class Exchange:
         self.changed: set[int] = set()  # streams that grew since the last HAVE
         self.paused = False  # the reader is slow: acknowledge nothing
         self.must_go_on = False  # a walk through the log was cut short
-        self._dirty: list[PeerSession] = []  # sessions with something in `out`
+        self.dirty: list[PeerSession] = []  # sessions with something in `out`
         self._stride = 3 if timed else 2  # of barriers
         self.grow()
 
@@ -285,6 +286,17 @@ class Exchange:
             self.grow()
         return mine
 
+    def cut_of(self, names: Iterable[str]) -> dict[int, int]:
+        """The cut of an application's snapshot, as a host gives it."""
+        cut = {}
+        for text in names:
+            stream, _, number = text.rpartition(":")
+            index = self.intern(stream) if number.isdecimal() else None
+            if index is None:
+                raise MisuseError(f"cut {text!r}", "it is no NAME/LIFE:NUMBER", "Give what `stable` returned")
+            cut[index] = int(number)
+        return cut
+
     def mine(self, session: PeerSession, flat: Sequence[int]) -> list[tuple[int, int]] | None:
         """Pairs of a peer in our indices; None if it names what it never explained, or numbers cannot be."""
         if len(flat) % 2:
@@ -337,15 +349,12 @@ class Exchange:
             session.credit -= 1
             session.sent[stream] = number
             if not session.out:
-                self._dirty.append(session)
+                self.dirty.append(session)
             session.out.append(entry)
 
     def flush(self, effects: Effects) -> None:
         """Send what this step has for each peer: the same packet to all that need the same."""
-        dirty = self._dirty
-        if not dirty:
-            return
-        self._dirty = []
+        dirty, self.dirty = self.dirty, []
         first = dirty[0].out
         needed = set(self._indices(first)) if len(first) <= BATCH_ITEMS else None
         together = []
