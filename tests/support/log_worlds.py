@@ -1,8 +1,9 @@
 """Storms for protocol `log`: random worlds on the one net, and an observer that knows nothing of cores.
 
-An action is a broadcast, a packet that arrives, a link that goes up or down, a partition, a crash, a restart with
-the store, without it, or with an old copy of it (a rollback), a second process on a copy of the store (a clone), a
-node that joins, leaves or is retired, a reader that pauses, time that passes. In the end all is healed.
+An action is a broadcast, a packet that arrives, a link that goes up or down, a partition, a crash, a restart
+with the store, without it, or with an old copy of it (a rollback), a second process on a copy of the store
+(a clone), a node that joins, leaves or is retired, a reader that pauses, time that passes. In the end all is
+healed.
 
 The observer sees what applications see: broadcasts, deliveries, `Missed`, stable cuts. It keeps of every mind
 (a store and whoever runs on it) what it has, and of every message all that happened before it, as sets.
