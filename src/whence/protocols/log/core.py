@@ -10,7 +10,7 @@ Assumptions   links are reliable and FIFO while they are up; a link that comes a
 Source        our own, on "Causal and Δ-causal broadcast in opportunistic networks" (001): its
               store-carry-forward and its barriers. Rules R1 to R27 are those of docs/log.md.
 
-    book.py, ledger.py        the log (R6), D and F          exchange.py, session.py   R11, R12; summary.py R15
+    book.py, ledger.py        the log (R6), D and F          exchange.py, session.py   R11, R12, R15
     plain.py, timed.py        the order, barriers (R9)       repair.py                 R10, R13, R14
     retention.py, people.py   R21; R3, R26                   stability.py              R16 to R20
 
