@@ -26,12 +26,12 @@ class StudyGroup(TyperGroup):
 
     def __init__(self, **attrs: Any) -> None:
         super().__init__(**attrs)
-        for name, text in registry.STUDIES.items():
+        for name, text in registry.lines().items():
             self.add_command(TyperCommand(name=name, help=text))
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """A study is about to run: import it and make its command."""
-        if args and args[0] in registry.STUDIES:
+        if args and args[0] in registry.lines():
             self.commands[args[0]] = _study_command(args[0])
         return super().resolve_command(ctx, args)
 
