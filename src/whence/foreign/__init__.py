@@ -1,1 +1,1 @@
-"""Logs that we did not write: their model, their readers, what can be judged from them."""
+"""The auditor of logs that others wrote: one model, readers into it, one judge of it."""
