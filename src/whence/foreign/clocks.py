@@ -29,8 +29,13 @@ class Clocks(NamedTuple):
     absent: int  # entries that name an event which the log does not have
 
 
-def read_clocks(log: Log) -> Clocks:
-    """Check the clocks of a log. A clock is compared where it grew; a faulty one gives no edges."""
+def read_clocks(log: Log, *, every: bool = False) -> Clocks:
+    """Check the clocks of a log. A clock is checked where it grew; a faulty one gives no edges.
+
+    Edges are given where a clock grew since the last true one of its context, which the order in the context
+    makes enough; `every` gives one for each entry.
+    """
+    every = every or log.order != "clock"
     nothing = np.zeros(0, dtype=np.int64)
     owners = log.vc.owners()
     if not len(owners):
@@ -56,8 +61,11 @@ def read_clocks(log: Log) -> Clocks:
     effects: list[int] = []
     absent = 0
     before: int | None = None
+    true: dict[int, int] = {}  # what the last true clock of the context knew
     for event in in_order:
         mine = clock[event]
+        if before is None or ctx[before] != ctx[event]:
+            true = {}
         known = clock[before] if before is not None and ctx[before] == ctx[event] else {}
         before = event
         if event in faults:
@@ -69,8 +77,12 @@ def read_clocks(log: Log) -> Clocks:
         if fault is not None:
             faults[event] = fault
             continue
-        causes += sources
-        effects += [event] * len(sources)
+        others = [(host, n) for host, n in mine.items() if host != ctx[event]]
+        news = [(host, n) for host, n in others if every or n > true.get(host, 0)]
+        learned = [own[key] for key in news if key in own and key not in twice]
+        causes += learned
+        effects += [event] * len(learned)
+        true = mine
     return Clocks(
         len(clock), np.array(causes, dtype=np.int64), np.array(effects, dtype=np.int64),
         [ClockFault(event, why) for event, why in sorted(faults.items())], absent,

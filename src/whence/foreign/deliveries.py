@@ -65,24 +65,12 @@ def late_causally(graph: Graph, found: FirstDeliveries, table_bytes: int = TABLE
     message[graph.message_node] = np.arange(len(graph.message_node))
     width = max(1, min(found.columns, table_bytes // (8 * graph.nodes)))
     table = np.empty((graph.nodes, width), dtype=np.int64)
-    first, to = _without_circles(graph)
     for low in range(0, found.columns, width):
         kernels.find_late(
-            graph.order, first, to, message, found.first, found.column, found.start, found.end, low,
-            table, late,
+            graph.order, graph.first, graph.to, message, found.first, found.column, found.start, found.end,
+            low, table, late,
         )  # fmt: skip
     return late
-
-
-def _without_circles(graph: Graph) -> tuple[Array, Array]:
-    """The edges between nodes that are in no circle."""
-    if not graph.circles:
-        return graph.first, graph.to
-    free = np.zeros(graph.nodes, dtype=bool)
-    free[graph.order] = True
-    causes = np.repeat(np.arange(graph.nodes), np.diff(graph.first))
-    kept = free[causes] & free[graph.to]
-    return np.searchsorted(causes[kept], np.arange(graph.nodes + 1)), graph.to[kept]
 
 
 class ChannelOrder(NamedTuple):

@@ -9,7 +9,6 @@ and, in histories, write -> read. Everything else follows from these. Time is ne
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -60,20 +59,15 @@ def find_sends(log: Log) -> Sends:
 
 
 class Graph(NamedTuple):
-    """Edges in compressed rows, and the order of causality of what is in no circle."""
+    """Edges in compressed rows; and the order of causality, or the circles."""
 
     nodes: int
     first: Array
     to: Array
     source: Array
     message_node: Array  # message -> node
-    order: Array  # nodes in no circle, causes first
+    order: Array  # the nodes, causes first; none if there is a circle
     circles: list[list[int]]  # the nodes of each, causes of each other
-
-    def edges(self) -> Iterator[tuple[int, int, int]]:
-        """Each edge: cause, effect, code of its source."""
-        owners = np.repeat(np.arange(self.nodes), np.diff(self.first))
-        yield from zip(owners.tolist(), self.to.tolist(), self.source.tolist(), strict=True)
 
     def path(self, start: int, goal: int, inside: set[int] | None = None) -> list[tuple[int, int]]:
         """A shortest way from one node to another as (source, node) steps; to itself: around a circle."""
@@ -106,16 +100,24 @@ def _steps(came: dict[int, tuple[int, int]], start: int, goal: int) -> list[tupl
 class _Edges:
     """Collects edges in pieces."""
 
-    def __init__(self, nodes: int) -> None:
+    def __init__(self, nodes: int, left_out: Array | None) -> None:
         self.nodes = nodes
+        self._out = np.zeros(nodes, dtype=bool)
+        if left_out is not None:
+            self._out[left_out[left_out < nodes]] = True
         self._pieces: list[tuple[Array, Array, int]] = []
 
     def add(self, causes: Array, effects: Array, source: int) -> None:
-        distinct = causes != effects
-        self._pieces.append((causes[distinct], effects[distinct], source))
+        kept = (causes != effects) & ~self._out[causes] & ~self._out[effects]
+        self._append(causes[kept], effects[kept], source)
+
+    def _append(self, causes: Array, effects: Array, source: int) -> None:
+        self._pieces.append((causes, effects, source))
 
     def chain(self, group: Array, place: Array, node: Array, source: int) -> None:
         """Edges from each place of a group to the next one; those of one place are not ordered."""
+        kept = ~self._out[node]
+        group, place, node = group[kept], place[kept], node[kept]
         if not len(node):
             return
         by_place = np.lexsort((node, place, group))
@@ -138,7 +140,7 @@ class _Edges:
                 self.nodes += 1
             causes += [pair[0] for pair in pairs]
             effects += [pair[1] for pair in pairs]
-        self.add(np.array(causes, dtype=np.int64), np.array(effects, dtype=np.int64), source)
+        self._append(np.array(causes, dtype=np.int64), np.array(effects, dtype=np.int64), source)
 
     def rows(self) -> tuple[Array, Array, Array, Array]:
         """Causes, effects, sources, and the first edge of each node; by cause, without repetition."""
@@ -154,10 +156,10 @@ class _Edges:
         return causes, effects, sources, first
 
 
-def build(log: Log, sends: Sends, clocks: Clocks) -> Graph:
-    """The graph of a log."""
+def build(log: Log, sends: Sends, clocks: Clocks, left_out: Array | None = None) -> Graph:
+    """The graph of a log, without the nodes that are `left_out`."""
     message_node = np.where(sends.event >= 0, sends.event, len(log) + np.arange(len(log.msgs)))
-    edges = _Edges(len(log) + len(log.msgs))
+    edges = _Edges(len(log) + len(log.msgs), left_out)
     placed = np.flatnonzero(log.pos >= 0)
     edges.chain(log.ctx[placed], log.pos[placed], placed, ORDER)
     takes = (log.kind == EventKind.DELIVER) | (log.kind == EventKind.RECEIVE)
@@ -189,21 +191,13 @@ def _add_links(log: Log, edges: _Edges) -> None:
 
 
 def _sort(nodes: int, causes: Array, effects: Array, first: Array) -> tuple[Array, list[list[int]]]:
-    """Nodes in no circle, causes first; and the circles, from which nothing follows."""
+    """The nodes, causes first; or, where that cannot be, the circles."""
     kernels = choose_kernels(nodes)
     order = np.zeros(nodes, dtype=np.int64)
     count = kernels.peel(first, effects, np.bincount(effects, minlength=nodes), order)
     if count == nodes:
         return order, []
-    circles = _circles(nodes, causes, effects, order[:count])
-    in_circle = np.zeros(nodes, dtype=bool)
-    in_circle[[node for circle in circles for node in circle]] = True
-    free = ~in_circle[causes] & ~in_circle[effects]
-    causes, effects = causes[free], effects[free]
-    waiting = np.bincount(effects, minlength=nodes)
-    count = kernels.peel(np.searchsorted(causes, np.arange(nodes + 1)), effects, waiting, order)
-    order = order[:count]
-    return order[~in_circle[order]], circles
+    return order[:0], _circles(nodes, causes, effects, order[:count])
 
 
 def _circles(nodes: int, causes: Array, effects: Array, done: Array) -> list[list[int]]:

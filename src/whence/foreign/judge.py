@@ -95,10 +95,14 @@ class Case:
         self._max = findings_max
         self.clocks: Clocks = read_clocks(log)
         self.sends: Sends = find_sends(log)
-        self.graph: Graph = build(log, self.sends, self.clocks)
-        self.times = read_times(log, self.graph, contract.max_skew_ns)
-        free = np.zeros(self.graph.nodes, dtype=bool)
-        free[self.graph.order] = True
+        self.claims: Graph = build(log, self.sends, self.clocks)
+        self.times = read_times(log, self.claims, contract.max_skew_ns)
+        self.graph = self.claims  # without circles: what is in one leaves the judgement
+        free = np.ones(self.claims.nodes, dtype=bool)
+        if self.claims.circles:
+            circling = np.array(sorted(node for circle in self.claims.circles for node in circle))
+            free[circling] = False
+            self.graph = build(log, self.sends, read_clocks(log, every=True), circling)
         self._free_message: Array = free[self.graph.message_node]
         found = first_deliveries(log)
         self._in_circles = len(found.event) > 0
@@ -174,8 +178,7 @@ class Case:
         before = np.flatnonzero((first.column == first.column[row]) & (first.end < first.start[row]))
         goals = {int(graph.message_node[first.message[each]]): int(each) for each in before}
         start = int(graph.message_node[first.message[row]])
-        free = set(graph.order.tolist()) if graph.circles else None
-        goal, steps = _nearest(graph, start, goals, free)
+        goal, steps = _nearest(graph, start, goals)
         return self._overtaken(row, goals[goal], [(-1, start), *steps])
 
     def _fifo_finding(self, row: int) -> AuditFinding:
@@ -381,13 +384,13 @@ class Case:
 
     def cycle(self) -> Judged:
         """Circles of causes."""
-        edges = len(self.graph.to)
+        edges = len(self.claims.to)
         if not edges:
             return _not_judged("nothing is the cause of anything", "map `context`, `message` or `depends_on`")
-        return self._judged(edges, range(len(self.graph.circles)), self._circle_finding)
+        return self._judged(edges, range(len(self.claims.circles)), self._circle_finding)
 
     def _circle_finding(self, which: int) -> AuditFinding:
-        graph, inside = self.graph, set(self.graph.circles[which])
+        graph, inside = self.claims, set(self.claims.circles[which])
         starts = sorted(inside)[:1000]  # the shortest of the circles through these
         paths = ((start, graph.path(start, start, inside)) for start in starts)
         start, steps = min(paths, key=lambda found: (len(found[1]), found[0]))
@@ -427,7 +430,8 @@ class Case:
             return _not_judged("it is not a history of registers", 'use format = "history"')
         if len(history.writers()) < len(history.writes):
             return _not_judged("a value is written to a key more than once", "write unique values")
-        found = bad_reads(self.log, history, self.graph)
+        in_circle = {node for circle in self.claims.circles for node in circle}
+        found = bad_reads(self.log, history, self.graph, in_circle)
 
         def tell(at: int) -> AuditFinding:
             bad = found[at]
@@ -485,19 +489,17 @@ def _swapped(log: Log) -> int:
     return int(swapped.sum())
 
 
-def _nearest(
-    graph: Graph, start: int, goals: dict[int, int], free: set[int] | None
-) -> tuple[int, list[tuple[int, int]]]:
+def _nearest(graph: Graph, start: int, goals: dict[int, int]) -> tuple[int, list[tuple[int, int]]]:
     """The nearest of some nodes that a node leads to, and a shortest way there."""
     seen = {start}
     reached = deque([start])
     while reached:
         node = reached.popleft()
         for other in graph.to[graph.first[node] : graph.first[node + 1]].tolist():
-            if other in seen or (free is not None and other not in free):
+            if other in seen:
                 continue
             if other in goals:
-                return other, graph.path(start, other, free)
+                return other, graph.path(start, other)
             seen.add(other)
             reached.append(other)
     raise MisuseError(f"node {start}", "nothing after it was delivered earlier", "Report this")

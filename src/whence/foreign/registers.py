@@ -25,10 +25,10 @@ class BadRead(NamedTuple):
     shown_by: list[int]
 
 
-def bad_reads(log: Log, history: History, graph: Graph) -> list[BadRead]:
-    """Every wrong read of an event that is in no circle."""
+def bad_reads(log: Log, history: History, graph: Graph, in_circle: set[int]) -> list[BadRead]:
+    """Every wrong read of an event that is in no circle; `graph` has no circles."""
     writers = history.writers()
-    past = _pasts(log, graph)
+    past = _pasts(log, graph, in_circle)
     own = {(event, key, value) for event, key, value in history.writes}
     writes: dict[str, dict[int, list[tuple[int, int]]]] = {}  # key -> context -> (place, event), in order
     for event, key, _ in history.writes:
@@ -61,22 +61,21 @@ def bad_reads(log: Log, history: History, graph: Graph) -> list[BadRead]:
     return found
 
 
-Past = dict[int, int]  # context -> the place of its last event in the past, that event included
+Past = dict[int, int]  # context -> the place of its last event in the past
 
 
-def _pasts(log: Log, graph: Graph) -> dict[int, Past]:
-    past: dict[int, Past] = {int(node): {} for node in graph.order}
-    for node in graph.order.tolist():
-        mine = past[node]
+def _pasts(log: Log, graph: Graph, in_circle: set[int]) -> dict[int, Past]:
+    past: dict[int, Past] = {node: {} for node in graph.order.tolist() if node not in in_circle}
+    for node, known in past.items():
+        mine = known
         if node < len(log):
             ctx = int(log.ctx[node])
-            mine = {**mine, ctx: max(mine.get(ctx, -1), int(log.pos[node]))}
+            mine = {**known, ctx: max(known.get(ctx, -1), int(log.pos[node]))}
         for other in graph.to[graph.first[node] : graph.first[node + 1]].tolist():
-            if other in past:
-                theirs = past[other]
-                for ctx, place in mine.items():
-                    if theirs.get(ctx, -1) < place:
-                        theirs[ctx] = place
+            theirs = past[other]
+            for ctx, place in mine.items():
+                if theirs.get(ctx, -1) < place:
+                    theirs[ctx] = place
     return past
 
 
