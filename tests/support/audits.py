@@ -352,8 +352,9 @@ class Brute:
 
     def lost(self) -> int:
         deliveries = [self.rows[at] for at in self._of_kind(DELIVER)]
-        senders = {message: {self.rows[at]["proc"] for at in self._of_kind(SEND) if self.rows[at]["msg"] == message}
-                   for message in self.sent}  # fmt: skip
+        senders: dict[str, set[str]] = {}
+        for at in self._of_kind(SEND):
+            senders.setdefault(self.rows[at]["msg"], set()).add(self.rows[at]["proc"])
         own = {row["proc"] for row in deliveries if row["proc"] in senders.get(row["msg"], ())}
         return sum(
             not any(row["msg"] == message and member in (row["proc"], row.get("group")) for row in deliveries)
