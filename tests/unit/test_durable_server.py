@@ -22,13 +22,16 @@ from whence.session.links import Link
 from whence.session.records import (
     RECORDS,
     Arrived,
+    Buried,
     Done,
+    Dropped,
     Fired,
     Linked,
     Met,
     Output,
     Reacted,
     RecordCodec,
+    Revived,
     Submitted,
     Taken,
 )
@@ -279,6 +282,9 @@ def test_records_survive_the_disk_and_damaged_ones_are_refused() -> None:
         Linked(3, "c", False),
         Fired(4, "key"),
         Met("a", 1 << 62),
+        Buried(17, 3, "it failed"),
+        Revived(18, MessageId("a", 3)),
+        Dropped(19, MessageId("b", 4)),
     ]
     assert {type(record) for record in records} == set(RECORDS.values())
     for record in records:
@@ -296,7 +302,7 @@ def test_records_survive_the_disk_and_damaged_ones_are_refused() -> None:
 def test_the_numbers_of_records_are_those_of_written_stores() -> None:
     assert {number: kind.__name__ for number, kind in RECORDS.items()} == {
         3: "Submitted", 4: "Reacted", 5: "Linked", 6: "Fired", 7: "Arrived", 8: "Taken", 9: "Met",
-        10: "Done",
+        10: "Done", 20: "Buried", 21: "Revived", 22: "Dropped",
     }  # fmt: skip
     codec = RecordCodec(MatrixPacket)
     packet = MatrixPacket(0, 1, 1, (0, 2, 1), b"x")

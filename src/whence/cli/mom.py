@@ -2,6 +2,7 @@
 
 up, down, serve         a system of servers as processes
 status, send, tail      what people ask a running system
+dead                    messages at which agents failed for good (cli/dead.py)
 traffic, plan           from traces to proposed domains (cli/plan.py)
 """
 
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
+from whence.cli import dead
 from whence.cli import plan as planning
 
 if TYPE_CHECKING:
@@ -241,7 +243,7 @@ def _show_all(system: System, answers: dict[str, Status | None]) -> None:
     from whence.cli import console
 
     columns = ["server", "state", "domains", "links", "queue in", "queue out", "held", "sent", "delivered"]
-    columns += ["reactions", "clocks"]
+    columns += ["reactions", "dead", "clocks"]
     rows: list[tuple[object, ...]] = []
     for server, status_ in answers.items():
         domains = ", ".join(system.graph.names[at] for at in system.graph.domains_of[server])
@@ -260,6 +262,7 @@ def _show_all(system: System, answers: dict[str, Status | None]) -> None:
                 status_.sent,
                 status_.delivered,
                 status_.reactions,
+                status_.dead,
                 "+".join(f"{clock.servers}²" for clock in status_.clocks),
             )
         )
@@ -301,6 +304,7 @@ def _show_one(system: System, name: str, status_: Status | None) -> None:
         "sent": status_.sent,
         "delivered": status_.delivered,
         "reactions": status_.reactions,
+        "dead letters": status_.dead,
         "control entries": status_.control_entries,
         **{f"store: {key}": value for key, value in store.items() if key != "reactions"},
         **{f"problem: {key}": value for key, value in status_.problems.items()},
@@ -430,5 +434,6 @@ app.command(rich_help_panel=RUN)(serve)
 app.command(rich_help_panel=RUN)(status)
 app.command(rich_help_panel=RUN)(send)
 app.command(rich_help_panel=RUN)(tail)
+app.add_typer(dead.app, name="dead", rich_help_panel=RUN)
 app.command(rich_help_panel=PLAN)(planning.traffic)
 app.command(rich_help_panel=PLAN)(planning.plan)

@@ -21,9 +21,10 @@ from whence.live.arguments import lifetime_us
 from whence.live.durable import DurableMembership
 from whence.live.node import RAISE, WAIT, Node
 from whence.live.stats import Stats, gather
-from whence.session.durable import Agent
+from whence.session.durable import Agent, DeadLetter
 from whence.session.journal import GroupEvent
 from whence.session.links import Link
+from whence.session.records import Dropped, Revived
 from whence.trace.writer import TraceWriter
 
 KEY_MAX_BYTES = 255
@@ -123,14 +124,30 @@ class Group:
             raise MisuseError("key", f"{key!r} is not 1 to {KEY_MAX_BYTES} bytes", "Choose a short key")
         return durable.host.keys.get(key)
 
-    async def serve(self, agent: Agent) -> None:
+    async def serve(self, agent: Agent, *, attempts: int | None = None) -> None:
         """Let `agent` react to every message, until the group is closed; of a durable node.
 
         `agent(state, message)` returns its new state and the messages to send, `Output(to, payload)`; it may
         be a coroutine. Reaction, state and messages are one step: a crash leaves all of it or nothing.
-        If it raises, `AgentError` says at which message, which stays in the queue.
+        If it raises, `AgentError` says at which message, which stays in the queue. With `attempts` it is
+        tried again instead, that many times in all, and then becomes a dead letter: the next one follows.
         """
-        await serve(self._need_store("serve"), agent)
+        await serve(self._need_store("serve"), agent, attempts)
+
+    @property
+    def dead_letters(self) -> list[DeadLetter]:
+        """Of a durable node: the messages at which its agent failed for good, oldest first."""
+        return list(self._need_store("dead_letters").host.dead.values())
+
+    async def revive(self, id_: MessageId) -> None:
+        """Let the agent of a durable node try a dead letter again, after all messages that wait now."""
+        member = self._need_store("revive")
+        await member.log.submit(Revived(member.host.now_us(), id_))
+
+    async def drop(self, id_: MessageId) -> None:
+        """Forget a dead letter of a durable node."""
+        member = self._need_store("drop")
+        await member.log.submit(Dropped(member.host.now_us(), id_))
 
     def done(self, message: Message) -> None:
         """Of a durable node: this message, which `receive` returned, need not come again after a restart.

@@ -29,7 +29,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from whence.core.message import Message, MessageId, NodeId, Packet
 from whence.core.protocol import Protocol
@@ -38,13 +38,16 @@ from whence.session.host import Host, HostOwner, Timers
 from whence.session.links import Link
 from whence.session.records import (
     Arrived,
+    Buried,
     Done,
+    Dropped,
     Fired,
     Linked,
     Met,
     Output,
     Reacted,
     Record,
+    Revived,
     Submitted,
     Taken,
 )
@@ -54,6 +57,15 @@ Agent: TypeAlias = Callable[[bytes, Message], tuple[bytes, list[Output]]]
 
 _ALL_FRAMES = 1 << 60
 KEYS_KEPT = 65_536  # the newest: a message that is tried again with one of these keys is the same message
+
+
+class DeadLetter(NamedTuple):
+    """A message at which the agent failed as often as it was allowed to."""
+
+    message: Message
+    since_us: int
+    attempts: int
+    reason: str
 
 
 class DurableServer(Host):
@@ -75,6 +87,7 @@ class DurableServer(Host):
         self.done = 0  # messages that the application is done with
         self.agent_state = b""
         self.reactions = 0
+        self.dead: dict[MessageId, DeadLetter] = {}  # in order of burial
         self.sessions: dict[NodeId, int] = {}
         self.due: dict[str, int] = {}  # timers of the core
         self._last_us = 0
@@ -120,6 +133,8 @@ class DurableServer(Host):
                 self._finish(id_)
         elif isinstance(record, Reacted):
             self._react(record)
+        elif isinstance(record, Buried | Revived | Dropped):
+            self._tend_dead(record)
         elif isinstance(record, Taken):
             while self.done < record.messages:
                 self._finish_first()
@@ -166,13 +181,28 @@ class DurableServer(Host):
         for output in record.outputs:
             self._give(Output(*output), None, record.now_us)
 
-    def _finish_first(self) -> None:
-        """The application is done with the oldest message."""
+    def _tend_dead(self, record: Buried | Revived | Dropped) -> None:
+        if isinstance(record, Buried):
+            message = self._finish_first()
+            self.dead[message.id] = DeadLetter(message, record.now_us, record.attempts, record.reason)
+            return
+        letter = self.dead.pop(record.id, None)
+        if letter is None:
+            raise MisuseError(f"dead letter {record.id}", "there is none of that id", "List them first")
+        if isinstance(record, Revived):
+            self.done -= 1
+            self.inbox.append(letter.message)
+            self.unread_bytes += len(letter.message.payload)
+
+    def _finish_first(self) -> Message:
+        """The application is done with the oldest message, which is returned."""
         if not self.hand and not self.inbox:
             raise self._broken("its log takes a message that was not delivered")
         if not self.hand:
             self.hand_out()
-        self._finish(next(iter(self.hand)))
+        message = next(iter(self.hand.values()))
+        self._finish(message.id)
+        return message
 
     def _finish(self, id_: MessageId) -> None:
         """The application is done with a message; in a recovery it has not been handed out again."""
@@ -270,6 +300,7 @@ class DurableServer(Host):
             "done": self.done,
             "agent_state": self.agent_state,
             "reactions": self.reactions,
+            "dead": [[*letter.message, *letter[1:]] for letter in self.dead.values()],
             "sessions": self.sessions,
             "due": self.due,
             "last_us": self._last_us,
@@ -288,6 +319,9 @@ class DurableServer(Host):
         self.done = state["done"]
         self.agent_state = state["agent_state"]
         self.reactions = state["reactions"]
+        for origin, number, payload, *about in state.get("dead", []):  # stores of earlier releases have none
+            message = Message(origin, number, payload)
+            self.dead[message.id] = DeadLetter(message, *about)
         self.sessions = state["sessions"]
         self.due = state["due"]
         self._last_us = state["last_us"]

@@ -51,6 +51,28 @@ class Reacted(NamedTuple):
     outputs: tuple[Output, ...]
 
 
+class Buried(NamedTuple):
+    """The agent has failed at the first message of QueueIN for good: it leaves it for the dead letters."""
+
+    now_us: int
+    attempts: int
+    reason: str
+
+
+class Revived(NamedTuple):
+    """An operator lets the agent try a dead letter again: it is the last message of QueueIN now."""
+
+    now_us: int
+    id: MessageId
+
+
+class Dropped(NamedTuple):
+    """An operator has done with a dead letter."""
+
+    now_us: int
+    id: MessageId
+
+
 class Taken(NamedTuple):
     """Of earlier releases: the application is done with the first `messages` that were delivered here."""
 
@@ -85,7 +107,9 @@ class Fired(NamedTuple):
     key: str
 
 
-Record: TypeAlias = Arrived | Submitted | Reacted | Taken | Met | Linked | Fired | Done
+Record: TypeAlias = (
+    Arrived | Submitted | Reacted | Taken | Met | Linked | Fired | Done | Buried | Revived | Dropped
+)
 
 # Numbers are part of the format of a log: never reuse one. 1 and 2 were of a model that wrote no store.
 RECORDS: dict[int, type[Record]] = {
@@ -97,6 +121,9 @@ RECORDS: dict[int, type[Record]] = {
     8: Taken,
     9: Met,
     10: Done,
+    20: Buried,
+    21: Revived,
+    22: Dropped,
 }
 _NUMBERS = {kind: number for number, kind in RECORDS.items()}
 
