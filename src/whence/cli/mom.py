@@ -2,6 +2,7 @@
 
 up, down, serve         a system of servers as processes
 status, send, tail      what people ask a running system
+gateway                 STOMP for programs in other languages
 dead                    messages at which agents failed for good (cli/dead.py)
 traffic, plan           from traces to proposed domains (cli/plan.py)
 """
@@ -424,6 +425,38 @@ def _shown(payload: bytes) -> dict[str, str]:
         return {"base64": base64.b64encode(payload).decode()}
 
 
+def gateway(
+    description: Description,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Where to listen, on this machine.")] = 61613,
+    token_file: Annotated[
+        Path | None, typer.Option(help="Demand the text of this file as the client's passcode.")
+    ] = None,
+) -> None:
+    """Let programs in any language send and receive over STOMP 1.2, until Ctrl-C or SIGTERM."""
+    import asyncio
+    import signal
+
+    from whence.cli import console
+    from whence.servers.gateway import Gateway
+    from whence.servers.joining import limits_of
+    from whence.servers.system import read_system
+
+    system = read_system(description)
+    token = None if token_file is None else token_file.read_text(encoding="utf-8").strip()
+
+    async def run() -> None:
+        stop = asyncio.Event()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            asyncio.get_running_loop().add_signal_handler(number, stop.set)
+        made = Gateway(system, limits_of(system).max_payload_bytes, token)
+        listening = await made.start(port)
+        console.err.print(f"{system.name}: STOMP at 127.0.0.1:{listening}; Ctrl-C stops", markup=False)
+        await stop.wait()
+        await made.close()
+
+    asyncio.run(run())
+
+
 app = typer.Typer(
     no_args_is_help=True, help="Message-oriented middleware over domains of causality (paper 004)."
 )
@@ -434,6 +467,7 @@ app.command(rich_help_panel=RUN)(serve)
 app.command(rich_help_panel=RUN)(status)
 app.command(rich_help_panel=RUN)(send)
 app.command(rich_help_panel=RUN)(tail)
+app.command(rich_help_panel=RUN)(gateway)
 app.add_typer(dead.app, name="dead", rich_help_panel=RUN)
 app.command(rich_help_panel=PLAN)(planning.traffic)
 app.command(rich_help_panel=PLAN)(planning.plan)
