@@ -49,6 +49,7 @@ COMMANDS = (
     Command("stream", RUN, "Put a stream of rows into causal order on Spark; resumable."),
     Command("explore", JUDGE, "Visit every schedule of a small world; show the shortest counterexample."),
     Command("verify", JUDGE, "Judge a trace: causal order, duplicates, inventions, FIFO, completeness."),
+    Command("view", JUDGE, "Look at a trace, a log or a finding: one interactive page, no network."),
     Command("metrics", JUDGE, "Measure traces on Spark: latency, held time, packets, bytes, buffers."),
     Command("trace", JUDGE, "Look into traces; import and export foreign logs."),
     Command("study", STUDY, "Run a study: a grid, its measures, published numbers, one report page."),

@@ -1,0 +1,56 @@
+"""`whence view`: look at a trace, a log or a finding as one interactive page."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from whence.cli import console
+from whence.cli.console import AsJson
+
+EVENTS_MAX = 5_000_000  # more than that a browser does not hold with ease
+PAD = 40  # events beside a finding, in each lane
+AROUND_EVENTS = 50_000
+
+
+def command(
+    what: Annotated[
+        Path, typer.Argument(help="A trace folder, a manifest, or the JSON of `whence verify --json`.")
+    ],
+    out: Annotated[Path, typer.Option("--out", "-o", help="The page to write.")] = Path("view.html"),
+    run: Annotated[str | None, typer.Option(help="This run, of a trace with several.")] = None,
+    around: Annotated[
+        int | None,
+        typer.Option(min=1, help="Only what happened around this finding, counted from 1; opens with it."),
+    ] = None,
+    pad: Annotated[int, typer.Option(min=0, help="With --around: events beside it, in each row.")] = PAD,
+    as_json: AsJson = False,
+) -> None:
+    """Write one self-contained page that shows a run: causal past and future at a click, findings, search."""
+    from whence.studies.environment import version
+    from whence.view.open import open_scene
+    from whence.view.page import write
+    from whence.view.scene import around as cut_around
+
+    scene = open_scene(what, run, events_max=None if around else EVENTS_MAX, finding=around)
+    if around is not None:
+        scene = cut_around(scene, around - 1, pad=pad, limit=AROUND_EVENTS)
+    write(scene, out, version=version(), focus=around or 0)
+    if as_json:
+        console.print_json(
+            {
+                "page": out,
+                "bytes": out.stat().st_size,
+                "events": len(scene),
+                "processes": len(scene.procs),
+                "findings": len(scene.findings),
+                "verdict": scene.verdict,
+            }
+        )
+        return
+    size = out.stat().st_size / 1e6
+    held = f"{len(scene):,} events of {len(scene.procs):,} processes"
+    lines = f"{scene.title}: {scene.verdict}\n{held} -> {out} ({size:.1f} MB)"
+    console.out.print(lines, markup=False, soft_wrap=True)
