@@ -100,9 +100,9 @@ class Browser:
     def wait(self, script: str, *arguments: Any) -> Any:
         """The same, of an asynchronous function."""
         body = {
-            "script": f"const done = arguments[arguments.length - 1], given = [...arguments].slice(0, -1);"
-            f"(async (...given) => {{ {script} }})(...given).then("
-            "value => done({value}), problem => done({problem: String(problem && problem.stack || problem)}));",
+            "script": "const done = arguments[arguments.length - 1], given = [...arguments].slice(0, -1);"
+            f"(async (...given) => {{ {script} }})(...given).then(value => done({{value}}),"
+            "problem => done({problem: String(problem && problem.stack || problem)}));",
             "args": list(arguments),
         }
         got = self._ask("POST", f"{self._session}/execute/async", body)
@@ -150,6 +150,13 @@ class Browser:
             path.write_bytes(picture)
         return picture
 
+    def prefer(self, scheme: str) -> None:
+        """What the page is told of the user's preference: dark or light."""
+        features = [{"name": "prefers-color-scheme", "value": scheme}]
+        body = {"cmd": "Emulation.setEmulatedMedia", "params": {"features": features}}
+        self._ask("POST", f"{self._session}/goog/cdp/execute", body)
+
     def console(self) -> list[str]:
         """What was written to the console since it was last asked."""
-        return [each["message"] for each in self._ask("POST", f"{self._session}/se/log", {"type": "browser"})]
+        said = [each["message"] for each in self._ask("POST", f"{self._session}/se/log", {"type": "browser"})]
+        return [each for each in said if "willReadFrequently" not in each]  # tests read pixels, pages do not

@@ -12,6 +12,7 @@ from whence.trace.reader import open_trace
 from whence.trace.schema import MANIFEST_SUFFIX, Kind
 from whence.verify.report import RunReport
 from whence.verify.run import verify_trace
+from whence.view.clocks import with_corrections
 from whence.view.scene import Scene
 from whence.view.traces import TRACE_KINDS, Proofs, only_run, scene_of_trace, verdict_on
 
@@ -42,7 +43,7 @@ def _trace(path: Path, run: str | None, events_max: int | None) -> Scene:
             "Show a part of it: whence view ... --around 1",
         )
     report = verify_trace(opened, run=chosen, causal=True)[0]
-    return scene_of_trace(opened, chosen, report)
+    return with_corrections(scene_of_trace(opened, chosen, report))
 
 
 def _reports(path: Path, run: str | None) -> Scene:

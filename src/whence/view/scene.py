@@ -152,29 +152,24 @@ def _reach(waiting: dict[int, int], lane: int, to: int, past: bool) -> None:
 
 
 def around(scene: Scene, finding: int, *, pad: int, limit: int) -> Scene:
-    """What happened between the first step of a finding and its last, with `pad` events on both sides of it.
+    """What happened around a finding, with `pad` events on both sides of it in every lane.
 
-    A part of the run between two cuts: no event is left out that follows from the first step and leads to the
-    last. If that is more than `limit` events, lanes without a step are cut to what is nearest.
+    That is what leads to its last step and did not precede the first, and what comes until each lane hears of
+    the first. If it is more than `limit` events, every lane is cut to what is nearest to its steps.
     """
     steps = [step.event for step in scene.findings[finding].steps if step.event >= 0]
     if not steps:
         return scene
     begin, end = scene.starts[:-1].astype(np.int64), scene.starts[1:].astype(np.int64)
-    low, high = cone(scene, steps[:1], past=True), cone(scene, [max(steps)], past=False)
+    low = cone(scene, steps[:1], past=True)
+    hears = cone(scene, steps[:1], past=False)
+    high = np.maximum(cone(scene, steps, past=True), np.where(hears < end, hears + 1, low))
+    room = max(2 * pad, limit // len(scene.lanes))
+    high = np.minimum(high, low + room)
     for step in steps:
         lane = scene.lane_of(step)
         low[lane], high[lane] = min(low[lane], step), max(high[lane], step + 1)
-    high = np.maximum(low, high)
-    low, high = np.maximum(begin, low - pad), np.minimum(end, high + pad)
-    room = max(2 * pad, limit // len(scene.lanes))
-    must = {scene.lane_of(step): step for step in reversed(steps)}
-    for lane in np.flatnonzero(high - low > room).tolist():
-        middle = must.get(lane, int(low[lane]))
-        low[lane] = max(low[lane], middle - room // 2)
-        last = max((step for step in steps if scene.lane_of(step) == lane), default=middle)
-        high[lane] = min(high[lane], max(last + 1 + room // 2, low[lane] + 1))
-    return cut(scene, low, high)
+    return cut(scene, np.maximum(begin, low - pad), np.minimum(end, np.maximum(low, high) + pad))
 
 
 def cut(scene: Scene, low: Array, high: Array) -> Scene:
@@ -191,10 +186,7 @@ def cut(scene: Scene, low: Array, high: Array) -> Scene:
         msgspec.structs.replace(
             each,
             wrong=int(place[each.wrong]) if each.wrong >= 0 else -1,
-            steps=[
-                step._replace(event=int(place[step.event])) if step.event >= 0 else step
-                for step in each.steps
-            ],
+            steps=[_moved(step, place) for step in each.steps],
         )
         for each in scene.findings
     ]

@@ -240,10 +240,11 @@ function marks(view, c, shown, density) {
     const tiny = size < 3;
     for (const e of batch) {
       const x = placeX(view, shown, e), y = placeY(view, e);
-      if (tiny) c.rect(x - 1, y - (role === 1 ? 4 : 2.5), 2, role === 1 ? 8 : 5); else shape(c, role, x, y, r);
+      if (tiny) c.fillRect(x - 1, y - (role === 1 ? 4 : 2.5), 2, role === 1 ? 8 : 5); else shape(c, role, x, y, r);
     }
-    if (role === 4 && !tiny) { c.fillStyle = shown.colour.page; c.fill(); c.stroke(); }
-    else if (role === 1 || role === 2 || role === 7 || tiny) c.fill();
+    if (tiny) continue;
+    if (role === 4) { c.fillStyle = shown.colour.page; c.fill(); c.stroke(); }
+    else if (role === 1 || role === 2 || role === 7) c.fill();
     else if (role === 3) { c.fillStyle = shown.colour.page; c.fill(); c.stroke(); }
     else c.stroke();
   }

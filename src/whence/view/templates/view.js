@@ -591,8 +591,8 @@ function facts(e) {
   if (g.time) add("time", absolute(g.time[e]));
   const correction = g.time && limits(e);
   if (correction) {
-    const [low, high] = correction.map(each => (each === null ? "?" : span(each - g.time[e])));
-    add("clock", `${low} to ${high} to be added for ${head.procs[head.reference]}’s`);
+    const [low, high] = correction.map(each => (each === null ? "?" : span(each - g.time[e], 6)));
+    if (procOf(e) !== head.reference) add("its clock", `add ${low} to ${high} for ${head.procs[head.reference]}’s`);
   }
   if (e === view.selected && view.cones) {
     const { past, future, other } = sizes();
@@ -912,6 +912,7 @@ const flip = () => { useTheme(document.documentElement.classList.contains("dark"
 
 byId("search").addEventListener("submit", event => {
   event.preventDefault();
+  canvas.focus();      // so that n and p step through what is found
   const text = byId("query").value;
   if (text === view.query && view.hits && view.hits.found.length) nextHit(1); else search(text);
 });
@@ -999,7 +1000,7 @@ function liveBadge(text) { byId("live").textContent = text; byId("live").classNa
 
 // For tests and for measuring: what the page knows of itself.
 window.whence = {
-  view, stats, exported, address,
+  view, stats, exported, address, select,
   ready: main().catch(problem => { byId("busy").textContent = `This page cannot be shown: ${problem.message}`; byId("busy").hidden = false; throw problem; }),
   place(event) { const box = canvas.getBoundingClientRect(); return [box.left + placeX(view, painted, event), box.top + placeY(view, event)]; },
   event: unmark, long, level: () => painted.level, arrows: () => painted.arrows,

@@ -1,0 +1,59 @@
+"""How far the clocks of a scene's processes are apart, for its corrected axis."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from whence.foreign.skew import Interval, Passage, Skew, quickest
+from whence.view.scene import Correction, Scene
+
+_KNOTS = 33  # readings of the reference clock at which the others are placed
+_HOSTS_MAX = 256  # with more the intervals would take longer than everything else together
+
+
+def with_corrections(scene: Scene) -> Scene:
+    """The scene with what to add to each clock, from its messages alone."""
+    if scene.time is None or not len(scene) or len(scene.procs) > _HOSTS_MAX:
+        return scene
+    source, target = scene.all_edges()
+    proc = np.repeat(np.array(scene.lane_proc, dtype=np.int64), np.diff(scene.starts))
+    between = proc[source] != proc[target]
+    source, target = source[between], target[between]
+    pair = proc[source] * len(scene.procs) + proc[target]
+    chosen = quickest(pair, scene.time[source], scene.time[target])
+    columns = (proc[source], scene.time[source], proc[target], scene.time[target])
+    rows = zip(*(column[chosen].tolist() for column in columns), strict=True)
+    skew = Skew(Passage(scene.procs[one], sent, scene.procs[two], came) for one, sent, two, came in rows)
+    if not skew.hosts:
+        return scene
+    busiest = np.bincount(np.concatenate([proc[source], proc[target]]), minlength=len(scene.procs))
+    reference = int(busiest.argmax())
+    here = scene.time[proc == reference]
+    readings = np.unique(np.linspace(int(here.min()), int(here.max()), _KNOTS).astype(np.int64)).tolist()
+    moments = [(reading, skew.intervals(scene.procs[reference], reading)) for reading in readings]
+    corrections = {}
+    for at, name in enumerate(scene.procs):
+        found = [(reading, intervals[name]) for reading, intervals in moments if name in intervals]
+        if found:
+            corrections[at] = _correction(found)
+    notes = list(scene.notes)
+    if skew.impossible:
+        notes.append(f"{len(skew.impossible)} circles of messages have impossible times: some clock stepped")
+    return replace(scene, corrections=corrections, reference=reference, notes=notes)
+
+
+def _correction(found: list[tuple[int, Interval]]) -> Correction:
+    """What to add to a clock's readings to get the reference's, at the middle of where it may stand."""
+    made: dict[int, tuple[int, int | None, int | None]] = {}
+    for reading, interval in found:
+        shown = reading + (interval.middle or 0)
+        low = None if interval.high is None else -interval.high
+        high = None if interval.low is None else -interval.low
+        made[shown] = (reading - shown, low, high)
+    rows = sorted(made.items())
+    return Correction(
+        [shown for shown, _ in rows], [each[0] for _, each in rows], [each[1] for _, each in rows],
+        [each[2] for _, each in rows],
+    )  # fmt: skip
