@@ -38,14 +38,14 @@ COLUMNS = """const g = whence.view.graph, edges = [];
   for (let e = 0; e < g.n; e++) {
     for (let k = g.ins.start[e]; k < g.ins.start[e + 1]; k++) edges.push([g.ins.event[k], e]);
   }
-  return JSON.stringify({kind: [...g.kind], text: [...g.msg].map((_, e) => whence.long(e)), x: [...g.x], edges,
-    time: g.time && [...g.time], detail: [...g.detail], packetKind: [...g.packetKind]})"""
+  return JSON.stringify({kind: [...g.kind], text: [...g.msg].map((_, e) => whence.long(e)), x: [...g.x],
+    edges, time: g.time && [...g.time], detail: [...g.detail], packetKind: [...g.packetKind]})"""
 CONES = """whence.view.packets = true; await whence.select(given[0]);
   return [[...whence.view.cones.past], [...whence.view.cones.future]]"""
 EXPORT = """const blob = await whence.exported(given[0]);
   return given[1] ? [...new Uint8Array(await blob.arrayBuffer())] : await blob.text()"""
-MIDDLE = """const v = whence.view, middle = (v.axis.low + v.axis.high) / 2, width = v.axis.span * arguments[0];
-  v.x0 = middle - width / 2; v.x1 = middle + width / 2"""
+MIDDLE = """const v = whence.view, middle = (v.axis.low + v.axis.high) / 2;
+  const width = v.axis.span * arguments[0]; v.x0 = middle - width / 2; v.x1 = middle + width / 2"""
 BOX = "const b = document.getElementById('canvas').getBoundingClientRect();"
 
 
@@ -287,8 +287,8 @@ def test_rows_are_hidden_moved_and_folded(browser, tmp_path):
     assert len(state(browser)["rows"]) > len(names)
     browser.run("document.querySelector('.label button[title=Fold]').click()")
     spots = browser.run(
-        "return [...document.querySelectorAll('.label')].map(each => { const b = each.getBoundingClientRect();"
-        "return [b.left + 20, b.top + b.height / 2]; })"
+        "return [...document.querySelectorAll('.label')].map(each => {"
+        "const b = each.getBoundingClientRect(); return [b.left + 20, b.top + b.height / 2]; })"
     )
     browser.drag(tuple(spots[0]), tuple(spots[-1]))
     assert state(browser)["rows"] == [*names[1:], names[0]]
