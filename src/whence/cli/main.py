@@ -2,8 +2,8 @@
 
 A command module `whence.cli.<name>` defines `command`, a plain function with typer's annotations, or
 `app`, a `typer.Typer` with sub-commands. It lets `WhenceError` pass; this module turns it into two
-lines and exit code 2. Exit codes: 0 done; 1 the result is no; 2 the user can fix it; 70 a bug of
-ours; 130 interrupted.
+lines and exit code 2. Exit codes: 0 done; 1 the result is no; 2 the user can fix it; 3 a log cannot
+tell; 70 a bug of ours; 130 interrupted.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ EXIT_BUG = 70  # EX_SOFTWARE of sysexits.h
 
 # Which extra brings a package that a command could not import.
 EXTRAS = {"pyarrow": "trace", "numpy": "trace", "numba": "lab", "matplotlib": "lab", "jinja2": "lab"}
-EXTRAS |= {"pyspark": "spark", "pandas": "spark", "google": "spark", "cryptography": "tls"}
+EXTRAS |= {"pyspark": "spark", "pandas": "spark", "google": "spark", "cryptography": "tls", "mcap": "mcap"}
 
 RUN, JUDGE, STUDY = "Run", "Judge", "Study"
 
@@ -48,10 +48,11 @@ COMMANDS = (
     Command("contacts", RUN, "Make a contact plan from positions, traces, timetables or a scenario."),
     Command("stream", RUN, "Put a stream of rows into causal order on Spark; resumable."),
     Command("explore", JUDGE, "Visit every schedule of a small world; show the shortest counterexample."),
-    Command("verify", JUDGE, "Judge a trace: causal order, duplicates, inventions, FIFO, completeness."),
+    Command("verify", JUDGE, "Judge a trace or a foreign log: causal order, duplicates, FIFO, completeness."),
+    Command("log", JUDGE, "Draft a mapping for a log that another program wrote."),
     Command("view", JUDGE, "Look at a trace, a log or a finding: one interactive page, no network."),
     Command("metrics", JUDGE, "Measure traces on Spark: latency, held time, packets, bytes, buffers."),
-    Command("trace", JUDGE, "Look into traces; import and export foreign logs."),
+    Command("trace", JUDGE, "Look into traces, and export them."),
     Command("study", STUDY, "Run a study: a grid, its measures, published numbers, one report page."),
     Command("protocols", STUDY, "List the protocols: environment, promises, parameters."),
     Command("version", STUDY, "Say which Whence, Python and libraries these are."),

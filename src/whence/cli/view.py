@@ -17,10 +17,13 @@ AROUND_EVENTS = 50_000
 
 def command(
     what: Annotated[
-        Path, typer.Argument(help="A trace folder, a manifest, or the JSON of `whence verify --json`.")
+        Path, typer.Argument(help="A trace folder, a foreign log, or what `whence verify --json` printed.")
     ],
     out: Annotated[Path, typer.Option("--out", "-o", help="The page to write.")] = Path("view.html"),
     run: Annotated[str | None, typer.Option(help="This run, of a trace with several.")] = None,
+    map_: Annotated[
+        str | None, typer.Option("--map", help="A foreign log's mapping: a file, or the name of a preset.")
+    ] = None,
     around: Annotated[
         int | None,
         typer.Option(min=1, help="Only what happened around this finding, counted from 1; opens with it."),
@@ -34,7 +37,7 @@ def command(
     from whence.view.page import write
     from whence.view.scene import around as cut_around
 
-    scene = open_scene(what, run, events_max=None if around else EVENTS_MAX, finding=around)
+    scene = open_scene(what, run, map_=map_, events_max=None if around else EVENTS_MAX, finding=around)
     if around is not None:
         scene = cut_around(scene, around - 1, pad=pad, limit=AROUND_EVENTS)
     write(scene, out, version=version(), focus=around or 0)

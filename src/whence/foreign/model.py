@@ -84,6 +84,30 @@ class Ragged(NamedTuple):
         return np.repeat(np.arange(len(self.offsets) - 1), np.diff(self.offsets))
 
 
+class History(NamedTuple):
+    """Operations on registers; an event may have several (a transaction). Values are unique per key."""
+
+    reads: list[tuple[int, str, str | None]]  # event, key, value; None: the initial value
+    writes: list[tuple[int, str, str]]
+
+    def writers(self) -> dict[tuple[str, str], int]:
+        """The event that wrote each value of a key."""
+        made: dict[tuple[str, str], int] = {}
+        for event, key, value in self.writes:
+            made.setdefault((key, value), event)
+        return made
+
+    def reads_from(self) -> Array:
+        """Pairs (writer, reader)."""
+        writers = self.writers()
+        pairs = [
+            (writers[key, value], event)
+            for event, key, value in self.reads
+            if value is not None and (key, value) in writers
+        ]
+        return np.array(sorted(set(pairs)), dtype=np.int64).reshape(-1, 2)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Log:
     """Events as columns of one length; names are lists that the columns index."""
@@ -119,6 +143,9 @@ class Log:
     clocked: Array = field(default_factory=lambda: np.zeros(0, dtype=bool))  # procs whose clock is known
     resolution_ns: int = 1
     contract: Contract = field(default_factory=Contract)
+    history: History | None = None
+    # Pairs (e, f): e is assumed to end before f ends, as a server does before its client. For offsets alone.
+    returns: Array = field(default_factory=lambda: np.zeros((0, 2), dtype=np.int64))
     lacking: tuple[str, ...] = ()  # attributes that would have given a scope
     notes: tuple[Note, ...] = ()
 

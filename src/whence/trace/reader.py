@@ -189,7 +189,7 @@ def _find_manifests(folder: Path) -> tuple[list[Path], list[Path]]:
         raise TraceError(
             str(folder),
             f"it is not a trace: there is no *{MANIFEST_SUFFIX} in it or in a run=* folder",
-            "Give the folder that a run was recorded to; 'whence trace import' reads foreign logs",
+            "Give the folder that a run was recorded to; 'whence verify' judges foreign logs as they are",
         )
     without = [each for each in folders[1:] if not any(each.glob(f"*{MANIFEST_SUFFIX}"))]
     for each in without:

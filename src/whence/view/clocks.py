@@ -38,10 +38,7 @@ def with_corrections(scene: Scene) -> Scene:
         found = [(reading, intervals[name]) for reading, intervals in moments if name in intervals]
         if found:
             corrections[at] = _correction(found)
-    notes = list(scene.notes)
-    if skew.impossible:
-        notes.append(f"{len(skew.impossible)} circles of messages have impossible times: some clock stepped")
-    return replace(scene, corrections=corrections, reference=reference, notes=notes)
+    return replace(scene, corrections=corrections, reference=reference)
 
 
 def _correction(found: list[tuple[int, Interval]]) -> Correction:

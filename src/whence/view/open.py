@@ -1,4 +1,4 @@
-"""What `whence view` is given, as a scene: a trace of ours, or a report of the verifier."""
+"""What `whence view` is given, as a scene: a trace of ours, a foreign log, or a report of the verifier."""
 
 from __future__ import annotations
 
@@ -13,16 +13,25 @@ from whence.trace.schema import MANIFEST_SUFFIX, Kind
 from whence.verify.report import RunReport
 from whence.verify.run import verify_trace
 from whence.view.clocks import with_corrections
-from whence.view.scene import Scene
+from whence.view.scene import Scene, broken_first
 from whence.view.traces import TRACE_KINDS, Proofs, only_run, scene_of_trace, verdict_on
 
 
-def open_scene(path: Path, run: str | None, *, events_max: int | None, finding: int | None = None) -> Scene:
+def open_scene(
+    path: Path,
+    run: str | None = None,
+    *,
+    map_: str | None = None,
+    events_max: int | None = None,
+    finding: int | None = None,
+) -> Scene:
     """A scene from whatever `path` is. `finding` must be among its findings, from 1."""
     if path.is_dir() or path.name.endswith(MANIFEST_SUFFIX):
         scene = _trace(path, run, events_max)
-    else:
+    elif _is_report(path):
         scene = _reports(path, run)
+    else:
+        scene = _log(path, map_, events_max)
     if finding is not None and finding > len(scene.findings):
         raise MisuseError(
             f"finding {finding} of {path}",
@@ -32,16 +41,39 @@ def open_scene(path: Path, run: str | None, *, events_max: int | None, finding: 
     return scene
 
 
+def _is_report(path: Path) -> bool:
+    """Whether a file is what `whence verify --json` prints of a trace: a JSON array."""
+    if path.suffix != ".json" or not path.is_file():
+        return False
+    with path.open("rb") as file:
+        return file.read(100).lstrip()[:1] == b"["
+
+
+def _log(path: Path, map_: str | None, events_max: int | None) -> Scene:
+    from whence.foreign.judge import judge
+    from whence.foreign.mapping import load_mapping
+    from whence.foreign.read import read_log
+    from whence.view.logs import scene_of_log
+
+    log = read_log(path, None if map_ is None else load_mapping(map_))
+    _require_room(str(path), len(log), events_max)
+    return with_corrections(scene_of_log(log, judge(log, path.name)))
+
+
+def _require_room(what: str, events: int, events_max: int | None) -> None:
+    if events_max is not None and events > events_max:
+        raise MisuseError(
+            what,
+            f"it has {events:,} events, and a page holds {events_max:,} with ease",
+            "Show a part of it: whence view ... --around 1",
+        )
+
+
 def _trace(path: Path, run: str | None, events_max: int | None) -> Scene:
     opened = open_trace(path)
     chosen = only_run(opened, run)
     events = sum(manifest.events for manifest in opened.of_run(chosen))
-    if events_max is not None and events > events_max:
-        raise MisuseError(
-            f"run {chosen!r} of {path}",
-            f"it has {events:,} events, and a page holds {events_max:,} with ease",
-            "Show a part of it: whence view ... --around 1",
-        )
+    _require_room(f"run {chosen!r} of {path}", events, events_max)
     report = verify_trace(opened, run=chosen, causal=True)[0]
     return with_corrections(scene_of_trace(opened, chosen, report))
 
@@ -106,6 +138,6 @@ def _findings_alone(report: RunReport, path: Path) -> Scene:
         edge_from=none,
         edge_to=none,
         edge_source=none,
-        findings=[proofs.show(report, each) for each in report.findings],
+        findings=broken_first(proofs.show(report, each) for each in report.findings),
         notes=["only the events that the findings name; the trace has the others"],
     )

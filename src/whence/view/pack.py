@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import msgspec
 import numpy as np
 
-from whence.view.scene import EDGE_SOURCES, Array, Scene
+from whence.view.scene import ROLES, Array, Scene
 
 VERSION = 1
 _NUMBERED = re.compile(r"(.*?)(0|[1-9][0-9]{0,14})", re.DOTALL)
@@ -50,6 +50,7 @@ def pack(scene: Scene) -> Packed:
         "tone": scene.tone,
         "about": scene.about,
         "notes": scene.notes,
+        "unjudged": scene.unjudged,
         "procs": scene.procs,
         "lanes": scene.lanes,
         "laneProc": scene.lane_proc,
@@ -59,9 +60,9 @@ def pack(scene: Scene) -> Packed:
         "timeBase": str(int(scene.time.min())) if timed and scene.time is not None else None,
         "prefixes": names.prefixes,
         "numbered": names.numbered,
-        "noBegin": np.flatnonzero(scene.begin[names.order] < 0).tolist() if len(scene.msgs) else [],
+        "begins": _begins(scene, names.order),
         "details": scene.details,
-        "sources": EDGE_SOURCES,
+        "sources": list(scene.sources),
         "findings": msgspec.to_builtins(scene.findings),
         "corrections": msgspec.to_builtins({str(at): each for at, each in scene.corrections.items()}),
         "reference": scene.reference,
@@ -145,6 +146,16 @@ class _MessageNames:
             ("prefix", prefix),
             ("rank", zigzag(_steps(rank, key, -1) - 1)),
         ]
+
+
+def _begins(scene: Scene, order: Array) -> list[list[int]]:
+    """Messages that do not begin with the first of their events that begins one: [message, event]."""
+    first = np.full(len(scene.msgs), -1, dtype=np.int64)
+    begins = np.flatnonzero((scene.roles() == ROLES.index("begin")) & (scene.msg >= 0))[::-1]
+    first[scene.msg[begins]] = begins
+    there, other = first[order], scene.begin[order]
+    which = np.flatnonzero(there != other)
+    return np.stack([which, other[which]], axis=1).tolist() if len(which) else []
 
 
 def _split(name: str) -> tuple[str, int]:

@@ -7,7 +7,7 @@ the causal past of an event is a prefix of every lane, and its future a suffix.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -20,9 +20,9 @@ Array = npt.NDArray[Any]
 # What a kind of event means for the picture; the page knows these and nothing else.
 ROLES = ("other", "begin", "send", "receive", "deliver", "drop", "crash", "restart")
 
-# Where an edge comes from. Messages are what is judged; packets are shown when they are asked for.
-MESSAGE, PACKET, DEPENDENCY, LINK, CLOCK, RANK = range(6)
-EDGE_SOURCES = ("message", "packet", "named cause", "link", "vector clock", "order of the channel")
+# Where an edge of a trace comes from. Messages are what is judged; packets are shown when they are asked for.
+TRACE_SOURCES = ("message", "packet")
+PACKET = TRACE_SOURCES.index("packet")
 
 
 class SceneKind(NamedTuple):
@@ -52,6 +52,11 @@ class ShownFinding(msgspec.Struct, frozen=True, kw_only=True):
     wrong: int = -1  # the event that is wrong
     message: str = ""  # for `why`: what is missing, and at which process
     at: str = ""
+
+
+def broken_first(findings: Iterable[ShownFinding]) -> list[ShownFinding]:
+    """Findings in the order of a page: what is broken, then what nothing forbids."""
+    return sorted(findings, key=lambda finding: not finding.broken)
 
 
 class Correction(NamedTuple):
@@ -87,10 +92,12 @@ class Scene:
     edge_from: Array  # besides the order of lanes, and begin -> deliver
     edge_to: Array
     edge_source: Array
+    sources: Sequence[str] = TRACE_SOURCES  # what `edge_source` says; "message" is one of them
     findings: list[ShownFinding] = field(default_factory=list)
     corrections: dict[int, Correction] = field(default_factory=dict)  # by process
     reference: int = 0  # the process whose clock corrected times are in
     notes: list[str] = field(default_factory=list)
+    unjudged: list[str] = field(default_factory=list)  # what could not be judged, and what would change that
 
     def __len__(self) -> int:
         return len(self.kind)

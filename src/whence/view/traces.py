@@ -12,7 +12,7 @@ from whence.trace.columns import numbers_of
 from whence.trace.reader import Trace
 from whence.trace.schema import VERIFIED_KINDS, Kind
 from whence.verify.report import KINDS, Finding, RunReport
-from whence.view.scene import PACKET, Array, Scene, SceneKind, ShownFinding, ShownStep
+from whence.view.scene import PACKET, Array, Scene, SceneKind, ShownFinding, ShownStep, broken_first
 
 _ROLES = {
     Kind.BROADCAST: "begin",
@@ -57,8 +57,10 @@ def scene_of_trace(trace: Trace, run: str, report: RunReport | None) -> Scene:
     start = dict(zip(columns.nodes, columns.starts.tolist(), strict=False))
     proof = Proofs(lambda node, seq: start[node] + seq, columns.kind, msgs, msg, begin)
     verdict, tone = "not judged", "none"
+    findings: list[ShownFinding] = []
     if report is not None:
         verdict, tone = verdict_on(report)
+        findings = broken_first(proof.show(report, each) for each in report.findings)
     return Scene(
         title=run,
         verdict=verdict,
@@ -85,7 +87,7 @@ def scene_of_trace(trace: Trace, run: str, report: RunReport | None) -> Scene:
         edge_from=source,
         edge_to=target,
         edge_source=np.full(len(source), PACKET, dtype=np.int64),
-        findings=[proof.show(report, each) for each in report.findings] if report is not None else [],
+        findings=findings,
         notes=[f"{left.name} was not finished by its writer and is not shown" for left in trace.leftovers],
     )  # fmt: skip
 

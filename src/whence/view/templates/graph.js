@@ -3,7 +3,7 @@
 // A lane's events are numbered in a row, so the past of an event is a prefix of each lane and its future a suffix.
 
 const ROLE = { other: 0, begin: 1, send: 2, receive: 3, deliver: 4, drop: 5, crash: 6, restart: 7 };
-const PACKET = 1;        // an edge's source: shown and followed only when packets are
+let PACKET = 1;          // an edge's source: shown and followed only when packets are
 const GAMMA = 0.99;      // how fast a clock that was moved ahead comes back (Rabenseifner's controlled logical clock)
 const NONE = -1;
 
@@ -112,14 +112,15 @@ function link(graph, head) {
   const { n, msg, kind, roles } = graph;
   const begin = new Int32Array(graph.number.length).fill(NONE);
   for (let e = n - 1; e >= 0; e--) if (msg[e] >= 0 && roles[kind[e]] === ROLE.begin) begin[msg[e]] = e;
-  for (const each of head.noBegin) begin[each] = NONE;
+  for (const [message, event] of head.begins) begin[message] = event;
+  const byMessage = head.sources.indexOf("message");
   let m = graph.edgeFrom.length;
   for (let e = 0; e < n; e++) if (cause(graph, begin, e) >= 0) m++;
   const from = new Int32Array(m), to = new Int32Array(m), source = new Uint8Array(m);
   from.set(graph.edgeFrom); to.set(graph.edgeTo); source.set(graph.edgeSource);
   for (let e = 0, at = graph.edgeFrom.length; e < n; e++) {
     const b = cause(graph, begin, e);
-    if (b >= 0) { from[at] = b; to[at++] = e; }
+    if (b >= 0) { from[at] = b; source[at] = byMessage; to[at++] = e; }
   }
   graph.begin = begin;
   graph.ins = sorted(n, to, from, source);
@@ -381,13 +382,14 @@ const answers = {
     const began = performance.now();
     const bytes = await inflate(data);
     const inflated = performance.now();
+    PACKET = head.sources.indexOf("packet");
     const graph = read(head, bytes);
     link(graph, head);
     graph.x = logical(graph, false);
     g = graph;
     g.head = { timeBase: head.timeBase, corrections: head.corrections, laneProc: head.laneProc };
     const inflateMs = inflated - began, buildMs = performance.now() - inflated;
-    return { ...graph, head: undefined, inflateMs, buildMs };
+    return { ...graph, head: undefined, packetSource: PACKET, inflateMs, buildMs };
   },
   corrected: () => corrected(g, g.head),
   logical: ({ packets }) => logical(g, packets),

@@ -131,7 +131,7 @@ function rgb(text) {
 }
 
 function arrows(view, c, shown) {
-  const { ins, outs, lane } = view.graph, batches = CLASSES.map(() => []), rest = new Map();
+  const { ins, outs, lane, packetSource } = view.graph, batches = CLASSES.map(() => []), rest = new Map();
   const add = (from, to) => {
     const one = view.rowOf[lane[from]], two = view.rowOf[lane[to]];
     if (one < 0 || two < 0 || lane[from] === lane[to] || (view.mask && (!view.mask[from] || !view.mask[to]))) return;
@@ -150,10 +150,10 @@ function arrows(view, c, shown) {
   for (const { lanes } of shown.rows) {
     for (const [, low, high] of lanes) {
       for (let e = low; e < high; e++) {
-        for (let at = ins.start[e]; at < ins.start[e + 1]; at++) if (view.packets || ins.by[at] !== 1) add(ins.event[at], e);
+        for (let at = ins.start[e]; at < ins.start[e + 1]; at++) if (view.packets || ins.by[at] !== packetSource) add(ins.event[at], e);
         for (let at = outs.start[e]; at < outs.start[e + 1]; at++) {
           const to = outs.event[at];
-          if (view.x[to] > view.x1 && (view.packets || outs.by[at] !== 1)) add(e, to);
+          if (view.x[to] > view.x1 && (view.packets || outs.by[at] !== packetSource)) add(e, to);
         }
       }
     }

@@ -54,8 +54,11 @@ function span(units, digits = 3) {
 
 function tick(value, step) {
   if (view.axisName === "logical") return (value || 0).toLocaleString("en");
-  const ns = step * head.unitNs, [over, unit] = ns < 1e3 ? [1, "ns"] : ns < 1e6 ? [1e3, "µs"] : ns < 1e9 ? [1e6, "ms"] : [1e9, "s"];
-  return `${+(value * head.unitNs / over).toFixed(3) || 0} ${unit}`;
+  // One unit for the whole axis, and as many digits as tell neighbours apart.
+  const far = Math.max(Math.abs(view.x0), Math.abs(view.x1)) * head.unitNs;
+  const [over, unit] = far < 1e4 ? [1, "ns"] : far < 1e7 ? [1e3, "µs"] : far < 1e10 ? [1e6, "ms"] : [1e9, "s"];
+  const digits = Math.max(0, Math.min(9, Math.ceil(-Math.log10(step * head.unitNs / over) - 1e-9)));
+  return `${(value * head.unitNs / over || 0).toFixed(digits)} ${unit}`;
 }
 
 function absolute(units) {
@@ -165,7 +168,7 @@ function arrange() {
   for (const proc of view.sequence) {
     if (view.hidden.has(proc)) continue;
     const lanes = lanesOf[proc];
-    if (view.open.has(proc) && lanes.length > 1) lanes.forEach((lane, at) => view.rows.push({ proc, lanes: [lane], name: head.lanes[lane], inner: true, first: at === 0 }));
+    if (view.open.has(proc) && lanes.length > 1) lanes.forEach((lane, at) => view.rows.push({ proc, lanes: [lane], name: at ? head.lanes[lane] : head.procs[proc], inner: at > 0, first: at === 0 }));
     else view.rows.push({ proc, lanes, name: head.procs[proc], many: lanes.length > 1 });
   }
   view.rowOf = new Int32Array(head.lanes.length).fill(-1);
@@ -187,7 +190,8 @@ function drawLabels() {
     if (top < TOP - view.rowHeight / 2 || top > height) return;
     const label = make("div", { className: "label" + (view.rowHeight < 13 ? " small" : "") + (row.inner ? " inner" : ""), title: row.name });
     label.style.top = top + "px"; label.style.height = view.rowHeight + "px"; label.dataset.row = at;
-    label.append(make("span", { className: "name" }, row.name));
+    const tail = row.inner && row.name.length > 18 ? "…" + row.name.slice(-14) : row.name;
+    label.append(make("span", { className: "name" }, tail));
     if (row.many || row.first) {
       label.append(make("button", { type: "button", title: row.many ? "Unfold" : "Fold", "aria-label": `${row.many ? "Unfold" : "Fold"} ${head.procs[row.proc]}`, onclick: () => toggle(view.open, row.proc) }, row.many ? "▸" : "▾"));
     }
@@ -526,6 +530,11 @@ function drawFindings() {
   for (const [name, value] of Object.entries(about)) facts.append(make("dt", {}, name), make("dd", {}, value));
   box.append(make("h2", {}, "About"), facts);
   for (const note of head.notes) box.append(make("p", { className: "quiet" }, note));
+  if (head.unjudged.length) {
+    const list = make("details", {}, make("summary", {}, "What was not judged, and what would change that"));
+    for (const each of head.unjudged) list.append(make("p", { className: "quiet" }, each));
+    box.append(list);
+  }
   panel.replaceChildren(box);
   panel.querySelector("[aria-current='step']")?.scrollIntoView({ block: "nearest" });
 }
@@ -700,7 +709,7 @@ function address() {
   if (view.filter) parts.set("only", "1");
   if (view.packets) parts.set("packets", "1");
   if (view.hidden.size) parts.set("hide", [...view.hidden].join(","));
-  if (view.open.size) parts.set("open", [...view.open].join(","));
+  if (head.lanes.length > head.procs.length) parts.set("open", [...view.open].join(","));
   if (view.sequence.some((proc, at) => proc !== at)) parts.set("rows", view.sequence.join(","));
   if (view.bookmarks.length) parts.set("marks", view.bookmarks.map(mark).join(","));
   parts.set("h", String(Math.round(view.rowHeight)));
@@ -715,7 +724,7 @@ async function restore(hash) {
   const known = list => list.filter(proc => Number.isInteger(proc) && proc >= 0 && proc < head.procs.length);
   if (["dark", "light"].includes(parts.get("theme"))) useTheme(parts.get("theme"));
   view.hidden = new Set(known(numbers("hide")));
-  view.open = new Set(known(numbers("open")));
+  if (parts.has("open")) view.open = new Set(known(numbers("open")));
   const rows = [...new Set(known(numbers("rows")))];
   view.sequence = [...rows, ...head.procs.map((_, at) => at).filter(at => !rows.includes(at))];
   view.bookmarks = (parts.get("marks") || "").split(",").filter(Boolean).map(unmark).filter(e => e >= 0);
@@ -790,7 +799,7 @@ function perfetto(events) {
     const { ins } = view.graph;
     for (let k = ins.start[e]; k < ins.start[e + 1]; k++) {
       const from = ins.event[k];
-      if (!chosen.has(from) || (!view.packets && ins.by[k] === 1)) continue;
+      if (!chosen.has(from) || (!view.packets && ins.by[k] === view.graph.packetSource)) continue;
       made.push({ ph: "s", id: ++flow, name: "message", cat: head.sources[ins.by[k]], ...at(from) });
       made.push({ ph: "f", bp: "e", id: flow, name: "message", cat: head.sources[ins.by[k]], ...at(e) });
     }
@@ -959,7 +968,8 @@ async function main() {
   resize();
   await load(byId("data").textContent);
   byId("data").remove();
-  view.rowHeight = Math.min(84, Math.max(6, (stage.clientHeight - STRIP - TOP - 8) / Math.max(1, head.procs.length)));
+  view.rowHeight = Math.min(84, Math.max(6, (stage.clientHeight - STRIP - TOP - 8) / Math.max(1, head.lanes.length <= 40 ? head.lanes.length : head.procs.length)));
+  if (head.lanes.length <= 40) head.procs.forEach((_, proc) => view.open.add(proc));
   await restore(location.hash || (head.focus ? `#find=${head.focus}.1` : ""));
   drawLegend();
   byId("busy").hidden = true;
