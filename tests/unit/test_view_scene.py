@@ -18,7 +18,7 @@ from whence.cli.main import app
 from whence.trace.schema import Kind, Level, PromisesMade
 from whence.trace.writer import TraceWriter
 from whence.view.pack import pack, varints, zigzag
-from whence.view.page import render
+from whence.view.page import page_of
 from whence.view.scene import Scene, around, cone
 from whence.view.traces import TRACE_KINDS
 
@@ -101,7 +101,7 @@ def test_numbers_are_packed_as_documented():
 
 def test_a_page_is_closed_in_itself_and_its_texts_are_data():
     scene = random_scene(3)
-    page = render(scene, version="1.2.3")
+    page = page_of(scene, version="1.2.3")
     assert page.count("</script>") == 4  # its own four: names cannot close an element
     assert "{{" not in re.sub(r"\$\{\{|\{\{ png", "", page.split("<script>")[0])
     assert not re.search(r"(?:src|href)=\"(?!data:|\$\{)", page)

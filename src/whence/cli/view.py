@@ -29,6 +29,10 @@ def command(
         typer.Option(min=1, help="Only what happened around this finding, counted from 1; opens with it."),
     ] = None,
     pad: Annotated[int, typer.Option(min=0, help="With --around: events beside it, in each row.")] = PAD,
+    live: Annotated[
+        bool, typer.Option("--live", help="Serve the page of a running group's trace folder on loopback.")
+    ] = False,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="With --live: the port; 0 for any.")] = 0,
     as_json: AsJson = False,
 ) -> None:
     """Write one self-contained page that shows a run: causal past and future at a click, findings, search."""
@@ -37,6 +41,9 @@ def command(
     from whence.view.page import write
     from whence.view.scene import around as cut_around
 
+    if live:
+        _serve(what, run, port)
+        return
     scene = open_scene(what, run, map_=map_, events_max=None if around else EVENTS_MAX, finding=around)
     if around is not None:
         scene = cut_around(scene, around - 1, pad=pad, limit=AROUND_EVENTS)
@@ -57,3 +64,16 @@ def command(
     held = f"{len(scene):,} events of {len(scene.procs):,} processes"
     lines = f"{scene.title}: {scene.verdict}\n{held} -> {out} ({size:.1f} MB)"
     console.out.print(lines, markup=False, soft_wrap=True)
+
+
+def _serve(folder: Path, run: str | None, port: int) -> None:
+    """Serve the page until interrupted."""
+    from whence.studies.environment import version
+    from whence.view.live import LiveServer, LiveTrace
+
+    with LiveServer(LiveTrace(folder, run, events_max=EVENTS_MAX), port, version()) as server:
+        console.out.print(f"{server.address} shows {folder} while it grows; Ctrl-C ends it", markup=False)
+        try:
+            server.serve_forever()
+        except KeyboardInterrupt:
+            return

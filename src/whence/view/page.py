@@ -5,6 +5,7 @@ from __future__ import annotations
 from html import escape
 from importlib import resources
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -14,26 +15,31 @@ from whence.view.scene import Scene
 _PARTS = ("view.css", "graph.js", "paint.js", "view.js")
 
 
-def render(scene: Scene, *, version: str, focus: int = 0, live: bool = False) -> str:
-    """The whole page as text.
+def parts_of(scene: Scene, *, focus: int = 0, live: str = "") -> tuple[dict[str, Any], str]:
+    """What a page holds of a scene: a table for JSON, and a text of columns.
 
-    `focus`: the finding that it opens with, from 1; `live`: it asks the server that it came from for news.
+    `focus`: the finding that it opens with, from 1; `live`: the state of a run that goes on.
     """
     packed = pack(scene)
-    head = packed.head | {"live": live, "focus": focus}
+    return packed.head | {"focus": focus, "live": live}, packed.data
+
+
+def page_of(scene: Scene, *, version: str, focus: int = 0, live: str = "") -> str:
+    """The whole page as text. A live one asks the server that it came from for news."""
+    head, data = parts_of(scene, focus=focus, live=live)
     # Inside a script element only "</script" and "<!--" matter; in JSON "<" can be written otherwise.
     fields = {
         "version": escape(version),
         "title": escape(scene.title),
         "connect": "'self'" if live else "'none'",
         "head": msgspec.json.encode(head).decode().replace("<", "\\u003c"),
-        "data": packed.data,
+        "data": data,
     }
     files = resources.files("whence.view").joinpath("templates")
     page = files.joinpath("view.html").read_text(encoding="utf-8")
-    # The data come last: nothing that they hold is taken for a field of the template.
     for name in _PARTS:
         page = page.replace("{{" + name + "}}", files.joinpath(name).read_text(encoding="utf-8"))
+    # The data come last and in one pass: nothing that they hold is taken for a field of the template.
     first, *rest = page.split("{{")
     made = [first]
     for part in rest:
@@ -45,5 +51,5 @@ def render(scene: Scene, *, version: str, focus: int = 0, live: bool = False) ->
 def write(scene: Scene, path: Path, *, version: str, focus: int = 0) -> Path:
     """Write the page."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(render(scene, version=version, focus=focus), encoding="utf-8")
+    path.write_text(page_of(scene, version=version, focus=focus), encoding="utf-8")
     return path

@@ -985,7 +985,7 @@ async function follow() {
   for (;;) {
     await new Promise(resolve => setTimeout(resolve, 1000));
     try {
-      const got = await fetch(`data?since=${encodeURIComponent(head.state || "")}`);
+      const got = await fetch(`data?since=${encodeURIComponent(head.live)}`);
       if (got.status === 204) { liveBadge("live"); continue; }
       const fresh = await got.json(), atEnd = view.x1 >= view.axis.high, width = view.x1 - view.x0, whole = width >= view.axis.span;
       const keep = [view.selected, view.second, ...view.bookmarks].map(e => (e < 0 ? "" : mark(e)));
