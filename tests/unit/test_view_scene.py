@@ -8,15 +8,21 @@ import re
 import zlib
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from support.made_up_study import made_up_result
 from support.scenes import random_scene
 from support.traces import parse
 from whence.cli.main import app
+from whence.report import html
+from whence.report.views import write_views
+from whence.studies.results import Row
 from whence.trace.schema import Kind, Level, PromisesMade
 from whence.trace.writer import TraceWriter
+from whence.verify.run import verify_trace
 from whence.view.pack import pack, varints, zigzag
 from whence.view.page import page_of
 from whence.view.scene import Scene, around, cone
@@ -124,7 +130,7 @@ def test_around_a_finding_keeps_its_proof(tmp_path):
     from whence.view.open import open_scene
 
     scene = open_scene(folder, None, events_max=None)
-    cut = around(scene, 1, pad=3, limit=1000)
+    cut = around(scene, [1], pad=3, limit=1000)
     finding = cut.findings[1]
     assert len(finding.steps) >= 4
     for step, whole in zip(finding.steps, scene.findings[1].steps, strict=True):
@@ -185,3 +191,22 @@ def test_every_kind_of_a_trace_has_a_name_and_a_role():
     assert [kind.name for kind in TRACE_KINDS[1:]] == [kind.name.lower() for kind in Kind]
     assert not TRACE_KINDS[Kind.DELIVER].packet
     assert TRACE_KINDS[Kind.SEND].packet
+
+
+def test_a_report_links_a_page_for_every_finding(tmp_path):
+    traces = tmp_path / "traces"
+    write_trace(traces / "run=demo")
+    report = verify_trace(traces / "run=demo", causal=True)[0]
+    row = Row("demo", {"protocol": "fifo", "seed": 1}, {}, {}, msgspec.to_builtins(report))
+    clean = Row("clean", {"protocol": "fifo", "seed": 2}, {}, {}, {"ok": True, "findings": []})
+    lost = Row("lost", {"protocol": "fifo", "seed": 3}, {}, {}, msgspec.to_builtins(report))
+    views = write_views([row, clean, lost], traces, tmp_path, version="test")
+    assert list(views.runs) == ["demo"]
+    assert views.left_out == 1
+    text = html.render(made_up_result(), date="today", views=views)
+    links = re.findall(r'href="(views/[^"]+)"', text)
+    assert links == [f"views/demo.html#find={number}.1" for number in (1, 2, 3)]
+    page = (tmp_path / "views" / "demo.html").read_text()
+    head = json.loads(page.split('id="head">')[1].split("</script>")[0])
+    assert [each["kind"] for each in head["findings"]] == ["causal"] * 3
+    assert head["focus"] == 1

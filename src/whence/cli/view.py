@@ -9,10 +9,7 @@ import typer
 
 from whence.cli import console
 from whence.cli.console import AsJson
-
-EVENTS_MAX = 5_000_000  # more than that a browser does not hold with ease
-PAD = 40  # events beside a finding, in each lane
-AROUND_EVENTS = 50_000
+from whence.view import AROUND_EVENTS, EVENTS_MAX, PAD
 
 
 def command(
@@ -46,7 +43,7 @@ def command(
         return
     scene = open_scene(what, run, map_=map_, events_max=None if around else EVENTS_MAX, finding=around)
     if around is not None:
-        scene = cut_around(scene, around - 1, pad=pad, limit=AROUND_EVENTS)
+        scene = cut_around(scene, [around - 1], pad=pad, limit=AROUND_EVENTS)
     write(scene, out, version=version(), focus=around or 0)
     if as_json:
         console.print_json(

@@ -158,25 +158,35 @@ def _reach(waiting: dict[int, int], lane: int, to: int, past: bool) -> None:
     waiting[lane] = to if known is None else max(known, to) if past else min(known, to)
 
 
-def around(scene: Scene, finding: int, *, pad: int, limit: int) -> Scene:
-    """What happened around a finding, with `pad` events on both sides of it in every lane.
+def around(scene: Scene, findings: Sequence[int], *, pad: int, limit: int) -> Scene:
+    """What happened around some findings, with `pad` events on both sides of it in every lane.
 
-    That is what leads to its last step and did not precede the first, and what comes until each lane hears of
-    the first. If it is more than `limit` events, every lane is cut to what is nearest to its steps.
+    That is what leads to the last step of one and did not precede its first, and what comes until each lane
+    hears of the first. Of a finding that takes more than `limit` events, lanes keep what is nearest.
     """
-    steps = [step.event for step in scene.findings[finding].steps if step.event >= 0]
-    if not steps:
-        return scene
     begin, end = scene.starts[:-1].astype(np.int64), scene.starts[1:].astype(np.int64)
+    low, high = end.copy(), begin.copy()
+    for each in findings:
+        steps = [step.event for step in scene.findings[each].steps if step.event >= 0]
+        if steps:
+            one, two = _between(scene, steps, max(2 * pad, limit // len(scene.lanes)))
+            low, high = np.minimum(low, one), np.maximum(high, two)
+    if not (low < high).any():
+        return scene
+    high = np.maximum(low, high)
+    return cut(scene, np.maximum(begin, low - pad), np.minimum(end, high + pad))
+
+
+def _between(scene: Scene, steps: list[int], room: int) -> tuple[Array, Array]:
+    """From where to where in each lane a finding with these steps goes on."""
     low = cone(scene, steps[:1], past=True)
     hears = cone(scene, steps[:1], past=False)
-    high = np.maximum(cone(scene, steps, past=True), np.where(hears < end, hears + 1, low))
-    room = max(2 * pad, limit // len(scene.lanes))
+    high = np.maximum(cone(scene, steps, past=True), np.where(hears < scene.starts[1:], hears + 1, low))
     high = np.minimum(high, low + room)
     for step in steps:
         lane = scene.lane_of(step)
         low[lane], high[lane] = min(low[lane], step), max(high[lane], step + 1)
-    return cut(scene, np.maximum(begin, low - pad), np.minimum(end, np.maximum(low, high) + pad))
+    return low, np.maximum(low, high)
 
 
 def cut(scene: Scene, low: Array, high: Array) -> Scene:
