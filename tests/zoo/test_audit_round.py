@@ -78,6 +78,15 @@ def simulated(seed: int, described: dict[str, Any], make: Any = None) -> None:
     memory.table("run")
 
 
+def invented(seed: int) -> None:
+    """A run in which some nodes deliver what no one broadcast, and one of them twice."""
+    memory = MemoryTrace()
+    simulate(from_dict({**BASE, "protocol": "fifo", "seed": seed}), memory)
+    for node in ("n0", "n0", "n1"):
+        memory.event(node, 10**9, Kind.DELIVER, "ghost", 1 + seed % 3)
+    memory.table("run")
+
+
 def storm(mutant: Any) -> Run:
     seeds = STORMY.get(mutant, range(20))
     return lambda seed: is_caught(mutant, seeds[seed : seed + 1])
@@ -106,6 +115,7 @@ RUNS: dict[str, Run] = {
     "vcube": lambda seed: simulated(seed, {**BASE, "protocol": "vcube", "topology": {"kind": "full"}}),
     "matrix": lambda seed: domain_runs.judge(domain_runs.scenario(5, seed, "matrix")),
     "domains": lambda seed: domain_runs.judge(domain_runs.scenario(6, seed)),
+    "invented": invented,
     "prc": lambda seed: one_run(seed).problems(),
     "odca": lambda seed: deadline(None, seed),
     "made up": lambda seed: traces.record(traces.random_run(random.Random(seed))[0]).table("run"),

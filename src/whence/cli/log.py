@@ -15,6 +15,7 @@ from whence.errors import MisuseError
 if TYPE_CHECKING:
     from whence.foreign.mapping import LogMapping
     from whence.foreign.model import Contract
+    from whence.foreign.report import Audit
 
 app = typer.Typer(no_args_is_help=True, help="Look into logs that others wrote.")
 
@@ -60,7 +61,16 @@ class LogOptions(msgspec.Struct, frozen=True, kw_only=True):
         return self != LogOptions()
 
 
-def audit(log: Path, options: LogOptions, witnesses: int, master: str | None, as_json: bool) -> None:
+class SparkOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """Whether, where and with how much memory Spark judges a foreign log."""
+
+    wanted: bool
+    master: str | None = None
+    blocks: int | None = None
+    memory_bytes: int | None = None
+
+
+def audit(log: Path, options: LogOptions, witnesses: int, spark: SparkOptions, as_json: bool) -> None:
     """Judge a foreign log; exit 0 ok, 1 broken, 3 unknown."""
     from whence.foreign.judge import judge
     from whence.foreign.mapping import load_mapping
@@ -75,12 +85,28 @@ def audit(log: Path, options: LogOptions, witnesses: int, master: str | None, as
             mapping, scope=names, event=mapping.event | {"session": list(names)}
         )
     mapping = msgspec.structs.replace(mapping, contract=contract)
-    found = judge(read_log(log, mapping), str(log), findings_max=witnesses)
+    if spark.wanted:
+        found = _by_spark(log, mapping, witnesses, spark)
+    else:
+        found = judge(read_log(log, mapping), str(log), findings_max=witnesses)
     if as_json:
         console.print_json(found)
     else:
         console.out.print(text_of(found, witnesses), markup=False, soft_wrap=True)
     raise typer.Exit(found.exit)
+
+
+def _by_spark(log: Path, mapping: LogMapping, witnesses: int, options: SparkOptions) -> Audit:
+    with console.progress("starting Spark"):
+        from whence.spark.audit.judge import MEMORY_BYTES, audit_log
+        from whence.spark.session import get_session
+
+        session = get_session("whence verify", master=options.master)
+    memory_bytes = options.memory_bytes or MEMORY_BYTES
+    with console.progress("judging"):
+        return audit_log(
+            session, log, mapping, findings_max=witnesses, blocks=options.blocks, memory_bytes=memory_bytes
+        )
 
 
 def _contract(mapping: LogMapping, options: LogOptions) -> Contract:

@@ -13,7 +13,7 @@ import typer
 
 from whence.cli import console
 from whence.cli.console import AsJson, ProgressBar, SparkMaster
-from whence.cli.log import LogOptions, audit
+from whence.cli.log import LogOptions, SparkOptions, audit
 from whence.errors import MisuseError
 from whence.trace.reader import Trace, open_trace
 from whence.trace.schema import MANIFEST_SUFFIX
@@ -116,7 +116,9 @@ def command(
     witness_max = witnesses if witnesses is not None else WITNESS_MAX if as_json else SHOWN
     foreign = LogOptions(map_=map_, contract=contract or [], require=require or [], scope=scope)
     if foreign.given or (trace.is_file() and not trace.name.endswith(MANIFEST_SUFFIX)):
-        audit(trace, foreign, witness_max, master, as_json)
+        wanted = bool(spark) or master is not None or blocks is not None
+        on_spark = SparkOptions(wanted=wanted, master=master, blocks=blocks, memory_bytes=memory_bytes)
+        audit(trace, foreign, witness_max, on_spark, as_json)
     opened = open_trace(trace)
     for leftover in opened.leftovers:
         console.err.print(f"note: {leftover} was not finished by its writer and is not judged", markup=False)

@@ -69,10 +69,14 @@ def judge(
     contract: Contract | None = None,
     table_bytes: int = TABLE_BYTES,
     findings_max: int | None = FINDINGS_MAX,
+    block: tuple[int, int] = (0, 1),
 ) -> Audit:
-    """The verdict on a log, held to its own contract unless another is given."""
+    """The verdict on a log, held to its own contract unless another is given.
+
+    `block` (which, of how many) judges order in a part of the scopes only: they are independent.
+    """
     contract = check_contract(log.contract if contract is None else contract)
-    case = Case(log, contract, table_bytes, findings_max)
+    case = Case(log, contract, table_bytes, findings_max, block)
     demanded, required = demands(contract, log.spans)
     verdict, properties = verdict_of({name: getattr(case, name)() for name in PROPERTIES}, demanded, required)
     return Audit(
@@ -88,7 +92,14 @@ def _not_judged(why: str, remedy: str) -> Judged:
 class Case:
     """One log before the judge: a method per property."""
 
-    def __init__(self, log: Log, contract: Contract, table_bytes: int, findings_max: int | None) -> None:
+    def __init__(
+        self,
+        log: Log,
+        contract: Contract,
+        table_bytes: int = TABLE_BYTES,
+        findings_max: int | None = FINDINGS_MAX,
+        block: tuple[int, int] = (0, 1),
+    ) -> None:
         self.log = log
         self.contract = contract
         self._table_bytes = table_bytes
@@ -105,8 +116,9 @@ class Case:
             self.graph = build(log, self.sends, read_clocks(log, every=True), circling)
         self._free_message: Array = free[self.graph.message_node]
         found = first_deliveries(log)
-        self._in_circles = len(found.event) > 0
         kept = free[found.event] & self._free_message[found.message]
+        self._in_circles = len(kept) > 0 and not kept.any()
+        kept &= found.column % block[1] == block[0]
         self.first: FirstDeliveries = found._replace(
             event=found.event[kept], message=found.message[kept], column=found.column[kept],
             start=found.start[kept], end=found.end[kept],
@@ -128,7 +140,7 @@ class Case:
                 "no event is known to be a delivery of a message",
                 "map `kind` and `message`, or add [[lines]] patterns with (?P<msg>...)",
             )
-        if not len(self.first.event) and self._in_circles:
+        if self._in_circles:
             return _not_judged("every delivery is in a circle of causes", "repair what `cycle` shows")
         if not len(self.first.event):
             lacking = " or ".join(log.lacking) or "`session`"

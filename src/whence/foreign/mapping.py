@@ -320,6 +320,20 @@ def kind_rule(spec: Any, name: str = "kind") -> KindRule:
     return KindRule(None, spec["column"], values, None if default is None else KINDS[default])
 
 
+def order_of(mapping: LogMapping) -> str:
+    """Where places in a context come from."""
+    event = mapping.event
+    return (
+        "seq"
+        if "order" in event
+        else "clock"
+        if "clock" in event
+        else "interval"
+        if "end" in event
+        else "line"
+    )
+
+
 class Normaliser:
     """Turns rows into events, and counts what it could not read."""
 
@@ -336,27 +350,11 @@ class Normaliser:
         self._kind_text = _nothing if self._kind.column is None else compile_text(self._kind.column)
         channel = event.get("channel") or event.get("sender")
         self._channel = compile_text(channel) if channel else _nothing
-        self._wanted = {
-            column
-            for template in parse(event["session"])
-            for column in template.columns
-        } if "session" in event else set()  # fmt: skip
+        self._wanted = session_columns(mapping)
+        self._had: set[str] = set()
+        self._order = order_of(mapping)
         self._odd_kinds: dict[str, int] = {}
         self._odd_order = 0
-
-    @property
-    def order(self) -> str:
-        """Where places come from."""
-        event = self.mapping.event
-        return (
-            "seq"
-            if "order" in event
-            else "clock"
-            if "clock" in event
-            else "interval"
-            if "end" in event
-            else "line"
-        )
 
     def row(
         self, row: Row, line: int, kind: EventKind | None = None, text: str | None = None
@@ -372,8 +370,8 @@ class Normaliser:
         clock = _clock(get["clock"](row))
         scope = get["session"](row) if "session" in self.mapping.event else ctx
         group = get["group"](row) if "group" in self.mapping.event else proc
-        if self._wanted and delivers:
-            self._wanted = {column for column in self._wanted if text_of(look_up(row, column)) is None}
+        if delivers and len(self._had) < len(self._wanted):
+            self._had |= {column for column in self._wanted if text_of(look_up(row, column)) is not None}
         return (
             proc, ctx, self._place(row, line, clock, ctx), int(kind), get["message"](row),
             names_in(get["to"](row)), scope if delivers else None, group if delivers else None,
@@ -395,7 +393,7 @@ class Normaliser:
         return kind
 
     def _place(self, row: Row, line: int, clock: dict[str, int] | None, ctx: str) -> Any:
-        order = self.order
+        order = self._order
         if order == "line":
             return line
         if order == "interval":
@@ -410,29 +408,32 @@ class Normaliser:
 
     def notes(self) -> list[Note]:
         """What the rows did not say."""
-        notes = []
-        if self._odd_kinds:
-            told = ", ".join(sorted(self._odd_kinds)[:5])
-            notes.append(
-                Note(
-                    "unknown-kind",
-                    f"kinds that the mapping does not know: {told}",
-                    sum(self._odd_kinds.values()),
-                )
-            )
-        if self._odd_order:
-            notes.append(
-                Note(
-                    "order", f"{self._odd_order} rows have no number in `order` and no place", self._odd_order
-                )
-            )
-        if self._wanted:
-            told = ", ".join(f"`{column}`" for column in sorted(self._wanted))
-            text = (
-                f"no delivery has {told}: sessions that begin anew look like one, and hide what they repeat"
-            )
-            notes.append(Note("session", text))
-        return notes
+        return reader_notes(self.mapping, self._odd_kinds, self._odd_order, self._had)
+
+
+def session_columns(mapping: LogMapping) -> list[str]:
+    """The columns that tell one session from another."""
+    session = mapping.event.get("session")
+    return [column for template in parse(session) for column in template.columns] if session else []
+
+
+def reader_notes(
+    mapping: LogMapping, odd_kinds: dict[str, int], odd_order: int, had: set[str]
+) -> list[Note]:  # fmt: skip
+    """Notes on kinds and places that could not be read, and columns of the session that no delivery had."""
+    notes = []
+    if odd_kinds:
+        told = ", ".join(sorted(filter(None, odd_kinds))[:5])
+        count = sum(odd_kinds.values())
+        notes.append(Note("unknown-kind", f"kinds that the mapping does not know: {told}", count))
+    if odd_order:
+        notes.append(Note("order", f"{odd_order} rows have no number in `order` and no place", odd_order))
+    lacking = [column for column in session_columns(mapping) if column not in had]
+    if lacking:
+        told = ", ".join(f"`{column}`" for column in sorted(lacking))
+        text = f"no delivery has {told}: sessions that begin anew look like one, and hide what they repeat"
+        notes.append(Note("session", text))
+    return notes
 
 
 def _nothing(row: Row) -> str | None:

@@ -20,11 +20,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal, InvalidOperation
 from enum import IntEnum
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 Array = npt.NDArray[Any]
 Number = int | Decimal
@@ -235,7 +238,7 @@ def make_log(rows: Sequence[tuple[Any, ...]], **about: Any) -> Log:
     made_ctx = ctxs.column(ctx)
     clocks = [each or {} for each in vc]
     kinds = _acks(np.array(kind, dtype=np.int8))
-    places = _places(made_ctx, pos)
+    places = _places(made_ctx, *_numbers(pos))
     made_scope = scopes.column(scope)
     made_scope = _incarnations(scopes, made_scope, made_ctx, places, kinds)
     about.setdefault("clocked", np.ones(len(set(proc)), dtype=bool))
@@ -249,6 +252,55 @@ def make_log(rows: Sequence[tuple[Any, ...]], **about: Any) -> Log:
         text=text, procs=procs.names, ctxs=ctxs.names, msgs=msgs.names, scopes=scopes.names,
         groups=groups.names, channels=channels.names, refs=refs.names, **about,
     )  # fmt: skip
+
+
+def log_of_table(table: pa.Table, **about: Any) -> Log:
+    """A log from a table whose columns are the arguments of `LogBuilder.add`, names as texts."""
+    column: dict[str, Any] = {name: table.column(name).combine_chunks() for name in table.column_names}
+    procs, proc, to = _encoded(column["proc"], column["to"])
+    msgs, msg, deps = _encoded(column["msg"], column["deps"])
+    refs, ref, links = _encoded(column["ref"], column["links"])
+    ctxs, ctx, vc = _encoded(column["ctx"], column["vc"])
+    kinds = _acks(column["kind"].to_numpy(zero_copy_only=False).astype(np.int8))
+    places = _places(ctx, *_arrow_numbers(column["pos"]))
+    scopes, groups, channels = _Names(), _Names(), _Names()
+    scope, group, channel = (
+        names.arrow(column[name])
+        for names, name in ((scopes, "scope"), (groups, "group"), (channels, "channel"))
+    )
+    scope = _incarnations(scopes, scope, ctx, places, kinds)
+    rank, ranked = _arrow_numbers(column["rank"])
+    about.setdefault("clocked", np.ones(len(procs), dtype=bool))
+    times = {name: column[name].fill_null(NO_TIME).to_numpy(zero_copy_only=False) for name in ("t0", "t1")}
+    counts = column["vc"].items.to_numpy(zero_copy_only=False).astype(np.int64)
+    return Log(
+        procs=procs, ctxs=ctxs, msgs=msgs, scopes=scopes.names, groups=groups.names, channels=channels.names,
+        refs=refs, proc=proc, ctx=ctx, pos=places, kind=kinds, msg=msg, scope=scope, group=group,
+        channel=channel, rank=np.where(ranked, rank, NO_RANK), ref=ref, t0=times["t0"], t1=times["t1"],
+        line=column["line"].to_numpy(zero_copy_only=False), to=to, deps=deps, links=links, vc=vc,
+        vc_count=counts, text=[None] * len(table), **about,
+    )  # fmt: skip
+
+
+def _encoded(one: Any, several: Any) -> tuple[list[str], Array, Ragged]:
+    """Names, a column of them, and a column of lists (or of keys of maps) of them."""
+    import pyarrow as pa
+
+    inner = several.keys if pa.types.is_map(several.type) else several.flatten()
+    names = _Names()
+    both = names.arrow(pa.concat_arrays([one.cast(pa.string()), inner.cast(pa.string())]))
+    sizes = np.diff(several.offsets.to_numpy(zero_copy_only=False))
+    offsets = np.append(0, np.cumsum(np.where(several.is_valid().to_numpy(zero_copy_only=False), sizes, 0)))
+    return names.names, both[: len(one)], Ragged(offsets, both[len(one) :])
+
+
+def _arrow_numbers(column: Any) -> tuple[Array, Array]:
+    import pyarrow as pa
+
+    if pa.types.is_integer(column.type):
+        there = column.is_valid().to_numpy(zero_copy_only=False)
+        return column.fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64), there
+    return _numbers([number(value) for value in column.to_pylist()])
 
 
 class _Names:
@@ -267,6 +319,14 @@ class _Names:
     def column(self, values: Iterable[str | None]) -> Array:
         at = self.at
         return np.array([-1 if value is None else at(value) for value in values], dtype=np.int32)
+
+    def arrow(self, values: Any) -> Array:
+        """A column of texts; this must be the only one of these names."""
+        encoded = values.dictionary_encode()
+        self.names = encoded.dictionary.to_pylist()
+        self._places = {name: at for at, name in enumerate(self.names)}
+        made: Array = encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int32)
+        return made
 
     def ragged(self, lists: Sequence[Iterable[str]]) -> Ragged:
         made = [[self.at(value) for value in values] for values in lists]
@@ -297,10 +357,9 @@ def _times(values: Sequence[int | None]) -> Array:
     return np.array([NO_TIME if value is None else value for value in values], dtype=np.int64)
 
 
-def _places(ctx: Array, values: Sequence[Any]) -> Array:
+def _places(ctx: Array, made: Array, there: Array) -> Array:
     """Places in each ctx, without holes; equal values share one."""
-    made, there = _numbers(values)
-    places = np.full(len(values), -1, dtype=np.int64)
+    places = np.full(len(made), -1, dtype=np.int64)
     if there.any():
         at = np.flatnonzero(there)
         at = at[np.lexsort((made[at], ctx[at]))]

@@ -32,15 +32,19 @@ def read_log(path: Path | str, mapping: LogMapping | None = None) -> Log:
     """A log from a file. Without a mapping it must be of a kind that needs none, or a plain table."""
     path = Path(path)
     mapping = complete_mapping(path, mapping)
+    if path.is_dir():
+        raise ImportFormatError(str(path), "it is a folder", "Judge folders of tables on Spark: --spark")
     return _READERS[mapping.format or ""](path, mapping)
 
 
 def complete_mapping(path: Path, mapping: LogMapping | None) -> LogMapping:
     """A mapping with a format: what the file looks like, where none is given."""
-    if not path.is_file():
+    if not path.exists():
         raise ImportFormatError(str(path), "there is no such file", "Check the path")
     if mapping is not None and mapping.format is not None:
         return mapping
+    if not path.is_file():
+        raise ImportFormatError(str(path), "it is a folder", "Give a mapping that states the format")
     format_ = format_of(path)
     if mapping is not None:
         return msgspec.structs.replace(mapping, format=format_)

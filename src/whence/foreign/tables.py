@@ -5,12 +5,14 @@ from __future__ import annotations
 import csv
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from whence.errors import ImportFormatError, missing_extra
-from whence.foreign.mapping import LogMapping, Normaliser, look_up, parse, text_of
+from whence.foreign.mapping import LogMapping, Normaliser, look_up, order_of, parse, text_of
 from whence.foreign.model import EventKind, History, Log, Note, make_log
 from whence.foreign.shiviz import matched, read_text
 
@@ -36,7 +38,7 @@ def read_table(path: Path | str, mapping: LogMapping) -> Log:
     if first is None:
         raise ImportFormatError(str(path), "it has no rows", "Check the file")
     return make_log(
-        events, order=normaliser.order, contract=mapping.contract, resolution_ns=resolution(events),
+        events, order=order_of(mapping), contract=mapping.contract, resolution_ns=resolution(events),
         notes=tuple(normaliser.notes()),
     )  # fmt: skip
 
@@ -59,9 +61,14 @@ def require_columns(name: str, mapping: LogMapping, row: Mapping[str, Any]) -> N
 
 
 def resolution(events: list[tuple[Any, ...]]) -> int:
-    """The largest of 1 ms and 1 us that divides every time; else 1 ns."""
+    """The resolution of the times of some rows."""
     times = [each for row in events for each in (row[14], row[15]) if each is not None]
-    return next((unit for unit in (10**6, 10**3) if all(time % unit == 0 for time in times)), 1)
+    return resolution_of(lambda unit: all(time % unit == 0 for time in times))
+
+
+def resolution_of(divides: Callable[[int], bool]) -> int:
+    """The largest of 1 ms and 1 us that divides every time; else 1 ns."""
+    return next((unit for unit in (10**6, 10**3) if divides(unit)), 1)
 
 
 def csv_rows(path: Path) -> Rows:
@@ -144,9 +151,8 @@ def read_lines(path: Path | str, mapping: LogMapping) -> Log:
         found = next((group for group in groups if group in named), None)
         if found is not None:
             event.setdefault(field, found)
-    normaliser = Normaliser(LogMapping(
-        format="lines", time_unit=mapping.time_unit, event=event, contract=mapping.contract
-    ))  # fmt: skip
+    mapping = msgspec.structs.replace(mapping, event=event)
+    normaliser = Normaliser(mapping)
     events, left_out = [], []
     for number, text in enumerate(read_text(path).splitlines(), 1):
         if not text.strip():
@@ -167,7 +173,7 @@ def read_lines(path: Path | str, mapping: LogMapping) -> Log:
         first = ", ".join(map(str, left_out[:5]))
         notes.append(Note("unmatched", f"{len(left_out)} lines match no pattern: {first}", len(left_out)))
     return make_log(
-        events, order=normaliser.order, contract=mapping.contract, resolution_ns=resolution(events),
+        events, order=order_of(mapping), contract=mapping.contract, resolution_ns=resolution(events),
         notes=tuple(notes),
     )  # fmt: skip
 
