@@ -7,29 +7,22 @@ from dataclasses import replace
 import numpy as np
 
 from whence.foreign.skew import Interval, Passage, Skew, quickest
-from whence.view.scene import Correction, Scene
+from whence.view.scene import Array, Correction, Scene
 
 _KNOTS = 33  # readings of the reference clock at which the others are placed
 _HOSTS_MAX = 256  # with more the intervals would take longer than everything else together
 
 
-def with_corrections(scene: Scene) -> Scene:
-    """The scene with what to add to each clock, from its messages alone."""
+def with_corrections(scene: Scene, skew: Skew | None = None) -> Scene:
+    """The scene with what to add to each clock: by `skew`, or else from the scene's messages alone."""
     if scene.time is None or not len(scene) or len(scene.procs) > _HOSTS_MAX:
         return scene
-    source, target = scene.all_edges()
     proc = np.repeat(np.array(scene.lane_proc, dtype=np.int64), np.diff(scene.starts))
-    between = proc[source] != proc[target]
-    source, target = source[between], target[between]
-    pair = proc[source] * len(scene.procs) + proc[target]
-    chosen = quickest(pair, scene.time[source], scene.time[target])
-    columns = (proc[source], scene.time[source], proc[target], scene.time[target])
-    rows = zip(*(column[chosen].tolist() for column in columns), strict=True)
-    skew = Skew(Passage(scene.procs[one], sent, scene.procs[two], came) for one, sent, two, came in rows)
+    skew = _skew_of(scene, scene.time, proc) if skew is None else skew
     if not skew.hosts:
         return scene
-    busiest = np.bincount(np.concatenate([proc[source], proc[target]]), minlength=len(scene.procs))
-    reference = int(busiest.argmax())
+    events = np.bincount(proc, minlength=len(scene.procs))
+    reference = max((scene.procs.index(host) for host in skew.hosts), key=lambda at: int(events[at]))
     here = scene.time[proc == reference]
     readings = np.unique(np.linspace(int(here.min()), int(here.max()), _KNOTS).astype(np.int64)).tolist()
     moments = [(reading, skew.intervals(scene.procs[reference], reading)) for reading in readings]
@@ -39,6 +32,17 @@ def with_corrections(scene: Scene) -> Scene:
         if found:
             corrections[at] = _correction(found)
     return replace(scene, corrections=corrections, reference=reference)
+
+
+def _skew_of(scene: Scene, time: Array, proc: Array) -> Skew:
+    source, target = scene.all_edges()
+    between = proc[source] != proc[target]
+    source, target = source[between], target[between]
+    pair = proc[source] * len(scene.procs) + proc[target]
+    chosen = quickest(pair, time[source], time[target])
+    columns = (proc[source], time[source], proc[target], time[target])
+    rows = zip(*(column[chosen].tolist() for column in columns), strict=True)
+    return Skew(Passage(scene.procs[one], sent, scene.procs[two], came) for one, sent, two, came in rows)
 
 
 def _correction(found: list[tuple[int, Interval]]) -> Correction:

@@ -14,6 +14,8 @@ from whence.foreign.clocks import read_clocks
 from whence.foreign.graph import MESSAGE, ORDER, SOURCES, Graph, Sends, build, find_sends
 from whence.foreign.model import NO_RANK, NO_TIME, EventKind, Log
 from whence.foreign.report import BROKEN, Audit, AuditFinding
+from whence.foreign.timing import skew_of
+from whence.view.clocks import with_corrections
 from whence.view.scene import Array, Scene, SceneKind, ShownFinding, ShownStep, broken_first
 
 NOT_LOGGED = "not logged"
@@ -39,7 +41,7 @@ def scene_of_log(log: Log, audit: Audit) -> Scene:
     notes = [note.text for note in audit.notes]
     if plan.tied:
         notes.append(f"{plan.tied:,} events share a place with another one: shown one after the other")
-    return Scene(
+    scene = Scene(
         title=audit.source,
         verdict=audit.headline().partition(" (judged")[0],
         tone=_TONES[audit.verdict],
@@ -75,6 +77,7 @@ def scene_of_log(log: Log, audit: Audit) -> Scene:
             f"{name}: {each.why}; {each.remedy}" for name, each in audit.properties.items() if each.why
         ],
     )
+    return with_corrections(scene, skew_of(log, graph)[0])
 
 
 class _Lane(NamedTuple):

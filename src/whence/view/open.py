@@ -57,7 +57,7 @@ def _log(path: Path, map_: str | None, events_max: int | None) -> Scene:
 
     log = read_log(path, None if map_ is None else load_mapping(map_))
     _require_room(str(path), len(log), events_max)
-    return with_corrections(scene_of_log(log, judge(log, path.name)))
+    return scene_of_log(log, judge(log, path.name))
 
 
 def _require_room(what: str, events: int, events_max: int | None) -> None:
