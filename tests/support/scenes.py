@@ -120,5 +120,5 @@ def random_scene(seed: int, *, circles: bool = False) -> Scene:
         detail=np.array([draw.choice([-1, 0, 1]) for _ in range(total)], dtype=np.int64),
         edge_from=columns[:, 0],
         edge_to=columns[:, 1],
-        edge_source=np.array([draw.randrange(6) for _ in edges], dtype=np.int64),
+        edge_source=np.array([draw.randrange(2) for _ in edges], dtype=np.int64),
     )

@@ -17,6 +17,7 @@ from support.scenes import large_scene, random_scene
 from unit.test_view_scene import write_trace
 from whence.trace.schema import Kind, Level, PromisesMade
 from whence.trace.writer import TraceWriter
+from whence.view.exports import perfetto, shiviz
 from whence.view.open import open_scene
 from whence.view.page import write
 from whence.view.scene import Scene, cone
@@ -379,12 +380,23 @@ def test_exports_of_a_window(browser, demo):
     root = ElementTree.fromstring(svg)
     texts = {each.text for each in root.iter("{http://www.w3.org/2000/svg}text")}
     assert {"a", "b", "c", "d", "a:1"} <= texts
-    check_chrome_trace(json.loads(browser.wait(EXPORT, "perfetto", False)), events=len(scene))
-    check_shiviz(scene, browser.wait(EXPORT, "shiviz", False))
+    made = json.loads(browser.wait(EXPORT, "perfetto", False))
+    check_chrome_trace(made, events=len(scene))
+    assert without_ids(made) == without_ids(json.loads(perfetto(scene)))
+    log = browser.wait(EXPORT, "shiviz", False)
+    check_shiviz(scene, log)
+    check_shiviz(scene, shiviz(scene).decode())
     browser.keys("++++")
     settled(browser)
     part = json.loads(browser.wait(EXPORT, "perfetto", False))
     assert 0 < sum(each["ph"] == "X" for each in part["traceEvents"]) < len(scene)
+
+
+def without_ids(document: dict) -> list[str]:
+    return sorted(
+        json.dumps({**row, "id": 0, "ts": float(row.get("ts", 0))}, sort_keys=True)
+        for row in document["traceEvents"]
+    )
 
 
 def check_shiviz(scene: Scene, log: str) -> None:

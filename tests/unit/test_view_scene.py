@@ -6,6 +6,7 @@ import base64
 import json
 import re
 import zlib
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
@@ -17,12 +18,15 @@ from support.made_up_study import made_up_result
 from support.scenes import random_scene
 from support.traces import parse
 from whence.cli.main import app
+from whence.foreign.judge import judge
+from whence.foreign.read import read_log
 from whence.report import html
 from whence.report.views import write_views
 from whence.studies.results import Row
 from whence.trace.schema import Kind, Level, PromisesMade
 from whence.trace.writer import TraceWriter
 from whence.verify.run import verify_trace
+from whence.view.exports import perfetto, shiviz
 from whence.view.pack import pack, varints, zigzag
 from whence.view.page import page_of
 from whence.view.scene import Scene, around, cone
@@ -163,6 +167,45 @@ def test_the_command_writes_a_page_and_says_what_it_holds(tmp_path):
     assert made["verdict"] == "broken: causal 3"
     assert (made["events"], made["processes"], made["findings"]) == (15, 4, 3)
     assert made["bytes"] == (tmp_path / "deep" / "view.html").stat().st_size
+
+
+def test_windows_for_other_viewers(tmp_path):
+    folder = write_trace(tmp_path / "t")
+    whole = _json("view", folder, "--format", "perfetto", "-o", tmp_path / "w.json")
+    part = _json("view", folder, "--format", "perfetto", "-o", tmp_path / "p.json", "--until", "0.0004")
+    assert whole["events"] == 15
+    rows = json.loads((tmp_path / "p.json").read_text())["traceEvents"]
+    slices = [row for row in rows if row["ph"] == "X"]
+    assert 0 < len(slices) == part["events"] < 15
+    assert max(row["ts"] for row in slices) < 400
+    flows = [row["id"] for row in rows if row["ph"] in "sf"]
+    assert all(flows.count(each) == 2 for each in flows)
+    _json("view", folder, "--format", "shiviz", "-o", tmp_path / "w.log", "--around", "1")
+    found = judge(read_log(tmp_path / "w.log"))
+    assert (found.verdict, found.properties["causal"].count) == ("broken", 3)
+
+
+@pytest.mark.parametrize("circles", [False, True])
+def test_exports_put_causes_first(circles):
+    """Clocks are those of brute force, and without times the slices lie on the longest path."""
+    for seed in range(40):
+        scene = replace(random_scene(seed, circles=circles), time=None)
+        seen = dict.fromkeys(range(len(scene.lanes)), 0)
+        for line in shiviz(scene).decode().splitlines()[3::2]:
+            host, _, clock = line.partition(" ")
+            lane = scene.lanes.index(host.replace("_", " "))
+            event = int(scene.starts[lane]) + seen[lane]
+            seen[lane] += 1
+            if not circles:
+                reach = (cone(scene, [event], past=True) - scene.starts[:-1]).tolist()
+                known = {name.replace("_", " "): count for name, count in json.loads(clock).items()}
+                assert known == {name: count for name, count in zip(scene.lanes, reach, strict=True) if count}
+        assert sum(seen.values()) == len(scene)
+        rows = json.loads(perfetto(scene))["traceEvents"]
+        begun = {row["id"]: row["ts"] for row in rows if row["ph"] == "s"}
+        ended = {row["id"]: row["ts"] for row in rows if row["ph"] == "f"}
+        assert len(begun) == len(scene.all_edges()[0])
+        assert circles or all(begun[flow] < ended[flow] for flow in begun)
 
 
 def test_a_report_is_shown_without_its_trace(tmp_path):

@@ -15,6 +15,8 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from whence.errors import MisuseError
+
 Array = npt.NDArray[Any]
 
 # What a kind of event means for the picture; the page knows these and nothing else.
@@ -187,6 +189,19 @@ def _between(scene: Scene, steps: list[int], room: int) -> tuple[Array, Array]:
         lane = scene.lane_of(step)
         low[lane], high[lane] = min(low[lane], step), max(high[lane], step + 1)
     return low, np.maximum(low, high)
+
+
+def between(scene: Scene, since_s: float | None, until_s: float | None) -> Scene:
+    """What was stamped from one time to another, in seconds from the first event, each by its own clock."""
+    if scene.time is None:
+        raise MisuseError(scene.title, "it has no times", "Cut it with --around instead")
+    since = (scene.time - scene.time.min()) * (scene.unit_ns / 1e9)
+    there = (since >= (since_s or 0)) & (since < (np.inf if until_s is None else until_s))
+    low, high = scene.starts[:-1].astype(np.int64), scene.starts[1:].astype(np.int64)
+    for lane, (first, last) in enumerate(zip(low.tolist(), high.tolist(), strict=True)):
+        kept = first + np.flatnonzero(there[first:last])
+        low[lane], high[lane] = (kept[0], kept[-1] + 1) if len(kept) else (first, first)
+    return cut(scene, low, high)
 
 
 def cut(scene: Scene, low: Array, high: Array) -> Scene:
