@@ -420,7 +420,9 @@ class Case:
         """Effects stamped before their causes by one clock; clocks farther apart than allowed."""
         log, times = self.log, self.times
         if not times.pairs:
-            return _not_judged("no cause and effect both have a time", "map `time`")
+            return _not_judged(
+                "no cause and effect both have a time", "map `time`, and log both ends of messages"
+            )
         told = [
             AuditFinding(
                 text=f"{log.name(effect)} is stamped before its cause, {log.name(cause)}",

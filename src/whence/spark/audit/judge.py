@@ -20,6 +20,7 @@ import msgspec
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import to_arrow_schema
 
 from whence.errors import DataError, ImportFormatError, WhenceError
 from whence.foreign.judge import check_contract, judge
@@ -42,6 +43,7 @@ from whence.spark.audit.columns import TABLES, normalise, read_rows
 from whence.spark.progress import spark_failures
 from whence.spark.session import cores_of
 from whence.spark.shipping import find_shipped
+from whence.spark.tables import table_of
 
 EVENT_BYTES = 400  # of one event in a task that has the whole log, about
 MEMORY_BYTES = 4 << 30  # what the judge may take in one task unless told otherwise
@@ -90,15 +92,12 @@ def _in_one_task(spark: SparkSession, path: Path | str, mapping: LogMapping, fin
             except WhenceError as error:
                 said = {"audit": None, "error": [error.what, error.reason, error.fix]}
             said["block"] = 0
-            yield pa.RecordBatch.from_pylist([said], schema=_SAID)
+            yield pa.RecordBatch.from_pylist([said], schema=to_arrow_schema(_SAID))
 
-    return _merged(spark.range(0, 1, 1, 1).mapInArrow(perform, _SAID_SQL))
+    return _merged(spark.range(0, 1, 1, 1).mapInArrow(perform, _SAID))
 
 
-_SAID = pa.schema(
-    [pa.field("block", pa.int64()), pa.field("audit", pa.string()), pa.field("error", pa.list_(pa.string()))]
-)
-_SAID_SQL = "block bigint, audit string, error array<string>"
+_SAID = table_of("block bigint, audit string, error array<string>")  # what a task says
 
 
 def _merged(said: DataFrame) -> Audit:
@@ -220,11 +219,11 @@ def _in_blocks(
         block = key[0].as_py()
         audit = judge(log, source, findings_max=findings_max, block=(block, blocks))
         said = {"block": block, "audit": msgspec.json.encode(audit).decode(), "error": None}
-        return pa.Table.from_pylist([said], schema=_SAID)
+        return pa.Table.from_pylist([said], schema=to_arrow_schema(_SAID))
 
     every = spark.range(0, blocks, 1, 1).withColumnRenamed("id", "block")
     copies = events.select(*_MODEL).crossJoin(F.broadcast(every))
-    return _merged(copies.groupBy("block").applyInArrow(perform, _SAID_SQL))
+    return _merged(copies.groupBy("block").applyInArrow(perform, _SAID))
 
 
 # Joins and windows
