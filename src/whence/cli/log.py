@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -140,6 +141,11 @@ def audit(log: Path, options: LogOptions, witnesses: int, spark: SparkOptions, a
         console.print_json(found)
     else:
         console.out.print(text_of(found, witnesses), markup=False, soft_wrap=True)
+        if found.verdict == "broken":
+            map_ = f" --map {shlex.quote(options.map_)}" if options.map_ is not None else ""
+            console.out.print(
+                f"see it: whence view {shlex.quote(str(log))}{map_} --around 1", markup=False, soft_wrap=True
+            )
     raise typer.Exit(found.exit)
 
 

@@ -1,7 +1,7 @@
 "use strict";
 // Drawing. `paint` puts what `view` describes on a context: a canvas, or an SvgContext with the same few verbs.
 
-const TOP = 26, ARROWS_MAX = 20000, MOVING_MAX = 2500, HEADS_MAX = 1500;
+const TOP = 26, ARROWS_MAX = 20000, MOVING_MAX = 1200, MOVING_EVENTS = 300000, HEADS_MAX = 1500;
 const DENSE = 0.22, TEXTS = 1 / 54;       // events per pixel in the fullest row: above it bins, below it texts
 const CLASSES = ["plain", "past", "future", "other"];
 
@@ -97,6 +97,9 @@ function bins(view, c, shown) {
   if (!height) return;
   const image = new ImageData(width, height), pixels = new Uint32Array(image.data.buffer);
   const counts = new Uint32Array(width), kinds = new Uint8Array(width);
+  // While it moves, of very many events every second, third ... one will do.
+  const all = shown.rows.reduce((sum, { lanes }) => sum + lanes.reduce((some, [, low, high]) => some + high - low, 0), 0);
+  const stride = view.moving ? Math.ceil(all / MOVING_EVENTS) : 1;
   const inks = CLASSES.map(name => rgb(shown.colour[name])), perX = width / (view.x1 - view.x0), { x, mask } = view;
   shown.rows.forEach(({ lanes }, at) => {
     counts.fill(0); kinds.fill(0);
@@ -104,7 +107,7 @@ function bins(view, c, shown) {
     for (const [lane, low, high] of lanes) {
       for (const [from, to, kind] of runs(view, lane, low, high)) {
         const bit = 1 << kind;
-        for (let e = from; e < to; e++) {
+        for (let e = from; e < to; e += stride) {
           if (mask && !mask[e]) continue;
           const px = (x[e] - view.x0) * perX | 0;
           if (px < 0 || px >= width) continue;
