@@ -253,3 +253,37 @@ def test_a_report_links_a_page_for_every_finding(tmp_path):
     head = json.loads(page.split('id="head">')[1].split("</script>")[0])
     assert [each["kind"] for each in head["findings"]] == ["causal"] * 3
     assert head["focus"] == 1
+
+
+def test_the_commands_of_the_document_run(tmp_path, monkeypatch):
+    """Every line of docs/view.md but the one that serves for ever; each says what it wrote."""
+    text = (Path(__file__).parents[2] / "docs" / "view.md").read_text()
+    lines = [
+        line.split("#")[0].split()
+        for block in re.findall(r"```sh\n(.*?)```", text, re.DOTALL)
+        for line in block.splitlines()
+    ]
+    lines = [line for line in lines if "--live" not in line]
+    assert len(lines) == 9
+    write_trace(tmp_path / "traces" / "my-run")
+    rows = ["node,kind,message,time", "a,send,x,1.0", "b,deliver,x,1.2", "b,send,y,1.3", "a,deliver,y,1.6"]
+    (tmp_path / "system.csv").write_text("\n".join(rows) + "\n")
+    monkeypatch.chdir(tmp_path)
+    report = CliRunner().invoke(app, ["verify", "traces/my-run", "--json"])
+    (tmp_path / "report.json").write_text(report.stdout)
+    for line in lines:
+        assert line[0] == "whence"
+        result = CliRunner().invoke(app, line[1:])
+        assert result.exit_code == 0, f"{line}: {result.output} {result.exception}"
+    made = sorted(path.name for path in tmp_path.iterdir() if path.is_file())
+    assert {
+        "view.html",
+        "page.html",
+        "findings.html",
+        "log.html",
+        "start.html",
+        "run.perfetto.json",
+        "finding.shiviz.log",
+    } <= set(made)
+    shown = CliRunner().invoke(app, ["verify", "traces/my-run"])
+    assert "see it: whence view traces/my-run --around 1" in shown.stdout

@@ -92,7 +92,7 @@ function baseline(view, c, shown, y, lanes) {
 }
 
 // Many events: each row as one line of pixels, its darkness the count.
-function bins(view, c, shown) {
+function bins(view, c, shown, thick = Math.max(2, Math.min(view.rowHeight - 3, 22))) {
   const scale = view.sharp, width = Math.max(1, Math.round(shown.width * scale)), height = shown.rows.length;
   if (!height) return;
   const image = new ImageData(width, height), pixels = new Uint32Array(image.data.buffer);
@@ -124,7 +124,6 @@ function bins(view, c, shown) {
       pixels[at * width + px] = (alpha << 24 | ink) >>> 0;
     }
   });
-  const thick = Math.max(2, Math.min(view.rowHeight - 3, 22));
   c.strips(image, shown.rows.map(({ y }) => y - thick / 2), thick, shown.width);
 }
 
@@ -223,12 +222,13 @@ function shape(c, role, x, y, r) {
 
 function marks(view, c, shown, density) {
   const { kind, roles } = view.graph, size = Math.min(6, Math.max(2, Math.min(view.rowHeight / 5, 0.3 / density)));
-  const batches = new Map();
+  const batches = new Map(), tiny = size < 3;
+  if (tiny) bins(view, c, shown, 5);
   for (const { lanes } of shown.rows) {
     for (const [lane, low, high] of lanes) {
       for (const [from, to, kindOf] of runs(view, lane, low, high)) {
         for (let e = from; e < to; e++) {
-          if (view.mask && !view.mask[e]) continue;
+          if ((view.mask && !view.mask[e]) || (tiny && roles[kind[e]] !== 1)) continue;
           const key = roles[kind[e]] * 4 + kindOf, batch = batches.get(key);
           if (batch) batch.push(e); else batches.set(key, [e]);
         }
@@ -240,10 +240,9 @@ function marks(view, c, shown, density) {
     c.beginPath();
     c.lineWidth = role === 6 ? 2.5 : 1.5;
     c.strokeStyle = c.fillStyle = shown.colour[CLASSES[key & 3]];
-    const tiny = size < 3;
     for (const e of batch) {
       const x = placeX(view, shown, e), y = placeY(view, e);
-      if (tiny) c.fillRect(x - 1, y - (role === 1 ? 4 : 2.5), 2, role === 1 ? 8 : 5); else shape(c, role, x, y, r);
+      if (tiny) c.fillRect(x - 1, y - 4, 2, 8); else shape(c, role, x, y, r);
     }
     if (tiny) continue;
     if (role === 4) { c.fillStyle = shown.colour.page; c.fill(); c.stroke(); }

@@ -240,12 +240,17 @@ function show(x0, x1) {
   let width = Math.min(most, Math.max(least, x1 - x0));
   const centre = Math.min(view.axis.high + width * 0.45, Math.max(view.axis.low - width * 0.45, (x0 + x1) / 2));
   view.x0 = centre - width / 2; view.x1 = centre + width / 2;
+  move();
+  changed();
+}
+
+let restTimer = 0;
+function move() {
+  // A quick picture now, the whole one when nothing has moved for a moment.
   view.moving = true;
   clearTimeout(restTimer);
   restTimer = setTimeout(() => { view.moving = false; changed(); }, 120);
-  changed();
 }
-let restTimer = 0;
 
 function fit() {
   const pad = Math.max(view.axis.span * 0.03, 0.6);
@@ -359,6 +364,7 @@ async function select(event, second = false) {
     view.selected = event; view.second = -1; view.path = null;
     view.cones = await ask("cones", { event, packets: view.packets });
   }
+  move();
   draw();
   stats.clickMs.push(performance.now() - began);
   if (event >= 0) { openTab("event"); say(describe(event)); } else if (view.tab === "event") openTab("event");
@@ -675,8 +681,8 @@ function drawLegend() {
   const used = new Set(view.graph.kindsUsed), box = byId("legend");
   box.replaceChildren();
   const seen = new Set();
-  head.kinds.forEach(([name, role], at) => {
-    if (!used.has(at) || (seen.has(role) && role === "other")) return;
+  head.kinds.forEach(([name, role, packet], at) => {
+    if (!used.has(at) || (packet && !view.packets) || (seen.has(role) && role === "other")) return;
     seen.add(role);
     const c = new SvgContext(20, 12);
     c.fillStyle = c.strokeStyle = "currentColor"; c.lineWidth = 1.5;
@@ -927,7 +933,7 @@ byId("search").addEventListener("submit", event => {
 });
 byId("query").addEventListener("search", () => { if (!byId("query").value && view.query) search(""); });
 byId("filter").addEventListener("change", event => { view.filter = event.target.checked; applyFilter(); changed(); });
-byId("packets").addEventListener("change", event => { view.packets = event.target.checked; applyFilter(); useAxis(view.axisName, true).then(() => (view.selected >= 0 ? select(view.selected) : changed())); });
+byId("packets").addEventListener("change", event => { view.packets = event.target.checked; applyFilter(); drawLegend(); useAxis(view.axisName, true).then(() => (view.selected >= 0 ? select(view.selected) : changed())); });
 byId("theme").addEventListener("click", flip);
 byId("help").addEventListener("click", () => byId("keys").showModal());
 byId("export").addEventListener("click", () => openMenu(byId("export-menu").hidden));
