@@ -376,7 +376,7 @@ function axis(view, c, width) {
   const step = nice((view.x1 - view.x0) / Math.max(2, width / 110), view.axisName === "logical");
   c.strokeStyle = view.colour.line; c.fillStyle = view.colour.soft;
   c.beginPath();
-  for (let k = Math.ceil(view.x0 / step); k * step <= view.x1; k++) {
+  for (let k = Math.max(view.axisName === "logical" ? 0 : -1e9, Math.ceil(view.x0 / step)); k * step <= view.x1; k++) {
     const x = (k * step - view.x0) / (view.x1 - view.x0) * width;
     c.moveTo(x, TOP - 5); c.lineTo(x, TOP);
     if (x > 24 && x < width - 24) c.fillText(view.tick(k * step, step), x, 10);

@@ -35,7 +35,17 @@ let firsts = [0];
 
 function short(event) {
   const msg = nameOf(view.graph.msg[event]), detail = view.graph.detail[event];
-  return msg || (detail >= 0 ? head.details[detail].slice(0, 24) : kindOf(event));
+  return msg || (detail >= 0 ? head.details[detail].slice(sharedPrefix, sharedPrefix + 24) : kindOf(event));
+}
+
+let sharedPrefix = 0;
+function prefixOf(texts) {
+  // What all texts begin with (a level, a date) tells nothing on the diagram.
+  if (texts.length < 3) return 0;
+  let size = texts[0].length;
+  for (const text of texts) { while (!text.startsWith(texts[0].slice(0, size))) size--; }
+  const word = texts[0].slice(0, size).lastIndexOf(" ") + 1;
+  return word >= 6 && texts.every(text => text.length > word) ? word : 0;
 }
 
 function long(event) {
@@ -127,7 +137,7 @@ async function useAxis(name, keep = false) {
   view.axis = view.axes[key];
   view.x = view.axis.x;
   for (const button of document.querySelectorAll("[data-axis]")) {
-    button.setAttribute("aria-checked", String(button.dataset.axis === name));
+    button.setAttribute("aria-pressed", String(button.dataset.axis === name));
     button.disabled = button.dataset.axis !== "logical" && head.timeBase === null;
   }
   if (!keep) fit();
@@ -168,7 +178,7 @@ function arrange() {
   for (const proc of view.sequence) {
     if (view.hidden.has(proc)) continue;
     const lanes = lanesOf[proc];
-    if (view.open.has(proc) && lanes.length > 1) lanes.forEach((lane, at) => view.rows.push({ proc, lanes: [lane], name: at ? head.lanes[lane] : head.procs[proc], inner: at > 0, first: at === 0 }));
+    if (view.open.has(proc) && lanes.length > 1) lanes.forEach((lane, at) => view.rows.push({ proc, lanes: [lane], name: at || head.lanes[lane] === head.procs[proc] ? head.lanes[lane] : `${head.procs[proc]} · ${head.lanes[lane]}`, inner: at > 0, first: at === 0 }));
     else view.rows.push({ proc, lanes, name: head.procs[proc], many: lanes.length > 1 });
   }
   view.rowOf = new Int32Array(head.lanes.length).fill(-1);
@@ -188,7 +198,7 @@ function drawLabels() {
   view.rows.forEach((row, at) => {
     const top = TOP + at * view.rowHeight - view.scroll;
     if (top < TOP - view.rowHeight / 2 || top > height) return;
-    const label = make("div", { className: "label" + (view.rowHeight < 13 ? " small" : "") + (row.inner ? " inner" : ""), title: row.name });
+    const label = make("div", { tabIndex: 0, role: "group", "aria-label": `Row ${row.name}. Alt and up or down moves it, Delete hides it.`, className: "label" + (view.rowHeight < 13 ? " small" : "") + (row.inner ? " inner" : ""), title: row.name });
     label.style.top = top + "px"; label.style.height = view.rowHeight + "px"; label.dataset.row = at;
     const tail = row.inner && row.name.length > 18 ? "…" + row.name.slice(-14) : row.name;
     label.append(make("span", { className: "name" }, tail));
@@ -206,6 +216,20 @@ function toggle(set, value) {
   if (!set.delete(value)) set.add(value);
   changed(true);
 }
+
+byId("labels").addEventListener("keydown", event => {
+  const at = event.target.classList.contains("label") ? +event.target.dataset.row : -1;
+  if (at < 0) return;
+  const by = { ArrowUp: -1, ArrowDown: 1 }[event.key];
+  if (event.altKey && by && view.rows[at + by]) {
+    const { proc } = view.rows[at], to = view.sequence.indexOf(view.rows[at + by].proc);
+    view.sequence = view.sequence.filter(each => each !== proc);
+    view.sequence.splice(to, 0, proc);
+    event.preventDefault();
+    changed(true);
+    byId("labels").querySelector(`[data-row="${view.rows.findIndex(row => row.proc === proc)}"]`)?.focus();
+  } else if (event.key === "Delete") toggle(view.hidden, view.rows[at].proc);
+});
 
 byId("labels").addEventListener("pointerdown", event => {
   const label = event.target.closest(".label");
@@ -516,7 +540,10 @@ function applyFilter() {
 
 function openTab(name) {
   view.tab = name;
-  for (const button of document.querySelectorAll("[data-tab]")) button.setAttribute("aria-selected", String(button.dataset.tab === name));
+  for (const button of document.querySelectorAll("[data-tab]")) {
+    button.setAttribute("aria-selected", String(button.dataset.tab === name));
+    button.tabIndex = button.dataset.tab === name ? 0 : -1;
+  }
   panel.replaceChildren();
   ({ findings: drawFindings, event: drawEvent, matches: drawMatches, table: drawTable })[name]();
 }
@@ -665,12 +692,12 @@ function drawTable() {
   const events = inSight(SHOWN_MAX).slice(0, SHOWN_MAX).sort((one, two) => view.x[one] - view.x[two]);
   const table = make("table", {}, make("caption", {}, `What is in sight${events.length === SHOWN_MAX ? `, the first ${SHOWN_MAX}` : ""}, from left to right. Zoom to see others.`));
   const headings = make("tr", {});
-  for (const name of ["process", "event", "message", view.axisName === "logical" ? "place" : "time"]) headings.append(make("th", { scope: "col" }, name));
+  for (const name of ["process", "event", "message or text", view.axisName === "logical" ? "place" : "time"]) headings.append(make("th", { scope: "col" }, name));
   const body = make("tbody", {});
   for (const e of events) {
     const open = () => { select(e).then(() => openTab("table")); };
     body.append(make("tr", { tabIndex: 0, "aria-selected": String(e === view.selected), onclick: open, onkeydown: key => { if (key.key === "Enter") open(); } },
-      make("td", {}, head.procs[procOf(e)]), make("td", {}, kindOf(e) + (view.findings.some(finding => finding.wrong === e) ? " (finding)" : "")), make("td", {}, short(e)),
+      make("td", {}, head.procs[procOf(e)]), make("td", {}, kindOf(e) + (view.findings.some(finding => finding.wrong === e) ? " (finding)" : "")), make("td", {}, nameOf(view.graph.msg[e]) || head.details[view.graph.detail[e]] || ""),
       make("td", { className: "number" }, view.axisName === "logical" ? String(view.x[e]) : span(view.x[e], 6))));
   }
   table.append(make("thead", {}, headings), body);
@@ -938,10 +965,18 @@ byId("theme").addEventListener("click", flip);
 byId("help").addEventListener("click", () => byId("keys").showModal());
 byId("export").addEventListener("click", () => openMenu(byId("export-menu").hidden));
 byId("export-menu").addEventListener("click", event => { const what = event.target.dataset.export; if (what) { openMenu(false); save(what); } });
-function openMenu(open) { byId("export-menu").hidden = !open; byId("export").setAttribute("aria-expanded", String(open)); }
+function openMenu(open) { if (open) requestAnimationFrame(() => byId("export-menu").firstElementChild.focus()); byId("export-menu").hidden = !open; byId("export").setAttribute("aria-expanded", String(open)); }
 addEventListener("pointerdown", event => { if (!event.target.closest(".menu")) openMenu(false); });
 for (const button of document.querySelectorAll("[data-axis]")) button.addEventListener("click", () => useAxis(button.dataset.axis, true).then(() => changed()));
 for (const button of document.querySelectorAll("[data-tab]")) button.addEventListener("click", () => openTab(button.dataset.tab));
+document.querySelector(".tabs").addEventListener("keydown", event => {
+  const by = { ArrowLeft: -1, ArrowRight: 1 }[event.key], all = [...document.querySelectorAll("[data-tab]")];
+  if (!by) return;
+  const next = all[(all.indexOf(event.target) + by + all.length) % all.length];
+  next.focus();
+  openTab(next.dataset.tab);
+});
+byId("export-menu").addEventListener("keydown", event => { if (event.key === "Escape") { event.stopPropagation(); openMenu(false); byId("export").focus(); } });
 addEventListener("resize", resize);
 addEventListener("hashchange", () => { if (location.hash !== address()) restore(location.hash); });
 
@@ -956,6 +991,7 @@ async function load(data) {
   stats.inflateMs = graph.inflateMs; stats.buildMs = graph.buildMs;
   firsts = [0];
   for (const size of head.numbered) firsts.push(firsts[firsts.length - 1] + size);
+  sharedPrefix = prefixOf(head.details);
   view.findings = head.findings; view.axes = {}; view.axis = null; view.stuck = null;
   view.names = new Map();
   for (const finding of head.findings) if (finding.message) view.names.set(finding.message, undefined);
