@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -45,6 +46,53 @@ def guess_(
         else:
             said = f"# {name}: judged"
         console.out.print(said, markup=False, soft_wrap=True)
+
+
+@app.command("skew")
+def skew_(
+    log: Annotated[Path, typer.Argument(help="A log with times: CSV, JSON lines, Parquet, OTLP, MCAP.")],
+    map_: Annotated[
+        str | None, typer.Option("--map", help="Its mapping: a file, or a preset's name.")
+    ] = None,
+    drift_ppm: Annotated[
+        int, typer.Option(min=0, max=999_999, help="How much the rates of two clocks may differ.")
+    ] = 500,
+    linear: Annotated[
+        bool, typer.Option("--linear", help="Rates are constant: narrower intervals, if it is true.")
+    ] = False,
+    moments: Annotated[int, typer.Option(min=1, help="At so many moments of the log.")] = 3,
+    as_json: AsJson = False,
+) -> None:
+    """Bound how far the clocks of each two processes are apart, from messages alone; exit 1 if impossible."""
+    from whence.foreign.mapping import load_mapping
+    from whence.foreign.offsets import offsets_of
+    from whence.foreign.read import read_log
+
+    found = offsets_of(
+        read_log(log, None if map_ is None else load_mapping(map_)),
+        drift_ppm=drift_ppm,
+        linear=linear,
+        moments=moments,
+    )
+    if as_json:
+        console.print_json(found)
+    else:
+        rows = [
+            (each.first, each.second, f"{each.at_ns / 1e9:.6f}", _ms(each.low_ns), _ms(each.high_ns))
+            for each in found.pairs
+        ]
+        columns = ["process", "other", "at, s", "ahead by at least, ms", "at most, ms"]
+        console.out.print(console.table(str(log), columns, rows))
+        for note in found.notes:
+            console.out.print(f"note: {note}", markup=False, soft_wrap=True)
+        for each in found.impossible:
+            console.out.print(f"impossible by {_ms(each.by_ns)} ms: {'; '.join(each.circle)}", markup=False)
+    if found.impossible:
+        raise typer.Exit(1)
+
+
+def _ms(value: int | None) -> str:
+    return "?" if value is None else f"{value / 1e6:.3f}"
 
 
 class LogOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -93,6 +141,11 @@ def audit(log: Path, options: LogOptions, witnesses: int, spark: SparkOptions, a
         console.print_json(found)
     else:
         console.out.print(text_of(found, witnesses), markup=False, soft_wrap=True)
+        if found.verdict == "broken":
+            map_ = f" --map {shlex.quote(options.map_)}" if options.map_ is not None else ""
+            console.out.print(
+                f"see it: whence view {shlex.quote(str(log))}{map_} --around 1", markup=False, soft_wrap=True
+            )
     raise typer.Exit(found.exit)
 
 

@@ -51,6 +51,7 @@ COMMANDS = (
     Command("explore", JUDGE, "Visit every schedule of a small world; show the shortest counterexample."),
     Command("verify", JUDGE, "Judge a trace or a foreign log: causal order, duplicates, FIFO, completeness."),
     Command("log", JUDGE, "Draft a mapping for a log that another program wrote."),
+    Command("view", JUDGE, "Look at a trace, a log or a finding: one interactive page, no network."),
     Command("metrics", JUDGE, "Measure traces on Spark: latency, held time, packets, bytes, buffers."),
     Command("trace", JUDGE, "Look into traces, and export them."),
     Command("study", STUDY, "Run a study: a grid, its measures, published numbers, one report page."),

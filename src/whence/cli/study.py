@@ -93,8 +93,10 @@ def run(name: str, scale: str, out: Path, master: str | None, *, open_page: bool
     """Run one study from the session to the page; exit 1 if a demanded claim differs."""
     from whence.cli import console
     from whence.report import html
+    from whence.report.views import write_views
     from whence.studies import save
-    from whence.studies.run import run_study, session_settings
+    from whence.studies.environment import version
+    from whence.studies.run import TRACES, run_study, session_settings
 
     study = registry.lookup(name)
     registry.check_scale(study, scale)
@@ -112,7 +114,8 @@ def run(name: str, scale: str, out: Path, master: str | None, *, open_page: bool
     with console.progress("report"):
         save.save(result, out)
         date = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
-        page = html.write(result, out / REPORT_FILE, date=date, links=save.LINKS).resolve()
+        views = write_views(result.results.rows, out / TRACES, out, version=version())
+        page = html.write(result, out / REPORT_FILE, date=date, links=save.LINKS, views=views).resolve()
     if json:
         console.print_json(
             {"report": page, "seconds_total": time.monotonic() - began} | save.as_document(result)

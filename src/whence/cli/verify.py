@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -133,8 +134,19 @@ def command(
         console.print_json(reports)
     else:
         show(reports)
+        _point_at_the_page(trace, reports)
     if not all(report.ok for report in reports):
         raise typer.Exit(1)
+
+
+def _point_at_the_page(trace: Path, reports: list[RunReport]) -> None:
+    """For a reader: the command that shows the first finding among its events."""
+    broken = next((report for report in reports if not report.ok), None)
+    if broken is not None:
+        run = f" --run {shlex.quote(broken.run)}" if len(reports) > 1 else ""
+        console.out.print(
+            f"see it: whence view {shlex.quote(str(trace))}{run} --around 1", markup=False, soft_wrap=True
+        )
 
 
 def _say_speed(events: int, seconds: float) -> None:

@@ -26,7 +26,10 @@ from enum import Enum
 from fractions import Fraction
 from itertools import pairwise
 from math import ceil, floor
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
 
 from whence.errors import MisuseError
 
@@ -34,6 +37,7 @@ DRIFT_PPM = 500  # quartz is within 100; virtual machines and time servers that 
 _MILLION = 1_000_000
 _CYCLES_MAX = 20  # proofs of impossible stamps that are looked for
 _LOOKS_MAX = 64  # readings of a clock at which longer circles are looked for
+_STRETCHES = 200
 
 
 class Drift(Enum):
@@ -77,6 +81,20 @@ class Impossible(NamedTuple):
 
     circle: tuple[Passage, ...]
     by: int  # how much earlier, at least
+
+
+def quickest(pair: npt.NDArray[Any], sent: npt.NDArray[Any], received: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Of many messages those to take: of each pair of hosts the quickest in each stretch of time.
+
+    The others would hardly narrow an interval down, and never widen it.
+    """
+    if not len(sent):
+        return np.zeros(0, dtype=np.int64)
+    stretch = (sent - sent.min()) // (int(np.ptp(sent)) // _STRETCHES + 1)
+    order = np.lexsort((received - sent, stretch, pair))
+    first = np.append(True, (np.diff(pair[order]) != 0) | (np.diff(stretch[order]) != 0))
+    chosen: npt.NDArray[Any] = order[first]
+    return chosen
 
 
 Bound = Callable[[int], int]  # what the other clock shows at most (at least), by what this one shows

@@ -7,16 +7,16 @@ between processes it is a note, with the interval in which the offset of the two
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 
 from whence.foreign.graph import CLOCK, DEPENDENCY, LINK, MESSAGE, Graph
 from whence.foreign.model import NO_TIME, Array, Log, Note
-from whence.foreign.skew import Interval, Passage, Skew
+from whence.foreign.skew import DRIFT_PPM, Drift, Interval, Passage, Skew, quickest
 
 PASSAGES_MAX = 20_000  # of more, the quickest of each stretch of time are taken
-_STRETCHES = 200
 _SHOWN = 5
 
 
@@ -31,14 +31,7 @@ class Timing(NamedTuple):
 
 def read_times(log: Log, graph: Graph, max_skew_ns: int | None) -> Timing:
     """Compare the stamps of causes and effects."""
-    causes = np.repeat(np.arange(graph.nodes), np.diff(graph.first))
-    effects = graph.to
-    chosen = np.isin(graph.source, (MESSAGE, LINK, CLOCK, DEPENDENCY))
-    chosen &= (causes < len(log)) & (effects < len(log))
-    causes, effects = causes[chosen], effects[chosen]
-    stamped = (log.t0[causes] != NO_TIME) & (log.t0[effects] != NO_TIME)
-    stamped &= log.clocked[log.proc[causes]] & log.clocked[log.proc[effects]]
-    causes, effects = causes[stamped], effects[stamped]
+    causes, effects = _stamped(log, graph)
     same = log.proc[causes] == log.proc[effects]
     early = log.t0[causes] - log.t0[effects]
     wrong = same & (early > (log.resolution_ns if log.resolution_ns > 1 else 0))
@@ -49,25 +42,42 @@ def read_times(log: Log, graph: Graph, max_skew_ns: int | None) -> Timing:
         notes.append(
             Note("effect-before-cause", f"{across} effects are stamped before their causes elsewhere", across)
         )
-    skew, more = _skew(log, causes[~same], effects[~same])
+    skew, more = skew_of(log, graph)
     apart = _apart(log, skew, max_skew_ns)
     return Timing(len(causes), backwards, apart, notes + more + _offset_notes(log, skew))
 
 
-def _skew(log: Log, causes: Array, effects: Array) -> tuple[Skew, list[Note]]:
+def _stamped(log: Log, graph: Graph) -> tuple[Array, Array]:
+    """Causes and effects with a time at both ends."""
+    causes = np.repeat(np.arange(graph.nodes), np.diff(graph.first))
+    effects = graph.to
+    chosen = np.isin(graph.source, (MESSAGE, LINK, CLOCK, DEPENDENCY))
+    chosen &= (causes < len(log)) & (effects < len(log))
+    causes, effects = causes[chosen], effects[chosen]
+    stamped = (log.t0[causes] != NO_TIME) & (log.t0[effects] != NO_TIME)
+    stamped &= log.clocked[log.proc[causes]] & log.clocked[log.proc[effects]]
+    return causes[stamped], effects[stamped]
+
+
+def skew_of(
+    log: Log, graph: Graph, *, drift_ppm: int = DRIFT_PPM, drift: Drift = Drift.BOUNDED
+) -> tuple[Skew, list[Note]]:
     """Offsets from messages, and from what is assumed unless that makes the times impossible."""
-    known = _passages(log, causes, effects, log.t0)
+    causes, effects = _stamped(log, graph)
+    across = log.proc[causes] != log.proc[effects]
+    known = _passages(log, causes[across], effects[across], log.t0)
     back = log.returns[:, 0], log.returns[:, 1]
     other = log.proc[back[0]] != log.proc[back[1]]
     other &= log.clocked[log.proc[back[0]]] & log.clocked[log.proc[back[1]]]
     assumed = _passages(log, back[0][other], back[1][other], log.t1)
+    measure = partial(Skew, drift_ppm=drift_ppm, drift=drift, resolution=log.resolution_ns)
     if not assumed:
-        return Skew(known, resolution=log.resolution_ns), []
-    skew = Skew(known + assumed, resolution=log.resolution_ns)
+        return measure(known), []
+    skew = measure(known + assumed)
     said = f"{len(assumed)} calls are assumed to end later than what served them: for offsets alone"
     notes = [Note("assumed", said, len(assumed))]
     if skew.impossible:
-        skew = Skew(known, resolution=log.resolution_ns)
+        skew = measure(known)
         notes.append(Note("assumed-dropped", "with these the times are impossible: they were left out"))
     return skew, notes
 
@@ -76,13 +86,9 @@ def _passages(log: Log, causes: Array, effects: Array, stamp: Array) -> list[Pas
     there = (stamp[causes] != NO_TIME) & (stamp[effects] != NO_TIME)
     causes, effects = causes[there], effects[there]
     if len(causes) > PASSAGES_MAX:
-        span = max(1, int(np.ptp(stamp[causes])) // _STRETCHES + 1)
-        stretch = (stamp[causes] - stamp[causes].min()) // span
-        delay = stamp[effects] - stamp[causes]
-        by_pair = np.lexsort((delay, stretch, log.proc[effects], log.proc[causes]))
-        keys = np.stack([log.proc[causes], log.proc[effects], stretch])[:, by_pair]
-        quickest = by_pair[np.append(True, np.any(np.diff(keys, axis=1) != 0, axis=0))]
-        causes, effects = causes[quickest], effects[quickest]
+        pair = log.proc[causes].astype(np.int64) * len(log.procs) + log.proc[effects]
+        chosen = quickest(pair, stamp[causes], stamp[effects])
+        causes, effects = causes[chosen], effects[chosen]
     return [
         Passage(log.procs[log.proc[cause]], int(stamp[cause]), log.procs[log.proc[effect]],
                 int(stamp[effect]), log.name(effect))

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from whence.report import plots, spacetime
 from whence.report.format import MISSING, cell, number, plural, seconds, with_interval
+from whence.report.views import Views
 from whence.studies.base import Figure, StudyResult, Table
 from whence.studies.claims import Judged, Verdict
 from whence.studies.results import Estimate, Row
@@ -67,14 +68,23 @@ class Section(NamedTuple):
     tables: list[Table]
 
 
-def write(result: StudyResult, path: Path, *, date: str, links: Mapping[str, str] | None = None) -> Path:
+def write(
+    result: StudyResult,
+    path: Path,
+    *,
+    date: str,
+    links: Mapping[str, str] | None = None,
+    views: Views | None = None,
+) -> Path:
     """Write the page; `links` are relative names of files beside it, each with what it is."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(render(result, date=date, links=links), encoding="utf-8")
+    path.write_text(render(result, date=date, links=links, views=views), encoding="utf-8")
     return path
 
 
-def render(result: StudyResult, *, date: str, links: Mapping[str, str] | None = None) -> str:
+def render(
+    result: StudyResult, *, date: str, links: Mapping[str, str] | None = None, views: Views | None = None
+) -> str:
     """The whole page as text."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
@@ -97,6 +107,7 @@ def render(result: StudyResult, *, date: str, links: Mapping[str, str] | None = 
         result=result,
         date=date,
         links=dict(links or {}),
+        views=views or Views({}, 0),
         tiles=tiles(result),
         sections=sections(result.figures, result.tables),
         expectations=[_expectation(one) for one in result.judged],
