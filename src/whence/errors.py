@@ -6,6 +6,7 @@
       DataError          a file or description is not what it should be
       PlatformError      the machine lacks something (Java, an extra, a port, memory, a disk)
       AgentError         the application's agent failed
+      NoRoomError        a queue is full, and the caller would not wait for it
       InvariantError     a bug in Whence itself: please report it
 
 A command prints these without a traceback; anything else is a bug of ours.
@@ -141,6 +142,10 @@ class JavaMissingError(PlatformError):
 
 class StoreError(PlatformError):
     """A durable store cannot be opened, read or written."""
+
+
+class NoRoomError(WhenceError):
+    """A message was not accepted: a queue is full, and the caller would not wait (any longer)."""
 
 
 class AgentError(WhenceError):

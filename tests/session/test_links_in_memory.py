@@ -162,7 +162,7 @@ def test_a_reader_that_is_slow_withholds_its_acknowledgements_and_stops_the_send
         a.flow.refresh()
     assert a.flow.room == 0
     assert a.links["b"].out.unacknowledged == 4 > unacknowledged
-    assert "b (connected, 4 messages unacknowledged)" in a.flow.why_waiting()
+    assert "b (connected, 4 messages unacknowledged)" in a.flow.why_waiting()[0]
     b.host.inbox.clear()
     b.flow.refresh()
     assert b.flow.may_ack
@@ -188,7 +188,7 @@ def test_a_task_that_reads_may_pass_the_soft_limit_and_releases_acknowledgements
         a.say(b"y")
     a.flow.refresh()
     assert not a.flow.may_go(reading=True)  # twice the soft limit
-    assert "messages are unread here" in a.flow.why_waiting()
+    assert "messages are unread here" in a.flow.why_waiting()[0]
     world.cut(world.pairs[0])
     assert not a.flow.may_release()  # it waits for a peer that waits for no one
 

@@ -89,6 +89,14 @@ async def take(group: whence.Group, count: int, timeout_s: float = 20.0) -> list
         return [await group.receive() for _ in range(count)]
 
 
+async def finish(group: whence.Group, count: int, timeout_s: float = 20.0) -> list[Message]:
+    """The next `count` messages of a durable group, which need not come again."""
+    messages = await take(group, count, timeout_s)
+    for message in messages:
+        group.done(message)
+    return messages
+
+
 async def eventually(condition: Callable[[], bool], timeout_s: float = 20.0) -> None:
     """Wait until a condition holds; fail if it never does."""
     async with asyncio.timeout(timeout_s):

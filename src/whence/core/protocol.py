@@ -51,6 +51,10 @@ class Protocol(ABC):
         """The nodes to which this one needs links; None: all of them."""
         return None
 
+    def next_hop(self, to: NodeId) -> NodeId:
+        """The peer over whose link a message to `to` leaves, for point-to-point protocols."""
+        return to
+
     @property
     @abstractmethod
     def waiting(self) -> int:

@@ -38,7 +38,7 @@ async def _wait(member: DurableMembership) -> bool:
         if member.node.flow.closed is not None:
             return False
         await member.node.waiters.arrival()
-    if member.node.flow.room <= 0:
+    if member.node.flow.room <= 0:  # its outputs may go anywhere
         try:
             await member.node.waiters.room()
         except GroupClosedError:
@@ -61,11 +61,11 @@ async def _react_to_some(member: DurableMembership, agent: Agent) -> None:
     try:
         await member.log.submit_all(records)
     except StoreError:
-        host.take_back()
+        host.take_all_back()
         await member.log.pause()
         return
     if failure is not None:
-        host.take_back()
+        host.take_all_back()
         raise failure
 
 

@@ -27,7 +27,7 @@ from whence.live.store import CommitLog, Store
 from whence.protocols import registry
 from whence.session.durable import DurableServer
 from whence.session.links import Link
-from whence.session.records import Fired, Met, Record, RecordCodec, Submitted
+from whence.session.records import Done, Fired, Met, Record, RecordCodec, Submitted
 from whence.trace.writer import TraceWriter
 
 RETRY_US = 500_000  # what expired while the store could not be written expires again after this
@@ -70,6 +70,7 @@ class DurableMembership:
         codec = RecordCodec(node.packet_type)
         self.log = CommitLog(store, codec, self._apply, self._committed, self._refused, node.fail)
         self.serving = False
+        self._finished: set[MessageId] = set()  # in hand, done with, and not on the disk yet
         self.is_point_to_point = registry.lookup(node.settings.protocol).point_to_point
         self._links = node.links
         self._peering = node.peering
@@ -103,7 +104,6 @@ class DurableMembership:
         state = None if snapshot is None else msgspec.msgpack.decode(snapshot)
         decode = self.log.codec.decode_batch
         self.host.recover(state, (record for batch in batches for record in decode(batch)))
-        self.log.resume(self.host.done)
         await self.log.submit_all(self.host.links_up())
 
     async def enter(self) -> list[Coroutine[Any, Any, None]]:
@@ -117,13 +117,20 @@ class DurableMembership:
         if self.node.failed:
             return None
         id_ = self.host.apply(record, data_bytes)
+        if isinstance(record, Done):
+            self._finished.difference_update(record.ids)
         self.node.wake()
         return id_
 
-    async def submit(self, payload: bytes, lifetime_us: int | None, to: NodeId | None) -> MessageId:
-        """Broadcast, or send `to` one node: returns when the message is on the disk."""
+    async def submit(
+        self, payload: bytes, lifetime_us: int | None, to: NodeId | None, key: bytes | None = None
+    ) -> MessageId:
+        """Broadcast, or send `to` one node: returns when the message is on the disk.
+
+        One that is tried again with the same `key` is not sent again.
+        """
         self.node.flow.room -= 1
-        id_ = await self.log.submit(Submitted(self.host.now_us(), to, payload, lifetime_us))
+        id_ = await self.log.submit(Submitted(self.host.now_us(), to, payload, lifetime_us, key))
         if id_ is None:
             raise GroupClosedError(
                 f"group {self.node.settings.group!r}",
@@ -146,12 +153,36 @@ class DurableMembership:
         if key in self.host.due:
             self.log.append(Fired(self.host.now_us(), key))
 
-    def finished(self) -> None:
-        """The application is done with what it was given."""
+    def check_reader(self) -> None:
+        """Refuse a task that reads beside an agent."""
         if self.serving:
             raise MisuseError("reading the group", "an agent serves it", "Read in the agent, or do not serve")
-        if self.host.hand:
-            self.log.took(self.host.done + len(self.host.hand))
+
+    def finished(self, id_: MessageId) -> None:
+        """The application is done with a message."""
+        self._check_in_hand(id_)
+        self._finished.add(id_)
+        self.log.done(id_)
+
+    def put_back(self, id_: MessageId) -> None:
+        """A message that a reader was given waits again, before all others."""
+        self._check_in_hand(id_)
+        self.host.take_back(id_)
+
+    def finished_if_in_hand(self, id_: MessageId) -> None:
+        """A loop asks for its next message: it is done with this one, unless it said so or put it back."""
+        if self._is_in_hand(id_):
+            self.finished(id_)
+
+    def _is_in_hand(self, id_: MessageId) -> bool:
+        return id_ in self.host.hand and id_ not in self._finished
+
+    def _check_in_hand(self, id_: MessageId) -> None:
+        self.check_reader()
+        if not self._is_in_hand(id_):
+            raise MisuseError(
+                f"message {id_}", "no reader has it", "Name a message that was received and is not done"
+            )
 
     def _refused(self, error: StoreError) -> None:
         """What waited for the disk has not happened: peers send it again, timers come again."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Self
 
 import msgspec
@@ -19,12 +19,14 @@ from whence.errors import (
 from whence.live.agents import serve
 from whence.live.arguments import lifetime_us
 from whence.live.durable import DurableMembership
-from whence.live.node import Node
+from whence.live.node import RAISE, WAIT, Node
 from whence.live.stats import Stats, gather
 from whence.session.durable import Agent
 from whence.session.journal import GroupEvent
 from whence.session.links import Link
 from whence.trace.writer import TraceWriter
+
+KEY_MAX_BYTES = 255
 
 
 class Group:
@@ -57,36 +59,69 @@ class Group:
         """Every configured member, sorted, this node included; without a list, it and its neighbours."""
         return self._node.membership.members
 
-    async def broadcast(self, payload: bytes, *, deadline: float | None = None) -> MessageId:
+    async def broadcast(
+        self,
+        payload: bytes,
+        *,
+        deadline: float | None = None,
+        key: bytes | None = None,
+        timeout: float | None = None,  # noqa: ASYNC109 - it bounds the waiting for room only, as documented
+        on_full: str = WAIT,
+    ) -> MessageId:
         """Send `payload` to every member, this node included; returns the message's id.
 
         `deadline` is in seconds from now, for protocols with lifetimes: who cannot deliver the message
         in causal order by then does not deliver it at all.
 
         Returns as soon as the message is on its way, and waits only for back-pressure: while a member
-        has too much unacknowledged, or too much is unread here.
+        has too much unacknowledged, or too much is unread here. `timeout` is how many seconds it may wait for
+        that, and with `on_full="raise"` it does not wait at all: then `NoRoomError` says for whom there is no
+        room, and nothing was sent.
+
+        `key` says, at a durable node, which message this is: one that is tried again with a key among the
+        newest 65,536 is not sent again, and the id of the first is returned.
         """
         if isinstance(payload, bytes) and len(payload) > self._max_payload_bytes:
             raise self._too_large(len(payload))
+        if key is not None and (known := self._known(key)) is not None:
+            return known
         if self._flow.room <= 0:
-            await self._waiters.room()
+            await self._waiters.room(timeout_s=_seconds(timeout), on_full=_choice(on_full))
         within_us = None if deadline is None else lifetime_us("deadline", deadline)
         if self._durable is not None:
-            return await self._durable.submit(payload, within_us, None)
+            return await self._durable.submit(payload, within_us, None, key)
         return self._node.broadcast(payload, within_us)
 
-    async def send(self, to: str, payload: bytes) -> MessageId:
+    async def send(
+        self,
+        to: str,
+        payload: bytes,
+        *,
+        key: bytes | None = None,
+        timeout: float | None = None,  # noqa: ASYNC109 - as for `broadcast`
+        on_full: str = WAIT,
+    ) -> MessageId:
         """Send `payload` to the member `to` alone, under a point-to-point protocol; returns its id.
 
-        Returns and waits as `broadcast` does.
+        As `broadcast`, but it waits for the link that the message takes, and for no other.
         """
         if isinstance(payload, bytes) and len(payload) > self._max_payload_bytes:
             raise self._too_large(len(payload))
-        if self._flow.room <= 0:
-            await self._waiters.room()
+        if key is not None and (known := self._known(key)) is not None:
+            return known
+        link = self._node.links.get(self._host.core.next_hop(to))
+        if not self._flow.may_go(link, reading=False, waited=False) or self._flow.closed is not None:
+            await self._waiters.room(link, timeout_s=_seconds(timeout), on_full=_choice(on_full))
         if self._durable is not None:
-            return await self._durable.submit(payload, None, to)
+            return await self._durable.submit(payload, None, to, key)
         return self._node.broadcast(payload, None, to)
+
+    def _known(self, key: bytes) -> MessageId | None:
+        """The id of the message that has this key; None if it is new."""
+        durable = self._need_store("key")
+        if not isinstance(key, bytes) or not 0 < len(key) <= KEY_MAX_BYTES:
+            raise MisuseError("key", f"{key!r} is not 1 to {KEY_MAX_BYTES} bytes", "Choose a short key")
+        return durable.host.keys.get(key)
 
     async def serve(self, agent: Agent) -> None:
         """Let `agent` react to every message, until the group is closed; of a durable node.
@@ -97,12 +132,21 @@ class Group:
         """
         await serve(self._need_store("serve"), agent)
 
-    def done(self) -> None:
-        """Of a durable node: the messages taken so far need not come again after a restart.
+    def done(self, message: Message) -> None:
+        """Of a durable node: this message, which `receive` returned, need not come again after a restart.
 
-        Asking for the next message says so too.
+        Messages may be done in any order. `async for` says it of each when it asks for the next.
         """
-        self._need_store("done").finished()
+        self._need_store("done").finished(message.id)
+
+    def again(self, message: Message) -> None:
+        """Put back a message that `receive` returned: it is the next that a reader is given."""
+        if self._durable is not None:
+            self._durable.put_back(message.id)
+        else:
+            self._inbox.appendleft(message)
+            self._host.unread_bytes += len(message.payload)
+        self._waiters.wake_readers()
 
     @property
     def agent_state(self) -> bytes:
@@ -123,15 +167,13 @@ class Group:
             fix = "Split it, or raise max_payload_bytes at every member"
         return PayloadTooLargeError("payload", f"it has {size_bytes} bytes, more than {whose}", fix)
 
-    def __aiter__(self) -> Self:
-        self._waiters.reads()
-        return self
+    def __aiter__(self) -> AsyncIterator[Message]:
+        """Every message, once to one of the tasks that read.
 
-    async def __anext__(self) -> Message:
-        while True:
-            outcome = await self._next()
-            if isinstance(outcome, Message):
-                return outcome
+        At a durable node a message is done when its loop asks for the next: not if the body raised.
+        """
+        self._waiters.reads()
+        return Reading(self._next, None if self._durable is None else self._durable.finished_if_in_hand)
 
     async def outcomes(self) -> AsyncIterator[Message | Expired]:
         """Every message, and from now on also an `Expired` for each that came or waited too long here."""
@@ -148,7 +190,7 @@ class Group:
     async def _next(self) -> Message | Expired:
         inbox, durable = self._inbox, self._durable
         if durable is not None:
-            durable.finished()
+            durable.check_reader()
         while not inbox:
             if self._flow.closed is not None:
                 if self._node.failed:
@@ -166,10 +208,15 @@ class Group:
         return message
 
     async def receive(self) -> Message:
-        """The next message; own messages are delivered too. `GroupClosedError` when there are no more."""
+        """The next message; own messages are delivered too. `GroupClosedError` when there are no more.
+
+        Several tasks may ask. At a durable node the message comes again after a restart unless it is `done`.
+        """
         self._waiters.reads()
         try:
-            return await self.__anext__()
+            while not isinstance(outcome := await self._next(), Message):
+                pass
+            return outcome
         except StopAsyncIteration:
             raise _again(self._flow.closed) from None
 
@@ -224,6 +271,45 @@ class Group:
         finally:
             if self._trace is not None:
                 self._trace.close()
+
+
+class Reading:
+    """One loop over a group's messages; `done` is told of each when the next is asked for."""
+
+    def __init__(
+        self, take: Callable[[], Awaitable[Message | Expired]], done: Callable[[MessageId], None] | None
+    ) -> None:
+        self._take = take
+        self._done = done
+        self._last: MessageId | None = None
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Message:
+        if self._done is None:
+            while not isinstance(outcome := await self._take(), Message):
+                pass
+            return outcome
+        last, self._last = self._last, None
+        if last is not None:
+            self._done(last)
+        message = await self._take()
+        assert isinstance(message, Message)  # a durable node tells no other outcomes
+        self._last = message.id
+        return message
+
+
+def _seconds(timeout_s: float | None) -> float | None:
+    if timeout_s is None or (isinstance(timeout_s, int | float) and timeout_s >= 0):
+        return timeout_s
+    raise MisuseError("timeout", f"{timeout_s!r} is not a number of seconds", "Leave it out to wait")
+
+
+def _choice(on_full: str) -> str:
+    if on_full in (WAIT, RAISE):
+        return on_full
+    raise MisuseError("on_full", f"{on_full!r} is neither 'wait' nor 'raise'", "Leave it out to wait")
 
 
 def _again(closed: WhenceError | None) -> GroupClosedError:

@@ -21,7 +21,14 @@ from weakref import WeakSet
 from whence.core.effects import Reason
 from whence.core.message import MessageId, NodeId, Packet
 from whence.core.protocol import Protocol as Core
-from whence.errors import GroupClosedError, InvariantError, MisuseError, PeerError, WhenceError
+from whence.errors import (
+    GroupClosedError,
+    InvariantError,
+    MisuseError,
+    NoRoomError,
+    PeerError,
+    WhenceError,
+)
 from whence.live.secure import SecureConnection
 from whence.live.settings import NodeSettings
 from whence.live.tcp import Connection, TcpTransport
@@ -40,6 +47,7 @@ from whence.session.wire import FrameReader
 from whence.trace.schema import Recorder
 
 RELEASE_AFTER_S = 0.25
+WAIT, RAISE = "wait", "raise"  # what to do with a message for which there is no room
 BATCH_BYTES = 256 * 1024  # one write: about as much as the transport takes before it asks to wait
 _READINGS = 10
 
@@ -110,13 +118,15 @@ class Waiters:
 
     def __init__(self, flow: Flow, limits: Limits, journal: Journal, wake: Callable[[], None]) -> None:
         self.arrivals: list[asyncio.Future[None]] = []  # of readers that found nothing
-        self.broadcasts: list[tuple[asyncio.Future[None], bool]] = []  # and whether its task reads
+        # Of messages that wait for room: whether the task reads, and the one link that it waits for.
+        self.broadcasts: list[tuple[asyncio.Future[None], bool, Link | None]] = []
         self._flow = flow
         self._limits = limits
         self._journal = journal
         self._wake = wake
         self._loop = asyncio.get_running_loop()
         self._reading: WeakSet[asyncio.Task[Any]] = WeakSet()
+        self._warning: asyncio.TimerHandle | None = None  # set, or due already, while something waits
 
     # Readers
 
@@ -147,11 +157,11 @@ class Waiters:
         flow.refresh()
         if self.broadcasts:
             staying = []
-            for waiter, reading in self.broadcasts:
+            for waiter, reading, link in self.broadcasts:
                 if waiter.done():
                     continue
-                if flow.closed is None and not flow.may_go(reading=reading):
-                    staying.append((waiter, reading))
+                if flow.closed is None and not flow.may_go(link, reading=reading):
+                    staying.append((waiter, reading, link))
                 else:
                     waiter.set_result(None)
             self.broadcasts = staying
@@ -163,31 +173,48 @@ class Waiters:
         self.refresh()
         return True
 
-    async def room(self) -> None:
-        """Wait until the next broadcast may leave."""
-        flow, loop = self._flow, self._loop
+    async def room(
+        self, link: Link | None = None, *, timeout_s: float | None = None, on_full: str = WAIT
+    ) -> None:
+        """Wait until the next message may leave, to all or over one link; `NoRoomError` when time is over.
+
+        With `on_full` "raise" it may not wait at all.
+        """
+        flow = self._flow
         reading = asyncio.current_task() in self._reading
-        timers: list[asyncio.TimerHandle] = []
+        waited = False
+        deadline_s = None if timeout_s is None else self._loop.time() + timeout_s
         try:
-            while True:
-                self.refresh()
-                if flow.closed is not None:
-                    raise GroupClosedError(flow.closed.what, flow.closed.reason, flow.closed.fix)
-                if flow.may_go(reading=reading):
-                    return
-                if not timers:
-                    timers.append(loop.call_later(self._limits.warn_after_s, self._warn))
-                waiter: asyncio.Future[None] = loop.create_future()
-                self.broadcasts.append((waiter, reading))
-                stuck = loop.call_later(RELEASE_AFTER_S, self._stuck, waiter) if reading else None
-                try:
-                    await waiter
-                finally:
-                    if stuck is not None:
-                        stuck.cancel()
+            async with asyncio.timeout_at(deadline_s):
+                while True:
+                    self.refresh()
+                    if flow.closed is not None:
+                        raise GroupClosedError(flow.closed.what, flow.closed.reason, flow.closed.fix)
+                    if flow.may_go(link, reading=reading, waited=waited):
+                        return
+                    if on_full == RAISE:
+                        raise NoRoomError("message", *flow.why_waiting(link))
+                    waited = True
+                    await self._wait(link, reading=reading)
+        except TimeoutError:
+            reason, fix = flow.why_waiting(link)
+            raise NoRoomError("message", f"after {timeout_s:g} s {reason}", fix) from None
+
+    async def _wait(self, link: Link | None, *, reading: bool) -> None:
+        """Wait until the queues have changed; the first that waits for long says why."""
+        loop = self._loop
+        if self._warning is None:
+            self._warning = loop.call_later(self._limits.warn_after_s, self._warn, link)
+        waiter: asyncio.Future[None] = loop.create_future()
+        self.broadcasts.append((waiter, reading, link))
+        stuck = loop.call_later(RELEASE_AFTER_S, self._stuck, waiter) if reading else None
+        try:
+            await waiter
         finally:
-            for timer in timers:
-                timer.cancel()
+            if stuck is not None:
+                stuck.cancel()
+            if not any(not other.done() for other, _, _ in self.broadcasts):
+                self._end_warning()
 
     def _stuck(self, waiter: asyncio.Future[None]) -> None:
         """A task that reads waits for a peer, and the peer perhaps for our acknowledgements."""
@@ -197,8 +224,16 @@ class Waiters:
         if not waiter.done():  # it may have been woken in this very turn of the loop
             waiter.set_result(None)  # it looks again, and comes back here in another moment if it must
 
-    def _warn(self) -> None:
-        self._journal.note("waiting", None, self._flow.why_waiting(), logging.WARNING)
+    def _warn(self, link: Link | None) -> None:
+        """Once, until there is room again: however many tasks wait."""
+        reason, fix = self._flow.why_waiting(link)
+        waits = f"a message has been waiting for {self._limits.warn_after_s:g} s"
+        self._journal.note("waiting", None, f"{waits}: {reason}. {fix}", logging.WARNING)
+
+    def _end_warning(self) -> None:
+        if self._warning is not None:
+            self._warning.cancel()
+            self._warning = None
 
 
 class Membership(Protocol):

@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from whence.core.message import MessageId
 from whence.errors import MisuseError, StoreError
-from whence.session.records import Record, RecordCodec, Taken
+from whence.session.records import Done, Record, RecordCodec
 
 FORMAT = 1
 _APPLICATION_ID = 0x57484E43  # "WHNC": other SQLite files are refused
@@ -217,7 +217,7 @@ class CommitLog:
         self._refused = refused
         self._fail = fail
         self._waiting: list[LogEntry] = []
-        self._taken = self._taken_on_disk = 0
+        self._done: list[MessageId] = []
         self._writer: asyncio.Task[None] | None = None
         self._idle: asyncio.TimerHandle | None = None
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="whence-store")
@@ -245,15 +245,11 @@ class CommitLog:
         """Wait for as long as it takes to try a write again while the disk fails."""
         await asyncio.sleep(PROBE_S)
 
-    def took(self, count: int) -> None:
-        """The application is done with `count` messages: written with something else, or soon."""
-        self._taken = count
+    def done(self, id_: MessageId) -> None:
+        """The application is done with a message: written with something else, or soon."""
+        self._done.append(id_)
         if self._idle is None and self._writer is None:
             self._idle = self._loop.call_later(IDLE_S, self._start)
-
-    def resume(self, taken: int) -> None:
-        """After a recovery: that many messages were taken."""
-        self._taken = self._taken_on_disk = taken
 
     def _start(self) -> None:
         if self._idle is not None:
@@ -268,7 +264,7 @@ class CommitLog:
         While the disk fails, empty batches ask whether it still does.
         """
         try:
-            while self._waiting or self._taken > self._taken_on_disk or self.broken is not None:
+            while self._waiting or self._done or self.broken is not None:
                 if not await self._write_batch():
                     await asyncio.sleep(PROBE_S)
         finally:
@@ -277,9 +273,9 @@ class CommitLog:
     async def _write_batch(self) -> bool:
         batch, self._waiting = self._waiting, []
         records = [entry.record for entry in batch]
-        taken = self._taken
-        if taken > self._taken_on_disk:
-            records.append(Taken(taken))
+        done = Done(tuple(self._done))
+        if done.ids:
+            records.append(done)
         try:
             await self._loop.run_in_executor(self._thread, self.store.write, self.codec.encode_batch(records))
         except StoreError as error:
@@ -290,9 +286,9 @@ class CommitLog:
         self.records += len(records)
         for entry in batch:
             self._carry_out(entry)
-        if taken > self._taken_on_disk:
-            self._taken_on_disk = taken
-            self._carry_out(LogEntry(Taken(taken), None, 0))
+        if done.ids:
+            del self._done[: len(done.ids)]
+            self._carry_out(LogEntry(done, None, 0))
         try:
             state = self._committed()
         except Exception as error:  # noqa: BLE001 - the node has failed, and this task must not end silently

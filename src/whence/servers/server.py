@@ -136,7 +136,7 @@ async def _serve(group: Group, tails: Tails, *, durable: bool) -> None:
         async for message in group:
             await tails.hand_over(message)
             if durable:
-                group.done()
+                group.done(message)
     elif durable:
         await group.serve(tails.react)
     else:

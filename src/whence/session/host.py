@@ -97,6 +97,11 @@ class Host:
         """Messages accepted and neither delivered nor discarded."""
         return self.core.waiting
 
+    @property
+    def in_hand(self) -> int:
+        """Messages that readers were given and are not done with; only a durable host counts them."""
+        return 0
+
     def record(self, recorder: Recorder | None) -> None:
         """Write the trace from now on; before the first input."""
         self.recorder = recorder

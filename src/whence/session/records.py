@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import msgspec
 
-from whence.core.message import NodeId, Packet
+from whence.core.message import MessageId, NodeId, Packet
 from whence.errors import DataError
 
 T = TypeVar("T")
@@ -33,6 +33,7 @@ class Submitted(NamedTuple):
     to: NodeId | None
     payload: bytes
     lifetime_us: int | None = None
+    key: bytes | None = None  # the same key is the same message
 
 
 class Output(NamedTuple):
@@ -51,9 +52,15 @@ class Reacted(NamedTuple):
 
 
 class Taken(NamedTuple):
-    """The application is done with the first `messages` that were ever delivered here."""
+    """Of earlier releases: the application is done with the first `messages` that were delivered here."""
 
     messages: int
+
+
+class Done(NamedTuple):
+    """The application is done with these messages."""
+
+    ids: tuple[MessageId, ...]
 
 
 class Met(NamedTuple):
@@ -78,7 +85,7 @@ class Fired(NamedTuple):
     key: str
 
 
-Record: TypeAlias = Arrived | Submitted | Reacted | Taken | Met | Linked | Fired
+Record: TypeAlias = Arrived | Submitted | Reacted | Taken | Met | Linked | Fired | Done
 
 # Numbers are part of the format of a log: never reuse one. 1 and 2 were of a model that wrote no store.
 RECORDS: dict[int, type[Record]] = {
@@ -89,6 +96,7 @@ RECORDS: dict[int, type[Record]] = {
     7: Arrived,
     8: Taken,
     9: Met,
+    10: Done,
 }
 _NUMBERS = {kind: number for number, kind in RECORDS.items()}
 

@@ -97,6 +97,9 @@ class Domains(Unicast):
         groups = (self.graph.groups[domain] for domain in self.consumers)
         return frozenset(server for group in groups for server in group) - {self.me}
 
+    def next_hop(self, to: NodeId) -> NodeId:
+        return self.routes[to].hop if to in self.routes else to
+
     # Sending (figure 7, left)
 
     # rule 004 figure 7: sending over the first hop of the route
