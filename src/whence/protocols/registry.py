@@ -21,6 +21,7 @@ from whence.protocols.deadline.published import PublishedOdca, PublishedTdca
 from whence.protocols.deadline.tdca import Tdca
 from whence.protocols.domains.domains import Domains
 from whence.protocols.domains.matrix import Matrix
+from whence.protocols.log.core import Log
 from whence.protocols.prc.link_memory import LinkMemory
 from whence.protocols.prc.prc import Prc
 from whence.protocols.prc.preventive import Preventive
@@ -157,6 +158,16 @@ _PROTOCOLS = (
         summary="causal barriers over store-carry-forward",
         lifetimes=True,
         local=frozenset({"late_us"}),
+    ),
+    _info(
+        Log,
+        _CAUSAL,
+        environment="a group that nobody lists: nodes come, go, meet and lose their disks; all keep a log",
+        summary="causal barriers over logs that whoever meets brings level; nothing is missed silently",
+        lifetimes=True,
+        fifo_links=True,
+        live=False,
+        local=frozenset(Log.parameters.defaults) - {"lifetimes", "lifetime_us", "skew_us", "stability"},
     ),
     _info(
         Tdca,
