@@ -19,6 +19,7 @@ from whence.protocols.barrier.wire import BarrierEntry, BarrierPacket
 from whence.protocols.baselines.fifo import FifoPacket
 from whence.protocols.baselines.vector import VectorPacket
 from whence.protocols.deadline.wire import DeadlineMessage, DeadlinePacket
+from whence.protocols.log.wire import LogPacket
 from whence.protocols.prc.wire import PrcPacket
 from whence.protocols.vcube.wire import VCubeMessage, VCubePacket
 from whence.session.datagrams import Header, digest_of, payload_room_bytes
@@ -100,6 +101,14 @@ def random_packet(draw: random.Random, packet_type: type[Packet]) -> Packet:
     def name() -> str:
         return "é" * draw.randrange(3) + "n" * draw.choice([1, 5, 31, 32, 255, 256, 70_000])
 
+    if packet_type is LogPacket:
+        names = tuple((integer(), name()) for _ in range(draw.choice([0, 1, 16])))
+        items = tuple(
+            (*(integer() for _ in range(3)), integers(), draw.randbytes(draw.choice([0, 64, 256])), integer())
+            for _ in range(draw.choice([0, 1, 15, 16]))
+        )
+        blob = draw.randbytes(draw.choice([0, 7, 300]))
+        return LogPacket(draw.randrange(11), names, integers(), items, blob)  # type: ignore[arg-type]
     if packet_type is DeadlinePacket:
         messages = tuple(random_packet(draw, DeadlineMessage) for _ in range(draw.choice([0, 1, 2, 15, 16])))
         return DeadlinePacket(draw.randrange(3), messages, integers(), integers(), integers())
@@ -138,6 +147,8 @@ def test_stated_sizes_are_the_bytes_on_the_wire(protocol: str) -> None:
         messages = getattr(packet, "messages", [packet])
         if isinstance(packet, PrcPacket):
             messages = [*packet.messages, (packet.payload,)]
+        elif isinstance(packet, LogPacket):
+            messages = [item[:5] for item in packet.items]
         assert total_bytes - control_bytes == sum(len(message[-1]) for message in messages)
     assert HEADER.size == FRAME_BYTES
 

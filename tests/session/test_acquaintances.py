@@ -47,7 +47,7 @@ def test_a_contact_gets_its_name_when_it_is_met() -> None:
     known.met("c", at(9), contact)
     assert known.missing(("c",)) == []
     assert known.due(0.0, ("c",), (), 1) == []
-    known.lost("c", 5.0, left=True)  # it may come back at the same address
+    known.lost("c", 5.0, left=True, dialled=False)  # it may come back at the same address
     assert [each.address for each in known.due(9.0, (), (), 0)] == [at(2)]
 
 
@@ -70,9 +70,18 @@ def test_one_that_said_good_bye_is_forgotten_and_one_that_vanished_is_not() -> N
     known = fresh()
     known.met("y", at(2), None)
     known.met("z", at(3), None)
-    known.lost("y", 1.0, left=True)
-    known.lost("z", 1.0, left=False)
+    known.lost("y", 1.0, left=True, dialled=False)
+    known.lost("z", 1.0, left=False, dialled=False)
     assert names(known.due(10.0, (), (), 0)) == ["z"]
+
+
+def test_whoever_dialled_a_link_that_broke_dials_again_at_once() -> None:
+    known = fresh()
+    known.met("a", at(2), None)
+    known.lost("a", 1.0, left=False, dialled=False)
+    assert known.due(1.1, (), (), 0) == []
+    known.lost("a", 1.0, left=False, dialled=True)
+    assert names(known.due(1.1, (), (), 0)) == ["a"]
 
 
 def test_what_a_node_says_of_itself_counts_more_than_hearsay() -> None:
@@ -80,7 +89,7 @@ def test_what_a_node_says_of_itself_counts_more_than_hearsay() -> None:
     known.heard_of([("z", at(2))], 0.0)
     known.met("z", at(3), None)
     known.heard_of([("z", at(4))], 0.0)
-    known.lost("z", 0.0, left=False)
+    known.lost("z", 0.0, left=False, dialled=False)
     assert [each.address for each in known.due(10.0, (), (), 0)] == [at(3)]
 
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import typer
 
+from whence.core.effects import Missed
+from whence.core.lives import News
 from whence.core.message import Expired, Message
 from whence.live.config import NodeConfig, load_config
+from whence.session.log_host import LogMessage
 
 if TYPE_CHECKING:
     import asyncio
@@ -16,6 +19,7 @@ if TYPE_CHECKING:
     from whence.live.group import Group
 
 READ_BYTES = 65536
+Outcome: TypeAlias = Message | Expired | Missed | News
 
 
 def command(
@@ -150,14 +154,19 @@ def _as_line(message: Message) -> str:
     return f"{message.origin}:{message.number} {message.payload.decode(errors='replace')}\n"
 
 
-def _as_json(outcome: Message | Expired) -> str:
+def _as_json(outcome: Outcome) -> str:
     import base64
     import json
 
+    if not isinstance(outcome, Message | Expired):  # a gap, or news of nodes and lives
+        kind = type(outcome).__name__.lower()
+        return json.dumps({kind: outcome._asdict()}, ensure_ascii=False) + "\n"
     document: dict[str, object] = {"origin": outcome.origin, "number": outcome.number}
     if isinstance(outcome, Expired):
         document["expired"] = outcome.reason
         return json.dumps(document) + "\n"
+    if isinstance(outcome, LogMessage):
+        document |= {"life": outcome.life, "mine": outcome.mine, "late": outcome.late}
     try:
         document["text"] = outcome.payload.decode()
     except UnicodeDecodeError:

@@ -166,7 +166,7 @@ _PROTOCOLS = (
         summary="causal barriers over logs that whoever meets brings level; nothing is missed silently",
         lifetimes=True,
         fifo_links=True,
-        live=False,
+        live_defaults={"cork_us": 1, "window": 4096},
         local=frozenset(Log.parameters.defaults) - {"lifetimes", "lifetime_us", "skew_us", "stability"},
     ),
     _info(

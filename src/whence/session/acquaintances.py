@@ -99,15 +99,19 @@ class Acquaintances:
             if address is not None and not known.is_contact:
                 known.address = address
 
-    def lost(self, name: NodeId, now_s: float, *, left: bool) -> None:
-        """The link to `name` has ended; one that said good-bye is forgotten, unless it is a contact."""
+    def lost(self, name: NodeId, now_s: float, *, left: bool, dialled: bool) -> None:
+        """The link to `name` has ended; one that said good-bye is forgotten, unless it is a contact.
+
+        Whoever `dialled` it dials again.
+        """
         known = self._named.get(name)
         if known is None:
             return
         if left and not known.is_contact:
             del self._named[name]
         else:
-            known.due_s = self._polite_s(name, now_s) + self._first_s * self._jitter()
+            known.due_s = now_s if dialled else self._polite_s(name, now_s)
+            known.due_s += self._first_s * self._jitter()
 
     def failed(self, dialled: Acquaintance, now_s: float) -> None:
         """A call led to no link: the next one waits longer."""

@@ -79,6 +79,7 @@ from whence.protocols.log.wire import (
 TICK = "tick"  # news for peers, what is behind, acknowledgements: `tick_us` after the first reason for it
 WAKE = "wake"  # with lifetimes: the first death that changes something
 GO_ON = "go on"  # a long walk through the log
+CORK = "cork"  # own messages have waited `cork_us` for company
 CHECKPOINT_EVERY = 256  # entries that an opening has to look at again, at the most
 BARRIER_MAX = 4_096  # entries of a barrier
 
@@ -98,6 +99,7 @@ class Log(Protocol):
         flag("stability", default=False),
         flag("reads", default=False),  # the host says `done`; else what is delivered is read
         whole("window", 256, 1, 1 << 20),
+        whole("cork_us", 0, 0, LIFETIME_MAX_US),  # own messages wait this long for company; 0: they do not
         whole("held_max", 10_000, 1, 1 << 30),
         whole("streams_max", 200_000, 1, 1 << 30),
         whole("tick_us", 100_000, 1, LIFETIME_MAX_US),
@@ -168,10 +170,12 @@ class Log(Protocol):
             )
         self._tick_us: int | None = None
         self._wake_us: int | None = None
+        self._cork_us: int | None = None
         self._now_us = 0
         self._checkpointed = book.next
         self._limit = options["held_max"]
         self._tick_every_us: int = options["tick_us"]
+        self._cork_every_us: int = options["cork_us"]
         self._acknowledge_at = max(1, options["window"] // 4)
         self._kept_least = 64  # entries below which nothing is cut by size
         # Looked up once, for the innermost loop.
@@ -255,9 +259,9 @@ class Log(Protocol):
                 f"broadcast of {self.me!r}", "no member has admitted it yet", "Wait until it is ready"
             )
         effects: Effects = []
-        self._advance(now_us, effects)
+        self._advance(now_us, effects, is_own=True)
         self._speak(payload, lifetime_us, APP, now_us, effects)
-        return self._finish(effects, now_us)
+        return self._finish(effects, now_us, may_wait=self._cork_every_us > 0)
 
     def _speak(
         self, payload: bytes, lifetime_us: int | None, mark: int, now_us: int, effects: Effects
@@ -332,8 +336,8 @@ class Log(Protocol):
 
     def link_down(self, peer: NodeId, now_us: int) -> Effects:
         effects: Effects = []
+        session = self.exchange.end(peer)  # first: nothing more can be sent to it
         self._advance(now_us, effects)
-        session = self.exchange.end(peer)
         if session is not None:
             self.exchange.lost(session, effects)
             self.repair.ended(session, now_us, effects)
@@ -346,7 +350,7 @@ class Log(Protocol):
         if session is None:
             return [Discard(None, peer, Reason.NOT_A_NEIGHBOUR)]
         effects: Effects = []
-        if self.timed is not None:
+        if self.timed is not None or self._cork_us is not None:
             self._advance(now_us, effects)
         if packet[0] == DATA and session.stage != GREETING:
             if packet[1] and not self._learn(session, packet, effects):
@@ -678,9 +682,11 @@ class Log(Protocol):
 
     # Time
 
-    def _advance(self, now_us: int, effects: Effects) -> None:
+    def _advance(self, now_us: int, effects: Effects, *, is_own: bool = False) -> None:
         """What time alone has brought about, before anything else happens."""
         self._now_us = now_us
+        if self._cork_us is not None and not is_own:  # what waits goes before anything that follows
+            self.exchange.flush(effects)
         if self.timed is not None:
             self._log_outcomes(self.timed.advance(now_us), now_us, effects)
 
@@ -689,6 +695,8 @@ class Log(Protocol):
         self._advance(now_us, effects)
         if key == WAKE:
             self._wake_us = None
+        elif key == CORK:
+            self._cork_us = None
         elif key == GO_ON:
             self.exchange.must_go_on = False
             for session in self.exchange.synced():
@@ -720,13 +728,18 @@ class Log(Protocol):
         stable = [] if self.stability is None else self.stability.stable
         self.retention.cut(self.exchange, now_us, stable, effects)
 
-    def _finish(self, effects: Effects, now_us: int) -> Effects:
+    def _finish(self, effects: Effects, now_us: int, *, may_wait: bool = False) -> Effects:
         """The end of every step: send what it has for the peers, ask for the timers that it needs."""
         exchange = self.exchange
-        exchange.flush(effects)
+        if not may_wait or exchange.is_batch():
+            exchange.flush(effects)
+        elif self._cork_us is None:
+            self._cork_us = now_us + self._cork_every_us
+            effects.append(SetTimer(CORK, self._cork_us))
         if self.retention.by_size and self.book.next - self.book.first > self._kept_least:
             self._retain(now_us, effects)
-            exchange.flush(effects)
+            if not may_wait:
+                exchange.flush(effects)
         if self._tick_us is None and self._needs_tick():
             self._tick_us = now_us + self._tick_every_us
             effects.append(SetTimer(TICK, self._tick_us))
@@ -773,7 +786,7 @@ class Log(Protocol):
         for session in self.exchange.of.values():
             self._require(0 <= session.credit <= self.exchange.window, "credit is bounded by the window")
             self._require(len(session.sent) == len(self._names), "a session knows every stream")
-            self._require(not session.out, "a step sends what it has")
+            self._require(not session.out or self._cork_us is not None, "a step sends what it has")
         needed = self._needs_tick()
         self._require(
             self._tick_us is not None or not needed, "the timer is set while there is something to do"
@@ -797,6 +810,7 @@ class Log(Protocol):
             "now_us": self._now_us,
             "tick_us": self._tick_us,
             "wake_us": self._wake_us,
+            "cork_us": self._cork_us,
             "checkpointed": self._checkpointed,
             "last_lifetime_us": self.last_lifetime_us,
             "order": self.order.save(),
@@ -811,7 +825,7 @@ class Log(Protocol):
         book.restore(state["book"])
         self._set_up(book, state["life"], state["own"])
         self._begins, self._now_us = state["begins"], state["now_us"]
-        self._tick_us, self._wake_us = state["tick_us"], state["wake_us"]
+        self._tick_us, self._wake_us, self._cork_us = state["tick_us"], state["wake_us"], state["cork_us"]
         self._checkpointed, self.last_lifetime_us = state["checkpointed"], state["last_lifetime_us"]
         self.order.restore(state["order"])
         self.last = self.order.last

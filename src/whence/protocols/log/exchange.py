@@ -74,6 +74,7 @@ class Exchange:
         self.paused = False  # the reader is slow: acknowledge nothing
         self.must_go_on = False  # a walk through the log was cut short
         self._dirty: list[PeerSession] = []  # sessions with something in `out`
+        self._waiting_bytes = 0  # payloads that wait there, at the most
         self._stride = 3 if timed else 2  # of barriers
         self.grow()
 
@@ -159,6 +160,7 @@ class Exchange:
         """The link is gone, and the session with it."""
         session = self.of.pop(peer, None)
         if session is not None:
+            self._dirty = [each for each in self._dirty if each is not session]
             self.reroute()
             self.feed[:] = [None if feed is session else feed for feed in self.feed]
         return session
@@ -339,13 +341,23 @@ class Exchange:
             if not session.out:
                 self._dirty.append(session)
             session.out.append(entry)
+        if len(entry) == 6:
+            self._waiting_bytes += len(entry[4])
+
+    def is_batch(self) -> bool:
+        """Whether what waits for a peer fills a packet, or nothing waits."""
+        dirty = self._dirty
+        if not dirty:
+            return True
+        out = dirty[0].out
+        return len(out) >= BATCH_ITEMS or self._waiting_bytes >= BATCH_BYTES
 
     def flush(self, effects: Effects) -> None:
         """Send what this step has for each peer: the same packet to all that need the same."""
         dirty = self._dirty
         if not dirty:
             return
-        self._dirty = []
+        self._dirty, self._waiting_bytes = [], 0
         first = dirty[0].out
         needed = set(self._indices(first)) if len(first) <= BATCH_ITEMS else None
         together = []
@@ -595,3 +607,4 @@ class Exchange:
         self.changed = set(state["changed"])
         self.paused, self.must_go_on = state["paused"], state["must_go_on"]
         self.forward[:] = [None] * len(self.ledger.names)
+        self._dirty = [session for session in self.of.values() if session.out]
