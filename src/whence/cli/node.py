@@ -31,9 +31,10 @@ def command(
         str | None, typer.Option(help="Listen here, whatever the file says.", metavar="HOST:PORT")
     ] = None,
     contact: Annotated[
-        str | None,
+        list[str] | None,
         typer.Option(
-            help="Be taken in by the process there, whatever the file says (prc).", metavar="HOST:PORT"
+            help="Dial the process there, whatever the file says (log, prc); log takes several.",
+            metavar="HOST:PORT",
         ),
     ] = None,
     trace: Annotated[Path | None, typer.Option(help="Write the node's trace into this folder.")] = None,
@@ -76,7 +77,8 @@ def command(
 
     from whence.live.linkfaults import LinkFaults
 
-    settings = load_config(config, node, listen=listen, contact=contact)
+    dialled = contact[0] if contact and len(contact) == 1 else contact or None
+    settings = load_config(config, node, listen=listen, contact=dialled)
     if transport is not None:
         settings = structs.replace(settings, transport=transport)
     if keys is not None:
@@ -119,6 +121,10 @@ async def _run(
         keys=config.keys,
         plaintext=config.plaintext,
         shuffle_s=config.shuffle_s,
+        discover=config.discover,
+        history=config.history,
+        keep=config.keep,
+        stability=config.stability,
         **config.params,
     )
     async with joining as group:

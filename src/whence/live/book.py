@@ -523,6 +523,8 @@ class BookWriter:
         self.book.wrote(batch)
         try:
             self._host.release(steps, rows)
+            if not self.book.is_shut:  # what came meanwhile waited only for its turn
+                self._host.release(*self._host.waiting_for_disk())
         except Exception as error:  # noqa: BLE001 - the node has failed, and this task must not end silently
             self._fail(error)
         if waiter is not None and not waiter.done():
