@@ -28,6 +28,7 @@ Gap: TypeAlias = tuple[int, int, int, str]
 Entry: TypeAlias = Item | Gap
 
 
+GAP_MAX = 10_000  # numbers of a gap that can be found one by one
 ENTRY_BYTES = 96  # about what an entry costs besides its payload
 
 
@@ -45,8 +46,11 @@ class Book(Protocol):
     """What a core needs of its log. LSNs count from 1 without holes."""
 
     first: int  # LSN of the oldest entry; `next` if there is none
-    size_bytes: int  # payloads and entries that are kept, about
     cursor: int  # the first LSN that is not done
+
+    @property
+    def size_bytes(self) -> int:
+        """Payloads and entries that are kept, about."""
 
     @property
     def next(self) -> int:
@@ -106,55 +110,67 @@ class MemoryBook:
 
     def __init__(self, keys_max: int = 100_000) -> None:
         self.first = 1
-        self.size_bytes = 0
         self.cursor = 1
         self._keys_max = keys_max
         self._entries: list[Entry] = []  # from LSN `_base` on; those below `first` are dropped now and then
         self._base = 1
         self._names: list[Stream] = []
-        self._newest: list[int] = []
         self._floor: list[int] = []
-        self._numbers: list[list[int]] = []  # of each stream, the last number of each entry ...
-        self._lsns: list[list[int]] = []  # ... and its LSN
+        # Of each stream: the number of its first place, and of this and all later numbers the LSN.
+        self._begins: list[int] = []
+        self._lsns: list[list[int]] = []
         self._lives: list[Stream] = []
         self._done: set[int] = set()  # LSNs above the cursor
         self._keys: dict[bytes, tuple[int, int]] = {}
         self._checkpoint: tuple[int, State] | None = None
+        self._bytes = 0  # of the entries below `_weighed`
+        self._weighed = 1
 
     @property
     def next(self) -> int:
         """LSN of the next entry."""
         return self._base + len(self._entries)
 
+    @property
+    def size_bytes(self) -> int:
+        """Payloads and entries that are kept, about; entries are weighed when somebody asks."""
+        self._bytes += sum(map(entry_bytes, self._entries[self._weighed - self._base :]))
+        self._weighed = self.next
+        return self._bytes
+
     def streams(self) -> list[tuple[Stream, int, int]]:
         """Every stream with its D and F, in order of its index."""
-        return list(zip(self._names, self._newest, self._floor, strict=True))
+        newest = [begin + len(lsns) - 1 for begin, lsns in zip(self._begins, self._lsns, strict=True)]
+        return list(zip(self._names, newest, self._floor, strict=True))
 
     def add_stream(self, stream: Stream) -> int:
         """A stream that is not in the book; returns its index."""
         self._names.append(stream)
-        self._newest.append(0)
         self._floor.append(0)
-        self._numbers.append([])
+        self._begins.append(1)
         self._lsns.append([])
         return len(self._names) - 1
 
     def append(self, entry: Entry) -> int:
         """One entry more; D of its stream becomes its last number."""
-        stream = entry[0]
         entries = self._entries
         lsn = self._base + len(entries)
         entries.append(entry)
         if len(entry) == 6:
-            number = entry[1]
-            self.size_bytes += ENTRY_BYTES + len(entry[4])
+            self._lsns[entry[0]].append(lsn)
         else:
-            number = entry[2]
-            self.size_bytes += ENTRY_BYTES
-        self._newest[stream] = number
-        self._numbers[stream].append(number)
-        self._lsns[stream].append(lsn)
+            self._skip(entry[0], entry[2], lsn)
         return lsn
+
+    def _skip(self, stream: int, last: int, lsn: int) -> None:
+        """A gap: its numbers have its LSN. Before a long one nothing needs to be found any more."""
+        lsns = self._lsns[stream]
+        missing = last - (self._begins[stream] + len(lsns)) + 1
+        if missing > GAP_MAX:
+            lsns.clear()
+            self._begins[stream] = last + 1
+        else:
+            lsns += [lsn] * missing
 
     def read(self, lsn: int, limit: int) -> list[Entry]:
         """Up to `limit` consecutive entries from `lsn` on, which is not below `first`."""
@@ -165,18 +181,19 @@ class MemoryBook:
 
     def find(self, stream: int, number: int) -> int | None:
         """The LSN of the oldest entry of a stream with that number or a later one."""
-        numbers = self._numbers[stream]
-        at = bisect_left(numbers, number)
-        while at < len(numbers) and self._lsns[stream][at] < self.first:
-            at += 1
-        return self._lsns[stream][at] if at < len(numbers) else None
+        lsns = self._lsns[stream]
+        at = max(number - self._begins[stream], 0)
+        if at < len(lsns) and lsns[at] < self.first:
+            at = bisect_left(lsns, self.first)
+        return lsns[at] if at < len(lsns) else None
 
     def cut(self, lsn: int) -> dict[int, int]:
         """Drop what is below `lsn` (not above `cursor`)."""
         raised: dict[int, int] = {}
+        self._bytes = self.size_bytes
         for entry in self._entries[self.first - self._base : lsn - self._base]:
             stream, last = entry[0], last_of(entry)
-            self.size_bytes -= entry_bytes(entry)
+            self._bytes -= entry_bytes(entry)
             if last > self._floor[stream]:
                 raised[stream] = self._floor[stream] = last
         self.first = max(self.first, lsn)
@@ -193,7 +210,7 @@ class MemoryBook:
         for stream in touched:
             at = bisect_left(self._lsns[stream], self.first)
             del self._lsns[stream][:at]
-            del self._numbers[stream][:at]
+            self._begins[stream] += at
 
     def raise_floor(self, stream: int, number: int) -> None:
         """F of a stream: a jump passes over what was never here."""
@@ -251,7 +268,7 @@ class MemoryBook:
             "first": self.first,
             "cursor": self.cursor,
             "done": sorted(self._done),
-            "streams": [list(each) for each in self.streams()],
+            "streams": [[name, newest, floor] for name, newest, floor in self.streams()],
             "entries": [plain(each) for each in self._entries[self.first - self._base :]],
             "lives": list(self._lives),
             "keys": [[key, *id_] for key, id_ in self._keys.items()],
@@ -260,14 +277,17 @@ class MemoryBook:
 
     def restore(self, state: State) -> None:
         """Become the book that `save` described; only an empty one."""
-        self.first = self._base = state["first"]
+        self.first = self._base = self._weighed = state["first"]
         self.cursor, self._done = state["cursor"], set(state["done"])
-        for stream, _, floor in state["streams"]:
-            self._floor[self.add_stream(stream)] = floor
-        for entry in state["entries"]:
-            self.append(unplain(entry))
-        for index, (_, newest, _) in enumerate(state["streams"]):
-            self._newest[index] = newest
+        entries = [unplain(entry) for entry in state["entries"]]
+        for stream, newest, floor in state["streams"]:
+            index = self.add_stream(stream)
+            self._floor[index] = floor
+            self._begins[index] = newest + 1
+        for entry in reversed(entries):  # a stream begins with its oldest entry that is kept
+            self._begins[entry[0]] = min(self._begins[entry[0]], entry[1])
+        for entry in entries:
+            self.append(entry)
         self._lives = list(state["lives"])
         self._keys = {key: (stream, number) for key, stream, number in state["keys"]}
         saved = state["checkpoint"]

@@ -20,6 +20,7 @@ from whence.core.effects import Effects, Send
 from whence.core.group import NUMBER_MAX
 from whence.core.lives import is_stream
 from whence.core.message import NodeId
+from whence.errors import MisuseError
 from whence.protocols.log.book import Entry
 from whence.protocols.log.ledger import Ledger
 from whence.protocols.log.session import COMPARING, GREETING, SYNCED, PeerSession, untold
@@ -73,7 +74,7 @@ class Exchange:
         self.changed: set[int] = set()  # streams that grew since the last HAVE
         self.paused = False  # the reader is slow: acknowledge nothing
         self.must_go_on = False  # a walk through the log was cut short
-        self._dirty: list[PeerSession] = []  # sessions with something in `out`
+        self.dirty: list[PeerSession] = []  # sessions with something in `out`
         self._waiting_bytes = 0  # payloads that wait there, at the most
         self._stride = 3 if timed else 2  # of barriers
         self.grow()
@@ -160,7 +161,7 @@ class Exchange:
         """The link is gone, and the session with it."""
         session = self.of.pop(peer, None)
         if session is not None:
-            self._dirty = [each for each in self._dirty if each is not session]
+            self.dirty = [each for each in self.dirty if each is not session]
             self.reroute()
             self.feed[:] = [None if feed is session else feed for feed in self.feed]
         return session
@@ -287,6 +288,17 @@ class Exchange:
             self.grow()
         return mine
 
+    def cut_of(self, names: Iterable[str]) -> dict[int, int]:
+        """The cut of an application's snapshot, as a host gives it."""
+        cut = {}
+        for text in names:
+            stream, _, number = text.rpartition(":")
+            index = self.intern(stream) if number.isdecimal() else None
+            if index is None:
+                raise MisuseError(f"cut {text!r}", "it is no NAME/LIFE:NUMBER", "Give what `stable` returned")
+            cut[index] = int(number)
+        return cut
+
     def mine(self, session: PeerSession, flat: Sequence[int]) -> list[tuple[int, int]] | None:
         """Pairs of a peer in our indices; None if it names what it never explained, or numbers cannot be."""
         if len(flat) % 2:
@@ -339,27 +351,22 @@ class Exchange:
             session.credit -= 1
             session.sent[stream] = number
             if not session.out:
-                self._dirty.append(session)
+                self.dirty.append(session)
             session.out.append(entry)
         if len(entry) == 6:
             self._waiting_bytes += len(entry[4])
 
     def is_batch(self) -> bool:
-        """Whether what waits for a peer fills a packet, or nothing waits."""
-        dirty = self._dirty
-        if not dirty:
-            return True
-        out = dirty[0].out
-        return len(out) >= BATCH_ITEMS or self._waiting_bytes >= BATCH_BYTES
+        """Whether what waits for a peer fills a packet."""
+        return len(self.dirty[0].out) >= BATCH_ITEMS or self._waiting_bytes >= BATCH_BYTES
 
     def flush(self, effects: Effects) -> None:
         """Send what this step has for each peer: the same packet to all that need the same."""
-        dirty = self._dirty
-        if not dirty:
-            return
-        self._dirty, self._waiting_bytes = [], 0
+        dirty, self.dirty = self.dirty, []
         first = dirty[0].out
-        needed = set(self._indices(first)) if len(first) <= BATCH_ITEMS else None
+        is_one = len(first) == 1 or (len(first) <= BATCH_ITEMS and self._waiting_bytes <= 2 * BATCH_BYTES)
+        needed = set(self._indices(first)) if is_one else None
+        self._waiting_bytes = 0
         together = []
         for session in dirty:
             if needed is not None and session.out == first and needed <= session.told:
@@ -607,4 +614,4 @@ class Exchange:
         self.changed = set(state["changed"])
         self.paused, self.must_go_on = state["paused"], state["must_go_on"]
         self.forward[:] = [None] * len(self.ledger.names)
-        self._dirty = [session for session in self.of.values() if session.out]
+        self.dirty = [session for session in self.of.values() if session.out]

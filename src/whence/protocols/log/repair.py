@@ -152,8 +152,32 @@ class Repair:
             return 1
         return 0
 
-    def must_jump(self, session: PeerSession, cut: dict[int, int]) -> bool:
-        """Whether the floor that a peer has told passes something that nobody here can supply."""
+    def hear_have(self, session: PeerSession, flat: tuple[int, ...], now_us: int) -> bool:
+        """The peer has more than it said before; returns whether that can be."""
+        pairs = self.exchange.mine(session, flat)
+        newest = self.exchange.ledger.newest
+        for stream, count in pairs or ():
+            if count > session.have[stream]:
+                session.have[stream] = count
+                session.sent[stream] = max(count, session.sent[stream])
+                if count > newest[stream] and stream != self.exchange.own:
+                    self.mark(stream, count, now_us)
+        return pairs is not None
+
+    def hear_floor(self, session: PeerSession, flat: tuple[int, ...], now_us: int) -> dict[int, int] | None:
+        """The peer has cut that off; None if that cannot be."""
+        pairs = self.exchange.mine(session, flat)
+        if pairs is None:
+            return None
+        for stream, floor in pairs:
+            session.floor[stream] = max(session.floor.get(stream, 0), floor)
+            if floor > self.exchange.ledger.newest[stream] and stream != self.exchange.own:
+                session.have[stream] = max(session.have[stream], floor)
+                self.mark(stream, floor, now_us)
+        return dict(pairs)
+
+    def must_jump(self, cut: dict[int, int]) -> bool:
+        """Whether a floor passes something that nobody who is connected can supply."""
         newest = self.exchange.ledger.newest
         for stream, floor in cut.items():
             if floor > newest[stream] and not any(

@@ -18,7 +18,6 @@ from typing import Any
 from whence.core.effects import Effects, Missed
 from whence.core.parameters import Parameter, choice, whole
 from whence.protocols.log.book import Book, Entry, entry_bytes, last_of
-from whence.protocols.log.exchange import Exchange
 from whence.protocols.log.ledger import Ledger
 
 FOREVER, LIFETIME, STABLE, COUNT, BYTES = KEEPS = ("forever", "lifetime", "stable", "count", "bytes")
@@ -45,8 +44,9 @@ class Retention:
         self.reason = "expired" if self.keep == LIFETIME else "truncated"
         self.by_size = self.keep in (COUNT, BYTES) or bool(self.max_bytes)  # else looked at now and then
 
-    def point(self, book: Book, now_us: int, stable: Sequence[int]) -> int:
-        """The LSN below which the log may be cut, as far as the reader allows; `book.first`: nowhere."""
+    def point(self, ledger: Ledger, now_us: int, stable: Sequence[int], effects: Effects) -> int:
+        """The LSN below which the log is to be cut; `book.first`: nowhere."""
+        book = ledger.book
         point = book.first
         if self.keep == COUNT:
             kept = book.next - book.first
@@ -61,21 +61,12 @@ class Retention:
             point = self._while(
                 book, lambda entry: last_of(entry) <= (stable[entry[0]] if entry[0] < len(stable) else 0)
             )
-        return min(point, book.cursor)
-
-    # rule 001 R21: cut a prefix, below the reader's cursor, and tell the sessions first
-    def cut(self, exchange: Exchange, now_us: int, stable: Sequence[int], effects: Effects) -> None:
-        """Cut what need not be kept."""
-        ledger = exchange.ledger
-        book = ledger.book
-        point = self.point(book, now_us, stable)
-        unread = self.unread_point(book)
+        point = min(point, book.cursor)
+        unread = self._unread_point(book)
         if unread > max(point, book.cursor):
             self._drop_unread(ledger, unread, effects)
-            point = unread
-        if point > book.first:
-            exchange.before_cut(point, effects)
-            ledger.cut(point)
+            return unread
+        return point
 
     def _drop_unread(self, ledger: Ledger, point: int, effects: Effects) -> None:
         """Tell the application what it will not read any more: of each stream, first and last."""
@@ -91,7 +82,7 @@ class Retention:
         for stream, (first, last) in lost.items():
             effects.append(Missed(ledger.names[stream], first, last, "unread"))
 
-    def unread_point(self, book: Book) -> int:
+    def _unread_point(self, book: Book) -> int:
         """The LSN below which the log must be cut although the reader is not done; `book.first`: nowhere."""
         if not self.max_bytes or book.size_bytes <= self.max_bytes:
             return book.first

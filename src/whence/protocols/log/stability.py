@@ -181,14 +181,14 @@ class Stability:
 
     # rule 001 R18: stable is the least that every member that counts is known to have
     # rule 001 R19: what q is known to have counts only from q's own messages
-    def advance(self, effects: Effects) -> None:
-        """Compute what is stable from what is known."""
+    def advance(self, effects: Effects) -> bool:
+        """Compute what is stable from what is known; returns whether it grew."""
         if not self.is_new:
-            return
+            return False
         self.is_new = False
         counted = self.counted()
         if counted is None:
-            return
+            return False
         size = len(self.ledger.names)
         vectors = [each + [0] * (size - len(each)) for each in counted]
         least = (
@@ -200,6 +200,7 @@ class Stability:
             self.stable = list(map(max, stable, least))
             effects.append(Stable(tuple(sorted(grown))))
             self._forget()
+        return bool(grown)
 
     def counted(self) -> list[list[int]] | None:
         """V_q of every member that counts; None as long as some must not be counted on yet."""
