@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     import asyncio
 
     from whence.live.group import Group
+    from whence.live.join import Joining
 
 READ_BYTES = 65536
 Outcome: TypeAlias = Message | Expired | Missed | News
@@ -92,20 +93,11 @@ def command(
     asyncio.run(_run(settings, trace, deadline, ends, as_json))
 
 
-async def _run(
-    config: NodeConfig, trace: Path | None, deadline_s: float | None, ends_with_input: bool, as_json: bool
-) -> None:
-    import asyncio
-    import signal
-    import sys
-
+def joining_of(config: NodeConfig, trace: Path | None) -> Joining:
+    """What `whence.join` returns for a configuration."""
     from whence.live.join import join
 
-    loop = asyncio.get_running_loop()
-    stop = asyncio.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, stop.set)
-    joining = join(
+    return join(
         config.group,
         node=config.node,
         peers=config.peers or None,
@@ -127,7 +119,20 @@ async def _run(
         stability=config.stability,
         **config.params,
     )
-    async with joining as group:
+
+
+async def _run(
+    config: NodeConfig, trace: Path | None, deadline_s: float | None, ends_with_input: bool, as_json: bool
+) -> None:
+    import asyncio
+    import signal
+    import sys
+
+    loop = asyncio.get_running_loop()
+    stop = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop.set)
+    async with joining_of(config, trace) as group:
         print(f"{group.node} takes part in {group.name!r}", file=sys.stderr, flush=True)  # noqa: T201 - for people
         printing = loop.create_task(_print(group, as_json))
         reading = loop.create_task(_read_lines(group, deadline_s))

@@ -322,6 +322,17 @@ class SqliteBook(SqliteFile):
         self._state["keys"] = self._new_state["keys"] = at
         self._new_keys[key] = (stream, number, at)
 
+    # Readers by name, of a node that carries for others
+
+    def readers(self) -> dict[str, int]:
+        """The first LSN that each named reader has not said to be done with."""
+        return dict(self._state.get("readers", {}))
+
+    def set_reader(self, name: str, lsn: int) -> None:
+        """A named reader is done with everything below an LSN."""
+        readers = {**self._state.get("readers", {}), name: lsn}
+        self._state["readers"] = self._new_state["readers"] = readers
+
     # Checkpoints
 
     def checkpoint(self, state: State) -> None:

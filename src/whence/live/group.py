@@ -22,7 +22,7 @@ from whence.live.agents import serve
 from whence.live.arguments import lifetime_us
 from whence.live.durable import DurableMembership
 from whence.live.log import LogMembership
-from whence.live.node import RAISE, WAIT, Node
+from whence.live.node import RAISE, WAIT, Membership, Node
 from whence.live.stats import Stats, gather
 from whence.session.durable import Agent
 from whence.session.journal import GroupEvent
@@ -58,6 +58,16 @@ class Group:
     def node(self) -> str:
         """This node's name."""
         return self._node.settings.node
+
+    @property
+    def max_payload_bytes(self) -> int:
+        """The longest payload that the group takes."""
+        return self._max_payload_bytes
+
+    @property
+    def membership(self) -> Membership:
+        """How the node belongs to its group: for daemons and tools, not for applications."""
+        return self._node.membership
 
     @property
     def members(self) -> tuple[str, ...]:

@@ -29,7 +29,7 @@ from whence.protocols.log.core import Log
 from whence.session.acquaintances import TOLD_MAX, Acquaintance, Acquaintances
 from whence.session.addresses import Address, parse_address
 from whence.session.links import Link, LinkState
-from whence.session.log_host import LogHost, LogMessage
+from whence.session.log_host import LogHost, LogMessage, LogOutcome
 from whence.session.wire import Known, known_frame
 
 _ANY_HOST = ("0.0.0.0", "::")  # a node that listens on all its addresses
@@ -330,14 +330,17 @@ class LogMembership:
     def done(self, message: LogMessage) -> None:
         """The reader has no need of a message any more."""
         self.host.done(message)
+        self.write_soon()
+
+    def write_soon(self) -> None:
+        """Something has changed that no one waits for."""
         if self._writer is not None:
             self._writer.wake_later()
 
     def read(self, id_: MessageId) -> None:
         """A loop over the group has asked for the next message."""
         self.host.read(id_)
-        if self._writer is not None:
-            self._writer.wake_later()
+        self.write_soon()
 
     def relieve(self) -> None:
         """A reader has taken something: peers that had to wait may go on."""
@@ -363,6 +366,10 @@ class LogMembership:
                 yield dict(cut)
             else:
                 await changed.wait()
+
+    def entries(self, lsn: int, limit: int) -> tuple[int, list[tuple[int, LogOutcome]]]:
+        """Messages and gaps from an LSN on, with theirs; and the LSN behind the last that was looked at."""
+        return self.host.look(lsn, limit)
 
     def cut(self) -> bytes:
         """What a reader that is done with everything so far has seen: a newcomer's `history`."""

@@ -312,32 +312,45 @@ class LogHost(Host):
 
     def refill(self) -> None:
         """Go on in the log, for readers that have emptied the queue."""
-        book, gate = self.book, self._gate
-        end = book.next if gate is None else gate.written
         while self._behind and not self.inbox:
-            lsn = self._behind = max(self._behind, book.first)  # what was cut off unread was told
-            for entry in book.read(lsn, min(READ_ENTRIES, max(0, end - lsn))):
-                if not book.is_done(lsn):
-                    self._read(entry, lsn)
-                lsn += 1
+            lsn, found = self.look(self._behind, READ_ENTRIES)
+            for at, outcome in found:
+                if not self.book.is_done(at):
+                    self.inbox.append(outcome)
+                    self._late.discard(at)
+                    if type(outcome) is LogMessage:
+                        self.unread_bytes += len(outcome[2])
+                    else:
+                        self._others += 1
             if lsn == self._behind:  # the rest is not on the disk yet
                 return
-            self._behind = 0 if lsn == book.next else lsn
+            self._behind = 0 if lsn == self.book.next else lsn
 
-    def _read(self, entry: Entry, lsn: int) -> None:
+    def look(self, lsn: int, limit: int) -> tuple[int, list[tuple[int, LogOutcome]]]:
+        """Messages and gaps from an LSN on, each with its own; and the LSN behind the last entry looked at.
+
+        What was cut off is passed over, and what is not on the disk yet is not shown.
+        """
+        book, gate = self.book, self._gate
+        lsn = max(lsn, book.first)
+        end = book.next if gate is None else gate.written
+        found: list[tuple[int, LogOutcome]] = []
+        for entry in book.read(lsn, min(limit, max(0, end - lsn))):
+            outcome = self._outcome(entry, lsn)
+            if outcome is not None:
+                found.append((lsn, outcome))
+            lsn += 1
+        return lsn, found
+
+    def _outcome(self, entry: Entry, lsn: int) -> LogOutcome | None:
         stream = self.log.ledger.names[entry[0]]
         if len(entry) == 4:
-            self.inbox.append(Missed(stream, entry[1], entry[2], entry[3], lsn))
-            self._others += 1
-        elif entry[5] == APP:
-            name, life, mine = self._streams.get(stream) or self._know(stream)
-            late = lsn in self._late if self._gate is None else self._gate.is_late(lsn)
-            self._late.discard(lsn)
-            message = (name, entry[1], entry[4], life, mine, late, lsn)
-            self.inbox.append(_make(LogMessage, message))
-            self.unread_bytes += len(entry[4])
-        else:
-            self.log.done(lsn)
+            return Missed(stream, entry[1], entry[2], entry[3], lsn)
+        if entry[5] != APP:
+            return None
+        name, life, mine = self._streams.get(stream) or self._know(stream)
+        late = lsn in self._late if self._gate is None else self._gate.is_late(lsn)
+        return _make(LogMessage, (name, entry[1], entry[4], life, mine, late, lsn))
 
     def hand_out(self) -> LogOutcome:
         """The next outcome; of a message that is on a disk the reader has yet to say that it is done."""
