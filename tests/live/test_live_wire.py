@@ -86,7 +86,24 @@ def random_named_packet(draw: random.Random, packet_type: type[Packet]) -> Packe
     return BarrierPacket(name(), number(), deadline_us(), barrier, payload)
 
 
+def random_log_packet(draw: random.Random) -> LogPacket:
+    def number() -> int:
+        return draw.randrange(2 ** draw.randrange(1, 63))
+
+    def numbers() -> tuple[int, ...]:
+        return tuple(number() for _ in range(draw.choice([0, 2, 15, 16, 70])))
+
+    names = tuple((number(), "ö" * draw.choice([1, 15, 16, 130])) for _ in range(draw.choice([0, 1, 16])))
+    items = tuple(
+        (number(), number(), number(), numbers(), draw.randbytes(draw.choice([0, 64, 255, 256, 70_000])), 0)
+        for _ in range(draw.choice([0, 1, 3, 16]))
+    )
+    return LogPacket(draw.randrange(11), names, numbers(), items, draw.randbytes(draw.choice([0, 112, 300])))
+
+
 def random_packet(draw: random.Random, packet_type: type[Packet]) -> Packet:
+    if packet_type is LogPacket:
+        return random_log_packet(draw)
     if packet_type in (BarrierPacket, OppnetPacket):
         return random_named_packet(draw, packet_type)
     if packet_type is VCubePacket:  # a list of messages
@@ -101,14 +118,6 @@ def random_packet(draw: random.Random, packet_type: type[Packet]) -> Packet:
     def name() -> str:
         return "é" * draw.randrange(3) + "n" * draw.choice([1, 5, 31, 32, 255, 256, 70_000])
 
-    if packet_type is LogPacket:
-        names = tuple((integer(), name()) for _ in range(draw.choice([0, 1, 16])))
-        items = tuple(
-            (*(integer() for _ in range(3)), integers(), draw.randbytes(draw.choice([0, 64, 256])), integer())
-            for _ in range(draw.choice([0, 1, 15, 16]))
-        )
-        blob = draw.randbytes(draw.choice([0, 7, 300]))
-        return LogPacket(draw.randrange(11), names, integers(), items, blob)  # type: ignore[arg-type]
     if packet_type is DeadlinePacket:
         messages = tuple(random_packet(draw, DeadlineMessage) for _ in range(draw.choice([0, 1, 2, 15, 16])))
         return DeadlinePacket(draw.randrange(3), messages, integers(), integers(), integers())
@@ -147,9 +156,10 @@ def test_stated_sizes_are_the_bytes_on_the_wire(protocol: str) -> None:
         messages = getattr(packet, "messages", [packet])
         if isinstance(packet, PrcPacket):
             messages = [*packet.messages, (packet.payload,)]
-        elif isinstance(packet, LogPacket):
-            messages = [item[:5] for item in packet.items]
-        assert total_bytes - control_bytes == sum(len(message[-1]) for message in messages)
+        payloads = sum(len(message[-1]) for message in messages)
+        if isinstance(packet, LogPacket):
+            payloads = sum(len(item[4]) for item in packet.items)
+        assert total_bytes - control_bytes == payloads
     assert HEADER.size == FRAME_BYTES
 
 

@@ -1,8 +1,9 @@
 """Storms for protocol `log`: random worlds on the one net, and an observer that knows nothing of cores.
 
-An action is a broadcast, a packet that arrives, a link that goes up or down, a partition, a crash, a restart with
-the store, without it, or with an old copy of it (a rollback), a second process on a copy of the store (a clone), a
-node that joins, leaves or is retired, a reader that pauses, time that passes. In the end all is healed.
+An action is a broadcast, a packet that arrives, a link that goes up or down, a partition, a crash, a restart
+with the store, without it, or with an old copy of it (a rollback), a second process on a copy of the store
+(a clone), a node that joins, leaves or is retired, a reader that pauses, time that passes. In the end all is
+healed.
 
 The observer sees what applications see: broadcasts, deliveries, `Missed`, stable cuts. It keeps of every mind
 (a store and whoever runs on it) what it has, and of every message all that happened before it, as sets.
@@ -145,6 +146,8 @@ class LogWorld:
         self.params: dict[str, Any] = {**FAST, **self._drawn_params(), **fixed}
         self.stability = bool(self.params.get("stability"))
         self.timed = bool(self.params.get("lifetimes"))
+        keeps = self.params.get("keep", "forever") == "forever" and self.params.get("history") != "new"
+        self.keeps_all = keeps and not self.timed
         skew_us = self.params.get("skew_us", 0)
         names = "abcdef"[: draw.randint(2, 5)]
         self.clean = draw.random() < 0.3  # no clones, rollbacks, lost disks, retirements
@@ -226,8 +229,8 @@ class LogWorld:
 
     def run(self, actions: int = 140) -> LogWorld:
         weights = {
-            "broadcast": 30, "link": 14, "cut": 5, "arrive": 60, "time": 14, "crash": 3, "restart": 6, "join": 2,
-            "leave": 1, "pause": 2, "partition": 2, "backup": 3,
+            "broadcast": 30, "link": 14, "cut": 5, "arrive": 60, "time": 14, "crash": 3, "restart": 6,
+            "join": 2, "leave": 1, "pause": 2, "partition": 2, "backup": 3,
         }  # fmt: skip
         if not self.clean:
             weights |= {"forget": 2, "rollback": 2, "clone": 2, "retire": 2}
@@ -413,13 +416,9 @@ class LogWorld:
             for waiting in core.explain():
                 if set(waiting.missing) & anywhere:
                     observer.problem("stuck", f"{key} {waiting}")
-            if (
-                self.params.get("keep", "forever") == "forever"
-                and self.params.get("history") != "new"
-                and not self.timed
-            ):
-                if self.nodes[key].mind.missed:
-                    observer.problem("lost", f"{key} {sorted(self.nodes[key].mind.missed)[:3]}")
+            missed = self.nodes[key].mind.missed
+            if missed and self.keeps_all:
+                observer.problem("lost", f"{key} {sorted(missed)[:3]}")
 
 
 def storm(seed: int, make: Callable[..., Log] = Log, actions: int = 140, **fixed: Any) -> LogWorld:

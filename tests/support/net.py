@@ -147,13 +147,13 @@ class Net:
         self.lives += 1
         self.up[one, other] = self.up[other, one] = self.lives
         for me, peer in ((one, other), (other, one)):
-            self.do(me, lambda core, now_us, peer=self.name_of(peer): core.link_up(peer, now_us))
+            self.do(me, lambda core, now_us, peer=peer: core.link_up(self.name_of(peer), now_us))
 
     def cut(self, one: NodeId, other: NodeId) -> None:
         """The link goes down, at both ends, and what is under way on it will not arrive."""
         self.up[one, other] = self.up[other, one] = 0
         for me, peer in ((one, other), (other, one)):
-            self.do(me, lambda core, now_us, peer=self.name_of(peer): core.link_down(peer, now_us))
+            self.do(me, lambda core, now_us, peer=peer: core.link_down(self.name_of(peer), now_us))
 
     def drop(self, name: NodeId) -> None:
         """A node is gone: its links end, and the others are told."""

@@ -61,6 +61,7 @@ class ProtocolInfo:
     live_defaults: Mapping[str, Any] = field(default_factory=dict)
     swarm: bool = False  # live nodes join it through a contact: there is no list of members
     local: frozenset[str] = frozenset()  # parameters on which the members need not agree
+    lives: bool = False  # every opening of a node is a stream of its own: an origin is "name/life"
 
     def shared(self, params: Mapping[str, Any]) -> dict[str, Any]:
         """The parameters on which all members must agree."""
@@ -167,6 +168,7 @@ _PROTOCOLS = (
         lifetimes=True,
         fifo_links=True,
         live_defaults={"cork_us": 1, "window": 4096},
+        lives=True,
         local=frozenset(Log.parameters.defaults) - {"lifetimes", "lifetime_us", "skew_us", "stability"},
     ),
     _info(

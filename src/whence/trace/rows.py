@@ -145,8 +145,7 @@ class Rows:
             self._event(
                 self._me, time_us, Kind.SPEAK, message.origin, message.number, None, len(message.payload)
             )
-        else:
-            self.delivered(message, time_us)
+        self.delivered(message, time_us)
 
     def stable(self, effect: Stable, time_us: int) -> None:
         """What has become stable, one row for each stream (level `deliveries`)."""

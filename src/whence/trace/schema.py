@@ -80,9 +80,7 @@ VERIFIED_KINDS = (
     Kind.EXPIRE,
     Kind.CRASH,
     Kind.RESTART,
-    Kind.MISSED,
     Kind.SPEAK,
-    Kind.STABLE,
 )
 
 

@@ -42,10 +42,10 @@ from whence.core.effects import (
 from whence.core.group import NUMBER_MAX, check_payload, check_peer
 from whence.core.lives import check_life, check_name, life_of, stream_of
 from whence.core.message import Message, MessageId, NodeId, Packet, Sizes, Waiting
-from whence.core.parameters import Parameters, anything, choice, flag, whole
+from whence.core.parameters import Parameters
 from whence.core.protocol import LEAVE, Protocol, State
 from whence.errors import MisuseError
-from whence.protocols.barrier.order import LIFETIME_MAX_US, check_lifetime
+from whence.protocols.barrier.order import check_lifetime
 from whence.protocols.barrier.wire import NEVER_US
 from whence.protocols.log.book import Book, Entry, MemoryBook
 from whence.protocols.log.exchange import EXPIRED, Exchange
@@ -53,9 +53,9 @@ from whence.protocols.log.ledger import Ledger
 from whence.protocols.log.people import People
 from whence.protocols.log.plain import NOTHING, PlainOrder
 from whence.protocols.log.repair import Repair
-from whence.protocols.log.retention import PARAMETERS as RETENTION
 from whence.protocols.log.retention import Retention
 from whence.protocols.log.session import GREETING, SYNCED, PeerSession
+from whence.protocols.log.settings import PARAMETERS
 from whence.protocols.log.stability import Stability
 from whence.protocols.log.timed import TRIPLE, TimedOrder
 from whence.protocols.log.wire import (
@@ -92,26 +92,7 @@ class Log(Protocol):
     name: ClassVar[str] = "log"
     packet_type: ClassVar[type[Packet]] = LogPacket
     sessions: ClassVar[bool] = True
-    parameters: ClassVar[Parameters] = Parameters(
-        flag("lifetimes", default=False),
-        whole("lifetime_us", None, 1, LIFETIME_MAX_US, optional=True),
-        whole("skew_us", 0, 0, LIFETIME_MAX_US),
-        choice("history", "all", ("all", "new")),
-        *RETENTION,
-        flag("stability", default=False),
-        flag("reads", default=False),  # the host says `done`; else what is delivered is read
-        whole("window", 256, 1, 1 << 20),
-        whole("cork_us", 0, 0, LIFETIME_MAX_US),  # own messages wait this long for company; 0: they do not
-        whole("held_max", 10_000, 1, 1 << 30),
-        whole("streams_max", 200_000, 1, 1 << 30),
-        whole("tick_us", 100_000, 1, LIFETIME_MAX_US),
-        whole("pull_us", 300_000, 1, LIFETIME_MAX_US),
-        whole("jump_us", 1_500_000, 1, LIFETIME_MAX_US),
-        whole("ack_us", 500_000, 1, LIFETIME_MAX_US),
-        whole("alone_us", 5_000_000, 1, LIFETIME_MAX_US),
-        whole("suspect_us", 10_000_000, 1, LIFETIME_MAX_US),
-        anything("life", None, "16 hexadecimal digits"),
-    )
+    parameters: ClassVar[Parameters] = PARAMETERS
 
     def __init__(
         self,
@@ -350,7 +331,8 @@ class Log(Protocol):
             else:
                 self._take_all(session, packet[3], now_us, effects)
         elif not self._hear(session, cast(LogPacket, packet), now_us, effects):
-            effects.append(Discard(None, peer, Reason.MALFORMED))
+            is_stale = session.stage == GREETING and packet[0] != HELLO  # of an earlier session
+            effects.append(Discard(None, peer, Reason.STALE if is_stale else Reason.MALFORMED))
         return self._finish(effects, now_us)
 
     def _learn(self, session: PeerSession, packet: Packet, effects: Effects) -> bool:
@@ -392,7 +374,8 @@ class Log(Protocol):
             message = _new(Message, (self._names[stream], number, payload))
             effects.append(_new(Deliver, (message, lsn, False)))
             self._changed.add(stream)
-            self._feed[stream] = session
+            if not session.stopped or stream not in session.stopped:
+                self._feed[stream] = session
             targets = self._forward[stream]
             if targets is None:
                 targets = self.exchange.targets(stream)
@@ -451,7 +434,8 @@ class Log(Protocol):
                 self._account_dead(stream, now_us, effects)
             effects.append(Discard(id_, peer, reason))
         else:
-            self._feed[stream] = session
+            if stream not in session.stopped:  # else it would seem to be the feed, and the true one be pruned
+                self._feed[stream] = session
             self._log_outcomes(self.order.receive(entry, now_us), now_us, effects)
         if number > self._newest[stream] and stream != self.own:
             self._mark_behind(entry, now_us)  # R10: refused, held or dropped

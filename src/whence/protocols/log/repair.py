@@ -125,6 +125,7 @@ class Repair:
         return bool(behind)
 
     # rule 001 R13: pull from the next peer that can supply it
+    # rule 001 R14: where nobody can, and one has cut it off, ask for its floor
     def _pull(
         self,
         stream: int,
@@ -146,7 +147,6 @@ class Repair:
             if all(each.have[stream] <= have for each in self.exchange.of.values()):
                 del self.behind[stream]  # nobody who is here has it; who comes with it says so
             return 0
-        # rule 001 R14: nobody can supply it, and one has cut it off
         if now_us - known.stuck_us >= self.jump_us and not any(each.asked_floor for each in sessions):
             self.exchange.ask_floor(sessions[0], effects)
             return 1

@@ -50,10 +50,11 @@ class TimedOrder:
         """An entry as SafeOrder wants it."""
         stream, number, until, after, payload, _ = entry
         names = self.ledger.names
-        barrier = sorted(
+        barrier = [
             BarrierEntry(names[after[at]], after[at + 1], after[at + 2] or None)
             for at in range(0, len(after), TRIPLE)
-        )
+        ]
+        barrier.sort(key=lambda each: each[:2])
         return BarrierPacket(names[stream], number, until or None, tuple(barrier), payload)
 
     def refuse(self, entry: Item, now_us: int) -> Reason | None:
