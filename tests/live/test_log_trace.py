@@ -44,4 +44,26 @@ def test_traces_of_nodes_that_come_and_go_are_verified_and_replayed(tmp_path: Pa
     assert report.deliveries == 600
     replayed = replay(trace)
     assert replayed.ok, replayed.mismatches[:3]
-    assert replayed.effects > 800
+    assert replayed.effects > 600
+
+
+def test_the_trace_of_a_node_goes_on_over_its_lives(tmp_path: Path) -> None:
+    trace = tmp_path / "trace"
+
+    async def main() -> None:
+        ports = free_ports(2)
+        async with node("b", ports[1], trace=trace) as b:
+            for life in range(3):
+                async with node("a", ports[0], ports[1], trace=trace, store=tmp_path / "a.db") as a:
+                    await a.wait_connected(20)
+                    for number in range(10):
+                        await a.broadcast(b"%d of %d" % (number, life))
+                        await b.broadcast(b"%d" % number)
+                    await b.broadcast(b"last", copies=1)
+            assert len(await take(b, 63)) == 63
+
+    asyncio.run(main())
+    [report] = verify_trace(trace)
+    assert report.ok, report
+    assert report.broadcasts == 63
+    assert report.deliveries == 126

@@ -560,5 +560,7 @@ class BookWriter:
             done, _ = await asyncio.wait([task], timeout=None if self.broken is None else 2 * PROBE_S)
             if not done:
                 task.cancel()
+        if not self.book.is_shut:
+            self._host.release(*self._host.waiting_for_disk())
         await self._loop.run_in_executor(self._thread, self.book.close)
         self._thread.shutdown()

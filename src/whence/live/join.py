@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -41,7 +42,7 @@ from whence.session.host import Host
 from whence.session.limits import Limits
 from whence.session.log_host import LogHost
 from whence.trace.schema import Level, PromisesMade
-from whence.trace.writer import TraceWriter
+from whence.trace.writer import TraceWriter, manifest_of
 
 
 def join(
@@ -329,9 +330,10 @@ def make_node(settings: NodeSettings) -> Node:
 def _remembering_node(settings: NodeSettings) -> Node:
     """A node that keeps a log, in memory or on the disk. Every opening is a new life."""
     book = None if settings.store is None else book_of(settings.store, settings)
+    settings = replace(settings, params={**settings.params, "life": f"{secrets.randbits(64):016x}"})
     limits = settings.limits
     try:
-        core = Log(settings.node, (), book=book, life=f"{secrets.randbits(64):016x}", **settings.params)
+        core = Log(settings.node, (), book=book, **settings.params)
         host = partial(
             LogHost,
             max_frame_bytes=settings.max_frame_bytes,
@@ -366,8 +368,9 @@ def _node(settings: NodeSettings, session: int, kind: GroupKind, core: Core | No
 
 
 def _open_trace(node: Node, folder: Path) -> TraceWriter:
-    settings, durable = node.settings, node.membership
+    settings = node.settings
     info = registry.lookup(settings.protocol)
+    slack_us = round(settings.limits.clock_slack_s * 1e6)
     promises = PromisesMade(
         causal=info.promises.causal,
         fifo=info.promises.fifo,
@@ -375,8 +378,16 @@ def _open_trace(node: Node, folder: Path) -> TraceWriter:
         # A live node may leave or be stopped at any time, and then it misses what follows.
         complete=False,
         timely=info.promises.timely,
-        clock_slack_us=round(settings.limits.clock_slack_s * 1e6) if info.promises.timely else 0,
+        clock_slack_us=slack_us if info.promises.timely or info.lives else 0,
     )
+    params, parts, member = dict(settings.params), None, node.membership
+    if isinstance(member, DurableMembership):
+        parts = member.trace_parts()
+    elif isinstance(member, LogMembership) and member.is_durable:
+        past = manifest_of(folder, settings.node)
+        if past is not None:  # a later life goes on in the same trace, which knows the first
+            parts = len(past.parts)
+            params["life"] = past.parameters.get("params", {}).get("life")
     try:
         return TraceWriter(
             folder,
@@ -385,7 +396,7 @@ def _open_trace(node: Node, folder: Path) -> TraceWriter:
             protocol=settings.protocol,
             parameters={
                 "protocol": settings.protocol,
-                "params": dict(settings.params),
+                "params": params,
                 "host": "live",
                 "transport": settings.transport,
             },
@@ -393,7 +404,7 @@ def _open_trace(node: Node, folder: Path) -> TraceWriter:
             seed=None,
             nodes=settings.addresses or [settings.node],
             level=Level.ALL,
-            keep_parts=durable.trace_parts() if isinstance(durable, DurableMembership) else None,
+            keep_parts=parts,
         )
     except ModuleNotFoundError as error:
         raise missing_extra("trace", error.name or "pyarrow", "trace") from error

@@ -23,7 +23,8 @@ from whence.protocols.log.core import Log
 from whence.protocols.log.wire import APP
 from whence.session.host import Host, HostOwner, Timers
 from whence.session.links import Link
-from whence.trace.schema import Recorder
+from whence.trace.schema import Kind, Recorder
+from whence.trace.writer import TraceWriter
 
 READ_ENTRIES = 256  # of the log at a time
 _NEWS_FACTOR = 2  # news wait beside messages, up to that many times as many
@@ -87,9 +88,13 @@ class GatedRows:
 
     def release(self, count: int) -> None:
         """The first rows that wait are true now."""
+        speaks = False
         for row in self.waiting[:count]:
             self._recorder.event(*row)
+            speaks = speaks or row[2] in (Kind.BROADCAST, Kind.SPEAK)
         del self.waiting[:count]
+        if speaks and isinstance(self._recorder, TraceWriter):
+            self._recorder.flush()  # no one may have a message that the trace of a killed node does not name
 
 
 class Gate(Protocol):
@@ -194,9 +199,12 @@ class LogHost(Host):
 
     def record(self, recorder: Recorder | None) -> None:
         """Write the trace from now on; with a disk only what is on it."""
+        is_later = isinstance(recorder, TraceWriter) and recorder.parts > 0
         if recorder is not None and self._gate is not None:
             recorder = self._kept_rows = GatedRows(recorder)
         super().record(recorder)
+        if is_later:  # the trace goes on with another life
+            self._rows.restarted(self._now_us())
 
     # The disk
 
@@ -224,6 +232,8 @@ class LogHost(Host):
         if self._steps or gate.is_shut:
             self._steps.append(effects)
             return 0
+        if self._kept_rows is not None:
+            self._kept_rows.release(len(self._kept_rows.waiting))
         return self._perform(effects)
 
     def _perform(self, effects: Effects) -> int:
