@@ -41,6 +41,7 @@ class Command(NamedTuple):
 # The help line is here and not in the command's module, so that --help need not import it.
 COMMANDS = (
     Command("node", RUN, "Run a live node of a group from a configuration file."),
+    Command("carry", RUN, "Carry a group's log for the programs of this machine: a daemon and its status."),
     Command("simulate", RUN, "Simulate a scenario and write its trace."),
     Command("replay", RUN, "Run a recorded trace through the protocol again and compare every effect."),
     Command("keys", RUN, "Make and show keys for TLS between the nodes of a group."),

@@ -28,6 +28,7 @@ from whence.protocols import registry
 from whence.session.durable import DurableServer
 from whence.session.links import Link
 from whence.session.records import Done, Fired, Met, Record, RecordCodec, Submitted
+from whence.session.wire import Known
 from whence.trace.writer import TraceWriter
 
 RETRY_US = 500_000  # what expired while the store could not be written expires again after this
@@ -230,6 +231,9 @@ class DurableMembership:
         """Keep the peer's session: a process under its name with another one has lost its store."""
         if self.host.sessions.get(link.peer) != link.peer_session:
             self.log.append(Met(link.peer, link.peer_session))
+
+    def told(self, link: Link, known: Known) -> None:
+        """No one is introduced: the members are listed."""
 
     def missing(self) -> list[Link]:
         """The peers that are not connected."""

@@ -8,6 +8,8 @@ from typing import Self
 
 import msgspec
 
+from whence.core.effects import Missed
+from whence.core.lives import News
 from whence.core.message import Expired, Message, MessageId, Waiting
 from whence.errors import (
     GroupClosedError,
@@ -19,11 +21,13 @@ from whence.errors import (
 from whence.live.agents import serve
 from whence.live.arguments import lifetime_us
 from whence.live.durable import DurableMembership
-from whence.live.node import RAISE, WAIT, Node
+from whence.live.log import LogMembership
+from whence.live.node import RAISE, WAIT, Membership, Node
 from whence.live.stats import Stats, gather
 from whence.session.durable import Agent, DeadLetter
 from whence.session.journal import GroupEvent
 from whence.session.links import Link
+from whence.session.log_host import LogMessage, LogOutcome
 from whence.session.records import Dropped, Revived
 from whence.trace.writer import TraceWriter
 
@@ -41,6 +45,7 @@ class Group:
         self._trace = trace
         member = node.membership
         self._durable = member if isinstance(member, DurableMembership) else None
+        self._log = member if isinstance(member, LogMembership) else None
         self._waiters = node.waiters
         self._leaving: asyncio.Task[None] | None = None
         self._max_payload_bytes = node.identity.max_payload_bytes
@@ -56,8 +61,21 @@ class Group:
         return self._node.settings.node
 
     @property
+    def max_payload_bytes(self) -> int:
+        """The longest payload that the group takes."""
+        return self._max_payload_bytes
+
+    @property
+    def membership(self) -> Membership:
+        """How the node belongs to its group: for daemons and tools, not for applications."""
+        return self._node.membership
+
+    @property
     def members(self) -> tuple[str, ...]:
-        """Every configured member, sorted, this node included; without a list, it and its neighbours."""
+        """Every configured member, sorted, this node included.
+
+        Without a list: those that this node has heard of and that have not left (`log`), or its neighbours.
+        """
         return self._node.membership.members
 
     async def broadcast(
@@ -68,6 +86,7 @@ class Group:
         key: bytes | None = None,
         timeout: float | None = None,  # noqa: ASYNC109 - it bounds the waiting for room only, as documented
         on_full: str = WAIT,
+        copies: int = 0,
     ) -> MessageId:
         """Send `payload` to every member, this node included; returns the message's id.
 
@@ -81,6 +100,9 @@ class Group:
 
         `key` says, at a durable node, which message this is: one that is tried again with a key among the
         newest 65,536 is not sent again, and the id of the first is returned.
+
+        In a group that remembers no peer is waited for, unless `copies` asks that so many have it; with
+        `timeout`, `NotCopiedError` says that fewer do.
         """
         if isinstance(payload, bytes) and len(payload) > self._max_payload_bytes:
             raise self._too_large(len(payload))
@@ -89,6 +111,15 @@ class Group:
         if self._flow.room <= 0:
             await self._waiters.room(timeout_s=_seconds(timeout), on_full=_choice(on_full))
         within_us = None if deadline is None else lifetime_us("deadline", deadline)
+        if self._log is not None:
+            id_ = self._log.broadcast(payload, within_us, key)
+            if self._log.is_durable:
+                await self._log.written()
+            if copies:
+                await self._log.copied(id_.number, copies, _seconds(timeout))
+            return id_
+        if copies:
+            self._need_log("copies")
         if self._durable is not None:
             return await self._durable.submit(payload, within_us, None, key)
         return self._node.broadcast(payload, within_us)
@@ -119,10 +150,11 @@ class Group:
 
     def _known(self, key: bytes) -> MessageId | None:
         """The id of the message that has this key; None if it is new."""
-        durable = self._need_store("key")
         if not isinstance(key, bytes) or not 0 < len(key) <= KEY_MAX_BYTES:
             raise MisuseError("key", f"{key!r} is not 1 to {KEY_MAX_BYTES} bytes", "Choose a short key")
-        return durable.host.keys.get(key)
+        if self._log is not None:
+            return self._log.host.log.id_of(key)
+        return self._need_store("key").host.keys.get(key)
 
     async def serve(self, agent: Agent, *, attempts: int | None = None) -> None:
         """Let `agent` react to every message, until the group is closed; of a durable node.
@@ -154,11 +186,16 @@ class Group:
 
         Messages may be done in any order. `async for` says it of each when it asks for the next.
         """
-        self._need_store("done").finished(message.id)
+        if self._log is not None and isinstance(message, LogMessage):
+            self._log.done(message)
+        else:
+            self._need_store("done").finished(message.id)
 
     def again(self, message: Message) -> None:
         """Put back a message that `receive` returned: it is the next that a reader is given."""
-        if self._durable is not None:
+        if self._log is not None and isinstance(message, LogMessage):
+            self._log.host.put_back(message)
+        elif self._durable is not None:
             self._durable.put_back(message.id)
         else:
             self._inbox.appendleft(message)
@@ -190,10 +227,20 @@ class Group:
         At a durable node a message is done when its loop asks for the next: not if the body raised.
         """
         self._waiters.reads()
+        if self._log is not None:
+            return Reading(self._next_logged, self._log.read if self._log.is_durable else None)
         return Reading(self._next, None if self._durable is None else self._durable.finished_if_in_hand)
 
-    async def outcomes(self) -> AsyncIterator[Message | Expired]:
-        """Every message, and from now on also an `Expired` for each that came or waited too long here."""
+    async def outcomes(self) -> AsyncIterator[Message | Expired | Missed | News]:
+        """Every message, and from now on also an `Expired` for each that came or waited too long here.
+
+        In a group that remembers also `Missed`, for what cannot be had any more, and news of nodes and lives:
+        `Joined`, `Left`, `Suspected`, `RolledBack`, `OtherLife`, `Retired`.
+        """
+        if self._log is not None:
+            async for outcome in self._outcomes_of_log(self._log):
+                yield outcome
+            return
         if self._durable is not None:
             raise MisuseError("outcomes", "a durable node does not keep them", "Read messages only")
         self._waiters.reads()
@@ -224,14 +271,47 @@ class Group:
             self._node.wake()
         return message
 
+    async def _outcomes_of_log(self, log: LogMembership) -> AsyncIterator[LogOutcome]:
+        self._waiters.reads()
+        while True:
+            try:
+                outcome = await self._next_logged()
+            except StopAsyncIteration:
+                return
+            yield outcome
+            if log.is_durable and isinstance(outcome, LogMessage):
+                log.read(outcome.id)  # the loop has asked for the next
+
+    async def _next_logged(self) -> LogOutcome:
+        log, inbox = self._log, self._inbox
+        assert log is not None
+        host = log.host
+        while not inbox:
+            if host.may_refill:
+                host.refill()
+                continue
+            if self._flow.closed is not None:
+                if self._node.failed:
+                    raise _again(self._flow.closed)
+                raise StopAsyncIteration
+            self._waiters.reads()
+            await self._waiters.arrival()
+        outcome = host.hand_out()
+        if log.is_paused:
+            log.relieve()
+        if self._flow.full and self._waiters.relieved():
+            self._node.wake()
+        return outcome
+
     async def receive(self) -> Message:
         """The next message; own messages are delivered too. `GroupClosedError` when there are no more.
 
         Several tasks may ask. At a durable node the message comes again after a restart unless it is `done`.
         """
         self._waiters.reads()
+        take = self._next if self._log is None else self._next_logged
         try:
-            while not isinstance(outcome := await self._next(), Message):
+            while not isinstance(outcome := await take(), Message):
                 pass
             return outcome
         except StopAsyncIteration:
@@ -240,7 +320,41 @@ class Group:
     @property
     def unread(self) -> int:
         """Messages that are delivered here and wait to be read."""
-        return len(self._inbox)
+        return len(self._inbox) if self._log is None else self._log.host.unread
+
+    # A group that remembers
+
+    def stable(self) -> dict[str, int]:
+        """Of each stream ("name/life") how many messages are stable; of a group with `stability`.
+
+        Nothing that is concurrent with these will be delivered here without being flagged `late`.
+        """
+        return self._need_log("stable").host.log.stable()
+
+    async def stable_cuts(self) -> AsyncIterator[dict[str, int]]:
+        """What `stable` returns, whenever it has grown, until the group is closed."""
+        async for cut in self._need_log("stable_cuts").stable_cuts():
+            yield cut
+
+    async def retire(self, name: str) -> None:
+        """Let `name`, in all its lives so far, no longer count for what is stable; needs `stability`.
+
+        Anyone may say it, and again. What the retired node says is still delivered, perhaps `late`.
+        """
+        await self._need_log("retire").retire(name)
+
+    def cut(self) -> bytes:
+        """What the readers here are done with: with the application's state at this moment, a snapshot.
+
+        A newcomer that is given the state begins there, with `join(..., history=cut)`.
+        """
+        return self._need_log("cut").cut()
+
+    def _need_log(self, what: str) -> LogMembership:
+        if self._log is None:
+            protocol = self._node.settings.protocol
+            raise MisuseError(what, f"groups of protocol {protocol!r} have none", "Use protocol 'log'")
+        return self._log
 
     def explain(self) -> list[Waiting]:
         """Every message that waits here: since when, and for which messages."""
@@ -249,6 +363,8 @@ class Group:
     def stats(self) -> Stats:
         """Counters since the node joined, and the state of every link."""
         stats = gather(self._node)
+        if self._log is not None:
+            return msgspec.structs.replace(stats, log=self._log.log_stats())
         if self._durable is None:
             return stats
         return msgspec.structs.replace(stats, store=self._durable.store_stats())
@@ -294,7 +410,7 @@ class Reading:
     """One loop over a group's messages; `done` is told of each when the next is asked for."""
 
     def __init__(
-        self, take: Callable[[], Awaitable[Message | Expired]], done: Callable[[MessageId], None] | None
+        self, take: Callable[[], Awaitable[object]], done: Callable[[MessageId], None] | None
     ) -> None:
         self._take = take
         self._done = done
@@ -311,8 +427,8 @@ class Reading:
         last, self._last = self._last, None
         if last is not None:
             self._done(last)
-        message = await self._take()
-        assert isinstance(message, Message)  # a durable node tells no other outcomes
+        while not isinstance(message := await self._take(), Message):
+            pass
         self._last = message.id
         return message
 

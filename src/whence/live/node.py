@@ -43,7 +43,7 @@ from whence.session.limits import Limits
 from whence.session.links import Channel, Link
 from whence.session.peering import Peering
 from whence.session.session import Session
-from whence.session.wire import FrameReader
+from whence.session.wire import FrameReader, Known
 from whence.trace.schema import Recorder
 
 RELEASE_AFTER_S = 0.25
@@ -264,6 +264,9 @@ class Membership(Protocol):
     def link_met(self, link: Link) -> None:
         """The peer's session is known."""
 
+    def told(self, link: Link, known: Known) -> None:
+        """The peer has said where it listens, and where others do; only where nodes introduce each other."""
+
     def missing(self) -> list[Link]:
         """The links without a connection that a member waits for."""
 
@@ -284,6 +287,7 @@ class GroupKind:
     admission: Callable[[Identity, Mapping[NodeId, Link]], Admission]
     host: Callable[..., Host]
     membership: Callable[[Node], Membership]
+    waits_for_peers: bool = True  # a broadcast waits while a peer has too much unacknowledged
 
 
 class Node:
@@ -314,7 +318,7 @@ class Node:
         self.peering = Peering(
             kind.admission(identity, self.links), self.links, limits, self.journal, self, self._loop.time
         )
-        self.flow = Flow(self.host, self._link_list, limits)
+        self.flow = Flow(self.host, self._link_list if kind.waits_for_peers else (), limits)
         self.waiters = Waiters(self.flow, limits, self.journal, self.wake)
         self.membership = kind.membership(self)
         self.transport: TcpTransport | UdpTransport = (
@@ -340,6 +344,7 @@ class Node:
 
     def _udp(self, outlet: UdpOutlet, links: dict[NodeId, DatagramLink]) -> UdpTransport:
         reader = FrameReader(self.packet_type, self.settings.max_frame_bytes, datagrams=True)
+        assert self.settings.listen is not None
         return UdpTransport(
             self.settings.listen,
             links,
@@ -533,6 +538,10 @@ class Node:
         """The peer's session is known."""
         self.membership.link_met(link)
 
+    def told(self, link: Link, known: Known) -> None:
+        """The peer has said where it listens, and where others do."""
+        self.membership.told(link, known)
+
     def acknowledged(self) -> None:
         """A peer has acknowledged packets."""
         if self.waiters.broadcasts:
@@ -670,6 +679,9 @@ class ListedMembership:
 
     def link_met(self, link: Link) -> None:
         """Its link knows the peer's session; no one else needs it."""
+
+    def told(self, link: Link, known: Known) -> None:
+        """No one is introduced: the members are listed."""
 
     def missing(self) -> list[Link]:
         """The living peers that are not connected."""

@@ -22,6 +22,7 @@ from whence.protocols.deadline.published import PublishedOdca, PublishedTdca
 from whence.protocols.deadline.tdca import Tdca
 from whence.protocols.domains.domains import Domains
 from whence.protocols.domains.matrix import Matrix
+from whence.protocols.log.core import Log
 from whence.protocols.prc.link_memory import LinkMemory
 from whence.protocols.prc.prc import Prc
 from whence.protocols.prc.preventive import Preventive
@@ -61,6 +62,7 @@ class ProtocolInfo:
     live_defaults: Mapping[str, Any] = field(default_factory=dict)
     swarm: bool = False  # live nodes join it through a contact: there is no list of members
     local: frozenset[str] = frozenset()  # parameters on which the members need not agree
+    lives: bool = False  # every opening of a node is a stream of its own: an origin is "name/life"
 
     @classmethod
     def of(cls, core: type[Protocol], promises: Promises, modes: Modes | None = None, **more: Any) -> Self:
@@ -158,6 +160,17 @@ _PROTOCOLS = (
         summary="causal barriers over store-carry-forward",
         lifetimes=True,
         local=frozenset({"late_us"}),
+    ),
+    ProtocolInfo.of(
+        Log,
+        CAUSAL,
+        environment="a group that nobody lists: nodes come, go, meet and lose their disks; all keep a log",
+        summary="causal barriers over logs that whoever meets brings level; nothing is missed silently",
+        lifetimes=True,
+        fifo_links=True,
+        live_defaults={"cork_us": 1, "window": 4096},
+        lives=True,
+        local=frozenset(Log.parameters.defaults) - {"lifetimes", "lifetime_us", "skew_us", "stability"},
     ),
     ProtocolInfo.of(
         Tdca,

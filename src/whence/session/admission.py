@@ -75,6 +75,7 @@ class Admission(Protocol):
     identity: Identity
     lasting: bool  # links outlive their connections
     keeps: bool  # no peer is ever abandoned
+    introduces: bool  # peers tell each other where others can be dialled
     calls: dict[NodeId, Link]  # connections being made to peers without a link yet, by their names
 
     @property
@@ -89,6 +90,7 @@ class Listed:
     """Every member is listed, and has a link from the start."""
 
     lasting = True
+    introduces = False
 
     def __init__(self, identity: Identity, links: Mapping[NodeId, Link], *, keeps: bool = False) -> None:
         self.identity = identity
@@ -151,8 +153,9 @@ class Open:
     keeps = False
     strangers_max = _STRANGERS_OPEN
 
-    def __init__(self, identity: Identity, links: Mapping[NodeId, Link]) -> None:
+    def __init__(self, identity: Identity, links: Mapping[NodeId, Link], *, introduces: bool = False) -> None:
         self.identity = identity
+        self.introduces = introduces
         self.calls: dict[NodeId, Link] = {}
         self._links = links
 

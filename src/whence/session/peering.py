@@ -18,7 +18,7 @@ from whence.session.handshake import GoneError, RefusedForNowError, RestartedErr
 from whence.session.journal import Journal
 from whence.session.limits import Limits
 from whence.session.links import Channel, Link, LinkState
-from whence.session.wire import BYE_FRAME, PING_FRAME, Hello, Refusal, error_frame
+from whence.session.wire import BYE_FRAME, PING_FRAME, Hello, Known, Refusal, error_frame
 
 
 class LinkOwner(Protocol):
@@ -35,6 +35,9 @@ class LinkOwner(Protocol):
 
     def link_met(self, link: Link) -> None:
         """The peer's session is known, and our HELLO has left."""
+
+    def told(self, link: Link, known: Known) -> None:
+        """The peer has said where it listens, and where others do."""
 
     def fail(self, error: BaseException) -> None:
         """The node cannot go on."""

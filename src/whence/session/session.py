@@ -26,6 +26,7 @@ from whence.session.wire import (
     FrameReader,
     Greetings,
     Hello,
+    Known,
     Refusal,
     answer_frame,
     challenge_frame,
@@ -144,6 +145,11 @@ class Session:
                 peering.owner.acknowledged()
             elif isinstance(item, Bye):
                 peering.peer_leaves(link, self.channel)
+            elif isinstance(item, Known):
+                if not peering.admission.introduces:
+                    self.fail(FrameError("KNOWN frame", "no one asked for it", "Check the peer's release"))
+                    return
+                peering.owner.told(link, item)
             elif isinstance(item, Refusal):
                 peering.refused_by_peer(link, self.source, item)
                 self.channel.close()

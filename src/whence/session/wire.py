@@ -41,6 +41,7 @@ class FrameType(IntEnum):
     ERROR = 6
     CHALLENGE = 7
     ANSWER = 8
+    KNOWN = 9
 
 
 _HANDSHAKE = (FrameType.HELLO, FrameType.ERROR, FrameType.CHALLENGE, FrameType.ANSWER)
@@ -48,6 +49,7 @@ _HANDSHAKE = (FrameType.HELLO, FrameType.ERROR, FrameType.CHALLENGE, FrameType.A
 _Name: TypeAlias = Annotated[str, Meta(min_length=1, max_length=255)]
 _Text: TypeAlias = Annotated[str, Meta(max_length=_TEXT_MAX)]
 _Count: TypeAlias = Annotated[int, Meta(ge=0, le=2**63 - 1)]
+KNOWN_MAX = 64  # addresses in one KNOWN frame
 
 
 class Greeting(msgspec.Struct, array_like=True, frozen=True):
@@ -105,14 +107,22 @@ class Ack(msgspec.Struct, array_like=True, frozen=True):
     received: _Count
 
 
+class Known(msgspec.Struct, array_like=True, frozen=True):
+    """Where the speaker can be dialled ("" if nowhere), and where those that it is linked to can be."""
+
+    listens: _Text
+    others: Annotated[list[tuple[_Name, _Text]], Meta(max_length=KNOWN_MAX)] = []
+
+
 Greetings: TypeAlias = Hello | Challenge | Answer | Refusal
-Control: TypeAlias = Ack | Bye | Refusal | Hello
+Control: TypeAlias = Ack | Bye | Refusal | Hello | Known
 
 _encode = msgspec.msgpack.Encoder().encode
 _greeting = msgspec.msgpack.Decoder(Greeting)
 _hello = msgspec.msgpack.Decoder(Hello)
 _refusal = msgspec.msgpack.Decoder(Refusal)
 _number = msgspec.msgpack.Decoder(_Count)
+_known = msgspec.msgpack.Decoder(Known)
 
 T = TypeVar("T")
 
@@ -148,6 +158,11 @@ def answer_frame(nonce: int) -> bytes:
 def hello_frame(hello: Hello) -> bytes:
     """The frame that opens a connection."""
     return _frame(FrameType.HELLO, _encode(hello))
+
+
+def known_frame(known: Known) -> bytes:
+    """The frame that introduces nodes to each other, in a group without a list of members."""
+    return _frame(FrameType.KNOWN, _encode(known))
 
 
 def error_frame(code: str, error: PeerError) -> bytes:
@@ -301,6 +316,8 @@ class FrameReader:
             self.control.append(_decoded(_refusal, body, "ERROR"))
         elif kind == FrameType.HELLO and self._datagrams:
             self.control.append(_decoded(_hello, body, "HELLO"))
+        elif kind == FrameType.KNOWN:
+            self.control.append(_decoded(_known, body, "KNOWN"))
         elif kind in (FrameType.PING, FrameType.BYE):
             if body:
                 raise FrameError(f"{FrameType(kind).name} frame", "it has a body", "Check the peer's release")

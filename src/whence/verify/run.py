@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -18,6 +18,7 @@ from whence.verify.analysis import WHOLE, Analysis, Block, analyse, findings, mi
 from whence.verify.bounded import Bounded, Budget
 from whence.verify.certificate import certify
 from whence.verify.kernels import COMPILED_EVENTS, choose_kernels, compiled
+from whence.verify.lives import judge_lives, node_of_stream
 from whence.verify.load import Loader, RunEvents, columns_needed
 from whence.verify.report import KINDS, WITNESS_MAX, Counts, Finding, Progress, RunReport, demanded_kinds
 from whence.verify.segments import TraceGroups
@@ -59,18 +60,54 @@ def verify_trace(
         require_verifiable(opened, each)
         promises = promised(manifest.promises, complete, causal)
         needed = needed_bytes(opened, each, promises)
-        if needed <= memory_bytes:
+        if needed <= memory_bytes or _has_lives(_names_in(opened, each), opened.nodes(each)):
             events = _load(opened, each, promises, progress)
-            reports.append(_judge(events, each, manifest.protocol, promises, witness_max, block))
-            continue
-        if notice is not None:
-            notice(
-                f"run {each!r}: judged in parts: all at once it takes about {needed >> 20} MB, and "
-                f"{memory_bytes >> 20} MB are allowed (--memory)"
-            )
-        analysis = _in_parts(opened, each, promises, witness_max, block, memory_bytes, progress)
-        reports.append(report_on(analysis, each, manifest.protocol, promises, witness_max))
+            names = events.names
+            report = _judge(events, each, manifest.protocol, promises, witness_max, block)
+        else:
+            if notice is not None:
+                notice(
+                    f"run {each!r}: judged in parts: all at once it takes about {needed >> 20} MB, and "
+                    f"{memory_bytes >> 20} MB are allowed (--memory)"
+                )
+            analysis = _in_parts(opened, each, promises, witness_max, block, memory_bytes, progress)
+            names = analysis.access.names
+            report = report_on(analysis, each, manifest.protocol, promises, witness_max)
+        if _has_lives(names, opened.nodes(each)):
+            report = with_lives(report, opened.events(each), witness_max)
+        reports.append(report)
     return reports
+
+
+def _has_lives(names: Iterable[str], nodes: Iterable[str]) -> bool:
+    """Whether origins are streams: every opening of a node is one."""
+    members = frozenset(nodes)
+    return any(node_of_stream(name, members) is not None for name in names)
+
+
+def _names_in(trace: Trace, run: str) -> set[str]:
+    """Every name that the rows of a run use."""
+    names: set[str] = set()
+    for batch in trace.batches(("names",), run=run):
+        column: Any = batch.column("names")
+        names.update(column.flatten().unique().to_pylist())
+    return names
+
+
+def with_lives(report: RunReport, events: Iterable[Event], witness_max: int | None) -> RunReport:
+    """The report with what only runs with lives are judged for (`lives.py`)."""
+    more = judge_lives(events, report.promises.clock_slack_us)
+    found: list[Finding] = []
+    for kind in KINDS:
+        both = [each for each in (*report.findings, *more) if each.kind == kind]
+        found += both if witness_max is None else both[:witness_max]
+    counts = msgspec.structs.replace(
+        report.counts,
+        causal=report.counts.causal + sum(each.kind == "causal" for each in more),
+        malformed=report.counts.malformed + sum(each.kind == "malformed" for each in more),
+    )
+    ok = not any(getattr(counts, kind) for kind in demanded_kinds(report.promises))
+    return msgspec.structs.replace(report, ok=ok, counts=counts, findings=found)
 
 
 def default_memory_bytes() -> int:
@@ -165,11 +202,15 @@ def verify_events(
     protocol: str = "",
 ) -> RunReport:
     """Verify events of the flat view; each node's events must come in order of `seq`."""
+    nodes = list(nodes)
     memory = MemoryTrace()
     listed = list(events)
     memory.extend(listed)
     run = listed[0].run if listed else ""
-    return verify_table(memory.table(run), promises, nodes, witness_max, run=run, protocol=protocol)
+    report = verify_table(memory.table(run), promises, nodes, witness_max, run=run, protocol=protocol)
+    if _has_lives({event.origin or "" for event in listed}, {*nodes, *(event.node for event in listed)}):
+        return with_lives(report, listed, witness_max)
+    return report
 
 
 def promised(promises: PromisesMade, complete: bool | None, causal: bool | None) -> PromisesMade:
