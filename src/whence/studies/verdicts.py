@@ -19,7 +19,7 @@ from enum import StrEnum
 from math import isnan, sqrt
 
 from whence.studies.asking import Answer, ask
-from whence.studies.claims import EXACT, Claim, Evidence, Labels, Reading, Relation, Take, Tolerance
+from whence.studies.claims import EXACT, Claim, Compared, Evidence, Labels, Reading, Relation, Take, Tolerance
 from whence.studies.results import Estimate, Results, t_975
 
 NEAR_SHARE = 0.10
@@ -255,7 +255,9 @@ def _regression(main: Judged) -> Judged | None:
         claim.compared,
         tolerance=Tolerance(absolute=allowed),
     )  # fmt: skip
-    is_blunt = allowed > SHARP_SHARE * abs(ours.mean)
+    # Of "% more" the number that could be halved unnoticed is the ratio behind it.
+    ratio = {Compared.MORE: 100 + ours.mean, Compared.LESS: 100 - ours.mean}.get(claim.compared, ours.mean)
+    is_blunt = allowed > SHARP_SHARE * abs(ratio)
     note = f"{runs} runs would not notice half of it" if is_blunt else ""
     return Judged(made, ours.mean, main.measured, main.runs, main.interval, note)
 
