@@ -64,7 +64,7 @@ def _flaw(kind: str) -> Claim:
 CLAIMS = (
     *_fitted(),
     Claim("002-face-rise", "Figure 9, face value: rise of ODCA over TDCA, the largest of all sizes", 1.5,
-          "repairing 5 % of loss over a path as slow as the first one cannot add more", "rise_percent",
+          "over a path as slow as the first one a reply comes too late", "rise_percent",
           where={**FITTED, "reading": "face"}, at={"nodes": SIZES}, unit="%", evidence=Evidence.INVARIANT,
           take=Take.MAX, over="nodes", relation=Relation.AT_MOST),
     _default("fitted"),
