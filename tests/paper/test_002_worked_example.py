@@ -1,7 +1,7 @@
 """The worked example of paper 002, Figures 3 to 7: p, q, r and s, and m1, m2, m3 that follow each other.
 
-m1 is p's, m2 is q's after m1, m3 is s's after both. p, q and s get all in order; r gets m3 first. What becomes
-of m1 and m2 there is what the approaches differ in.
+m1 is p's, m2 is q's after m1, m3 is s's after both. p, q and s get all in order; r gets m3 first. What
+becomes of m1 and m2 there is what the approaches differ in.
 """
 
 from __future__ import annotations

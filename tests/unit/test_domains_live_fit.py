@@ -7,11 +7,11 @@ from collections.abc import Callable
 import pytest
 
 from whence.report import plots
-from whence.studies.claims import Judged
 from whence.studies.domains import page
 from whence.studies.domains.fit import BUS, FLAT, Kind, crossing, fit, gains, medians, ratios, slope
 from whence.studies.domains.grid import STUDY
 from whence.studies.results import Results, Row
+from whence.studies.verdicts import Judged, Verdict
 
 SIZES = (10, 25, 50, 100, 150)
 
@@ -87,7 +87,7 @@ def test_the_crossing_is_between_the_sizes_around_it() -> None:
 def test_the_papers_shapes_are_reproduced() -> None:
     found = live_claims(system(square, line))
     assert len(found) == 8
-    assert [one.claim.text for one in found if one.words != "reproduced"] == []
+    assert [one.claim.text for one in found if one.verdict is not Verdict.AGREES] == []
 
 
 @pytest.mark.parametrize(
@@ -111,7 +111,7 @@ def test_a_slope_through_two_sizes_is_shown_and_not_demanded() -> None:
     results = Results((*curve(FLAT, line, (10, 50, 100)), *curve(BUS, line, (10, 50, 100))))
     slopes = [one for one in live_claims(results) if "slope" in one.claim.text]
     assert [one.demanded for one in slopes] == [False] * 4
-    assert [one.words for one in slopes[:2]] == ["not reproduced"] * 2
+    assert [one.verdict for one in slopes[:2]] == [Verdict.DIFFERS] * 2
 
 
 def test_small_systems_prove_nothing() -> None:

@@ -17,12 +17,12 @@ from whence.protocols import registry as protocols
 from whence.sim.files import checked, run_id
 from whence.studies import registry
 from whence.studies.base import check_grid
-from whence.studies.claims import Verdict
 from whence.studies.deadline import bounds
 from whence.studies.deadline.bounds import NEVER_US, Sent
 from whence.studies.deadline.grid import MAIN, READINGS, SCALES, SIZES, STUDY, scenario
 from whence.studies.deadline.measures import run_point
 from whence.studies.results import Results
+from whence.studies.verdicts import Verdict
 from whence.trace.measures import read_measures
 from whence.trace.schema import Kind, Level
 

@@ -11,7 +11,6 @@ from whence.overlay.domain_graph import domain_graph, organised
 from whence.sim.model import node_names
 from whence.studies import registry
 from whence.studies.base import check_grid
-from whence.studies.claims import Judged, Verdict
 from whence.studies.domains import page as domains_figures
 from whence.studies.domains.claims import SLOPES
 from whence.studies.domains.grid import (
@@ -28,6 +27,7 @@ from whence.studies.domains.grid import (
 )
 from whence.studies.domains.measures import run_point
 from whence.studies.results import Results, Row
+from whence.studies.verdicts import Judged
 from whence.trace.measures import read_measures
 from whence.verify.run import verify_trace
 
@@ -113,7 +113,7 @@ def made_up(change: dict[str, float] | None = None) -> Results:
 
 
 def failed(results: Results, words: str) -> list[Judged]:
-    return [one for one in STUDY.judge(results) if one.verdict is Verdict.DIFFERS and words in one.claim.text]
+    return [one for one in STUDY.judge(results) if one.failed and words in one.claim.text]
 
 
 def test_the_acceptance_table_is_demanded() -> None:

@@ -19,6 +19,7 @@ from whence.overlay.domain_graph import Groups
 from whence.sim.distributions import Constant, Pareto
 from whence.sim.model import Link, Periodic, Poisson, Record, Replies, Scenario, Stop, Workload, node_names
 from whence.studies.base import Measurement, Point, Study
+from whence.studies.claims import limits, load
 from whence.studies.domains import live, measures, page
 from whence.studies.domains.claims import CLAIMS
 from whence.studies.results import Label
@@ -240,7 +241,7 @@ STUDY = Study(
         "be planned from traffic. Turn-around times are measured on real server processes."
     ),
     scales={name: scale.text for name, scale in SCALES.items()},
-    claims=CLAIMS,
+    claims=(*load(__package__), *limits(CLAIMS)),
     grid=_grid,
     runners={"run": measures.run_point},
     measurement=_measurement,

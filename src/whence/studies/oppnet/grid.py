@@ -17,6 +17,7 @@ from whence.overlay.contacts import ContactPlan
 from whence.sim.distributions import Constant
 from whence.sim.model import Contacts, Link, Periodic, Record, Scenario, Skew, Stop
 from whence.studies.base import Point, Study, compile_kernel
+from whence.studies.claims import limits, load
 from whence.studies.oppnet import data as oppnet_data
 from whence.studies.oppnet import measures, page
 from whence.studies.oppnet.claims import BUSES, CLAIMS, MODES, WALKERS
@@ -241,7 +242,7 @@ STUDY = Study(
         "contacts, and the smallest lifetime that delivers a wanted share."
     ),
     scales={name: scale.text for name, scale in SCALES.items()},
-    claims=CLAIMS,
+    claims=(*load(__package__), *limits(CLAIMS)),
     grid=_grid,
     preparation=partial(compile_kernel, "oppnet"),
     runners={"run": measures.run_point, "advice": measures.advise},

@@ -36,6 +36,7 @@ from whence.sim.model import (
     node_names,
 )
 from whence.studies.base import Point, Study, compile_kernel
+from whence.studies.claims import limits, load
 from whence.studies.prc import measures, page
 from whence.studies.prc.claims import CLAIMS
 from whence.studies.prc.measures import (
@@ -452,7 +453,7 @@ STUDY = Study(
         "vector clocks or causal barriers cost less."
     ),
     scales={name: scale.text for name, scale in SCALES.items()},
-    claims=CLAIMS,
+    claims=(*load(__package__), *limits(CLAIMS)),
     grid=_grid,
     preparation=partial(compile_kernel, "prc"),
     runners={"run": measures.run_point, "routes": measures.run_routes},

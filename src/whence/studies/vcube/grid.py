@@ -16,6 +16,7 @@ from typing import Literal, NamedTuple
 from whence.sim.distributions import Normal
 from whence.sim.model import Hypercube, Link, Record, Scenario, Stop, Window
 from whence.studies.base import Point, Study, compile_kernel
+from whence.studies.claims import limits, load
 from whence.studies.results import Label
 from whence.studies.vcube import measures, page
 from whence.studies.vcube.claims import CLAIMS, SIZES
@@ -161,7 +162,7 @@ STUDY = Study(
         "simulator, and R1, fitted to its tables."
     ),
     scales={name: scale.text for name, scale in SCALES.items()},
-    claims=CLAIMS,
+    claims=(*load(__package__), *limits(CLAIMS)),
     grid=_grid,
     preparation=partial(compile_kernel, "vcube"),
     runners={"run": measures.run_point},
