@@ -36,7 +36,7 @@ from whence.sim.model import (
     node_names,
 )
 from whence.studies.base import Point, Study, compile_kernel
-from whence.studies.claims import limits, load
+from whence.studies.claims import load
 from whence.studies.prc import measures, page
 from whence.studies.prc.claims import CLAIMS
 from whence.studies.prc.measures import (
@@ -109,7 +109,7 @@ SCALES = {
         {100: 20, 1_000: 20},
         {100: 5},
         (),
-        2,
+        3,
         Base(40, 4, 20, 100),
         (16, 40, 128),
         (4, 8, 32),
@@ -128,7 +128,7 @@ SCALES = {
         {100: 20, 1_000: 20, 10_000: 20},
         {100: 5, 1_000: 5},
         (100_000,),
-        3,
+        5,
         Base(40, 4, 20, 100),
         (16, 40, 64, 128),
         (4, 8, 16, 32),
@@ -453,7 +453,7 @@ STUDY = Study(
         "vector clocks or causal barriers cost less."
     ),
     scales={name: scale.text for name, scale in SCALES.items()},
-    claims=(*load(__package__), *limits(CLAIMS)),
+    claims=(*load(__package__), *CLAIMS),
     grid=_grid,
     preparation=partial(compile_kernel, "prc"),
     runners={"run": measures.run_point, "routes": measures.run_routes},

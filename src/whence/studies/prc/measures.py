@@ -124,6 +124,7 @@ def _hour(row: Row) -> dict[str, float | None]:
         "degree": _mean([each.degree for each in steady]),
         "degree_late": _mean([each.degree for each in late]),
         "law_off_percent": 100 * max(off, key=abs),
+        "law_ratio": 1 + max(off, key=abs),
         "early_per_link": max(each.space / each.degree for each in every[2:RISE]),
         "space_early": _mean([each.space for each in steady]),
         "space_bound": _mean(at_bound),
@@ -150,7 +151,13 @@ def _hour(row: Row) -> dict[str, float | None]:
 def _degrees(row: Row) -> dict[str, float | None]:
     counted = row.counted
     settled = minutes(counted)[STEADY[0] :]
-    return {"degree": _mean([each.degree for each in settled]), "degree_max": counted["degree_max"]}
+    control = _mean([each.control for each in settled])
+    return {
+        "degree": _mean([each.degree for each in settled]),
+        "degree_max": counted["degree_max"],
+        "control_early": control,
+        "links_per_minute": 60 / HOPS * control,
+    }
 
 
 def _smooth(row: Row) -> dict[str, float | None]:
@@ -171,6 +178,7 @@ def _large(row: Row) -> dict[str, float | None]:
         "degree": last.degree,
         "degree_max": counted["degree_max"],
         "law_off_percent": 100 * (last.expected / last.law - 1),
+        "law_ratio": last.expected / last.law,
         "space": last.space,
         "control_early": last.control,
         "hops_per_link": sum(counted["control"]) / counted["opened"],
@@ -207,8 +215,10 @@ def _static(row: Row) -> dict[str, float | None]:
 
 def _opening(row: Row) -> dict[str, float | None]:
     counted = row.counted
+    hops = sum(counted["control"]) / counted["opened"]
     return {
-        "hops_per_link": sum(counted["control"]) / counted["opened"],
+        "hops_per_link": hops,
+        "hops_per_direction": hops / 2,
         "bytes_per_link": counted["other_bytes"] / counted["opened"],
         "bytes_per_message": counted["message_copies_bytes"] / counted["message_copies"],
         "entries_left": counted["entries_left"],

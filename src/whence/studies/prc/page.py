@@ -6,10 +6,9 @@ from collections.abc import Callable, Sequence
 from statistics import stdev
 
 from whence.studies.base import Cell, Figure, Panel, Series, Table
-from whence.studies.claims import printed
+from whence.studies.claims import load, printed
 from whence.studies.cuts import drawable, made, points
 from whence.studies.prc import measures as m
-from whence.studies.prc.claims import CLAIMS
 from whence.studies.prc.measures import (
     AUTHORS,
     BASELINES,
@@ -27,7 +26,7 @@ from whence.studies.prc.measures import (
 )
 from whence.studies.results import Estimate, Results, estimate, farthest
 
-_PRINTED = printed(CLAIMS)
+_PRINTED = printed(load(__package__))
 
 
 def _view(nodes: int) -> float | None:
