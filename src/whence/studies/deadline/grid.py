@@ -24,7 +24,7 @@ from typing import Any, Literal, NamedTuple
 from whence.sim.distributions import Constant, Exponential, Normal
 from whence.sim.model import Crash, Link, Poisson, Record, Scenario, Skew, Stop
 from whence.studies.base import Point, Study
-from whence.studies.claims import limits, load
+from whence.studies.claims import load
 from whence.studies.deadline import measures, page
 from whence.studies.deadline.claims import CLAIMS, SIZES
 from whence.studies.results import Label
@@ -301,7 +301,7 @@ STUDY = Study(
         "receiver could bring at the most, and beside the improvements that make up our default."
     ),
     scales={name: scale.text for name, scale in SCALES.items()},
-    claims=(*load(__package__), *limits(CLAIMS)),
+    claims=(*load(__package__), *CLAIMS),
     grid=_grid,
     preparation=_prepare,
     runners={"run": measures.run_point, "optimum": measures.run_optimum, "cores": measures.run_cores},

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from whence.studies.base import Cell, Figure, Panel, Series, Table
-from whence.studies.claims import printed
+from whence.studies.claims import load, printed
 from whence.studies.cuts import drawable, line, made, points
-from whence.studies.deadline.claims import CLAIMS
 from whence.studies.deadline.measures import MapCell, cells, contour, map_axis, map_rise, rise, sizes
 from whence.studies.results import Estimate, Label, Results
 
-_PRINTED = printed(CLAIMS)
-PRINTED_ENDS = _PRINTED["002-figure-9-rise-16"], _PRINTED["002-figure-9-rise-100"]
-PRINTED_RISE = f"{_PRINTED['002-figure-9-rise-16']:g} % to {_PRINTED['002-figure-9-rise-100']:g} %"
+_PRINTED = printed(load(__package__))
+PRINTED_ENDS = _PRINTED["002-figure-9-rise-low"], _PRINTED["002-figure-9-rise-high"]
+PRINTED_RISE = f"{_PRINTED['002-figure-9-rise-low']:g} % to {_PRINTED['002-figure-9-rise-high']:g} %"
 
+CONTROL_TEXT = {"LAN": "a LAN", "same": "the same path as messages"}
 LEAST_RISE = 5  # percent, of which a multiple says something
 READING_TEXT = {
     "fitted": "fitted: 5 % loss per hop, solicitation over the LAN (chosen because it fits)",
@@ -297,34 +297,41 @@ def figures(results: Results) -> list[Figure]:
                 RISE_CAPTION,
                 (Panel("both readings", "members", "rise, %", tuple(_rise_lines(results))),),
             ),
-            *made(results, [{"part": "map"}], lambda them: [_map_plot(them)]),
+            *made(
+                results,
+                [{"part": "map"}],
+                lambda them: [_map_plot(them, control) for control in CONTROL_TEXT],
+            ),
             _by_size(results, "cost", title, COST_CAPTION, "packets_per_pair"),
         ]
     )
 
 
-def _map_plot(results: Results) -> Figure:
+def _map_plot(results: Results, control: str) -> Figure:
+    """The networks with one way of solicitations."""
     places, spreads = map_axis(results, "nodes"), map_axis(results, "spread_ms")
+    shown = [cell for cell in cells(results) if cell.control == control]
     panels = []
     for nodes, percent in ((places[0], PRINTED_ENDS[0]), (places[-1], PRINTED_ENDS[1])):
         lines = [
             points(_name(cell), ((at, map_rise(results, cell, at, nodes)) for at in spreads))
-            for cell in cells(results)
+            for cell in shown
         ]
         lines.append(points("printed", ((at, percent) for at in (spreads[0], spreads[-1]))))
         panels.append(Panel(f"{nodes} members", "deviation of the delay, ms", "rise, %", tuple(lines)))
     both = []
-    for cell in cells(results):
+    for cell in shown:
         ends = [[map_rise(results, cell, at, nodes) for at in spreads] for nodes in (places[0], places[-1])]
         pairs = [(low.mean, high.mean) for low, high in zip(*ends, strict=True) if low and high]
         both.append(points(_name(cell), pairs))
     both.append(points("printed", [PRINTED_ENDS], joined=False))
     panels.append(Panel("both", f"rise at {places[0]}, %", f"rise at {places[-1]}, %", tuple(both)))
-    return Figure("map", "The map: which networks give the printed rise", MAP_CAPTION, tuple(panels))
+    title = f"The map, solicitations over {CONTROL_TEXT[control]}"
+    return Figure(f"map-{control.lower()}", title, MAP_CAPTION, tuple(panels))
 
 
 def _name(cell: MapCell) -> str:
-    return f"{cell.loss}, {cell.control}, {cell.base_ms} ms"
+    return f"{cell.loss}, base {cell.base_ms} ms"
 
 
 def _by_size(
