@@ -39,6 +39,7 @@ class Command(NamedTuple):
 
 # The help line is here and not in the command's module, so that --help need not import it.
 COMMANDS = (
+    Command("tour", RUN, "Show the five systems, each in its own environment: the first command to run."),
     Command("node", RUN, "Run a live node of a group from a configuration file."),
     Command("simulate", RUN, "Simulate a scenario and write its trace."),
     Command("replay", RUN, "Run a recorded trace through the protocol again and compare every effect."),

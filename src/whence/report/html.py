@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from whence.report import plots, spacetime
 from whence.report.format import MISSING, cell, number, plural, seconds, with_interval
@@ -17,6 +17,9 @@ from whence.studies.base import Figure, StudyResult, Table
 from whence.studies.results import Estimate, Row
 from whence.studies.verdicts import Judged, Verdict
 from whence.verify.report import KINDS
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
 
 # What many scenarios share, and where they differ: so that a page can hold all of them and be read.
 
@@ -74,40 +77,49 @@ def write(result: StudyResult, path: Path, *, date: str, links: Mapping[str, str
     return path
 
 
-def render(result: StudyResult, *, date: str, links: Mapping[str, str] | None = None) -> str:
-    """The whole page as text."""
+def environment() -> Environment:
+    """The templates, with the filters and tests that they use."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
-    environment = Environment(
+    made = Environment(
         loader=PackageLoader("whence.report"),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters.update(cell=cell, number=number, seconds=seconds)
-    environment.filters["interval"] = lambda value: with_interval(value.mean, value.half)
-    environment.tests["estimate"] = lambda value: isinstance(value, Estimate)
-    environment.tests["numeric"] = _numeric
-    environment.tests["of_numbers"] = _of_numbers
-    environment.tests["of_words"] = _of_words
+    made.filters.update(cell=cell, number=number, seconds=seconds)
+    made.filters["interval"] = lambda value: with_interval(value.mean, value.half)
+    made.tests["estimate"] = lambda value: isinstance(value, Estimate)
+    made.tests["numeric"] = _numeric
+    made.tests["of_numbers"] = _of_numbers
+    made.tests["of_words"] = _of_words
+    return made
+
+
+def render(result: StudyResult, *, date: str, links: Mapping[str, str] | None = None) -> str:
+    """The whole page as text."""
     rows = result.results.rows
     common, varying = split([row.parameters for row in rows])
-    return environment.get_template("study.html").render(
-        result=result,
-        date=date,
-        links=dict(links or {}),
-        tiles=tiles(result),
-        sections=sections(result.figures, result.tables),
-        printed=[_printed(one) for one in result.judged if one.claim.is_printed],
-        demands=[_demand(one) for one in result.judged if not one.claim.is_printed],
-        groups=groups(result),
-        runs=[(row, *verdict(row), assignments(varying[at])) for at, row in enumerate(rows)],
-        unseen=sum(not row.judged for row in rows),
-        kinds=KINDS,
-        counts=counts,
-        common=assignments(common),
-        witness_svg=spacetime.svg(result.witness) if result.witness else "",
+    return (
+        environment()
+        .get_template("study.html")
+        .render(
+            result=result,
+            date=date,
+            links=dict(links or {}),
+            tiles=tiles(result),
+            sections=sections(result.figures, result.tables),
+            printed=[_printed(one) for one in result.judged if one.claim.is_printed],
+            demands=[_demand(one) for one in result.judged if not one.claim.is_printed],
+            groups=groups(result),
+            runs=[(row, *verdict(row), assignments(varying[at])) for at, row in enumerate(rows)],
+            unseen=sum(not row.judged for row in rows),
+            kinds=KINDS,
+            counts=counts,
+            common=assignments(common),
+            witness_svg=spacetime.svg(result.witness) if result.witness else "",
+        )
     )
 
 

@@ -167,7 +167,10 @@ class Poisson(Tagged, frozen=True, kw_only=True, tag="poisson"):
 
 
 class Window(Tagged, frozen=True, kw_only=True, tag="window"):
-    """Each sender broadcasts `count` messages at uniformly drawn times in [start_us, stop_us)."""
+    """Each sender broadcasts `count` messages at times drawn in [start_us, stop_us).
+
+    Uniformly, or by the triangular law: each time is the mean of two uniform ones.
+    """
 
     count: Annotated[int, Meta(ge=1, le=10**7)]
     stop_us: PositiveMicros
@@ -176,6 +179,7 @@ class Window(Tagged, frozen=True, kw_only=True, tag="window"):
     lifetime: Distribution | None = None
     to: Nodes | None = None
     start_us: Micros = 0
+    law: Literal["uniform", "triangular"] = "uniform"
 
 
 class Burst(Tagged, frozen=True, kw_only=True, tag="burst"):

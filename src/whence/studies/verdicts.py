@@ -19,7 +19,7 @@ from enum import StrEnum
 from math import isnan, sqrt
 
 from whence.studies.asking import Answer, ask
-from whence.studies.claims import EXACT, Claim, Evidence, Labels, Reading, Relation, Take, Tolerance
+from whence.studies.claims import EXACT, Claim, Compared, Evidence, Labels, Reading, Relation, Take, Tolerance
 from whence.studies.results import Estimate, Results, t_975
 
 NEAR_SHARE = 0.10
@@ -226,9 +226,19 @@ def _demand(claim: Claim, results: Results) -> Judged | None:
 
 
 def _too_few(claim: Claim, found: Answer) -> str:
-    if found.runs >= claim.runs_min:
-        return ""
-    return f"{found.runs} of the {claim.runs_min} {found.repetitions} that it takes"
+    if found.runs < claim.runs_min:
+        return f"{found.runs} of the {claim.runs_min} {found.repetitions} that it takes"
+    is_number = claim.evidence is Evidence.PROTOTYPE and claim.relation is Relation.EQUAL
+    if is_number and not claim.excuse and _is_blunt(claim, found.known):
+        return f"{found.known} {found.repetitions} would not notice half of it"
+    return ""
+
+
+def _is_blunt(claim: Claim, runs: int) -> bool:
+    """Whether a number of ours could be halved or doubled within its band."""
+    tolerance, expected = (claim.tolerance or EXACT).of_runs(max(runs, 1)), claim.published or 0.0
+    band = (expected * (1 - SHARP_SHARE), expected * (1 + SHARP_SHARE))
+    return bool(expected) and any(tolerance.holds(expected, edge) for edge in band)
 
 
 def _regression(main: Judged) -> Judged | None:
@@ -245,7 +255,9 @@ def _regression(main: Judged) -> Judged | None:
         claim.compared,
         tolerance=Tolerance(absolute=allowed),
     )  # fmt: skip
-    is_blunt = allowed > SHARP_SHARE * abs(ours.mean)
+    # Of "% more" the number that could be halved unnoticed is the ratio behind it.
+    ratio = {Compared.MORE: 100 + ours.mean, Compared.LESS: 100 - ours.mean}.get(claim.compared, ours.mean)
+    is_blunt = allowed > SHARP_SHARE * abs(ratio)
     note = f"{runs} runs would not notice half of it" if is_blunt else ""
     return Judged(made, ours.mean, main.measured, main.runs, main.interval, note)
 
