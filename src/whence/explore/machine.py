@@ -30,6 +30,10 @@ _encode = msgspec.msgpack.Encoder(order="sorted").encode
 _decode = msgspec.msgpack.Decoder().decode
 
 
+class SameDigest(Exception):
+    """Two contents have one digest: to be tried again with another `salt`."""
+
+
 class Local(NamedTuple):
     """The local state of a node."""
 
@@ -51,8 +55,9 @@ class Step(NamedTuple):
 class Machine:
     """The local steps of a world's nodes. `make` gives fresh cores; the registry's by default."""
 
-    def __init__(self, world: World, make: Make | None = None) -> None:
+    def __init__(self, world: World, make: Make | None = None, salt: int = 0) -> None:
         self.world = world
+        self.salt = salt.to_bytes(8, "big")
         self.names = world.names
         self.index = {name: at for at, name in enumerate(self.names)}
         self.locals: dict[int, Local] = {}
@@ -197,17 +202,21 @@ class Machine:
 
     def _known(self, node: int, local: Local) -> int:
         key = self._digest(_encode((node, *local)))
-        self.locals.setdefault(key, local)
+        if self.locals.setdefault(key, local) != local:
+            raise SameDigest
         return key
 
     def _packet(self, packet: Packet) -> int:
         key = self._digest(_encode(packet))
-        self.packets.setdefault(key, packet)
+        if self.packets.setdefault(key, packet) != packet:
+            raise SameDigest
         return key
 
     def _digest(self, content: bytes) -> int:
         known = self._keys.get(content)
         if known is None:
-            known = int.from_bytes(blake2b(content, digest_size=8).digest(), "big", signed=True)
+            known = int.from_bytes(
+                blake2b(content, digest_size=8, key=self.salt).digest(), "big", signed=True
+            )
             self._keys[content] = known
         return known

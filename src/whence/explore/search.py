@@ -6,36 +6,41 @@
 Two reductions, each of which can be switched off:
 
 - `symmetry`: states that differ by names alone are one (`explore/symmetry.py`). Schedules keep their length.
-- `order`: steps at different nodes commute. Where a node has something to receive on every link over which
-  something may still come, nothing that the others do can give it another first step: exploring its moves
-  alone reaches every local state and every order of deliveries that the whole would (a persistent set, for
-  FIFO links and once no fault is left to spend). A state all of whose chosen successors are known is
-  expanded whole, so that no cycle puts a move off forever. Schedules may then be longer than need be,
-  so a search that finds something is repeated without this reduction, for the shortest schedule.
+- `order`: steps at different nodes commute. Where some nodes have something to receive on every link over
+  which something may still come from the others, nothing that these do can give them another first step:
+  exploring the moves of the former alone reaches every local state and every order of deliveries that the
+  whole would (a persistent set, for FIFO links and once no fault is left to spend). A state all of whose
+  chosen successors were met in this depth or before is expanded whole, so that no cycle puts a move off
+  forever. Schedules may then be longer than need be, so a search that finds something is repeated without
+  this reduction, for the shortest schedule. A protocol whose steps close links is explored without it.
 
 A state from which no schedule ends (something is always in flight, and comes back to where it was) is a
 livelock, which is looked for once everything has been visited.
 
-States are known by a 64-bit digest (`exact=True` keeps them whole): the chance that one of n states is
-taken for another, and something is missed, is below n^2 / 2^65, which the report states.
+States are known by a 64-bit digest: the chance that one of n states is taken for another, and something is
+missed, is below n^2 / 2^65, which the report states. With `exact=True` each state that is taken for a known
+one is compared with it, and the search begins anew with other digests should they differ.
 """
 
 from __future__ import annotations
 
 import time
-from array import array
-from collections.abc import Callable
-from hashlib import blake2b
-from marshal import dumps
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from whence.explore.machine import UP, Make
+import numpy as np
+from numpy.typing import NDArray
+
+from whence.explore.expand import Expander, NotCommuting, Places, Successors, Survey
+from whence.explore.machine import Make, SameDigest
+from whence.explore.parts import Flags, Layout, Rows
 from whence.explore.state import Flaw, Move, Rules, State
-from whence.explore.symmetry import NotSymmetric, Symmetry
+from whence.explore.symmetry import Names, NotSymmetric, Renaming, Symmetry
+from whence.explore.visited import Shelf, Stack, Visited
 from whence.explore.world import World, checked
 
-STATES_MAX = 20_000_000
-_MARSHAL = 2  # the last version without references: equal states give equal bytes
+STATES_MAX = 100_000_000
+CHUNK = 40_000  # states that are expanded at once
 
 
 class Counterexample(NamedTuple):
@@ -98,201 +103,249 @@ def explore(world: World, options: Options | None = None, make: Make | None = No
     return report._replace(seconds=time.process_time() - began)
 
 
-def _searched(world: World, options: Options, make: Make | None) -> Report:
+def _searched(world: World, options: Options, make: Make | None, salt: int = 0) -> Report:
     try:
-        return WorldSearch(world, options, make).run()
+        return WorldSearch(world, options, make, salt).run()
     except NotSymmetric:
-        return WorldSearch(world, options._replace(symmetry=False), make).run()
+        return _searched(world, options._replace(symmetry=False), make, salt)
+    except NotCommuting:
+        return _searched(world, options._replace(order=False), make, salt)
+    except SameDigest:
+        return _searched(world, options, make, salt + 1)
 
 
 class WorldSearch:
     """One search. States have numbers, in the order in which they are met."""
 
-    def __init__(self, world: World, options: Options, make: Make | None = None) -> None:
-        self.rules = Rules(world, make)
-        self._symmetry = Symmetry(self.rules) if options.symmetry else None
-        if self._symmetry is not None and len(self._symmetry.renamings) == 1:
-            self._symmetry = None
+    def __init__(self, world: World, options: Options, make: Make | None = None, salt: int = 0) -> None:
+        self.rules = Rules(world, make, salt)
+        symmetry = Symmetry(self.rules) if options.symmetry else None
+        self._symmetry = symmetry if symmetry is not None and len(symmetry.names) > 1 else None
+        nobody = Names(tuple(range(world.nodes)), {}, self.rules.any_order)
+        self._layout = Layout(self.rules, self._symmetry.names if self._symmetry else [nobody])
         self._order = options.order and world.links == "fifo"
+        self._expander = Expander(self.rules, self._layout, self._symmetry, self._counting, self._order)
         self._options = options
-        self._visited: dict[int | bytes, int] = {}
-        self._parents = array("I")
-        self._chosen = array("H")  # the place of the move among the parent's
-        self._targets = array("I")  # the states one move away, of each state in turn
-        self._ends = array("Q")  # by state: where its part of `_targets` ends
-        self._is_final = bytearray()
-        self._steps = 0
+        self._shelf = Shelf()
+        self._visited = Visited(self._shelf)
+        # By state: its digest, the state before it, its row (if exact), whether nothing must happen any more.
+        self._digests, self._parents = Stack(self._shelf), Stack(self._shelf)
+        self._rows, self._finals = Stack(self._shelf), Stack(self._shelf)
+        self._edges = Stack(self._shelf)  # moves: from which state to which
+        self._goes_back = False  # a move leads to a state that was met as early, or earlier
+        self._began = 0.0
+
+    @property
+    def states(self) -> int:
+        """How many states were met."""
+        return len(self._digests)
 
     def run(self) -> Report:
         """Search, level by level."""
-        began = time.process_time()
-        options = self._options
-        first, every = self.rules.first()
+        self._began = time.process_time()
+        first, flaws = self.rules.first()
         if self._symmetry is not None:
             self._symmetry.begin(first, first)
-        found = self._counting(every)
-        self._number(first, 0, 0)
-        if found:
-            return self._report(0, Counterexample(found[0], (), True), None)
-        frontier, depth = [first], 0
+        rows = np.array([self._layout.row(first)], np.uint32)
+        _, frontier = self._met(rows, np.zeros(1, np.intp))
+        if self._counting(flaws):
+            return self._report(0, Counterexample(self._counting(flaws)[0], (), True), None)
+        return self._levels([frontier], 0)
+
+    def _levels(self, frontier: list[Rows], depth: int) -> Report:
+        options = self._options
         while frontier:
+            waiting = sum(map(len, frontier))
             if options.progress is not None:
-                seconds = time.process_time() - began
-                options.progress(SearchProgress(depth, len(self._visited), len(frontier), seconds))
+                seconds = time.process_time() - self._began
+                options.progress(SearchProgress(depth, self.states, waiting, seconds))
             if depth == options.depth_max:
                 return self._report(depth, None, f"schedules longer than {depth} moves are not explored")
-            following, bad = self._expand(frontier)
+            following, bad = self._level(frontier)
             if bad is not None:
-                at, move, finding = bad
-                moves = self._schedule(at, move)
-                return self._report(depth, Counterexample(finding, moves, not self._order), None)
-            if len(self._visited) > options.states_max:
+                return self._report(depth, Counterexample(*self._story(bad), not self._order), None)
+            if self.states > options.states_max:
                 return self._report(depth, None, f"there are more than {options.states_max:,} states")
             frontier = following
             depth += bool(frontier)
         return self._report(depth, self._livelock(), None)
 
     def _report(self, depth: int, found: Counterexample | None, why_not: str | None) -> Report:
-        states = len(self._visited)
         return Report(
-            states=states,
-            steps=self._steps,
+            states=self.states,
+            steps=len(self._edges),
             depth=depth,
-            finals=sum(self._is_final),
+            finals=sum(int(each.sum()) for each in self._finals.blocks),
             complete=found is None and why_not is None,
             why_not=why_not,
-            symmetry=1 if self._symmetry is None else len(self._symmetry.renamings),
+            symmetry=len(self._layout.names),
             order=self._order,
             counterexample=found,
             seconds=0.0,
-            missed_chance=0.0 if self._options.exact else states * states / 2.0**65,
+            missed_chance=0.0 if self._options.exact else self.states**2 / 2.0**65,
         )
 
     def _counting(self, found: list[Flaw]) -> list[Flaw]:
         kinds = self._options.kinds
         return found if kinds is None else [each for each in found if each.kind in kinds]
 
-    def _number(self, state: State, parent: int, choice: int) -> tuple[int, bool]:
-        """The number of a state, and whether it is new."""
-        content: int | bytes = dumps(tuple(state), _MARSHAL)
-        if not self._options.exact:
-            content = int.from_bytes(blake2b(content, digest_size=8).digest(), "big")  # type: ignore[arg-type]
-        new = len(self._visited)
-        number = self._visited.setdefault(content, new)
-        if number != new:
-            return number, False
-        self._parents.append(parent)
-        self._chosen.append(choice)
-        return number, True
-
     # One level
 
-    def _expand(self, frontier: list[State]) -> tuple[list[State], tuple[int, Move | None, Flaw] | None]:
-        """The new states one move away; or the first finding: the state's number, the move, what it is."""
-        following: list[State] = []
-        rules = self.rules
-        for state in frontier:
-            at = len(self._is_final)
-            moves = rules.moves(state)
-            final = all(map(rules.is_optional, moves))
-            self._is_final.append(final)
-            if final:
-                found = self._counting(rules.judge_final(state))
-                if found:
-                    return following, (at, None, found[0])
-            few = self._enough(state, moves) if self._order else None
-            fresh = len(following)
-            for which, move in enumerate(moves):
-                if few is not None and (len(move) < 2 or move[1] != few):
-                    continue
-                bad = self._visit(state, move, at, which, following)
-                if bad is not None:
-                    return following, (at, move, bad)
-            if few is not None and fresh == len(following):  # else a cycle could put the others off forever
-                for which, move in enumerate(moves):
-                    bad = self._visit(state, move, at, which, following)
-                    if bad is not None:
-                        return following, (at, move, bad)
-            self._ends.append(len(self._targets))
-            if len(self._visited) > self._options.states_max:
-                break
-        return following, None
+    def _level(self, frontier: list[Rows]) -> tuple[list[Rows], int | None]:
+        """The new states one move away; or the number of a state where something is found.
 
-    def _visit(self, state: State, move: Move, at: int, which: int, following: list[State]) -> Flaw | None:
-        self._steps += 1
-        after, found = self.rules.apply(state, move)
-        if found and (found := self._counting(found)):
-            return found[0]
-        symmetry = self._symmetry
-        if symmetry is not None:
-            for taken in self.rules.taken:
-                symmetry.learn(*taken)
-            after, _ = symmetry.canonical(after)
-        number, is_new = self._number(after, at, which)
-        self._targets.append(number)
-        if is_new:
-            following.append(after)
-        return None
+        What is wrong with a final state of this level has a shorter schedule than what is wrong with a move.
+        """
+        following: list[Rows] = []
+        bad: int | None = None
+        end = self.states
+        begin = end - sum(map(len, frontier))
+        for rows in _pieces(frontier):
+            survey = self._expander.survey(rows)
+            self._finals.add(survey.finals)
+            wrong = self._expander.misjudged(rows, survey.finals)
+            if wrong is not None:
+                return [], begin + wrong
+            if bad is None and self.states <= self._options.states_max:
+                needed = self._needed(rows, survey)
+                found = self._expander.successors(rows, survey, needed)
+                targets = self._integrate(found, begin, end, following)
+                rest = self._put_off(found.parents, targets >= end, needed)
+                if found.bad is None and rest.any():
+                    found = self._expander.successors(rows, survey, rest)
+                    self._integrate(found, begin, end, following)
+                bad = None if found.bad is None else begin + found.bad
+            begin += len(rows)
+        return following, bad
 
-    def _enough(self, state: State, moves: list[Move]) -> int | None:
-        """A node whose moves alone suffice here, if there is one (see the module)."""
-        rules, nodes = self.rules, self.rules.nodes
-        if any(state.left) or state.changed < len(rules.world.change):
-            return None
-        for node in range(nodes):
-            if rules.machine.status(state.locals[node]) != UP:
-                continue
-            if all(
-                state.flight[peer * nodes + node] or not state.links >> (peer * nodes + node) & 1
-                for peer in range(nodes)
-                if peer != node
-            ) and any(len(move) > 1 and move[1] == node for move in moves):
-                return node
-        return None
+    def _needed(self, rows: Rows, survey: Survey) -> Flags:
+        if self._order:
+            return self._expander.enough(rows, survey)
+        return np.ones((len(rows), self.rules.nodes), np.bool_)
+
+    def _put_off(self, parents: Places, is_new: Flags, needed: Flags) -> Flags:
+        """The nodes that were left out in states with no new successor: a cycle could put them off."""
+        stale: Flags = np.logical_not(needed.all(axis=1))
+        stale[parents[is_new]] = False
+        rest: Flags = ~needed & stale[:, None]
+        return rest
+
+    def _integrate(self, found: Successors, begin: int, end: int, following: list[Rows]) -> NDArray[np.int64]:
+        """Number the states that were found; `end` is the first number of the next level."""
+        parents = begin + found.parents
+        targets, fresh = self._met(found.rows, parents)
+        if len(targets):
+            self._edges.add(np.stack([parents, targets], axis=1).astype(np.uint32))
+            self._goes_back |= bool((targets < end).any())
+        if len(fresh):
+            following.append(self._shelf.keep(fresh))
+        return targets
+
+    def _met(self, rows: Rows, parents: Places) -> tuple[NDArray[np.int64], Rows]:
+        """The numbers of states, and those that are new, by the names that count."""
+        digests, names = self._layout.canonical(rows)
+        distinct, first, inverse = np.unique(digests, return_index=True, return_inverse=True)
+        numbers = self._visited.find(distinct)
+        new = numbers < 0
+        numbers[new] = np.arange(self.states, self.states + new.sum())
+        chosen = first[new]
+        fresh = self._layout.renamed(rows[chosen], names[chosen])
+        self._visited.add(distinct[new], self.states)
+        self._digests.add(distinct[new])
+        self._parents.add(parents[chosen].astype(np.uint32))
+        targets: NDArray[np.int64] = numbers[inverse]
+        if self._options.exact:
+            self._rows.add(fresh)
+            if (self._rows.take(targets) != self._layout.renamed(rows, names)).any():
+                raise SameDigest
+        return targets, fresh
 
     # After the last level
 
     def _livelock(self) -> Counterexample | None:
         """The first state from which no schedule ever ends, if there is one.
 
-        States are numbered by depth, so that going backwards through them settles most in one pass.
+        Where every move leads to a later level, every schedule ends. States are numbered by depth, so that
+        going backwards through the moves settles most in one pass.
         """
-        ends_well = bytearray(self._is_final)
-        changed = True
-        while changed:
-            changed = False
-            for state in range(len(ends_well) - 1, -1, -1):
-                if not ends_well[state]:
-                    begin = self._ends[state - 1] if state else 0
-                    if any(ends_well[each] for each in self._targets[begin : self._ends[state]]):
-                        ends_well[state] = changed = True
-        stuck = ends_well.find(0)
-        finding = Flaw("livelock", "from here on something always goes on, and nothing ever ends")
-        if stuck < 0 or not self._counting([finding]):
+        if not self._goes_back:
             return None
-        return Counterexample(finding, self._schedule(stuck, None), not self._order)
+        ends_well = np.concatenate(self._finals.blocks)
+        before = -1
+        while before != (before := int(ends_well.sum())):
+            for block in reversed(self._edges.blocks):
+                ends_well[block[ends_well[block[:, 1]], 0]] = True
+        finding = Flaw("livelock", "from here on something always goes on, and nothing ever ends")
+        if ends_well.all() or not self._counting([finding]):
+            return None
+        moves, _ = self._path(int(np.argmin(ends_well)))
+        return Counterexample(finding, moves, not self._order)
 
     # Back to the beginning
 
-    def _schedule(self, at: int, last: Move | None) -> tuple[Move, ...]:
-        """The moves from the first state to that of number `at`, and the last one."""
-        choices: list[int] = []
+    def _story(self, at: int) -> tuple[Flaw, tuple[Move, ...]]:
+        """What is wrong in the state of number `at`, or with a move from it, and the moves that show it."""
+        moves, (state, names) = self._path(at)
+        possible = self.rules.moves(state)
+        if all(map(self.rules.is_optional, possible)):
+            wrong = self._counting(self.rules.judge_final(state))
+            if wrong:
+                return self._rewritten(wrong[0], moves), moves
+        for move in possible:
+            wrong = self._counting(self.rules.apply(state, move)[1])
+            if wrong:
+                moves = (*moves, self._actual(move, names))
+                return self._rewritten(wrong[0], moves), moves
+        raise AssertionError("what the tables found, the rules find too")
+
+    def _rewritten(self, flaw: Flaw, moves: tuple[Move, ...]) -> Flaw:
+        """The flaw in the names of its schedule."""
+        if self._symmetry is None:
+            return flaw
+        state, flaws = self.rules.first()
+        for move in moves:
+            state, flaws = self.rules.apply(state, move)
+        found = self._counting(flaws) or self._counting(self.rules.judge_final(state))
+        return next(each for each in found if each.kind == flaw.kind)
+
+    def _path(self, at: int) -> tuple[tuple[Move, ...], tuple[State, Renaming]]:
+        """The moves from the first state to that of number `at`; that state, and how its names are meant."""
+        chain: list[int] = []
         while at:
-            choices.append(self._chosen[at])
-            at = self._parents[at]
+            chain.append(at)
+            at = int(self._parents[at])
         state, _ = self.rules.first()
         names = tuple(range(self.rules.nodes))  # canonical name -> actual name
         schedule: list[Move] = []
-        for choice in reversed(choices):
-            move = self.rules.moves(state)[choice]
+        for number in reversed(chain):
+            move, state, by = self._towards(state, self._digests[number])
             schedule.append(self._actual(move, names))
-            state, _ = self.rules.apply(state, move)
-            if self._symmetry is not None:
-                state, by = self._symmetry.canonical(state)
-                names = tuple(names[by.index(node)] for node in range(self.rules.nodes))
-        if last is not None:
-            schedule.append(self._actual(last, names))
-        return tuple(schedule)
+            names = tuple(names[by.index(node)] for node in range(self.rules.nodes))
+        return tuple(schedule), (state, names)
 
-    def _actual(self, move: Move, names: tuple[int, ...]) -> Move:
+    def _towards(self, state: State, digest: np.uint64) -> tuple[Move, State, Renaming]:
+        """The move to the state of a digest, that state, and the renaming that makes it so."""
+        for move in self.rules.moves(state):
+            after, _ = self._expander.apply(state, move)
+            rows = np.array([self._layout.row(after)], np.uint32)
+            digests, which = self._layout.canonical(rows)
+            if digests[0] == digest:
+                row = self._layout.renamed(rows, which)[0].tolist()
+                return move, self._layout.state(row), self._layout.names[which[0]].renaming
+        raise AssertionError("a state has a move that leads to it")
+
+    def _actual(self, move: Move, names: Renaming) -> Move:
         return move if self._symmetry is None else self._symmetry.renamed_move(move, names)
+
+
+def _pieces(frontier: list[Rows]) -> Iterator[Rows]:
+    """A frontier in pieces of about one size."""
+    waiting: list[Rows] = []
+    for rows in frontier:
+        for at in range(0, len(rows), CHUNK):
+            waiting.append(np.asarray(rows[at : at + CHUNK]))
+            if sum(map(len, waiting)) >= CHUNK:
+                yield np.concatenate(waiting)
+                waiting = []
+    if waiting:
+        yield np.concatenate(waiting)

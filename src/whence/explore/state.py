@@ -17,11 +17,12 @@ from whence.protocols.registry import lookup
 
 Move: TypeAlias = tuple[Any, ...]
 NEVER = 1 << 62
+ELSEWHERE = 0  # the local state of a node that a move at another node does not look at
 
 LOSSES, DUPLICATES, CRASHES, AMNESIAS, CUTS, TICKS, CLOCK_STEPS = range(7)
 FAULTS = ("losses", "duplicates", "crashes", "amnesias", "cuts", "ticks", "clock_steps")
 
-_AT_A_NODE = (("crash", CRASHES), ("forget", AMNESIAS), ("jump", CLOCK_STEPS))
+_AT_A_NODE = (("crash", CRASHES), ("jump", CLOCK_STEPS))
 OPTIONAL = frozenset(("lose", "double", "crash", "forget", "jump", "cut", "restart", "mend", "tick"))
 
 
@@ -49,12 +50,16 @@ class Flaw(NamedTuple):
     text: str
 
 
+class NotLocal(Exception):
+    """A move that was taken for one node's own concerns another."""
+
+
 class Rules:
     """The moves of a world and what they do. Holds no state of an exploration but the tables of steps."""
 
-    def __init__(self, world: World, make: Make | None = None) -> None:
+    def __init__(self, world: World, make: Make | None = None, salt: int = 0) -> None:
         self.world = world
-        self.machine = Machine(world, make)
+        self.machine = Machine(world, make, salt)
         self.info = lookup(world.protocol)
         self.nodes = world.nodes
         self.any_order = world.links == "any"
@@ -70,6 +75,7 @@ class Rules:
         budget = world.budget
         self.budget = tuple(getattr(budget, each) for each in FAULTS)
         self.faulty = any(self.budget)
+        self.has_jumps = bool(self.budget[CLOCK_STEPS])
         self.slack_us = budget.clock_steps * world.clock_step_us  # how far clocks can be apart
         self.after = [sum(1 << other for other in line.after) for line in world.say]
         # By message: the later ones of its node, to the same node where they go to one.
@@ -95,7 +101,7 @@ class Rules:
             said=(0,) * nodes,
             changed=0,
             now_us=0,
-            ahead_us=(0,) * nodes if self.budget[CLOCK_STEPS] else (),
+            ahead_us=(0,) * nodes if self.has_jumps else (),
             left=self.budget,
             pasts=(-1,) * said,
             dead_us=(NEVER,) * said if self.mortal else (),
@@ -117,54 +123,71 @@ class Rules:
         """Every move that is possible in a state, in a fixed order."""
         moves: list[Move] = []
         for node in range(self.nodes):
-            self._moves_of(state, node, moves)
-        moves += self._common_moves(state)
+            moves += self.own_moves(state, node)
+            for sender in range(self.nodes):
+                moves += self.link_moves(state, node, sender)
+        moves += self.wide_moves(state)
+        if state.left[TICKS] and self._next_us(state) is not None:
+            moves.append(("tick",))
         return moves
 
-    def _moves_of(self, state: State, node: int, moves: list[Move]) -> None:
-        """Add the moves that happen at one node, faults included."""
-        nodes, left, flight = self.nodes, state.left, state.flight
-        local = state.locals[node]
+    def own_moves(self, state: State, node: int) -> list[Move]:
+        """What a node may do, and suffer, without any other and without a packet."""
+        moves: list[Move] = []
+        local, left = state.locals[node], state.left
         _, timers, status = self.machine.locals[local]
         if status == DOWN:
             moves.append(("restart", node))
         if status != UP:
-            return
+            return moves
         lines, said = self.lines[node], state.said[node]
         if said < len(lines) and self._may_say(state, node, lines[said]):
             moves.append(("say", node, lines[said]))
-        for sender in range(nodes):
-            packets = flight[sender * nodes + node]
-            if not packets:
-                continue
-            for packet in dict.fromkeys(packets) if self.any_order else packets[:1]:
-                moves.append(("receive", node, sender, packet))
-                if left[LOSSES]:
-                    moves.append(("lose", node, sender, packet))
-                if left[DUPLICATES]:
-                    moves.append(("double", node, sender, packet))
         if timers:
             moves += [("timer", node, key) for key in self.machine.due(local, self._clock_us(state, node))]
         if self.faulty:
             moves += [(verb, node) for verb, budget in _AT_A_NODE if left[budget]]
+        return moves
 
-    def _common_moves(self, state: State) -> Iterator[Move]:
-        """The moves that concern more than one node."""
+    def link_moves(self, state: State, node: int, sender: int) -> list[Move]:
+        """What may happen to the packets on the link from `sender` to `node`."""
+        packets, left = state.flight[sender * self.nodes + node], state.left
+        if not packets or self.machine.status(state.locals[node]) != UP:
+            return []
+        moves: list[Move] = []
+        for packet in dict.fromkeys(packets) if self.any_order else packets[:1]:
+            moves.append(("receive", node, sender, packet))
+            if left[LOSSES]:
+                moves.append(("lose", node, sender, packet))
+            if left[DUPLICATES]:
+                moves.append(("double", node, sender, packet))
+        return moves
+
+    def wide_moves(self, state: State) -> list[Move]:
+        """The moves that concern more than one node, but for the tick."""
+        moves: list[Move] = []
         nodes = self.nodes
         if state.changed < len(self.world.change):
-            yield ("change", state.changed)
-        if not self.faulty:
-            return
-        if state.left[CUTS] or (self.budget[CUTS] and self.world.meshed):
-            for one in range(nodes):
-                for other in range(one + 1, nodes):
-                    up = state.links >> (one * nodes + other) & 1
-                    if up and state.left[CUTS]:
-                        yield ("cut", one, other)
-                    elif not up and self.world.meshed and not {one, other} & set(self.late[state.changed :]):
-                        yield ("mend", one, other)
-        if state.left[TICKS] and self._next_us(state) is not None:
-            yield ("tick",)
+            moves.append(("change", state.changed))
+        if state.left[AMNESIAS]:
+            up = (node for node in range(nodes) if self.machine.status(state.locals[node]) == UP)
+            moves += [("forget", node) for node in up]
+        if self.budget[CUTS]:
+            moves += self._cuts_and_mends(state.links, state.changed, state.left[CUTS])
+        return moves
+
+    def may_cut_or_mend(self, links: int, changed: int, cuts: int) -> bool:
+        """Whether links may go or come back."""
+        return bool(self.budget[CUTS]) and any(True for _ in self._cuts_and_mends(links, changed, cuts))
+
+    def _cuts_and_mends(self, links: int, changed: int, cuts: int) -> Iterator[Move]:
+        for one in range(self.nodes):
+            for other in range(one + 1, self.nodes):
+                up = links >> (one * self.nodes + other) & 1
+                if up and cuts:
+                    yield ("cut", one, other)
+                elif not up and self.world.meshed and not {one, other} & set(self.late[changed:]):
+                    yield ("mend", one, other)
 
     def is_optional(self, move: Move) -> bool:
         """Whether a schedule may end without it: faults, and the ends of faults that need not come."""
@@ -181,15 +204,19 @@ class Rules:
 
     def _next_us(self, state: State) -> int | None:
         """The next moment for which any node has set a timer, in true time."""
-        found = []
-        for node, local in enumerate(state.locals):
-            ahead_us = state.ahead_us[node] if state.ahead_us else 0
-            at_us = self.machine.next_timer_us(local, state.now_us + ahead_us)
-            if at_us is not None:
-                found.append(at_us - ahead_us)
-        if self.mortal:
-            found += [dead_us for dead_us in state.dead_us if state.now_us < dead_us < NEVER]
-        return min(found, default=None)
+        found = [self.next_timer_us(state, node) for node in range(self.nodes)]
+        next_us = min(*found, self.next_death_us(state.now_us, state.dead_us))
+        return next_us if next_us < NEVER else None
+
+    def next_timer_us(self, state: State, node: int) -> int:
+        """The next moment for which a node has set a timer, in true time; NEVER: none."""
+        ahead_us = state.ahead_us[node] if state.ahead_us else 0
+        at_us = self.machine.next_timer_us(state.locals[node], state.now_us + ahead_us)
+        return NEVER if at_us is None else at_us - ahead_us
+
+    def next_death_us(self, now_us: int, dead_us: tuple[int, ...]) -> int:
+        """The next moment at which a message is dead; NEVER: none."""
+        return min((each for each in dead_us if each > now_us), default=NEVER)
 
     # What a move does
 
@@ -351,6 +378,8 @@ class Rules:
             state.ahead_us, state.left, state.pasts, state.dead_us, ended, known,
         )  # fmt: skip
         for peer in closes:
+            if state.locals[peer] == ELSEWHERE:
+                raise NotLocal
             state = self._cut(state, node, peer, (peer,), found)
         return state
 
@@ -394,24 +423,27 @@ class Rules:
 
     def judge_final(self, state: State) -> list[Flaw]:
         """What is wrong with a state in which nothing must happen any more."""
+        owed = self.owed(state)
+        return [flaw for node in range(self.nodes) for flaw in self.judge_node(state, node, owed)]
+
+    def judge_node(self, state: State, node: int, owed: int) -> list[Flaw]:
+        """What is wrong with one node of such a state; `owed` are the messages that it must have."""
         found: list[Flaw] = []
-        for node, local in enumerate(state.locals):
-            if self.machine.status(local) != UP:
-                continue
-            name = self.machine.names[node]
-            if self._owes_everything(state):
-                for at, past in enumerate(state.pasts):
-                    wanted = past >= 0 and self.to[at] in (None, node)
-                    if wanted and not state.ended[node] >> at & 1:
-                        found.append(Flaw("incomplete", f"{name} never delivers message {at}"))
-            core = self.machine.restored(node, local)
-            for waiting in core.explain():
-                if not waiting.missing:
-                    found.append(Flaw("unexplained", f"{name} holds {waiting.id} and names nothing missing"))
-                elif self._is_idle(state, node, waiting):
-                    found.append(Flaw("idle", f"{name} holds {waiting.id}, for which nothing can come"))
-            if self.forgets and self._owes_everything(state) and core.entries():
-                found.append(Flaw("memory", f"{name} keeps {core.entries()} entries, though all is done"))
+        local = state.locals[node]
+        if self.machine.status(local) != UP:
+            return found
+        name = self.machine.names[node]
+        for at in range(len(state.pasts)):
+            if owed >> at & 1 and self.to[at] in (None, node) and not state.ended[node] >> at & 1:
+                found.append(Flaw("incomplete", f"{name} never delivers message {at}"))
+        core = self.machine.restored(node, local)
+        for waiting in core.explain():
+            if not waiting.missing:
+                found.append(Flaw("unexplained", f"{name} holds {waiting.id} and names nothing missing"))
+            elif self._is_idle(state, node, waiting):
+                found.append(Flaw("idle", f"{name} holds {waiting.id}, for which nothing can come"))
+        if self.forgets and self.is_whole(state) and core.entries():
+            found.append(Flaw("memory", f"{name} keeps {core.entries()} entries, though all is done"))
         return found
 
     def _is_idle(self, state: State, node: int, waiting: Waiting) -> bool:
@@ -429,7 +461,13 @@ class Rules:
         at = self.machine.numbered(id_)
         return at is not None and bool(over >> at & 1)
 
-    def _owes_everything(self, state: State) -> bool:
+    def owed(self, state: State) -> int:
+        """The messages that every node that is up must have in the end, as a mask."""
+        if self.is_whole(state):
+            return sum(1 << at for at, past in enumerate(state.pasts) if past >= 0)
+        return 0
+
+    def is_whole(self, state: State) -> bool:
         """Whether the faults so far leave the promise of completeness whole."""
         if not self.info.promises.complete or self.mortal or self.world.change:
             return False
