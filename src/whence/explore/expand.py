@@ -9,17 +9,18 @@ rules, state by state.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import combinations
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from whence.explore.machine import DOWN, STOPPED, UP
+from whence.explore.machine import DOWN, STOPPED, UP, Make
 from whence.explore.parts import LINK_BITS, WORLD_BITS, Column, Flags, Layout, Rows
 from whence.explore.state import AMNESIAS, CUTS, ELSEWHERE, NEVER, TICKS, Flaw, Move, NotLocal, Rules, State
-from whence.explore.symmetry import Symmetry
+from whence.explore.symmetry import Names, Symmetry
+from whence.explore.world import World
 
 Places: TypeAlias = NDArray[np.intp]
 _LINK, _NODE = np.uint64(WORLD_BITS), np.uint64(WORLD_BITS + LINK_BITS)
@@ -45,22 +46,26 @@ class Successors(NamedTuple):
     bad: int | None  # the first state with a move that is a finding
 
 
-class Expander:
-    """The tables of one search. `counts` says which findings count."""
+class How(NamedTuple):
+    """How states are told apart and what counts: what all processes of one search must agree upon."""
 
-    def __init__(
-        self,
-        rules: Rules,
-        layout: Layout,
-        symmetry: Symmetry | None,
-        counts: Callable[[list[Flaw]], list[Flaw]],
-        order: bool,
-    ) -> None:
-        self.rules = rules
-        self.layout = layout
-        self._symmetry = symmetry
-        self._counts = counts
-        self._order = order
+    symmetry: bool = True
+    order: bool = True
+    kinds: frozenset[str] | None = None  # the findings that count; None: all
+    salt: int = 0  # of the digests
+
+
+class Expander:
+    """The rules of a world, the parts of its states, and the tables of what was worked out of them."""
+
+    def __init__(self, world: World, how: How, make: Make | None = None) -> None:
+        self.rules = rules = Rules(world, make, how.salt)
+        symmetry = Symmetry(rules) if how.symmetry else None
+        self.symmetry = symmetry if symmetry is not None and len(symmetry.names) > 1 else None
+        nobody = Names(tuple(range(world.nodes)), {}, rules.any_order)
+        self.layout = layout = Layout(rules, self.symmetry.names if self.symmetry else [nobody])
+        self.order = how.order and world.links == "fifo"
+        self._kinds = how.kinds
         nodes = rules.nodes
         self._entries: dict[tuple[int, int] | None, dict[int, int]] = {None: {}}  # by link; None: own moves
         self._entries |= {pair: {} for pair in layout.pairs}
@@ -79,6 +84,17 @@ class Expander:
         self._world_next_us = Column(np.int64)
         self._world_shut = Column(np.bool_, len(layout.pairs))
         self._sets = [set(each) for size in range(1, nodes) for each in combinations(range(nodes), size)]
+
+    def counted(self, found: list[Flaw]) -> list[Flaw]:
+        """The findings that count."""
+        return found if self._kinds is None else [each for each in found if each.kind in self._kinds]
+
+    def first(self) -> tuple[Rows, list[Flaw]]:
+        """The row of the first state, and what is wrong with how it begins."""
+        state, flaws = self.rules.first()
+        if self.symmetry is not None:
+            self.symmetry.begin(state, state)
+        return np.array([self.layout.row(state)], np.uint32), self.counted(flaws)
 
     # What can happen
 
@@ -130,7 +146,7 @@ class Expander:
             try:
                 after, flaws = self.apply(state, move)
             except NotLocal:
-                if self._order:
+                if self.order:
                     raise NotCommuting from None
                 slow.append(move)
                 continue
@@ -166,10 +182,10 @@ class Expander:
     def apply(self, state: State, move: Move) -> tuple[State, list[Flaw]]:
         """What a move does; its steps are compared under all names."""
         after, flaws = self.rules.apply(state, move)
-        if self._symmetry is not None:
+        if self.symmetry is not None:
             for taken in self.rules.taken:
-                self._symmetry.learn(*taken)
-        return after, self._counts(flaws)
+                self.symmetry.learn(*taken)
+        return after, self.counted(flaws)
 
     def _add_outcome(self, after: State, node: int, link: tuple[int, int] | None, flaws: list[Flaw]) -> None:
         layout, count = self.layout, self.rules.nodes
@@ -194,8 +210,10 @@ class Expander:
 
     # What need not be looked at
 
-    def enough(self, rows: Rows, survey: Survey) -> Flags:
+    def needed(self, rows: Rows, survey: Survey) -> Flags:
         """By state and node: whether the moves of these nodes are needed (`explore/search.py` says why)."""
+        if not self.order:
+            return np.ones((len(rows), self.rules.nodes), np.bool_)
         count, column = self.rules.nodes, self.layout.link_column
         worlds = rows[:, 0]
         quiet = self._world_flags.now[worlds, 0]
@@ -220,6 +238,13 @@ class Expander:
             needed[settled] = [node in chosen for node in range(count)]
             open_ = open_[~fits]
         return needed
+
+    def put_off(self, parents: Places, is_new: Flags, needed: Flags) -> Flags:
+        """The nodes that were left out in states with no new successor: a cycle could put them off."""
+        stale: Flags = np.logical_not(needed.all(axis=1))
+        stale[parents[is_new]] = False
+        rest: Flags = ~needed & stale[:, None]
+        return rest
 
     # What happens
 
@@ -354,7 +379,7 @@ class Expander:
                 if wrong is None:
                     state = state or self.layout.state(row)
                     flaws = self.rules.judge_node(state, node, self.rules.owed(state))
-                    wrong = self._judged[key] = bool(self._counts(flaws))
+                    wrong = self._judged[key] = bool(self.counted(flaws))
                 if wrong:
                     return at
         return None

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from whence.errors import ScenarioError
-from whence.explore.state import Rules, State
+from whence.explore.state import LinkPart, NodePart, Rules, State, WorldPart
 from whence.explore.symmetry import Names
 
 Rows: TypeAlias = NDArray[np.uint32]
@@ -25,9 +25,7 @@ Digests: TypeAlias = NDArray[np.uint64]
 Flags: TypeAlias = NDArray[np.bool_]
 Content = TypeVar("Content", bound=Hashable)
 
-NodePart: TypeAlias = tuple[int, int, int, int, int, int]  # node, local, said, ended, known, ahead_us
-LinkPart: TypeAlias = tuple[int, ...]  # packets
-WorldPart: TypeAlias = tuple[Any, ...]  # links, changed, now_us, left, pasts, dead_us
+Contents: TypeAlias = tuple[list[WorldPart], list[NodePart], list[LinkPart]]
 
 WORLD_BITS, NODE_BITS, LINK_BITS = 20, 24, 20  # of a key of a table; together 64
 _MARSHAL = 2  # the last version without references: equal contents give equal bytes
@@ -130,6 +128,19 @@ class Layout:
         if column == 0:
             return self.worlds
         return self.nodes if column <= self._rules.nodes else self.links
+
+    def contents(self) -> Contents:
+        """Every part by number, to be filled in again."""
+        return (self.worlds.content, self.nodes.content, self.links.content)
+
+    def fill(self, contents: Contents) -> None:
+        """Number parts as they were numbered before."""
+        for world in contents[0]:
+            self.worlds.number(world)
+        for node in contents[1]:
+            self.nodes.number(node)
+        for link in contents[2]:
+            self.links.number(link)
 
     # One state
 

@@ -26,17 +26,20 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from whence.explore.expand import Expander, NotCommuting, Places, Successors, Survey
+from whence.explore.expand import Expander, How, NotCommuting, Places, Successors
 from whence.explore.machine import Make, SameDigest
-from whence.explore.parts import Flags, Layout, Rows
-from whence.explore.state import Flaw, Move, Rules, State
-from whence.explore.symmetry import Names, NotSymmetric, Renaming, Symmetry
-from whence.explore.visited import Shelf, Stack, Visited
+from whence.explore.parts import Rows
+from whence.explore.schedule import path, shown
+from whence.explore.snapshot import Snapshot, Tables, forget, taken_up
+from whence.explore.state import Flaw, Move
+from whence.explore.symmetry import NotSymmetric
+from whence.explore.visited import Run, Shelf, Stack, Visited
 from whence.explore.world import World, checked
 
 STATES_MAX = 100_000_000
@@ -86,54 +89,62 @@ class Options(NamedTuple):
     depth_max: int | None = None
     kinds: frozenset[str] | None = None  # the findings that count; None: all
     progress: Callable[[SearchProgress], None] | None = None
+    folder: Path | None = None  # where arrays are kept, and a search that is stopped can go on
+    save_every_s: float = 60.0  # of CPU time
 
 
 def explore(world: World, options: Options | None = None, make: Make | None = None) -> Report:
-    """Explore every schedule of `world`, or until something is found. `make` gives cores of one's own."""
+    """Explore every schedule of `world`, or until something is found. `make` gives cores of one's own.
+
+    With `options.folder` a search goes on where it was stopped; the folder is emptied when it has ended.
+    """
     world = checked(world)
     options = options or Options()
-    began = time.process_time()
-    report = _searched(world, options, make)
+    how = How(options.symmetry, options.order, options.kinds)
+    if options.folder is not None:
+        how = taken_up(options.folder, world, how, options.exact)
+    report = _searched(world, options, make, how)
     found = report.counterexample
     if found is not None and report.order:
-        plain = options._replace(order=False, depth_max=len(found.moves) + 1)
-        again = _searched(world, plain, make).counterexample
-        found = found._replace(shortest=False) if again is None else again
-        report = report._replace(counterexample=found)
-    return report._replace(seconds=time.process_time() - began)
+        plain = options._replace(depth_max=len(found.moves) + 1, folder=None)
+        again = _searched(world, plain, make, how._replace(order=False))
+        found = found._replace(shortest=False) if again.counterexample is None else again.counterexample
+        report = report._replace(counterexample=found, seconds=report.seconds + again.seconds)
+    if report.why_not is None:
+        forget(options.folder)
+    return report
 
 
-def _searched(world: World, options: Options, make: Make | None, salt: int = 0) -> Report:
+def _searched(world: World, options: Options, make: Make | None, how: How) -> Report:
     try:
-        return WorldSearch(world, options, make, salt).run()
+        return WorldSearch(world, options, make, how).run()
     except NotSymmetric:
-        return _searched(world, options._replace(symmetry=False), make, salt)
+        how = how._replace(symmetry=False)
     except NotCommuting:
-        return _searched(world, options._replace(order=False), make, salt)
+        how = how._replace(order=False)
     except SameDigest:
-        return _searched(world, options, make, salt + 1)
+        how = how._replace(salt=how.salt + 1)
+    forget(options.folder)
+    return _searched(world, options, make, how)
 
 
 class WorldSearch:
     """One search. States have numbers, in the order in which they are met."""
 
-    def __init__(self, world: World, options: Options, make: Make | None = None, salt: int = 0) -> None:
-        self.rules = Rules(world, make, salt)
-        symmetry = Symmetry(self.rules) if options.symmetry else None
-        self._symmetry = symmetry if symmetry is not None and len(symmetry.names) > 1 else None
-        nobody = Names(tuple(range(world.nodes)), {}, self.rules.any_order)
-        self._layout = Layout(self.rules, self._symmetry.names if self._symmetry else [nobody])
-        self._order = options.order and world.links == "fifo"
-        self._expander = Expander(self.rules, self._layout, self._symmetry, self._counting, self._order)
+    def __init__(self, world: World, options: Options, make: Make | None, how: How) -> None:
+        self._expander = Expander(world, how, make)
+        self._layout, self.rules = self._expander.layout, self._expander.rules
         self._options = options
-        self._shelf = Shelf()
-        self._visited = Visited(self._shelf)
+        self._how = how
+        self._shelf = shelf = Shelf(options.folder)
+        self._visited = Visited(shelf)
         # By state: its digest, the state before it, its row (if exact), whether nothing must happen any more.
-        self._digests, self._parents = Stack(self._shelf), Stack(self._shelf)
-        self._rows, self._finals = Stack(self._shelf), Stack(self._shelf)
-        self._edges = Stack(self._shelf)  # moves: from which state to which
+        self._digests, self._parents, self._rows, self._finals = (Stack(shelf) for _ in range(4))
+        self._edges = Stack(shelf)  # moves: from which state to which
         self._goes_back = False  # a move leads to a state that was met as early, or earlier
-        self._began = 0.0
+        self._spent_s = 0.0  # before this process
+        self._began_s = time.process_time()
+        self._saved_s = self._began_s
 
     @property
     def states(self) -> int:
@@ -141,15 +152,14 @@ class WorldSearch:
         return len(self._digests)
 
     def run(self) -> Report:
-        """Search, level by level."""
-        self._began = time.process_time()
-        first, flaws = self.rules.first()
-        if self._symmetry is not None:
-            self._symmetry.begin(first, first)
-        rows = np.array([self._layout.row(first)], np.uint32)
+        """Search, level by level, from where an earlier process has stopped, or from the first state."""
+        saved = None if self._options.folder is None else Snapshot.read(self._options.folder)
+        if saved is not None:
+            return self._levels(self._resume(saved), saved.depth)
+        rows, flaws = self._expander.first()
         _, frontier = self._met(rows, np.zeros(1, np.intp))
-        if self._counting(flaws):
-            return self._report(0, Counterexample(self._counting(flaws)[0], (), True), None)
+        if flaws:
+            return self._report(0, Counterexample(flaws[0], (), True), None)
         return self._levels([frontier], 0)
 
     def _levels(self, frontier: list[Rows], depth: int) -> Report:
@@ -157,18 +167,22 @@ class WorldSearch:
         while frontier:
             waiting = sum(map(len, frontier))
             if options.progress is not None:
-                seconds = time.process_time() - self._began
-                options.progress(SearchProgress(depth, self.states, waiting, seconds))
+                options.progress(SearchProgress(depth, self.states, waiting, self._seconds()))
             if depth == options.depth_max:
                 return self._report(depth, None, f"schedules longer than {depth} moves are not explored")
+            self._save(frontier, depth)
             following, bad = self._level(frontier)
             if bad is not None:
-                return self._report(depth, Counterexample(*self._story(bad), not self._order), None)
+                found = shown(self._expander, self._digests_to(bad))
+                return self._report(depth, Counterexample(*found, not self._expander.order), None)
             if self.states > options.states_max:
                 return self._report(depth, None, f"there are more than {options.states_max:,} states")
             frontier = following
             depth += bool(frontier)
         return self._report(depth, self._livelock(), None)
+
+    def _seconds(self) -> float:
+        return self._spent_s + time.process_time() - self._began_s
 
     def _report(self, depth: int, found: Counterexample | None, why_not: str | None) -> Report:
         return Report(
@@ -179,15 +193,50 @@ class WorldSearch:
             complete=found is None and why_not is None,
             why_not=why_not,
             symmetry=len(self._layout.names),
-            order=self._order,
+            order=self._expander.order,
             counterexample=found,
-            seconds=0.0,
+            seconds=self._seconds(),
             missed_chance=0.0 if self._options.exact else self.states**2 / 2.0**65,
         )
 
-    def _counting(self, found: list[Flaw]) -> list[Flaw]:
-        kinds = self._options.kinds
-        return found if kinds is None else [each for each in found if each.kind in kinds]
+    # To go on another time
+
+    def _save(self, frontier: list[Rows], depth: int) -> None:
+        """Write down where the search is, now and then."""
+        options = self._options
+        if options.folder is None or time.process_time() - self._saved_s < options.save_every_s:
+            return
+        name = self._shelf.name
+        stacks = [self._digests, self._parents, self._rows, self._finals, self._edges]
+        snapshot = Snapshot(
+            world=self.rules.world,
+            how=self._how,
+            exact=options.exact,
+            depth=depth,
+            goes_back=self._goes_back,
+            seconds=self._seconds(),
+            frontier=[name(self._shelf.keep(rows)) for rows in frontier],
+            runs=[(name(run.digests), name(run.numbers)) for run in self._visited.runs],
+            stacks=[[name(block) for block in stack.blocks] for stack in stacks],
+            tables=Tables.of(self._expander),
+            parts=self._layout.contents(),
+        )
+        snapshot.write(options.folder)
+        self._shelf.forget_all_but(snapshot.files())
+        self._saved_s = time.process_time()
+
+    def _resume(self, saved: Snapshot) -> list[Rows]:
+        """Take over what was written down; the frontier."""
+        again = self._shelf.again
+        self._shelf.forget_all_but(saved.files())
+        saved.tables.into(self._expander)
+        self._layout.fill(saved.parts)
+        self._visited = Visited(self._shelf, [Run(again(one), again(two)) for one, two in saved.runs])
+        stacks = [Stack(self._shelf, [again(name) for name in names]) for names in saved.stacks]
+        self._digests, self._parents, self._rows, self._finals, self._edges = stacks
+        self._goes_back = saved.goes_back
+        self._spent_s = saved.seconds
+        return [again(name) for name in saved.frontier]
 
     # One level
 
@@ -207,28 +256,16 @@ class WorldSearch:
             if wrong is not None:
                 return [], begin + wrong
             if bad is None and self.states <= self._options.states_max:
-                needed = self._needed(rows, survey)
+                needed = self._expander.needed(rows, survey)
                 found = self._expander.successors(rows, survey, needed)
                 targets = self._integrate(found, begin, end, following)
-                rest = self._put_off(found.parents, targets >= end, needed)
+                rest = self._expander.put_off(found.parents, targets >= end, needed)
                 if found.bad is None and rest.any():
                     found = self._expander.successors(rows, survey, rest)
                     self._integrate(found, begin, end, following)
                 bad = None if found.bad is None else begin + found.bad
             begin += len(rows)
         return following, bad
-
-    def _needed(self, rows: Rows, survey: Survey) -> Flags:
-        if self._order:
-            return self._expander.enough(rows, survey)
-        return np.ones((len(rows), self.rules.nodes), np.bool_)
-
-    def _put_off(self, parents: Places, is_new: Flags, needed: Flags) -> Flags:
-        """The nodes that were left out in states with no new successor: a cycle could put them off."""
-        stale: Flags = np.logical_not(needed.all(axis=1))
-        stale[parents[is_new]] = False
-        rest: Flags = ~needed & stale[:, None]
-        return rest
 
     def _integrate(self, found: Successors, begin: int, end: int, following: list[Rows]) -> NDArray[np.int64]:
         """Number the states that were found; `end` is the first number of the next level."""
@@ -276,66 +313,18 @@ class WorldSearch:
             for block in reversed(self._edges.blocks):
                 ends_well[block[ends_well[block[:, 1]], 0]] = True
         finding = Flaw("livelock", "from here on something always goes on, and nothing ever ends")
-        if ends_well.all() or not self._counting([finding]):
+        if ends_well.all() or not self._expander.counted([finding]):
             return None
-        moves, _ = self._path(int(np.argmin(ends_well)))
-        return Counterexample(finding, moves, not self._order)
+        moves = path(self._expander, self._digests_to(int(np.argmin(ends_well)))).moves
+        return Counterexample(finding, moves, not self._expander.order)
 
-    # Back to the beginning
-
-    def _story(self, at: int) -> tuple[Flaw, tuple[Move, ...]]:
-        """What is wrong in the state of number `at`, or with a move from it, and the moves that show it."""
-        moves, (state, names) = self._path(at)
-        possible = self.rules.moves(state)
-        if all(map(self.rules.is_optional, possible)):
-            wrong = self._counting(self.rules.judge_final(state))
-            if wrong:
-                return self._rewritten(wrong[0], moves), moves
-        for move in possible:
-            wrong = self._counting(self.rules.apply(state, move)[1])
-            if wrong:
-                moves = (*moves, self._actual(move, names))
-                return self._rewritten(wrong[0], moves), moves
-        raise AssertionError("what the tables found, the rules find too")
-
-    def _rewritten(self, flaw: Flaw, moves: tuple[Move, ...]) -> Flaw:
-        """The flaw in the names of its schedule."""
-        if self._symmetry is None:
-            return flaw
-        state, flaws = self.rules.first()
-        for move in moves:
-            state, flaws = self.rules.apply(state, move)
-        found = self._counting(flaws) or self._counting(self.rules.judge_final(state))
-        return next(each for each in found if each.kind == flaw.kind)
-
-    def _path(self, at: int) -> tuple[tuple[Move, ...], tuple[State, Renaming]]:
-        """The moves from the first state to that of number `at`; that state, and how its names are meant."""
+    def _digests_to(self, at: int) -> list[int]:
+        """The digests of the states on the way to that of number `at`, without the first."""
         chain: list[int] = []
         while at:
-            chain.append(at)
+            chain.append(int(self._digests[at]))
             at = int(self._parents[at])
-        state, _ = self.rules.first()
-        names = tuple(range(self.rules.nodes))  # canonical name -> actual name
-        schedule: list[Move] = []
-        for number in reversed(chain):
-            move, state, by = self._towards(state, self._digests[number])
-            schedule.append(self._actual(move, names))
-            names = tuple(names[by.index(node)] for node in range(self.rules.nodes))
-        return tuple(schedule), (state, names)
-
-    def _towards(self, state: State, digest: np.uint64) -> tuple[Move, State, Renaming]:
-        """The move to the state of a digest, that state, and the renaming that makes it so."""
-        for move in self.rules.moves(state):
-            after, _ = self._expander.apply(state, move)
-            rows = np.array([self._layout.row(after)], np.uint32)
-            digests, which = self._layout.canonical(rows)
-            if digests[0] == digest:
-                row = self._layout.renamed(rows, which)[0].tolist()
-                return move, self._layout.state(row), self._layout.names[which[0]].renaming
-        raise AssertionError("a state has a move that leads to it")
-
-    def _actual(self, move: Move, names: Renaming) -> Move:
-        return move if self._symmetry is None else self._symmetry.renamed_move(move, names)
+        return chain[::-1]
 
 
 def _pieces(frontier: list[Rows]) -> Iterator[Rows]:

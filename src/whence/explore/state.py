@@ -43,6 +43,13 @@ class State(NamedTuple):
     known: tuple[int, ...]  # by node: causal past of what it says next, a mask
 
 
+# The same by what it concerns: one node (itself, local, said, ended, known, ahead_us), one link (packets),
+# or all (links, changed, now_us, left, pasts, dead_us).
+NodePart: TypeAlias = tuple[int, int, int, int, int, int]
+LinkPart: TypeAlias = tuple[int, ...]
+WorldPart: TypeAlias = tuple[int, int, int, tuple[int, ...], tuple[int, ...], tuple[int, ...]]
+
+
 class Flaw(NamedTuple):
     """What is wrong, and in words."""
 

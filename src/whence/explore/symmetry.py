@@ -9,10 +9,10 @@ without).
 from __future__ import annotations
 
 from itertools import permutations
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from whence.explore.machine import Input, Step
-from whence.explore.state import Move, Rules, State
+from whence.explore.state import Move, NodePart, Rules, State, WorldPart
 
 Renaming: TypeAlias = tuple[int, ...]  # node -> node
 
@@ -49,7 +49,7 @@ class Names:
             return mask
         return sum(1 << other for at, other in self.lines.items() if mask >> at & 1)
 
-    def node(self, part: tuple[int, int, int, int, int, int]) -> tuple[int, int, int, int, int, int]:
+    def node(self, part: NodePart) -> NodePart:
         """What concerns one node: itself, its local state, what it said, delivered, knows; its clock."""
         node, local, said, ended, known, ahead_us = part
         try:
@@ -58,7 +58,7 @@ class Names:
             raise NotSymmetric from None
         return (self.renaming[node], image, said, self.mask(ended), self.mask(known), ahead_us)
 
-    def world(self, part: tuple[Any, ...]) -> tuple[Any, ...]:
+    def world(self, part: WorldPart) -> WorldPart:
         """What concerns all."""
         links, changed, now_us, left, pasts, dead = part
         bits = 0
