@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from pyspark.sql import SparkSession
 
-from whence.explore.search import Options, Report, explore
+from whence.explore.search import Report, explore
 from whence.explore.world import FaultBudget, Line, World
 from whence.spark.explore import explore_on
 

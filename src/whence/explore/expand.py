@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from whence.explore.machine import DOWN, STOPPED, UP, Make
 from whence.explore.parts import LINK_BITS, WORLD_BITS, Column, Flags, Layout, Rows
-from whence.explore.state import AMNESIAS, CUTS, ELSEWHERE, NEVER, TICKS, Flaw, Move, NotLocal, Rules, State
+from whence.explore.state import ELSEWHERE, NEVER, TICKS, Flaw, Move, NotLocal, Rules, State
 from whence.explore.symmetry import Names, Symmetry
 from whence.explore.world import World
 
@@ -66,6 +66,7 @@ class Expander:
         self.layout = layout = Layout(rules, self.symmetry.names if self.symmetry else [nobody])
         self.order = how.order and world.links == "fifo"
         self._kinds = how.kinds
+        self._blank = rules.first()[0]
         nodes = rules.nodes
         self._entries: dict[tuple[int, int] | None, dict[int, int]] = {None: {}}  # by link; None: own moves
         self._entries |= {pair: {} for pair in layout.pairs}
@@ -163,8 +164,8 @@ class Expander:
     def _alone(self, part: int, world: int, link: tuple[int, int] | None, packets: int) -> tuple[State, int]:
         """A state in which there is one node only, and the packets of one link; and that node."""
         count = self.rules.nodes
-        links, changed, now_us, left, pasts, dead_us = self.layout.worlds.content[world]
-        node, local, said, ended, known, ahead = self.layout.nodes.content[part]
+        links, changed, absent, now_us, left, pasts, dead_us = self.layout.worlds.content[world]
+        node, local, said, ended, given_up, known, ahead = self.layout.nodes.content[part]
         flight: list[tuple[int, ...]] = [()] * (count * count)
         if link is not None:
             flight[link[0] * count + link[1]] = self.layout.links.content[packets]
@@ -174,8 +175,8 @@ class Expander:
 
         ahead_us = only(ahead) if self.rules.has_jumps else ()
         state = State(
-            only(local, ELSEWHERE), tuple(flight), links, only(said), changed, now_us, ahead_us, left, pasts,
-            dead_us, only(ended), only(known),
+            only(local, ELSEWHERE), tuple(flight), links, only(said), changed, absent, now_us, ahead_us, left,
+            pasts, dead_us, only(ended), only(given_up), only(known),
         )  # fmt: skip
         return state, node
 
@@ -199,12 +200,11 @@ class Expander:
         rules, layout = self.rules, self.layout
         for part in layout.nodes.content[self._nodes_up.size :]:
             self._nodes_up.append(rules.machine.status(part[1]))
-        for links, changed, now_us, left, _, dead_us in layout.worlds.content[self._world_next_us.size :]:
-            cuts = rules.may_cut_or_mend(links, changed, left[CUTS])
-            changes = changed < len(rules.world.change)
-            self._world_flags.append(
-                (not (any(left) or changes or cuts), left[TICKS] > 0, changes or left[AMNESIAS] > 0 or cuts)
-            )
+        for world in layout.worlds.content[self._world_next_us.size :]:
+            links, changed, absent, now_us, left, _, dead_us = world
+            state = self._blank._replace(links=links, changed=changed, absent=absent, left=left)
+            wide = rules.has_wide_moves(state)
+            self._world_flags.append((not (any(left) or wide), left[TICKS] > 0, wide))
             self._world_next_us.append(rules.next_death_us(now_us, dead_us))
             self._world_shut.append([not links >> (a * rules.nodes + b) & 1 for a, b in layout.pairs])
 
@@ -327,9 +327,9 @@ class Expander:
     def _at_time(self, world: int, now_us: int) -> int:
         found = self._ticked.get((world, now_us))
         if found is None:
-            links, changed, _, left, pasts, dead_us = self.layout.worlds.content[world]
+            links, changed, absent, _, left, pasts, dead_us = self.layout.worlds.content[world]
             left = tuple(has - (which == TICKS) for which, has in enumerate(left))
-            found = self.layout.worlds.number((links, changed, now_us, left, pasts, dead_us))
+            found = self.layout.worlds.number((links, changed, absent, now_us, left, pasts, dead_us))
             self._ticked[world, now_us] = found
         return found
 

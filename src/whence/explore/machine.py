@@ -22,7 +22,8 @@ from whence.errors import InvariantError
 from whence.explore.world import World
 from whence.protocols.registry import make as make_core
 
-Make: TypeAlias = Callable[[NodeId, Sequence[NodeId]], Core]
+# Gives a fresh core, from its name and the members'; `joins=True` if its kind renews and it joins others.
+Make: TypeAlias = Callable[..., Core]
 Input: TypeAlias = tuple[Any, ...]  # (verb, its arguments ..., now_us)
 
 UP, DOWN, STOPPED = 0, 1, 2
@@ -65,16 +66,24 @@ class Machine:
         self.payloads = tuple(f"message {at}".encode() for at in range(len(world.say)))
         self.steps: dict[tuple[int, Input], Step] = {}  # a local state is of one node
         self._message = {payload: at for at, payload in enumerate(self.payloads)}
-        self._make = make or (lambda me, members: make_core(world.protocol, me, members, world.params))
+        self._make = make or self._registered
         self._keys: dict[bytes, int] = {}
         self._ready: dict[int, bool] = {}
         # Overlays begin alone: such a core is not told who else there is.
-        self._alone = world.params.get("links") == "dynamic"
+        self.is_overlay = world.params.get("links") == "dynamic"
+        self._late = {self.index[name] for name in world.late}
+        self.renews = self._make(self.names[0], self._members(0)).renews
 
-    def core(self, node: int) -> Core:
-        """A fresh core of a node."""
-        me = self.names[node]
-        return self._make(me, (me,) if self._alone else self.names)
+    def _registered(self, me: NodeId, members: Sequence[NodeId], **more: Any) -> Core:
+        return make_core(self.world.protocol, me, members, {**self.world.params, **more})
+
+    def _members(self, node: int) -> tuple[NodeId, ...]:
+        return (self.names[node],) if self.is_overlay else self.names
+
+    def core(self, node: int, *, late: bool = False) -> Core:
+        """A fresh core of a node. `late`: it comes back, and joins, as do those not there from the start."""
+        joins = {"joins": True} if self.renews and (late or node in self._late) else {}
+        return self._make(self.names[node], self._members(node), **joins)
 
     def restored(self, node: int, local: int) -> Core:
         """The core of a node in a local state."""
@@ -122,7 +131,9 @@ class Machine:
             return Step(self._known(node, state._replace(status=DOWN)), (), (), (), None)
         if verb == "restart":
             return Step(self._known(node, state._replace(status=UP)), (), (), (), None)
-        core = self.core(node)
+        if verb == "stop":
+            return Step(self._known(node, state._replace(status=STOPPED)), (), (), (), None)
+        core = self.core(node, late=verb == "forget")
         if verb != "forget":
             core.restore(_decode(state.saved))
         timers = dict(state.timers) if verb != "forget" else {}

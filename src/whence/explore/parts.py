@@ -147,14 +147,14 @@ class Layout:
     def node_of(self, state: State, node: int) -> int:
         """The number of a node's part."""
         return self.nodes.number(
-            (node, state.locals[node], state.said[node], state.ended[node], state.known[node],
-             state.ahead_us[node] if state.ahead_us else 0)
+            (node, state.locals[node], state.said[node], state.ended[node], state.given_up[node],
+             state.known[node], state.ahead_us[node] if state.ahead_us else 0)
         )  # fmt: skip
 
     def world_of(self, state: State) -> int:
         """The number of the part that concerns all."""
         return self.worlds.number(
-            (state.links, state.changed, state.now_us, state.left, state.pasts, state.dead_us)
+            (state.links, state.changed, state.absent, state.now_us, state.left, state.pasts, state.dead_us)
         )
 
     def row(self, state: State) -> list[int]:
@@ -166,16 +166,17 @@ class Layout:
     def state(self, row: Sequence[int]) -> State:
         """The state of a row."""
         count = self._rules.nodes
-        links, changed, now_us, left, pasts, dead_us = self.worlds.content[row[0]]
+        links, changed, absent, now_us, left, pasts, dead_us = self.worlds.content[row[0]]
         parts = [self.nodes.content[number] for number in row[1 : 1 + count]]
         flight: list[LinkPart] = [()] * (count * count)
         for (one, two), number in zip(self.pairs, row[1 + count :], strict=True):
             flight[one * count + two] = self.links.content[number]
-        _, locals_, said, ended, known, ahead = zip(*parts, strict=True)
+        _, locals_, said, ended, given_up, known, ahead = zip(*parts, strict=True)
         ahead_us = ahead if self._rules.has_jumps else ()
         return State(
-            locals_, tuple(flight), links, said, changed, now_us, ahead_us, left, pasts, dead_us, ended, known
-        )
+            locals_, tuple(flight), links, said, changed, absent, now_us, ahead_us, left, pasts, dead_us,
+            ended, given_up, known,
+        )  # fmt: skip
 
     # Many rows
 

@@ -10,20 +10,25 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, NamedTuple, TypeAlias
 
-from whence.core.message import MessageId, Waiting
+from whence.core.message import MessageId, NodeId, Waiting
 from whence.explore.machine import DOWN, UP, Input, Machine, Make, Step
-from whence.explore.world import World
+from whence.explore.world import FaultBudget, World
 from whence.protocols.registry import lookup
 
 Move: TypeAlias = tuple[Any, ...]
 NEVER = 1 << 62
 ELSEWHERE = 0  # the local state of a node that a move at another node does not look at
 
-LOSSES, DUPLICATES, CRASHES, AMNESIAS, CUTS, TICKS, CLOCK_STEPS = range(7)
-FAULTS = ("losses", "duplicates", "crashes", "amnesias", "cuts", "ticks", "clock_steps")
+FAULTS = FaultBudget.__struct_fields__
+(LOSSES, DUPLICATES, CRASHES, AMNESIAS, CUTS, TICKS, CLOCK_STEPS, JOINS, LEAVES, RETIREMENTS) = range(
+    len(FAULTS)
+)
+_HARMLESS = (DUPLICATES, CRASHES, TICKS, CLOCK_STEPS, RETIREMENTS)  # nothing is lost by them
 
 _AT_A_NODE = (("crash", CRASHES), ("jump", CLOCK_STEPS))
-OPTIONAL = frozenset(("lose", "double", "crash", "forget", "jump", "cut", "restart", "mend", "tick"))
+OPTIONAL = frozenset(
+    ("lose", "double", "crash", "forget", "jump", "cut", "restart", "mend", "tick", "join", "leave", "retire")
+)
 
 
 class State(NamedTuple):
@@ -34,20 +39,22 @@ class State(NamedTuple):
     links: int  # which are up, a bit per pair sender x nodes + receiver
     said: tuple[int, ...]  # messages of each node so far
     changed: int  # changes so far
+    absent: int  # who is not there yet, a mask
     now_us: int
     ahead_us: tuple[int, ...]  # how far each clock has jumped; () without such steps
     left: tuple[int, ...]  # of the budgets
     pasts: tuple[int, ...]  # causal past of each message, as a bit mask; -1: not said yet
     dead_us: tuple[int, ...]  # from when on each message is dead; () without lifetimes
     ended: tuple[int, ...]  # by node: messages delivered, a mask
+    given_up: tuple[int, ...]  # by node: messages that expired, a mask
     known: tuple[int, ...]  # by node: causal past of what it says next, a mask
 
 
-# The same by what it concerns: one node (itself, local, said, ended, known, ahead_us), one link (packets),
-# or all (links, changed, now_us, left, pasts, dead_us).
-NodePart: TypeAlias = tuple[int, int, int, int, int, int]
+# The same by what it concerns: one node (itself, local, said, ended, given_up, known, ahead_us), one link
+# (packets), or all (links, changed, absent, now_us, left, pasts, dead_us).
+NodePart: TypeAlias = tuple[int, int, int, int, int, int, int]
 LinkPart: TypeAlias = tuple[int, ...]
-WorldPart: TypeAlias = tuple[int, int, int, tuple[int, ...], tuple[int, ...], tuple[int, ...]]
+WorldPart: TypeAlias = tuple[int, int, int, int, tuple[int, ...], tuple[int, ...], tuple[int, ...]]
 
 
 class Flaw(NamedTuple):
@@ -70,15 +77,22 @@ class Rules:
         self.info = lookup(world.protocol)
         self.nodes = world.nodes
         self.any_order = world.links == "any"
-        # By change: who joins with it. Who has not joined yet has no links.
-        self.late = [-1 if each.join is None else self.machine.index[each.join] for each in world.change]
+        index = self.machine.index
+        if world.edges is None:
+            pairs = [(one, two) for one in range(self.nodes) for two in range(one)]
+        else:
+            pairs = [(index[one], index[two]) for one, two in world.edges]
+        self.edges = {(min(pair), max(pair)) for pair in pairs}
         self.lines = [[at for at, line in enumerate(world.say) if line.node == name] for name in world.names]
         self.mortal = any(line.lifetime_us is not None for line in world.say) or bool(
             world.params.get("lifetime_us")
         )
         # Paper 003: once every copy has come, nothing of a message is kept.
         self.forgets = world.protocol in ("link_memory", "prc")
-        self.to = [None if line.to is None else self.machine.index[line.to] for line in world.say]
+        self.to = [None if line.to is None else index[line.to] for line in world.say]
+        # Every node passes on what it delivers to all others: what one has, all will have.
+        relays = world.params.get("relay", self.info.parameters.get("relay", self.forgets))
+        self.spreads = bool(relays) and self.info.promises.complete and world.edges is None
         budget = world.budget
         self.budget = tuple(getattr(budget, each) for each in FAULTS)
         self.faulty = any(self.budget)
@@ -107,21 +121,22 @@ class Rules:
             links=0,
             said=(0,) * nodes,
             changed=0,
+            absent=sum(1 << machine.index[name] for name in self.world.late),
             now_us=0,
             ahead_us=(0,) * nodes if self.has_jumps else (),
             left=self.budget,
             pasts=(-1,) * said,
             dead_us=(NEVER,) * said if self.mortal else (),
             ended=(0,) * nodes,
+            given_up=(0,) * nodes,
             known=(0,) * nodes,
         )
         found: list[Flaw] = []
-        if self.world.meshed:
-            here = [node for node in range(nodes) if node not in self.late]
-            pairs = [(node, peer) for node in here for peer in here if node != peer]
-            state = state._replace(links=sum(1 << (node * nodes + peer) for node, peer in pairs))
-            for node, peer in pairs:
-                state = self._tell(state, node, ("up", peer), found)
+        pairs = [pair for pair in self.edges if not state.absent & (1 << pair[0] | 1 << pair[1])]
+        both = sorted((*pairs, *((two, one) for one, two in pairs)))
+        state = state._replace(links=sum(1 << (node * nodes + peer) for node, peer in both))
+        for node, peer in both:
+            state = self._tell(state, node, ("up", peer), found)
         return state, found
 
     # Moves
@@ -176,25 +191,37 @@ class Rules:
         nodes = self.nodes
         if state.changed < len(self.world.change):
             moves.append(("change", state.changed))
-        if state.left[AMNESIAS]:
-            up = (node for node in range(nodes) if self.machine.status(state.locals[node]) == UP)
-            moves += [("forget", node) for node in up]
+        up = [node for node in range(nodes) if self.machine.status(state.locals[node]) == UP]
+        here = [node for node in up if not state.absent >> node & 1]
+        left = state.left
+        if left[AMNESIAS]:
+            moves += [("forget", node) for node in here]
+        if left[JOINS] and any(not state.absent >> node & 1 for node in up):
+            moves += [("join", node) for node in up if state.absent >> node & 1]
+        if left[LEAVES]:
+            moves += [("leave", node) for node in here]
+        if left[RETIREMENTS]:
+            moves += [("retire", node, other) for node in here for other in range(nodes) if other != node]
         if self.budget[CUTS]:
-            moves += self._cuts_and_mends(state.links, state.changed, state.left[CUTS])
+            moves += self._cuts_and_mends(state)
         return moves
 
-    def may_cut_or_mend(self, links: int, changed: int, cuts: int) -> bool:
-        """Whether links may go or come back."""
-        return bool(self.budget[CUTS]) and any(True for _ in self._cuts_and_mends(links, changed, cuts))
+    def has_wide_moves(self, state: State) -> bool:
+        """Whether there may be such moves; looks at what concerns all only."""
+        left = state.left
+        return (
+            state.changed < len(self.world.change)
+            or any(left[which] for which in (AMNESIAS, JOINS, LEAVES, RETIREMENTS))
+            or (bool(self.budget[CUTS]) and any(True for _ in self._cuts_and_mends(state)))
+        )
 
-    def _cuts_and_mends(self, links: int, changed: int, cuts: int) -> Iterator[Move]:
-        for one in range(self.nodes):
-            for other in range(one + 1, self.nodes):
-                up = links >> (one * self.nodes + other) & 1
-                if up and cuts:
+    def _cuts_and_mends(self, state: State) -> Iterator[Move]:
+        for one, other in sorted(self.edges):
+            if state.links >> (one * self.nodes + other) & 1:
+                if state.left[CUTS]:
                     yield ("cut", one, other)
-                elif not up and self.world.meshed and not {one, other} & set(self.late[changed:]):
-                    yield ("mend", one, other)
+            elif not state.absent & (1 << one | 1 << other):
+                yield ("mend", one, other)
 
     def is_optional(self, move: Move) -> bool:
         """Whether a schedule may end without it: faults, and the ends of faults that need not come."""
@@ -251,15 +278,27 @@ class Rules:
             ahead = list(state.ahead_us)
             ahead[move[1]] += self.world.clock_step_us
             return self._spent(state, CLOCK_STEPS)._replace(ahead_us=tuple(ahead))
-        if verb == "cut":
-            return self._cut(self._spent(state, CUTS), move[1], move[2], (move[1], move[2]), found)
-        if verb == "mend":
-            return self._link(state, move[1], move[2], found)
         if verb == "tick":
             now_us = self._next_us(state)
             assert now_us is not None
             return self._spent(state, TICKS)._replace(now_us=now_us)
-        return self._change(state, move[1], found)
+        if verb == "change":
+            return self._change(state, move[1], found)
+        return self._come_or_go(state, move, found)
+
+    def _come_or_go(self, state: State, move: Move, found: list[Flaw]) -> State:
+        """A link or a node comes or goes, or is said to be gone."""
+        verb = move[0]
+        if verb == "cut":
+            return self._cut(self._spent(state, CUTS), move[1], move[2], (move[1], move[2]), found)
+        if verb == "mend":
+            return self._link(state, move[1], move[2], found)
+        if verb == "join":
+            return self._join(self._spent(state, JOINS), move[1], found)
+        if verb == "leave":
+            return self._leave(self._spent(state, LEAVES), move[1], found)
+        what = ("command", "retire", (self.machine.names[move[2]],))
+        return self._tell(self._spent(state, RETIREMENTS), move[1], what, found)
 
     def _arrive(self, state: State, move: Move, found: list[Flaw]) -> State:
         """A packet arrives and is gone from its link (receive), or one of both alone (double, lose)."""
@@ -289,13 +328,36 @@ class Rules:
             name, verb, *names = change.command
             return self._tell(state, index[name], ("command", verb, tuple(names)), found)
         if change.join is not None:
-            joins = index[change.join]
-            for peer in range(self.nodes):
-                if peer != joins and peer not in self.late[at + 1 :]:
-                    state = self._link(state, joins, peer, found)
-            return state
+            return self._join(state, index[change.join], found)
         assert change.leave is not None
-        return self._tell(state, index[change.leave], ("leave",), found)
+        return self._leave(state, index[change.leave], found)
+
+    def _join(self, state: State, node: int, found: list[Flaw]) -> State:
+        """A node gets its links to those who are there; in an overlay one link, to the first of them."""
+        state = state._replace(absent=state.absent & ~(1 << node))
+        up = [each for each in range(self.nodes) if self.machine.status(state.locals[each]) == UP]
+        peers = [
+            peer
+            for peer in up
+            if (min(node, peer), max(node, peer)) in self.edges and not state.absent >> peer & 1
+        ]
+        for peer in peers[:1] if self.machine.is_overlay else peers:
+            state = self._link(state, node, peer, found)
+            if self.machine.is_overlay:
+                what = ("command", "join", (self.machine.names[peer],))
+                state = self._tell(state, node, what, found)
+        return state
+
+    def _leave(self, state: State, node: int, found: list[Flaw]) -> State:
+        """A node leaves: it says so, or it is gone and the others are told that its links are."""
+        if self.machine.renews:
+            return self._tell(state, node, ("leave",), found)
+        for peer in self._peers(state, node):
+            state = self._cut(state, node, peer, (peer,), found)
+        return self._tell(state, node, ("stop",), found)
+
+    def _peers(self, state: State, node: int) -> list[int]:
+        return [peer for peer in range(self.nodes) if state.links >> (node * self.nodes + peer) & 1]
 
     def _link(self, state: State, one: int, other: int, found: list[Flaw]) -> State:
         nodes = self.nodes
@@ -320,17 +382,15 @@ class Rules:
 
     def _forget(self, state: State, node: int, found: list[Flaw]) -> State:
         """A node comes back as a fresh process: its links are new, what was in flight on them is lost."""
-        peers = [
-            peer
-            for peer in range(self.nodes)
-            if state.links >> (node * self.nodes + peer) & 1 and peer != node
-        ]
+        peers = self._peers(state, node)
         for peer in peers:
             state = self._cut(state, node, peer, (peer,), found)
         state = self._tell(state, node, ("forget",), found)
-        ended, known = list(state.ended), list(state.known)
-        ended[node] = known[node] = 0  # a new life has seen nothing
-        state = state._replace(ended=tuple(ended), known=tuple(known))
+        seen = [list(state.ended), list(state.given_up), list(state.known)]
+        for each in seen:
+            each[node] = 0  # a new life has seen nothing
+        ended, given_up, known = map(tuple, seen)
+        state = state._replace(ended=ended, given_up=given_up, known=known)
         for peer in peers:
             state = self._link(state, node, peer, found)
         return state
@@ -379,11 +439,9 @@ class Rules:
             self._send(state.links, node, sends, flight)
         locals_ = list(state.locals)
         locals_[node] = after
-        ended, known = self._observe(state, node, step, found) if ends else (state.ended, state.known)
-        state = State(
-            tuple(locals_), tuple(flight), state.links, state.said, state.changed, state.now_us,
-            state.ahead_us, state.left, state.pasts, state.dead_us, ended, known,
-        )  # fmt: skip
+        state = state._replace(locals=tuple(locals_), flight=tuple(flight))
+        if ends:
+            state = self._observe(state, node, step, found)
         for peer in closes:
             if state.locals[peer] == ELSEWHERE:
                 raise NotLocal
@@ -401,32 +459,39 @@ class Rules:
 
     # The observer
 
-    def _observe(
-        self, state: State, node: int, step: Step, found: list[Flaw]
-    ) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """What each node has delivered and knows after a step, and what is wrong with it."""
-        ended, known = state.ended[node], state.known[node]
-        name, promises = self.machine.names[node], self.info.promises
+    def _observe(self, state: State, node: int, step: Step, found: list[Flaw]) -> State:
+        """What a node has delivered, given up and knows after a step, and what is wrong with it."""
+        ended, given_up, known = state.ended[node], state.given_up[node], state.known[node]
+        name = self.machine.names[node]
         for at, delivered in step.ends:
+            if given_up >> at & 1 or (ended >> at & 1 and not delivered):
+                found.append(Flaw("ended twice", f"{name} ends message {at} once more"))
             if not delivered:
+                given_up |= 1 << at
                 continue
-            if ended >> at & 1 and promises.no_duplicates:
-                found.append(Flaw("duplicate", f"{name} delivers message {at} a second time"))
-            if promises.causal:
-                for other, past in enumerate(state.pasts):
-                    if ended >> other & 1 and past >= 0 and past >> at & 1:
-                        found.append(
-                            Flaw("causal", f"{name} delivers message {at} after {other}, which follows it")
-                        )
-            if promises.fifo and ended & self.later[at]:
-                found.append(Flaw("fifo", f"{name} delivers message {at} after a later one of its node"))
-            if promises.timely and state.dead_us and state.now_us >= state.dead_us[at] + self.slack_us:
-                found.append(Flaw("late", f"{name} delivers message {at} after its lifetime"))
+            self._judge_delivery(state, name, at, ended, found)
             ended |= 1 << at
             known |= max(state.pasts[at], 0) | 1 << at
-        every_end, every_known = list(state.ended), list(state.known)
-        every_end[node], every_known[node] = ended, known
-        return tuple(every_end), tuple(every_known)
+        seen = []
+        for every, own in ((state.ended, ended), (state.given_up, given_up), (state.known, known)):
+            seen.append((*every[:node], own, *every[node + 1 :]))
+        return state._replace(ended=seen[0], given_up=seen[1], known=seen[2])
+
+    def _judge_delivery(self, state: State, name: NodeId, at: int, ended: int, found: list[Flaw]) -> None:
+        """What is wrong with the delivery of a message at a node that has delivered `ended`."""
+        promises = self.info.promises
+        if ended >> at & 1 and promises.no_duplicates:
+            found.append(Flaw("duplicate", f"{name} delivers message {at} a second time"))
+        if promises.causal:
+            for other, past in enumerate(state.pasts):
+                if ended >> other & 1 and past >= 0 and past >> at & 1:
+                    found.append(
+                        Flaw("causal", f"{name} delivers message {at} after {other}, which follows it")
+                    )
+        if promises.fifo and ended & self.later[at]:
+            found.append(Flaw("fifo", f"{name} delivers message {at} after a later one of its node"))
+        if promises.timely and state.dead_us and state.now_us >= state.dead_us[at] + self.slack_us:
+            found.append(Flaw("late", f"{name} delivers message {at} after its lifetime"))
 
     def judge_final(self, state: State) -> list[Flaw]:
         """What is wrong with a state in which nothing must happen any more."""
@@ -469,17 +534,30 @@ class Rules:
         return at is not None and bool(over >> at & 1)
 
     def owed(self, state: State) -> int:
-        """The messages that every node that is up must have in the end, as a mask."""
+        """The messages that every node that is up must have in the end, as a mask.
+
+        Completeness: all that were said, if nothing was lost and all are up. Agreement, where messages
+        spread: what one that is up has, if nodes have crashed or left and nothing else was lost.
+        """
         if self.is_whole(state):
             return sum(1 << at for at, past in enumerate(state.pasts) if past >= 0)
-        return 0
+        if not self.spreads or self.mortal or self.world.change or self._lost(state, (*_HARMLESS, LEAVES)):
+            return 0
+        up = [node for node, local in enumerate(state.locals) if self.machine.status(local) == UP]
+        delivered = 0
+        for node in up:
+            delivered |= state.ended[node]
+        return delivered
 
     def is_whole(self, state: State) -> bool:
         """Whether the faults so far leave the promise of completeness whole."""
-        if not self.info.promises.complete or self.mortal or self.world.change:
+        if not self.info.promises.complete or self.mortal or self.world.change or state.absent:
             return False
-        spent = [had - has for had, has in zip(self.budget, state.left, strict=True)]
-        harmless = (DUPLICATES, CRASHES, TICKS, CLOCK_STEPS)
-        if any(count for which, count in enumerate(spent) if which not in harmless):
+        if self._lost(state, _HARMLESS):
             return False
         return all(self.machine.status(local) == UP for local in state.locals)
+
+    def _lost(self, state: State, harmless: tuple[int, ...]) -> bool:
+        """Whether faults have happened that are not harmless."""
+        spent = [had - has for had, has in zip(self.budget, state.left, strict=True)]
+        return any(count for which, count in enumerate(spent) if which not in harmless)

@@ -51,22 +51,24 @@ class Names:
 
     def node(self, part: NodePart) -> NodePart:
         """What concerns one node: itself, its local state, what it said, delivered, knows; its clock."""
-        node, local, said, ended, known, ahead_us = part
+        node, local, said, ended, given_up, known, ahead_us = part
         try:
             image = self.local[local]
         except KeyError:
             raise NotSymmetric from None
-        return (self.renaming[node], image, said, self.mask(ended), self.mask(known), ahead_us)
+        seen = (self.mask(ended), self.mask(given_up), self.mask(known))
+        return (self.renaming[node], image, said, *seen, ahead_us)
 
     def world(self, part: WorldPart) -> WorldPart:
         """What concerns all."""
-        links, changed, now_us, left, pasts, dead = part
+        links, changed, absent, now_us, left, pasts, dead = part
         bits = 0
         for other, link in enumerate(self._links):
             bits |= (links >> link & 1) << other
         return (
             bits,
             changed,
+            sum((absent >> node & 1) << other for node, other in enumerate(self.renaming)),
             now_us,
             left,
             tuple([self.mask(pasts[at]) for at in self._lines_from]),
@@ -94,7 +96,9 @@ class Symmetry:
         world, rules = self._rules.world, self._rules
         if renaming == tuple(range(rules.nodes)):
             return True
-        if world.change or not world.meshed:
+        if world.change or world.edges is not None:
+            return False
+        if {world.names[renaming[self._machine.index[name]]] for name in world.late} != world.late:
             return False
         for node, lines in enumerate(rules.lines):
             others = rules.lines[renaming[node]]
@@ -128,6 +132,8 @@ class Symmetry:
             return (verb, *sorted((renaming[move[1]], renaming[move[2]])))
         if verb in ("tick", "change"):
             return move
+        if verb == "retire":
+            return (verb, renaming[move[1]], renaming[move[2]])
         return (verb, renaming[move[1]], *move[2:])
 
     def _local_of(self, renaming: Renaming, local: int) -> int:
@@ -202,6 +208,9 @@ class Symmetry:
             return (verb, renaming[what[1]], self._packet_of(renaming, what[2]), what[3])
         if verb in ("up", "down"):
             return (verb, renaming[what[1]], what[2])
+        if verb == "command":
+            index, names = self._machine.index, self._machine.names
+            return (verb, what[1], tuple(names[renaming[index[each]]] for each in what[2]), what[3])
         return what
 
     def _learn_local(self, renaming: Renaming, local: int, image: int) -> None:
