@@ -119,9 +119,18 @@ class Expander:
             arrivals[pair] = (some, entries)
         self._learn_parts()
         if self.rules.world.change:
-            changed = np.array([part[1] for part in layout.worlds.content])
-            must |= changed[rows[:, 0]] < len(self.rules.world.change)
+            must |= self._must_change(rows)
         return Survey(own, arrivals, ~must)
+
+    def _must_change(self, rows: Rows) -> Flags:
+        """Where the next change is possible."""
+        heads, inverse = np.unique(rows[:, : 1 + self.rules.nodes], axis=0, return_inverse=True)
+        idle = [0] * (self.layout.width - heads.shape[1])
+        must = []
+        for head in heads.tolist():
+            moves = self.rules.wide_moves(self.layout.state([*head, *idle]))
+            must.append(not all(map(self.rules.is_optional, moves)))
+        return np.array(must, np.bool_)[inverse.reshape(-1)]
 
     def _looked_up(self, link: tuple[int, int] | None, keys: NDArray[np.uint64]) -> Places:
         """The entries of keys, which are worked out where they are new."""
@@ -385,9 +394,12 @@ class Expander:
         return None
 
     def _company(self, row: list[int], statuses: NDArray[Any]) -> int:
-        """What of the other nodes counts for what a node owes: whether all are up, and what they have."""
-        delivered = 0
+        """What of the other nodes counts for a node: what they have, who is down, whether timers are set."""
+        delivered, timers = 0, False
+        locals_ = self.rules.machine.locals
         for part, status in zip(row[1 : 1 + self.rules.nodes], statuses, strict=True):
             if status == UP:
                 delivered |= self.layout.nodes.content[part][3]
-        return delivered << 1 | bool((statuses == UP).all())
+                timers |= bool(locals_[self.layout.nodes.content[part][1]].timers)
+        lowest = 3 if DOWN in statuses else int(statuses.max(initial=0))
+        return delivered << 3 | timers << 2 | lowest

@@ -18,7 +18,7 @@ from whence.core.effects import CancelTimer, CloseLink, Deliver, Effects, Expire
 from whence.core.message import Message, MessageId, NodeId, Packet
 from whence.core.protocol import LEAVE
 from whence.core.protocol import Protocol as Core
-from whence.errors import InvariantError
+from whence.errors import InvariantError, MisuseError
 from whence.explore.world import World
 from whence.protocols.registry import make as make_core
 
@@ -68,7 +68,7 @@ class Machine:
         self._message = {payload: at for at, payload in enumerate(self.payloads)}
         self._make = make or self._registered
         self._keys: dict[bytes, int] = {}
-        self._ready: dict[int, bool] = {}
+        self._allowed: dict[tuple[int, Input], bool] = {}
         # Overlays begin alone: such a core is not told who else there is.
         self.is_overlay = world.params.get("links") == "dynamic"
         self._late = {self.index[name] for name in world.late}
@@ -95,11 +95,19 @@ class Machine:
         """The local state of a node that has seen nothing."""
         return self._known(node, Local(_encode(self.core(node).save()), (), UP))
 
-    def ready(self, node: int, local: int) -> bool:
-        """Whether the node may say something: it may not before it has joined, or after it has left."""
-        known = self._ready.get(local)
+    def allows(self, node: int, local: int, what: Input) -> bool:
+        """Whether the host may do that now: a core that has not joined, say, refuses to broadcast."""
+        known = self._allowed.get((local, what))
         if known is None:
-            known = self._ready[local] = self.restored(node, local).ready
+            known = self.locals[local].status == UP
+            if known and what[0] == "say":
+                known = self.restored(node, local).ready
+            if known:
+                try:
+                    self.step(node, local, what)
+                except MisuseError:
+                    known = False
+            self._allowed[local, what] = known
         return known
 
     def status(self, local: int) -> int:

@@ -189,7 +189,7 @@ class Rules:
         """The moves that concern more than one node, but for the tick."""
         moves: list[Move] = []
         nodes = self.nodes
-        if state.changed < len(self.world.change):
+        if state.changed < len(self.world.change) and self._may_change(state):
             moves.append(("change", state.changed))
         up = [node for node in range(nodes) if self.machine.status(state.locals[node]) == UP]
         here = [node for node in up if not state.absent >> node & 1]
@@ -201,7 +201,12 @@ class Rules:
         if left[LEAVES]:
             moves += [("leave", node) for node in here]
         if left[RETIREMENTS]:
-            moves += [("retire", node, other) for node in here for other in range(nodes) if other != node]
+            moves += [
+                ("retire", node, other)
+                for node in here
+                for other in range(nodes)
+                if self._allows(state, node, ("command", "retire", (self.machine.names[other],)))
+            ]
         if self.budget[CUTS]:
             moves += self._cuts_and_mends(state)
         return moves
@@ -216,12 +221,17 @@ class Rules:
         )
 
     def _cuts_and_mends(self, state: State) -> Iterator[Move]:
-        for one, other in sorted(self.edges):
-            if state.links >> (one * self.nodes + other) & 1:
-                if state.left[CUTS]:
+        for one in range(self.nodes):
+            for other in range(one + 1, self.nodes):
+                up = state.links >> (one * self.nodes + other) & state.links >> (other * self.nodes + one) & 1
+                if up and state.left[CUTS]:
                     yield ("cut", one, other)
-            elif not state.absent & (1 << one | 1 << other):
-                yield ("mend", one, other)
+                elif not up and (one, other) in self.edges and self._both_are_up(state, one, other):
+                    yield ("mend", one, other)
+
+    def _both_are_up(self, state: State, one: int, other: int) -> bool:
+        there = not state.absent & (1 << one | 1 << other)
+        return there and all(self.machine.status(state.locals[node]) == UP for node in (one, other))
 
     def is_optional(self, move: Move) -> bool:
         """Whether a schedule may end without it: faults, and the ends of faults that need not come."""
@@ -231,7 +241,21 @@ class Rules:
         after = self.after[at]
         if state.ended[node] & after != after:
             return False
-        return self.machine.ready(node, state.locals[node])
+        return self._allows(state, node, ("say", at))
+
+    def _allows(self, state: State, node: int, what: Input) -> bool:
+        """Whether the host may do that: what a core refuses as misuse, it does not."""
+        return self.machine.allows(node, state.locals[node], (*what, self._clock_us(state, node)))
+
+    def _may_change(self, state: State) -> bool:
+        change, index = self.world.change[state.changed], self.machine.index
+        if change.command is not None:
+            name, verb, *names = change.command
+            return self._allows(state, index[name], ("command", verb, tuple(names)))
+        if change.link is not None:
+            one, other = (index[name] for name in change.link)
+            return self._allows(state, one, ("up", other)) and self._allows(state, other, ("up", one))
+        return True
 
     def _clock_us(self, state: State, node: int) -> int:
         return state.now_us + (state.ahead_us[node] if state.ahead_us else 0)
@@ -271,7 +295,7 @@ class Rules:
         if verb == "crash":
             return self._tell(self._spent(state, CRASHES), move[1], ("crash",), found)
         if verb == "restart":
-            return self._tell(state, move[1], ("restart",), found)
+            return self._restart(state, move[1], found)
         if verb == "forget":
             return self._forget(self._spent(state, AMNESIAS), move[1], found)
         if verb == "jump":
@@ -375,9 +399,21 @@ class Rules:
             return state
         flight = list(state.flight)
         flight[one * nodes + other] = flight[other * nodes + one] = ()
+        for node, peer in ((one, other), (other, one)):  # who is down learns it later
+            if self.machine.status(state.locals[node]) == DOWN:
+                bits &= ~(1 << (node * nodes + peer))
         state = state._replace(links=state.links & ~bits, flight=tuple(flight))
         for node in told:
             state = self._tell(state, node, ("down", other if node == one else one), found)
+        return state
+
+    def _restart(self, state: State, node: int, found: list[Flaw]) -> State:
+        """A node comes back with its state, and is told which of its links are gone."""
+        state = self._tell(state, node, ("restart",), found)
+        for peer in self._peers(state, node):
+            if not state.links >> (peer * self.nodes + node) & 1:
+                state = state._replace(links=state.links & ~(1 << (node * self.nodes + peer)))
+                state = self._tell(state, node, ("down", peer), found)
         return state
 
     def _forget(self, state: State, node: int, found: list[Flaw]) -> State:
@@ -510,11 +546,11 @@ class Rules:
                 found.append(Flaw("incomplete", f"{name} never delivers message {at}"))
         core = self.machine.restored(node, local)
         for waiting in core.explain():
-            if not waiting.missing:
+            if not waiting.missing and not self.machine.locals[local].timers:
                 found.append(Flaw("unexplained", f"{name} holds {waiting.id} and names nothing missing"))
             elif self._is_idle(state, node, waiting):
                 found.append(Flaw("idle", f"{name} holds {waiting.id}, for which nothing can come"))
-        if self.forgets and self.is_whole(state) and core.entries():
+        if self.forgets and self._is_over(state) and core.entries():
             found.append(Flaw("memory", f"{name} keeps {core.entries()} entries, though all is done"))
         return found
 
@@ -541,7 +577,9 @@ class Rules:
         """
         if self.is_whole(state):
             return sum(1 << at for at, past in enumerate(state.pasts) if past >= 0)
-        if not self.spreads or self.mortal or self.world.change or self._lost(state, (*_HARMLESS, LEAVES)):
+        if not self.spreads or self.mortal or self.world.change or state.absent:
+            return 0
+        if self._lost(state, (*_HARMLESS, LEAVES)):
             return 0
         up = [node for node, local in enumerate(state.locals) if self.machine.status(local) == UP]
         delivered = 0
@@ -556,6 +594,11 @@ class Rules:
         if self._lost(state, _HARMLESS):
             return False
         return all(self.machine.status(local) == UP for local in state.locals)
+
+    def _is_over(self, state: State) -> bool:
+        """Whether everybody has all copies that will ever come, and no handshake is under way."""
+        every = [self.machine.locals[local] for local in state.locals]
+        return not any(each.status == DOWN or (each.status == UP and each.timers) for each in every)
 
     def _lost(self, state: State, harmless: tuple[int, ...]) -> bool:
         """Whether faults have happened that are not harmless."""
