@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from whence.core.effects import CancelTimer, CloseLink, Deliver, Discard, Expire, Send, SetTimer
+from whence.core.effects import CancelTimer, CloseLink, Deliver, Discard, Expire, Missed, Send, SetTimer, Tell
 from whence.core.message import Packet
 from whence.core.protocol import Protocol
 from whence.protocols import registry
@@ -188,7 +188,7 @@ def give(core: Protocol, peer: str, packet: Packet, now_us: int) -> None:
         elif isinstance(effect, Discard):
             assert effect.peer == peer
         else:
-            assert isinstance(effect, SetTimer | CancelTimer | Expire | CloseLink)
+            assert isinstance(effect, SetTimer | CancelTimer | Expire | CloseLink | Missed | Tell)
 
 
 @pytest.mark.parametrize("protocol", registry.names())

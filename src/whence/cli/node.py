@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from whence.core.effects import Missed
 from whence.core.message import Expired, Message
 from whence.live.config import NodeConfig, load_config
 
@@ -150,10 +151,13 @@ def _as_line(message: Message) -> str:
     return f"{message.origin}:{message.number} {message.payload.decode(errors='replace')}\n"
 
 
-def _as_json(outcome: Message | Expired) -> str:
+def _as_json(outcome: Message | Expired | Missed) -> str:
     import base64
     import json
 
+    if isinstance(outcome, Missed):
+        fields = ("origin", "first", "last", "reason")
+        return json.dumps({"missed": dict(zip(fields, outcome, strict=False))}) + "\n"
     document: dict[str, object] = {"origin": outcome.origin, "number": outcome.number}
     if isinstance(outcome, Expired):
         document["expired"] = outcome.reason

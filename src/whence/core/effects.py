@@ -9,6 +9,7 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import NamedTuple, TypeAlias
 
+from whence.core.lives import News
 from whence.core.message import Message, MessageId, NodeId, Packet
 
 
@@ -45,6 +46,22 @@ class Deliver(NamedTuple):
     """Give `message` to the application: its causal past has been delivered here."""
 
     message: Message
+
+
+class Missed(NamedTuple):
+    """The application will not be given these messages: they cannot be had any more, or it asked not to."""
+
+    origin: NodeId
+    first: int
+    last: int
+    reason: str  # "expired", "truncated", "before joining" or "unread"
+    lsn: int = 0
+
+
+class Tell(NamedTuple):
+    """News of nodes and lives for an application that asks for outcomes; it changes no delivery."""
+
+    news: News
 
 
 class SetTimer(NamedTuple):
@@ -101,5 +118,7 @@ class Stop(NamedTuple):
     reason: Reason
 
 
-Effect: TypeAlias = Send | Deliver | SetTimer | CancelTimer | Discard | Expire | CloseLink | CountOn | Stop
+Effect: TypeAlias = (
+    Send | Deliver | SetTimer | CancelTimer | Discard | Expire | CloseLink | CountOn | Stop | Missed | Tell
+)
 Effects: TypeAlias = list[Effect]

@@ -37,6 +37,9 @@ class Protocol(ABC):
     # the core to leave (a timer, so that the trace has it and a replay does the same).
     renews: ClassVar[bool] = False
 
+    # Its members may come back as later lives (the commands of core/lives.py).
+    returns: ClassVar[bool] = False
+
     me: NodeId
     last: int  # number of the newest message that this node broadcast or sent
     last_lifetime_us: int | None = None  # of that message; None: it is good forever

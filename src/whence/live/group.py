@@ -8,6 +8,7 @@ from typing import Self
 
 import msgspec
 
+from whence.core.effects import Missed
 from whence.core.message import Expired, Message, MessageId, Waiting
 from whence.errors import (
     GroupClosedError,
@@ -19,8 +20,9 @@ from whence.errors import (
 from whence.live.agents import serve
 from whence.live.arguments import lifetime_us
 from whence.live.durable import DurableMembership
-from whence.live.node import RAISE, WAIT, Node
+from whence.live.node import Node
 from whence.live.stats import Stats, gather
+from whence.live.waiting import RAISE, WAIT
 from whence.session.durable import Agent
 from whence.session.journal import GroupEvent
 from whence.session.links import Link
@@ -123,6 +125,14 @@ class Group:
             raise MisuseError("key", f"{key!r} is not 1 to {KEY_MAX_BYTES} bytes", "Choose a short key")
         return durable.host.keys.get(key)
 
+    async def retire(self, name: str) -> None:
+        """Take a member out of the group, for all: nobody waits for it any more, and what is for it is void.
+
+        Everybody is told, now or when it can be reached. If the member lives, it comes back as another life,
+        and so does whoever is started in its place; `events` tells.
+        """
+        self._node.retire(name)
+
     async def serve(self, agent: Agent) -> None:
         """Let `agent` react to every message, until the group is closed; of a durable node.
 
@@ -175,8 +185,10 @@ class Group:
         self._waiters.reads()
         return Reading(self._next, None if self._durable is None else self._durable.finished_if_in_hand)
 
-    async def outcomes(self) -> AsyncIterator[Message | Expired]:
-        """Every message, and from now on also an `Expired` for each that came or waited too long here."""
+    async def outcomes(self) -> AsyncIterator[Message | Expired | Missed]:
+        """Every message, and from now on also an `Expired` for each that came or waited too long here, and a
+        `Missed` for those that this node will not be given: it was away, or their sender's disk is lost.
+        """
         if self._durable is not None:
             raise MisuseError("outcomes", "a durable node does not keep them", "Read messages only")
         self._waiters.reads()
@@ -187,7 +199,7 @@ class Group:
             except StopAsyncIteration:
                 return
 
-    async def _next(self) -> Message | Expired:
+    async def _next(self) -> Message | Expired | Missed:
         inbox, durable = self._inbox, self._durable
         if durable is not None:
             durable.check_reader()
@@ -199,10 +211,11 @@ class Group:
             self._waiters.reads()
             await self._waiters.arrival()
         if durable is not None:
-            message: Message | Expired = durable.host.hand_out()
+            message: Message | Expired | Missed = durable.host.hand_out()
         else:
             message = inbox.popleft()
-            self._host.unread_bytes -= len(message[2])
+            if not isinstance(message, Missed):
+                self._host.unread_bytes -= len(message[2])
         if self._flow.full and self._waiters.relieved():
             self._node.wake()
         return message
@@ -277,7 +290,9 @@ class Reading:
     """One loop over a group's messages; `done` is told of each when the next is asked for."""
 
     def __init__(
-        self, take: Callable[[], Awaitable[Message | Expired]], done: Callable[[MessageId], None] | None
+        self,
+        take: Callable[[], Awaitable[Message | Expired | Missed]],
+        done: Callable[[MessageId], None] | None,
     ) -> None:
         self._take = take
         self._done = done

@@ -59,9 +59,7 @@ class Connection(asyncio.Protocol):
         self.writable = True
         peername = transport.get_extra_info("peername")
         session = self._session
-        if not session.begin(peername[0] if peername else None):
-            self._transport.abort()
-            return
+        session.begin(peername[0] if peername else None)
         assert session.deadline_s is not None
         self._deadline = self._loop.call_at(session.deadline_s, session.timer)
         self._begin()

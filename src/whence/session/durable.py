@@ -31,13 +31,15 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import Any, TypeAlias
 
+from whence.core.lives import BEGIN
 from whence.core.message import Message, MessageId, NodeId, Packet
 from whence.core.protocol import Protocol
 from whence.errors import InvariantError, MisuseError
 from whence.session.host import Host, HostOwner, Timers
-from whence.session.links import Link
+from whence.session.links import FORGOTTEN, Link, LinkState
 from whence.session.records import (
     Arrived,
+    Commanded,
     Done,
     Fired,
     Linked,
@@ -45,6 +47,8 @@ from whence.session.records import (
     Output,
     Reacted,
     Record,
+    Restarted,
+    Retired,
     Submitted,
     Taken,
 )
@@ -76,7 +80,11 @@ class DurableServer(Host):
         self.agent_state = b""
         self.reactions = 0
         self.sessions: dict[NodeId, int] = {}
+        self.peer_lives: dict[NodeId, int] = {}
+        self.own_sessions: dict[NodeId, int] = {}  # towards peers with which a link began anew
+        self.retired: dict[NodeId, int] = {}
         self.due: dict[str, int] = {}  # timers of the core
+        self.unheard = None  # every opening of a store begins a later life, before anything is sent
         self._last_us = 0
         self._recovering = False
 
@@ -128,8 +136,32 @@ class DurableServer(Host):
         elif isinstance(record, Linked):
             self._link(record)
         else:
-            self.sessions[record.peer] = record.session
+            self._apply_life(record)
         return None
+
+    def _apply_life(self, record: Met | Commanded | Restarted | Retired) -> None:
+        """What is known of the lives of this node and its peers."""
+        if isinstance(record, Met):
+            self.sessions[record.peer] = record.session
+            self.peer_lives[record.peer] = record.life
+        elif isinstance(record, Commanded):
+            if record.verb == BEGIN:
+                self.begin_life(int(record.names[0]), record.now_us)
+            else:
+                self.command(record.verb, *record.names, now_us=record.now_us)
+        elif isinstance(record, Restarted):
+            self._links[record.peer].session = self.own_sessions[record.peer] = record.session
+            self.restart_link(
+                record.peer, record.acknowledged, welcomes=record.welcomes, now_us=record.now_us
+            )
+        else:
+            self.retired[record.peer] = record.life
+            self.sessions[record.peer] = FORGOTTEN
+            link = self._links[record.peer]
+            if link.alive:
+                link.end(LinkState.RETIRED)
+                link.out.clear()
+                self.link_down(record.peer, record.now_us)
 
     def _arrive(self, record: Arrived, data_bytes: int) -> None:
         incoming = self._links[record.peer].incoming
@@ -256,6 +288,10 @@ class DurableServer(Host):
         for link in self._links.values():
             link.out.take(_ALL_FRAMES)  # all of it may have been sent: the peer's HELLO says what it has
             link.peer_session = self.sessions.get(link.peer, 0)
+            link.peer_life = self.peer_lives.get(link.peer, 0)
+            link.session = self.own_sessions.get(link.peer, 0)
+            if self.retired.get(link.peer) is not None and self.sessions.get(link.peer) == FORGOTTEN:
+                link.end(LinkState.RETIRED)
 
     def save(self) -> dict[str, Any]:
         """Return the whole state as plain data: what a snapshot keeps in place of the records before it."""
@@ -271,6 +307,7 @@ class DurableServer(Host):
             "agent_state": self.agent_state,
             "reactions": self.reactions,
             "sessions": self.sessions,
+            "lives": [self.peer_lives, self.own_sessions, self.retired],
             "due": self.due,
             "last_us": self._last_us,
             "keys": [[key, *id_] for key, id_ in self.keys.items()],
@@ -283,12 +320,14 @@ class DurableServer(Host):
         for peer, received, acknowledged, frames in state["links"]:
             self._links[peer].incoming.received = received
             self._links[peer].out.restore(acknowledged, frames)
-        self.inbox.extend(Message(*fields) for fields in state["inbox"])
-        self.unread_bytes = sum(len(message[2]) for message in self.inbox)
+        messages = [Message(*fields) for fields in state["inbox"]]
+        self.inbox.extend(messages)
+        self.unread_bytes = sum(len(message.payload) for message in messages)
         self.done = state["done"]
         self.agent_state = state["agent_state"]
         self.reactions = state["reactions"]
         self.sessions = state["sessions"]
+        self.peer_lives, self.own_sessions, self.retired = state.get("lives", [{}, {}, {}])
         self.due = state["due"]
         self._last_us = state["last_us"]
         self.keys = {key: MessageId(origin, number) for key, origin, number in state.get("keys", [])}

@@ -68,6 +68,33 @@ class Met(NamedTuple):
 
     peer: NodeId
     session: int
+    life: int = 0
+
+
+class Commanded(NamedTuple):
+    """The core is told of links and lives (core/lives.py)."""
+
+    now_us: int
+    verb: str
+    names: tuple[str, ...]
+
+
+class Restarted(NamedTuple):
+    """The numbering of a link begins anew with what followed the first `acknowledged` frames."""
+
+    now_us: int
+    peer: NodeId
+    session: int  # ours towards the peer
+    acknowledged: int
+    welcomes: bool
+
+
+class Retired(NamedTuple):
+    """A life of a member is out of the group."""
+
+    now_us: int
+    peer: NodeId
+    life: int
 
 
 class Linked(NamedTuple):
@@ -85,7 +112,9 @@ class Fired(NamedTuple):
     key: str
 
 
-Record: TypeAlias = Arrived | Submitted | Reacted | Taken | Met | Linked | Fired | Done
+Record: TypeAlias = (
+    Arrived | Submitted | Reacted | Taken | Met | Linked | Fired | Done | Commanded | Restarted | Retired
+)
 
 # Numbers are part of the format of a log: never reuse one. 1 and 2 were of a model that wrote no store.
 RECORDS: dict[int, type[Record]] = {
@@ -97,6 +126,9 @@ RECORDS: dict[int, type[Record]] = {
     8: Taken,
     9: Met,
     10: Done,
+    11: Commanded,
+    12: Restarted,
+    13: Retired,
 }
 _NUMBERS = {kind: number for number, kind in RECORDS.items()}
 
