@@ -185,7 +185,7 @@ class TcpTransport:
         loop = asyncio.get_running_loop()
         limits = self._peering.limits
         attempts = 0
-        while link.alive or link.renews:
+        while link.alive or link.renews or self._peering.admission.returns:
             began_s, before = loop.time(), _progress(link)
             try:
                 async with asyncio.timeout(limits.connect_timeout_s):

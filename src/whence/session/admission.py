@@ -68,6 +68,7 @@ class Admission(Protocol):
     identity: Identity
     lasting: bool  # links outlive their connections
     keeps: bool  # no peer is ever abandoned
+    returns: bool  # whoever is gone may come back as another life
     calls: dict[NodeId, Link]  # connections being made to peers without a link yet, by their names
     retired: dict[NodeId, int]  # the newest life of each member that was retired
 
@@ -166,6 +167,7 @@ class Open:
 
     lasting = False
     keeps = False
+    returns = False
     strangers_max = _STRANGERS_OPEN
 
     def __init__(self, identity: Identity, links: Mapping[NodeId, Link]) -> None:
