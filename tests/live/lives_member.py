@@ -110,6 +110,10 @@ class Member:
             await asyncio.sleep(0.2)
         return seen
 
+    async def retire(self, name: str) -> Any:
+        await self.group.retire(name)
+        return name
+
     async def report(self) -> Any:
         stats = self.group.stats()
         return {

@@ -22,8 +22,9 @@ from whence.live.agents import serve
 from whence.live.arguments import lifetime_us
 from whence.live.durable import DurableMembership
 from whence.live.log import LogMembership
-from whence.live.node import RAISE, WAIT, Membership, Node
+from whence.live.node import Membership, Node
 from whence.live.stats import Stats, gather
+from whence.live.waiting import RAISE, WAIT
 from whence.session.durable import Agent, DeadLetter
 from whence.session.journal import GroupEvent
 from whence.session.links import Link
@@ -251,7 +252,7 @@ class Group:
             except StopAsyncIteration:
                 return
 
-    async def _next(self) -> Message | Expired:
+    async def _next(self) -> Message | Expired | Missed:
         inbox, durable = self._inbox, self._durable
         if durable is not None:
             durable.check_reader()
@@ -263,10 +264,11 @@ class Group:
             self._waiters.reads()
             await self._waiters.arrival()
         if durable is not None:
-            message: Message | Expired = durable.host.hand_out()
+            message: Message | Expired | Missed = durable.host.hand_out()
         else:
             message = inbox.popleft()
-            self._host.unread_bytes -= len(message[2])
+            if not isinstance(message, Missed):
+                self._host.unread_bytes -= len(message[2])
         if self._flow.full and self._waiters.relieved():
             self._node.wake()
         return message
@@ -337,11 +339,16 @@ class Group:
             yield cut
 
     async def retire(self, name: str) -> None:
-        """Let `name`, in all its lives so far, no longer count for what is stable; needs `stability`.
+        """Take a member out of the group, for all: nobody waits for it any more. Anyone may say it, and again.
 
-        Anyone may say it, and again. What the retired node says is still delivered, perhaps `late`.
+        In a group with a list what is for the member is void; if it lives, it comes back as another life, and
+        so does whoever is started in its place. In a group that remembers it no longer counts for what is
+        stable; what it says is still delivered, perhaps `late`.
         """
-        await self._need_log("retire").retire(name)
+        if self._log is not None:
+            await self._log.retire(name)
+        else:
+            self._node.retire(name)
 
     def cut(self) -> bytes:
         """What the readers here are done with: with the application's state at this moment, a snapshot.

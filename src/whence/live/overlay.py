@@ -168,8 +168,23 @@ class OpenMembership:
     def link_met(self, link: Link) -> None:
         """A link has one session, which ends with it."""
 
-    def told(self, link: Link, known: Known) -> None:
+    def introduced(self, link: Link, known: Known) -> None:
         """No one is introduced: the overlay has words of its own."""
+
+    def link_restarted(self, link: Link, welcomes: bool) -> None:
+        """No link outlives its connection."""
+
+    def command(self, verb: str, *names: NodeId) -> None:
+        """Its overlay commands the core."""
+
+    def begin_life(self, base: int) -> None:
+        """Names are for one life."""
+
+    def retired(self, name: NodeId, life: int) -> None:
+        """Nobody is retired where nobody is listed."""
+
+    def new_life(self) -> None:
+        """Names are for one life."""
 
     def missing(self) -> list[Link]:
         """Nothing to wait for: a member is linked to another, and no node knows how many there are."""

@@ -15,6 +15,7 @@ from whence.errors import ParameterError, UnknownProtocolError
 from whence.protocols.barrier.broadcast import Barrier
 from whence.protocols.barrier.oppnet import Oppnet
 from whence.protocols.baselines.fifo import Fifo
+from whence.protocols.baselines.flooding import NEED
 from whence.protocols.baselines.reliable import Reliable
 from whence.protocols.baselines.vector import Vector
 from whence.protocols.deadline.odca import Odca
@@ -128,12 +129,14 @@ _PROTOCOLS = (
         _FIFO,
         environment="any connected group; baseline without causal order",
         summary="reliable FIFO flooding",
+        live_defaults={"relay": NEED},
     ),
     ProtocolInfo.of(
         Vector,
         CAUSAL,
         environment="a known group of moderate size; baseline",
         summary="vector-clock causal broadcast with delta compression",
+        live_defaults={"relay": NEED},
     ),
     ProtocolInfo.of(
         VCube,

@@ -90,6 +90,33 @@ class Met(NamedTuple):
 
     peer: NodeId
     session: int
+    life: int = 0
+
+
+class Commanded(NamedTuple):
+    """The core is told of links and lives (core/lives.py)."""
+
+    now_us: int
+    verb: str
+    names: tuple[str, ...]
+
+
+class Restarted(NamedTuple):
+    """The numbering of a link begins anew with what followed the first `acknowledged` frames."""
+
+    now_us: int
+    peer: NodeId
+    session: int  # ours towards the peer
+    acknowledged: int
+    welcomes: bool
+
+
+class Retired(NamedTuple):
+    """A life of a member is out of the group."""
+
+    now_us: int
+    peer: NodeId
+    life: int
 
 
 class Linked(NamedTuple):
@@ -108,7 +135,20 @@ class Fired(NamedTuple):
 
 
 Record: TypeAlias = (
-    Arrived | Submitted | Reacted | Taken | Met | Linked | Fired | Done | Buried | Revived | Dropped
+    Arrived
+    | Submitted
+    | Reacted
+    | Taken
+    | Met
+    | Linked
+    | Fired
+    | Done
+    | Commanded
+    | Restarted
+    | Retired
+    | Buried
+    | Revived
+    | Dropped
 )
 
 # Numbers are part of the format of a log: never reuse one. 1 and 2 were of a model that wrote no store.
@@ -121,6 +161,9 @@ RECORDS: dict[int, type[Record]] = {
     8: Taken,
     9: Met,
     10: Done,
+    11: Commanded,
+    12: Restarted,
+    13: Retired,
     20: Buried,
     21: Revived,
     22: Dropped,
