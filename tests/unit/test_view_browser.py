@@ -170,6 +170,13 @@ def test_a_proof_is_drawn_and_stepped_through(browser, demo):
     assert state(browser)["step"] == len(steps) - 2
     current = browser.run("return document.querySelector('[aria-current=step]').innerText")
     assert scene.findings[1].steps[-2].text in current
+    browser.keys("pppp" + "f" * 2)
+    assert scene.findings[0].at == "c"
+    assert state(browser)["finding"] == 0
+    browser.run(
+        "[...document.querySelectorAll('#panel button')].find(b => b.innerText === 'Only its rows').click()"
+    )
+    assert state(browser)["rows"] == ["a", "b", "c"]
 
 
 def test_keys(browser, demo):

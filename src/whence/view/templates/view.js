@@ -209,7 +209,7 @@ function drawLabels() {
     box.append(label);
   });
   byId("hidden-rows").hidden = !view.hidden.size;
-  byId("hidden-rows").replaceChildren(make("button", { type: "button", onclick: () => { view.hidden.clear(); changed(true); } }, `${plural(view.hidden.size, "row")} hidden`));
+  byId("hidden-rows").replaceChildren(make("button", { type: "button", onclick: () => { view.hidden.clear(); arrange(); fitRows(); changed(true); } }, `${plural(view.hidden.size, "row")} hidden`));
 }
 
 function toggle(set, value) {
@@ -578,9 +578,24 @@ function proof(finding) {
     const click = () => { view.step = at; reveal([step.event]); drawFindings(); };
     list.append(make("li", {}, make("button", { type: "button", "aria-current": at === view.step ? "step" : "false", onclick: click }, step.text)));
   });
-  const box = make("div", {}, list), msg = view.names.get(finding.message), proc = head.procs.indexOf(finding.at);
-  if (msg !== undefined && proc >= 0 && finding.wrong < 0) box.append(make("div", { className: "row" }, make("button", { type: "button", onclick: () => tellWhy(msg, proc, box) }, "Why?")));
+  const row = make("div", { className: "row" }), box = make("div", {}, list, row);
+  const msg = view.names.get(finding.message), proc = head.procs.indexOf(finding.at);
+  const own = new Set(finding.steps.filter(step => step.event >= 0).map(step => procOf(step.event)));
+  if (proc >= 0) own.add(proc);
+  if (own.size && own.size < head.procs.length) row.append(make("button", { type: "button", onclick: () => onlyRows(own) }, "Only its rows"));
+  if (msg !== undefined && proc >= 0 && finding.wrong < 0) row.append(make("button", { type: "button", onclick: () => tellWhy(msg, proc, box) }, "Why?"));
   return box;
+}
+
+function onlyRows(procs) {
+  view.hidden = new Set(head.procs.map((_, at) => at).filter(at => !procs.has(at)));
+  arrange();
+  fitRows();
+  changed(true);
+}
+
+function fitRows() {
+  view.rowHeight = Math.min(84, Math.max(6, (stage.clientHeight - STRIP - TOP - 8) / Math.max(1, view.rows.length)));
 }
 
 function waitingList() {
@@ -1010,8 +1025,10 @@ async function main() {
   resize();
   await load(byId("data").textContent);
   byId("data").remove();
-  view.rowHeight = Math.min(84, Math.max(6, (stage.clientHeight - STRIP - TOP - 8) / Math.max(1, head.lanes.length <= 40 ? head.lanes.length : head.procs.length)));
   if (head.lanes.length <= 40) head.procs.forEach((_, proc) => view.open.add(proc));
+  view.sequence = head.procs.map((_, at) => at);
+  arrange();
+  fitRows();
   await restore(location.hash || (head.focus ? `#find=${head.focus}.1` : ""));
   drawLegend();
   byId("busy").hidden = true;
