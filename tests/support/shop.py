@@ -96,6 +96,8 @@ class Shop:
         await asyncio.gather(*(self._all_applied(name) for name in REPLICAS))
         for writer in self._writers:
             writer.close()
+        for name in REPLICAS:
+            await self._news[name].get()  # it has seen the end
         for server in (leader, *servers):
             server.close()
 
@@ -188,6 +190,7 @@ class Shop:
                     broken = broken and not held
                 held.clear()
             writer.close()
+            self._news[name].put_nowait(0)
 
         return serve
 

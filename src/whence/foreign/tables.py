@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import re
+import struct
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -134,7 +135,7 @@ def mcap_rows(path: Path) -> Rows:
                     "sequence": message.sequence or None,  # 0: the recorder has none
                     "log_time": message.log_time, "publish_time": message.publish_time,
                 }  # fmt: skip
-        except McapError as error:
+        except (McapError, OSError, struct.error) as error:
             raise ImportFormatError(
                 str(path), f"it is not an MCAP recording ({error})", "Check the file"
             ) from error

@@ -48,16 +48,14 @@ def read_rows(spark: SparkSession, path: Path | str, mapping: LogMapping) -> Dat
         read = spark.read.parquet(path)
         rows = read.select(*(_plain(read, field).alias(field.name) for field in read.schema))
     else:
-        rows = json_columns(spark.read.text(path), mapping)
+        schema = json_schema(mapping)
+        rows = spark.read.schema(schema).json(path, columnNameOfCorruptRecord=CORRUPT)
     return rows.withColumn(LINE, F.monotonically_increasing_id() + 1)
 
 
-def json_columns(lines: DataFrame, mapping: LogMapping) -> DataFrame:
-    """The columns that a mapping names, from lines of JSON in `value`."""
-    schema = _json_schema(columns_of_mapping(mapping)).add(CORRUPT, StringType())
-    options = {"columnNameOfCorruptRecord": CORRUPT}
-    text = lines.where(F.length(F.trim("value")) > 0)
-    return text.select(F.from_json("value", schema, options).alias("row")).select("row.*")
+def json_schema(mapping: LogMapping) -> StructType:
+    """The columns that a mapping names, and where a line goes that is not JSON."""
+    return _json_schema(columns_of_mapping(mapping)).add(CORRUPT, StringType())
 
 
 def _plain(table: DataFrame, field: StructField) -> Column:
@@ -148,13 +146,24 @@ def normalise(rows: DataFrame, mapping: LogMapping, *, exact: bool = False) -> D
     def text(field: str) -> Column:
         return of.text(event[field]) if field in event else nothing
 
+    def names(field: str) -> Column:
+        return _names(text(field)) if field in event else F.array().cast("array<string>")
+
+    def time(field: str) -> Column:
+        unit_ns = UNITS_NS[mapping.time_unit]
+        return _time(text(field), unit_ns) if field in event else F.lit(None).cast("bigint")
+
+    def odd(field: str, number: Column) -> Column:
+        return text(field).isNotNull() & number.isNull() if field in event else F.lit(False)
+
     proc = F.coalesce(text("process"), F.lit("log"))
     ctx = F.coalesce(text("context"), proc)
     kind, odd_kind = _kind(of, event.get("kind", "deliver"))
     delivers = kind.isin(int(EventKind.DELIVER), int(EventKind.ACK))
-    unit_ns = UNITS_NS[mapping.time_unit]
-    clock = F.from_json(text("clock"), "map<string,bigint>")
+    no_clock = F.lit(None).cast("map<string,bigint>")
+    clock = F.from_json(text("clock"), "map<string,bigint>") if "clock" in event else no_clock
     channel = event.get("channel") or event.get("sender")
+    rank = _number(text("send_order"), exact)
     order = order_of(mapping)
     line = F.col(LINE).cast("bigint")
     pos = {"line": line, "interval": F.lit(None).cast("bigint"), "clock": F.try_element_at(clock, ctx)}.get(
@@ -166,21 +175,21 @@ def normalise(rows: DataFrame, mapping: LogMapping, *, exact: bool = False) -> D
         pos.alias("pos"),
         kind.cast("tinyint").alias("kind"),
         text("message").alias("msg"),
-        _names(text("to")).alias("to"),
+        names("to").alias("to"),
         F.when(delivers, text("session") if "session" in event else ctx).alias("scope"),
         F.when(delivers, text("group") if "group" in event else proc).alias("group"),
         (of.text(channel) if channel else nothing).alias("channel"),
-        _number(text("send_order"), exact).alias("rank"),
-        _names(text("depends_on")).alias("deps"),
-        _names(text("links")).alias("links"),
+        rank.alias("rank"),
+        names("depends_on").alias("deps"),
+        names("links").alias("links"),
         text("ref").alias("ref"),
         clock.alias("vc"),
-        _time(text("time"), unit_ns).alias("t0"),
-        _time(text("end"), unit_ns).alias("t1"),
+        time("time").alias("t0"),
+        time("end").alias("t1"),
         line.alias("line"),
         odd_kind.alias("odd_kind"),
-        (text("order").isNotNull() & pos.isNull() if order == "seq" else F.lit(False)).alias("odd_order"),
-        (text("send_order").isNotNull() & _number(text("send_order"), exact).isNull()).alias("odd_rank"),
+        odd("order", pos).alias("odd_order"),
+        odd("send_order", rank).alias("odd_rank"),
         F.array(
             *(F.when(of.path(column).isNotNull(), F.lit(column)) for column in session_columns(mapping))
         ).alias("has"),

@@ -24,7 +24,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from whence.errors import DataError, ImportFormatError, WhenceError
 from whence.foreign.judge import check_contract, judge
-from whence.foreign.mapping import LogMapping, order_of, reader_notes
+from whence.foreign.mapping import LogMapping, order_of, reader_notes, session_columns
 from whence.foreign.model import Contract, EventKind, Log, Note, log_of_table, make_log
 from whence.foreign.read import read_log
 from whence.foreign.report import (
@@ -67,10 +67,10 @@ def audit_log(
             return _in_one_task(spark, path, mapping, findings_max)
         rows = read_rows(spark, path, mapping)
         events = normalise(rows, mapping)
-        facts = _facts(events)
+        facts = _facts(events, mapping)
         if facts["odd_orders"] or facts["odd_ranks"]:
             events = normalise(rows, mapping, exact=True)
-            facts = _facts(events)
+            facts = _facts(events, mapping)
         _require_rows(path, facts)
         if facts["ranks"] and not _graph(facts):
             return _by_joins(events, str(path), mapping, facts, findings_max, whole=True)
@@ -135,40 +135,47 @@ def _audit(
 # What there is
 
 
-def _facts(events: DataFrame) -> dict[str, Any]:
-    """Counts of what decides how a log is judged, in one pass."""
+def _facts(events: DataFrame, mapping: LogMapping) -> dict[str, Any]:
+    """Counts of what decides how a log is judged, in one pass; what the mapping does not name is 0."""
     kind, message = F.col("kind"), F.col("msg").isNotNull()
     delivers = kind.isin(_DELIVER, _ACK)
-
-    def count(condition: Column) -> Column:
-        return F.count_if(F.coalesce(condition, F.lit(False)))
-
+    has = mapping.event.keys()
+    placed = "interval" if order_of(mapping) == "interval" else ""
+    conditions = {
+        "deliveries": kind == _DELIVER,
+        "acks": kind == _ACK,
+        "scoped": delivers & message & F.col("scope").isNotNull(),
+        "grouped": delivers & message & F.col("group").isNotNull(),
+        "named": delivers & message,
+        "sends": kind == _SEND,
+        "arrivals": (kind == _RECEIVE) & message,
+        "restarts": kind == _RESTART,
+        "ranks": message & F.col("rank").isNotNull() & F.col("channel").isNotNull(),
+        "deps": F.size("deps") > 0 if "depends_on" in has else None,
+        "links": F.size("links") > 0 if "links" in has else None,
+        "clocks": F.col("vc").isNotNull() if "clock" in has else None,
+        "unplaced": F.col("pos").isNull() if "order" in has or "clock" in has or placed else None,
+        "odd_kinds": F.col("odd_kind").isNotNull(),
+        "odd_orders": F.col("odd_order"),
+        "odd_ranks": F.col("odd_rank"),
+        "corrupt": F.col("corrupt"),
+        **{
+            f"{name}_{unit}": F.col(name) % unit != 0 if field in has else None
+            for name, field in (("t0", "time"), ("t1", "end"))
+            for unit in _UNITS
+        },
+    }
+    wanted = {name: each for name, each in conditions.items() if each is not None}
+    counts = [F.count_if(F.coalesce(each, F.lit(False))).alias(name) for name, each in wanted.items()]
+    had = F.array_distinct(F.flatten(F.collect_set(F.when(delivers, F.array_compact("has")))))
     row = events.agg(
         F.count(F.lit(1)).alias("events"),
-        count(kind == _DELIVER).alias("deliveries"),
-        count(kind == _ACK).alias("acks"),
-        count(delivers & message & F.col("scope").isNotNull()).alias("scoped"),
-        count(delivers & message & F.col("group").isNotNull()).alias("grouped"),
-        count(delivers & message).alias("named"),
-        count(kind == _SEND).alias("sends"),
-        count((kind == _RECEIVE) & message).alias("arrivals"),
-        count(kind.isin(_RESTART, int(EventKind.CRASH))).alias("lives"),
-        count(kind == _RESTART).alias("restarts"),
-        count(F.col("rank").isNotNull() & F.col("channel").isNotNull() & message).alias("ranks"),
-        count(F.size("deps") > 0).alias("deps"),
-        count(F.size("links") > 0).alias("links"),
-        count(F.col("vc").isNotNull()).alias("clocks"),
-        count(F.col("pos").isNull()).alias("unplaced"),
-        count(F.col("odd_kind").isNotNull()).alias("odd_kinds"),
         F.array_sort(F.collect_set("odd_kind")).alias("unknown_kinds"),
-        count(F.col("odd_order")).alias("odd_orders"),
-        count(F.col("odd_rank")).alias("odd_ranks"),
-        count(F.col("corrupt")).alias("corrupt"),
         F.approx_count_distinct("scope").alias("scopes"),
-        *(count(F.col(name) % unit != 0).alias(f"{name}_{unit}") for name in ("t0", "t1") for unit in _UNITS),
-        F.array_distinct(F.flatten(F.collect_set(F.when(delivers, F.array_compact("has"))))).alias("had"),
+        (had if session_columns(mapping) else F.array()).alias("had"),
+        *counts,
     ).collect()[0]
-    return row.asDict()
+    return dict.fromkeys(conditions, 0) | row.asDict()
 
 
 _UNITS = (1_000_000, 1_000)
@@ -270,41 +277,56 @@ def _empty(mapping: LogMapping) -> Log:
 
 
 def _fifo(delivered: DataFrame, findings_max: int) -> Judged:
-    """First deliveries in a scope that come after one of a higher rank: a running maximum."""
+    """First deliveries in a scope that come after one of a higher rank: a running maximum, in one shuffle."""
     keys = ["scope", "ctx", "channel"]
     ranked = delivered.where("scope is not null and channel is not null and rank is not null")
-    first = ranked.groupBy(*keys, "msg").agg(
-        F.min("pos").alias("pos"),
-        F.min_by("rank", "pos").alias("rank"),
-        F.min_by("line", "pos").alias("line"),
+    first = (
+        ranked.select(*keys, "msg", "pos", "rank", "line")
+        .repartition(*keys)
+        .groupBy(*keys, "msg")
+        .agg(F.min(F.struct("pos", "rank", "line")).alias("first"))
+        .select(*keys, "msg", "first.*")
     )
     before = Window.partitionBy(*keys).orderBy("pos").rangeBetween(Window.unboundedPreceding, -1)
     seen = first.withColumn("top", F.max("rank").over(before))
-    late = F.col("top") > F.col("rank")
-    counts = seen.agg(
-        F.count(F.lit(1)).alias("judged"), F.count_if(F.coalesce(late, F.lit(False))).alias("count")
+    late = F.coalesce(F.col("top") > F.col("rank"), F.lit(False))
+    groups = seen.groupBy(*keys).agg(
+        F.count(F.lit(1)).alias("judged"),
+        F.count_if(late).alias("count"),
+        F.min(F.when(late, F.struct("line", "msg", "rank", "top"))).alias("one"),
     )
-    row = counts.collect()[0]
-    told = seen.where(late).orderBy("line").limit(findings_max).collect() if row["count"] else []
+    row = _total(groups, findings_max, *keys)
     findings = [
         AuditFinding(
-            text=f"{each.ctx} delivers {each.msg} ({each.channel} @ {each.rank}) after {each.top} of it",
-            message=each.msg, scope=each.scope, line=each.line,
+            text=f"{each.ctx} delivers {one.msg} ({each.channel} @ {one.rank}) after {one.top} of it",
+            message=one.msg, scope=each.scope, line=one.line,
         )
-        for each in told
+        for each in row["some"] for one in [each.one]
     ]  # fmt: skip
-    return Judged(status=OK, count=row["count"], judged=row["judged"], findings=findings)
+    return Judged(status=OK, count=row["count"] or 0, judged=row["judged"] or 0, findings=findings)
+
+
+def _total(groups: DataFrame, most: int, *beside: str) -> Any:
+    """The sums of `judged` and `count`, and as `some` the first few groups that have `one`."""
+    found = F.collect_list(F.when(F.col("one").isNotNull(), F.struct("one", *beside)))
+    some = F.slice(F.array_sort(found), 1, max(1, most)).alias("some")
+    return groups.agg(F.sum("judged").alias("judged"), F.sum("count").alias("count"), some).collect()[0]
 
 
 def _duplicates(delivered: DataFrame, findings_max: int) -> Judged:
+    """Second deliveries, of which the first per group is spelled out."""
     counts = delivered.where("group is not null").groupBy("group", "msg").agg(F.count(F.lit(1)).alias("n"))
-    row = counts.agg(F.sum("n").alias("judged"), F.sum(F.col("n") - 1).alias("count")).collect()[0]
-    told = counts.where("n > 1").orderBy("group", "msg").limit(findings_max).collect() if row["count"] else []
+    groups = counts.groupBy("group").agg(
+        F.sum("n").alias("judged"),
+        F.sum(F.col("n") - 1).alias("count"),
+        F.min(F.when(F.col("n") > 1, F.struct("msg", "n"))).alias("one"),
+    )
+    row = _total(groups, findings_max, "group")
     findings = [
-        AuditFinding(text=f"{each.msg} is delivered {each.n} times in {each.group}", message=each.msg)
-        for each in told
-    ]
-    return Judged(status=OK, count=row["count"], judged=row["judged"], findings=findings)
+        AuditFinding(text=f"{one.msg} is delivered {one.n} times in {each.group}", message=one.msg)
+        for each in row["some"] for one in [each.one]
+    ]  # fmt: skip
+    return Judged(status=OK, count=row["count"] or 0, judged=row["judged"] or 0, findings=findings)
 
 
 def _created(events: DataFrame, delivered: DataFrame, findings_max: int) -> Judged:
