@@ -100,7 +100,7 @@ def quickest(pair: npt.NDArray[Any], sent: npt.NDArray[Any], received: npt.NDArr
 Bound = Callable[[int], int]  # what the other clock shows at most (at least), by what this one shows
 
 
-class Skew:
+class ClockOffsets:
     """The offsets between the hosts of some messages."""
 
     def __init__(
@@ -193,7 +193,7 @@ class Skew:
             above = [(each.sent, each.received + self._resolution) for each in by_pair[first, second]]
             back = by_pair.get((second, first), [])
             below = [(each.received + self._resolution, each.sent) for each in back]
-            lines = Lines.between(above, below, self.drift_ppm)
+            lines = SeparatingLines.between(above, below, self.drift_ppm)
             if lines is None:
                 self.not_linear.append((first, second))
                 continue
@@ -322,7 +322,7 @@ def _mirrored(cones: _Cones) -> Bound:
 Point = tuple[int, int]
 
 
-class Lines:
+class SeparatingLines:
     """The lines y = a + b x that lie on or below every point `above` and on or above every point `below`."""
 
     def __init__(self, above: list[Point], below: list[Point], low: Fraction, high: Fraction) -> None:
@@ -331,7 +331,9 @@ class Lines:
         self._slopes = (low, high)
 
     @classmethod
-    def between(cls, above: Iterable[Point], below: Iterable[Point], drift_ppm: int) -> Lines | None:
+    def between(
+        cls, above: Iterable[Point], below: Iterable[Point], drift_ppm: int
+    ) -> SeparatingLines | None:
         """All that pass with a slope within the drift; None if there is none."""
         hull = _lower_hull(above)
         flipped = _lower_hull((-x, -y) for x, y in below)
