@@ -256,6 +256,9 @@ def test_the_address_restores_the_view(browser, demo):
     browser.open(page, browser.run("return whence.address()"))
     assert picture(browser) == picture_of(browser, page, address)
     assert seen != ""
+    browser.run("location.hash = '#axis=logical&find=1.2'")  # an address that is typed in, too
+    browser.until("return whence.view.finding === 0")
+    assert state(browser)["selected"] == -1
 
 
 def picture_of(browser: Browser, page: Path, address: str) -> str:

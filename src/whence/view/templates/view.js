@@ -381,6 +381,7 @@ function address() {
 
 async function restore(hash) {
   const parts = new URLSearchParams(hash.slice(1)), numbers = name => (parts.get(name) || "").split(",").filter(Boolean).map(Number);
+  view.selected = view.second = view.finding = view.hit = -1; view.cones = view.path = view.hits = null; view.query = "";
   const known = list => list.filter(proc => Number.isInteger(proc) && proc >= 0 && proc < head.procs.length);
   if (["dark", "light"].includes(parts.get("theme"))) useTheme(parts.get("theme"));
   view.hidden = new Set(known(numbers("hide")));
