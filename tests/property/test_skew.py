@@ -10,7 +10,7 @@ from math import floor
 import pytest
 
 from whence.foreign import skew
-from whence.foreign.skew import Drift, Interval, Lines, Passage, Skew
+from whence.foreign.skew import ClockOffsets, Drift, Interval, Passage, SeparatingLines
 
 SPAN_US = 60_000_000
 
@@ -56,7 +56,7 @@ def run(seed: int, *, drift_ppm: int = 500, turns: int = 4) -> tuple[dict[str, C
     return clocks, passages
 
 
-def outside(clocks: dict[str, Clock], found: Skew, seed: int) -> tuple[int, int]:
+def outside(clocks: dict[str, Clock], found: ClockOffsets, seed: int) -> tuple[int, int]:
     """Pairs at one moment each, and how many of them have their true offset outside of the interval."""
     draw = random.Random(-seed)
     asked = wrong = 0
@@ -80,7 +80,7 @@ def judged(seeds: range, **options: object) -> tuple[int, int]:
     turns = 0 if options.get("drift") is Drift.LINEAR else 4
     for seed in seeds:
         clocks, passages = run(seed, turns=turns)
-        found = Skew(passages, **options)  # type: ignore[arg-type]
+        found = ClockOffsets(passages, **options)  # type: ignore[arg-type]
         assert not (found.impossible and options.get("drift_ppm", 500) == 500)
         pairs, misses = outside(clocks, found, seed)
         asked, wrong = asked + pairs, wrong + misses
@@ -122,8 +122,8 @@ def test_mutant_stamps_taken_as_exact():
     for at in range(1, 200):
         first, second = floor(clocks["a"].at(at)), floor(clocks["b"].at(at))
         passages += [Passage("a", first, "b", second), Passage("b", second, "a", first)]
-    assert outside(clocks, Skew(passages, drift_ppm=0, resolution=1), 3)[1] == 0
-    assert outside(clocks, Skew(passages, drift_ppm=0, resolution=0), 3)[1] > 0
+    assert outside(clocks, ClockOffsets(passages, drift_ppm=0, resolution=1), 3)[1] == 0
+    assert outside(clocks, ClockOffsets(passages, drift_ppm=0, resolution=0), 3)[1] > 0
 
 
 def lines_missed(seeds: range) -> int:
@@ -137,7 +137,7 @@ def lines_missed(seeds: range) -> int:
         true = [epoch + 12_345 + rate * (x - epoch) for x in points]
         above = [(x, floor(y) + draw.randint(1, 3)) for x, y in zip(points[:40], true[:40], strict=True)]
         below = [(x, floor(y) - draw.randint(0, 3)) for x, y in zip(points[40:], true[40:], strict=True)]
-        lines = Lines.between(above, below, 500)
+        lines = SeparatingLines.between(above, below, 500)
         at = points[0]
         wrong += lines is None or not lines.least(at) <= true[0] <= lines.most(at)
     return wrong
@@ -164,8 +164,8 @@ def test_mutant_the_line_of_the_other_side():
     )
     above = [(each.sent, each.received) for each in passages if (each.source, each.target) == pair]
     below = [(each.received, each.sent) for each in passages if (each.target, each.source) == pair]
-    assert Lines.between(above, below, 500) is not None
-    assert Lines.between(below, above, 500) is None
+    assert SeparatingLines.between(above, below, 500) is not None
+    assert SeparatingLines.between(below, above, 500) is None
 
 
 def brute(hosts: list[str], passages: list[Passage]) -> dict[tuple[str, str], float]:
@@ -192,7 +192,7 @@ def test_without_drift_it_is_the_optimum():
             source, target = draw.sample(hosts, 2)
             sent = draw.randrange(1000)
             passages.append(Passage(source, sent, target, sent + draw.randint(-12, 60)))
-        found = Skew(passages, drift_ppm=0, resolution=0)
+        found = ClockOffsets(passages, drift_ppm=0, resolution=0)
         far = brute(found.hosts, passages)
         if any(far[host, host] < 0 for host in found.hosts):
             impossible += 1
@@ -212,25 +212,27 @@ def test_without_drift_it_is_the_optimum():
 def test_a_clock_that_steps_is_impossible_and_named():
     there = [Passage("a", at, "b", at + 100, f"t{at}") for at in range(0, 10_000_000, 100_000)]
     back = [Passage("b", at, "a", at + 100, f"b{at}") for at in range(0, 10_000_000, 100_000)]
-    assert Skew([*there, *back]).impossible == []
+    assert ClockOffsets([*there, *back]).impossible == []
     late = [each._replace(sent=each.sent + 4_000_000) for each in back[50:]]
-    found = Skew([*there, *back[:50], *late])
+    found = ClockOffsets([*there, *back[:50], *late])
     assert found.impossible
     assert {each.source for each in found.impossible[0].circle} == {"a", "b"}
     assert found.impossible[0].by > 3_900_000
 
 
 def test_one_way_traffic_leaves_the_interval_half_open():
-    found = Skew([Passage("a", 1000, "b", 1500), Passage("a", 2000, "b", 2400)], drift_ppm=0, resolution=0)
+    found = ClockOffsets(
+        [Passage("a", 1000, "b", 1500), Passage("a", 2000, "b", 2400)], drift_ppm=0, resolution=0
+    )
     assert found.interval("a", "b", 5000) == Interval(None, 400)
     assert found.interval("b", "a", 5000) == Interval(-400, None)
     assert found.correction("b", "a", [5000]) == [(5000, -400)]
-    assert Skew([]).hosts == []
+    assert ClockOffsets([]).hosts == []
 
 
 def test_an_interval_widens_with_the_distance_in_time():
     both = [Passage("a", 0, "b", 100), Passage("b", 50, "a", 150)]
-    found = Skew(both, drift_ppm=500, resolution=0)
+    found = ClockOffsets(both, drift_ppm=500, resolution=0)
     near, far = found.interval("a", "b", 0), found.interval("a", "b", 1_000_000)
     assert near.width is not None
     assert far.width is not None
@@ -245,7 +247,7 @@ def test_corrected_times_let_messages_go_forward(drift_ppm, share):
         _, passages = run(seed, drift_ppm=drift_ppm)
         ways = {(each.source, each.target) for each in passages}
         passages = [each for each in passages if (each.target, each.source) in ways]
-        found = Skew(passages, drift_ppm=drift_ppm)
+        found = ClockOffsets(passages, drift_ppm=drift_ppm)
         for each in passages:
             fix = {
                 host: found.correction(host, found.hosts[0], [at])[0][1]

@@ -170,6 +170,13 @@ def test_a_proof_is_drawn_and_stepped_through(browser, demo):
     assert state(browser)["step"] == len(steps) - 2
     current = browser.run("return document.querySelector('[aria-current=step]').innerText")
     assert scene.findings[1].steps[-2].text in current
+    browser.keys("pppp" + "f" * 2)
+    assert scene.findings[0].at == "c"
+    assert state(browser)["finding"] == 0
+    browser.run(
+        "[...document.querySelectorAll('#panel button')].find(b => b.innerText === 'Only its rows').click()"
+    )
+    assert state(browser)["rows"] == ["a", "b", "c"]
 
 
 def test_keys(browser, demo):
@@ -249,6 +256,9 @@ def test_the_address_restores_the_view(browser, demo):
     browser.open(page, browser.run("return whence.address()"))
     assert picture(browser) == picture_of(browser, page, address)
     assert seen != ""
+    browser.run("location.hash = '#axis=logical&find=1.2'")  # an address that is typed in, too
+    browser.until("return whence.view.finding === 0")
+    assert state(browser)["selected"] == -1
 
 
 def picture_of(browser: Browser, page: Path, address: str) -> str:

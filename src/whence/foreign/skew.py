@@ -36,7 +36,7 @@ from whence.errors import MisuseError
 DRIFT_PPM = 500  # quartz is within 100; virtual machines and time servers that slew reach this
 _MILLION = 1_000_000
 _CYCLES_MAX = 20  # proofs of impossible stamps that are looked for
-_LOOKS_MAX = 64  # readings of a clock at which longer circles are looked for
+_LOOKS_MAX = 96  # readings of all clocks together at which longer circles are looked for
 _STRETCHES = 200
 
 
@@ -100,7 +100,7 @@ def quickest(pair: npt.NDArray[Any], sent: npt.NDArray[Any], received: npt.NDArr
 Bound = Callable[[int], int]  # what the other clock shows at most (at least), by what this one shows
 
 
-class Skew:
+class ClockOffsets:
     """The offsets between the hosts of some messages."""
 
     def __init__(
@@ -131,9 +131,9 @@ class Skew:
                 by_pair[pair] = [each for each in by_pair[pair] if each != passage]
                 self._tightest[pair] = _undominated(by_pair[pair], drift_ppm)
         self.not_linear: list[tuple[str, str]] = []  # no straight line fits: the bounded drift holds
-        self._bounds = self._of_bounded()
+        self._use(self._of_bounded())
         if drift is Drift.LINEAR:
-            self._bounds |= self._of_linear(by_pair)
+            self._use(self._bounds | self._of_linear(by_pair))
 
     # Asking
 
@@ -163,6 +163,12 @@ class Skew:
 
     # Bounds of one pair
 
+    def _use(self, bounds: dict[tuple[str, str, bool], Bound]) -> None:
+        self._bounds = bounds
+        self._from: dict[tuple[str, bool], list[tuple[str, Bound]]] = {}
+        for (host, other, upper), bound in bounds.items():
+            self._from.setdefault((host, upper), []).append((other, bound))
+
     def _of_bounded(self) -> dict[tuple[str, str, bool], Bound]:
         bounds: dict[tuple[str, str, bool], Bound] = {}
         for (source, target), passages in self._tightest.items():
@@ -187,7 +193,7 @@ class Skew:
             above = [(each.sent, each.received + self._resolution) for each in by_pair[first, second]]
             back = by_pair.get((second, first), [])
             below = [(each.received + self._resolution, each.sent) for each in back]
-            lines = Lines.between(above, below, self.drift_ppm)
+            lines = SeparatingLines.between(above, below, self.drift_ppm)
             if lines is None:
                 self.not_linear.append((first, second))
                 continue
@@ -201,24 +207,27 @@ class Skew:
     def _reach(self, start: str, at: int, *, upper: bool) -> tuple[dict[str, int], dict[str, str]]:
         """The most (least) that each clock can show when `start` shows `at`, and the host that binds it."""
         reading, bound_by = {start: at}, {start: ""}
-        changed, rounds = True, 0
-        while changed and rounds <= len(self.hosts):
-            changed, rounds = False, rounds + 1
-            for (host, other, is_upper), bound in self._bounds.items():
-                if is_upper is not upper or host not in reading:
-                    continue
-                found = bound(reading[host])
-                known = reading.get(other)
-                if known is None or (found < known if upper else found > known):
-                    reading[other], bound_by[other] = found, host
-                    changed = True
-                    if other == start:
-                        return reading, bound_by
+        changed = [start]
+        for _ in range(len(self.hosts) + 1):
+            again: dict[str, None] = {}
+            for host in changed:
+                here = reading[host]
+                for other, bound in self._from.get((host, upper), ()):
+                    found = bound(here)
+                    known = reading.get(other)
+                    if known is None or (found < known if upper else found > known):
+                        reading[other], bound_by[other] = found, host
+                        if other == start:
+                            return reading, bound_by
+                        again[other] = None
+            changed = list(again)
+            if not changed:
+                break
         return reading, bound_by
 
     def _circle(self) -> Impossible | None:
         """Messages that prove the stamps impossible. Circles of two hosts are looked for everywhere."""
-        self._bounds = self._of_bounded()
+        self._use(self._of_bounded())
         for (source, target), passages in self._tightest.items():
             there = self._bounds.get((source, target, True))
             back = self._bounds.get((target, source, True))
@@ -238,7 +247,7 @@ class Skew:
         stamps = sorted(
             {each.sent for (source, _), found in self._tightest.items() if source == host for each in found}
         )
-        return stamps[:: 1 + len(stamps) // _LOOKS_MAX]
+        return stamps[:: 1 + len(stamps) * len(self.hosts) // _LOOKS_MAX]
 
     def _proof(self, hosts: list[str], at: int, by: int) -> Impossible:
         """The messages that bind along a circle of hosts, from where the first one shows `at`."""
@@ -313,7 +322,7 @@ def _mirrored(cones: _Cones) -> Bound:
 Point = tuple[int, int]
 
 
-class Lines:
+class SeparatingLines:
     """The lines y = a + b x that lie on or below every point `above` and on or above every point `below`."""
 
     def __init__(self, above: list[Point], below: list[Point], low: Fraction, high: Fraction) -> None:
@@ -322,7 +331,9 @@ class Lines:
         self._slopes = (low, high)
 
     @classmethod
-    def between(cls, above: Iterable[Point], below: Iterable[Point], drift_ppm: int) -> Lines | None:
+    def between(
+        cls, above: Iterable[Point], below: Iterable[Point], drift_ppm: int
+    ) -> SeparatingLines | None:
         """All that pass with a slope within the drift; None if there is none."""
         hull = _lower_hull(above)
         flipped = _lower_hull((-x, -y) for x, y in below)

@@ -14,7 +14,7 @@ import numpy as np
 
 from whence.foreign.graph import CLOCK, DEPENDENCY, LINK, MESSAGE, Graph
 from whence.foreign.model import NO_TIME, Array, Log, Note
-from whence.foreign.skew import DRIFT_PPM, Drift, Interval, Passage, Skew, quickest
+from whence.foreign.skew import DRIFT_PPM, ClockOffsets, Drift, Interval, Passage, quickest
 
 PASSAGES_MAX = 20_000  # of more, the quickest of each stretch of time are taken
 _SHOWN = 5
@@ -61,7 +61,7 @@ def _stamped(log: Log, graph: Graph) -> tuple[Array, Array]:
 
 def skew_of(
     log: Log, graph: Graph, *, drift_ppm: int = DRIFT_PPM, drift: Drift = Drift.BOUNDED
-) -> tuple[Skew, list[Note]]:
+) -> tuple[ClockOffsets, list[Note]]:
     """Offsets from messages, and from what is assumed unless that makes the times impossible."""
     causes, effects = _stamped(log, graph)
     across = log.proc[causes] != log.proc[effects]
@@ -70,7 +70,7 @@ def skew_of(
     other = log.proc[back[0]] != log.proc[back[1]]
     other &= log.clocked[log.proc[back[0]]] & log.clocked[log.proc[back[1]]]
     assumed = _passages(log, back[0][other], back[1][other], log.t1)
-    measure = partial(Skew, drift_ppm=drift_ppm, drift=drift, resolution=log.resolution_ns)
+    measure = partial(ClockOffsets, drift_ppm=drift_ppm, drift=drift, resolution=log.resolution_ns)
     if not assumed:
         return measure(known), []
     skew = measure(known + assumed)
@@ -96,7 +96,7 @@ def _passages(log: Log, causes: Array, effects: Array, stamp: Array) -> list[Pas
     ]  # fmt: skip
 
 
-def _offset_notes(log: Log, skew: Skew) -> list[Note]:
+def _offset_notes(log: Log, skew: ClockOffsets) -> list[Note]:
     notes = []
     for each in skew.impossible[:1]:
         circle = "; ".join(passage.name for passage in each.circle)
@@ -111,14 +111,16 @@ def _offset_notes(log: Log, skew: Skew) -> list[Note]:
     return notes
 
 
-def _apart(log: Log, skew: Skew, max_skew_ns: int | None) -> list[tuple[str, str, Interval]]:
+def _apart(log: Log, skew: ClockOffsets, max_skew_ns: int | None) -> list[tuple[str, str, Interval]]:
     """Pairs of processes whose offset is certainly more than allowed."""
     if max_skew_ns is None:
         return []
     return _pairs(log, skew, lambda found: (found.low or 0) > max_skew_ns or (found.high or 0) < -max_skew_ns)
 
 
-def _pairs(log: Log, skew: Skew, chosen: Callable[[Interval], bool]) -> list[tuple[str, str, Interval]]:
+def _pairs(
+    log: Log, skew: ClockOffsets, chosen: Callable[[Interval], bool]
+) -> list[tuple[str, str, Interval]]:
     """Pairs of processes, each once, whose interval in the middle of the log is one of those sought."""
     stamped = log.t0[log.t0 != NO_TIME]
     middle = int(np.median(stamped)) if len(stamped) else 0

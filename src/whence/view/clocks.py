@@ -6,14 +6,14 @@ from dataclasses import replace
 
 import numpy as np
 
-from whence.foreign.skew import Interval, Passage, Skew, quickest
+from whence.foreign.skew import ClockOffsets, Interval, Passage, quickest
 from whence.view.scene import Array, Correction, Scene
 
 _KNOTS = 33  # readings of the reference clock at which the others are placed
 _HOSTS_MAX = 256  # with more the intervals would take longer than everything else together
 
 
-def with_corrections(scene: Scene, skew: Skew | None = None) -> Scene:
+def with_corrections(scene: Scene, skew: ClockOffsets | None = None) -> Scene:
     """The scene with what to add to each clock: by `skew`, or else from the scene's messages alone."""
     if scene.time is None or not len(scene) or len(scene.procs) > _HOSTS_MAX:
         return scene
@@ -34,7 +34,7 @@ def with_corrections(scene: Scene, skew: Skew | None = None) -> Scene:
     return replace(scene, corrections=corrections, reference=reference)
 
 
-def _skew_of(scene: Scene, time: Array, proc: Array) -> Skew:
+def _skew_of(scene: Scene, time: Array, proc: Array) -> ClockOffsets:
     source, target = scene.all_edges()
     between = proc[source] != proc[target]
     source, target = source[between], target[between]
@@ -42,7 +42,9 @@ def _skew_of(scene: Scene, time: Array, proc: Array) -> Skew:
     chosen = quickest(pair, time[source], time[target])
     columns = (proc[source], time[source], proc[target], time[target])
     rows = zip(*(column[chosen].tolist() for column in columns), strict=True)
-    return Skew(Passage(scene.procs[one], sent, scene.procs[two], came) for one, sent, two, came in rows)
+    return ClockOffsets(
+        Passage(scene.procs[one], sent, scene.procs[two], came) for one, sent, two, came in rows
+    )
 
 
 def _correction(found: list[tuple[int, Interval]]) -> Correction:

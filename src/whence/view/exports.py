@@ -1,6 +1,6 @@
 """A scene for other viewers: Chrome's JSON trace format (Perfetto), and a ShiViz log.
 
-The page makes the same of what is in sight (`templates/view.js`); a test holds the two against each other.
+The page makes the same of what is in sight (`templates/save.js`); a test holds the two against each other.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ import msgspec
 from whence.view.pack import pack
 from whence.view.scene import Scene
 
-_PARTS = ("view.css", "graph.js", "paint.js", "view.js")
+_PARTS = ("view.css", "graph.js", "paint.js", "panel.js", "save.js", "view.js")
 
 
 def parts_of(scene: Scene, *, focus: int = 0, live: str = "") -> tuple[dict[str, Any], str]:

@@ -178,7 +178,7 @@ function lines(view, c, shown, batch, kind) {
   c.strokeStyle = kind === 0 ? shown.colour.arrow : shown.colour[CLASSES[kind]];
   c.fillStyle = c.strokeStyle;
   c.lineWidth = kind === 1 || kind === 2 ? 1.4 : few ? 1 : 0.7;
-  c.globalAlpha = kind === 3 ? 0.4 : few ? 0.9 : shown.arrows < 3000 ? 0.55 : 0.3;
+  c.globalAlpha = (kind === 3 ? 0.4 : few ? 0.9 : shown.arrows < 3000 ? 0.55 : 0.3) * (view.finding >= 0 && !few ? 0.6 : 1);
   c.setLineDash(kind === 2 ? [6, 3] : []);
   const ends = [];
   c.beginPath();
