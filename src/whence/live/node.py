@@ -63,6 +63,8 @@ def _reading(_: int) -> tuple[int, int]:
 class WallClock:
     """Microseconds of wall-clock time, anchored once, so that they never go back."""
 
+    speed = 1.0
+
     def __init__(self) -> None:
         # Between two readings we may lose the processor, so the closest pair of several counts: the
         # processes of one machine must agree to a few microseconds, or deadlines would mean nothing.
@@ -80,8 +82,10 @@ class CoreTimers:
         self,
         now_us: Callable[[], int],
         expired: Callable[[str], None],
+        speed: float = 1.0,
     ) -> None:
         self._now_us = now_us
+        self._second_us = 1e6 * speed  # of the loop's time
         self._call_later = asyncio.get_running_loop().call_later
         self._expired = expired
         self._handles: dict[str, asyncio.TimerHandle] = {}
@@ -92,7 +96,9 @@ class CoreTimers:
     def set(self, key: str, at_us: int) -> None:
         """Expire at `at_us`, and not at the time of an earlier setting."""
         self.cancel(key)
-        self._handles[key] = self._call_later((at_us - self._now_us()) / 1e6, self._due, key, at_us)
+        self._handles[key] = self._call_later(
+            (at_us - self._now_us()) / self._second_us, self._due, key, at_us
+        )
 
     def cancel(self, key: str) -> None:
         """Do not expire."""
@@ -312,8 +318,8 @@ class Node:
         self._flush_scheduled = False
         self._ack_timer: asyncio.TimerHandle | None = None
         self._link_list = self.links.values()
-        self.clock = WallClock()
-        self.timers = CoreTimers(self.clock.now_us, self._timer_expired)
+        self.clock = settings.clock or WallClock()
+        self.timers = CoreTimers(self.clock.now_us, self._timer_expired, self.clock.speed)
         self.host = kind.host(core, self.links, self.timers, self, self.clock.now_us)
         self.peering = Peering(
             kind.admission(identity, self.links), self.links, limits, self.journal, self, self._loop.time
