@@ -140,7 +140,9 @@ class Node:
 class LogWorld:
     """One random world. `make` may be a mutant of the core."""
 
-    def __init__(self, seed: int, make: Callable[..., Log] = Log, **fixed: Any) -> None:
+    def __init__(
+        self, seed: int, make: Callable[..., Log] = Log, clean: bool | None = None, **fixed: Any
+    ) -> None:
         self.draw = draw = random.Random(f"log {seed}")
         self.make = make
         self.params: dict[str, Any] = {**FAST, **self._drawn_params(), **fixed}
@@ -150,13 +152,15 @@ class LogWorld:
         self.keeps_all = keeps and not self.timed
         skew_us = self.params.get("skew_us", 0)
         names = "abcdef"[: draw.randint(2, 5)]
-        self.clean = draw.random() < 0.3  # no clones, rollbacks, lost disks, retirements
+        # Clean: no clones, rollbacks, lost disks or retirements, and one founder.
+        self.clean = draw.random() < 0.3 if clean is None else clean
         self.net = Net(self._core, (), check=draw.random() < 0.3, start_us=10_000_000)
         self.observer = Observer(self.net.clock)
         self.net.before = self.observer.effects
         self.nodes: dict[NodeId, Node] = {}
         self.lives = self.clones = self.payloads = 0
         self.counts: Counter[str] = Counter()
+        self.between: Callable[[], None] = lambda: None  # called after every action
         self.skew_us = skew_us
         for name in names:
             self.start(name, name)
@@ -184,7 +188,10 @@ class LogWorld:
         node = self.nodes[key]
         self.lives += 1
         life = f"{self.draw.getrandbits(64):016x}"
-        return self.make(node.name, [], book=node.book, life=life, **self.params, **more)
+        params = {**self.params, **more}
+        if self.clean:
+            params["alone_us"] = 1 if self.lives == 1 else 1 << 40
+        return self.make(node.name, [], book=node.book, life=life, **params)
 
     def start(
         self, key: NodeId, name: NodeId, mind: Mind | None = None, book: MemoryBook | None = None
@@ -238,7 +245,32 @@ class LogWorld:
         for kind in self.draw.choices(kinds, [weights[each] for each in kinds], k=actions):
             getattr(self, f"_{kind}")()
             self.counts[kind] += 1
+            self.between()
         return self
+
+    def run_with_crash(self, actions: int, crash_at: int) -> int:
+        """Run; the node of step `crash_at` dies after it, and comes back on its store. Returns the steps."""
+        steps = 0
+        victim: list[NodeId] = []
+
+        def count(node: NodeId, _effects: Effects) -> None:
+            nonlocal steps
+            if steps == crash_at:
+                victim.append(node)
+            steps += 1
+
+        def crash() -> None:
+            if victim:
+                key = victim.pop()
+                node = self.nodes.get(key)
+                if node is not None and node.is_up:
+                    self.crash(key)
+                    self.start(key, node.name, node.mind, self.copied(node.book.save()))
+
+        self.net.after, self.between = count, crash
+        self.run(actions)
+        self.net.after, self.between = lambda node, effects: None, lambda: None
+        return steps
 
     def _pick(self) -> NodeId | None:
         up = self.up()

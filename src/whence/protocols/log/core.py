@@ -46,9 +46,8 @@ from whence.core.parameters import Parameters
 from whence.core.protocol import LEAVE, Protocol, State
 from whence.errors import MisuseError
 from whence.protocols.barrier.order import check_lifetime
-from whence.protocols.barrier.wire import NEVER_US
 from whence.protocols.log.book import Book, Entry, MemoryBook
-from whence.protocols.log.exchange import EXPIRED, Exchange
+from whence.protocols.log.exchange import BARRIER_MAX, EXPIRED, Exchange
 from whence.protocols.log.ledger import Ledger
 from whence.protocols.log.people import People
 from whence.protocols.log.plain import NOTHING, PlainOrder
@@ -57,7 +56,7 @@ from whence.protocols.log.retention import Retention
 from whence.protocols.log.session import GREETING, SYNCED, PeerSession
 from whence.protocols.log.settings import PARAMETERS
 from whence.protocols.log.stability import Stability
-from whence.protocols.log.timed import TRIPLE, TimedOrder
+from whence.protocols.log.timed import TimedOrder
 from whence.protocols.log.wire import (
     APP,
     ASK,
@@ -83,7 +82,6 @@ CORK = "cork"  # own messages have waited `cork_us` for company
 CHECKPOINT_EVERY = 256  # entries that an opening has to look at again, about
 STEPS = 16  # how often a step without lifetimes and members looks at what is kept
 _new = tuple.__new__
-BARRIER_MAX = 4_096  # entries of a barrier
 
 
 class Log(Protocol):
@@ -155,7 +153,7 @@ class Log(Protocol):
         self._wake_us: int | None = None
         self._cork_us: int | None = None
         self._now_us = 0
-        self._checkpointed = book.next
+        self._checkpointed = book.first  # there is no newer one
         self._steps = 0
         self._is_plain = self.timed is None and self.stability is None
         self._limit = options["held_max"]
@@ -174,7 +172,7 @@ class Log(Protocol):
         saved = book.last_checkpoint()
         if saved is not None:
             at, state = saved
-            lsn = max(lsn, at)
+            lsn = self._checkpointed = max(lsn, at)
             self.order.remember(state["order"])
             if self.stability is not None and state["stability"] is not None:
                 self.stability.restore(state["stability"])
@@ -408,7 +406,7 @@ class Log(Protocol):
         """A message in the general case: refused, held or delivered."""
         index, number, until, after, payload, mark = item
         stream = session.theirs.get(index, -1)
-        mine = self._translated(session, after)
+        mine = self.exchange.barrier(session, after)
         peer = session.peer
         if (
             stream < 0
@@ -447,22 +445,6 @@ class Log(Protocol):
         for at in range(0, len(after), self.order.stride):
             if after[at] != self.own:
                 self.repair.mark(after[at], after[at + 1], now_us)
-
-    def _translated(self, session: PeerSession, after: tuple[int, ...]) -> tuple[int, ...] | None:
-        """A barrier in our indices; None if it is not well formed."""
-        stride = self.order.stride
-        if len(after) % stride or len(after) > stride * BARRIER_MAX:
-            return None
-        theirs = session.theirs
-        mine = list(after)
-        for at in range(0, len(after), stride):
-            stream = theirs.get(after[at], -1)
-            if stream < 0 or not 0 < after[at + 1] < NUMBER_MAX:
-                return None
-            if stride == TRIPLE and not 0 <= after[at + 2] < NEVER_US:
-                return None
-            mine[at] = stream
-        return tuple(mine)
 
     def _refusal(self, entry: Item, now_us: int) -> Reason | None:
         stream, number, _, after, _, _ = entry
@@ -559,11 +541,9 @@ class Log(Protocol):
         """Pass over everything at or below `cut`, which is one node's D or F of one moment."""
         names = self._names
         for stream in sorted(cut, key=lambda each: names[each]):
-            if stream == self.own:
-                continue
-            if cut[stream] > self._newest[stream]:
+            if stream != self.own and cut[stream] > self._newest[stream]:
                 self._log_gap(stream, cut[stream], reason, effects)
-            self.ledger.raise_floor(stream, cut[stream])
+            self.ledger.raise_floor(stream, min(cut[stream], self._newest[stream]))
         self._log_outcomes(self.order.jump(cut, now_us), now_us, effects)
 
     # What peers say besides messages
@@ -613,6 +593,8 @@ class Log(Protocol):
             self._jump(cut, "before joining", now_us, effects)
         self.people.look_back(self._names, self.own, session.have, self._newest, effects)
         self.exchange.settle(session, effects)
+        if self.stability is not None:
+            self.stability.met(session.stream)
         if self.repair.compare(session, now_us):
             self.repair.name_main(session, now_us, effects)
 
@@ -669,7 +651,10 @@ class Log(Protocol):
         self.people.tick(now_us, self._newest, effects)
         if self.stability is not None:
             peers = [session.stream for session in self.exchange.synced()]
-            for payload in self.stability.due(peers, now_us):
+            level = [
+                each.stream for each in self.exchange.synced() if self.people.is_level(each, self._newest)
+            ]
+            for payload in self.stability.due(peers, level, now_us):
                 self._speak(payload, None, CONTROL, now_us, effects)
             if self.stability.advance(effects):
                 self._checkpoint()  # what was called stable stays so

@@ -21,6 +21,7 @@ from whence.core.group import NUMBER_MAX
 from whence.core.lives import is_stream
 from whence.core.message import NodeId
 from whence.errors import MisuseError
+from whence.protocols.barrier.wire import NEVER_US
 from whence.protocols.log.book import Entry
 from whence.protocols.log.ledger import Ledger
 from whence.protocols.log.session import COMPARING, GREETING, SYNCED, PeerSession, untold
@@ -52,6 +53,7 @@ from whence.protocols.log.wire import (
 
 BATCH_ITEMS = 64
 BATCH_BYTES = 48_000  # of one DATA packet, about
+BARRIER_MAX = 4_096  # entries of a barrier
 SCAN_MAX = 4_096  # entries of the log that one step looks at for one peer
 EXPIRED = "expired"
 
@@ -311,6 +313,21 @@ class Exchange:
                 return None
             pairs.append((index, flat[at + 1]))
         return pairs
+
+    def barrier(self, session: PeerSession, after: tuple[int, ...]) -> tuple[int, ...] | None:
+        """A barrier in our indices; None if it is not well formed."""
+        stride = self._stride
+        if len(after) % stride or len(after) > stride * BARRIER_MAX:
+            return None
+        mine = list(after)
+        for at in range(0, len(after), stride):
+            stream = session.theirs.get(after[at], -1)
+            if stream < 0 or not 0 < after[at + 1] < NUMBER_MAX:
+                return None
+            if self.timed and not 0 <= after[at + 2] < NEVER_US:
+                return None
+            mine[at] = stream
+        return tuple(mine)
 
     def tell(
         self,

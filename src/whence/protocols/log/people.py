@@ -8,6 +8,7 @@ from typing import Any
 from whence.core.effects import Effects, Tell
 from whence.core.lives import Joined, Left, OtherLife, RolledBack, Stream, Suspected, split_stream
 from whence.core.message import NodeId
+from whence.protocols.log.session import PeerSession
 
 
 class People:
@@ -87,6 +88,12 @@ class People:
             if seen > self._told.get(stream, 0):
                 self._told[stream] = seen
                 effects.append(Tell(RolledBack(split_stream(names[stream])[1], newest[stream], seen)))
+
+    # rule 001 R17: a life is admitted when all that its node has of its earlier lives is here
+    def is_level(self, session: PeerSession, newest: Sequence[int]) -> bool:
+        """Whether this node has of a peer's lives all that the peer has: only then may they be retired."""
+        lives = self.streams.get(session.peer, ())
+        return all(session.have[stream] <= newest[stream] for stream in lives)
 
     def save(self) -> dict[str, Any]:
         """Plain data; the streams of names follow from the ledger."""

@@ -61,6 +61,7 @@ class Stability:
         self.is_new = False  # something was logged since `stable` was computed
         self.must_ack_us: int | None = None  # since when something but ACKs waits to be acknowledged
         self.since_us: int | None = None  # since when this life looks for a member
+        self.has_guests = False  # some peer is not admitted
         self._stride = stride
 
     @property
@@ -68,9 +69,14 @@ class Stability:
         """Whether this life was admitted; a retired one still speaks."""
         return self.own in self.admitted
 
+    def met(self, stream: int) -> None:
+        """A peer's life is here: it may have to be admitted."""
+        self.has_guests |= stream not in self.admitted
+
     def open(self) -> None:
         """A new life begins on what earlier ones knew."""
         self.must_ack_us = self.since_us = None
+        self.has_guests = False
 
     # What is logged
 
@@ -151,8 +157,13 @@ class Stability:
         ]
         return _write(ADMIT, [names[stream], *earlier[-LIVES_MAX:]])
 
-    def due(self, peers: list[int], now_us: int) -> list[bytes]:
-        """What this node has to say by now: ADMITs of peers' lives, of its own, an ACK."""
+    def due(self, peers: list[int], level: list[int], now_us: int) -> list[bytes]:
+        """What this node has to say by now: ADMITs of peers' lives, of its own, an ACK.
+
+        `level`: the peers of whose earlier lives everything is here. An ADMIT retires them; what only the
+        peer's own store has of them would come later, and be late.
+        """
+        self.has_guests = any(peer not in self.admitted for peer in peers)
         if not self.may_speak:
             if self.since_us is None:
                 self.since_us = now_us
@@ -160,7 +171,7 @@ class Stability:
             is_first = all(names[self.own] < names[peer] for peer in peers)
             patience_us = self.alone_us if is_first else 3 * self.alone_us
             return [self.admit(self.own)] if now_us - self.since_us >= patience_us else []
-        said = [self.admit(peer) for peer in peers if peer not in self.admitted]
+        said = [self.admit(peer) for peer in level if peer not in self.admitted]
         if self.must_ack_us is not None and now_us - self.must_ack_us >= self.ack_us and not said:
             said.append(_write(ACK, []))
         return said
@@ -175,7 +186,7 @@ class Stability:
     @property
     def waits(self) -> bool:
         """Whether time alone will make this node say something."""
-        return not self.may_speak or self.must_ack_us is not None or self.is_new
+        return not self.may_speak or self.has_guests or self.must_ack_us is not None or self.is_new
 
     # What is stable
 
@@ -234,6 +245,7 @@ class Stability:
             "is_new": self.is_new,
             "must_ack_us": self.must_ack_us,
             "since_us": self.since_us,
+            "has_guests": self.has_guests,
         }
 
     def restore(self, state: dict[str, Any]) -> None:
@@ -244,6 +256,7 @@ class Stability:
         self.pasts = {(stream, number): list(past) for stream, number, past in state["pasts"]}
         self.stable, self.is_new = list(state["stable"]), state["is_new"]
         self.must_ack_us, self.since_us = state["must_ack_us"], state["since_us"]
+        self.has_guests = state["has_guests"]
 
 
 def _is_ack(entry: Item) -> bool:
