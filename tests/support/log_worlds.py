@@ -120,10 +120,10 @@ class Observer:
         self.missed += 1
         if missed.reason == "unread":
             return
-        if mind.accounted.get(missed.origin, 0) + 1 != missed.first or missed.last < missed.first:
+        if mind.accounted.get(missed.stream, 0) + 1 != missed.first or missed.last < missed.first:
             self.problem("accounting", f"{node} {missed}")
-        mind.missed |= {MessageId(missed.origin, number) for number in range(missed.first, missed.last + 1)}
-        mind.accounted[missed.origin] = missed.last
+        mind.missed |= {MessageId(missed.stream, number) for number in range(missed.first, missed.last + 1)}
+        mind.accounted[missed.stream] = missed.last
 
 
 class Node:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import NamedTuple, TypeAlias
 
-from whence.core.lives import News
+from whence.core.lives import Life, News, Stream, split_stream
 from whence.core.message import Message, MessageId, NodeId, Packet
 
 
@@ -51,13 +51,26 @@ class Deliver(NamedTuple):
 
 
 class Missed(NamedTuple):
-    """The application will not be given these messages: they cannot be had any more, or it asked not to."""
+    """The application will not be given these messages: they cannot be had any more, or it asked not to.
 
-    origin: NodeId
+    As an outcome it says whose they are: `origin` is a name, `life` which of its lives.
+    """
+
+    stream: Stream
     first: int
     last: int
     reason: str  # "expired", "truncated", "before joining" or "unread"
     lsn: int = 0
+
+    @property
+    def origin(self) -> NodeId:
+        """The node that broadcast them."""
+        return split_stream(self.stream)[0]
+
+    @property
+    def life(self) -> Life:
+        """The life of the node in which it did."""
+        return split_stream(self.stream)[1]
 
 
 class Internal(NamedTuple):

@@ -86,6 +86,9 @@ class Book(Protocol):
     def done(self, lsn: int) -> None:
         """The reader has no need of an entry any more; in any order."""
 
+    def is_done(self, lsn: int) -> bool:
+        """Whether the reader has no need of an entry any more."""
+
     def done_before(self, lsn: int) -> None:
         """The reader has no need of anything below `lsn`."""
 

@@ -43,7 +43,7 @@ from whence.errors import MisuseError
 from whence.protocols.barrier.order import check_lifetime
 from whence.protocols.log.book import Book, Entry, MemoryBook
 from whence.protocols.log.drawn import DrawnExchange
-from whence.protocols.log.exchange import BARRIER_MAX, EXPIRED, Exchange
+from whence.protocols.log.exchange import EXPIRED, Exchange
 from whence.protocols.log.ledger import Ledger
 from whence.protocols.log.people import People
 from whence.protocols.log.plain import NOTHING, PlainOrder
@@ -75,6 +75,7 @@ TICK = "tick"  # news for peers, what is behind, acknowledgements: `tick_us` aft
 SLOT = "slot"  # with `exchange="random"`: when the next message may go to some peer
 WAKE = "wake"  # with lifetimes: the first death that changes something
 GO_ON = "go on"  # a long walk through the log
+CORK = "cork"  # own messages have waited `cork_us` for company
 CHECKPOINT_EVERY = 256  # entries that an opening has to look at again, about
 STEPS = 16  # how often a step without lifetimes and members looks at what is kept
 _new = tuple.__new__
@@ -152,6 +153,7 @@ class Log(Protocol):
             )
         self._tick_us: int | None = None
         self._times: dict[str, int | None] = {}  # of the timers WAKE and SLOT
+        self._cork_us: int | None = None
         self._now_us = 0
         self._checkpointed = book.first  # there is no newer one
         self._steps = 0
@@ -159,6 +161,7 @@ class Log(Protocol):
         self._is_quick = self._is_plain and self.drawn is None  # the end of a step has little to look at
         self._limit = options["held_max"]
         self._tick_every_us: int = options["tick_us"]
+        self._cork_every_us: int = options["cork_us"]
         self._acknowledge_at = max(1, options["window"] // 4)
         # Looked up once, for the innermost loop.
         self._newest, self._names = self.ledger.newest, self.ledger.names
@@ -241,9 +244,9 @@ class Log(Protocol):
                 f"broadcast of {self.me!r}", "no member has admitted it yet", "Wait until it is ready"
             )
         effects: Effects = []
-        self._advance(now_us, effects)
+        self._advance(now_us, effects, is_own=True)
         self._speak(payload, lifetime_us, APP, now_us, effects)
-        return self._finish(effects, now_us)
+        return self._finish(effects, now_us, may_wait=self._cork_every_us > 0)
 
     def _speak(
         self, payload: bytes, lifetime_us: int | None, mark: int, now_us: int, effects: Effects
@@ -306,8 +309,8 @@ class Log(Protocol):
 
     def link_down(self, peer: NodeId, now_us: int) -> Effects:
         effects: Effects = []
+        session = self.exchange.end(peer)  # first: nothing more can be sent to it
         self._advance(now_us, effects)
-        session = self.exchange.end(peer)
         if session is not None:
             self.exchange.lost(session, effects)
             self.repair.ended(session, now_us, effects)
@@ -319,7 +322,7 @@ class Log(Protocol):
         if session is None:
             return [Discard(None, peer, Reason.NOT_A_NEIGHBOUR)]
         effects: Effects = []
-        if self.timed is not None:
+        if self.timed is not None or self._cork_us is not None:
             self._advance(now_us, effects)
         self._now_us = now_us
         if packet[0] == DATA and session.stage != GREETING:
@@ -354,7 +357,7 @@ class Log(Protocol):
                 self._take(session, item, now_us, effects)
                 continue
             if after:
-                mine = self._settled(theirs, after)
+                mine = plain.settled(theirs, after)
                 if mine is None:
                     self._take(session, item, now_us, effects)
                     continue
@@ -382,24 +385,6 @@ class Log(Protocol):
                 self._log_outcomes(plain.release(stream, number), now_us, effects)
         if session.taken >= self._acknowledge_at:
             self.exchange.acknowledge(session, effects, least=self._acknowledge_at)
-
-    def _settled(self, theirs: dict[int, int], after: tuple[int, ...]) -> tuple[int, ...] | None:
-        """A barrier in our indices if all of it is delivered here; None if not, or if it is malformed."""
-        newest = self._newest
-        size = len(after)
-        if size == 2:  # most barriers have one entry
-            stream = theirs.get(after[0], -1)
-            return (stream, after[1]) if stream >= 0 and 0 < after[1] <= newest[stream] else None
-        if size % 2 or size > 2 * BARRIER_MAX:
-            return None
-        mine: list[int] = []
-        pairs = iter(after)
-        for index, count in zip(pairs, pairs, strict=True):
-            stream = theirs.get(index, -1)
-            if stream < 0 or not 0 < count <= newest[stream]:
-                return None
-            mine += (stream, count)
-        return tuple(mine)
 
     def _take(self, session: PeerSession, item: Item, now_us: int, effects: Effects) -> None:
         """A message in the general case: refused, held or delivered."""
@@ -616,9 +601,11 @@ class Log(Protocol):
 
     # Time
 
-    def _advance(self, now_us: int, effects: Effects) -> None:
+    def _advance(self, now_us: int, effects: Effects, *, is_own: bool = False) -> None:
         """What time alone has brought about, before anything else happens."""
         self._now_us = now_us
+        if self._cork_us is not None and not is_own and self.exchange.dirty:
+            self.exchange.flush(effects)  # what waits goes before anything that follows
         if self.timed is not None:
             self._log_outcomes(self.timed.advance(now_us), now_us, effects)
 
@@ -629,6 +616,8 @@ class Log(Protocol):
             self._times[key] = None
         if key == SLOT and self.drawn is not None:
             self.exchange.send_drawn(self.drawn, now_us, effects)
+        elif key == CORK:
+            self._cork_us = None
         elif key == GO_ON:
             self.exchange.must_go_on = False
             for session in self.exchange.synced():
@@ -670,11 +659,15 @@ class Log(Protocol):
             self.exchange.before_cut(point, effects)
             self.ledger.cut(point)
 
-    def _finish(self, effects: Effects, now_us: int) -> Effects:
+    def _finish(self, effects: Effects, now_us: int, *, may_wait: bool = False) -> Effects:
         """The end of every step: send what it has for the peers, ask for the timers that it needs."""
         exchange = self.exchange
         if exchange.dirty:
-            exchange.flush(effects)
+            if not may_wait or exchange.is_batch():
+                exchange.flush(effects)
+            elif self._cork_us is None:
+                self._cork_us = now_us + self._cork_every_us
+                effects.append(SetTimer(CORK, self._cork_us))
         if self._tick_us is None and (self._changed or self._needs_tick()):
             self._tick_us = now_us + self._tick_every_us
             effects.append(SetTimer(TICK, self._tick_us))
@@ -728,7 +721,7 @@ class Log(Protocol):
         for session in self.exchange.of.values():
             self._require(0 <= session.credit <= self.exchange.window, "credit is bounded by the window")
             self._require(len(session.sent) == len(self._names), "a session knows every stream")
-            self._require(not session.out, "a step sends what it has")
+            self._require(not session.out or self._cork_us is not None, "a step sends what it has")
         is_set = self._tick_us is not None or not self._needs_tick()
         self._require(is_set, "the timer is set while there is something to do")
 
@@ -750,6 +743,7 @@ class Log(Protocol):
             "now_us": self._now_us,
             "tick_us": self._tick_us,
             "times": [[key, at_us] for key, at_us in self._times.items()],
+            "cork_us": self._cork_us,
             "checkpointed": self._checkpointed,
             "steps": self._steps,
             "last_lifetime_us": self.last_lifetime_us,
@@ -765,7 +759,8 @@ class Log(Protocol):
         book.restore(state["book"])
         self._set_up(book, state["life"], state["own"])
         self._begins, self._now_us = state["begins"], state["now_us"]
-        self._tick_us, self._times = state["tick_us"], dict(state["times"])
+        self._tick_us, self._cork_us = state["tick_us"], state["cork_us"]
+        self._times = dict(state["times"])
         self._checkpointed, self.last_lifetime_us = state["checkpointed"], state["last_lifetime_us"]
         self._steps = state["steps"]
         self.order.restore(state["order"])

@@ -29,6 +29,7 @@ from whence.protocols.log.session import COMPARING, GREETING, SYNCED, PeerSessio
 from whence.protocols.log.summary import children, depth_for, differing
 from whence.protocols.log.wire import (
     ASK,
+    BARRIER_MAX,
     DATA,
     FLOOR,
     GONE,
@@ -54,7 +55,6 @@ from whence.protocols.log.wire import (
 
 BATCH_ITEMS = 64
 BATCH_BYTES = 48_000  # of one DATA packet, about
-BARRIER_MAX = 4_096  # entries of a barrier
 SCAN_MAX = 4_096  # entries of the log that one step looks at for one peer
 EXPIRED = "expired"
 
@@ -87,6 +87,7 @@ class Exchange:
         self.paused = False  # the reader is slow: acknowledge nothing
         self.must_go_on = False  # a walk through the log was cut short
         self.dirty: list[PeerSession] = []  # sessions with something in `out`
+        self._waiting_bytes = 0  # payloads that wait there, at the most
         self._stride = 3 if timed else 2  # of barriers
         self.grow()
 
@@ -176,6 +177,7 @@ class Exchange:
         if session is not None:
             if self.drawn is not None:
                 self.drawn.end(peer)
+            self.dirty = [each for each in self.dirty if each is not session]
             self.reroute()
             self.feed[:] = [None if feed is session else feed for feed in self.feed]
         return session
@@ -392,6 +394,12 @@ class Exchange:
             if not session.out:
                 self.dirty.append(session)
             session.out.append(entry)
+        if len(entry) == 6:
+            self._waiting_bytes += len(entry[4])
+
+    def is_batch(self) -> bool:
+        """Whether what waits for a peer fills a packet."""
+        return len(self.dirty[0].out) >= BATCH_ITEMS or self._waiting_bytes >= BATCH_BYTES
 
     def send_drawn(self, drawn: DrawnExchange, now_us: int, effects: Effects) -> None:
         """Send what is due in the slots that have come."""
@@ -405,7 +413,9 @@ class Exchange:
         """Send what this step has for each peer: the same packet to all that need the same."""
         dirty, self.dirty = self.dirty, []
         first = dirty[0].out
-        needed = set(self._indices(first)) if len(first) <= BATCH_ITEMS else None
+        is_one = len(first) == 1 or (len(first) <= BATCH_ITEMS and self._waiting_bytes <= 2 * BATCH_BYTES)
+        needed = set(self._indices(first)) if is_one else None
+        self._waiting_bytes = 0
         together = []
         for session in dirty:
             if needed is not None and session.out == first and needed <= session.told:
@@ -658,3 +668,4 @@ class Exchange:
         if self.drawn is not None:
             self.drawn.restore(state["drawn"])
         self.forward[:] = [None] * len(self.ledger.names)
+        self.dirty = [session for session in self.of.values() if session.out]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from whence.core.message import NodeId
-from whence.protocols.log.book import Entry
+from whence.protocols.log.book import Entry, plain, unplain
 from whence.protocols.log.wire import Name
 
 GREETING, COMPARING, SYNCED = range(3)  # stages: before its HELLO, while summaries are compared, after
@@ -70,7 +70,7 @@ class PeerSession:
             [list(pair) for pair in self.theirs.items()], sorted(self.told), list(self.have), list(self.sent),
             [list(pair) for pair in self.floor.items()], self.credit, sorted(self.pruned), sorted(self.near),
             self.cursor, self.back, self.back_end, self.is_main, sorted(self.wanted), self.taken,
-            sorted(self.stopped), self.asked_floor, self.heard_us,
+            sorted(self.stopped), self.asked_floor, self.heard_us, [plain(entry) for entry in self.out],
         ]  # fmt: skip
 
     @classmethod
@@ -82,13 +82,14 @@ class PeerSession:
             self.depth, self.levels, self.start,
             theirs, told, self.have, self.sent, floor, self.credit, pruned, near,
             self.cursor, self.back, self.back_end, self.is_main, wanted, self.taken,
-            stopped, self.asked_floor, self.heard_us,
+            stopped, self.asked_floor, self.heard_us, out,
         ) = saved  # fmt: skip
         self.base, self.have, self.sent = list(self.base), list(self.have), list(self.sent)
         self.levels = [list(level) for level in self.levels]
         self.theirs, self.floor = dict(theirs), dict(floor)
         self.told, self.pruned, self.near = set(told), set(pruned), set(near)
         self.wanted, self.stopped = set(wanted), set(stopped)
+        self.out = [unplain(entry) for entry in out]
         return self
 
 

@@ -19,6 +19,7 @@ PARAMETERS = Parameters(
     whole("setup_max_us", 10_000_000, 0, LIFETIME_MAX_US),
     whole("seed", 1, 0, LIFETIME_MAX_US),
     whole("window", 256, 1, 1 << 20),
+    whole("cork_us", 0, 0, LIFETIME_MAX_US),  # own messages wait this long for company; 0: they do not
     whole("held_max", 10_000, 1, 1 << 30),
     whole("streams_max", 200_000, 1, 1 << 30),
     whole("tick_us", 100_000, 1, LIFETIME_MAX_US),
