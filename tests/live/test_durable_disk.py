@@ -123,7 +123,6 @@ async def refuse_and_recover(folder: Path, trouble: Callable[..., Any], words: s
         await eventually(lambda: node_of(a).log.broken is None)
         assert (await a.send("b", b"after")).number == accepted + 1  # what was refused has no number
         assert (await b.receive()).payload == b"after"
-        b.done()
         await asyncio.gather(a.leave(), b.leave(), c.leave())
     [report] = verify_trace(trace, complete=True)
     assert report.ok

@@ -6,6 +6,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
@@ -15,9 +16,11 @@ from whence.errors import ImportFormatError, MisuseError
 from whence.foreign.judge import judge
 from whence.foreign.mapping import LogMapping, Normaliser, mapping_of, order_of
 from whence.foreign.read import read_log
+from whence.foreign.report import Audit
 from whence.foreign.tables import csv_rows, json_rows
-from whence.spark.audit.columns import TABLES, normalise, read_rows
+from whence.spark.audit.columns import TABLES, json_schema, normalise, read_rows
 from whence.spark.audit.judge import audit_log
+from whence.spark.audit.stream import audit_stream
 
 pytestmark = pytest.mark.spark
 
@@ -135,3 +138,22 @@ def test_bad_lines_and_folders_without_order_are_refused(spark: SparkSession, tm
         audit_log(spark, tmp_path / "bad.jsonl", mapping)
     with pytest.raises(MisuseError, match="several files"):
         audit_log(spark, tmp_path, mapping)
+
+
+def test_a_stream_is_judged_as_it_comes_and_goes_on(spark: SparkSession, tmp_path: Path) -> None:
+    case = next(case for case in CASES if case.name == "librdkafka-1092")
+    lines = case.log.read_text().splitlines(keepends=True)
+    (tmp_path / "in").mkdir()
+
+    def judged(name: str, some: list[str]) -> Audit:
+        (tmp_path / "in" / name).write_text("".join(some))
+        rows = spark.readStream.schema(json_schema(case.mapping)).json(str(tmp_path / "in"))
+        query = audit_stream(rows, case.mapping, tmp_path / "audit", available_now=True)
+        assert query.awaitTermination(200)
+        return msgspec.json.decode((tmp_path / "audit" / "audit.json").read_bytes(), type=Audit)
+
+    assert judged("1.json", lines[:4]).counts("broken") == {}
+    whole = judged("2.json", lines[4:])
+    assert (whole.verdict, whole.counts("broken"), whole.events) == ("broken", {"fifo": 2}, 7)
+    with pytest.raises(MisuseError, match="Map `order`"):
+        audit_stream(spark.readStream.text(str(tmp_path / "in")), mapping_of({}), tmp_path / "x")

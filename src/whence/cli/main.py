@@ -12,6 +12,7 @@ import os
 import sys
 import traceback
 from importlib import import_module
+from pathlib import Path
 from typing import Annotated, Any, NamedTuple, NoReturn
 
 import typer
@@ -39,7 +40,9 @@ class Command(NamedTuple):
 
 # The help line is here and not in the command's module, so that --help need not import it.
 COMMANDS = (
+    Command("tour", RUN, "Show the five systems, each in its own environment: the first command to run."),
     Command("node", RUN, "Run a live node of a group from a configuration file."),
+    Command("carry", RUN, "Carry a group's log for the programs of this machine: a daemon and its status."),
     Command("simulate", RUN, "Simulate a scenario and write its trace."),
     Command("replay", RUN, "Run a recorded trace through the protocol again and compare every effect."),
     Command("keys", RUN, "Make and show keys for TLS between the nodes of a group."),
@@ -112,6 +115,12 @@ def _root(
     verbose: Annotated[
         bool, typer.Option("--verbose", "-v", help="Show tracebacks and Spark's log (also: WHENCE_DEBUG=1).")
     ] = False,
+    plugin: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="MODULE", help="Use the protocols, kernels and studies of this module; repeatable."
+        ),
+    ] = None,
     version: Annotated[
         bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version.")
     ] = False,
@@ -119,6 +128,20 @@ def _root(
     """Whence: causal messaging. A library, a laboratory and an auditor for causal order."""
     if verbose:
         os.environ["WHENCE_DEBUG"] = "1"  # Spark's Python workers inherit it
+    if plugin:
+        _use(plugin)
+
+
+def _use(modules: list[str]) -> None:
+    """Take up the plug-ins that are asked for; what is wrong with one of them is the user's to know."""
+    from whence import plugins
+    from whence.protocols import registry
+
+    sys.path.insert(0, str(Path.cwd()))  # as `python -m` does: a protocol of one's own is a file beside
+    plugins.use(*modules)
+    registry.names()
+    for problem in plugins.problems():
+        raise problem
 
 
 def debugging() -> bool:

@@ -112,6 +112,20 @@ class Trace:
             for part in source.manifest.parts
         ]
 
+    def has_peers(self, run: str) -> bool:
+        """Whether any event of a run may have a peer: the files' statistics say so without being decoded."""
+        for path in self.part_files(run):
+            with _open_parquet(path) as parquet:
+                about = parquet.metadata
+                at = [about.schema.column(each).path for each in range(about.num_columns)].index(
+                    "peer.list.element"
+                )
+                for group in range(about.num_row_groups):
+                    found = about.row_group(group).column(at).statistics
+                    if found is None or found.max is None or found.max >= 0:
+                        return True
+        return False
+
     def batches(
         self, columns: Sequence[str] | None = None, run: str | None = None
     ) -> Iterator[pa.RecordBatch]:
