@@ -74,7 +74,7 @@ class Room:
         await until(given, lambda got: set(payloads) <= set(got), 30)
 
     def check(self) -> None:
-        """No id names two payloads, and nothing was given twice to one process: what is done never comes again."""
+        """No id names two payloads, and nothing was given twice to one process."""
         payloads: dict[tuple[str, int], str] = {}
         for node in self.names:
             for _, origin, number, payload, *_ in [*self.lines(node, "got"), *self.lines(node, "sent")]:

@@ -124,7 +124,7 @@ def test_r8_a_jump_is_told_stream_by_stream_and_never_silent() -> None:
         said(net, "a", "b")
     add(net, "c", "b")
     assert {missed.reason for missed in net.missed["c"]} == {"truncated"}
-    accounted = {missed.origin: missed.last for missed in net.missed["c"]}
+    accounted = {missed.stream: missed.last for missed in net.missed["c"]}
     for id_ in net.delivered["c"]:
         assert id_.number == accounted.get(id_.origin, 0) + 1
         accounted[id_.origin] = id_.number

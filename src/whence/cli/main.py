@@ -44,6 +44,7 @@ COMMANDS = (
     Command("node", RUN, "Run a live node of a group from a configuration file."),
     Command("carry", RUN, "Carry a group's log for the programs of this machine: a daemon and its status."),
     Command("simulate", RUN, "Simulate a scenario and write its trace."),
+    Command("emulate", RUN, "Run live nodes whose meetings follow a contact plan, beside its simulation."),
     Command("replay", RUN, "Run a recorded trace through the protocol again and compare every effect."),
     Command("keys", RUN, "Make and show keys for TLS between the nodes of a group."),
     Command("mom", RUN, "Message-oriented middleware: run systems of durable servers, plan their domains."),

@@ -60,6 +60,7 @@ class LogMembership:
         )
         self._calling: list[Acquaintance] = []
         self._news = asyncio.Event()  # of whom to dial
+        self._near: set[NodeId] = set()  # where someone else says who meets whom
         self._beacons: Beacons | None = None
         if self._asked.discover:
             self._beacons = Beacons(settings.group, settings.node, settings.listen, self._heard)
@@ -98,6 +99,8 @@ class LogMembership:
 
     async def enter(self) -> list[Coroutine[Any, Any, None]]:
         """A node is in as soon as it runs: those that it meets will tell it what they have."""
+        if self._asked.by_plan:
+            return []
         now_s = self._peering.now_s()
         for name, address in self._asked.contacts:
             self.acquaintances.add_contact(name, address, now_s)
@@ -139,6 +142,17 @@ class LogMembership:
         self._calling.append(each)
         self.node.spawn(self._call(each, link))
 
+    def meet(self, name: NodeId, address: Address | None) -> None:
+        """A plan says that a node is near; with its address it is called, unless it is linked already."""
+        self._near.add(name)
+        if address is not None and name not in self.links and name not in self._calls:
+            self.dial(Acquaintance(name, address, is_contact=False, due_s=0.0))
+
+    def part_from(self, name: NodeId) -> None:
+        """A plan says that a node is out of reach: end the link to it."""
+        self._near.discard(name)
+        self.node.close_link(name, "the plan says so")
+
     async def _call(self, each: Acquaintance, link: Link) -> None:
         problem = "it does not answer"
         called = each.name
@@ -170,6 +184,8 @@ class LogMembership:
 
     def introduced(self, link: Link, known: Known) -> None:
         """The peer has said where it listens, and where those do to which it is linked."""
+        if self._asked.by_plan:
+            return
         now_s, found = self._peering.now_s(), []
         for name, text in ((link.peer, known.listens), *known.others):
             try:
@@ -205,6 +221,8 @@ class LogMembership:
         self.acquaintances.met(link.peer, link.address if link.dials else None, dialled)
         self._introduce(link)
         self._step(self.host.link_up, link.peer)
+        if self._asked.by_plan and link.peer not in self._near:  # a call that came too late
+            self.node.close_link(link.peer, "the plan says so")
 
     def link_gone(self, link: Link) -> None:
         """The connection has ended, whichever side ended it."""

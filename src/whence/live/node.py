@@ -63,6 +63,8 @@ def _reading(_: int) -> tuple[int, int]:
 class WallClock:
     """Microseconds of wall-clock time, anchored once, so that they never go back."""
 
+    speed = 1.0
+
     def __init__(self) -> None:
         # Between two readings we may lose the processor, so the closest pair of several counts: the
         # processes of one machine must agree to a few microseconds, or deadlines would mean nothing.
@@ -164,8 +166,8 @@ class Node:
         self._flush_scheduled = False
         self._ack_timer: asyncio.TimerHandle | None = None
         self._link_list = self.links.values()
-        self.clock = WallClock()
-        self.timers = CoreTimers(self.clock.now_us, self._timer_expired)
+        self.clock = settings.clock or WallClock()
+        self.timers = CoreTimers(self.clock.now_us, self._timer_expired, self.clock.speed)
         self.host = kind.host(core, self.links, self.timers, self, self.clock.now_us)
         self.peering = Peering(
             kind.admission(identity, self.links),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from whence.core.message import NodeId
 from whence.live.linkfaults import LinkFaults
@@ -28,6 +28,17 @@ class OverlaySettings(NamedTuple):
     view_min: int = 4  # with fewer links a node asks for more
 
 
+class Clock(Protocol):
+    """The time of a node; an emulation's runs faster than ours."""
+
+    @property
+    def speed(self) -> float:
+        """How many of its seconds pass in one second of the event loop."""
+
+    def now_us(self) -> int:
+        """The time now; it never goes back."""
+
+
 class LogSettings(NamedTuple):
     """What a node of a group that remembers is given besides."""
 
@@ -36,6 +47,7 @@ class LogSettings(NamedTuple):
     history: str | bytes = "all"  # "all", "new", or a cut that a member made
     keep: str | int = "forever"  # "forever", "stable", "lifetime", or bytes
     stability: bool = False
+    by_plan: bool = False  # someone else says who meets whom: the node finds no one by itself
 
     def parameters(self) -> dict[str, Any]:
         """What the core is told of it."""
@@ -63,6 +75,7 @@ class NodeSettings:
     keys: Keys | None = None  # None: plain text
     plaintext: bool = False  # it was asked for, wherever the others are
     overlay: OverlaySettings | None = None  # of a node over links that change, without a list of members
+    clock: Clock | None = None  # None: the wall clock
     log: LogSettings | None = None  # of a node of a group that remembers, without a list as well
 
     @property

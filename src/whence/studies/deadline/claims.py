@@ -28,8 +28,6 @@ RISES = {
 STRICT = {"part": "printed", "variant": "ODCA as printed"}
 LOOSE = {"part": "printed", "variant": "ODCA as printed, but flaw 2"}
 FINDINGS = "causal + fifo + duplicate + late + created + malformed"
-NOTHING = "nothing is there: half and twice of it are nothing too, any more is noticed"
-EXISTS = "it only has to be there"
 BOUND = "a bound"
 
 
@@ -51,18 +49,19 @@ def _ratios() -> Iterator[Claim]:
                     tolerance=Tolerance(absolute=1.5, relative=0.1))
 
 
-def _default(reading: str) -> Claim:
+def _default(reading: str, points: float, within: float) -> Claim:
     return Claim(f"002-default-leads-{reading}",
-                 f"our default delivers more than ODCA, {reading}, the smallest lead of all sizes", 0,
-                 "it must at every size, in both readings", "lead_points",
-                 where={"part": "lead", "reading": reading}, unit="points", evidence=Evidence.INVARIANT,
-                 take=Take.MIN, relation=Relation.AT_LEAST, excuse=BOUND)
+                 f"our default delivers more than ODCA, {reading}, the smallest lead of all sizes", points,
+                 "our earlier runs; it must lead at every size", "lead_points",
+                 where={"part": "lead", "reading": reading}, at={"nodes": SIZES}, unit="points",
+                 evidence=Evidence.PROTOTYPE, take=Take.MIN, tolerance=Tolerance(absolute=within))
 
 
-def _flaw(kind: str) -> Claim:
-    return Claim(f"002-figure-8-{kind}", f"Figure 8, answering: deliveries that the verifier calls {kind}", 1,
-                 "flaws 4 to 7; the verifier must see them", kind, where=LOOSE, unit="deliveries",
-                 evidence=Evidence.INVARIANT, take=Take.SUM, relation=Relation.AT_LEAST, excuse=EXISTS)
+def _figure_8(name: str, text: str, measure: str, count: int, where: Labels) -> Claim:
+    """A count of Figure 8 as printed: it must be there, and it is always the same."""
+    return Claim(f"002-figure-8-{name}", text, count, "our earlier runs: the same three seeds, 16 members",
+                 measure, where=where, at={"nodes": 16}, evidence=Evidence.PROTOTYPE, take=Take.SUM,
+                 tolerance=Tolerance(relative=0.2))
 
 
 def _kept(part: str, words: str) -> Claim:
@@ -73,32 +72,27 @@ def _kept(part: str, words: str) -> Claim:
 
 CLAIMS = (
     *_ratios(),
-    Claim("002-face-rise", "face value: rise of ODCA over TDCA, the largest of all sizes", 1.5,
-          "over a path as slow as the first one a reply comes too late", "rise_percent",
-          where={"part": "rise", "reading": "face", "variant": "ODCA"}, at={"nodes": SIZES}, unit="%",
-          evidence=Evidence.PROTOTYPE, take=Take.MAX, over="nodes", relation=Relation.AT_MOST, excuse=BOUND),
-    _default("fitted"),
-    _default("face"),
+    _default("fitted", 2.2, 0.8),
+    _default("face", 5.8, 1.5),
     Claim("002-flaw-2-replies", "replies of SOLICIT-RECV as printed, all runs", 0,
           "flaw 2: no vector lies strictly between two others in every entry", "replies", where=STRICT,
-          unit="replies", evidence=Evidence.INVARIANT, take=Take.SUM, excuse=NOTHING),
-    Claim("002-flaw-2-solicitations", "solicitations that it was sent", 1,
-          "else the zero above would mean nothing", "solicitations", where=STRICT, unit="solicitations",
-          evidence=Evidence.INVARIANT, take=Take.SUM, relation=Relation.AT_LEAST, excuse=EXISTS),
-    *(_flaw(kind) for kind in ("causal", "duplicate", "late")),
-    Claim("002-optimum", "the exact optimum less what TDCA delivered, the smallest of all small runs", 0,
-          "an optimum; computed from arrivals alone", "below_optimum", where={"part": "bounds"}, unit="ratio",
-          evidence=Evidence.INVARIANT, take=Take.MIN, relation=Relation.AT_LEAST, excuse=BOUND),
-    Claim("002-direct", "TDCA beyond the direct bound, the largest of all runs", 0,
-          "without repair only what arrives in time can be delivered", "beyond_direct",
-          where={"part": "bounds"}, unit="ratio", evidence=Evidence.INVARIANT, take=Take.MAX,
-          relation=Relation.AT_MOST, excuse=BOUND),
+          unit="replies", evidence=Evidence.INVARIANT, take=Take.SUM),
+    _figure_8("asked", "solicitations that it was sent", "solicitations", 10_913, STRICT),
+    _figure_8("causal", "answering: deliveries that the verifier calls causal", "causal", 736, LOOSE),
+    _figure_8("duplicate", "answering: deliveries that it calls duplicate", "duplicate", 1_993, LOOSE),
+    _figure_8("late", "answering: deliveries that it calls late", "late", 92, LOOSE),
+    Claim("002-optimum", "what TDCA delivered of the exact optimum, the most of all small runs", 1,
+          "an optimum; computed from arrivals alone", "of_optimum", where={"part": "bounds"}, unit="ratio",
+          evidence=Evidence.INVARIANT, take=Take.MAX, relation=Relation.AT_MOST, excuse=BOUND),
+    Claim("002-direct", "what TDCA delivered of the direct bound, the most of all runs", 1,
+          "without repair only what arrives in time can be delivered", "of_direct", where={"part": "bounds"},
+          unit="ratio", evidence=Evidence.INVARIANT, take=Take.MAX, relation=Relation.AT_MOST, excuse=BOUND),
     _kept("main", "runs of the corrected algorithms with a trace"),
     _kept("trouble", "runs under crashes, wrong clocks, duplicates and small buffers"),
     Claim("002-findings", "what the verifier found in runs of the corrected algorithms", 0, "nothing",
           FINDINGS, where={"part": ("main", "trouble")}, unit="findings", evidence=Evidence.INVARIANT,
-          take=Take.SUM, excuse=NOTHING),
+          take=Take.SUM),
     Claim("002-late", "late deliveries in any run of the corrected algorithms, counted while it ran", 0,
           "never deliver late", "late_deliveries", where={"part": "main"}, unit="deliveries",
-          evidence=Evidence.INVARIANT, take=Take.FARTHEST, excuse=NOTHING),
+          evidence=Evidence.INVARIANT, take=Take.FARTHEST),
 )

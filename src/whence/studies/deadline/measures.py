@@ -318,10 +318,10 @@ def derived(results: Results) -> Iterator[Derived]:
     for row in results.rows:
         ratio = row.measures.get("ratio")
         best, direct = row.measures.get("optimum_ratio"), row.measures.get("direct_ratio")
-        if ratio is not None and direct is not None:
-            yield Derived({**row.labels, "part": "bounds"}, {"beyond_direct": ratio - direct})
-        if ratio is not None and best is not None and row.labels["part"] == "optimum":
-            yield Derived({**row.labels, "part": "bounds"}, {"below_optimum": best - ratio})
+        if ratio is not None and direct:
+            yield Derived({**row.labels, "part": "bounds"}, {"of_direct": ratio / direct})
+        if ratio is not None and best and row.labels["part"] == "optimum":
+            yield Derived({**row.labels, "part": "bounds"}, {"of_optimum": ratio / best})
 
 
 def _rise_lines(results: Results, reading: Label) -> Iterator[Derived]:

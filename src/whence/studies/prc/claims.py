@@ -16,7 +16,6 @@ from whence.studies.claims import EXACT, PROMISES_KEPT, Claim, Evidence, Take, T
 HOURS = (24, 100, 1_000, 10_000)  # processes of an hour at any scale; the first for tests
 PROFILES = ("text", "authors")
 LAW = Tolerance(absolute=0.03)
-NOTHING = "nothing is there: half and twice of it are nothing too, any more is noticed"
 # Processes -> links opened per second and safe link at 1 ms, and entries in buffers per safe link at 2.5 s.
 OURS = {
     ("text", 100): (0.0071, 15.8), ("text", 1_000): (0.0076, 17.1), ("text", 10_000): (0.0078, 17.4),
@@ -26,12 +25,12 @@ REFERENCE = Tolerance(relative=0.08)
 
 
 def _every_run(name: str, text: str, published: float, source: str, measure: str, place: tuple[str, int],
-               unit: str, *, tolerance: Tolerance = EXACT, excuse: str = "") -> Claim:
+               unit: str, *, tolerance: Tolerance = EXACT) -> Claim:
     """A claim about every hour of a size, in a profile."""
     profile, nodes = place
     return Claim(f"003-{name}-{profile}-{nodes}", f"{text}, {nodes:,} processes, {profile}", published,
                  source, measure, where={"profile": profile}, at={"part": "hour", "nodes": nodes}, unit=unit,
-                 evidence=Evidence.INVARIANT, take=Take.FARTHEST, tolerance=tolerance, excuse=excuse)
+                 evidence=Evidence.INVARIANT, take=Take.FARTHEST, tolerance=tolerance)
 
 
 def _hour(place: tuple[str, int]) -> Iterator[Claim]:
@@ -47,7 +46,7 @@ def _hour(place: tuple[str, int]) -> Iterator[Claim]:
         ("undelivered", "undelivered", "deliveries missing", "deliveries"),
     ):
         yield _every_run(name, text, 0, "all that was sent has arrived, and is forgotten", measure, place,
-                         unit, excuse=NOTHING)
+                         unit)
     yield _every_run("hops", "control hops for a link", 8, "two hops each for α, β, π, ρ", "hops_per_link",
                      place, "hops")
 
@@ -84,7 +83,7 @@ CLAIMS = (
     Claim("003-entries-left", "entries of PRC's cores when everything has arrived", 0,
           "link memory forgets a message with its last copy", "entries_left",
           where={"part": "opening", "protocol": "prc"}, unit="entries", evidence=Evidence.INVARIANT,
-          take=Take.FARTHEST, excuse=NOTHING),
+          take=Take.FARTHEST),
     _kept("opening", "links that open and close"),
     _kept("churn", "links that open and close while processes come and go"),
     _kept("growth", "static links"),
