@@ -21,6 +21,7 @@ _ROLES = {
     Kind.DELIVER: "deliver",
     Kind.EXPIRE: "drop",
     Kind.DISCARD: "drop",
+    Kind.MISSED: "drop",
     Kind.CRASH: "crash",
     Kind.RESTART: "restart",
 }
