@@ -13,7 +13,7 @@ from whence.cli.main import app
 from whence.foreign.clocks import read_clocks
 from whence.foreign.graph import build, find_sends
 from whence.foreign.judge import judge
-from whence.foreign.model import EventKind, Log, LogBuilder
+from whence.foreign.model import Contract, EventKind, Log, LogBuilder
 from whence.view.logs import LOG_KINDS, scene_of_log
 from whence.view.scene import Scene, cone
 
@@ -206,3 +206,13 @@ def test_a_log_without_times_is_refused(tmp_path: Path):
     log.write_text("node,kind,message\na,send,x\nb,deliver,x\n")
     result = CliRunner().invoke(app, ["log", "skew", str(log)])
     assert "it has no times" in str(result.exception)
+
+
+def test_what_was_lost_can_be_asked_for():
+    """A member that lacks a message: the page is told which and where, so that it can say why."""
+    builder = LogBuilder("line", contract=Contract(complete=("sends", "deliveries"), members=("b", "c")))
+    builder.add(proc="a", kind=EventKind.SEND, msg="x", pos=0)
+    builder.add(proc="b", kind=EventKind.DELIVER, msg="x", pos=0, scope="b", group="b")
+    builder.add(proc="c", kind=EventKind.INTERNAL, pos=0)
+    finding = next(each for each in shown(builder.log()).findings if each.kind == "lost")
+    assert (finding.at, finding.message, finding.wrong) == ("c", "x", -1)
