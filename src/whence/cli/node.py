@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from whence.core.effects import Missed
+from whence.core.lives import News
 from whence.core.message import Expired, Message
 from whence.live.config import NodeConfig, load_config
 
@@ -151,13 +152,12 @@ def _as_line(message: Message) -> str:
     return f"{message.origin}:{message.number} {message.payload.decode(errors='replace')}\n"
 
 
-def _as_json(outcome: Message | Expired | Missed) -> str:
+def _as_json(outcome: Message | Expired | Missed | News) -> str:
     import base64
     import json
 
-    if isinstance(outcome, Missed):
-        fields = ("origin", "first", "last", "reason")
-        return json.dumps({"missed": dict(zip(fields, outcome, strict=False))}) + "\n"
+    if not isinstance(outcome, Message | Expired):  # what is missed, and news of lives
+        return json.dumps({type(outcome).__name__.lower(): outcome._asdict()}) + "\n"
     document: dict[str, object] = {"origin": outcome.origin, "number": outcome.number}
     if isinstance(outcome, Expired):
         document["expired"] = outcome.reason

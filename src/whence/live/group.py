@@ -9,6 +9,7 @@ from typing import Self
 import msgspec
 
 from whence.core.effects import Missed
+from whence.core.lives import News
 from whence.core.message import Expired, Message, MessageId, Waiting
 from whence.errors import (
     GroupClosedError,
@@ -185,9 +186,10 @@ class Group:
         self._waiters.reads()
         return Reading(self._next, None if self._durable is None else self._durable.finished_if_in_hand)
 
-    async def outcomes(self) -> AsyncIterator[Message | Expired | Missed]:
+    async def outcomes(self) -> AsyncIterator[Message | Expired | Missed | News]:
         """Every message, and from now on also an `Expired` for each that came or waited too long here, and a
         `Missed` for those that this node will not be given: it was away, or their sender's disk is lost.
+        A node that was out of its group and is in again says `Rejoined`.
         """
         if self._durable is not None:
             raise MisuseError("outcomes", "a durable node does not keep them", "Read messages only")
@@ -199,7 +201,7 @@ class Group:
             except StopAsyncIteration:
                 return
 
-    async def _next(self) -> Message | Expired | Missed:
+    async def _next(self) -> Message | Expired | Missed | News:
         inbox, durable = self._inbox, self._durable
         if durable is not None:
             durable.check_reader()
@@ -211,10 +213,10 @@ class Group:
             self._waiters.reads()
             await self._waiters.arrival()
         if durable is not None:
-            message: Message | Expired | Missed = durable.host.hand_out()
+            message: Message | Expired | Missed | News = durable.host.hand_out()
         else:
             message = inbox.popleft()
-            if not isinstance(message, Missed):
+            if isinstance(message, Message):
                 self._host.unread_bytes -= len(message[2])
         if self._flow.full and self._waiters.relieved():
             self._node.wake()
@@ -291,7 +293,7 @@ class Reading:
 
     def __init__(
         self,
-        take: Callable[[], Awaitable[Message | Expired | Missed]],
+        take: Callable[[], Awaitable[Message | Expired | Missed | News]],
         done: Callable[[MessageId], None] | None,
     ) -> None:
         self._take = take

@@ -83,7 +83,7 @@ class Host:
     ) -> None:
         self.core = core
         # What the application has not yet taken: delivered, and expired if it asks for outcomes.
-        self.inbox: deque[Message | Expired | Missed] = deque()
+        self.inbox: deque[Message | Expired | Missed | News] = deque()
         self.tells_outcomes = False
         self.unread_bytes = 0
         self.broadcasts = self.deliveries = 0
@@ -113,6 +113,21 @@ class Host:
     def in_hand(self) -> int:
         """Messages that readers were given and are not done with; only a durable host counts them."""
         return 0
+
+    def replace_core(self, core: Core) -> None:
+        """Go on with another core: this node was out of the group, and comes back as another life."""
+        self.core = core
+        self.is_stopped = False
+        self.unheard = None
+        self.record(self.recorder)
+        if self._rows.any:
+            self._rows.restarted(self._now_us())
+
+    def tell(self, news: News) -> None:
+        """Put news among the outcomes, if the application asks for them."""
+        if self.tells_outcomes:
+            self.inbox.append(news)
+            self._told += 1
 
     def record(self, recorder: Recorder | None) -> None:
         """Write the trace from now on; before the first input."""
