@@ -137,15 +137,17 @@ def golden(result: StudyResult) -> Golden:
     """All parts of a study's result."""
     claims = [
         {
+            "id": one.claim.id,
             "name": one.claim.text,
             "relation": one.claim.relation.value,
             "expected": one.expected,
             "measured": one.measured,
-            "tolerance": str(one.tolerance),
+            "tolerance": None if one.claim.is_printed else str(one.tolerance),
             "unit": one.claim.unit,
-            "source": one.source,
+            "source": one.claim.source,
             "demanded": one.demanded,
             "verdict": one.verdict.value,
+            "reason": one.reason,
         }
         for one in result.judged
     ]

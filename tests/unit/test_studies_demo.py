@@ -13,10 +13,10 @@ from support.running import simulate, simulate_to
 from whence.sim.files import checked, run_id
 from whence.studies import witness
 from whence.studies.base import check_grid
-from whence.studies.claims import Verdict
 from whence.studies.demo.claims import degree, packets_per_broadcast
 from whence.studies.demo.grid import NETWORKS, SCALES, STUDY, scenario
 from whence.studies.results import Results, Row
+from whence.studies.verdicts import Verdict
 from whence.verify.run import verify_trace
 
 

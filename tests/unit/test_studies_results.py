@@ -133,10 +133,12 @@ def test_files_for_machines(tmp_path: Path) -> None:
     assert len(read["runs"]) == 72
     assert read["runs"][0]["parameters"]["topology"]["degree"] == 4
     assert [one["verdict"] for one in read["expectations"]] == [
-        "reproduced",
-        "reproduced",
+        "agrees",
+        "agrees",
         "differs",
         "not judged",
+        "agrees",
+        "refuted",
     ]
     assert read["witness"]["first"] == "n0:2"
     assert read["failures"][0]["run"] == "bad"
