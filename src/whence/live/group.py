@@ -341,7 +341,7 @@ class Group:
             yield cut
 
     async def retire(self, name: str) -> None:
-        """Take a member out of the group, for all: nobody waits for it any more. Anyone may say so, again too.
+        """Take a member out of the group, for all: nobody waits for it any more. Anyone may say so.
 
         In a group with a list what is for the member is void; if it lives, it comes back as another life, and
         so does whoever is started in its place. In a group that remembers it no longer counts for what is

@@ -38,7 +38,6 @@ class OpenMembership:
     def __init__(self, node: Node) -> None:
         settings = node.settings
         assert settings.overlay is not None
-        assert settings.listen is not None
         self.node = node
         self.links = node.links
         self.settings = settings
@@ -57,6 +56,7 @@ class OpenMembership:
         return tuple(sorted({self.settings.node, *self.links}))
 
     def _new_overlay(self) -> SprayByMessages:
+        assert self.settings.listen is not None
         return SprayByMessages(
             self.settings.node, self.settings.listen, self, self._host, self._asked.view_min, random.Random()
         )
