@@ -45,13 +45,17 @@ class Browser:
         self._driver = subprocess.Popen(
             [DRIVER, "--port=0"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
         )
+        try:
+            self._connect()
+        except BaseException:
+            self._driver.kill()
+            raise
+        return self
+
+    def _connect(self) -> None:
         assert self._driver.stdout is not None
-        port = None
-        for line in self._driver.stdout:
-            if "started successfully on port" in line:
-                port = int(line.rstrip(".\n").rpartition(" ")[2])
-                break
-        assert port is not None, "chromedriver did not start"
+        ports = (line for line in self._driver.stdout if "started successfully on port" in line)
+        port = int(next(ports).rstrip(".\n").rpartition(" ")[2])
         self._root = f"http://127.0.0.1:{port}"
         size = f"--window-size={self._size[0]},{self._size[1]}"
         options = {
@@ -62,7 +66,6 @@ class Browser:
         made = self._ask("POST", "/session", {"capabilities": {"alwaysMatch": wanted}})
         self._session = f"/session/{made['sessionId']}"
         self._ask("POST", f"{self._session}/timeouts", {"script": 60_000, "pageLoad": 60_000})
-        return self
 
     def __exit__(self, *_: object) -> None:
         try:
@@ -109,7 +112,7 @@ class Browser:
         assert "problem" not in got, got["problem"]
         return got.get("value")
 
-    def until(self, script: str, *arguments: Any, seconds: float = 10) -> Any:
+    def until(self, script: str, *arguments: Any, seconds: float = 30) -> Any:
         """Ask until the answer is true."""
         end = time.monotonic() + seconds
         while not (got := self.run(script, *arguments)):

@@ -380,6 +380,19 @@ def test_the_worker_reads_what_was_packed(browser, tmp_path):
             assert cones == [cone(scene, [event], past=way).tolist() for way in (True, False)]
 
 
+def test_more_arrows_than_can_be_drawn_are_bundled(browser, tmp_path):
+    scene = large_scene(400_000, 400)
+    browser.open(write(scene, tmp_path / "wide.html", version="test"), "#h=2")
+    browser.run(MIDDLE, 0.175)
+    browser.keys("l")
+    settled(browser)
+    drawn = browser.run("return whence.drawn()")
+    assert browser.run("return whence.level()") == "marks"
+    assert drawn["arrows"] == 20_000
+    assert drawn["bundled"] > 0
+    assert browser.console() == []
+
+
 def test_exports_of_a_window(browser, demo):
     scene, page = demo
     browser.open(page, "#axis=raw&find=1.2")

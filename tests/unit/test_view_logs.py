@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import json
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
+import pytest
 from typer.testing import CliRunner
 
+from support.corpus import cases
 from unit.test_view_scene import past_by_sets
 from whence.cli.main import app
 from whence.foreign.clocks import read_clocks
 from whence.foreign.graph import build, find_sends
 from whence.foreign.judge import judge
-from whence.foreign.model import EventKind, Log, LogBuilder
+from whence.foreign.model import Contract, EventKind, Log, LogBuilder
+from whence.foreign.read import read_log
 from whence.view.logs import LOG_KINDS, scene_of_log
 from whence.view.scene import Scene, cone
 
@@ -206,3 +210,35 @@ def test_a_log_without_times_is_refused(tmp_path: Path):
     log.write_text("node,kind,message\na,send,x\nb,deliver,x\n")
     result = CliRunner().invoke(app, ["log", "skew", str(log)])
     assert "it has no times" in str(result.exception)
+
+
+def test_what_was_lost_can_be_asked_for():
+    """A member that lacks a message: the page is told which and where, so that it can say why."""
+    builder = LogBuilder("line", contract=Contract(complete=("sends", "deliveries"), members=("b", "c")))
+    builder.add(proc="a", kind=EventKind.SEND, msg="x", pos=0)
+    builder.add(proc="b", kind=EventKind.DELIVER, msg="x", pos=0, scope="b", group="b")
+    builder.add(proc="c", kind=EventKind.INTERNAL, pos=0)
+    finding = next(each for each in shown(builder.log()).findings if each.kind == "lost")
+    assert (finding.at, finding.message, finding.wrong) == ("c", "x", -1)
+
+
+@pytest.mark.parametrize("case", cases(), ids=lambda case: case.name)
+def test_every_case_of_the_corpus_is_shown_as_it_is_judged(case):
+    """All events are there once, and each step of a proof is an event that precedes the next one."""
+    log = read_log(case.log, case.mapping)
+    audit = judge(log, case.name)
+    scene = scene_of_log(log, audit)
+    assert int(np.sum(scene.kind < len(EventKind))) == len(log)
+    assert len(scene.findings) == sum(len(each.findings) for each in audit.properties.values())
+    assert scene.tone == {"ok": "good", "broken": "bad", "unknown": "warn"}[case.expect["verdict"]]
+    assert len(scene.unjudged) == len(audit.not_judged)
+    for finding in scene.findings:
+        chain = [step.event for step in finding.steps[: finding.chain]]
+        assert all(step.event >= 0 for step in finding.steps)
+        for one, two in pairwise(chain):
+            assert cone(scene, [two], past=True)[scene.lane_of(one)] > one
+        if finding.kind in {"causal", "fifo"}:
+            early, late = (step.event for step in finding.steps[-2:])
+            assert late == finding.wrong
+            assert scene.msgs[scene.msg[early]] == scene.msgs[scene.msg[chain[-1]]]
+            assert scene.msgs[scene.msg[late]] == scene.msgs[scene.msg[chain[0]]] == finding.message

@@ -194,6 +194,7 @@ def _shown(log: Log, plan: _Plan, name: str, finding: AuditFinding, broken: bool
     last = finding.events[:2] if finding.other is not None else [] if chain else finding.events
     steps += [ShownStep(int(plan.event[event]), log.name(event)) for event in last]
     wrong = int(plan.event[last[-1]]) if last else steps[0].event if steps else -1
+    member, never, _ = finding.text.partition(" never delivers ")
     return ShownFinding(
         kind=name,
         title=finding.message or "",
@@ -203,4 +204,5 @@ def _shown(log: Log, plan: _Plan, name: str, finding: AuditFinding, broken: bool
         chain=chain,
         wrong=wrong,
         message=finding.message or "",
+        at=member if never and member in plan.procs else "",
     )

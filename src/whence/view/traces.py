@@ -21,6 +21,7 @@ _ROLES = {
     Kind.DELIVER: "deliver",
     Kind.EXPIRE: "drop",
     Kind.DISCARD: "drop",
+    Kind.MISSED: "drop",
     Kind.CRASH: "crash",
     Kind.RESTART: "restart",
 }
@@ -253,7 +254,7 @@ class Proofs:
             steps.append(ShownStep(first, f"{node} delivers {message} for the first time"))
         if wrong >= 0 and all(step.event != wrong for step in steps):
             verb = TRACE_KINDS[int(self._kind[wrong])].name
-            steps.append(ShownStep(wrong, f"{node}: {verb} {message} (seq {finding.seq})"))
+            steps.append(ShownStep(wrong, f"{node} {verb}s {message} (seq {finding.seq})"))
         return ShownFinding(
             kind=finding.kind,
             title=f"{node}: {message}",

@@ -152,8 +152,8 @@ class Log(Protocol):
                 self.order.stride,
             )
         self._tick_us: int | None = None
-        self._times: dict[str, int | None] = {}  # of the timers WAKE and SLOT
         self._cork_us: int | None = None
+        self._times: dict[str, int | None] = {}  # of the timers WAKE and SLOT
         self._now_us = 0
         self._checkpointed = book.first  # there is no newer one
         self._steps = 0
@@ -742,8 +742,8 @@ class Log(Protocol):
             "begins": self._begins,
             "now_us": self._now_us,
             "tick_us": self._tick_us,
-            "times": [[key, at_us] for key, at_us in self._times.items()],
             "cork_us": self._cork_us,
+            "times": [[key, at_us] for key, at_us in self._times.items()],
             "checkpointed": self._checkpointed,
             "steps": self._steps,
             "last_lifetime_us": self.last_lifetime_us,

@@ -175,9 +175,9 @@ class Exchange:
         """The link is gone, and the session with it."""
         session = self.of.pop(peer, None)
         if session is not None:
+            self.dirty = [each for each in self.dirty if each is not session]
             if self.drawn is not None:
                 self.drawn.end(peer)
-            self.dirty = [each for each in self.dirty if each is not session]
             self.reroute()
             self.feed[:] = [None if feed is session else feed for feed in self.feed]
         return session

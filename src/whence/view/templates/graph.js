@@ -216,34 +216,46 @@ function between(correction, reading) {
 // Questions ----------------------------------------------------------------------------------------------------
 
 function past(event, packets) {
-  // How far the past reaches in each lane: its events up to, not including, reach[lane].
-  const { starts, lane, ins } = g, reach = starts.slice(0, -1), todo = [event];
+  // How far the past reaches in each lane: its events up to, not including, reach[lane]. Each event is looked at once.
+  const { starts, lane, ins } = g, reach = starts.slice(0, -1), done = starts.slice(0, -1);
+  const waits = new Uint8Array(reach.length), todo = [lane[event]], none = packets ? -2 : PACKET;
+  reach[lane[event]] = event + 1;
   while (todo.length) {
-    const to = todo.pop(), l = lane[to];
-    for (let e = reach[l]; e <= to; e++) {
-      for (let at = ins.start[e]; at < ins.start[e + 1]; at++) {
-        const c = ins.event[at];
-        if (c >= reach[lane[c]] && (packets || ins.by[at] !== PACKET)) todo.push(c);
+    const l = todo.pop();
+    waits[l] = 0;
+    let e = done[l];
+    for (; e < reach[l]; e++) {
+      for (let at = ins.start[e], end = ins.start[e + 1]; at < end; at++) {
+        const c = ins.event[at], from = lane[c];
+        if (c < reach[from] || ins.by[at] === none) continue;
+        reach[from] = c + 1;
+        if (!waits[from] && from !== l) { waits[from] = 1; todo.push(from); }
       }
     }
-    if (to >= reach[l]) reach[l] = to + 1;
+    done[l] = e;
   }
   return reach;
 }
 
 function future(event, packets) {
   // Where the future begins in each lane.
-  const { starts, lane, outs } = g, reach = starts.slice(1), todo = [event];
+  const { starts, lane, outs } = g, reach = starts.slice(1), done = starts.slice(1);
+  const waits = new Uint8Array(reach.length), todo = [lane[event]], none = packets ? -2 : PACKET;
+  reach[lane[event]] = event;
   while (todo.length) {
-    const from = todo.pop(), l = lane[from], end = reach[l];
-    if (from >= end) continue;
-    reach[l] = from;
-    for (let e = from; e < end; e++) {
-      for (let at = outs.start[e]; at < outs.start[e + 1]; at++) {
-        const c = outs.event[at];
-        if (c < reach[lane[c]] && (packets || outs.by[at] !== PACKET)) todo.push(c);
+    const l = todo.pop();
+    waits[l] = 0;
+    let e = done[l];
+    while (e > reach[l]) {
+      e--;
+      for (let at = outs.start[e], end = outs.start[e + 1]; at < end; at++) {
+        const c = outs.event[at], to = lane[c];
+        if (c >= reach[to] || outs.by[at] === none) continue;
+        reach[to] = c;
+        if (!waits[to] && to !== l) { waits[to] = 1; todo.push(to); }
       }
     }
+    done[l] = e;
   }
   return reach;
 }

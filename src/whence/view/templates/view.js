@@ -619,7 +619,7 @@ window.whence = {
   view, stats, exported, address, select,
   ready: main().catch(problem => { byId("busy").textContent = `This page cannot be shown: ${problem.message}`; byId("busy").hidden = false; throw problem; }),
   place(event) { const box = canvas.getBoundingClientRect(); return [box.left + placeX(view, painted, event), box.top + placeY(view, event)]; },
-  event: unmark, long, level: () => painted.level, arrows: () => painted.arrows,
+  event: unmark, long, level: () => painted.level, drawn: () => ({ arrows: painted.arrows, bundled: painted.bundled }),
   async measurePan(frames = 60, share = 0.01) {
     const times = [];
     let last = 0, way = 1;
