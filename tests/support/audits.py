@@ -285,8 +285,9 @@ class Brute:
                 continue
             if row.get("pos") is not None:
                 lives = sum(
-                    other["kind"] == RESTART and other["ctx"] == row["ctx"] and other["pos"] <= row["pos"]
+                    other["pos"] <= row["pos"] if other["ctx"] == row["ctx"] else other["line"] < row["line"]
                     for other in self.rows
+                    if other["kind"] == RESTART and other["proc"] == row["proc"]
                 )
                 key: tuple[Any, ...] = (row["scope"], lives, "ctx", row["ctx"], row["msg"])
                 made.setdefault(key, []).append((row["pos"], row["pos"], at))

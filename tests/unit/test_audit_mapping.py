@@ -366,3 +366,18 @@ def test_nothing_at_all_is_unknown(tmp_path: Path) -> None:
 
 def test_a_contract_is_plain_data() -> None:
     assert Contract() == mapping_of({}).contract
+
+
+def test_a_restart_begins_a_new_session_in_every_thread(tmp_path: Path) -> None:
+    sends = ["s,send,x,1,s", "s,send,y,2,s"]
+    rows = [*sends, "r,deliver,y,3,r/1", "r,restart,,4,", "r,deliver,x,5,r/1"]
+    audit = plain(tmp_path, *rows, event={"context": "extra"})
+    assert audit.counts("broken") == {}
+    assert plain(tmp_path, *rows[:3], *rows[4:], event={"context": "extra"}).counts("broken")
+
+
+def test_marks_quotes_and_line_breaks_in_cells(tmp_path: Path) -> None:
+    text = '\ufeffnode,kind,message\na,send,"x\ny"\nb,deliver,"x\ny"\n'
+    (tmp_path / "q.csv").write_bytes(text.encode())
+    log = read_log(tmp_path / "q.csv")
+    assert (log.procs, log.msgs) == (["a", "b"], ["x\ny"])

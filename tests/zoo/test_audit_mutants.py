@@ -55,7 +55,7 @@ MUTANTS = [
                 "(np.diff(message) != 0) | (np.diff(column) != 0)", "np.diff(column) >= 0"),
     AuditMutant("scopes-not-split", "deliveries",
                 "owner = np.where(placed, log.ctx[event], -1 - log.proc[event])", "owner = np.zeros(len(event), int)"),
-    AuditMutant("no-new-life", "model", "            if count:\n", "            if False:\n"),
+    AuditMutant("no-new-life", "model", "        if before.any():\n", "        if False:\n"),
     AuditMutant("line-order-of-hosts", "mapping", "return None if clock is None else clock.get(ctx)", "return line"),
     AuditMutant("faulty-clocks-count", "clocks", "            faults[event] = fault\n            continue\n",
                 "            faults[event] = fault\n"),

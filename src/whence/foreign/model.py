@@ -240,13 +240,14 @@ def make_log(rows: Sequence[tuple[Any, ...]], **about: Any) -> Log:
     kinds = _acks(np.array(kind, dtype=np.int8))
     places = _places(made_ctx, *_numbers(pos))
     made_scope = scopes.column(scope)
-    made_scope = _incarnations(scopes, made_scope, made_ctx, places, kinds)
+    made_proc, lines = procs.column(proc), np.array(line, dtype=np.int64)
+    made_scope = _incarnations(scopes, made_scope, made_proc, made_ctx, places, lines, kinds)
     about.setdefault("clocked", np.ones(len(set(proc)), dtype=bool))
     return Log(
-        proc=procs.column(proc), ctx=made_ctx, pos=places, kind=kinds,
+        proc=made_proc, ctx=made_ctx, pos=places, kind=kinds,
         msg=msgs.column(msg), scope=made_scope, group=groups.column(group), channel=channels.column(channel),
         rank=_ranks(rank), ref=refs.column(ref), t0=_times(t0), t1=_times(t1),
-        line=np.array(line, dtype=np.int64), to=procs.ragged(to), deps=msgs.ragged(deps),
+        line=lines, to=procs.ragged(to), deps=msgs.ragged(deps),
         links=refs.ragged(links), vc=ctxs.ragged(clocks),
         vc_count=np.array([count for clock in clocks for count in clock.values()], dtype=np.int64),
         text=text, procs=procs.names, ctxs=ctxs.names, msgs=msgs.names, scopes=scopes.names,
@@ -268,7 +269,8 @@ def log_of_table(table: pa.Table, **about: Any) -> Log:
         names.arrow(column[name])
         for names, name in ((scopes, "scope"), (groups, "group"), (channels, "channel"))
     )
-    scope = _incarnations(scopes, scope, ctx, places, kinds)
+    lines = column["line"].to_numpy(zero_copy_only=False)
+    scope = _incarnations(scopes, scope, proc, ctx, places, lines, kinds)
     rank, ranked = _arrow_numbers(column["rank"])
     about.setdefault("clocked", np.ones(len(procs), dtype=bool))
     times = {name: column[name].fill_null(NO_TIME).to_numpy(zero_copy_only=False) for name in ("t0", "t1")}
@@ -277,7 +279,7 @@ def log_of_table(table: pa.Table, **about: Any) -> Log:
         procs=procs, ctxs=ctxs, msgs=msgs, scopes=scopes.names, groups=groups.names, channels=channels.names,
         refs=refs, proc=proc, ctx=ctx, pos=places, kind=kinds, msg=msg, scope=scope, group=group,
         channel=channel, rank=np.where(ranked, rank, NO_RANK), ref=ref, t0=times["t0"], t1=times["t1"],
-        line=column["line"].to_numpy(zero_copy_only=False), to=to, deps=deps, links=links, vc=vc,
+        line=lines, to=to, deps=deps, links=links, vc=vc,
         vc_count=counts, text=[None] * len(table), **about,
     )  # fmt: skip
 
@@ -378,15 +380,21 @@ def _acks(kind: Array) -> Array:
     return made.astype(np.int8)
 
 
-def _incarnations(scopes: _Names, scope: Array, ctx: Array, pos: Array, kind: Array) -> Array:
-    """Scopes that begin anew after each restart of their ctx."""
+def _incarnations(
+    scopes: _Names, scope: Array, proc: Array, ctx: Array, pos: Array, line: Array, kind: Array
+) -> Array:
+    """Scopes that begin anew after each restart of their process.
+
+    In the context of the restart its place decides; in others of the process only the lines can.
+    """
     restarts = np.flatnonzero((kind == EventKind.RESTART) & (pos >= 0))
+    if not len(restarts):
+        return scope
     made = scope.copy()
-    for each in np.unique(ctx[restarts]):
-        starts = np.sort(pos[restarts[ctx[restarts] == each]])
-        here = np.flatnonzero((ctx == each) & (scope >= 0))
-        life = np.searchsorted(starts, pos[here], side="right")
-        for event, count in zip(here.tolist(), life.tolist(), strict=True):
-            if count:
-                made[event] = scopes.at(f"{scopes.names[scope[event]]} (life {count + 1})")
+    for event in np.flatnonzero((scope >= 0) & (pos >= 0) & np.isin(proc, proc[restarts])).tolist():
+        mine = restarts[proc[restarts] == proc[event]]
+        same = ctx[mine] == ctx[event]
+        before = np.where(same, pos[mine] <= pos[event], line[mine] < line[event])
+        if before.any():
+            made[event] = scopes.at(f"{scopes.names[scope[event]]} (life {int(before.sum()) + 1})")
     return made

@@ -270,7 +270,7 @@ def read_text(path: Path | str) -> str:
     """The text of a log."""
     raw = Path(path).read_bytes()
     try:
-        return raw.decode()
+        return raw.decode("utf-8-sig")  # a byte order mark is no part of a name
     except UnicodeDecodeError as error:
         where = raw.count(b"\n", 0, error.start) + 1
         raise ImportFormatError(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import json
 import re
 import struct
@@ -74,7 +75,7 @@ def resolution_of(divides: Callable[[int], bool]) -> int:
 
 def csv_rows(path: Path) -> Rows:
     """The rows of a CSV file with a header."""
-    reader = csv.DictReader(read_text(path).splitlines())
+    reader = csv.DictReader(io.StringIO(read_text(path), newline=""))
     if not reader.fieldnames:
         raise ImportFormatError(str(path), "it has no header", "Put the names of columns into the first line")
     for row in reader:
