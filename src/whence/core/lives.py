@@ -77,7 +77,13 @@ class Retired(NamedTuple):
     life: Life
 
 
-News: TypeAlias = Joined | Left | Suspected | RolledBack | OtherLife | Retired
+class Rejoined(NamedTuple):
+    """This node was out of its group, and is in again as another life. What it missed is not known."""
+
+    why: str
+
+
+News: TypeAlias = Joined | Left | Suspected | RolledBack | OtherLife | Retired | Rejoined
 
 
 def stream_of(name: NodeId, life: Life) -> Stream:

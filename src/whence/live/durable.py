@@ -278,6 +278,12 @@ class DurableMembership:
         """Keep it."""
         self.log.append(Retired(self.host.now_us(), name, life))
 
+    def come_back(self, why: str) -> None:
+        """No durable protocol takes anybody out of the group by itself."""
+
+    def slept(self, seconds: float) -> None:
+        """Links last, and what was said meanwhile is said again."""
+
     def new_life(self) -> None:
         """Keep it: the next opening must name it."""
         self.log.later(partial(write_lives, self.store, self.node.identity.lives))

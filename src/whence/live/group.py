@@ -233,10 +233,12 @@ class Group:
         return Reading(self._next, None if self._durable is None else self._durable.finished_if_in_hand)
 
     async def outcomes(self) -> AsyncIterator[Message | Expired | Missed | News]:
-        """Every message, and from now on also an `Expired` for each that came or waited too long here.
+        """Every message, and from now on also an `Expired` for each that came or waited too long here, and a
+        `Missed` for those that this node will not be given: it was away, their sender's disk is lost, or
+        they cannot be had any more.
 
-        In a group that remembers also `Missed`, for what cannot be had any more, and news of nodes and lives:
-        `Joined`, `Left`, `Suspected`, `RolledBack`, `OtherLife`, `Retired`.
+        News of nodes and lives as well: `Rejoined` where a node was out of its group and is in again; in a
+        group that remembers `Joined`, `Left`, `Suspected`, `RolledBack`, `OtherLife`, `Retired`.
         """
         if self._log is not None:
             async for outcome in self._outcomes_of_log(self._log):
@@ -252,7 +254,7 @@ class Group:
             except StopAsyncIteration:
                 return
 
-    async def _next(self) -> Message | Expired | Missed:
+    async def _next(self) -> Message | Expired | Missed | News:
         inbox, durable = self._inbox, self._durable
         if durable is not None:
             durable.check_reader()
@@ -264,10 +266,10 @@ class Group:
             self._waiters.reads()
             await self._waiters.arrival()
         if durable is not None:
-            message: Message | Expired | Missed = durable.host.hand_out()
+            message: Message | Expired | Missed | News = durable.host.hand_out()
         else:
             message = inbox.popleft()
-            if not isinstance(message, Missed):
+            if isinstance(message, Message):
                 self._host.unread_bytes -= len(message[2])
         if self._flow.full and self._waiters.relieved():
             self._node.wake()
@@ -339,7 +341,7 @@ class Group:
             yield cut
 
     async def retire(self, name: str) -> None:
-        """Take a member out of the group, for all: nobody waits for it any more. Anyone may say it, and again.
+        """Take a member out of the group, for all: nobody waits for it any more. Anyone may say so.
 
         In a group with a list what is for the member is void; if it lives, it comes back as another life, and
         so does whoever is started in its place. In a group that remembers it no longer counts for what is

@@ -253,6 +253,12 @@ class LogMembership:
     def new_life(self) -> None:
         """Every opening is a stream of its own."""
 
+    def come_back(self, why: str) -> None:
+        """It never was out: it dials again by itself."""
+
+    def slept(self, seconds: float) -> None:
+        """A node that slept meets the others again, and is brought level."""
+
     def missing(self) -> list[Link]:
         """The contacts to which there is no link."""
         return [

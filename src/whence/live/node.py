@@ -19,14 +19,13 @@ from typing import Any, Protocol
 
 from whence.core.effects import Missed, Reason
 from whence.core.group import base_of_life
-from whence.core.lives import BACK, CUT_OFF, News, RolledBack
+from whence.core.lives import BACK, CUT_OFF, News, Rejoined, RolledBack
 from whence.core.message import MessageId, NodeId, Packet
 from whence.core.protocol import Protocol as Core
 from whence.errors import (
     GroupClosedError,
     InvariantError,
     MisuseError,
-    PeerError,
     WhenceError,
 )
 from whence.live.secure import SecureConnection
@@ -34,6 +33,7 @@ from whence.live.settings import NodeSettings
 from whence.live.tcp import Connection, TcpTransport
 from whence.live.udp import UdpOutlet, UdpTransport
 from whence.live.waiting import CoreTimers, Waiters
+from whence.protocols import registry
 from whence.session.admission import Admission, Listed
 from whence.session.datagrams import DatagramLink, Datagrams, header_of
 from whence.session.flow import Flow
@@ -47,6 +47,7 @@ from whence.session.session import Session
 from whence.session.wire import FrameReader, Known, MembersNews
 from whence.trace.schema import Recorder
 
+POLL_S = 0.1
 BEGIN_AFTER_S = 0.3  # so long a node that has come back listens to what its peers know of it
 BATCH_BYTES = 256 * 1024  # one write: about as much as the transport takes before it asks to wait
 _READINGS = 10
@@ -121,6 +122,12 @@ class Membership(Protocol):
     def new_life(self) -> None:
         """This node shows another life from now on."""
 
+    def come_back(self, why: str) -> None:
+        """This node is out of the group, and did not leave it: come back."""
+
+    def slept(self, seconds: float) -> None:
+        """This process did nothing for so long."""
+
     def missing(self) -> list[Link]:
         """The links without a connection that a member waits for."""
 
@@ -158,6 +165,7 @@ class Node:
         datagram_links = self._make_links(core, outlet)
         self.bytes_sent = 0
         self.leaving = self.failed = False
+        self.rejoins = 0  # how often it was out of the group and came back
         self._hard_messages = limits.hard_messages(len(settings.addresses))
         self._hard_bytes = limits.hard_bytes(len(settings.addresses))
         self._loop = asyncio.get_running_loop()
@@ -267,9 +275,10 @@ class Node:
         while True:
             await asyncio.sleep(period_s)
             now_s = self._loop.time()
-            late = now_s - due_s > period_s
+            late_s = now_s - due_s
             due_s = now_s + period_s
-            if late:
+            if late_s > period_s:
+                self.try_step(self.membership.slept, late_s)
                 continue  # we were asleep ourselves: what has arrived meanwhile is not read yet
             for link in list(self._link_list):
                 self.peering.look_after(link)
@@ -492,11 +501,20 @@ class Node:
             self.peering.count_on(link, counts)
 
     def stopped(self, reason: Reason) -> None:
-        """The core is out of the group."""
-        if reason is not Reason.LEFT:
-            fix = "Start it again with joins = true; see docs/vcube.md"
-            self.fail(PeerError(f"node {self.settings.node!r}", reason.value, fix))
+        """The core is out of the group: if it has not left, it comes back as another life."""
+        if reason is not Reason.LEFT and not self.leaving:
+            self.journal.note("out", None, f"this node is out of the group ({reason.value})", logging.WARNING)
+            self._loop.call_soon(self.try_step, self.membership.come_back, reason.value)
         self.changed()
+
+    def rejoined(self, why: str) -> None:
+        """This node is in its group again."""
+        self.rejoins += 1
+        detail = f"in the group again as another life, after it was out ({why}); what it missed is unknown"
+        self.journal.note("rejoined", None, detail, logging.WARNING)
+        self.host.tell(Rejoined(why))
+        self.waiters.wake_readers()
+        self.waiters.refresh()
 
     def close_link(self, peer: NodeId, why: str) -> None:
         """In the middle of a step of the core: the connection ends now, the consequences come after."""
@@ -627,6 +645,28 @@ class ListedMembership:
 
     def new_life(self) -> None:
         """Nothing is written down."""
+
+    def come_back(self, why: str) -> None:
+        """Knock as a joiner does, over links that begin anew."""
+        node, settings = self.node, self.node.settings
+        params = {**settings.params, "joins": True}
+        node.timers.close()
+        self._host.replace_core(registry.make(settings.protocol, settings.node, self.members, params))
+        for link in self._links.values():
+            if link.channel is not None:
+                self._peering.drop(link, "this node comes back as another life")
+            link.renew()
+            link.session = draw_session()
+            self._host.link_up(link.peer)
+        node.spawn(self._until_back(why))
+
+    async def _until_back(self, why: str) -> None:
+        while not self._host.core.ready:  # noqa: ASYNC110 - a core has no events
+            await asyncio.sleep(POLL_S)
+        self.node.rejoined(why)
+
+    def slept(self, seconds: float) -> None:
+        """Links last, and what was said meanwhile is said again."""
 
     def missing(self) -> list[Link]:
         """The living peers that are not connected."""

@@ -15,6 +15,7 @@ from whence.report import plots, spacetime
 from whence.report.format import MISSING, cell, number, plural, seconds, with_interval
 from whence.report.views import Views
 from whence.studies.base import Figure, StudyResult, Table
+from whence.studies.claims import Evidence
 from whence.studies.results import Estimate, Row
 from whence.studies.verdicts import Judged, Verdict
 from whence.verify.report import KINDS
@@ -150,7 +151,7 @@ def _of_words(table: Table) -> bool:
 def tiles(result: StudyResult) -> list[Tile]:
     """How much was done, and how it ended."""
     rows = result.results.rows
-    paper = [one for one in result.judged if one.claim.is_printed]
+    paper = [one for one in result.judged if one.claim.evidence is Evidence.PAPER]
     good = sum(one.verdict is Verdict.AGREES for one in paper)
     asked = [one for one in result.judged if one.demanded]
     held = sum(not one.failed for one in asked)

@@ -13,7 +13,7 @@ from whence.studies.tour import page
 ONWARD = {
     "whence study vcube": "every number of paper 000, judged; likewise oppnet, deadline, prc, domains",
     "whence simulate examples/scenarios/vcube-crash.toml --verify": "a scenario of your own: copy this file",
-    "whence explore examples/worlds/fifo.toml": "every schedule of a small world, the shortest counterexample",
+    "whence explore examples/worlds/fifo.toml": "every schedule of a small world",
     "whence verify TRACE": "judge a trace of any program: docs/trace-format.md",
     "python examples/chat.py": "the library: whence.join, five lines to causal messages",
 }

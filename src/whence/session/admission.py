@@ -72,6 +72,7 @@ class Admission(Protocol):
     returns: bool  # whoever is gone may come back as another life
     calls: dict[NodeId, Link]  # connections being made to peers without a link yet, by their names
     retired: dict[NodeId, int]  # the newest life of each member that was retired
+    is_apart: bool  # this node is out of its group, and can take nobody in
 
     @property
     def strangers_max(self) -> int:
@@ -97,6 +98,7 @@ class Listed:
     ) -> None:
         self.identity = identity
         self.keeps = keeps
+        self.is_apart = False
         self.returns = returns  # the protocol can take a member back that lost its state
         self.retired: dict[NodeId, int] = {}  # the newest life of each member that was retired
         self.calls: dict[NodeId, Link] = {}
@@ -177,6 +179,7 @@ class Open:
         self.introduces = introduces
         self.calls: dict[NodeId, Link] = {}
         self.retired: dict[NodeId, int] = {}
+        self.is_apart = False
         self._links = links
 
     def judge(self, hello: Hello, dialled: Link | None, now_s: float, *, parting: bool) -> Verdict:
@@ -189,6 +192,10 @@ class Open:
                 )
             if dialled is not None:
                 return self._judge_answer(hello, dialled)
+            if self.is_apart:
+                raise RefusedForNowError(
+                    f"node {hello.node!r}", "this process is out of the group itself", "Wait"
+                )
             if len(self._links) >= LINKS_MAX:
                 raise RefusedForNowError(f"node {hello.node!r}", "there are too many links here", "Wait")
             ends = self._in_the_way(hello.node, dials=False)

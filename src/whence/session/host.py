@@ -114,6 +114,21 @@ class Host:
         """Messages that readers were given and are not done with; only a durable host counts them."""
         return 0
 
+    def replace_core(self, core: Core) -> None:
+        """Go on with another core: this node was out of the group, and comes back as another life."""
+        self.core = core
+        self.is_stopped = False
+        self.unheard = None
+        self.record(self.recorder)
+        if self._rows.any:
+            self._rows.restarted(self._now_us())
+
+    def tell(self, news: News) -> None:
+        """Put news among the outcomes, if the application asks for them."""
+        if self.tells_outcomes:
+            self.inbox.append(news)
+            self._told += 1
+
     def record(self, recorder: Recorder | None) -> None:
         """Write the trace from now on; before the first input."""
         self.recorder = recorder

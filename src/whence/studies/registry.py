@@ -11,7 +11,6 @@ from whence.studies.base import Study
 
 # Each with its line in `whence study --help`; the study of a name is STUDY in `whence.studies.<name>.grid`.
 STUDIES = {
-    "demo": "FIFO against vector clocks: what order costs, what it saves.",
     "vcube": "Paper 000, VCube: aggregation on a hypercube, every table and figure.",
     "oppnet": "Paper 001, causal barriers: buses, walkers and real contacts, every table and figure.",
     "deadline": "Paper 002, TDCA and ODCA: Figure 9 under two readings, bounds, improvements and flaws.",
