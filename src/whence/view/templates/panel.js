@@ -275,7 +275,7 @@ function drawEvent() {
       if (view.graph.time) box.append(make("p", { className: "quiet" }, apart()));
       if (view.path) {
         box.append(make("h2", {}, "The shortest chain"));
-        const list = make("ol", { className: "steps" });
+        const list = make("ol", { className: "steps calm" });
         for (const each of view.path) list.append(make("li", {}, make("button", { type: "button", onclick: () => reveal([each]) }, long(each))));
         box.append(list);
       }
@@ -297,6 +297,7 @@ function apart() {
   const [a, b] = [limits(one), limits(two)];
   if (!a || !b) return "No messages connect their clocks: nothing is known of the time between them.";
   const between = (later, earlier) => (later === null || earlier === null ? "?" : span(later - earlier, 6));
+  if (b[1] !== null && a[0] !== null && b[1] < a[0]) return `${told} ${between(a[0], b[1])} to ${between(a[1], b[0])} before the first. No order follows from that.`;
   return `${told} ${between(b[0], a[1])} to ${between(b[1], a[0])} after the first. No order follows from that.`;
 }
 
