@@ -43,7 +43,7 @@ from whence.errors import MisuseError
 from whence.protocols.barrier.order import check_lifetime
 from whence.protocols.log.book import Book, Entry, MemoryBook
 from whence.protocols.log.drawn import DrawnExchange
-from whence.protocols.log.exchange import BARRIER_MAX, EXPIRED, Exchange
+from whence.protocols.log.exchange import EXPIRED, Exchange
 from whence.protocols.log.ledger import Ledger
 from whence.protocols.log.people import People
 from whence.protocols.log.plain import NOTHING, PlainOrder
@@ -357,7 +357,7 @@ class Log(Protocol):
                 self._take(session, item, now_us, effects)
                 continue
             if after:
-                mine = self._settled(theirs, after)
+                mine = plain.settled(theirs, after)
                 if mine is None:
                     self._take(session, item, now_us, effects)
                     continue
@@ -385,24 +385,6 @@ class Log(Protocol):
                 self._log_outcomes(plain.release(stream, number), now_us, effects)
         if session.taken >= self._acknowledge_at:
             self.exchange.acknowledge(session, effects, least=self._acknowledge_at)
-
-    def _settled(self, theirs: dict[int, int], after: tuple[int, ...]) -> tuple[int, ...] | None:
-        """A barrier in our indices if all of it is delivered here; None if not, or if it is malformed."""
-        newest = self._newest
-        size = len(after)
-        if size == 2:  # most barriers have one entry
-            stream = theirs.get(after[0], -1)
-            return (stream, after[1]) if stream >= 0 and 0 < after[1] <= newest[stream] else None
-        if size % 2 or size > 2 * BARRIER_MAX:
-            return None
-        mine: list[int] = []
-        pairs = iter(after)
-        for index, count in zip(pairs, pairs, strict=True):
-            stream = theirs.get(index, -1)
-            if stream < 0 or not 0 < count <= newest[stream]:
-                return None
-            mine += (stream, count)
-        return tuple(mine)
 
     def _take(self, session: PeerSession, item: Item, now_us: int, effects: Effects) -> None:
         """A message in the general case: refused, held or delivered."""

@@ -29,6 +29,7 @@ from whence.protocols.log.session import COMPARING, GREETING, SYNCED, PeerSessio
 from whence.protocols.log.summary import children, depth_for, differing
 from whence.protocols.log.wire import (
     ASK,
+    BARRIER_MAX,
     DATA,
     FLOOR,
     GONE,
@@ -54,7 +55,6 @@ from whence.protocols.log.wire import (
 
 BATCH_ITEMS = 64
 BATCH_BYTES = 48_000  # of one DATA packet, about
-BARRIER_MAX = 4_096  # entries of a barrier
 SCAN_MAX = 4_096  # entries of the log that one step looks at for one peer
 EXPIRED = "expired"
 
