@@ -84,6 +84,10 @@ class PeerTooSlowError(PeerError):
     """A peer did not take its messages in time, and its queue reached the hard limit."""
 
 
+class NotCopiedError(PeerError):
+    """Fewer peers than asked for have said in time that they have a message."""
+
+
 class DataError(WhenceError):
     """A file or description is not what it should be."""
 
@@ -114,6 +118,10 @@ class KeysError(DataError):
 
 class DomainGraphError(DataError):
     """A description of domains is malformed, disconnected or cyclic."""
+
+
+class PluginError(DataError):
+    """A plug-in cannot be imported, or declares what it must not."""
 
 
 class RequestError(DataError):

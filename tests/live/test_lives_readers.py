@@ -96,7 +96,7 @@ async def test_several_tasks_take_from_one_inbox(tmp_path: Path) -> None:
 async def test_a_caller_may_bound_its_waiting_for_room() -> None:
     peers = loopback("ab")
     limits = quick_limits(queue_messages=4, warn_after_s=0.1)
-    async with whence.join("room", node="a", peers=peers, limits=limits) as a:
+    async with whence.join("room", node="a", peers=peers, limits=limits, protocol="vector") as a:
         for _ in range(4):
             await a.broadcast(b"x")
         with pytest.raises(

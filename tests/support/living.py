@@ -70,7 +70,7 @@ async def live_group(
 ) -> AsyncIterator[list[whence.Group]]:
     """Several members in this process, on one event loop."""
     peers = peers or loopback(names)
-    options.setdefault("limits", quick_limits())
+    options = {"limits": quick_limits(), "protocol": "vector", **options}
     async with AsyncExitStack() as stack:
         groups = [
             await stack.enter_async_context(whence.join("room", node=name, peers=peers, **options))
@@ -224,7 +224,7 @@ class Mesh:
     @asynccontextmanager
     async def joined(self, **options: Any) -> AsyncIterator[list[whence.Group]]:
         """All members in this process, in the order of their names; the last leaves first."""
-        options.setdefault("limits", quick_limits())
+        options = {"limits": quick_limits(), "protocol": "vector", **options}
         async with AsyncExitStack() as stack:
             yield [
                 await stack.enter_async_context(

@@ -36,6 +36,8 @@ class Protocol(ABC):
     # Members come and go: a peer may come back in a new life, over a new link, and the timer LEAVE asks
     # the core to leave (a timer, so that the trace has it and a replay does the same).
     renews: ClassVar[bool] = False
+    # A link is one connection: a crash ends it at both ends, and a restart makes a new one.
+    sessions: ClassVar[bool] = False
 
     # Its members may come back as later lives (the commands of core/lives.py).
     returns: ClassVar[bool] = False
@@ -43,6 +45,11 @@ class Protocol(ABC):
     me: NodeId
     last: int  # number of the newest message that this node broadcast or sent
     last_lifetime_us: int | None = None  # of that message; None: it is good forever
+
+    @property
+    def origin(self) -> NodeId:
+        """The origin of this node's own messages: its name, or the stream of its life."""
+        return self.me
 
     @property
     def ready(self) -> bool:
@@ -125,6 +132,13 @@ class Protocol(ABC):
     @abstractmethod
     def restore(self, state: State) -> None:
         """Become the core that `save` described; only on a core that has seen no input."""
+
+    def reopen(self, state: State, opening: int) -> None:
+        """Come back after a crash, for the `opening`-th time, with what `save` had: as if nothing happened.
+
+        Where every opening is a new life, only what was on disk comes back.
+        """
+        self.restore(state)
 
     @abstractmethod
     def message_of(self, packet: Packet) -> MessageId | None:

@@ -42,7 +42,7 @@ from whence.session.records import (
     Retired,
     Submitted,
 )
-from whence.session.wire import EARLIER_MAX
+from whence.session.wire import EARLIER_MAX, Known
 from whence.trace.writer import TraceWriter
 
 RETRY_US = 500_000  # what expired while the store could not be written expires again after this
@@ -287,6 +287,9 @@ class DurableMembership:
     def new_life(self) -> None:
         """Keep it: the next opening must name it."""
         self.log.later(partial(write_lives, self.store, self.node.identity.lives))
+
+    def introduced(self, link: Link, known: Known) -> None:
+        """No one is introduced: the members are listed."""
 
     def missing(self) -> list[Link]:
         """The peers that are not connected."""

@@ -21,12 +21,15 @@ from whence.errors import (
 from whence.live.agents import serve
 from whence.live.arguments import lifetime_us
 from whence.live.durable import DurableMembership
-from whence.live.node import Node
+from whence.live.log import LogMembership
+from whence.live.node import Membership, Node
 from whence.live.stats import Stats, gather
 from whence.live.waiting import RAISE, WAIT
-from whence.session.durable import Agent
+from whence.session.durable import Agent, DeadLetter
 from whence.session.journal import GroupEvent
 from whence.session.links import Link
+from whence.session.log_host import LogMessage, LogOutcome
+from whence.session.records import Dropped, Revived
 from whence.trace.writer import TraceWriter
 
 KEY_MAX_BYTES = 255
@@ -43,6 +46,7 @@ class Group:
         self._trace = trace
         member = node.membership
         self._durable = member if isinstance(member, DurableMembership) else None
+        self._log = member if isinstance(member, LogMembership) else None
         self._waiters = node.waiters
         self._leaving: asyncio.Task[None] | None = None
         self._max_payload_bytes = node.identity.max_payload_bytes
@@ -58,8 +62,21 @@ class Group:
         return self._node.settings.node
 
     @property
+    def max_payload_bytes(self) -> int:
+        """The longest payload that the group takes."""
+        return self._max_payload_bytes
+
+    @property
+    def membership(self) -> Membership:
+        """How the node belongs to its group: for daemons and tools, not for applications."""
+        return self._node.membership
+
+    @property
     def members(self) -> tuple[str, ...]:
-        """Every configured member, sorted, this node included; without a list, it and its neighbours."""
+        """Every configured member, sorted, this node included.
+
+        Without a list: those that this node has heard of and that have not left (`log`), or its neighbours.
+        """
         return self._node.membership.members
 
     async def broadcast(
@@ -70,6 +87,7 @@ class Group:
         key: bytes | None = None,
         timeout: float | None = None,  # noqa: ASYNC109 - it bounds the waiting for room only, as documented
         on_full: str = WAIT,
+        copies: int = 0,
     ) -> MessageId:
         """Send `payload` to every member, this node included; returns the message's id.
 
@@ -83,6 +101,9 @@ class Group:
 
         `key` says, at a durable node, which message this is: one that is tried again with a key among the
         newest 65,536 is not sent again, and the id of the first is returned.
+
+        In a group that remembers no peer is waited for, unless `copies` asks that so many have it; with
+        `timeout`, `NotCopiedError` says that fewer do.
         """
         if isinstance(payload, bytes) and len(payload) > self._max_payload_bytes:
             raise self._too_large(len(payload))
@@ -91,6 +112,15 @@ class Group:
         if self._flow.room <= 0:
             await self._waiters.room(timeout_s=_seconds(timeout), on_full=_choice(on_full))
         within_us = None if deadline is None else lifetime_us("deadline", deadline)
+        if self._log is not None:
+            id_ = self._log.broadcast(payload, within_us, key)
+            if self._log.is_durable:
+                await self._log.written()
+            if copies:
+                await self._log.copied(id_.number, copies, _seconds(timeout))
+            return id_
+        if copies:
+            self._need_log("copies")
         if self._durable is not None:
             return await self._durable.submit(payload, within_us, None, key)
         return self._node.broadcast(payload, within_us)
@@ -121,38 +151,52 @@ class Group:
 
     def _known(self, key: bytes) -> MessageId | None:
         """The id of the message that has this key; None if it is new."""
-        durable = self._need_store("key")
         if not isinstance(key, bytes) or not 0 < len(key) <= KEY_MAX_BYTES:
             raise MisuseError("key", f"{key!r} is not 1 to {KEY_MAX_BYTES} bytes", "Choose a short key")
-        return durable.host.keys.get(key)
+        if self._log is not None:
+            return self._log.host.log.id_of(key)
+        return self._need_store("key").host.keys.get(key)
 
-    async def retire(self, name: str) -> None:
-        """Take a member out of the group, for all: nobody waits for it any more, and what is for it is void.
-
-        Everybody is told, now or when it can be reached. If the member lives, it comes back as another life,
-        and so does whoever is started in its place; `events` tells.
-        """
-        self._node.retire(name)
-
-    async def serve(self, agent: Agent) -> None:
+    async def serve(self, agent: Agent, *, attempts: int | None = None) -> None:
         """Let `agent` react to every message, until the group is closed; of a durable node.
 
         `agent(state, message)` returns its new state and the messages to send, `Output(to, payload)`; it may
         be a coroutine. Reaction, state and messages are one step: a crash leaves all of it or nothing.
-        If it raises, `AgentError` says at which message, which stays in the queue.
+        If it raises, `AgentError` says at which message, which stays in the queue. With `attempts` it is
+        tried again instead, that many times in all, and then becomes a dead letter: the next one follows.
         """
-        await serve(self._need_store("serve"), agent)
+        await serve(self._need_store("serve"), agent, attempts)
+
+    @property
+    def dead_letters(self) -> list[DeadLetter]:
+        """Of a durable node: the messages at which its agent failed for good, oldest first."""
+        return list(self._need_store("dead_letters").host.dead.values())
+
+    async def revive(self, id_: MessageId) -> None:
+        """Let the agent of a durable node try a dead letter again, after all messages that wait now."""
+        member = self._need_store("revive")
+        await member.log.submit(Revived(member.host.now_us(), id_))
+
+    async def drop(self, id_: MessageId) -> None:
+        """Forget a dead letter of a durable node."""
+        member = self._need_store("drop")
+        await member.log.submit(Dropped(member.host.now_us(), id_))
 
     def done(self, message: Message) -> None:
         """Of a durable node: this message, which `receive` returned, need not come again after a restart.
 
         Messages may be done in any order. `async for` says it of each when it asks for the next.
         """
-        self._need_store("done").finished(message.id)
+        if self._log is not None and isinstance(message, LogMessage):
+            self._log.done(message)
+        else:
+            self._need_store("done").finished(message.id)
 
     def again(self, message: Message) -> None:
         """Put back a message that `receive` returned: it is the next that a reader is given."""
-        if self._durable is not None:
+        if self._log is not None and isinstance(message, LogMessage):
+            self._log.host.put_back(message)
+        elif self._durable is not None:
             self._durable.put_back(message.id)
         else:
             self._inbox.appendleft(message)
@@ -184,13 +228,22 @@ class Group:
         At a durable node a message is done when its loop asks for the next: not if the body raised.
         """
         self._waiters.reads()
+        if self._log is not None:
+            return Reading(self._next_logged, self._log.read if self._log.is_durable else None)
         return Reading(self._next, None if self._durable is None else self._durable.finished_if_in_hand)
 
     async def outcomes(self) -> AsyncIterator[Message | Expired | Missed | News]:
         """Every message, and from now on also an `Expired` for each that came or waited too long here, and a
-        `Missed` for those that this node will not be given: it was away, or their sender's disk is lost.
-        A node that was out of its group and is in again says `Rejoined`.
+        `Missed` for those that this node will not be given: it was away, their sender's disk is lost, or
+        they cannot be had any more.
+
+        News of nodes and lives as well: `Rejoined` where a node was out of its group and is in again; in a
+        group that remembers `Joined`, `Left`, `Suspected`, `RolledBack`, `OtherLife`, `Retired`.
         """
+        if self._log is not None:
+            async for outcome in self._outcomes_of_log(self._log):
+                yield outcome
+            return
         if self._durable is not None:
             raise MisuseError("outcomes", "a durable node does not keep them", "Read messages only")
         self._waiters.reads()
@@ -222,14 +275,47 @@ class Group:
             self._node.wake()
         return message
 
+    async def _outcomes_of_log(self, log: LogMembership) -> AsyncIterator[LogOutcome]:
+        self._waiters.reads()
+        while True:
+            try:
+                outcome = await self._next_logged()
+            except StopAsyncIteration:
+                return
+            yield outcome
+            if log.is_durable and isinstance(outcome, LogMessage):
+                log.read(outcome.id)  # the loop has asked for the next
+
+    async def _next_logged(self) -> LogOutcome:
+        log, inbox = self._log, self._inbox
+        assert log is not None
+        host = log.host
+        while not inbox:
+            if host.may_refill:
+                host.refill()
+                continue
+            if self._flow.closed is not None:
+                if self._node.failed:
+                    raise _again(self._flow.closed)
+                raise StopAsyncIteration
+            self._waiters.reads()
+            await self._waiters.arrival()
+        outcome = host.hand_out()
+        if log.is_paused:
+            log.relieve()
+        if self._flow.full and self._waiters.relieved():
+            self._node.wake()
+        return outcome
+
     async def receive(self) -> Message:
         """The next message; own messages are delivered too. `GroupClosedError` when there are no more.
 
         Several tasks may ask. At a durable node the message comes again after a restart unless it is `done`.
         """
         self._waiters.reads()
+        take = self._next if self._log is None else self._next_logged
         try:
-            while not isinstance(outcome := await self._next(), Message):
+            while not isinstance(outcome := await take(), Message):
                 pass
             return outcome
         except StopAsyncIteration:
@@ -238,7 +324,46 @@ class Group:
     @property
     def unread(self) -> int:
         """Messages that are delivered here and wait to be read."""
-        return len(self._inbox)
+        return len(self._inbox) if self._log is None else self._log.host.unread
+
+    # A group that remembers
+
+    def stable(self) -> dict[str, int]:
+        """Of each stream ("name/life") how many messages are stable; of a group with `stability`.
+
+        Nothing that is concurrent with these will be delivered here without being flagged `late`.
+        """
+        return self._need_log("stable").host.log.stable()
+
+    async def stable_cuts(self) -> AsyncIterator[dict[str, int]]:
+        """What `stable` returns, whenever it has grown, until the group is closed."""
+        async for cut in self._need_log("stable_cuts").stable_cuts():
+            yield cut
+
+    async def retire(self, name: str) -> None:
+        """Take a member out of the group, for all: nobody waits for it any more. Anyone may say so.
+
+        In a group with a list what is for the member is void; if it lives, it comes back as another life, and
+        so does whoever is started in its place. In a group that remembers it no longer counts for what is
+        stable; what it says is still delivered, perhaps `late`.
+        """
+        if self._log is not None:
+            await self._log.retire(name)
+        else:
+            self._node.retire(name)
+
+    def cut(self) -> bytes:
+        """What the readers here are done with: with the application's state at this moment, a snapshot.
+
+        A newcomer that is given the state begins there, with `join(..., history=cut)`.
+        """
+        return self._need_log("cut").cut()
+
+    def _need_log(self, what: str) -> LogMembership:
+        if self._log is None:
+            protocol = self._node.settings.protocol
+            raise MisuseError(what, f"groups of protocol {protocol!r} have none", "Use protocol 'log'")
+        return self._log
 
     def explain(self) -> list[Waiting]:
         """Every message that waits here: since when, and for which messages."""
@@ -247,6 +372,8 @@ class Group:
     def stats(self) -> Stats:
         """Counters since the node joined, and the state of every link."""
         stats = gather(self._node)
+        if self._log is not None:
+            return msgspec.structs.replace(stats, log=self._log.log_stats())
         if self._durable is None:
             return stats
         return msgspec.structs.replace(stats, store=self._durable.store_stats())
@@ -292,9 +419,7 @@ class Reading:
     """One loop over a group's messages; `done` is told of each when the next is asked for."""
 
     def __init__(
-        self,
-        take: Callable[[], Awaitable[Message | Expired | Missed | News]],
-        done: Callable[[MessageId], None] | None,
+        self, take: Callable[[], Awaitable[object]], done: Callable[[MessageId], None] | None
     ) -> None:
         self._take = take
         self._done = done
@@ -311,8 +436,8 @@ class Reading:
         last, self._last = self._last, None
         if last is not None:
             self._done(last)
-        message = await self._take()
-        assert isinstance(message, Message)  # a durable node tells no other outcomes
+        while not isinstance(message := await self._take(), Message):
+            pass
         self._last = message.id
         return message
 

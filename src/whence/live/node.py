@@ -44,7 +44,7 @@ from whence.session.links import Channel, Link
 from whence.session.peering import Peering
 from whence.session.roll import Roll
 from whence.session.session import Session
-from whence.session.wire import FrameReader, MembersNews
+from whence.session.wire import FrameReader, Known, MembersNews
 from whence.trace.schema import Recorder
 
 POLL_S = 0.1
@@ -63,6 +63,8 @@ def _reading(_: int) -> tuple[int, int]:
 
 class WallClock:
     """Microseconds of wall-clock time, anchored once, so that they never go back."""
+
+    speed = 1.0
 
     def __init__(self) -> None:
         # Between two readings we may lose the processor, so the closest pair of several counts: the
@@ -101,6 +103,9 @@ class Membership(Protocol):
 
     def link_met(self, link: Link) -> None:
         """The peer's session is known."""
+
+    def introduced(self, link: Link, known: Known) -> None:
+        """The peer has said where it listens, and where others do; only where nodes introduce each other."""
 
     def link_restarted(self, link: Link, welcomes: bool) -> None:
         """The numbering of a link begins anew; with `welcomes` its peer is told where this node is."""
@@ -143,6 +148,7 @@ class GroupKind:
     admission: Callable[[Identity, Mapping[NodeId, Link]], Admission]
     host: Callable[..., Host]
     membership: Callable[[Node], Membership]
+    waits_for_peers: bool = True  # a broadcast waits while a peer has too much unacknowledged
 
 
 class Node:
@@ -168,8 +174,8 @@ class Node:
         self._flush_scheduled = False
         self._ack_timer: asyncio.TimerHandle | None = None
         self._link_list = self.links.values()
-        self.clock = WallClock()
-        self.timers = CoreTimers(self.clock.now_us, self._timer_expired)
+        self.clock = settings.clock or WallClock()
+        self.timers = CoreTimers(self.clock.now_us, self._timer_expired, self.clock.speed)
         self.host = kind.host(core, self.links, self.timers, self, self.clock.now_us)
         self.peering = Peering(
             kind.admission(identity, self.links),
@@ -181,7 +187,7 @@ class Node:
             draw_session,
         )
         self._begins: asyncio.TimerHandle | None = None  # of a later life
-        self.flow = Flow(self.host, self._link_list, limits)
+        self.flow = Flow(self.host, self._link_list if kind.waits_for_peers else (), limits)
         self.waiters = Waiters(self.flow, limits, self.journal, self.wake)
         self.membership = kind.membership(self)
         self.roll = Roll(self.peering, self.links, self.membership.retired)
@@ -208,6 +214,7 @@ class Node:
 
     def _udp(self, outlet: UdpOutlet, links: dict[NodeId, DatagramLink]) -> UdpTransport:
         reader = FrameReader(self.packet_type, self.settings.max_frame_bytes, datagrams=True)
+        assert self.settings.listen is not None
         return UdpTransport(
             self.settings.listen,
             links,
@@ -465,6 +472,10 @@ class Node:
             self.try_step(self.membership.begin_life, base_of_life(self.clock.now_us()))
             self.wake()
 
+    def introduced(self, link: Link, known: Known) -> None:
+        """The peer has said where it listens, and where others do."""
+        self.membership.introduced(link, known)
+
     def acknowledged(self) -> None:
         """A peer has acknowledged packets."""
         if self._begins is None:
@@ -613,6 +624,9 @@ class ListedMembership:
 
     def link_met(self, link: Link) -> None:
         """Its link knows the peer's session; no one else needs it."""
+
+    def introduced(self, link: Link, known: Known) -> None:
+        """No one is introduced: the members are listed."""
 
     def link_restarted(self, link: Link, welcomes: bool) -> None:
         """The numbering of a link begins anew."""

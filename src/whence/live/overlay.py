@@ -25,6 +25,7 @@ from whence.session.admission import UNKNOWN
 from whence.session.handshake import RefusedForNowError
 from whence.session.links import Link, LinkState
 from whence.session.overlay import SprayByMessages
+from whence.session.wire import Known
 
 KNOWN_MAX = 256  # neighbours whose addresses are kept
 ROUND_S = 1.0  # between two rounds of asking to be taken in again
@@ -55,6 +56,7 @@ class OpenMembership:
         return tuple(sorted({self.settings.node, *self.links}))
 
     def _new_overlay(self) -> SprayByMessages:
+        assert self.settings.listen is not None
         return SprayByMessages(
             self.settings.node, self.settings.listen, self, self._host, self._asked.view_min, random.Random()
         )
@@ -254,6 +256,9 @@ class OpenMembership:
 
     def link_met(self, link: Link) -> None:
         """A link has one session, which ends with it."""
+
+    def introduced(self, link: Link, known: Known) -> None:
+        """No one is introduced: the overlay has words of its own."""
 
     def link_restarted(self, link: Link, welcomes: bool) -> None:
         """No link outlives its connection."""

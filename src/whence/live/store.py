@@ -10,15 +10,14 @@ the disk and whatever arrives during a sync shares the next one.
 from __future__ import annotations
 
 import asyncio
-import sqlite3
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
 from whence.core.message import MessageId
 from whence.errors import MisuseError, StoreError
+from whence.live.sqlite import SqliteFile
 from whence.session.records import Done, Record, RecordCodec
 
 FORMAT = 1
@@ -37,51 +36,23 @@ class Recovered(NamedTuple):
     batches: list[bytes]
 
 
-class Store:
-    """One SQLite file. Open it, `recover` what it holds, then `write`."""
+class Store(SqliteFile):
+    """Batches and snapshots. Open it, `recover` what it holds, then `write`."""
 
     def __init__(self, path: Path) -> None:
-        self.path = path
+        super().__init__(path, _APPLICATION_ID, FORMAT, _TABLES)
         self.last = 0  # number of the newest batch on the disk
         self.log_bytes = 0  # since the last snapshot
         self.commits = self.snapshots = 0
-        with self._errors():
-            path.parent.mkdir(parents=True, exist_ok=True)
-            # Used by one thread at a time: opened here, written by durable.py's.
-            self._db = sqlite3.connect(path, isolation_level=None, timeout=0, check_same_thread=False)
         try:
             with self._errors():
-                self._open()
                 self._check()
         except StoreError:
             self._db.close()
             raise
 
-    # Opening
-
-    def _open(self) -> None:
-        db = self._db
-        # One owner: a second process that opens the same store finds out immediately.
-        db.execute("PRAGMA locking_mode = EXCLUSIVE")
-        db.execute("PRAGMA journal_mode = WAL")
-        db.execute("PRAGMA synchronous = FULL")  # a commit returns when it is on the disk
-        with self._transaction():
-            fresh = not db.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0]
-            if fresh:
-                for statement in _TABLES.split(";"):
-                    db.execute(statement)
-                db.execute(f"PRAGMA application_id = {_APPLICATION_ID}")
-                db.execute(f"PRAGMA user_version = {FORMAT}")
-
     def _check(self) -> None:
         db = self._db
-        if db.execute("PRAGMA application_id").fetchone()[0] != _APPLICATION_ID:
-            raise self._problem("it is not a store of Whence", "Give another file")
-        version = db.execute("PRAGMA user_version").fetchone()[0]
-        if version != FORMAT:
-            raise self._problem(
-                f"it has format {version}, and this release reads {FORMAT}", "Use the release that wrote it"
-            )
         damage = db.execute("PRAGMA quick_check(1)").fetchone()[0]
         if damage != "ok":
             raise self._problem(f"it is damaged ({damage})", "Restore the file from a copy")
@@ -133,43 +104,6 @@ class Store:
             self._db.execute("DELETE FROM log")
         self.log_bytes = 0
         self.snapshots += 1
-
-    def close(self) -> None:
-        """Close the file. All that was written is kept."""
-        with self._errors():
-            self._db.close()
-
-    # Errors
-
-    @contextmanager
-    def _transaction(self) -> Iterator[None]:
-        self._db.execute("BEGIN IMMEDIATE")
-        try:
-            yield
-            self._db.execute("COMMIT")
-        except BaseException:
-            if self._db.in_transaction:  # a full disk may have rolled it back already
-                self._db.execute("ROLLBACK")
-            raise
-
-    @contextmanager
-    def _errors(self) -> Iterator[None]:
-        try:
-            yield
-        except (OSError, sqlite3.Error) as error:
-            raise self._typed(str(error)) from error
-
-    def _typed(self, text: str) -> StoreError:
-        if "full" in text:
-            return self._problem(f"there is no room for it ({text})", "Make room; the node goes on by itself")
-        if "locked" in text:
-            return self._problem("another process uses it", "Stop that process, or give another file")
-        if "malformed" in text or "not a database" in text:
-            return self._problem(f"it is damaged ({text})", "Restore the file from a copy")
-        return self._problem(text, "Check the path, its permissions and the disk")
-
-    def _problem(self, reason: str, fix: str) -> StoreError:
-        return StoreError(f"store {self.path}", reason, fix)
 
 
 # Group commit: inputs wait for the sync that they share, and happen, in their order, once they are on disk.

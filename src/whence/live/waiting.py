@@ -25,8 +25,10 @@ class CoreTimers:
         self,
         now_us: Callable[[], int],
         expired: Callable[[str], None],
+        speed: float = 1.0,
     ) -> None:
         self._now_us = now_us
+        self._second_us = 1e6 * speed  # of the loop's time
         self._call_later = asyncio.get_running_loop().call_later
         self._expired = expired
         self._handles: dict[str, asyncio.TimerHandle] = {}
@@ -37,7 +39,9 @@ class CoreTimers:
     def set(self, key: str, at_us: int) -> None:
         """Expire at `at_us`, and not at the time of an earlier setting."""
         self.cancel(key)
-        self._handles[key] = self._call_later((at_us - self._now_us()) / 1e6, self._due, key, at_us)
+        self._handles[key] = self._call_later(
+            (at_us - self._now_us()) / self._second_us, self._due, key, at_us
+        )
 
     def cancel(self, key: str) -> None:
         """Do not expire."""

@@ -68,6 +68,7 @@ class Admission(Protocol):
     identity: Identity
     lasting: bool  # links outlive their connections
     keeps: bool  # no peer is ever abandoned
+    introduces: bool  # peers tell each other where others can be dialled
     returns: bool  # whoever is gone may come back as another life
     calls: dict[NodeId, Link]  # connections being made to peers without a link yet, by their names
     retired: dict[NodeId, int]  # the newest life of each member that was retired
@@ -85,6 +86,7 @@ class Listed:
     """Every member is listed, and has a link from the start."""
 
     lasting = True
+    introduces = False
 
     def __init__(
         self,
@@ -172,8 +174,9 @@ class Open:
     returns = False
     strangers_max = _STRANGERS_OPEN
 
-    def __init__(self, identity: Identity, links: Mapping[NodeId, Link]) -> None:
+    def __init__(self, identity: Identity, links: Mapping[NodeId, Link], *, introduces: bool = False) -> None:
         self.identity = identity
+        self.introduces = introduces
         self.calls: dict[NodeId, Link] = {}
         self.retired: dict[NodeId, int] = {}
         self.is_apart = False

@@ -29,7 +29,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from whence.core.lives import BEGIN
 from whence.core.message import Message, MessageId, NodeId, Packet
@@ -39,8 +39,10 @@ from whence.session.host import Host, HostOwner, Timers
 from whence.session.links import FORGOTTEN, Link, LinkState
 from whence.session.records import (
     Arrived,
+    Buried,
     Commanded,
     Done,
+    Dropped,
     Fired,
     Linked,
     Met,
@@ -49,6 +51,7 @@ from whence.session.records import (
     Record,
     Restarted,
     Retired,
+    Revived,
     Submitted,
     Taken,
 )
@@ -58,6 +61,15 @@ Agent: TypeAlias = Callable[[bytes, Message], tuple[bytes, list[Output]]]
 
 _ALL_FRAMES = 1 << 60
 KEYS_KEPT = 65_536  # the newest: a message that is tried again with one of these keys is the same message
+
+
+class DeadLetter(NamedTuple):
+    """A message at which the agent failed as often as it was allowed to."""
+
+    message: Message
+    since_us: int
+    attempts: int
+    reason: str
 
 
 class DurableServer(Host):
@@ -79,6 +91,7 @@ class DurableServer(Host):
         self.done = 0  # messages that the application is done with
         self.agent_state = b""
         self.reactions = 0
+        self.dead: dict[MessageId, DeadLetter] = {}  # in order of burial
         self.sessions: dict[NodeId, int] = {}
         self.peer_lives: dict[NodeId, int] = {}
         self.own_sessions: dict[NodeId, int] = {}  # towards peers with which a link began anew
@@ -128,6 +141,8 @@ class DurableServer(Host):
                 self._finish(id_)
         elif isinstance(record, Reacted):
             self._react(record)
+        elif isinstance(record, Buried | Revived | Dropped):
+            self._tend_dead(record)
         elif isinstance(record, Taken):
             while self.done < record.messages:
                 self._finish_first()
@@ -198,13 +213,28 @@ class DurableServer(Host):
         for output in record.outputs:
             self._give(Output(*output), None, record.now_us)
 
-    def _finish_first(self) -> None:
-        """The application is done with the oldest message."""
+    def _tend_dead(self, record: Buried | Revived | Dropped) -> None:
+        if isinstance(record, Buried):
+            message = self._finish_first()
+            self.dead[message.id] = DeadLetter(message, record.now_us, record.attempts, record.reason)
+            return
+        letter = self.dead.pop(record.id, None)
+        if letter is None:
+            raise MisuseError(f"dead letter {record.id}", "there is none of that id", "List them first")
+        if isinstance(record, Revived):
+            self.done -= 1
+            self.inbox.append(letter.message)
+            self.unread_bytes += len(letter.message.payload)
+
+    def _finish_first(self) -> Message:
+        """The application is done with the oldest message, which is returned."""
         if not self.hand and not self.inbox:
             raise self._broken("its log takes a message that was not delivered")
         if not self.hand:
             self.hand_out()
-        self._finish(next(iter(self.hand)))
+        message = next(iter(self.hand.values()))
+        self._finish(message.id)
+        return message
 
     def _finish(self, id_: MessageId) -> None:
         """The application is done with a message; in a recovery it has not been handed out again."""
@@ -306,6 +336,7 @@ class DurableServer(Host):
             "done": self.done,
             "agent_state": self.agent_state,
             "reactions": self.reactions,
+            "dead": [[*letter.message, *letter[1:]] for letter in self.dead.values()],
             "sessions": self.sessions,
             "lives": [self.peer_lives, self.own_sessions, self.retired],
             "due": self.due,
@@ -326,6 +357,9 @@ class DurableServer(Host):
         self.done = state["done"]
         self.agent_state = state["agent_state"]
         self.reactions = state["reactions"]
+        for origin, number, payload, *about in state.get("dead", []):  # stores of earlier releases have none
+            message = Message(origin, number, payload)
+            self.dead[message.id] = DeadLetter(message, *about)
         self.sessions = state["sessions"]
         self.peer_lives, self.own_sessions, self.retired = state.get("lives", [{}, {}, {}])
         self.due = state["due"]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Callable, Mapping
-from typing import Protocol
+from typing import Any, Protocol
 
 import msgspec
 
@@ -29,7 +29,7 @@ from whence.core.effects import (
     Tell,
 )
 from whence.core.lives import BEGIN, WELCOME, News
-from whence.core.message import Expired, Message, MessageId, NodeId, Packet
+from whence.core.message import Expired, MessageId, NodeId, Packet
 from whence.core.protocol import LEAVE
 from whence.core.protocol import Protocol as Core
 from whence.session.links import Link
@@ -83,7 +83,7 @@ class Host:
     ) -> None:
         self.core = core
         # What the application has not yet taken: delivered, and expired if it asks for outcomes.
-        self.inbox: deque[Message | Expired | Missed | News] = deque()
+        self.inbox: deque[Any] = deque()  # in a group that remembers gaps and news as well
         self.tells_outcomes = False
         self.unread_bytes = 0
         self.broadcasts = self.deliveries = 0

@@ -25,7 +25,7 @@ from whence.session.handshake import (
 from whence.session.journal import Journal
 from whence.session.limits import Limits
 from whence.session.links import Channel, Link, LinkState
-from whence.session.wire import BYE_FRAME, PING_FRAME, Hello, MembersNews, Refusal, error_frame
+from whence.session.wire import BYE_FRAME, PING_FRAME, Hello, Known, MembersNews, Refusal, error_frame
 
 CUT_OFF_S = 0.5  # without a connection for this long, others are asked for the peer's messages
 
@@ -47,6 +47,9 @@ class LinkOwner(Protocol):
 
     def link_met(self, link: Link) -> None:
         """The peer's session is known, and our HELLO has left."""
+
+    def introduced(self, link: Link, known: Known) -> None:
+        """The peer has said where it listens, and where others do."""
 
     def link_cut_off(self, link: Link) -> None:
         """There has been no connection for a while."""

@@ -51,6 +51,28 @@ class Reacted(NamedTuple):
     outputs: tuple[Output, ...]
 
 
+class Buried(NamedTuple):
+    """The agent has failed at the first message of QueueIN for good: it leaves it for the dead letters."""
+
+    now_us: int
+    attempts: int
+    reason: str
+
+
+class Revived(NamedTuple):
+    """An operator lets the agent try a dead letter again: it is the last message of QueueIN now."""
+
+    now_us: int
+    id: MessageId
+
+
+class Dropped(NamedTuple):
+    """An operator has done with a dead letter."""
+
+    now_us: int
+    id: MessageId
+
+
 class Taken(NamedTuple):
     """Of earlier releases: the application is done with the first `messages` that were delivered here."""
 
@@ -113,7 +135,20 @@ class Fired(NamedTuple):
 
 
 Record: TypeAlias = (
-    Arrived | Submitted | Reacted | Taken | Met | Linked | Fired | Done | Commanded | Restarted | Retired
+    Arrived
+    | Submitted
+    | Reacted
+    | Taken
+    | Met
+    | Linked
+    | Fired
+    | Done
+    | Commanded
+    | Restarted
+    | Retired
+    | Buried
+    | Revived
+    | Dropped
 )
 
 # Numbers are part of the format of a log: never reuse one. 1 and 2 were of a model that wrote no store.
@@ -129,6 +164,9 @@ RECORDS: dict[int, type[Record]] = {
     11: Commanded,
     12: Restarted,
     13: Retired,
+    20: Buried,
+    21: Revived,
+    22: Dropped,
 }
 _NUMBERS = {kind: number for number, kind in RECORDS.items()}
 

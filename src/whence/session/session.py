@@ -26,6 +26,7 @@ from whence.session.wire import (
     FrameReader,
     Greetings,
     Hello,
+    Known,
     MembersNews,
     Refusal,
     answer_frame,
@@ -148,6 +149,11 @@ class Session:
                 peering.owner.acknowledged()
             elif isinstance(item, Bye):
                 peering.peer_leaves(link, self.channel)
+            elif isinstance(item, Known):
+                if not peering.admission.introduces:
+                    self.fail(FrameError("KNOWN frame", "no one asked for it", "Check the peer's release"))
+                    return
+                peering.owner.introduced(link, item)
             elif isinstance(item, MembersNews):
                 peering.owner.members_told(link, item)
             elif isinstance(item, Refusal):

@@ -42,7 +42,8 @@ class FrameType(IntEnum):
     ERROR = 6
     CHALLENGE = 7
     ANSWER = 8
-    MEMBERS = 9
+    KNOWN = 9
+    MEMBERS = 10
 
 
 _HANDSHAKE = (FrameType.HELLO, FrameType.ERROR, FrameType.CHALLENGE, FrameType.ANSWER)
@@ -50,6 +51,7 @@ _HANDSHAKE = (FrameType.HELLO, FrameType.ERROR, FrameType.CHALLENGE, FrameType.A
 _Name: TypeAlias = Annotated[str, Meta(min_length=1, max_length=255)]
 _Text: TypeAlias = Annotated[str, Meta(max_length=_TEXT_MAX)]
 _Count: TypeAlias = Annotated[int, Meta(ge=0, le=2**63 - 1)]
+KNOWN_MAX = 64  # addresses in one KNOWN frame
 
 
 class Greeting(msgspec.Struct, array_like=True, frozen=True):
@@ -118,8 +120,15 @@ class Ack(msgspec.Struct, array_like=True, frozen=True):
     received: _Count
 
 
+class Known(msgspec.Struct, array_like=True, frozen=True):
+    """Where the speaker can be dialled ("" if nowhere), and where those that it is linked to can be."""
+
+    listens: _Text
+    others: Annotated[list[tuple[_Name, _Text]], Meta(max_length=KNOWN_MAX)] = []
+
+
 Greetings: TypeAlias = Hello | Challenge | Answer | Refusal
-Control: TypeAlias = Ack | Bye | Refusal | Hello | MembersNews
+Control: TypeAlias = Ack | Bye | Refusal | Hello | Known | MembersNews
 
 _encode = msgspec.msgpack.Encoder().encode
 _greeting = msgspec.msgpack.Decoder(Greeting)
@@ -127,6 +136,7 @@ _hello = msgspec.msgpack.Decoder(Hello)
 _refusal = msgspec.msgpack.Decoder(Refusal)
 _members_news = msgspec.msgpack.Decoder(MembersNews)
 _number = msgspec.msgpack.Decoder(_Count)
+_known = msgspec.msgpack.Decoder(Known)
 
 T = TypeVar("T")
 
@@ -167,6 +177,11 @@ def members_frame(news: MembersNews) -> bytes:
 def hello_frame(hello: Hello) -> bytes:
     """The frame that opens a connection."""
     return _frame(FrameType.HELLO, _encode(hello))
+
+
+def known_frame(known: Known) -> bytes:
+    """The frame that introduces nodes to each other, in a group without a list of members."""
+    return _frame(FrameType.KNOWN, _encode(known))
 
 
 def error_frame(code: str, error: PeerError) -> bytes:
@@ -322,6 +337,8 @@ class FrameReader:
             self.control.append(_decoded(_members_news, body, "MEMBERS"))
         elif kind == FrameType.HELLO and self._datagrams:
             self.control.append(_decoded(_hello, body, "HELLO"))
+        elif kind == FrameType.KNOWN:
+            self.control.append(_decoded(_known, body, "KNOWN"))
         elif kind in (FrameType.PING, FrameType.BYE):
             if body:
                 raise FrameError(f"{FrameType(kind).name} frame", "it has a body", "Check the peer's release")

@@ -24,6 +24,7 @@ registry in order of arrival, until a pass finds nothing.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from heapq import heapify, heappop, heappush
 from typing import ClassVar
 
@@ -348,6 +349,23 @@ class SafeOrder(BarrierOrder):
             self.cut[source] = number
             if deadline_us is not None:
                 heappush(self._forgettable, (deadline_us, source))
+        self._settle_cut(peer, now_us, effects)
+
+    # rule 001 R8: what lies at or below a cut counts as settled
+    def jump(self, cut: Mapping[NodeId, int], peer: NodeId, now_us: int, effects: Effects) -> None:
+        """Pass over what cannot be had: `cut` is what one node had cut off or delivered at one moment."""
+        for source, number in cut.items():
+            if source != self.me and number > self.delivered.get(source, (0, 0))[0]:
+                self.delivered[source] = (number, NEVER_US)
+                self.cut[source] = number
+        self._settle_cut(peer, now_us, effects)
+
+    def recall(self, packet: BarrierPacket) -> None:
+        """Take up a message that an earlier life of this node delivered: its log has it."""
+        self._settle(packet, [])
+
+    def _settle_cut(self, peer: NodeId, now_us: int, effects: Effects) -> None:
+        """Look again at what is held: the cut has settled some of its predecessors, and some of it."""
         ready: list[tuple[int, int, Key]] = []
         for key, held in list(self.pending.items()):
             if key[1] <= self.delivered.get(key[0], (0, 0))[0]:

@@ -1,0 +1,96 @@
+"""One member of a group that remembers, in its own process, to be killed: its records are its own.
+
+    PYTHONPATH=tests python tests/live/log_member.py '{"node": "a", ...}'
+
+It writes a line for every message that `broadcast` has returned for, and for every one that it was given,
+before it is done with it. A message says what its application had read: the judge needs no trace.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import whence
+from whence.errors import WhenceError
+
+
+@dataclass
+class LogSettings:
+    """What a member is told."""
+
+    node: str
+    folder: str
+    listen: str
+    contacts: list[str]
+    pause_s: float = 0.01
+    durable: bool = True
+    options: dict[str, Any] = field(default_factory=dict)
+
+
+async def main(settings: LogSettings) -> None:
+    folder = Path(settings.folder)
+    stop = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
+    store = {"store": folder / f"{settings.node}.db"} if settings.durable else {}
+    limits = whence.Limits(backoff_first_s=0.02, backoff_max_s=0.3, leave_timeout_s=2.0)
+    joining = whence.join(
+        "room",
+        node=settings.node,
+        listen=settings.listen,
+        contact=settings.contacts,
+        limits=limits,
+        **store,
+        **settings.options,
+    )
+    read: dict[str, int] = {}
+    with (folder / f"{settings.node}.records").open("a") as file:
+
+        def record(*words: object) -> None:
+            file.write(" ".join(map(str, words)) + "\n")
+            file.flush()  # with the kernel: a killed process keeps it
+
+        record("open")
+        async with joining as group:
+
+            async def speak() -> None:
+                number = 0
+                while not (folder / "quiet").exists():
+                    number += 1
+                    payload = json.dumps({"after": dict(read)}).encode()
+                    try:
+                        id_ = await group.broadcast(payload)
+                    except WhenceError as error:
+                        record("error", error)
+                        return
+                    record("said", id_)
+                    await asyncio.sleep(settings.pause_s)
+
+            speaking = asyncio.create_task(speak())
+            stopping = asyncio.create_task(stop.wait())
+            reading = asyncio.create_task(_read(group, read, record))
+            await asyncio.wait([stopping, reading], return_when=asyncio.FIRST_COMPLETED)
+            for task in (speaking, reading):
+                task.cancel()
+            await asyncio.gather(speaking, reading, return_exceptions=True)
+
+
+async def _read(group: whence.Group, read: dict[str, int], record: Any) -> None:
+    async for outcome in group.outcomes():
+        if isinstance(outcome, whence.Message):
+            id_ = outcome.id
+            record("got", id_, outcome.payload.decode())
+            read[id_.origin] = max(read.get(id_.origin, 0), id_.number)
+        elif isinstance(outcome, whence.Missed):
+            record("missed", outcome.stream, outcome.first, outcome.last, outcome.reason)
+        else:
+            record("news", type(outcome).__name__, *outcome)
+
+
+if __name__ == "__main__":
+    asyncio.run(main(LogSettings(**json.loads(sys.argv[1]))))
