@@ -65,7 +65,7 @@ def test_rows_are_those_of_the_closures(case: CorpusCase, spark: SparkSession) -
     assert found == expected
 
 
-ODD = """{"p": "a", "k": "SENT", "o": 1.5, "m": {"x": 1}, "d": ["x", 2, null], "t": 1.25, "n": {"v": true}, \
+ODD = """{"p": "a", "k": "SENT", "o": 1.5, "m": 1.50, "d": ["x", 2, null], "t": 1.25, "n": {"v": true}, \
 "q|": "|"}
 {"p": "", "k": "what", "o": "7", "m": "", "d": "x, y;z", "t": "2024-01-02T03:04:05.678Z", "n": {"v": ""}}
 {"k": null, "o": null, "d": [], "t": "soon", "a.b": "whole", "v": {"a": 3}}
