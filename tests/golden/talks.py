@@ -230,6 +230,7 @@ _SWIFT = {"gap_us": 400, "setup_max_us": 900}
 TALKS: dict[str, Talk] = {
     "fifo": Talk("fifo", _broadcasts()),
     "reliable": Talk("reliable", _broadcasts()),
+    "log": Talk("log", _broadcasts(), ordered=True),
     "vector": Talk("vector", _broadcasts()),
     "vcube": Talk("vcube", _broadcasts("abcdefg", 5), members="abcdefg"),
     "vcube-single": Talk("vcube", _broadcasts(), {"tree": "single", "mtu_bytes": 150}),
