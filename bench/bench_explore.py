@@ -1,11 +1,13 @@
 """The explorer: states and moves per second of CPU time, beside the bare cost of a core's step.
 
-Three broadcasts of `vector` with relaying over links in any order, with and without symmetry. The bare step
-is restore, receive, check, save: what a move would cost without the table of local steps.
+Three broadcasts of `vector` with relaying over links in any order, with and without symmetry; four of
+`link_memory` over FIFO links, with both reductions; with `--large` three of `vector` among four nodes.
+The bare step is restore, receive, check, save: what a move would cost without the table of local steps.
 """
 
 from __future__ import annotations
 
+import sys
 import time
 
 from whence.explore.machine import Machine
@@ -18,9 +20,13 @@ WORLD = World(
 REPEATS = 20_000
 
 
-def rate(options: Options) -> str:
+LINKS = World(protocol="link_memory", say=[Line(node=f"n{at % 3}") for at in range(4)])
+LARGE = World(protocol="vector", nodes=4, say=[Line(node=f"n{at}") for at in range(3)])
+
+
+def rate(options: Options, world: World = WORLD) -> str:
     """What one search does per second."""
-    report = explore(WORLD, options)
+    report = explore(world, options)
     return (
         f"{report.states:,} states, {report.states / report.seconds:,.0f} states/s, "
         f"{report.steps / report.seconds:,.0f} moves/s"
@@ -41,9 +47,12 @@ def bare_step_us() -> float:
 
 
 def main() -> None:
-    """Print three lines."""
-    print(f"every state:   {rate(Options(symmetry=False))}")
-    print(f"with symmetry: {rate(Options())}")
+    """Print a line each."""
+    print(f"every state:     {rate(Options(symmetry=False))}")
+    print(f"with symmetry:   {rate(Options())}")
+    print(f"with both:       {rate(Options(), LINKS)}")
+    if "--large" in sys.argv:
+        print(f"with both, large: {rate(Options(), LARGE)}")
     step_us = bare_step_us()
     print(f"bare step of a core: {step_us:.1f} us, {1e6 / step_us:,.0f} steps/s")
 

@@ -1,8 +1,10 @@
-"""Print the tables of docs/explore.md: worlds per protocol, published modes, mutants of the zoo.
+"""Print the tables of docs/explore.md: worlds per protocol, larger worlds, published modes, mutants, theorem.
 
-python tools/explore_table.py --states-max 300000 worlds vector prc
+python tools/explore_table.py worlds vector prc
+python tools/explore_table.py --states-max 20000000 larger
 python tools/explore_table.py published
 python tools/explore_table.py mutants
+python tools/explore_table.py theorem
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 from msgspec.structs import replace
 
 from whence.errors import WhenceError
@@ -19,20 +22,28 @@ from whence.explore.search import Options, Report, explore
 from whence.explore.world import FaultBudget, Line, World, checked, load
 
 ROOT = Path(__file__).parents[1]
-FAULTS = ("losses", "duplicates", "crashes", "amnesias", "cuts", "clock_steps")
-KINDS = ("causal", "late", "duplicate", "fifo", "idle")
+FAULTS = ("losses", "duplicates", "crashes", "amnesias", "cuts", "clock_steps", "joins", "leaves")
+KINDS = ("causal", "late", "duplicate", "fifo", "idle", "ended twice", "unexplained")
 
 
 def variants(world: World) -> Iterator[tuple[str, World]]:
     """The world, and its first three messages with one fault of each kind that the protocol allows."""
     yield "none", world
     for fault in FAULTS:
-        budget = FaultBudget(**{fault: 1})
-        faulty = replace(world, say=world.say[:3], budget=budget)
+        faulty = replace(world, say=world.say[:3], budget=replace(world.budget, **{fault: 1}))
         try:
             yield fault, checked(faulty)
         except WhenceError:
             continue
+
+
+def as_published(world: World) -> World:
+    """The same in the mode of the printed code; paper 001's has one lifetime for all messages."""
+    params = {**world.params, "mode": "published"}
+    if world.protocol in ("tdca", "odca"):
+        return replace(world, name=f"{world.name}, published", params=params)
+    name, say = world.name.removesuffix("-lifetimes"), [replace(each, lifetime_us=None) for each in world.say]
+    return replace(world, name=f"{name}, published", params={**params, "lifetime_us": 1000}, say=say)
 
 
 def verdict(report: Report) -> str:
@@ -49,17 +60,70 @@ def worlds(states_max: int, only: list[str]) -> None:
     print("|---|---|---|---|---|---|---|---|")
     for path in sorted((ROOT / "examples" / "worlds").glob("*.toml")):
         world = load(path)
-        if world.change or any(getattr(world.budget, each) for each in (*FAULTS, "ticks")):
+        spent = any(getattr(world.budget, each) for each in FAULTS)
+        if world.change or spent or "published" in world.name or (only and world.name not in only):
             continue
-        if only and world.name not in only:
-            continue
-        for fault, each in variants(world):
-            report = explore(each, Options(states_max=states_max))
-            print(
-                f"| {world.name} | {len(each.say)} | {fault} | {each.links} | {report.states:,} | "
-                f"{report.depth} | {report.seconds:.1f} | {verdict(report)} |",
-                flush=True,
-            )
+        modes = [world]
+        if any(line.lifetime_us for line in world.say):
+            modes.append(as_published(world))
+        for mode in modes:
+            for fault, each in variants(mode):
+                row(mode.name, fault, each, states_max)
+
+
+def row(name: str, fault: str, world: World, states_max: int) -> None:
+    """One line. A world with a flaw is explored to its end nevertheless, for the number of its states."""
+    first = explore(world, Options(states_max=states_max))
+    whole = first
+    if first.counterexample is not None:
+        whole = explore(world, Options(states_max=states_max, kinds=frozenset()))
+    size = f"{whole.states:,}" if whole.complete else f"over {states_max:,}"
+    print(
+        f"| {name} | {len(world.say)} | {fault} | {world.links} | {size} | {whole.depth} | "
+        f"{whole.seconds:.1f} | {verdict(first)} |",
+        flush=True,
+    )
+
+
+def larger(states_max: int, only: list[str]) -> None:
+    """Worlds beyond three nodes and four messages, and groups that change."""
+    print("| world | messages | faults | links | states | depth | CPU s | verdict |")
+    print("|---|---|---|---|---|---|---|---|")
+    for name, world in _larger():
+        if not only or name in only:
+            spent = {key: count for key, count in msgspec.structs.asdict(world.budget).items() if count}
+            faults = ", ".join(f"{count} {key}" for key, count in spent.items()) or "none"
+            row(name, faults, world, states_max)
+
+
+def _larger() -> Iterator[tuple[str, World]]:
+    folder = ROOT / "examples" / "worlds"
+    for name in ("matrix", "domains", "vcube", "tdca"):
+        world = load(folder / f"{name}.toml")
+        say = [replace(world.say[at % 3], node=f"n{at}") for at in range(4)]
+        if name == "domains":
+            world = replace(world, params={"domains": [["n0", "n1"], ["n1", "n2"], ["n2", "n3"]]})
+        yield f"{name}, 4 nodes", replace(world, nodes=4, say=say, budget=FaultBudget())
+    alone = {"relay": False}
+    for name in ("fifo", "vector", "barrier", "reliable"):
+        world = load(folder / f"{name}.toml")
+        four = [Line(node=f"n{at}") for at in range(4)]
+        yield f"{name}, 4 nodes, origins alone send", replace(world, nodes=4, say=four, params=alone)
+    overlay = load(folder / "prc-dynamic.toml")
+    yield "prc-dynamic", overlay
+    for faults in ({"ticks": 1}, {"cuts": 1}, {"leaves": 1}, {"crashes": 1, "ticks": 1}):
+        two = replace(overlay, say=overlay.say[:2], budget=FaultBudget(**faults))
+        yield "prc-dynamic", two
+    group = load(folder / "vcube-detect.toml")
+    for faults in ({"joins": 1}, {"leaves": 1}, {"crashes": 1}, {"amnesias": 1}):
+        yield "vcube-detect, 2 nodes", replace(group, budget=FaultBudget(ticks=3, **faults))
+    for faults in ({}, {"crashes": 1}, {"leaves": 1}, {"joins": 1}):
+        three = replace(group, nodes=3, say=group.say[:1], budget=FaultBudget(ticks=1, **faults))
+        yield "vcube-detect, 3 nodes", three
+    four = [Line(node=f"n{at}") for at in range(4)]
+    yield "vector, 4 nodes", World(protocol="vector", nodes=4, say=four[:2])
+    yield "vector, 4 nodes", World(protocol="vector", nodes=4, say=four[:3])
+    yield "vector, 4 nodes", World(protocol="vector", nodes=4, say=four)
 
 
 def published() -> None:
@@ -108,19 +172,36 @@ def mutants() -> None:
             print(f"| {suspect.name} | {found.finding.kind} | {len(found.moves)} |", flush=True)
 
 
+def theorem() -> None:
+    """One line per number of servers."""
+    sys.path.insert(0, str(ROOT / "tests"))
+    from explore.theorem import hold
+
+    print("| servers | arrangements without a cycle | with one | scripts of 3 messages | explored | CPU s |")
+    print("|---|---|---|---|---|---|")
+    for servers in (3, 4, 5):
+        held = hold(servers)
+        print(
+            f"| {servers} | {held.acyclic} | {held.cyclic} | {held.scripts:,} | {held.explored:,} | "
+            f"{held.seconds:.0f} |",
+            flush=True,
+        )
+
+
 def main() -> None:
     """Print one table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("table", choices=("worlds", "published", "mutants"))
+    tables = {"published": published, "mutants": mutants, "theorem": theorem}
+    parser.add_argument("table", choices=("worlds", "larger", *tables))
     parser.add_argument("only", nargs="*", help="worlds of these names")
-    parser.add_argument("--states-max", type=int, default=1_000_000)
+    parser.add_argument("--states-max", type=int, default=5_000_000)
     given = parser.parse_args()
     if given.table == "worlds":
         worlds(given.states_max, given.only)
-    elif given.table == "published":
-        published()
+    elif given.table == "larger":
+        larger(given.states_max, given.only)
     else:
-        mutants()
+        tables[given.table]()
 
 
 if __name__ == "__main__":

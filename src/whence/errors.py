@@ -120,6 +120,10 @@ class DomainGraphError(DataError):
     """A description of domains is malformed, disconnected or cyclic."""
 
 
+class PluginError(DataError):
+    """A plug-in cannot be imported, or declares what it must not."""
+
+
 class RequestError(DataError):
     """A request to a server's administration is malformed."""
 

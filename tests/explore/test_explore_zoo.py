@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from explore.suspects import NOT_FOUND, Suspect, convict, suspects
-from whence.explore.search import explore
+from explore.suspects import NOT_FOUND, STATES_MAX, Suspect, convict, suspects
+from whence.explore.search import Options, explore
 
 ALL = list(suspects())
 
@@ -32,9 +32,20 @@ def test_every_reason_is_for_a_mutant() -> None:
     assert set(NOT_FOUND) <= {each.name for each in ALL}
 
 
-@pytest.mark.parametrize("protocol", ["vector", "fifo", "barrier", "odca"])
+RIGHT = {world.protocol: each.worlds for each in ALL for world in each.worlds}
+
+
+@pytest.mark.parametrize("protocol", RIGHT)
 def test_no_right_core_is_found_in_the_same_worlds(protocol: str) -> None:
-    worlds = {world.protocol: each.worlds for each in ALL for world in each.worlds}[protocol]
-    for world in worlds[:6]:
+    for world in RIGHT[protocol][:5]:
         report = explore(world)
         assert report.complete, (world, report.counterexample)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("protocol", RIGHT)
+def test_no_right_core_is_found_in_any_of_these_worlds(protocol: str) -> None:
+    for world in RIGHT[protocol]:
+        report = explore(world, Options(states_max=STATES_MAX))
+        assert report.counterexample is None, (world, report.counterexample)

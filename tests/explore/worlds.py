@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from whence.core.protocol import Protocol
@@ -11,8 +12,11 @@ from whence.explore.world import FaultBudget, Line, World
 from whence.protocols.registry import lookup
 from zoo.mutants.baselines import ZOO
 
-RIGHT = ("barrier", "fifo", "link_memory", "matrix", "odca", "prc", "reliable", "tdca", "vcube", "vector")
-FAULTS = ("losses", "duplicates", "crashes", "amnesias", "cuts", "clock_steps")
+RIGHT = (
+    "barrier", "fifo", "link_memory", "matrix", "odca", "prc", "preventive", "reliable", "tdca", "vcube",
+    "vector",
+)  # fmt: skip
+FAULTS = ("losses", "duplicates", "crashes", "amnesias", "cuts", "clock_steps", "joins", "leaves")
 
 
 class Trial(NamedTuple):
@@ -22,9 +26,9 @@ class Trial(NamedTuple):
     make: Make | None
 
 
-def of_class(core: type[Protocol], params: dict[str, object]) -> Make:
-    """Fresh cores of a class."""
-    return lambda me, members: core(me, members, **params)  # type: ignore[call-arg]
+def of_class(core: Callable[..., Protocol], params: Mapping[str, object]) -> Make:
+    """Fresh cores of a class with these parameters."""
+    return lambda me, members, **more: core(me, members, **params, **more)
 
 
 def random_trial(seed: int) -> Trial:
@@ -44,7 +48,7 @@ def random_trial(seed: int) -> Trial:
         params["mode"] = "published"
     if name == "vector" and make is None:
         params["relay"] = rng.random() < 0.5
-    faults = ("crashes", "clock_steps") if info.fifo_links else FAULTS
+    faults = ("crashes", "clock_steps", "leaves") if info.fifo_links else FAULTS
     budget = {}
     say = rng.choice((1, 2)) if nodes == 3 else 3
     if rng.random() < 0.5:

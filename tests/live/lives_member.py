@@ -110,10 +110,44 @@ class Member:
             await asyncio.sleep(0.2)
         return seen
 
+    async def blackout(self, seconds: float) -> Any:
+        """Cut every connection, and let none be made for a while: answered at once."""
+        node = self.group._node
+        transport = node.transport
+        dial, host, port = transport.dial, *transport._listen  # type: ignore[union-attr]
+
+        async def unreachable(_: Any) -> Any:
+            raise OSError("blackout")
+
+        transport.dial = unreachable  # type: ignore[method-assign,union-attr]
+        transport._server.close()  # type: ignore[union-attr]
+        for session in list(node.peering.strangers):
+            session.channel.abort()
+        for link in list(node.links.values()):
+            if link.channel is not None:
+                channel = link.channel
+                node.peering.disconnected(link)
+                channel.abort()
+
+        async def end() -> None:
+            await asyncio.sleep(seconds)
+            transport.dial = dial  # type: ignore[method-assign,union-attr]
+            await transport.listen()
+            await transport._server.start_serving()  # type: ignore[union-attr]
+
+        self.ending = asyncio.create_task(end())
+        return [host, port]
+
+    async def retire(self, name: str) -> Any:
+        await self.group.retire(name)
+        return name
+
     async def report(self) -> Any:
         stats = self.group.stats()
         return {
             "ended": self.ended,
+            "ready": self.group._host.core.ready,
+            "rejoins": stats.rejoins,
             "links": {peer: link.state for peer, link in stats.links.items()},
             "unread": self.group.unread,
             "errors": stats.peer_errors,

@@ -205,7 +205,7 @@ WRONG: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
     "bad listen": ({"listen": "everywhere"}, ParameterError, "listen"),
     "unknown protocol": ({"protocol": "vectr"}, UnknownProtocolError, "vector"),
     "unknown parameter": ({"relays": False}, ParameterError, "relay"),
-    "wrong parameter": ({"relay": "yes"}, ParameterError, "boolean"),
+    "wrong parameter": ({"relay": "yes"}, ParameterError, "true, false or"),
     "wrong limit": ({"limits": whence.Limits(queue_messages=0)}, ParameterError, "queue_messages"),
     "silence": ({"limits": whence.Limits(silence_s=1.0)}, ParameterError, "silence_s"),
 }

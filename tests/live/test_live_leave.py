@@ -9,7 +9,6 @@ import pytest
 import whence
 from support.living import Mesh, eventually, live_group, loopback, quick_limits, take
 from support.raw_peer import RawPeer
-from whence.errors import GroupClosedError
 from whence.session.wire import BYE_FRAME, Bye, ack_frame
 
 
@@ -129,16 +128,19 @@ def test_a_good_bye_whose_answer_was_lost_is_answered_again() -> None:
     asyncio.run(main())
 
 
-def test_who_left_cannot_come_back_without_its_state() -> None:
+def test_who_left_comes_back_as_another_life() -> None:
     async def main() -> None:
         peers = loopback(["alice", "bob"])
         async with live_group("bob", peers=peers, connected=False) as [bob]:
             async with live_group("alice", peers=peers) as [alice]:
                 await alice.broadcast(b"first life")
             await take(bob, 1)
-            async with live_group("alice", peers=peers, connected=False) as [again]:
-                with pytest.raises(GroupClosedError, match="left the group"):
-                    await asyncio.wait_for(again.receive(), 10)
+            async with live_group("alice", peers=peers) as [again]:
+                await eventually(lambda: again._host.lives_begun == 1)
+                await again.broadcast(b"second life")
+                [message] = await take(bob, 1)
+                assert message.payload == b"second life"
+                assert message.number > 1  # no id is used twice
 
     asyncio.run(main())
 

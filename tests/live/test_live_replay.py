@@ -59,7 +59,7 @@ def test_a_recorded_connection_is_refused_in_its_own_session(there: str) -> None
             for count in (1, 2):
                 refusal = refusal_in(await send_raw(peers["bob"], recording))
                 assert refusal.code == "handshake"
-                assert "it repeats another one" in refusal.reason
+                assert "it repeats another one" in str(bob.events[-1].error)
                 assert replays_at(bob) == count
             link = bob._node.links["aaron"]
             assert (link.incoming.received, link.connections) == (3, 1)  # nothing has moved
@@ -134,8 +134,8 @@ def test_a_recording_is_refused_by_a_durable_node_that_has_come_back(tmp_path: P
             assert bob._node.links["aaron"].incoming.received == 3
             assert (await aaron.connect()).received == 3
             await aaron.send(data_frame(VectorPacket(0, 4, (), b"4")))
-            # The last one read comes again, as its reader was not done with it; the recording brings nothing.
-            assert [m.payload for m in await take(bob, 2)] == [b"3", b"4"]
+            # Those read come again, as their reader was not done with them; the recording brings nothing.
+            assert [m.payload for m in await take(bob, 4)] == [b"1", b"2", b"3", b"4"]
             await aaron.close()
 
     asyncio.run(main())

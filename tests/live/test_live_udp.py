@@ -220,30 +220,28 @@ def test_good_bye_is_repeated_until_it_is_heard() -> None:
 
 def test_a_silent_peer_is_noticed_and_a_heartbeat_keeps_a_quiet_one() -> None:
     async def main() -> None:
-        limits = quick_limits(heartbeat_s=0.1, silence_s=0.5, give_up_s=0.5)
+        limits = quick_limits(heartbeat_s=0.1, silence_s=0.5)
         async with live_group("a", "b", protocol="odca", limits=limits) as [a, b]:
             await asyncio.sleep(1.2)
             assert a.stats().links["b"].state == "connected"
             assert a.stats().reconnects == 0
             b._node.transport.close()  # as if it had died
             await eventually(lambda: a.stats().links["b"].state == "disconnected")
-            await eventually(lambda: a.stats().links["b"].state == "given up")
-            await a.broadcast(b"alone", deadline=LONG_S)
+            await a.broadcast(b"alone", deadline=LONG_S)  # nobody waits for a datagram
             await a.leave()
 
     asyncio.run(main())
 
 
-def test_a_node_that_restarts_without_its_state_is_refused_and_told_so() -> None:
+def test_a_node_that_restarts_without_its_state_is_refused_and_goes_on() -> None:
     async def main() -> None:
         peers = loopback(["a", "b"])
         limits = quick_limits(heartbeat_s=0.1, silence_s=0.3)
         async with live_group("a", "b", peers=peers, protocol="odca", limits=limits) as [a, b]:
             b._node.transport.close()
             async with whence.join("room", node="b", peers=peers, protocol="odca", limits=limits) as again:
-                with pytest.raises(whence.WhenceError, match=r"another process|restarted without"):
-                    async with asyncio.timeout(10):
-                        await again.receive()
+                await eventually(lambda: again.stats().peer_errors.get("RestartedError", 0) > 0)
+                assert again.stats().links["a"].state == "disconnected"
             await a.broadcast(b"goes on", deadline=LONG_S)
             b._node.failed = True
 

@@ -29,6 +29,7 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "oppnet": ("oppnet", {"gap_us": 5, "setup_max_us": 20, "lifetime_us": 2_000}),
     "oppnet, published": ("oppnet", {"mode": "published", "gap_us": 5, "setup_max_us": 20, "capacity": 4}),
     "log": ("log", {"window": 4}),
+    "log, random": ("log", {"exchange": "random", "gap_us": 200, "setup_max_us": 50, "tick_us": 2_000}),
     "log, lifetimes": ("log", {"lifetime_us": 50_000, "window": 4}),
     "tdca": ("tdca", {"lifetime_us": 900, "margin_us": 10}),
     "tdca, published": ("tdca", {"mode": "published", "lifetime_us": 900, "tick_us": 50}),

@@ -18,6 +18,7 @@ from typing import Any
 
 import whence
 from support.processes import results_of, take_part
+from whence.core.group import LIFE_BITS
 from whence.core.message import Message
 
 QUICK = {"backoff_first_s": 0.01, "backoff_max_s": 0.2, "ack_delay_s": 0.005, "leave_timeout_s": 20.0}
@@ -87,6 +88,11 @@ async def take(group: whence.Group, count: int, timeout_s: float = 20.0) -> list
     """The next `count` messages."""
     async with asyncio.timeout(timeout_s):
         return [await group.receive() for _ in range(count)]
+
+
+def in_its_life(number: int) -> int:
+    """A number counted from the beginning of its life: every opening of a store begins one."""
+    return number & ((1 << LIFE_BITS) - 1)
 
 
 async def finish(group: whence.Group, count: int, timeout_s: float = 20.0) -> list[Message]:

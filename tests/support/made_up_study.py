@@ -7,9 +7,10 @@ from dataclasses import replace
 from typing import Any
 
 from whence.studies.base import Failure, Figure, Panel, StudyResult, Table
-from whence.studies.claims import EXACT, Claim, Judged, Relation, Tolerance
+from whence.studies.claims import EXACT, Claim, Evidence, Relation, Tolerance
 from whence.studies.cuts import lines
 from whence.studies.results import Results, Row
+from whence.studies.verdicts import Judged
 from whence.studies.witness import Mark, Witness
 
 KINDS = ("causal", "duplicate", "created", "fifo", "missing", "malformed")
@@ -105,7 +106,7 @@ def judged(
 ) -> Judged:
     """A claim with what was measured of it."""
     claim = Claim(text, text, expected, source, "x", unit=unit, relation=relation, tolerance=tolerance)
-    return Judged(replace(claim, demanded=demanded), expected, measured)
+    return Judged(replace(claim, evidence=Evidence.INVARIANT, demanded=demanded), expected, measured)
 
 
 JUDGED = (
@@ -113,6 +114,8 @@ JUDGED = (
     judged("fifo violations", 1, 312, "it must be caught", relation=Relation.AT_LEAST),
     judged("latency", 50, 61.25, "paper, table 3", Tolerance(relative=0.1), unit="ms"),
     judged("not known", 50, None, "paper, figure 2", demanded=False),
+    Judged(Claim("r", "reduction", 7.4, "Table 1", "x", unit="%", rounding=0.05), 7.4, 7.42),
+    Judged(Claim("g", "growth", 2.1, "Figure 7", "x", refuted="hops alone grow by 2.9"), 2.1, 3.2),
 )
 
 

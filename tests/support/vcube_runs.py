@@ -42,7 +42,9 @@ def random_scenario(seed: int, largest: int = 64) -> Scenario:
     workload = draw.choice(
         [
             Window(count=count, stop_us=window_us, payload_bytes=payload_bytes, senders=senders),
-            Window(count=count, stop_us=window_us, payload_bytes=payload_bytes, senders=senders),
+            Window(
+                count=count, stop_us=window_us, payload_bytes=payload_bytes, senders=senders, law="triangular"
+            ),
             Poisson(interval_us=scale_us, count=count, payload_bytes=payload_bytes, senders=senders),
             Periodic(interval_us=2 * scale_us, count=count, payload_bytes=payload_bytes, senders=senders),
             Burst(size=count, interval_us=window_us, count=1, payload_bytes=payload_bytes, senders=senders),
@@ -181,7 +183,10 @@ class _Watched(VCube):
     def _send(self, to: list[NodeId], messages: Any, effects: Effects) -> None:
         if messages and messages[-1].origin == self.my_index:
             self.sent_after = messages[-1].after
+        before = len(effects)
         super()._send(to, messages, effects)
+        sent = sum(len(effect.to) for effect in effects[before:] if isinstance(effect, Send))
+        self.watcher.sums["splits"] += sent - len(to) if messages else 0  # all are neighbours here
 
 
 def _places(histogram: Counter[int]) -> list[int]:

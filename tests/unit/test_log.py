@@ -252,6 +252,21 @@ def test_a_slow_reader_stops_its_feeders_and_nobody_else() -> None:
     assert len(net.ids("b")) == 30
 
 
+def test_the_exchange_of_paper_001_is_drawn_and_paced() -> None:
+    net = Net("log", "ab", (), step_us=1, check=True, exchange="random", gap_us=1_000, setup_max_us=0)
+    for _ in range(20):
+        net.broadcast("a")
+    net.link("a", "b")
+    start_us = net.now_us
+    later(net, 1)
+    numbers = [item[1] for flight in net.sent for item in flight.packet.items]
+    assert sorted(numbers) == list(range(1, 21))
+    assert numbers != sorted(numbers), "in a drawn order"
+    assert [id_.number for id_ in net.delivered["b"]] == list(range(1, 21))
+    last_us = max(at_us for (node, _), at_us in net.delivered_us.items() if node == "b")
+    assert last_us - start_us >= 19 * 1_000, "one every gap_us"
+
+
 # Reading and writing (R23 to R26)
 
 

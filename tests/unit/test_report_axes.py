@@ -71,7 +71,8 @@ def test_columns_of_numbers_and_tables_of_words() -> None:
     assert html._of_words(Table("t", "t", ("name", "why"), (("a", "x"),)))
 
 
-def test_the_words_of_a_verdict() -> None:
-    right, wrong = (judged("one", 1, value, demanded=False) for value in (1, 2))
-    assert (right.words, wrong.words) == ("reproduced", "not reproduced")
-    assert judged("one", 1, 2).words == "differs"
+def test_the_words_of_a_demand() -> None:
+    right, wrong = (html._demand(judged("one", 1, value)) for value in (1, 2))
+    assert (right["verdict"], right["tone"]) == ("holds", "good")
+    assert (wrong["verdict"], wrong["tone"]) == ("fails", "bad")
+    assert html._demand(judged("one", 1, 2, demanded=False))["tone"] == "warn"

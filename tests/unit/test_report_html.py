@@ -70,6 +70,8 @@ def test_the_page_says_what_the_result_says(page_text: str) -> None:
         "f08exp1",
         "± 10 %",
         "paper, table 3",
+        "2 claims of the paper; as printed: 1 agree, 0 near, 0 differ, 1 refuted, 0 not judged;",
+        "hops alone grow by 2.9",
     ):
         assert text in page_text
     for row in made_up_result().results.rows:

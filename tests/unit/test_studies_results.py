@@ -117,8 +117,8 @@ def test_grids_are_checked() -> None:
 def test_the_registry_names_what_there_is() -> None:
     for name in registry.names():
         assert registry.lookup(name).name == name
-    with pytest.raises(UnknownStudyError, match=r"there is none of that name. Did you mean 'demo'\?"):
-        registry.lookup("dmo")
+    with pytest.raises(UnknownStudyError, match=r"there is none of that name. Did you mean 'domains'\?"):
+        registry.lookup("domain")
     assert registry.check_scale(SMALL, None) == "one"
     assert registry.check_scale(SMALL, "two") == "two"
     with pytest.raises(UnknownStudyError, match="Choose from: one, two"):
@@ -133,10 +133,12 @@ def test_files_for_machines(tmp_path: Path) -> None:
     assert len(read["runs"]) == 72
     assert read["runs"][0]["parameters"]["topology"]["degree"] == 4
     assert [one["verdict"] for one in read["expectations"]] == [
-        "reproduced",
-        "reproduced",
+        "agrees",
+        "agrees",
         "differs",
         "not judged",
+        "agrees",
+        "refuted",
     ]
     assert read["witness"]["first"] == "n0:2"
     assert read["failures"][0]["run"] == "bad"

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from whence.lab.run import path_of
 from whence.sim.files import checked, run_id
+from whence.sim.workload import sources
 from whence.studies import registry
 from whence.studies.base import check_grid
 from whence.studies.claims import printed
 from whence.studies.results import Estimate, percent_change
-from whence.studies.vcube import measures as vcube_runs
-from whence.studies.vcube.claims import BYTES, CLAIMS, SIZES, TABLE_1, TABLE_2, mean_hops
+from whence.studies.vcube import crashes
+from whence.studies.vcube.claims import BYTES, CLAIMS, PROTOTYPE_R0, SIZES, mean_hops
+from whence.studies.vcube.crashes import CASES, CRASHES, crash_scenario, run_crashes
 from whence.studies.vcube.grid import MODES, PROFILES, SCALES, STUDY, scenario
 from whence.studies.vcube.measures import derive, differences
+from whence.studies.vcube.runs import MAIN
 from whence.trace.schema import Level
+from whence.verify.run import verify_trace
 
 # The grid
 
@@ -29,6 +34,9 @@ def test_the_grid(scale: str) -> None:
     for point in points[:: max(1, len(points) // 40)]:
         labels, made = point.labels, point.scenario
         assert checked(made) == made
+        if labels["part"] == CRASHES:
+            assert len(made.faults) == (CASES[str(labels["mode"])] > 0)
+            continue
         assert path_of(made, kernel="always")[0] == "kernel"
         assert (made.nodes, made.seed) == (labels["nodes"], labels["seed"])
         profile, mode = PROFILES[str(labels["profile"])], MODES[str(labels["mode"])]
@@ -39,8 +47,10 @@ def test_the_grid(scale: str) -> None:
 
 def test_the_papers_scale_is_the_papers() -> None:
     points = STUDY.grid("paper")
-    main = [point for point in points if point.labels["part"] == vcube_runs.MAIN]
-    assert len(main) == 2 * 30 * (8 * 3 + 1)
+    main = [point for point in points if point.labels["part"] == MAIN]
+    text = [point for point in main if point.labels["profile"] in ("R0", "R1")]
+    assert len(text) == 2 * 30 * (8 * 3 + 1)
+    assert len(main) - len(text) == 3 * 10 * (8 * 2 + 1)
     assert {point.labels["nodes"] for point in main} == set(SIZES)
     five = {point.labels["nodes"] for point in main if point.labels["mode"] == "5 bytes"}
     assert five == {1024}
@@ -49,7 +59,9 @@ def test_the_papers_scale_is_the_papers() -> None:
 def test_one_run_of_every_small_point_is_traced() -> None:
     for scale, wanted in SCALES.items():
         traced = [
-            point.labels for point in STUDY.grid(scale) if point.scenario.record.as_level() > Level.MEASURES
+            point.labels
+            for point in STUDY.grid(scale)
+            if point.scenario.record.as_level() > Level.MEASURES and point.labels["part"] != CRASHES
         ]
         assert all(labels["seed"] == 1 for labels in traced)
         for profile, sizes in wanted.runs.items():
@@ -59,7 +71,8 @@ def test_one_run_of_every_small_point_is_traced() -> None:
                     for labels in traced
                     if (labels["profile"], labels["nodes"]) == (profile, nodes)
                 }
-                assert modes >= {"aggregation", "plain", "single tree"}
+                assert modes >= {"aggregation", "plain"}
+                assert "single tree" in modes or profile not in ("R0", "R1")
 
 
 def test_the_models_of_the_specification() -> None:
@@ -76,15 +89,15 @@ def test_the_models_of_the_specification() -> None:
 
 def test_the_published_numbers_agree_with_each_other() -> None:
     paper = {name.removeprefix("000-"): number for name, number in printed(CLAIMS).items()}
-    for nodes in TABLE_1:
+    for nodes in PROTOTYPE_R0:
         plain, aggregated = (paper[f"table-1-{mode}-packets-{nodes}"] for mode in ("plain", "aggregated"))
         assert plain == nodes * (nodes - 1)
         reduction = paper[f"table-1-reduction-{nodes}"]
         assert 100 * (1 - aggregated / plain) == pytest.approx(reduction, abs=0.006)
-    every = {messages: paper[f"table-2-all-{messages}"] for messages in TABLE_2}
+    every = {messages: paper[f"table-2-all-{messages}"] for messages in ("1", "2", "3", "4", "5", "more")}
     assert sum(every.values()) == pytest.approx(100, abs=0.02)
     assert 100 - every["1"] == pytest.approx(paper["table-1-several-256"], abs=0.01)
-    for messages in list(TABLE_2)[1:]:
+    for messages in list(every)[1:]:
         of_several = paper[f"table-2-several-{messages}"]
         assert 100 * every[messages] / (100 - every["1"]) == pytest.approx(of_several, abs=0.05)
     columns = {mode: [paper[f"table-3-{mode}-{low}"] for low in BYTES] for mode in ("aggregation", "plain")}
@@ -117,6 +130,8 @@ def counted(**changes: Any) -> dict[str, Any]:
         "packets_by_messages": [0, 8, 2],
         "packets_by_bytes": {"74": 5, "102": 2, "200": 1, "204": 1, "1404": 1},
         "packet_bytes": 2400,
+        "splits": 3,
+        "larger_than_plain": 2,
         "messages_by_dependencies": [1, 0, 1, 0, 1] + [0] * 8 + [1],
         "receptions": 12,
         "reception_us": 2_400_000,
@@ -178,6 +193,12 @@ def test_measures_by_hand() -> None:
         "largest_7_to_11_percent": 50,
         "largest_8_to_12_percent": 25,
         "largest_max": 11,
+        "largest_mean": 21 / 4,
+        "largest_2_and_more": 3,
+        "splits": 3,
+        "bytes_total": 2400,
+        "reception_max_ut": 300,
+        "larger_than_plain_percent": 20,
         "pair_reception_ut": 220,
         "pair_held_ut": 0,
         "pair_plain_held_ut": 40,
@@ -215,6 +236,27 @@ def test_a_ratio_of_means_and_its_interval() -> None:
     found = percent_change([10, 30], [20, 40])
     assert found.mean == pytest.approx(50)
     assert found.half == pytest.approx(100 * 12.7062 * (50**0.5) / 2**0.5 / 20)
+
+
+def test_a_crash_is_found_by_all_and_survivors_miss_nothing(tmp_path: Path) -> None:
+    outcome = run_crashes(crash_scenario(8, 1, seed=3), tmp_path / "run")
+    found = crashes.derive(outcome.measures)
+    assert (found["survivors_missed"], found["survivors_without_news"]) == (0, 0)
+    assert 800 <= found["first_knows_ut"] <= found["all_know_ut"] <= 2_500  # the timeout is 1,000
+    assert found["latency_during_ut"] > found["latency_before_ut"] > 100  # some wait for the detection
+    assert found["tests_per_node_and_second"] > 5
+    (report,) = verify_trace(tmp_path / "run")
+    assert report.ok
+
+
+def test_several_messages_and_triangular_starts_are_what_they_say() -> None:
+    triangular = scenario("T25", 64, "plain", 1, "measures", messages=4)
+    (load,) = triangular.workloads
+    assert (load.count, load.law, load.stop_us) == (4, "triangular", 590_000)
+    times_us = [at for source in sources(triangular) for at in source.times_us]
+    assert len(times_us) == 4 * 64
+    middle = sum(590_000 / 4 <= at < 590_000 * 3 / 4 for at in times_us) / len(times_us)
+    assert middle == pytest.approx(0.75, abs=0.08)  # of the uniform law it would be a half
 
 
 def test_the_study_is_registered() -> None:

@@ -11,18 +11,17 @@ from whence.sim.files import run_id
 from whence.studies.base import StudyResult
 from whence.studies.results import Estimate, Results, Row
 from whence.studies.vcube.grid import STUDY
-from whence.studies.vcube.measures import Runs
+from whence.studies.vcube.runs import Runs
 from whence.trace.measures import read_measures
 
 
 @pytest.fixture(scope="module")
 def tiny(tmp_path_factory: pytest.TempPathFactory) -> Results:
     folder = tmp_path_factory.mktemp("tiny")
-    run = STUDY.runners["run"]
     rows = []
     for at, point in enumerate(STUDY.grid("tiny")):
         place = folder / str(at)
-        run(point.scenario, place, None)
+        STUDY.runners[point.task](point.scenario, place, None)
         found = read_measures(place)
         assert found is not None
         row = Row(run_id(point.scenario), point.labels, {}, {}, {}, found.measures)
@@ -34,7 +33,7 @@ def test_tables_hold_the_runs_beside_the_paper(tiny: Results) -> None:
     tables = STUDY.tables(tiny)
     names = [table.name for table in tables]
     wanted = ["table-1", "table-2", "table-3", *(f"figure-{at}" for at in (1, 6, 7, 8, 9, 10, 11))]
-    assert list(dict.fromkeys(names)) == [*wanted, "residuals", "reading"]
+    assert list(dict.fromkeys(names)) == [*wanted, "readings", "residuals", "several", "crashes", "reading"]
     packets, reduction, _ = (table for table in tables if table.name == "table-1")
     runs = Runs(tiny)
     assert [row[0] for row in packets.rows] == [16, 32]

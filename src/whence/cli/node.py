@@ -128,6 +128,8 @@ async def _run(
     import signal
     import sys
 
+    from whence.live.watched import flush_while_watched
+
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -137,11 +139,14 @@ async def _run(
         printing = loop.create_task(_print(group, as_json))
         reading = loop.create_task(_read_lines(group, deadline_s))
         stopping = loop.create_task(stop.wait())
+        flushing = None if trace is None else loop.create_task(flush_while_watched(group, trace))
         waiting: set[asyncio.Task[Any]] = {printing, stopping, reading}
         while waiting:
             done, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
             if stopping in done or printing in done or (reading in done and ends_with_input):
                 break
+        if flushing is not None:
+            flushing.cancel()
         await group.leave()
         await printing  # what was delivered is printed, and a failure of the node is shown
         for task in (reading, stopping):

@@ -15,7 +15,7 @@ from typer.core import TyperCommand, TyperGroup
 from whence.cli.console import AsJson
 from whence.studies import registry
 from whence.studies.base import Cell, StudyResult, Table
-from whence.studies.claims import Judged
+from whence.studies.verdicts import Judged
 
 EXIT_DIFFERS = 1
 REPORT_FILE = "report.html"
@@ -26,12 +26,12 @@ class StudyGroup(TyperGroup):
 
     def __init__(self, **attrs: Any) -> None:
         super().__init__(**attrs)
-        for name, text in registry.STUDIES.items():
+        for name, text in registry.lines().items():
             self.add_command(TyperCommand(name=name, help=text))
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """A study is about to run: import it and make its command."""
-        if args and args[0] in registry.STUDIES:
+        if args and args[0] in registry.lines():
             self.commands[args[0]] = _study_command(args[0])
         return super().resolve_command(ctx, args)
 
@@ -90,11 +90,13 @@ def _study_command(name: str) -> Any:
 
 
 def run(name: str, scale: str, out: Path, master: str | None, *, open_page: bool, json: bool) -> None:
-    """Run one study from the session to the page; exit 1 if a demanded claim differs."""
+    """Run one study from the session to the page; exit 1 if an invariant or a regression does not hold."""
     from whence.cli import console
     from whence.report import html
+    from whence.report.views import write_views
     from whence.studies import save
-    from whence.studies.run import run_study, session_settings
+    from whence.studies.environment import version
+    from whence.studies.run import TRACES, run_study, session_settings
 
     study = registry.lookup(name)
     registry.check_scale(study, scale)
@@ -112,7 +114,8 @@ def run(name: str, scale: str, out: Path, master: str | None, *, open_page: bool
     with console.progress("report"):
         save.save(result, out)
         date = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
-        page = html.write(result, out / REPORT_FILE, date=date, links=save.LINKS).resolve()
+        views = write_views(result.results.rows, out / TRACES, out, version=version())
+        page = html.write(result, out / REPORT_FILE, date=date, links=save.LINKS, views=views).resolve()
     if json:
         console.print_json(
             {"report": page, "seconds_total": time.monotonic() - began} | save.as_document(result)
@@ -142,44 +145,59 @@ def _numeric(table: Table, at: int) -> bool:
 
 
 def _style(one: Judged) -> str:
-    from whence.studies.claims import Verdict
+    from whence.studies.verdicts import Verdict
 
-    return "green" if one.verdict is Verdict.REPRODUCED else "bold red" if one.demanded else "yellow"
+    if one.failed:
+        return "bold red"
+    return {Verdict.AGREES: "green", Verdict.NEAR: "green", Verdict.NOT_JUDGED: "dim"}.get(
+        one.verdict, "yellow"
+    )
+
+
+def _claim_row(one: Judged) -> list[Any]:
+    from rich.text import Text
+
+    from whence.report.format import number, with_interval
+
+    claim = one.claim
+    expected = claim.published if claim.is_printed else one.expected
+    mean, half = with_interval(one.measured, one.half) if one.measured is not None else (number(None), "")
+    return [
+        claim.text,
+        f"{claim.relation.value} {number(expected)} {claim.unit}".rstrip() if expected is not None else "",
+        f"{mean} ± {half}" if half else mean,
+        Text(one.verdict.value, style=_style(one)),
+    ]
 
 
 def _show(result: StudyResult, page: Path, seconds: float) -> None:
-    from rich.text import Text
-
     from whence.cli import console
-    from whence.report.format import number
 
-    rows = [
-        [
-            one.claim.text,
-            f"{one.claim.relation.value} {number(one.expected)} {one.claim.unit}".rstrip(),
-            number(one.measured),
-            Text(one.words, style=_style(one)),
-        ]
-        for one in result.judged
-    ]
     console.out.print()
     if result.headline:
         table = result.headline
         numbers = [column for at, column in enumerate(table.columns) if _numeric(table, at)]
         cells = [[_text(cell) for cell in row] for row in table.rows]
         console.out.print(console.table(table.title, table.columns, cells, right=numbers))
-    console.out.print(
-        console.table("Expected and measured", ["expectation", "expected", "measured", "verdict"], rows)
-    )
+    measured = [one for one in result.judged if one.claim.is_printed and one.measured is not None]
+    asked = [one for one in result.judged if one.demanded]
+    for title, head, shown in (
+        ("Claims of the paper that the runs speak of", "printed", measured),
+        ("What is demanded: invariants and regressions", "expected", asked),
+    ):
+        if shown:
+            rows = [_claim_row(one) for one in shown]
+            console.out.print(console.table(title, ["claim", head, "measured", "verdict"], rows))
     for finding in result.findings:
         console.out.print(f"• {finding}", markup=False)
     for failure in result.failures:
         labels = ", ".join(f"{name} {value}" for name, value in failure.labels.items())
         reason = failure.error.strip().splitlines()[-1]
         console.err.print(f"failed: {failure.run} ({labels}): {reason}", style="red", markup=False)
-    differing = sum(one.failed for one in result.judged)
-    verdict = f"{differing} of them differ" if differing else "all as expected"
-    done = f"{len(result.results.rows)} runs, {len(result.judged)} expectations, {verdict}"
     console.out.print()
-    console.out.print(f"{done}; {seconds:.0f} s", style="red" if differing else "green")
+    console.out.print(f"{len(result.results.rows)} runs in {seconds:.0f} s", markup=False)
     console.out.print(f"Report: {page}", soft_wrap=True, markup=False)
+    # The last line says what the page says at its top.
+    console.out.print(
+        result.tally.text(), style="green" if result.holds else "red", soft_wrap=True, markup=False
+    )

@@ -15,6 +15,20 @@ from whence.core.message import NodeId
 from whence.core.rng import mix64, purpose
 from whence.errors import ParameterError
 
+# What a host tells the core of a listed member, as commands (so that the trace has them, and a replay does
+# the same):
+#
+#     begin BASE          this node begins a later life: its numbers go on after BASE, so that none is used
+#                         twice, whatever the life before it has broadcast and its store has lost
+#     welcome PEER COUNT  PEER is another life than the one that was known: tell it where this node is. COUNT
+#                         packets for it are queued, and will be given to it after that
+#     cut-off PEER        this node has no connection to PEER
+#     back PEER           it has one again
+BEGIN, WELCOME, CUT_OFF, BACK = "begin", "welcome", "cut-off", "back"
+
+# Why messages are missed.
+BEFORE, OVER = "before joining", "of a life that is over"
+
 Life: TypeAlias = str  # 16 hexadecimal digits
 Stream: TypeAlias = str  # "name/life"
 
@@ -63,7 +77,13 @@ class Retired(NamedTuple):
     life: Life
 
 
-News: TypeAlias = Joined | Left | Suspected | RolledBack | OtherLife | Retired
+class Rejoined(NamedTuple):
+    """This node was out of its group, and is in again as another life. What it missed is not known."""
+
+    why: str
+
+
+News: TypeAlias = Joined | Left | Suspected | RolledBack | OtherLife | Retired | Rejoined
 
 
 def stream_of(name: NodeId, life: Life) -> Stream:

@@ -39,6 +39,9 @@ class Protocol(ABC):
     # A link is one connection: a crash ends it at both ends, and a restart makes a new one.
     sessions: ClassVar[bool] = False
 
+    # Its members may come back as later lives (the commands of core/lives.py).
+    returns: ClassVar[bool] = False
+
     me: NodeId
     last: int  # number of the newest message that this node broadcast or sent
     last_lifetime_us: int | None = None  # of that message; None: it is good forever

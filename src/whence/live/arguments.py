@@ -113,10 +113,6 @@ def store_of(store: object, protocol: str, transport: str, limits: Limits, renew
     if transport != "tcp" or renews:
         why = "members that are found dead are replaced" if renews else "its datagrams are not kept"
         raise ParameterError("store", f"under protocol {protocol!r} {why}", "Leave it out, or choose another")
-    if limits.give_up_s is not None:
-        raise ParameterError(
-            "limit 'give_up_s'", "a durable group gives nobody up", "Remove it, or leave `store` out"
-        )
     return Path(store)
 
 

@@ -14,10 +14,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Coroutine
+from functools import partial
 from typing import Any
 
 import msgspec
 
+from whence.core.group import base_of_life
+from whence.core.lives import BEGIN
 from whence.core.message import MessageId, NodeId, Packet
 from whence.errors import GroupClosedError, MisuseError, StoreError, TraceError
 from whence.live.node import Node, draw_session
@@ -26,17 +29,31 @@ from whence.live.stats import StoreStats
 from whence.live.store import CommitLog, Store
 from whence.protocols import registry
 from whence.session.durable import DurableServer
+from whence.session.handshake import OwnLives
 from whence.session.links import Link
-from whence.session.records import Done, Fired, Met, Record, RecordCodec, Submitted
-from whence.session.wire import Known
+from whence.session.records import (
+    Commanded,
+    Done,
+    Fired,
+    Met,
+    Record,
+    RecordCodec,
+    Restarted,
+    Retired,
+    Submitted,
+)
+from whence.session.wire import EARLIER_MAX, Known
 from whence.trace.writer import TraceWriter
 
 RETRY_US = 500_000  # what expired while the store could not be written expires again after this
 SNAPSHOT_BYTES = 8 << 20  # the log is replaced by a snapshot when it has grown by this much
 
 
-def session_of(store: Store, settings: NodeSettings) -> int:
-    """The session that the store was begun with; a store of another node is refused."""
+def opened(store: Store, settings: NodeSettings) -> tuple[int, OwnLives]:
+    """The session that the store was begun with, and its lives: this opening is a new one.
+
+    A store of another node is refused.
+    """
     mine = {
         "group": settings.group,
         "node": settings.node,
@@ -46,10 +63,8 @@ def session_of(store: Store, settings: NodeSettings) -> int:
     }
     found = {key: msgspec.json.decode(value) for key, value in store.meta().items()}
     if not found:
-        session = draw_session()
-        meta = {**mine, "session": session}
-        store.describe({key: msgspec.json.encode(value) for key, value in meta.items()})
-        return session
+        found = {**mine, "session": draw_session()}
+        store.describe({key: msgspec.json.encode(value) for key, value in found.items()})
     for key, value in mine.items():
         if found.get(key) != value:
             raise StoreError(
@@ -57,7 +72,14 @@ def session_of(store: Store, settings: NodeSettings) -> int:
                 f"it belongs to {key} {found.get(key)!r}, and this node has {value!r}",
                 "Give the store of this very node, or start a new one in another file",
             )
-    return int(found["session"])
+    lives = OwnLives(draw_session(), list(found.get("lives", []))[-EARLIER_MAX:])
+    write_lives(store, lives)
+    return int(found["session"]), lives
+
+
+def write_lives(store: Store, lives: OwnLives) -> None:
+    """Keep the lives: the next opening names them, so that peers know it for the same store."""
+    store.describe({"lives": msgspec.json.encode([*lives.earlier, lives.now])})
 
 
 class DurableMembership:
@@ -105,7 +127,11 @@ class DurableMembership:
         state = None if snapshot is None else msgspec.msgpack.decode(snapshot)
         decode = self.log.codec.decode_batch
         self.host.recover(state, (record for batch in batches for record in decode(batch)))
-        await self.log.submit_all(self.host.links_up())
+        self._peering.admission.retired.update(self.host.retired)
+        begins: list[Record] = []
+        if self.host.core.returns:
+            begins = [Commanded(self.host.now_us(), BEGIN, (str(base_of_life(self.host.now_us())),))]
+        await self.log.submit_all([*self.host.links_up(), *begins])
 
     async def enter(self) -> list[Coroutine[Any, Any, None]]:
         """The log is replayed: its timers run again."""
@@ -229,10 +255,40 @@ class DurableMembership:
 
     def link_met(self, link: Link) -> None:
         """Keep the peer's session: a process under its name with another one has lost its store."""
-        if self.host.sessions.get(link.peer) != link.peer_session:
-            self.log.append(Met(link.peer, link.peer_session))
+        if (
+            self.host.sessions.get(link.peer) != link.peer_session
+            or self.host.peer_lives.get(link.peer) != link.peer_life
+        ):
+            self.log.append(Met(link.peer, link.peer_session, link.peer_life))
 
-    def told(self, link: Link, known: Known) -> None:
+    def link_restarted(self, link: Link, welcomes: bool) -> None:
+        """The numbering of a link begins anew, when that is on the disk; until then nothing leaves."""
+        session = self.node.identity.session_to(link)
+        record = Restarted(self.host.now_us(), link.peer, session, link.out.acknowledged, welcomes)
+        self.log.append(record)
+
+    def command(self, verb: str, *names: NodeId) -> None:
+        """Tell the core what is known of links and lives."""
+        self.log.append(Commanded(self.host.now_us(), verb, names))
+
+    def begin_life(self, base: int) -> None:
+        """It has: every opening does."""
+
+    def retired(self, name: NodeId, life: int) -> None:
+        """Keep it."""
+        self.log.append(Retired(self.host.now_us(), name, life))
+
+    def come_back(self, why: str) -> None:
+        """No durable protocol takes anybody out of the group by itself."""
+
+    def slept(self, seconds: float) -> None:
+        """Links last, and what was said meanwhile is said again."""
+
+    def new_life(self) -> None:
+        """Keep it: the next opening must name it."""
+        self.log.later(partial(write_lives, self.store, self.node.identity.lives))
+
+    def introduced(self, link: Link, known: Known) -> None:
         """No one is introduced: the members are listed."""
 
     def missing(self) -> list[Link]:

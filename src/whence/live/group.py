@@ -22,12 +22,14 @@ from whence.live.agents import serve
 from whence.live.arguments import lifetime_us
 from whence.live.durable import DurableMembership
 from whence.live.log import LogMembership
-from whence.live.node import RAISE, WAIT, Membership, Node
+from whence.live.node import Membership, Node
 from whence.live.stats import Stats, gather
-from whence.session.durable import Agent
+from whence.live.waiting import RAISE, WAIT
+from whence.session.durable import Agent, DeadLetter
 from whence.session.journal import GroupEvent
 from whence.session.links import Link
 from whence.session.log_host import LogMessage, LogOutcome
+from whence.session.records import Dropped, Revived
 from whence.trace.writer import TraceWriter
 
 KEY_MAX_BYTES = 255
@@ -155,14 +157,30 @@ class Group:
             return self._log.host.log.id_of(key)
         return self._need_store("key").host.keys.get(key)
 
-    async def serve(self, agent: Agent) -> None:
+    async def serve(self, agent: Agent, *, attempts: int | None = None) -> None:
         """Let `agent` react to every message, until the group is closed; of a durable node.
 
         `agent(state, message)` returns its new state and the messages to send, `Output(to, payload)`; it may
         be a coroutine. Reaction, state and messages are one step: a crash leaves all of it or nothing.
-        If it raises, `AgentError` says at which message, which stays in the queue.
+        If it raises, `AgentError` says at which message, which stays in the queue. With `attempts` it is
+        tried again instead, that many times in all, and then becomes a dead letter: the next one follows.
         """
-        await serve(self._need_store("serve"), agent)
+        await serve(self._need_store("serve"), agent, attempts)
+
+    @property
+    def dead_letters(self) -> list[DeadLetter]:
+        """Of a durable node: the messages at which its agent failed for good, oldest first."""
+        return list(self._need_store("dead_letters").host.dead.values())
+
+    async def revive(self, id_: MessageId) -> None:
+        """Let the agent of a durable node try a dead letter again, after all messages that wait now."""
+        member = self._need_store("revive")
+        await member.log.submit(Revived(member.host.now_us(), id_))
+
+    async def drop(self, id_: MessageId) -> None:
+        """Forget a dead letter of a durable node."""
+        member = self._need_store("drop")
+        await member.log.submit(Dropped(member.host.now_us(), id_))
 
     def done(self, message: Message) -> None:
         """Of a durable node: this message, which `receive` returned, need not come again after a restart.
@@ -215,10 +233,12 @@ class Group:
         return Reading(self._next, None if self._durable is None else self._durable.finished_if_in_hand)
 
     async def outcomes(self) -> AsyncIterator[Message | Expired | Missed | News]:
-        """Every message, and from now on also an `Expired` for each that came or waited too long here.
+        """Every message, and from now on also an `Expired` for each that came or waited too long here, and a
+        `Missed` for those that this node will not be given: it was away, their sender's disk is lost, or
+        they cannot be had any more.
 
-        In a group that remembers also `Missed`, for what cannot be had any more, and news of nodes and lives:
-        `Joined`, `Left`, `Suspected`, `RolledBack`, `OtherLife`, `Retired`.
+        News of nodes and lives as well: `Rejoined` where a node was out of its group and is in again; in a
+        group that remembers `Joined`, `Left`, `Suspected`, `RolledBack`, `OtherLife`, `Retired`.
         """
         if self._log is not None:
             async for outcome in self._outcomes_of_log(self._log):
@@ -234,7 +254,7 @@ class Group:
             except StopAsyncIteration:
                 return
 
-    async def _next(self) -> Message | Expired:
+    async def _next(self) -> Message | Expired | Missed | News:
         inbox, durable = self._inbox, self._durable
         if durable is not None:
             durable.check_reader()
@@ -246,10 +266,11 @@ class Group:
             self._waiters.reads()
             await self._waiters.arrival()
         if durable is not None:
-            message: Message | Expired = durable.host.hand_out()
+            message: Message | Expired | Missed | News = durable.host.hand_out()
         else:
             message = inbox.popleft()
-            self._host.unread_bytes -= len(message[2])
+            if isinstance(message, Message):
+                self._host.unread_bytes -= len(message[2])
         if self._flow.full and self._waiters.relieved():
             self._node.wake()
         return message
@@ -320,11 +341,16 @@ class Group:
             yield cut
 
     async def retire(self, name: str) -> None:
-        """Let `name`, in all its lives so far, no longer count for what is stable; needs `stability`.
+        """Take a member out of the group, for all: nobody waits for it any more. Anyone may say so.
 
-        Anyone may say it, and again. What the retired node says is still delivered, perhaps `late`.
+        In a group with a list what is for the member is void; if it lives, it comes back as another life, and
+        so does whoever is started in its place. In a group that remembers it no longer counts for what is
+        stable; what it says is still delivered, perhaps `late`.
         """
-        await self._need_log("retire").retire(name)
+        if self._log is not None:
+            await self._log.retire(name)
+        else:
+            self._node.retire(name)
 
     def cut(self) -> bytes:
         """What the readers here are done with: with the application's state at this moment, a snapshot.

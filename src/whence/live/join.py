@@ -23,7 +23,7 @@ from whence.live.arguments import (
     shuffle_period_s,
     store_of,
 )
-from whence.live.durable import DurableMembership, session_of
+from whence.live.durable import DurableMembership, opened
 from whence.live.group import Group
 from whence.live.linkfaults import LinkFaults
 from whence.live.log import LogMembership, book_of
@@ -37,7 +37,7 @@ from whence.protocols.log.core import Log
 from whence.session.addresses import Address, parse_address
 from whence.session.admission import Listed, Open
 from whence.session.durable import DurableServer
-from whence.session.handshake import Identity
+from whence.session.handshake import Identity, OwnLives
 from whence.session.host import Host
 from whence.session.limits import Limits
 from whence.session.log_host import LogHost
@@ -190,6 +190,12 @@ def _with_list(
     lifetime = lifetime_of(protocol, asked.lifetime, params)
     params = {**registry.lookup(protocol).live_parameters(params), **lifetime}
     core = registry.make(protocol, node, addresses, params)  # refuse a bad parameter here and now
+    if limits.retire_after_s is not None and not core.returns:
+        raise ParameterError(
+            "limit 'retire_after_s'",
+            f"under protocol {protocol!r} nobody is waited for, or the protocol itself finds out who is gone",
+            "Remove it",
+        )
     transport = choose_transport(asked.transport, protocol, asked.faults, len(addresses))
     listens = addresses[node] if listen is None else parse_address(listen, "listen")
     named = {f"address of {member!r}:": address for member, address in addresses.items()}
@@ -314,14 +320,16 @@ def make_node(settings: NodeSettings) -> Node:
         return _remembering_node(settings)
     if settings.overlay is not None:
         host = partial(Host, max_frame_bytes=settings.max_frame_bytes)
-        return _node(settings, draw_session(), GroupKind(Open, host, OpenMembership))
+        return _node(settings, draw_session(), kind=GroupKind(Open, host, OpenMembership))
+    returns = can_return(settings)
     if settings.store is None:
-        return _node(settings, draw_session(), GroupKind(Listed, Host, ListedMembership))
+        kind = GroupKind(partial(Listed, returns=returns), Host, ListedMembership)
+        return _node(settings, draw_session(), kind=kind)
     store = Store(settings.store)
     try:
         membership = partial(DurableMembership, store=store)
-        kind = GroupKind(partial(Listed, keeps=True), DurableServer, membership)
-        return _node(settings, session_of(store, settings), kind)
+        kind = GroupKind(partial(Listed, keeps=True, returns=returns), DurableServer, membership)
+        return _node(settings, *opened(store, settings), kind=kind)
     except BaseException:
         store.close()
         raise
@@ -343,14 +351,27 @@ def _remembering_node(settings: NodeSettings) -> Node:
         )
         admission, membership = partial(Open, introduces=True), partial(LogMembership, book=book)
         kind = GroupKind(admission, host, membership, waits_for_peers=False)
-        return _node(settings, draw_session(), kind, core)
+        return _node(settings, draw_session(), kind=kind, core=core)
     except BaseException:
         if book is not None:
             book.close()
         raise
 
 
-def _node(settings: NodeSettings, session: int, kind: GroupKind, core: Core | None = None) -> Node:
+def can_return(settings: NodeSettings) -> bool:
+    """Whether members of such a group may come back without their state."""
+    core = registry.make(settings.protocol, settings.node, settings.addresses, settings.params)
+    return core.returns and settings.params.get("mode") != "published"
+
+
+def _node(
+    settings: NodeSettings,
+    session: int,
+    lives: OwnLives | None = None,
+    *,
+    kind: GroupKind,
+    core: Core | None = None,
+) -> Node:
     members = tuple(sorted(settings.addresses))
     identity = Identity(
         group=settings.group,
@@ -361,6 +382,7 @@ def _node(settings: NodeSettings, session: int, kind: GroupKind, core: Core | No
         node=settings.node,
         session=session,
         listed=settings.overlay is None and settings.log is None,
+        lives=lives or OwnLives(draw_session()),
     )
     if core is None:
         core = registry.make(settings.protocol, settings.node, members, settings.params)

@@ -184,7 +184,7 @@ class LogMembership:
         self.acquaintances.heard_of([(name, address)], self._peering.now_s())
         self._news.set()
 
-    def told(self, link: Link, known: Known) -> None:
+    def introduced(self, link: Link, known: Known) -> None:
         """The peer has said where it listens, and where those do to which it is linked."""
         if self._asked.by_plan:
             return
@@ -239,6 +239,27 @@ class LogMembership:
 
     def link_met(self, link: Link) -> None:
         """A link has one session, which ends with it."""
+
+    def link_restarted(self, link: Link, welcomes: bool) -> None:
+        """No link outlives its connection."""
+
+    def command(self, verb: str, *names: NodeId) -> None:
+        """The core knows lives and links by itself."""
+
+    def begin_life(self, base: int) -> None:
+        """Every opening is a stream of its own."""
+
+    def retired(self, name: NodeId, life: int) -> None:
+        """Retirements are messages of the log."""
+
+    def new_life(self) -> None:
+        """Every opening is a stream of its own."""
+
+    def come_back(self, why: str) -> None:
+        """It never was out: it dials again by itself."""
+
+    def slept(self, seconds: float) -> None:
+        """A node that slept meets the others again, and is brought level."""
 
     def missing(self) -> list[Link]:
         """The contacts to which there is no link."""

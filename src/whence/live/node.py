@@ -16,38 +16,39 @@ import time
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
-from weakref import WeakSet
 
-from whence.core.effects import Reason
+from whence.core.effects import Missed, Reason
+from whence.core.group import base_of_life
+from whence.core.lives import BACK, CUT_OFF, News, Rejoined, RolledBack
 from whence.core.message import MessageId, NodeId, Packet
 from whence.core.protocol import Protocol as Core
 from whence.errors import (
     GroupClosedError,
     InvariantError,
     MisuseError,
-    NoRoomError,
-    PeerError,
     WhenceError,
 )
 from whence.live.secure import SecureConnection
 from whence.live.settings import NodeSettings
 from whence.live.tcp import Connection, TcpTransport
 from whence.live.udp import UdpOutlet, UdpTransport
-from whence.session.admission import Admission
+from whence.live.waiting import CoreTimers, Waiters
+from whence.protocols import registry
+from whence.session.admission import Admission, Listed
 from whence.session.datagrams import DatagramLink, Datagrams, header_of
 from whence.session.flow import Flow
 from whence.session.handshake import Identity
 from whence.session.host import Host
 from whence.session.journal import Journal, log
-from whence.session.limits import Limits
 from whence.session.links import Channel, Link
 from whence.session.peering import Peering
+from whence.session.roll import Roll
 from whence.session.session import Session
-from whence.session.wire import FrameReader, Known
+from whence.session.wire import FrameReader, Known, MembersNews
 from whence.trace.schema import Recorder
 
-RELEASE_AFTER_S = 0.25
-WAIT, RAISE = "wait", "raise"  # what to do with a message for which there is no room
+POLL_S = 0.1
+BEGIN_AFTER_S = 0.3  # so long a node that has come back listens to what its peers know of it
 BATCH_BYTES = 256 * 1024  # one write: about as much as the transport takes before it asks to wait
 _READINGS = 10
 
@@ -73,173 +74,6 @@ class WallClock:
     def now_us(self) -> int:
         """The time now."""
         return (time.monotonic_ns() + self._offset_ns) // 1000
-
-
-class CoreTimers:
-    """The timers of one core; `expired` is called with the key of each, not early."""
-
-    def __init__(
-        self,
-        now_us: Callable[[], int],
-        expired: Callable[[str], None],
-        speed: float = 1.0,
-    ) -> None:
-        self._now_us = now_us
-        self._second_us = 1e6 * speed  # of the loop's time
-        self._call_later = asyncio.get_running_loop().call_later
-        self._expired = expired
-        self._handles: dict[str, asyncio.TimerHandle] = {}
-
-    def __contains__(self, key: str) -> bool:
-        return key in self._handles
-
-    def set(self, key: str, at_us: int) -> None:
-        """Expire at `at_us`, and not at the time of an earlier setting."""
-        self.cancel(key)
-        self._handles[key] = self._call_later(
-            (at_us - self._now_us()) / self._second_us, self._due, key, at_us
-        )
-
-    def cancel(self, key: str) -> None:
-        """Do not expire."""
-        handle = self._handles.pop(key, None)
-        if handle is not None:
-            handle.cancel()
-
-    def _due(self, key: str, at_us: int) -> None:
-        if self._now_us() < at_us:  # the loop's clock is coarser, and a core must not be called early
-            self.set(key, at_us)
-            return
-        del self._handles[key]
-        self._expired(key)
-
-    def close(self) -> None:
-        """No timer expires any more."""
-        for key in list(self._handles):
-            self.cancel(key)
-
-
-class Waiters:
-    """Every task that waits."""
-
-    def __init__(self, flow: Flow, limits: Limits, journal: Journal, wake: Callable[[], None]) -> None:
-        self.arrivals: list[asyncio.Future[None]] = []  # of readers that found nothing
-        # Of messages that wait for room: whether the task reads, and the one link that it waits for.
-        self.broadcasts: list[tuple[asyncio.Future[None], bool, Link | None]] = []
-        self._flow = flow
-        self._limits = limits
-        self._journal = journal
-        self._wake = wake
-        self._loop = asyncio.get_running_loop()
-        self._reading: WeakSet[asyncio.Task[Any]] = WeakSet()
-        self._warning: asyncio.TimerHandle | None = None  # set, or due already, while something waits
-
-    # Readers
-
-    def arrival(self) -> asyncio.Future[None]:
-        """Done when something may be in the inbox, or the group is closed."""
-        future = self._loop.create_future()
-        self.arrivals.append(future)
-        return future
-
-    def wake_readers(self) -> None:
-        """Something has arrived, or will never."""
-        arrivals, self.arrivals = self.arrivals, []
-        for reader in arrivals:
-            if not reader.done():
-                reader.set_result(None)
-
-    def reads(self) -> None:
-        """The running task reads the group."""
-        task = asyncio.current_task()
-        if task is not None:
-            self._reading.add(task)
-
-    # Broadcasts
-
-    def refresh(self) -> None:
-        """Look at the queues; wake the broadcasts that may go on. Once per turn of the loop."""
-        flow = self._flow
-        flow.refresh()
-        if self.broadcasts:
-            staying = []
-            for waiter, reading, link in self.broadcasts:
-                if waiter.done():
-                    continue
-                if flow.closed is None and not flow.may_go(link, reading=reading):
-                    staying.append((waiter, reading, link))
-                else:
-                    waiter.set_result(None)
-            self.broadcasts = staying
-
-    def relieved(self) -> bool:
-        """The application has read; True if acknowledgements that were withheld may leave now."""
-        if not self._flow.full or not self._flow.half_read():
-            return False
-        self.refresh()
-        return True
-
-    async def room(
-        self, link: Link | None = None, *, timeout_s: float | None = None, on_full: str = WAIT
-    ) -> None:
-        """Wait until the next message may leave, to all or over one link; `NoRoomError` when time is over.
-
-        With `on_full` "raise" it may not wait at all.
-        """
-        flow = self._flow
-        reading = asyncio.current_task() in self._reading
-        waited = False
-        deadline_s = None if timeout_s is None else self._loop.time() + timeout_s
-        try:
-            async with asyncio.timeout_at(deadline_s):
-                while True:
-                    self.refresh()
-                    if flow.closed is not None:
-                        raise GroupClosedError(flow.closed.what, flow.closed.reason, flow.closed.fix)
-                    if flow.may_go(link, reading=reading, waited=waited):
-                        return
-                    if on_full == RAISE:
-                        raise NoRoomError("message", *flow.why_waiting(link))
-                    waited = True
-                    await self._wait(link, reading=reading)
-        except TimeoutError:
-            reason, fix = flow.why_waiting(link)
-            raise NoRoomError("message", f"after {timeout_s:g} s {reason}", fix) from None
-
-    async def _wait(self, link: Link | None, *, reading: bool) -> None:
-        """Wait until the queues have changed; the first that waits for long says why."""
-        loop = self._loop
-        if self._warning is None:
-            self._warning = loop.call_later(self._limits.warn_after_s, self._warn, link)
-        waiter: asyncio.Future[None] = loop.create_future()
-        self.broadcasts.append((waiter, reading, link))
-        stuck = loop.call_later(RELEASE_AFTER_S, self._stuck, waiter) if reading else None
-        try:
-            await waiter
-        finally:
-            if stuck is not None:
-                stuck.cancel()
-            if not any(not other.done() for other, _, _ in self.broadcasts):
-                self._end_warning()
-
-    def _stuck(self, waiter: asyncio.Future[None]) -> None:
-        """A task that reads waits for a peer, and the peer perhaps for our acknowledgements."""
-        if self._flow.may_release():
-            self._flow.release = True
-            self._wake()
-        if not waiter.done():  # it may have been woken in this very turn of the loop
-            waiter.set_result(None)  # it looks again, and comes back here in another moment if it must
-
-    def _warn(self, link: Link | None) -> None:
-        """Once, until there is room again: however many tasks wait."""
-        reason, fix = self._flow.why_waiting(link)
-        waits = f"a message has been waiting for {self._limits.warn_after_s:g} s"
-        self._journal.note("waiting", None, f"{waits}: {reason}. {fix}", logging.WARNING)
-
-    def _end_warning(self) -> None:
-        if self._warning is not None:
-            self._warning.cancel()
-            self._warning = None
 
 
 class Membership(Protocol):
@@ -270,8 +104,29 @@ class Membership(Protocol):
     def link_met(self, link: Link) -> None:
         """The peer's session is known."""
 
-    def told(self, link: Link, known: Known) -> None:
+    def introduced(self, link: Link, known: Known) -> None:
         """The peer has said where it listens, and where others do; only where nodes introduce each other."""
+
+    def link_restarted(self, link: Link, welcomes: bool) -> None:
+        """The numbering of a link begins anew; with `welcomes` its peer is told where this node is."""
+
+    def command(self, verb: str, *names: NodeId) -> None:
+        """Tell the core what is known of links and lives."""
+
+    def begin_life(self, base: int) -> None:
+        """This node's numbers go on after `base`."""
+
+    def retired(self, name: NodeId, life: int) -> None:
+        """A life of a member is out of the group."""
+
+    def new_life(self) -> None:
+        """This node shows another life from now on."""
+
+    def come_back(self, why: str) -> None:
+        """This node is out of the group, and did not leave it: come back."""
+
+    def slept(self, seconds: float) -> None:
+        """This process did nothing for so long."""
 
     def missing(self) -> list[Link]:
         """The links without a connection that a member waits for."""
@@ -310,6 +165,7 @@ class Node:
         datagram_links = self._make_links(core, outlet)
         self.bytes_sent = 0
         self.leaving = self.failed = False
+        self.rejoins = 0  # how often it was out of the group and came back
         self._hard_messages = limits.hard_messages(len(settings.addresses))
         self._hard_bytes = limits.hard_bytes(len(settings.addresses))
         self._loop = asyncio.get_running_loop()
@@ -322,11 +178,19 @@ class Node:
         self.timers = CoreTimers(self.clock.now_us, self._timer_expired, self.clock.speed)
         self.host = kind.host(core, self.links, self.timers, self, self.clock.now_us)
         self.peering = Peering(
-            kind.admission(identity, self.links), self.links, limits, self.journal, self, self._loop.time
+            kind.admission(identity, self.links),
+            self.links,
+            limits,
+            self.journal,
+            self,
+            self._loop.time,
+            draw_session,
         )
+        self._begins: asyncio.TimerHandle | None = None  # of a later life
         self.flow = Flow(self.host, self._link_list if kind.waits_for_peers else (), limits)
         self.waiters = Waiters(self.flow, limits, self.journal, self.wake)
         self.membership = kind.membership(self)
+        self.roll = Roll(self.peering, self.links, self.membership.retired)
         self.transport: TcpTransport | UdpTransport = (
             TcpTransport(settings.listen, self.links, self._connection, self.peering, self.journal)
             if outlet is None
@@ -411,12 +275,14 @@ class Node:
         while True:
             await asyncio.sleep(period_s)
             now_s = self._loop.time()
-            late = now_s - due_s > period_s
+            late_s = now_s - due_s
             due_s = now_s + period_s
-            if late:
+            if late_s > period_s:
+                self.try_step(self.membership.slept, late_s)
                 continue  # we were asleep ourselves: what has arrived meanwhile is not read yet
             for link in list(self._link_list):
                 self.peering.look_after(link)
+            self.roll.look_around()
             self.host.sample()
 
     async def leave(self) -> None:
@@ -450,6 +316,8 @@ class Node:
 
     async def _shut(self) -> None:
         self.timers.close()
+        if self._begins is not None:
+            self._begins.cancel()
         if self._ack_timer is not None:
             self._ack_timer.cancel()
         tasks = list(self._tasks)
@@ -543,13 +411,75 @@ class Node:
     def link_met(self, link: Link) -> None:
         """The peer's session is known."""
         self.membership.link_met(link)
+        self.roll.greet(link)
 
-    def told(self, link: Link, known: Known) -> None:
+    def link_restarted(self, link: Link, welcomes: bool) -> None:
+        """The numbering of a link begins anew: one of the two is another life."""
+        if welcomes:
+            self.journal.note("returned", link.peer, f"{link.peer} is back as another life, and begins anew")
+        self.try_step(self.membership.link_restarted, link, welcomes)
+        self.wake()
+
+    def link_cut_off(self, link: Link) -> None:
+        """There has been no connection for a while."""
+        if self.host.core.returns and not self.failed:
+            self.try_step(self.membership.command, CUT_OFF, link.peer)
+            self.wake()
+
+    def link_back(self, link: Link) -> None:
+        """There is a connection again."""
+        if self.host.core.returns and not self.failed:
+            self.try_step(self.membership.command, BACK, link.peer)
+            self.wake()
+
+    def retired_by(self, link: Link) -> None:
+        """A peer says that this life was retired: go on as another one."""
+        why = f"{link.peer} says that this life was retired; this node goes on as another one"
+        self.journal.note("retired", link.peer, why, logging.WARNING)
+        link.session = draw_session()
+        self.identity.lives.begin(draw_session())
+        self.membership.new_life()
+
+    def members_told(self, link: Link, news: MembersNews) -> None:
+        """A peer tells of members that are out of the group, or of reach."""
+        self.roll.hear(link, news)
+
+    def retire(self, name: NodeId) -> None:
+        """Take a member out of the group, for all."""
+        if not isinstance(self.peering.admission, Listed) or not self.host.core.returns:
+            raise MisuseError(
+                f"retire under protocol {self.settings.protocol!r}",
+                "it finds out itself who is gone",
+                "Stop the process, and the others go on without it",
+            )
+        self.roll.retire(name)
+
+    def told(self, news: Missed | News) -> None:
+        """What the application should know of what it misses, and of lives."""
+        if isinstance(news, Missed):
+            detail = f"{news.origin} {news.first} to {news.last}: {news.reason}"
+            self.journal.note("missed", news.origin, detail, logging.WARNING)
+        elif isinstance(news, RolledBack):
+            detail = (
+                f"others have number {news.seen} of this node, which knew {news.had}: a later life begins"
+            )
+            self.journal.note("rolled back", None, detail, logging.WARNING)
+            if not self.host.lives_begun and self._begins is None:
+                self._begins = self._loop.call_later(BEGIN_AFTER_S, self._begin_life)
+
+    def _begin_life(self) -> None:
+        if not self.failed and not self.leaving:
+            self.try_step(self.membership.begin_life, base_of_life(self.clock.now_us()))
+            self.wake()
+
+    def introduced(self, link: Link, known: Known) -> None:
         """The peer has said where it listens, and where others do."""
-        self.membership.told(link, known)
+        self.membership.introduced(link, known)
 
     def acknowledged(self) -> None:
         """A peer has acknowledged packets."""
+        if self._begins is None:
+            self.host.unheard = None  # somebody has them: this is a first life, as far as that one knows
         if self.waiters.broadcasts:
             self.waiters.refresh()
         self._changed.set()
@@ -571,11 +501,20 @@ class Node:
             self.peering.count_on(link, counts)
 
     def stopped(self, reason: Reason) -> None:
-        """The core is out of the group."""
-        if reason is not Reason.LEFT:
-            fix = "Start it again with joins = true; see docs/vcube.md"
-            self.fail(PeerError(f"node {self.settings.node!r}", reason.value, fix))
+        """The core is out of the group: if it has not left, it comes back as another life."""
+        if reason is not Reason.LEFT and not self.leaving:
+            self.journal.note("out", None, f"this node is out of the group ({reason.value})", logging.WARNING)
+            self._loop.call_soon(self.try_step, self.membership.come_back, reason.value)
         self.changed()
+
+    def rejoined(self, why: str) -> None:
+        """This node is in its group again."""
+        self.rejoins += 1
+        detail = f"in the group again as another life, after it was out ({why}); what it missed is unknown"
+        self.journal.note("rejoined", None, detail, logging.WARNING)
+        self.host.tell(Rejoined(why))
+        self.waiters.wake_readers()
+        self.waiters.refresh()
 
     def close_link(self, peer: NodeId, why: str) -> None:
         """In the middle of a step of the core: the connection ends now, the consequences come after."""
@@ -686,8 +625,48 @@ class ListedMembership:
     def link_met(self, link: Link) -> None:
         """Its link knows the peer's session; no one else needs it."""
 
-    def told(self, link: Link, known: Known) -> None:
+    def introduced(self, link: Link, known: Known) -> None:
         """No one is introduced: the members are listed."""
+
+    def link_restarted(self, link: Link, welcomes: bool) -> None:
+        """The numbering of a link begins anew."""
+        self._host.restart_link(link.peer, link.out.acknowledged, welcomes=welcomes)
+
+    def command(self, verb: str, *names: NodeId) -> None:
+        """Tell the core what is known of links and lives."""
+        self._host.command(verb, *names)
+
+    def begin_life(self, base: int) -> None:
+        """This node's numbers go on after `base`."""
+        self._host.begin_life(base)
+
+    def retired(self, name: NodeId, life: int) -> None:
+        """Nothing is written down."""
+
+    def new_life(self) -> None:
+        """Nothing is written down."""
+
+    def come_back(self, why: str) -> None:
+        """Knock as a joiner does, over links that begin anew."""
+        node, settings = self.node, self.node.settings
+        params = {**settings.params, "joins": True}
+        node.timers.close()
+        self._host.replace_core(registry.make(settings.protocol, settings.node, self.members, params))
+        for link in self._links.values():
+            if link.channel is not None:
+                self._peering.drop(link, "this node comes back as another life")
+            link.renew()
+            link.session = draw_session()
+            self._host.link_up(link.peer)
+        node.spawn(self._until_back(why))
+
+    async def _until_back(self, why: str) -> None:
+        while not self._host.core.ready:  # noqa: ASYNC110 - a core has no events
+            await asyncio.sleep(POLL_S)
+        self.node.rejoined(why)
+
+    def slept(self, seconds: float) -> None:
+        """Links last, and what was said meanwhile is said again."""
 
     def missing(self) -> list[Link]:
         """The living peers that are not connected."""

@@ -8,20 +8,28 @@ which are let in `session/admission.py`'s; here are the calls and the pace.
 from __future__ import annotations
 
 import asyncio
+import logging
 import random
 from collections.abc import Coroutine
 from typing import Any, cast
 
+from whence.core.group import base_of_life
 from whence.core.message import NodeId, Packet
 from whence.errors import FrameError, HandshakeError, PeerError
 from whence.live.node import Node
 from whence.live.tcp import TcpTransport
+from whence.protocols import registry
 from whence.protocols.prc.wire import PrcPacket
 from whence.session.addresses import Address
+from whence.session.admission import UNKNOWN
 from whence.session.handshake import RefusedForNowError
 from whence.session.links import Link, LinkState
 from whence.session.overlay import SprayByMessages
 from whence.session.wire import Known
+
+KNOWN_MAX = 256  # neighbours whose addresses are kept
+ROUND_S = 1.0  # between two rounds of asking to be taken in again
+FOUND_AFTER_ROUNDS = 2  # in which only larger names answered, and nobody took us in
 
 
 class OpenMembership:
@@ -30,7 +38,6 @@ class OpenMembership:
     def __init__(self, node: Node) -> None:
         settings = node.settings
         assert settings.overlay is not None
-        assert settings.listen is not None
         self.node = node
         self.links = node.links
         self.settings = settings
@@ -39,14 +46,20 @@ class OpenMembership:
         self._peering = node.peering
         self._calls = node.peering.admission.calls
         self._contact: Link | None = None  # the call to the node that takes us in
-        self.overlay = SprayByMessages(
-            settings.node, settings.listen, self, node.host, self._asked.view_min, random.Random()
-        )
+        self._known: dict[NodeId, Address] = {}  # where neighbours were found, the newest last
+        self._is_coming_back = False
+        self.overlay = self._new_overlay()
 
     @property
     def members(self) -> tuple[NodeId, ...]:
         """This node and those that it is linked to, sorted: no node knows the others."""
         return tuple(sorted({self.settings.node, *self.links}))
+
+    def _new_overlay(self) -> SprayByMessages:
+        assert self.settings.listen is not None
+        return SprayByMessages(
+            self.settings.node, self.settings.listen, self, self._host, self._asked.view_min, random.Random()
+        )
 
     # Coming
 
@@ -101,7 +114,78 @@ class OpenMembership:
     async def _keep_shuffling(self) -> None:
         while True:
             await asyncio.sleep(self._asked.shuffle_s * random.uniform(0.8, 1.2))
-            self.overlay.shuffle()
+            if not self._is_coming_back:
+                self.overlay.shuffle()
+
+    # Coming back
+
+    def come_back(self, why: str) -> None:
+        """This node can no longer prove what it has seen: it is another life from now on, and joins again."""
+        if self._is_coming_back or self.node.leaving or self.node.failed:
+            return
+        self._is_coming_back = True
+        self._peering.admission.is_apart = True
+        self.node.journal.note("out", None, f"this node is out of the group: {why}", logging.WARNING)
+        for link in list(self.links.values()):
+            self._peering.close(link, "this node comes back as another life")
+        self.links.clear()
+        self._calls.clear()
+        self.node.timers.close()
+        settings = self.settings
+        core = registry.make(settings.protocol, settings.node, [settings.node], settings.params)
+        core.last = base_of_life(self.node.clock.now_us())  # no number is used twice
+        self._host.replace_core(core)
+        self.overlay = self._new_overlay()
+        self.node.spawn(self._join_again(why))
+
+    async def _join_again(self, why: str) -> None:
+        """Ask those that were neighbours, and the contact; if all are out, the smallest name founds it."""
+        rounds = 0  # in a row, in which only larger names answered
+        while not self._is_in() and not self.node.failed:
+            answered = await self._ask_all()
+            is_first = bool(answered) and all(self.settings.node < name for name in answered if name)
+            rounds = rounds + 1 if is_first else 0
+            if self._is_in():
+                break
+            if rounds >= FOUND_AFTER_ROUNDS:
+                self._host.command("found")
+            else:
+                await asyncio.sleep(ROUND_S * random.uniform(0.5, 1.0))
+        self.overlay.contact = None
+        self._is_coming_back = self._peering.admission.is_apart = False
+        if self._is_in():
+            self._host.mark_joined()
+            self.node.rejoined(why)
+
+    def _is_in(self) -> bool:
+        return self.overlay.core.is_joined
+
+    async def _ask_all(self) -> set[NodeId]:
+        """Call everybody that is known, until one takes us in; returns the names that answered."""
+        addresses = dict(self._known)
+        if self._asked.contact is not None:
+            addresses.setdefault("", self._asked.contact)
+        answered: set[NodeId] = set()
+        for name, address in random.sample(list(addresses.items()), len(addresses)):
+            link = self._contact = Link(self.settings.node, address, dials=True)
+            deadline_s = self._peering.now_s() + min(2.0, self.node.limits.connect_timeout_s)
+            if await self._is_answered(link, deadline_s):
+                answered.add(name)
+            if self._is_in():
+                break
+        return answered
+
+    async def _is_answered(self, link: Link, deadline_s: float) -> bool:
+        try:
+            await self._ask(link, deadline_s)
+        except OSError:  # TimeoutError is one
+            return False
+        return True
+
+    def slept(self, seconds: float) -> None:
+        """Others hold a process for dead that is silent for so long: what it still has is another group."""
+        if seconds > self.node.limits.silence_s and self.overlay.core.is_joined and self._known:
+            self.come_back(f"it did nothing for {seconds:.0f} s")
 
     # Messages
 
@@ -130,16 +214,27 @@ class OpenMembership:
     def link_up(self, link: Link) -> None:
         """A connection has become a link."""
         self.links[link.peer] = link
+        self._remember(link)
         if link is self._contact:
             self.overlay.contact = link.peer
             self.overlay.view.take([link.peer])
         self._host.link_up(link.peer)
         self.overlay.up(link)
 
+    def _remember(self, link: Link) -> None:
+        """Keep where neighbours are found: whoever loses them all asks them."""
+        where = self.overlay.addresses.get(link.peer, link.address)
+        if where != UNKNOWN:
+            self._known.pop(link.peer, None)
+            self._known[link.peer] = where
+            if len(self._known) > KNOWN_MAX:
+                del self._known[next(iter(self._known))]
+
     def link_gone(self, link: Link) -> None:
         """The connection has ended, whichever side ended it."""
         if self.links.get(link.peer) is not link or self.node.failed:
             return
+        self._remember(link)
         self.node.try_step(self._lose, link)
         self._look_around(link)
 
@@ -157,19 +252,28 @@ class OpenMembership:
         if link.state is LinkState.LEFT:
             self.node.journal.note("alone", None, "the last neighbour has left")
             return
-        self.node.fail(
-            PeerError(
-                f"node {self.settings.node!r}",
-                f"it has lost all its links, {link.peer!r} the last",
-                "Join again under a new name, through a process that takes part",
-            )
-        )
+        self.come_back(f"it has lost all its links, {link.peer!r} the last")
 
     def link_met(self, link: Link) -> None:
         """A link has one session, which ends with it."""
 
-    def told(self, link: Link, known: Known) -> None:
+    def introduced(self, link: Link, known: Known) -> None:
         """No one is introduced: the overlay has words of its own."""
+
+    def link_restarted(self, link: Link, welcomes: bool) -> None:
+        """No link outlives its connection."""
+
+    def command(self, verb: str, *names: NodeId) -> None:
+        """Its overlay commands the core."""
+
+    def begin_life(self, base: int) -> None:
+        """Names are for one life."""
+
+    def retired(self, name: NodeId, life: int) -> None:
+        """Nobody is retired where nobody is listed."""
+
+    def new_life(self) -> None:
+        """Names are for one life."""
 
     def missing(self) -> list[Link]:
         """Nothing to wait for: a member is linked to another, and no node knows how many there are."""

@@ -85,9 +85,9 @@ class Store(SqliteFile):
     # Writing
 
     def describe(self, meta: Mapping[str, bytes]) -> None:
-        """Write who the store belongs to; once, when it is new."""
+        """Write who the store belongs to, when it is new, and its lives."""
         with self._errors(), self._transaction():
-            self._db.executemany("INSERT INTO meta VALUES (?, ?)", meta.items())
+            self._db.executemany("INSERT OR REPLACE INTO meta VALUES (?, ?)", meta.items())
 
     def write(self, batch: bytes) -> None:
         """Append a batch; it is on the disk when this returns."""
@@ -174,6 +174,10 @@ class CommitLog:
     async def submit_all(self, records: Sequence[Record]) -> None:
         """Inputs that share a commit, if they can; returns when all are on the disk and have happened."""
         await asyncio.gather(*[self.submit(record) for record in records])
+
+    def later(self, work: Callable[[], None]) -> None:
+        """Do something with the store in its thread."""
+        self._loop.run_in_executor(self._thread, work)
 
     async def pause(self) -> None:
         """Wait for as long as it takes to try a write again while the disk fails."""

@@ -59,9 +59,7 @@ class Connection(asyncio.Protocol):
         self.writable = True
         peername = transport.get_extra_info("peername")
         session = self._session
-        if not session.begin(peername[0] if peername else None):
-            self._transport.abort()
-            return
+        session.begin(peername[0] if peername else None)
         assert session.deadline_s is not None
         self._deadline = self._loop.call_at(session.deadline_s, session.timer)
         self._begin()
@@ -194,7 +192,7 @@ class TcpTransport:
         loop = asyncio.get_running_loop()
         limits = self._peering.limits
         attempts = 0
-        while link.alive or link.renews:
+        while link.alive or link.renews or self._peering.admission.returns:
             began_s, before = loop.time(), _progress(link)
             try:
                 async with asyncio.timeout(limits.connect_timeout_s):

@@ -9,14 +9,19 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from whence.report import plots, spacetime
 from whence.report.format import MISSING, cell, number, plural, seconds, with_interval
+from whence.report.views import Views
 from whence.studies.base import Figure, StudyResult, Table
-from whence.studies.claims import Judged, Verdict
+from whence.studies.claims import Evidence
 from whence.studies.results import Estimate, Row
+from whence.studies.verdicts import Judged, Verdict
 from whence.verify.report import KINDS
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
 
 # What many scenarios share, and where they differ: so that a page can hold all of them and be read.
 
@@ -67,46 +72,66 @@ class Section(NamedTuple):
     tables: list[Table]
 
 
-def write(result: StudyResult, path: Path, *, date: str, links: Mapping[str, str] | None = None) -> Path:
+def write(
+    result: StudyResult,
+    path: Path,
+    *,
+    date: str,
+    links: Mapping[str, str] | None = None,
+    views: Views | None = None,
+) -> Path:
     """Write the page; `links` are relative names of files beside it, each with what it is."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(render(result, date=date, links=links), encoding="utf-8")
+    path.write_text(render(result, date=date, links=links, views=views), encoding="utf-8")
     return path
 
 
-def render(result: StudyResult, *, date: str, links: Mapping[str, str] | None = None) -> str:
-    """The whole page as text."""
+def environment() -> Environment:
+    """The templates, with the filters and tests that they use."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
-    environment = Environment(
+    made = Environment(
         loader=PackageLoader("whence.report"),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters.update(cell=cell, number=number, seconds=seconds)
-    environment.filters["interval"] = lambda value: with_interval(value.mean, value.half)
-    environment.tests["estimate"] = lambda value: isinstance(value, Estimate)
-    environment.tests["numeric"] = _numeric
-    environment.tests["of_numbers"] = _of_numbers
-    environment.tests["of_words"] = _of_words
+    made.filters.update(cell=cell, number=number, seconds=seconds)
+    made.filters["interval"] = lambda value: with_interval(value.mean, value.half)
+    made.tests["estimate"] = lambda value: isinstance(value, Estimate)
+    made.tests["numeric"] = _numeric
+    made.tests["of_numbers"] = _of_numbers
+    made.tests["of_words"] = _of_words
+    return made
+
+
+def render(
+    result: StudyResult, *, date: str, links: Mapping[str, str] | None = None, views: Views | None = None
+) -> str:
+    """The whole page as text."""
     rows = result.results.rows
     common, varying = split([row.parameters for row in rows])
-    return environment.get_template("study.html").render(
-        result=result,
-        date=date,
-        links=dict(links or {}),
-        tiles=tiles(result),
-        sections=sections(result.figures, result.tables),
-        expectations=[_expectation(one) for one in result.judged],
-        groups=groups(result),
-        runs=[(row, *verdict(row), assignments(varying[at])) for at, row in enumerate(rows)],
-        unseen=sum(not row.judged for row in rows),
-        kinds=KINDS,
-        counts=counts,
-        common=assignments(common),
-        witness_svg=spacetime.svg(result.witness) if result.witness else "",
+    return (
+        environment()
+        .get_template("study.html")
+        .render(
+            result=result,
+            date=date,
+            links=dict(links or {}),
+            views=views or Views({}, 0),
+            tiles=tiles(result),
+            sections=sections(result.figures, result.tables),
+            printed=[_printed(one) for one in result.judged if one.claim.is_printed],
+            demands=[_demand(one) for one in result.judged if not one.claim.is_printed],
+            groups=groups(result),
+            runs=[(row, *verdict(row), assignments(varying[at])) for at, row in enumerate(rows)],
+            unseen=sum(not row.judged for row in rows),
+            kinds=KINDS,
+            counts=counts,
+            common=assignments(common),
+            witness_svg=spacetime.svg(result.witness) if result.witness else "",
+        )
     )
 
 
@@ -126,16 +151,20 @@ def _of_words(table: Table) -> bool:
 def tiles(result: StudyResult) -> list[Tile]:
     """How much was done, and how it ended."""
     rows = result.results.rows
-    good = sum(one.verdict is Verdict.REPRODUCED for one in result.judged)
+    paper = [one for one in result.judged if one.claim.evidence is Evidence.PAPER]
+    good = sum(one.verdict is Verdict.AGREES for one in paper)
+    asked = [one for one in result.judged if one.demanded]
+    held = sum(not one.failed for one in asked)
     judged = [row for row in rows if row.judged]
     kept = sum(row.ok for row in judged)
     deliveries = sum(int(row.verdict["deliveries"]) for row in judged)
     promise = "runs keep every promise" if len(judged) == len(rows) else "traced runs keep every promise"
     tone = _tone(kept == len(judged))
     if kept < len(judged) and result.holds:  # a study may have runs that are meant to break theirs
-        promise, tone = f"{promise}; expectations say which must", ""
+        promise, tone = f"{promise}; the demands say which must", ""
     return [
-        Tile(f"{good} of {len(result.judged)}", "expectations reproduced", _tone(result.holds)),
+        *([Tile(f"{good} of {len(paper)}", "claims of the paper agree")] if paper else []),
+        Tile(f"{held} of {len(asked)}", "invariants and regressions hold", _tone(result.holds)),
         Tile(f"{kept} of {len(judged)}", promise, tone),
         Tile(number(len(rows) + len(result.failures)), "simulated runs"),
         Tile(number(deliveries), "deliveries judged"),
@@ -158,17 +187,62 @@ def sections(figures: Sequence[Figure], tables: Sequence[Table]) -> list[Section
     return made
 
 
-def _expectation(one: Judged) -> dict[str, Any]:
+TONES = {
+    Verdict.AGREES: "good",
+    Verdict.NEAR: "good",
+    Verdict.FITTED: "warn",
+    Verdict.DIFFERS: "bad",
+    Verdict.REFUTED: "bad",
+    Verdict.NOT_JUDGED: "none",
+}
+
+
+def _number(relation: str, value: float | None, unit: str) -> str:
+    return f"{relation} {number(value)} {unit}".rstrip() if value is not None else MISSING
+
+
+def _measured(one: Judged) -> str:
+    """The number with the interval that the verdict took; a single run has none, and says so."""
+    if one.measured is None:
+        return MISSING
+    half = one.half
+    shown, width = with_interval(one.measured, half)
+    return f"{shown} ± {width}" if width else number(one.measured)
+
+
+def _printed(one: Judged) -> dict[str, Any]:
+    """A claim of the paper: what is printed, what was measured, and the verdict."""
+    claim = one.claim
+    fitted = "; ".join(f"{name}: {number(other.measured)}, {other.verdict}" for name, other in one.others)
+    said = "; ".join(part for part in (one.reason, claim.open, fitted) if part)
+    return {
+        "name": claim.text,
+        "printed": _number(claim.relation.value, claim.published, claim.unit),
+        "measured": _measured(one),
+        "runs": (number(one.runs) if one.runs != 1 else "1, no interval") if one.runs else MISSING,
+        "reading": claim.reading.value if claim.measure else MISSING,
+        "source": claim.source,
+        "reason": said,
+        "verdict": one.verdict.value,
+        "tone": TONES[one.verdict],
+    }
+
+
+def _demand(one: Judged) -> dict[str, Any]:
+    """An invariant or a regression: what is demanded, and whether it holds."""
     difference = one.difference
+    holds = one.verdict is Verdict.AGREES
     return {
         "name": one.claim.text,
-        "expected": f"{one.claim.relation.value} {number(one.expected)} {one.claim.unit}".rstrip(),
+        "evidence": one.claim.evidence.value,
+        "expected": _number(one.claim.relation.value, one.expected, one.claim.unit),
         "measured": number(one.measured),
         "difference": MISSING if difference is None else ("+" if difference > 0 else "") + number(difference),
         "tolerance": str(one.tolerance),
-        "source": one.source,
-        "verdict": one.words,
-        "tone": "good" if one.verdict is Verdict.REPRODUCED else "bad" if one.demanded else "warn",
+        "source": "; ".join(part for part in (one.claim.source, one.note) if part),
+        "verdict": "holds" if holds else "not judged" if one.verdict is Verdict.NOT_JUDGED else "fails",
+        "tone": "good" if holds else "bad" if one.demanded else "warn",
+        "demanded": one.demanded,
     }
 
 

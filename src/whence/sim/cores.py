@@ -1,7 +1,7 @@
 """The one maker of a scenario's cores: the engine, the replay and the kernels have them from here.
 
 What a core must know and the scenario says elsewhere is derived: over an overlay a core begins alone and with
-`links = "dynamic"`; `oppnet` draws its set-up times from the scenario's own seed.
+`links = "dynamic"`; protocols that draw set-up times (`oppnet`, `log`) do it from the scenario's own seed.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def core_params(scenario: Scenario) -> dict[str, Any]:
     """Return the parameters of a scenario's cores: those that it gives and those that follow from it."""
     if isinstance(scenario.topology, Overlay):
         return {"links": "dynamic", **scenario.params}
-    if scenario.protocol == "oppnet":
+    if "seed" in registry.lookup(scenario.protocol).parameters:
         return {"seed": scenario.seed, **scenario.params}
     return dict(scenario.params)
 

@@ -83,9 +83,10 @@ class Overlay(Tagged, frozen=True, kw_only=True, tag="overlay"):
     """
 
     joins_us: PositiveMicros  # the others join one after the other, evenly, in this time
+    join_batch: Count = 1  # so many ask at the same time
     shuffle_every_us: PositiveMicros  # from a node's join on
     shuffle_stop_us: Micros  # no shuffle at or after this
-    sampling: Literal["spray"] = "spray"
+    sampling: Literal["spray", "authors"] = "spray"  # as the paper's text has it, or its authors' program
 
 
 Topology: TypeAlias = Full | Ring | Grid | Random | Hypercube | Contacts | Overlay
@@ -166,7 +167,10 @@ class Poisson(Tagged, frozen=True, kw_only=True, tag="poisson"):
 
 
 class Window(Tagged, frozen=True, kw_only=True, tag="window"):
-    """Each sender broadcasts `count` messages at uniformly drawn times in [start_us, stop_us)."""
+    """Each sender broadcasts `count` messages at times drawn in [start_us, stop_us).
+
+    Uniformly, or by the triangular law: each time is the mean of two uniform ones.
+    """
 
     count: Annotated[int, Meta(ge=1, le=10**7)]
     stop_us: PositiveMicros
@@ -175,6 +179,7 @@ class Window(Tagged, frozen=True, kw_only=True, tag="window"):
     lifetime: Distribution | None = None
     to: Nodes | None = None
     start_us: Micros = 0
+    law: Literal["uniform", "triangular"] = "uniform"
 
 
 class Burst(Tagged, frozen=True, kw_only=True, tag="burst"):

@@ -68,7 +68,7 @@ def loses_nothing(engine: Engine) -> bool:
     for_ever = [outage.restart_us for outage in plan.outages] + [split.stop_us for split in plan.splits]
     if isinstance(scenario.topology, Contacts) or NEVER_US in for_ever:
         return False
-    if scenario.params.get("relay") is False and not isinstance(scenario.topology, Full):
+    if scenario.params.get("relay") in (False, "need") and not isinstance(scenario.topology, Full):
         return False
     troubled = bool(plan.outages or plan.splits)
     links = [scenario.link, *link_specs(scenario, engine.graph).values()]

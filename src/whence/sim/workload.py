@@ -149,8 +149,8 @@ def broadcast_times(workload: Workload, key: int, end_us: int) -> Iterator[int]:
             times_us = _periodic(workload, key)
         case Poisson():
             times_us = _poisson(workload, key)
-        case Window(start_us=start, stop_us=stop, count=count):
-            times_us = iter(sorted(start + below(key, index, stop - start) for index in range(count)))
+        case Window():
+            times_us = iter(sorted(_in_window(workload, key)))
         case Burst():
             times_us = _bursts(workload)
         case Replies():
@@ -172,6 +172,16 @@ def _since_entry(workload: Periodic, key: int, end_us: int, stays: list[tuple[in
 
 def _numbers(count: int | None) -> Iterator[int]:
     return iter(counting() if count is None else range(count))
+
+
+def _in_window(workload: Window, key: int) -> Iterator[int]:
+    start_us, length_us = workload.start_us, workload.stop_us - workload.start_us
+    for index in range(workload.count):
+        if workload.law == "uniform":
+            yield start_us + below(key, index, length_us)
+        else:
+            one, other = (below(key, 2 * index + at, length_us) for at in (0, 1))
+            yield start_us + (one + other) // 2
 
 
 def _evenly(start_us: int, interval_us: int) -> Iterator[int]:

@@ -16,8 +16,9 @@ from typing import TypeAlias
 from whence.errors import missing_extra
 from whence.sim.model import Scenario
 from whence.sim.outcome import Runner
-from whence.studies.claims import Claim, Judged, judge
+from whence.studies.claims import Claim
 from whence.studies.results import Derived, Estimate, Label, Results, Row
+from whence.studies.verdicts import Judged, Tally, judge, tally
 from whence.studies.witness import Witness
 
 Cell: TypeAlias = str | int | float | bool | Estimate | None
@@ -115,6 +116,7 @@ class Study:
     headline: Callable[[Results], Table] | None = None  # the small table for a reader in a hurry
     findings: Callable[[Results], list[str]] = lambda results: []  # what the runs showed, in sentences
     claims: tuple[Claim, ...] = ()  # what must come out, in the order of the page
+    opened: Mapping[str, Label] = field(default_factory=dict)  # of these runs one violation is told
     repetition: str = "seed"  # the label that numbers repetitions of one point
     # Once on this machine before the first run, as compiling a kernel.
     preparation: Callable[[], None] | None = None
@@ -130,7 +132,7 @@ class Study:
     derived: Callable[[Results], Iterable[Derived]] = lambda results: ()
 
     def judge(self, results: Results) -> list[Judged]:
-        """Return the verdict on every claim of which there are runs."""
+        """Return the verdict on every claim."""
         return judge(self.claims, replace(results, derived=tuple(self.derived(results))))
 
 
@@ -160,7 +162,7 @@ def check_grid(study: Study, points: Sequence[Point]) -> None:
 
 @dataclass(frozen=True)
 class Failure:
-    """A run that did not finish."""
+    """A run that did not finish, or a part of the report that could not be made."""
 
     run: str
     labels: Mapping[str, Label]
@@ -191,5 +193,10 @@ class StudyResult:
 
     @property
     def holds(self) -> bool:
-        """Whether every demanded claim was reproduced."""
+        """Whether every invariant and every regression that is demanded holds."""
         return not any(one.failed for one in self.judged)
+
+    @property
+    def tally(self) -> Tally:
+        """How many claims came out how."""
+        return tally(self.judged)

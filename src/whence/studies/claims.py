@@ -1,58 +1,66 @@
-"""Claims as data, and the verdict on each: what is published beside what the runs measured.
+"""Claims as data: what a paper prints or an argument demands, and how the runs are asked for it.
 
-A study's `claims.py` is a tuple of `Claim`. Each says which runs speak of it (`where`), by which measure, how
-the values of these runs become one number (`take`, `against`), and how near that must be to the published
-one. `judge` asks the runs. Nothing is computed from a published number but its verdict, and what no run can
-say is shown as "not judged", and fails the study where it is demanded.
+A study's claims are rows: those of its paper in `studies/<study>/claims.toml` (one `[[claim]]` each, with the
+fields of `Claim`), those of ours in its `claims.py`. A row says which runs speak of it (`where`), by which
+measure, and how their values become one number (`take`, `against`). What follows from that number is in
+`verdicts`. `ours.toml`, where there is one, has what earlier runs of ours measured: from these follow the
+regressions that a study demands (`tools/ours.py` writes it).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+import tomllib
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
-from itertools import pairwise
-from math import isnan, sqrt
-from typing import TypeAlias
+from importlib import resources
+from math import sqrt
+from typing import Any, TypeAlias
 
-from whence.studies.results import Derived, Estimate, Label, Results, Row, estimate, farthest, percent_change
+import msgspec
 
-Line: TypeAlias = Row | Derived
+from whence.errors import DataError
+from whence.studies.results import Label
+
 Labels: TypeAlias = Mapping[str, Label | tuple[Label, ...]]
 
 PROMISES_KEPT = "promises_kept"  # 1 for a run that the verifier calls ok, 0 for another; none if it saw none
+PARAMETER = "@"  # before a measure: it is a parameter of the runs, by its dotted name
+CLAIMS_FILE, OURS_FILE = "claims.toml", "ours.toml"
 
 
 class Evidence(StrEnum):
-    """Where a published number comes from."""
+    """Where an expected number comes from."""
 
     PAPER = "paper"
     AUTHORS_PROGRAM = "authors' program"
-    PROTOTYPE = "our prototype"
+    PROTOTYPE = "prototype"  # ours: an earlier program or earlier runs, and limits that we set ourselves
     INVARIANT = "invariant"  # an argument, or a promise of the protocol
 
 
-class Verdict(StrEnum):
-    """Whether we found what is claimed."""
+class Reading(StrEnum):
+    """What the runs take for granted that the paper leaves open."""
 
-    REPRODUCED = "reproduced"
-    DIFFERS = "differs"
-    NOT_JUDGED = "not judged"
+    AS_PRINTED = "as printed"
+    CHOSEN = "chosen"  # the text leaves it open, or contradicts itself
+    FITTED = "fitted"  # chosen so that this very artefact comes out
 
 
 class Relation(StrEnum):
-    """How the measured value must stand to the published one."""
+    """How the measured value must stand to the expected one."""
 
     EQUAL = "="
     AT_LEAST = "≥"
     AT_MOST = "≤"
+    MORE = ">"  # beyond the interval
+    LESS = "<"
 
 
 class Take(StrEnum):
     """How the values of several runs become one number."""
 
     MEAN = "mean"
-    FARTHEST = "farthest"  # from what is published: a claim about every run
+    FARTHEST = "farthest"  # from what is expected: a claim about every run
     MIN = "min"
     MAX = "max"
     SUM = "sum"
@@ -72,9 +80,9 @@ class Compared(StrEnum):
 
 @dataclass(frozen=True)
 class Tolerance:
-    """How far a measured value may be off.
+    """How far a measured value may be off what an argument, or our earlier runs, expect.
 
-    The larger of `absolute` and `relative`; or `between` two values, whatever is printed; or by a `factor`
+    The larger of `absolute` and `relative`; or `between` two values, whatever is expected; or by a `factor`
     either way; or three standard errors of a mean, if one run has the standard deviation `deviation`.
     """
 
@@ -88,9 +96,9 @@ class Tolerance:
         """The same for a mean over that many runs: without a `deviation`."""
         return Tolerance(absolute=round(3 * self.deviation / sqrt(runs), 4)) if self.deviation else self
 
-    def centre(self, published: float) -> float:
+    def centre(self, expected: float) -> float:
         """The value that a measured one may be off."""
-        return published if self.between is None else sum(self.between) / 2
+        return expected if self.between is None else sum(self.between) / 2
 
     def allowed(self, expected: float) -> float:
         """The allowance around `expected`."""
@@ -103,9 +111,9 @@ class Tolerance:
         if self.factor:
             return expected <= measured * self.factor and measured <= expected * self.factor
         difference, allowed = measured - expected, self.allowed(expected)
-        if relation is Relation.AT_LEAST:
+        if relation in (Relation.AT_LEAST, Relation.MORE):
             return difference >= -allowed
-        if relation is Relation.AT_MOST:
+        if relation in (Relation.AT_MOST, Relation.LESS):
             return difference <= allowed
         return abs(difference) <= allowed
 
@@ -124,80 +132,85 @@ EXACT = Tolerance()
 
 
 @dataclass(frozen=True)
+class Ours:
+    """What earlier runs of ours measured: mean, deviation of one run, number of runs."""
+
+    mean: float
+    deviation: float
+    runs: int
+
+
+@dataclass(frozen=True)
 class Claim:
     """One number that is published or demanded, and how the runs are asked for it."""
 
     id: str  # paper, table or figure, what, size
     text: str
-    published: float | None  # None: as many as there are runs to judge by
+    published: float | None  # None: no number, or as many as there are runs (`PROMISES_KEPT`)
     source: str  # where in the paper, or the argument
-    measure: str  # of a run, or of a derived line; "a + b" is the sum of two
+    measure: str = ""  # of a run, or of a derived line; "a + b" is the sum of two
     where: Labels = field(default_factory=dict)  # the runs that speak of it
-    at: Labels = field(default_factory=dict)  # and coordinates that a scale may lack: then it is left out
+    at: Labels = field(default_factory=dict)  # and coordinates that a scale may lack
     unit: str = ""
     evidence: Evidence = Evidence.PAPER
     take: Take = Take.MEAN
     over: str = ""  # the mean at each value of this label, of which `take` then takes
     against: Labels | None = None  # labels of the other runs, where these differ
+    than: str = ""  # another measure of the same runs, in place of other runs
     compared: Compared = Compared.DIFFERENCE
     relation: Relation = Relation.EQUAL
-    tolerance: Tolerance | None = EXACT  # None: printed beside ours, and not judged
+    total_min: float = 0.0  # of the measure, over the other runs: with less it is chance
+
+    # Of a number that is demanded: an invariant, or a limit of ours.
+    tolerance: Tolerance | None = EXACT  # None: shown beside ours, and not judged
     demanded: bool = True  # False: shown beside the measurement, but the study does not fail on it
-    runs_min: int = 1  # with fewer it is shown and not demanded
-    total_min: float = 0.0  # of the measure, over the other runs: with less it is chance, and left out
+    runs_min: int = 1  # with fewer it is shown and not demanded; of a paper's number: not judged
+    excuse: str = ""  # why it need not notice a measure that is halved or doubled
 
-
-@dataclass(frozen=True)
-class Judged:
-    """A claim with what the runs say of it."""
-
-    claim: Claim
-    expected: float
-    measured: float | None  # None when no run could say it
-    runs: int = 1
-    interval: Estimate | None = None  # of the measured value, where it is a mean over runs
-    note: str = ""  # why it is not demanded here
-
-    @property
-    def tolerance(self) -> Tolerance:
-        """What is allowed with so many runs."""
-        return (self.claim.tolerance or EXACT).of_runs(max(self.runs, 1))
-
-    @property
-    def source(self) -> str:
-        """Where the number is from, and what keeps it from being demanded."""
-        return f"{self.claim.source}; {self.note}" if self.note else self.claim.source
+    # Of a number or statement that a paper prints.
+    reading: Reading = Reading.AS_PRINTED
+    limit: float | None = None  # a shape that is told in words, as the number that we judge it by
+    rounding: float = 0.0  # half of the last printed digit
+    averaged: int = 0  # runs that the printed number is a mean of; 1: it is of one run; 0: it has no scatter
+    factor: float = 0.0  # within which it is near, where a figure was read by eye
+    conditions: str = ""
+    open: str = ""  # what the paper leaves open
+    unjudged: str = ""  # why it is not judged: hardware, opinion, ambiguous
+    tested: str = ""  # the test that judges it: a worked example, a proof
+    refuted: str = ""  # the witness, where the statement is false
+    others: Mapping[str, Labels] = field(
+        default_factory=dict
+    )  # readings fitted to this artefact: their labels
+    timed: bool = False  # a time of this machine: no regression follows from it
+    ours: Ours | None = None
 
     @property
-    def demanded(self) -> bool:
-        """Whether the study fails without it."""
-        return self.claim.demanded and not self.note
+    def is_printed(self) -> bool:
+        """Whether it is the paper's, or its authors' program's: a verdict, and no demand."""
+        return self.evidence in (Evidence.PAPER, Evidence.AUTHORS_PROGRAM)
 
-    @property
-    def difference(self) -> float | None:
-        """Measured minus expected."""
-        return None if self.measured is None else self.measured - self.expected
 
-    @property
-    def verdict(self) -> Verdict:
-        """What came of it."""
-        if self.measured is None:
-            return Verdict.NOT_JUDGED
-        holds = not isnan(self.measured) and self.tolerance.holds(
-            self.expected, self.measured, self.claim.relation
-        )
-        return Verdict.REPRODUCED if holds else Verdict.DIFFERS
+def load(package: str) -> tuple[Claim, ...]:
+    """The claims in `claims.toml` of a study's package, with what `ours.toml` has of them."""
+    rows = _read(package, CLAIMS_FILE)
+    known = {entry.name for entry in fields(Claim)}
+    ours = msgspec.convert(_read(package, OURS_FILE), dict[str, Ours])
+    made = []
+    for row in rows.get("claim", []):
+        strange = sorted(set(row) - known)
+        if strange:
+            what = f"claim {row.get('id')!r} in {package}/{CLAIMS_FILE}"
+            raise DataError(
+                what, f"unknown fields {strange}", "Use the fields of whence.studies.claims.Claim"
+            )
+        claim = msgspec.convert({"published": None, **row}, Claim)
+        made.append(replace(claim, ours=ours.get(claim.id)))
+    return tuple(made)
 
-    @property
-    def words(self) -> str:
-        """The verdict as a page says it: a claim that is not demanded and differs was not reproduced."""
-        is_given_up = not self.demanded and self.verdict is Verdict.DIFFERS
-        return "not reproduced" if is_given_up else self.verdict.value
 
-    @property
-    def failed(self) -> bool:
-        """Demanded, and not so."""
-        return self.demanded and self.verdict is not Verdict.REPRODUCED
+def _read(package: str, name: str) -> dict[str, Any]:
+    file = resources.files(package).joinpath(name)
+    return tomllib.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
 
 
 def printed(claims: Iterable[Claim]) -> dict[str, float]:
@@ -205,113 +218,9 @@ def printed(claims: Iterable[Claim]) -> dict[str, float]:
     return {claim.id: claim.published for claim in claims if claim.published is not None}
 
 
-def judge(claims: Iterable[Claim], results: Results) -> list[Judged]:
-    """The verdict on every claim of which this scale has runs, in their order.
-
-    A claim that no run can speak of is there too, without a measured value: it fails if it is demanded.
-    """
-    made = (_judged(claim, results) for claim in claims if claim.tolerance is not None)
-    return [one for one in made if one is not None]
-
-
-def _judged(claim: Claim, results: Results) -> Judged | None:
-    """The verdict on one claim; None if this scale has no such runs."""
-    where = {**claim.where, **claim.at}
-    lines = results.lines(where)
-    others = [] if claim.against is None else results.lines({**where, **claim.against})
-    if claim.at and (not lines or (claim.against is not None and not others)):
-        return None
-    if claim.total_min and sum(_values(claim, others)) < claim.total_min:
-        return None
-    runs = sum(line.runs for line in lines)
-    known = len(_values(claim, lines))
-    published = known if claim.published is None else claim.published
-    expected = (claim.tolerance or EXACT).centre(published)
-    measured, interval = _measured(claim, lines, others, expected)
-    what = f"{results.repetition}s" if any(results.repetition in line.labels for line in lines) else "points"
-    note = f"{runs} of the {claim.runs_min} {what} that it takes" if runs < claim.runs_min else ""
-    return Judged(claim, expected, measured, known, interval, note)
-
-
-def _value(claim: Claim, line: Line) -> float | None:
-    if claim.measure == PROMISES_KEPT:
-        return int(line.ok) if isinstance(line, Row) and line.judged else None
-    found = [line.measures.get(name) for name in claim.measure.split(" + ")]
-    there = [value for value in found if value is not None]
-    return sum(there) if there else None
-
-
-def _values(claim: Claim, lines: Iterable[Line]) -> list[float]:
-    found = (_value(claim, line) for line in lines)
-    return [value for value in found if value is not None]
-
-
-def _measured(
-    claim: Claim, lines: Sequence[Line], others: Sequence[Line], expected: float
-) -> tuple[float | None, Estimate | None]:
-    """The one number, and the interval if it is a mean."""
-    if claim.against is None:
-        values = [(line, value) for line in lines if (value := _value(claim, line)) is not None]
-    elif claim.compared is Compared.RATIO:
-        above, below = _values(claim, lines), _values(claim, others)
-        return (estimate(above).mean / estimate(below).mean if above and below else None), None
-    else:
-        pairs = _pairs(claim, lines, others)
-        if claim.compared is not Compared.DIFFERENCE:
-            return _percent(claim, pairs)
-        values = [(line, mine - other) for line, mine, other in pairs]
-    if claim.over:
-        values = _means(values, claim.over)
-    if not values:
-        return None, None
-    numbers = [value for _, value in values]
-    if claim.take is Take.MEAN:
-        found = estimate(numbers)
-        return found.mean, found
-    return _taken(claim.take, numbers, expected), None
-
-
-def _taken(take: Take, numbers: Sequence[float], expected: float) -> float | None:
-    if take is Take.FARTHEST:
-        return farthest(numbers, expected)
-    if take is Take.SMALLEST_STEP:
-        return min((after - before for before, after in pairwise(numbers)), default=None)
-    if take is Take.SMALLEST_FALL:
-        return min((before - after for before, after in pairwise(numbers)), default=None)
-    if take is Take.RANGE:
-        return max(numbers) - min(numbers)
-    return min(numbers) if take is Take.MIN else max(numbers) if take is Take.MAX else sum(numbers)
-
-
-def _means(values: Iterable[tuple[Line, float]], over: str) -> list[tuple[Line, float]]:
-    """The mean at each value of a label, in ascending order; each with the first line there."""
-    places: dict[Label, list[tuple[Line, float]]] = {}
-    for line, value in values:
-        places.setdefault(line.labels[over], []).append((line, value))
-    ordered = sorted(places.items(), key=lambda place: (isinstance(place[0], str), place[0]))
-    return [(there[0][0], estimate([value for _, value in there]).mean) for _, there in ordered]
-
-
-def _pairs(claim: Claim, lines: Iterable[Line], others: Iterable[Line]) -> list[tuple[Line, float, float]]:
-    """Values of runs that share every label but those in `against`; runs without a partner are left out."""
-
-    def place(line: Line) -> tuple[tuple[str, Label], ...]:
-        return tuple(sorted(pair for pair in line.labels.items() if pair[0] not in (claim.against or ())))
-
-    known = {place(line): value for line in others if (value := _value(claim, line)) is not None}
-    return [
-        (line, value, known[place(line)])
-        for line in lines
-        if (value := _value(claim, line)) is not None and place(line) in known
-    ]
-
-
-def _percent(
-    claim: Claim, pairs: Sequence[tuple[Line, float, float]]
-) -> tuple[float | None, Estimate | None]:
-    change = percent_change([other for _, _, other in pairs], [mine for _, mine, _ in pairs])
-    if change is None:
-        return None, None
-    if claim.compared is Compared.LESS:
-        change = Estimate(-change.mean, change.half, change.count)
-    return change.mean, change
+def limits(claims: Iterable[Claim]) -> Iterator[Claim]:
+    """The same numbers as limits of ours: what a paper prints is judged by its own rules, not demanded."""
+    for claim in claims:
+        if claim.tolerance is not None:
+            ours = replace(claim, id=f"{claim.id}-limit", evidence=Evidence.PROTOTYPE)
+            yield ours if claim.is_printed else claim

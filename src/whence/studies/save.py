@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from whence.studies.base import StudyResult
+from whence.studies.verdicts import recordable
 
 RESULTS_FILE = "results.json"
 RUNS_FILE = "runs.csv"
@@ -23,6 +24,7 @@ def as_document(result: StudyResult) -> dict[str, Any]:
         "paper": result.paper,
         "scale": result.scale,
         "holds": result.holds,
+        "claims": result.tally.text(),
         "command": result.command,
         "environment": dict(result.environment),
         "seconds": dict(result.seconds),
@@ -32,19 +34,24 @@ def as_document(result: StudyResult) -> dict[str, Any]:
                 "id": one.claim.id,
                 "name": one.claim.text,
                 "evidence": one.claim.evidence.value,
+                "reading": one.claim.reading.value if one.claim.is_printed else None,
                 "relation": one.claim.relation.value,
                 "expected": one.expected,
                 "measured": one.measured,
                 "runs": one.runs,
+                "interval": None if one.interval is None else one.interval.half,
                 "difference": one.difference,
-                "tolerance": msgspec.to_builtins(one.tolerance),
+                "tolerance": None if one.claim.is_printed else msgspec.to_builtins(one.tolerance),
                 "unit": one.claim.unit,
-                "source": one.source,
+                "source": one.claim.source,
                 "demanded": one.demanded,
                 "verdict": one.verdict.value,
+                "reason": one.reason,
+                "fitted": {name: other.verdict.value for name, other in one.others},
             }
             for one in result.judged
         ],
+        "ours": recordable(result.judged),
         "headline": msgspec.to_builtins(result.headline),
         "tables": msgspec.to_builtins(result.tables),
         "failures": msgspec.to_builtins(result.failures),

@@ -22,6 +22,7 @@ from whence.errors import TraceError
 FORMAT = "whence-trace"
 VERSION = 1
 MANIFEST_SUFFIX = ".manifest.json"
+LATER_LIVES = 1_700_000_000_000 << 20  # numbers beyond it are of later lives (core/group.py has the rule)
 SEGMENT_EVENTS = 4096  # events of one node per Parquet row, at most
 
 

@@ -164,14 +164,16 @@ class Loader:
         return rows
 
     def _columns_of(self, batch: pa.RecordBatch) -> _RowColumns:
-        lists: dict[str, Any] = {name: batch.column(name) for name in ("kind", "origin", "number", "peer")}
-        kind, origin, number, peer = (numbers_of(each.flatten()) for each in lists.values())
+        lists: dict[str, Any] = {name: batch.column(name) for name in ("kind", "origin", "number")}
+        kind, origin, number = (numbers_of(each.flatten()) for each in lists.values())
+        peers: Any = batch.column("peer") if "peer" in batch.schema.names else None
+        peer = None if peers is None else numbers_of(peers.flatten())
         kept = _KEPT[kind.view(np.uint8)]
         return _RowColumns(
             kind=kind,
             origin=origin,
             number=_narrow(number),
-            peer=peer if peer.max(initial=-1) >= 0 else None,
+            peer=None if peer is None or peer.max(initial=-1) < 0 else peer,
             kept=None if kept.all() else kept,
             timing=_timing(batch, kind) if self._timed else None,
         )

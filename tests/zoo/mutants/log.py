@@ -18,8 +18,9 @@ from whence.protocols.log.wire import Item
 class SilentJump(Log):
     """R7: passes over messages without a word."""
 
-    def _finish(self, effects: Effects, now_us: int) -> Effects:
-        return super()._finish([each for each in effects if not isinstance(each, Missed)], now_us)
+    def _finish(self, effects: Effects, now_us: int, *, may_wait: bool = False) -> Effects:
+        spoken = [each for each in effects if not isinstance(each, Missed)]
+        return super()._finish(spoken, now_us, may_wait=may_wait)
 
 
 class SameLife(Log):
@@ -68,6 +69,9 @@ class _Careless(PlainOrder):
         stream, number, *_ = entry
         return (stream, number - 1) if number > self.ledger.newest[stream] + 1 else None
 
+    def settled(self, theirs: dict[int, int], after: tuple[int, ...]) -> tuple[int, ...] | None:
+        return tuple(theirs[part] if at % 2 == 0 else part for at, part in enumerate(after))
+
 
 class NoBarrier(Log):
     """Delivers in the order of each stream, whatever the barrier says."""
@@ -76,9 +80,6 @@ class NoBarrier(Log):
         super()._set_up(book, life, own)
         if self.timed is None:
             self.plain = self.order = _Careless(own, self.ledger)
-
-    def _settled(self, theirs: dict[int, int], after: tuple[int, ...]) -> tuple[int, ...] | None:
-        return tuple(theirs[part] if at % 2 == 0 else part for at, part in enumerate(after))
 
 
 class _Brief(PlainOrder):

@@ -197,6 +197,7 @@ class VCubeMeasures(msgspec.Struct, frozen=True, kw_only=True):
     packets_by_messages: list[int]
     packets_by_bytes: dict[int, int]  # by the paper's account; everything from BYTES_MAX on is at BYTES_MAX
     packet_bytes: int  # the sum, by the paper's account
+    splits: int  # packets that were sent because the next message would not fit
     messages_by_dependencies: list[int]
     # Figures 7 and 8: from the broadcast to the arrival, to the delivery, and in between
     receptions: int
@@ -354,6 +355,7 @@ def _measures(state: a.VCubeArrays) -> VCubeMeasures:
         packets_by_messages=trimmed(tallies[a.T_BY_MESSAGES :]),
         packets_by_bytes={size: count for size, count in enumerate(by_bytes) if count},
         packet_bytes=tallies[a.T_BYTES],
+        splits=tallies[a.T_SPLITS],
         messages_by_dependencies=np.bincount(dependencies[dependencies >= 0]).tolist(),
         receptions=tallies[a.T_RECEIVED],
         reception_us=tallies[a.T_RECEPTION_US],

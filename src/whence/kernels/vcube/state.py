@@ -59,8 +59,8 @@ COUNTERS = 19
 # tallies: sums, then two histograms of the packets: by bytes (the paper's account) and by messages
 T_PACKETS, T_COPIES, T_BYTES, T_AGGREGATED, T_AGGREGATED_MESSAGES, T_QUEUED_US, T_QUEUED_MAX_US = range(7)
 T_RECEIVED, T_RECEPTION_US, T_RECEPTION_MAX_US, T_DELIVERED, T_DELIVERY_US, T_DELIVERY_MAX_US = range(7, 13)
-T_DELAYED, T_HELD_US, T_HELD_MAX_US = range(13, 16)
-T_BY_BYTES = 16
+T_DELAYED, T_HELD_US, T_HELD_MAX_US, T_SPLITS = range(13, 17)
+T_BY_BYTES = 17
 BYTES_MAX = 8192  # the last place takes all that is larger
 T_BY_MESSAGES = T_BY_BYTES + BYTES_MAX + 1
 

@@ -90,6 +90,8 @@ def send_freed(s: VCubeArrays, node: int, count: int, now_us: int) -> None:
             around_bytes = FRAME_BYTES + 1 + array_bytes(taken + 1) if by_wire else PAPER_PACKET_BYTES
             is_full = mtu_bytes > 0 and around_bytes + taken_bytes + more_bytes > mtu_bytes
             if taken and (message < 0 or is_full):
+                if message >= 0:
+                    s.tallies[a.T_SPLITS] += 1
                 _ship(s, node, level, taken, now_us)
                 taken = taken_bytes = 0
             if message >= 0:

@@ -8,8 +8,8 @@ An entry is a plain tuple, because one is made for every delivery:
 Streams are indices that the book gives out and keeps for ever. `D[stream]` is the newest number accounted
 for, `F[stream]` the newest that was cut off. Entries that one step appends become durable together, before
 the effects of the step are carried out: that is the host's work (`commit` of a book on disk), as is reading
-back what was not done when a book is opened. `tests/support/books.py` has the contract as tests for every
-book.
+back what was not done when a book is opened. `tests/live/test_sqlite_book.py` holds the book on disk against
+the one here.
 """
 
 from __future__ import annotations

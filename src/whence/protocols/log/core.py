@@ -10,14 +10,9 @@ Assumptions   links are reliable and FIFO while they are up; a link that comes a
 Source        our own, on "Causal and Δ-causal broadcast in opportunistic networks" (001): its
               store-carry-forward and its barriers. Rules R1 to R27 are those of docs/log.md.
 
-    rule                            here
-    log, LSN (R6)                   book.py; D, F in ledger.py
-    D + 1 or a gap (R7), jump (R8)  _take, _log_gap, _jump
-    barrier                         `past`: what the next message follows; with lifetimes SafeOrder.past (R9)
-    exchange (R11, R12, R15)        exchange.py, summary.py, session.py
-    behind, WANT, FLOOR (R13, R14)  repair.py
-    members, stable (R16-R20)       stability.py
-    retention (R21)                 retention.py
+    book.py, ledger.py        the log (R6), D and F          exchange.py, session.py   R11, R12, R15
+    plain.py, timed.py        the order, barriers (R9)       repair.py                 R10, R13, R14
+    retention.py, people.py   R21; R3, R26                   stability.py              R16 to R20
 
 Groups without lifetimes take the fast path: the next number of its stream, every entry of its barrier
 settled, logged and delivered. With `lifetimes` the order is that of `SafeOrder`, over the same log.
@@ -47,7 +42,8 @@ from whence.core.protocol import LEAVE, Protocol, State
 from whence.errors import MisuseError
 from whence.protocols.barrier.order import check_lifetime
 from whence.protocols.log.book import Book, Entry, MemoryBook
-from whence.protocols.log.exchange import BARRIER_MAX, EXPIRED, Exchange
+from whence.protocols.log.drawn import DrawnExchange
+from whence.protocols.log.exchange import EXPIRED, Exchange
 from whence.protocols.log.ledger import Ledger
 from whence.protocols.log.people import People
 from whence.protocols.log.plain import NOTHING, PlainOrder
@@ -76,6 +72,7 @@ from whence.protocols.log.wire import (
 )
 
 TICK = "tick"  # news for peers, what is behind, acknowledgements: `tick_us` after the first reason for it
+SLOT = "slot"  # with `exchange="random"`: when the next message may go to some peer
 WAKE = "wake"  # with lifetimes: the first death that changes something
 GO_ON = "go on"  # a long walk through the log
 CORK = "cork"  # own messages have waited `cork_us` for company
@@ -128,8 +125,13 @@ class Log(Protocol):
         self.ledger = Ledger(book)
         self._begins = options["history"] == "new" and book.next == 1
         self.is_timed: bool = options["lifetimes"] or options["lifetime_us"] is not None
+        self.drawn: DrawnExchange | None = None
+        if options["exchange"] == "random":
+            pace = (options["seed"], options["gap_us"], options["setup_max_us"])
+            self.drawn = DrawnExchange(self.me, *pace, self.ledger)
+        limits = (options["window"], options["streams_max"])
         self.exchange = Exchange(
-            self.me, self.own, self.ledger, options["window"], options["streams_max"], timed=self.is_timed
+            self.me, self.own, self.ledger, *limits, timed=self.is_timed, drawn=self.drawn
         )
         self.repair = Repair(self.exchange, options["pull_us"], options["jump_us"])
         self.retention = Retention(options, options["skew_us"])
@@ -150,12 +152,13 @@ class Log(Protocol):
                 self.order.stride,
             )
         self._tick_us: int | None = None
-        self._wake_us: int | None = None
         self._cork_us: int | None = None
+        self._times: dict[str, int | None] = {}  # of the timers WAKE and SLOT
         self._now_us = 0
         self._checkpointed = book.first  # there is no newer one
         self._steps = 0
         self._is_plain = self.timed is None and self.stability is None
+        self._is_quick = self._is_plain and self.drawn is None  # the end of a step has little to look at
         self._limit = options["held_max"]
         self._tick_every_us: int = options["tick_us"]
         self._cork_every_us: int = options["cork_us"]
@@ -290,9 +293,8 @@ class Log(Protocol):
 
     def stable(self) -> dict[str, int]:
         """The stable cut: of each stream how much; empty without stability."""
-        if self.stability is None:
-            return {}
-        return {self._names[at]: number for at, number in enumerate(self.stability.stable) if number}
+        stable = () if self.stability is None else self.stability.stable
+        return {self._names[at]: number for at, number in enumerate(stable) if number}
 
     # From below
 
@@ -355,7 +357,7 @@ class Log(Protocol):
                 self._take(session, item, now_us, effects)
                 continue
             if after:
-                mine = self._settled(theirs, after)
+                mine = plain.settled(theirs, after)
                 if mine is None:
                     self._take(session, item, now_us, effects)
                     continue
@@ -383,24 +385,6 @@ class Log(Protocol):
                 self._log_outcomes(plain.release(stream, number), now_us, effects)
         if session.taken >= self._acknowledge_at:
             self.exchange.acknowledge(session, effects, least=self._acknowledge_at)
-
-    def _settled(self, theirs: dict[int, int], after: tuple[int, ...]) -> tuple[int, ...] | None:
-        """A barrier in our indices if all of it is delivered here; None if not, or if it is malformed."""
-        newest = self._newest
-        size = len(after)
-        if size == 2:  # most barriers have one entry
-            stream = theirs.get(after[0], -1)
-            return (stream, after[1]) if stream >= 0 and 0 < after[1] <= newest[stream] else None
-        if size % 2 or size > 2 * BARRIER_MAX:
-            return None
-        mine: list[int] = []
-        pairs = iter(after)
-        for index, count in zip(pairs, pairs, strict=True):
-            stream = theirs.get(index, -1)
-            if stream < 0 or not 0 < count <= newest[stream]:
-                return None
-            mine += (stream, count)
-        return tuple(mine)
 
     def _take(self, session: PeerSession, item: Item, now_us: int, effects: Effects) -> None:
         """A message in the general case: refused, held or delivered."""
@@ -628,8 +612,10 @@ class Log(Protocol):
     def timer(self, key: str, now_us: int) -> Effects:
         effects: Effects = []
         self._advance(now_us, effects)
-        if key == WAKE:
-            self._wake_us = None
+        if key in self._times:
+            self._times[key] = None
+        if key == SLOT and self.drawn is not None:
+            self.exchange.send_drawn(self.drawn, now_us, effects)
         elif key == CORK:
             self._cork_us = None
         elif key == GO_ON:
@@ -686,28 +672,31 @@ class Log(Protocol):
             self._tick_us = now_us + self._tick_every_us
             effects.append(SetTimer(TICK, self._tick_us))
         self._steps += 1
-        if self._is_plain and self._steps % STEPS and not exchange.must_go_on:
+        if self._is_quick and self._steps % STEPS and not exchange.must_go_on:
             return effects
         if exchange.must_go_on:
             effects.append(SetTimer(GO_ON, now_us + 1))
+        if self.drawn is not None:
+            self._set_timer(SLOT, self.drawn.next_us(exchange.synced()), now_us, effects)
         if self.retention.by_size:
             self._retain(now_us, effects)
         if self.timed is not None:
-            wake_us = self.timed.next_us()
-            if wake_us != self._wake_us:
-                self._wake_us = wake_us
-                effects.append(CancelTimer(WAKE) if wake_us is None else SetTimer(WAKE, wake_us))
+            self._set_timer(WAKE, self.timed.next_us(), 0, effects)
         if self.book.next - self._checkpointed >= CHECKPOINT_EVERY:
             self._checkpoint()
         return effects
 
+    def _set_timer(self, key: str, at_us: int | None, least_us: int, effects: Effects) -> None:
+        """Set, move or cancel one of the timers whose time follows from the state."""
+        if at_us is not None:
+            at_us = max(at_us, least_us)
+        if at_us != self._times.get(key):
+            self._times[key] = at_us
+            effects.append(CancelTimer(key) if at_us is None else SetTimer(key, at_us))
+
     def _needs_tick(self) -> bool:
-        return bool(
-            self.exchange.changed
-            or self.repair.behind
-            or self.people.away
-            or (self.stability is not None and self.stability.waits)
-        )
+        waits = self.stability is not None and self.stability.waits
+        return bool(self._changed or self.repair.behind or self.people.away or waits)
 
     # The rest of the contract
 
@@ -725,7 +714,6 @@ class Log(Protocol):
             self._newest[self.own] == self.last == self.order.last, "own messages are logged immediately"
         )
         book = self.book
-        self._require(book.first <= book.next, "the log has a beginning")
         for stream, (name, newest, floor) in enumerate(book.streams()):
             mine = (self._names[stream], self._newest[stream], self.ledger.floor[stream])
             self._require(mine == (name, newest, floor), f"the book and the ledger agree about {name}")
@@ -734,10 +722,8 @@ class Log(Protocol):
             self._require(0 <= session.credit <= self.exchange.window, "credit is bounded by the window")
             self._require(len(session.sent) == len(self._names), "a session knows every stream")
             self._require(not session.out or self._cork_us is not None, "a step sends what it has")
-        needed = self._needs_tick()
-        self._require(
-            self._tick_us is not None or not needed, "the timer is set while there is something to do"
-        )
+        is_set = self._tick_us is not None or not self._needs_tick()
+        self._require(is_set, "the timer is set while there is something to do")
 
     # rule 001 R2: a node that comes back is a new life on what its store has
     def reopen(self, state: State, opening: int) -> None:
@@ -756,8 +742,8 @@ class Log(Protocol):
             "begins": self._begins,
             "now_us": self._now_us,
             "tick_us": self._tick_us,
-            "wake_us": self._wake_us,
             "cork_us": self._cork_us,
+            "times": [[key, at_us] for key, at_us in self._times.items()],
             "checkpointed": self._checkpointed,
             "steps": self._steps,
             "last_lifetime_us": self.last_lifetime_us,
@@ -773,7 +759,8 @@ class Log(Protocol):
         book.restore(state["book"])
         self._set_up(book, state["life"], state["own"])
         self._begins, self._now_us = state["begins"], state["now_us"]
-        self._tick_us, self._wake_us, self._cork_us = state["tick_us"], state["wake_us"], state["cork_us"]
+        self._tick_us, self._cork_us = state["tick_us"], state["cork_us"]
+        self._times = dict(state["times"])
         self._checkpointed, self.last_lifetime_us = state["checkpointed"], state["last_lifetime_us"]
         self._steps = state["steps"]
         self.order.restore(state["order"])

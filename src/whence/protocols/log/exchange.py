@@ -22,12 +22,14 @@ from whence.core.lives import is_stream
 from whence.core.message import NodeId
 from whence.errors import MisuseError
 from whence.protocols.barrier.wire import NEVER_US
-from whence.protocols.log.book import Entry
+from whence.protocols.log.book import Entry, last_of
+from whence.protocols.log.drawn import DrawnExchange
 from whence.protocols.log.ledger import Ledger
 from whence.protocols.log.session import COMPARING, GREETING, SYNCED, PeerSession, untold
 from whence.protocols.log.summary import children, depth_for, differing
 from whence.protocols.log.wire import (
     ASK,
+    BARRIER_MAX,
     DATA,
     FLOOR,
     GONE,
@@ -53,7 +55,6 @@ from whence.protocols.log.wire import (
 
 BATCH_ITEMS = 64
 BATCH_BYTES = 48_000  # of one DATA packet, about
-BARRIER_MAX = 4_096  # entries of a barrier
 SCAN_MAX = 4_096  # entries of the log that one step looks at for one peer
 EXPIRED = "expired"
 
@@ -62,7 +63,15 @@ class Exchange:
     """The sessions of a node."""
 
     def __init__(
-        self, me: NodeId, own: int, ledger: Ledger, window: int, streams_max: int, *, timed: bool
+        self,
+        me: NodeId,
+        own: int,
+        ledger: Ledger,
+        window: int,
+        streams_max: int,
+        *,
+        timed: bool,
+        drawn: DrawnExchange | None = None,
     ) -> None:
         self.me = me
         self.own = own  # the node's own stream
@@ -70,6 +79,7 @@ class Exchange:
         self.window = window
         self.streams_max = streams_max
         self.timed = timed
+        self.drawn = drawn  # in random order, at a rate
         self.of: dict[NodeId, PeerSession] = {}  # ascending by name
         self.feed: list[PeerSession | None] = []  # of each stream, the session that gave its newest message
         self.forward: list[tuple[PeerSession, ...] | None] = []  # to whom new entries go; None: not known yet
@@ -144,6 +154,8 @@ class Exchange:
         summary.update(ledger.newest)
         session.base = list(ledger.newest)
         session.root, session.streams = summary.root, summary.streams
+        if self.drawn is not None:
+            self.drawn.begin(peer, now_us)
         self.of[peer] = session
         self.of = dict(sorted(self.of.items()))
         flags = (TIMED if self.timed else 0) | (MEMBER if is_member else 0)
@@ -164,6 +176,8 @@ class Exchange:
         session = self.of.pop(peer, None)
         if session is not None:
             self.dirty = [each for each in self.dirty if each is not session]
+            if self.drawn is not None:
+                self.drawn.end(peer)
             self.reroute()
             self.feed[:] = [None if feed is session else feed for feed in self.feed]
         return session
@@ -258,11 +272,16 @@ class Exchange:
         session.sent = [max(pair) for pair in zip(session.sent, session.have, strict=True)]
         session.base = []
         session.cursor = session.start
+        if self.drawn is not None:
+            session.cursor = 0
+            self.drawn.fill(session)
         self.reroute()
         ledger = self.ledger
         floors = [(at, floor) for at, floor in enumerate(ledger.floor) if floor > session.have[at]]
         if floors:
             self.tell(session, FLOOR, floors, effects, first=(PART,))
+        if self.drawn is not None:
+            return  # everything goes to everybody who may lack it
         others = [each for each in self.of.values() if each is not session and each.stage == SYNCED]
         near = [(each.stream, 1) for each in others]
         if near:
@@ -358,7 +377,12 @@ class Exchange:
     # rule 001 R11: new entries go to all but those that get them elsewhere
     def offer(self, lsn: int, entry: Entry, targets: tuple[PeerSession, ...]) -> None:
         """An entry was logged: for every target that can take it now; the others go on from their cursors."""
-        stream, number = entry[0], entry[1] if len(entry) == 6 else entry[2]
+        stream, number = entry[0], last_of(entry)
+        if self.drawn is not None:
+            for session in targets:
+                if session.sent[stream] < number:
+                    self.drawn.add(session, lsn, entry)
+            return
         for session in targets:
             if session.cursor or session.sent[stream] >= number:
                 continue
@@ -376,6 +400,14 @@ class Exchange:
     def is_batch(self) -> bool:
         """Whether what waits for a peer fills a packet."""
         return len(self.dirty[0].out) >= BATCH_ITEMS or self._waiting_bytes >= BATCH_BYTES
+
+    def send_drawn(self, drawn: DrawnExchange, now_us: int, effects: Effects) -> None:
+        """Send what is due in the slots that have come."""
+        for session in self.synced():
+            entry = drawn.due(session, now_us)
+            if entry is not None:
+                session.credit -= 1
+                self._send_items(session, [entry], effects)
 
     def flush(self, effects: Effects) -> None:
         """Send what this step has for each peer: the same packet to all that need the same."""
@@ -486,6 +518,8 @@ class Exchange:
 
     def feed_all(self, session: PeerSession, effects: Effects) -> None:
         """The peer takes the whole backlog from us (MAIN)."""
+        if self.drawn is not None:
+            return
         starts = []
         ledger = self.ledger
         for stream, newest in enumerate(ledger.newest):
@@ -558,7 +592,7 @@ class Exchange:
     # rule 001 R12: who gives a duplicate is pruned; if it is the origin, the other feed is
     def duplicate(self, session: PeerSession, stream: int, effects: Effects) -> None:
         """A message came that is here already."""
-        if session.stage != SYNCED:
+        if session.stage != SYNCED or self.drawn is not None:
             return
         loser = session
         if session.stream == stream:
@@ -622,6 +656,7 @@ class Exchange:
             "changed": sorted(self.changed),
             "paused": self.paused,
             "must_go_on": self.must_go_on,
+            "drawn": None if self.drawn is None else self.drawn.save(),
         }
 
     def restore(self, state: dict[str, Any]) -> None:
@@ -630,5 +665,7 @@ class Exchange:
         self.feed[:] = [None if peer is None else self.of[peer] for peer in state["feed"]]
         self.changed = set(state["changed"])
         self.paused, self.must_go_on = state["paused"], state["must_go_on"]
+        if self.drawn is not None:
+            self.drawn.restore(state["drawn"])
         self.forward[:] = [None] * len(self.ledger.names)
         self.dirty = [session for session in self.of.values() if session.out]

@@ -17,7 +17,7 @@ from whence.core.message import MessageId, Waiting
 from whence.core.protocol import State
 from whence.protocols.log.book import Entry, plain, unplain
 from whence.protocols.log.ledger import Ledger
-from whence.protocols.log.wire import Item
+from whence.protocols.log.wire import BARRIER_MAX, Item
 
 NOTHING = 1 << 62  # above every number
 
@@ -64,6 +64,24 @@ class PlainOrder:
             if after[at + 1] > newest[after[at]]:
                 return after[at], after[at + 1]
         return None
+
+    def settled(self, theirs: dict[int, int], after: tuple[int, ...]) -> tuple[int, ...] | None:
+        """A barrier in our indices if all of it is delivered here; None if not, or if it is malformed."""
+        newest = self.ledger.newest
+        size = len(after)
+        if size == 2:  # most barriers have one entry
+            stream = theirs.get(after[0], -1)
+            return (stream, after[1]) if stream >= 0 and 0 < after[1] <= newest[stream] else None
+        if size % 2 or size > 2 * BARRIER_MAX:
+            return None
+        mine: list[int] = []
+        pairs = iter(after)
+        for index, count in zip(pairs, pairs, strict=True):
+            stream = theirs.get(index, -1)
+            if stream < 0 or not 0 < count <= newest[stream]:
+                return None
+            mine += (stream, count)
+        return tuple(mine)
 
     def receive(self, entry: Item, now_us: int) -> Iterator[Item]:
         """A message that was not refused: what is delivered now. The caller logs each before the next."""

@@ -137,6 +137,8 @@ class Repair:
     ) -> int:
         sessions = [each for each in self.exchange.synced() if each.have[stream] > have]
         suppliers = [each for each in sessions if each.floor.get(stream, 0) <= have]
+        if suppliers and self.exchange.drawn is not None:
+            return 0  # its turn comes
         if suppliers:
             chosen = next((each for each in suppliers if each.peer > known.asked), suppliers[0])
             known.asked, known.since_us, known.stuck_us = chosen.peer, now_us, now_us

@@ -14,6 +14,10 @@ PARAMETERS = Parameters(
     *RETENTION,
     flag("stability", default=False),
     flag("reads", default=False),  # the host says `done`; else what is delivered is read
+    choice("exchange", "log", ("log", "random")),
+    whole("gap_us", 125_000, 1, LIFETIME_MAX_US),
+    whole("setup_max_us", 10_000_000, 0, LIFETIME_MAX_US),
+    whole("seed", 1, 0, LIFETIME_MAX_US),
     whole("window", 256, 1, 1 << 20),
     whole("cork_us", 0, 0, LIFETIME_MAX_US),  # own messages wait this long for company; 0: they do not
     whole("held_max", 10_000, 1, 1 << 30),

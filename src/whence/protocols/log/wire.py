@@ -33,6 +33,7 @@ from whence.core.message import Sizes
 from whence.core.sizes import FRAME_BYTES, array_header_bytes, binary_header_bytes, text_bytes, uint_bytes
 
 VERSION = 1
+BARRIER_MAX = 4_096  # entries of a barrier
 HELLO, TREE, HAVE, DATA, GOT, WANT, PRUNE, MAIN, FLOOR, NEAR, BYE = range(11)
 WORDS = ("hello", "tree", "have", "data", "got", "want", "prune", "main", "floor", "near", "bye")
 PART, WHOLE, LEAVES, ASK = range(4)  # what a HAVE or a FLOOR says

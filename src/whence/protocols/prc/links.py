@@ -52,6 +52,10 @@ class Overlaid(LinkMemory):
         self.relays: dict[tuple[NodeId, NodeId], tuple[NodeId, NodeId]] = {}
         self.closing: set[NodeId] = set()  # links to be closed as soon as no route needs them
 
+    @property
+    def ready(self) -> bool:
+        return self.is_joined
+
     # What the overlay and the host say
 
     def found(self) -> None:

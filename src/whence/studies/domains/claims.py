@@ -1,18 +1,17 @@
-"""What must come out of the study of domains: costs, theorem 1, the planner's figures, times on real servers.
+"""What is demanded of the study of domains beside the paper's claims (`claims.toml`): counts, order, shapes.
 
 The paper's figures 8, 9, 11 and 12 are not in our copy, only what it says of them: without domains the time
-grows with the square of n, with the bus linearly, and domains win. Demanded is what the specification demands
-of that, by processor time: with one message under way, that of the servers on its way is what the message
-takes on a machine that does nothing else. Wall time is shown and judged beside it, but a study must not fail
-because another program was compiling meanwhile.
+grows with the square of n, with the bus linearly, and domains win. Shapes are demanded of processor time:
+with one message under way, that of the servers on its way is what the message takes on a machine that does
+nothing else. Wall time is shown beside it, but a study must not fail because another program was compiling.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from whence.studies.claims import EXACT, Claim, Evidence, Relation, Take, Tolerance
-from whence.studies.domains.fit import BUS, FLAT, LARGE_FROM, TIMES, WAY_BUS, WAY_FLAT, Kind
+from whence.studies.claims import EXACT, Claim, Evidence, Relation, Take, Tolerance, load
+from whence.studies.domains.fit import WAY_BUS, WAY_FLAT, Kind
 from whence.studies.domains.measures import stamp_bytes
 
 # A claim is a row, and rows are laid out by hand.
@@ -32,8 +31,6 @@ SLOPES = {
     ("bus", "updates"): (0.0, 1.0),
 }
 STAMPS = "specification: 4 n², 12 n (three hops in domains of √n), or one entry of 4 bytes a hop"
-FASTER_THAN_LINEAR = 1.3  # "clearly": half way between the square and what is still about linear
-ABOUT_LINEAR = 1.1
 
 
 def _stamps(organisation: str, stamps: str) -> Iterator[Claim]:
@@ -43,7 +40,7 @@ def _stamps(organisation: str, stamps: str) -> Iterator[Claim]:
         f"004-stamp-{organisation}-{stamps}", f"{text}, {LARGEST} servers",
         stamp_bytes(organisation, stamps, LARGEST), STAMPS, "stamp_bytes",
         where={"part": "cost", "workload": "ping-pong", "organisation": organisation, "stamps": stamps},
-        at={"nodes": LARGEST}, unit="bytes", take=Take.FARTHEST)
+        at={"nodes": LARGEST}, unit="bytes", evidence=Evidence.INVARIANT, take=Take.FARTHEST)
     yield _off(text, organisation, stamps, STAMPS)
 
 
@@ -51,7 +48,7 @@ def _off(text: str, organisation: str, stamps: str, source: str) -> Claim:
     return Claim(f"004-stamp-off-{organisation}-{stamps}", f"{text}: largest difference at any size", 0,
                  source, "stamp_bytes_off",
                  where={"part": "off", "organisation": organisation, "stamps": stamps}, unit="bytes",
-                 take=Take.FARTHEST)
+                 evidence=Evidence.INVARIANT, take=Take.FARTHEST)
 
 
 def _slopes(organisation: str, stamps: str) -> Iterator[Claim]:
@@ -62,7 +59,7 @@ def _slopes(organisation: str, stamps: str) -> Iterator[Claim]:
                     f"{words} of a message over n, {organisation}, {stamps}: log-log slope", slope,
                     "specification: acceptance table", measure,
                     where={"part": "slope", "organisation": organisation, "stamps": stamps},
-                    tolerance=Tolerance(absolute=0.05))
+                    evidence=Evidence.INVARIANT, tolerance=Tolerance(absolute=0.05))
 
 
 THEOREM = "theorem 1: global order holds just when the domain graph is acyclic"
@@ -71,13 +68,19 @@ THEOREM = "theorem 1: global order holds just when the domain graph is acyclic"
 def _acyclic(organisation: str) -> Claim:
     return Claim(f"004-theorem-1-{organisation}",
                  f"findings of the verifier, {organisation}, all runs of all parts", 0, THEOREM, FINDINGS,
-                 where={"organisation": organisation}, unit="findings", take=Take.SUM)
+                 where={"organisation": organisation}, unit="findings", evidence=Evidence.INVARIANT,
+                 take=Take.SUM)
 
 
 def _cyclic(organisation: str) -> Iterator[Claim]:
     where = {"part": "theorem", "organisation": organisation}
     yield Claim(f"004-theorem-1-{organisation}", f"causal violations on a {organisation} of domains", 1,
-                THEOREM, "causal", where=where, unit="violations", take=Take.SUM, relation=Relation.AT_LEAST)
+                THEOREM, "causal", where=where, unit="violations", evidence=Evidence.INVARIANT, take=Take.SUM,
+                relation=Relation.AT_LEAST, excuse="existence: some run breaks order")
+    yield Claim(f"004-theorem-1-{organisation}-parts",
+                f"hops out of order in their own domain, on a {organisation} of domains", 0,
+                "theorem 1: every part respects order while the whole does not", "domain_violations",
+                where=where, unit="hops", evidence=Evidence.INVARIANT, take=Take.SUM)
     yield Claim(f"004-theorem-1-{organisation}-else",
                 f"what is lost, doubled or invented on a {organisation} of domains", 0,
                 "a cycle costs order and nothing else", "duplicate + created + missing + malformed",
@@ -104,7 +107,7 @@ def _planner() -> Iterator[Claim]:
     yield _cost("bus", 219, drawn, tolerance=Tolerance(absolute=2.0))
     # A scale for tests anneals for a moment only, for one seed; its plans prove nothing.
     annealed = "specification: annealed 158, cap on router load not given (here 0.5)"
-    yield _cost("planned", 158, annealed, relation=Relation.AT_MOST, runs_min=2)
+    yield _cost("planned", 158, annealed, tolerance=Tolerance(relative=0.3), runs_min=2)
     # Of 12 clusterings that were tried (planned cost 72 to 126) this one comes near the specification's
     # figure. Agreement with what was chosen for it proves nothing.
     chosen = (
@@ -114,45 +117,58 @@ def _planner() -> Iterator[Claim]:
     yield _cost("planned", 75, chosen, traffic="clustered", tolerance=near, demanded=False)
 
 
-WHICH = {"live": "live", "live-way": "live, servers of the way only"}
+def _power(kind: Kind, power: float, within: float, says: str) -> Claim:
+    """How the processor time of a message grows: the p of a + b n^p, on both sides."""
+    return Claim(f"004-power-{kind.part}-{kind.workload}-{kind.organisation}",
+                 f"real servers, {PARTS_OF[kind.part]}, {kind.workload}, {kind.organisation}: p of a + b n^p",
+                 power, f"{says}; the band is ours", "exponent", at={**kind._asdict(), "shape": "power"},
+                 evidence=Evidence.PROTOTYPE, tolerance=Tolerance(absolute=within), runs_min=4, timed=True)
 
 
-def _grows(kind: Kind, figure: str) -> Iterator[Claim]:
-    """Figures 8 and 9 without domains, figure 11 with the bus."""
-    is_flat = kind.organisation == "flat"
-    says = "clearly faster than linear" if is_flat else "about linearly"
-    for measure, words in TIMES.items():
-        yield Claim(
-            f"004-{figure.replace(' ', '-')}-{kind.part}-{measure}",
-            f"{WHICH[kind.part]}, {kind.workload}, {kind.organisation}: {words} of a message over "
-            f"n ≥ {LARGE_FROM}, log-log slope",
-            FASTER_THAN_LINEAR if is_flat else ABOUT_LINEAR,
-            f"{figure}; specification: grows {says}",
-            f"{measure}_slope",
-            at={**kind._asdict(), "shape": "growth", "of": measure},
-            relation=Relation.AT_LEAST if is_flat else Relation.AT_MOST,
-            demanded=measure == "cpu_us",
-            runs_min=3,  # two sizes do not tell noise from growth
-        )
+PARTS_OF = {"live": "all run", "live-way": "those of the way run"}
 
 
-def _crosses(measure: str, largest: int) -> Claim:
+def _crosses(largest: int) -> Claim:
     """Figure 12: domains cost more hops in a small system and win in a large one."""
-    return Claim(f"004-figure-12-{measure}-{largest}",
-                 f"live, ping-pong: {TIMES[measure]}, servers from which on the bus is faster", largest,
-                 "figure 12; specification: the curves cross within the measured sizes",
-                 f"{measure}_crossing", at={"shape": "crossing", "of": measure, "nodes": largest},
-                 unit="servers", relation=Relation.AT_MOST, demanded=measure == "cpu_us")
+    return Claim(f"004-crossing-{largest}",
+                 "real servers, ping-pong: servers from which on the bus takes less processor time", 35,
+                 "our earlier runs; figure 12: the curves cross", "cpu_us_crossing",
+                 at={"shape": "crossing", "of": "cpu_us", "nodes": largest}, unit="servers",
+                 evidence=Evidence.PROTOTYPE, tolerance=Tolerance(absolute=11.5), timed=True)
 
 
 def _straight(kind: Kind, words: str) -> Claim:
     return Claim(f"004-complexity-{kind.organisation}",
-                 f"live, servers of the way only, {words} explains of the variance", 0.95,
-                 "section 6.2: C ≈ K n with √n domains, n² without", "share",
-                 at={**kind._asdict(), "shape": "line"}, relation=Relation.AT_LEAST)
+                 f"real servers of the way, {words} explains of the variance", 0.95,
+                 "section 6.2: C ≈ K n with √n domains, n² without; the limit is ours", "share",
+                 at={**kind._asdict(), "shape": "line"}, evidence=Evidence.PROTOTYPE,
+                 relation=Relation.AT_LEAST, excuse="a limit on one side: R² ends at 1")
+
+
+# Control bytes of a message on our wire, uniform traffic between 40 servers: the specification's prototype.
+WIRE = {
+    ("flat", "full"): 1616, ("flat", "updates"): 1480, ("bus", "full"): 136, ("bus", "updates"): 95,
+    ("planned", "full"): 75, ("planned", "updates"): 45,
+}
+
+
+def _wire(organisation: str, stamps: str) -> Claim:
+    return Claim(f"004-wire-{organisation}-{stamps}",
+                 f"control bytes on the wire of a message, 40 servers, uniform, {organisation}, {stamps}",
+                 WIRE[organisation, stamps], "our prototype: other seeds, another annealing", "wire_bytes",
+                 where={"part": "wire", "organisation": organisation, "stamps": stamps, "nodes": 40},
+                 unit="bytes", evidence=Evidence.PROTOTYPE, tolerance=Tolerance(relative=0.3),
+                 runs_min=2 if organisation == "planned" else 1)
+
+
+def _tree(measure: str, text: str, unit: str) -> Claim:
+    return Claim(f"004-tree-{measure}", f"{text}, trees of depth 1 to 3", 0,
+                 "section 6.2, with s = 5 and k = 4", measure, where={"part": "tree law"}, unit=unit,
+                 evidence=Evidence.INVARIANT, take=Take.FARTHEST)
 
 
 CLAIMS = (
+    *load(__package__),
     *(claim for kind in SLOPES for claim in _stamps(*kind)),
     *(claim for kind in SLOPES for claim in _slopes(*kind)),
     *(
@@ -163,12 +179,12 @@ CLAIMS = (
     *(_acyclic(organisation) for organisation in (*ACYCLIC, "planned")),
     *(claim for organisation in CYCLIC for claim in _cyclic(organisation)),
     *_planner(),
-    *_grows(FLAT, "figure 8"),
-    *_grows(FLAT._replace(workload="broadcast"), "figure 9"),
-    *_grows(BUS, "figure 11"),
-    *_grows(WAY_FLAT, "figure 8"),
-    *_grows(WAY_BUS, "figure 11"),
-    *(_crosses(measure, largest) for measure in TIMES for largest in LIVE_LARGEST),
+    _power(WAY_FLAT, 2.0, 0.6, "figure 8: quadratic"),
+    _power(WAY_BUS, 1.0, 0.33, "figure 11: linear"),
+    *(_crosses(largest) for largest in LIVE_LARGEST),
     _straight(WAY_FLAT, "flat: a + b n²"),
     _straight(WAY_BUS, "bus: a + b n"),
+    *(_wire(*kind) for kind in WIRE),
+    _tree("tree_servers_off", "servers off 1 + (s − 1)(k^(d+1) − 1)/(k − 1)", "servers"),
+    _tree("tree_cost_off", "entries of a message off (2d + 1) s²", "entries"),
 )

@@ -124,6 +124,17 @@ def slope(values: dict[int, float], start: int = LARGE_FROM) -> float | None:
     return _line(points)[1] if len(points) > 1 else None
 
 
+def exponent(values: dict[int, float]) -> float | None:
+    """The p of base + rate * n ** p that fits best, to a hundredth; None for fewer than four sizes."""
+    if len(values) < 4:
+        return None
+    shares = {
+        p: _line([(float(nodes) ** (p / 100), value) for nodes, value in values.items()])[2]
+        for p in range(10, 401)
+    }
+    return max(shares, key=lambda p: shares[p]) / 100
+
+
 def crossing(gained: dict[int, float]) -> float | None:
     """The number of servers from which on `gains` are above 1, between two sizes by the logarithms.
 

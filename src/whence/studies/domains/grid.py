@@ -1,11 +1,12 @@
 """Paper 004: causality domains in a message-oriented middleware; what clocks cost, and what a cycle does to
 order.
 
-Four parts. **cost**: two servers that are no routers send each other messages (ping-pong), or one server
-sends to all and all answer (broadcast), in growing systems; every entry of every stamp, clock and persistent
-image is counted. **theorem**: random traffic over links that reorder and duplicate, on acyclic domains and on
-cycles; the verifier judges. **plan**: domains planned from a traffic matrix beside one domain and the paper's
-bus. **live**: the turn-around times of the paper's figures 8, 9, 11 and 12, on real server processes
+Parts. **cost**: two servers that are no routers send each other messages (ping-pong), or one server sends to
+all and all answer (broadcast), in growing systems; every entry of every stamp, clock and persistent image is
+counted. **tree-law**: trees of domains up to depth 3. **theorem**: random traffic over links that reorder and
+duplicate, on acyclic domains and on cycles; the verifier judges. **plan**: domains planned from a traffic
+matrix beside one domain and the paper's bus. **wire**: uniform traffic, in bytes on the wire, with Updates
+and without. **live**: the turn-around times of the paper's figures 8, 9, 11 and 12, on real server processes
 (`live`).
 """
 
@@ -21,11 +22,13 @@ from whence.sim.model import Link, Periodic, Poisson, Record, Replies, Scenario,
 from whence.studies.base import Measurement, Point, Study
 from whence.studies.domains import live, measures, page
 from whence.studies.domains.claims import CLAIMS
+from whence.studies.domains.trees import TREE, TREE_DEPTHS, deep_tree, tree_servers
 from whence.studies.results import Label
 
 ORGANISATIONS = ("flat", "bus", "daisy", "tree")
 STAMPS = ("full", "updates-scan", "updates")
 PINGS = 50
+TREE_PINGS = 10
 ROUNDS = 3
 PLAN_NODES = 40
 CLUSTERS, INSIDE = 10, 0.95
@@ -44,6 +47,7 @@ class Scale(NamedTuple):
     theorem_seeds: int
     plan_seeds: int
     plan_steps: int
+    uniform: tuple[int, ...]  # servers, of Updates under uniform traffic
     text: str
 
 
@@ -54,6 +58,7 @@ SCALES = {
         6,
         2,
         8_000,
+        (16, 24, 64),
         "16 to 144 servers; 6 seeds of each domain graph; 10 to 100 real servers",
     ),
     "paper": Scale(
@@ -62,9 +67,12 @@ SCALES = {
         40,
         5,
         20_000,
+        (16, 24, 64, 100, 144),
         "16 to 150 servers, every square; 40 seeds of each domain graph; 10 to 150 real servers",
     ),
-    "tiny": Scale((16, 64, 144), (16,), 3, 1, 300, "16, 64 and 144 servers; 3 seeds; 4 and 9 real servers"),
+    "tiny": Scale(
+        (16, 64, 144), (16,), 3, 1, 300, (16,), "16, 64 and 144 servers; 3 seeds; 4 and 9 real servers"
+    ),
 }
 
 
@@ -94,6 +102,38 @@ def cost_scenario(nodes: int, organisation: str, stamps: str, workload: str) -> 
         link=Link(delay=Constant(value_us=1_000)),
         workloads=[*loads, Replies(probability=1.0, to="origin")],
         stop=Stop(duration_us=1_000_000 * (PINGS + 1)),
+        record=Record(level="deliveries"),
+    )
+
+
+def tree_scenario(depth: int) -> Scenario:
+    """Two servers in the farthest leaves of a tree of domains send each other messages."""
+    groups, (one, other) = deep_tree(depth)
+    return Scenario(
+        name="domains",
+        protocol="domains",
+        nodes=tree_servers(depth),
+        params={"domains": [list(group) for group in groups], "stamps": "full"},
+        link=Link(delay=Constant(value_us=1_000)),
+        workloads=[
+            Periodic(interval_us=1_000_000, senders=[one], to=[other], count=TREE_PINGS),
+            Replies(probability=1.0, to="origin"),
+        ],
+        stop=Stop(duration_us=1_000_000 * (TREE_PINGS + 1)),
+        record=Record(level="deliveries"),
+    )
+
+
+def uniform_scenario(nodes: int, domains: Any, stamps: str, seed: int) -> Scenario:
+    """All servers send to all: what Updates saves when everything changes between two messages of a pair."""
+    return Scenario(
+        name="domains",
+        protocol="domains",
+        nodes=nodes,
+        seed=seed,
+        params={"domains": domains, "stamps": stamps},
+        workloads=[Poisson(interval_us=10_000, count=100)],
+        stop=Stop(duration_us=60_000_000),
         record=Record(level="deliveries"),
     )
 
@@ -219,9 +259,33 @@ def _plan(scale: Scale) -> list[Point]:
     ]  # fmt: skip
 
 
+def _trees() -> list[Point]:
+    return [
+        _point(TREE, "ping-pong", name, "full", tree_servers(depth), 1, tree_scenario(depth))
+        for name, depth in TREE_DEPTHS.items()
+    ]
+
+
+def _wire(scale: Scale) -> list[Point]:
+    """Uniform traffic: bytes on the wire at 40 servers, and stamps of Updates in growing systems."""
+    points = []
+    for organisation in ("flat", "bus", "planned"):
+        for stamps in ("full", "updates"):
+            for seed in range(1, scale.plan_seeds + 1):
+                domains: Any = organisation
+                if organisation == "planned":
+                    domains = [list(group) for group in planned("uniform", scale.plan_steps)]
+                made = uniform_scenario(PLAN_NODES, domains, stamps, seed)
+                points.append(_point("wire", "uniform", organisation, stamps, PLAN_NODES, seed, made))
+    for nodes in scale.uniform:
+        made = uniform_scenario(nodes, "flat", "updates", 1)
+        points.append(_point("wire", "uniform", "flat", "updates", nodes, 1, made))
+    return points
+
+
 def _grid(scale: str) -> list[Point]:
     wanted = SCALES[scale]
-    return [*_cost(wanted), *_theorem(wanted), *_plan(wanted)]
+    return [*_cost(wanted), *_trees(), *_theorem(wanted), *_plan(wanted), *_wire(wanted)]
 
 
 def _measurement(scale: str) -> Measurement:

@@ -40,16 +40,22 @@ from whence.studies.domains.fit import (
     WAY_BUS,
     WAY_FLAT,
     crossing,
+    exponent,
     fit,
     gains,
     growth,
+    medians,
+    rounds,
 )
 from whence.studies.domains.fit import slope as slope_of
+from whence.studies.domains.local_order import LocalOrder
+from whence.studies.domains.trees import TREE, TREE_DEPTHS, TREE_FANOUT, TREE_SERVERS, tree_servers
 from whence.studies.results import Derived, Label, Results, Row
 from whence.trace.measures import Value
 from whence.trace.schema import Kind, Level
 
 _encode = RecordCodec(DomainPacket).encode
+LOCAL_MAX = 16  # servers: what is checked of each domain grows with the square of them
 
 
 def run_point(scenario: Scenario, folder: Path, level: Level | None = None) -> Outcome:
@@ -68,6 +74,7 @@ class Watch(Observer):
         self._between: Counter[tuple[NodeId, NodeId]] = Counter()
         self._groups: Groups = ()
         self._stamp_entries = self._control_bytes = self._log_bytes = 0
+        self._local = LocalOrder() if scenario.nodes <= LOCAL_MAX else None
 
     def event(
         self,
@@ -84,6 +91,8 @@ class Watch(Observer):
         """Count one delivery."""
         if kind == Kind.DELIVER and origin is not None:
             self._between[origin, node] += 1
+            if self._local is not None:
+                self._local.delivered(node, (origin, number))
 
     def sent(self, core: Protocol, to: tuple[NodeId, ...], packet: Packet, time_us: int) -> None:
         """Count one hop."""
@@ -91,6 +100,8 @@ class Watch(Observer):
         self._stamp_entries += domains.consumers[hop.domain].clock.stamp_entries(hop.stamp)
         self._control_bytes += core.sizes(packet).control_bytes
         self._log_bytes += len(_encode(Arrived(time_us, core.me, hop.sent, (packet,))))
+        if self._local is not None:
+            self._local.sent(hop.domain, core.me, to[0], (domains.members[hop.origin], hop.number))
 
     def finished(self, cores: Sequence[Protocol], time_us: int) -> Mapping[str, Value]:
         """Return what the packets and the clocks cost."""
@@ -104,6 +115,7 @@ class Watch(Observer):
             "log_bytes": self._log_bytes,
             "clock_work": sum(clock.work for clock in clocks),
             "image_bytes": sum(clock.changes * clock.image_bytes for clock in clocks),
+            **({} if self._local is None else {"domain_violations": self._local.violations}),
         }
 
     def costs(self, outcome: Outcome) -> dict[str, Value]:
@@ -135,6 +147,8 @@ def derive(row: Row) -> dict[str, float | None]:
         "hops": counted["packets"] * per,
         "measured_cost": counted["measured_cost"] * per,
         "predicted_cost": counted["predicted_cost"] * per if "predicted_cost" in counted else None,
+        "stamp_share": counted["stamp_entries"] / counted["packets"] / int(row.labels["nodes"]) ** 2,
+        "domain_violations": counted.get("domain_violations"),
     }
 
 
@@ -184,12 +198,30 @@ def derived(results: Results) -> Iterator[Derived]:
         for stamps in ("full", "updates-scan", "updates"):
             place: dict[str, Label] = {"part": "slope", "organisation": organisation, "stamps": stamps}
             slopes = {name: slope(results, name, organisation, stamps) for name in ("work", "image_bytes")}
-            yield Derived(place, slopes)
+            image = slopes["image_bytes"]
+            yield Derived(place, {**slopes, "image_everywhere": None if image is None else image + 1})
+    yield from _tree_law(results)
     for row in results.select(part="plan"):
         if row.measures.get("predicted_cost") is not None:
             off = row.measure("predicted_cost") - row.measure("measured_cost")
             yield Derived({**row.labels, "part": "planned"}, {"predicted_off": off})
     yield from _live(results)
+
+
+def _tree_law(results: Results) -> Iterator[Derived]:
+    """Section 6.2: servers of a tree of depth d, and what a message between its farthest leaves costs."""
+    for row in results.select(part=TREE):
+        depth = TREE_DEPTHS[str(row.labels["organisation"])]
+        servers, entries = tree_servers(depth), (2 * depth + 1) * TREE_SERVERS**2
+        measured = row.measure("stamp_bytes") / 4
+        bound = 2 * TREE_SERVERS**2 * log(servers) / log(TREE_FANOUT)
+        off = {
+            "tree_servers_off": int(row.labels["nodes"]) - servers,
+            "tree_cost_off": measured - entries,
+            "tree_cost": measured,
+            "below_log": bound - measured,
+        }
+        yield Derived({**row.labels, "part": "tree law"}, off)
 
 
 def _live(results: Results) -> Iterator[Derived]:
@@ -202,6 +234,12 @@ def _live(results: Results) -> Iterator[Derived]:
             if found is not None:
                 large = sum(nodes >= LARGE_FROM for nodes in values)
                 yield Derived({**place, "of": measure}, {f"{measure}_slope": found}, large)
+    for kind in (FLAT, FLAT._replace(workload="broadcast"), BUS, WAY_FLAT, WAY_BUS):
+        values = growth(results, kind, "cpu_us")
+        power = exponent(values)
+        if power is not None:
+            yield Derived({**kind._asdict(), "shape": "power"}, {"exponent": power}, len(values))
+    yield from _faster(results)
     for measure in TIMES:
         gained = gains(results, FLAT, BUS, measure)
         if gained and max(gained) >= LARGE_FROM:
@@ -211,3 +249,20 @@ def _live(results: Results) -> Iterator[Derived]:
         line = fit(growth(results, kind, "cpu_us"), power)
         if line is not None:
             yield Derived({**kind._asdict(), "shape": "line"}, {"share": line.share})
+
+
+def _faster(results: Results) -> Iterator[Derived]:
+    """Figure 12 round by round at the largest size, and what does not grow: a message on the same server."""
+    flat, bus = (rounds(results, kind, "cpu_us") for kind in (FLAT, BUS))
+    both = [nodes for nodes in flat if nodes in bus]
+    if both and max(both) >= LARGE_FROM:
+        largest = max(both)
+        for at, value in flat[largest].items():
+            labels: dict[str, Label] = {"shape": "gain", "nodes": largest, "seed": at}
+            yield Derived(labels, {"gain": value / bus[largest][at]})
+    local = medians(results, BUS._replace(workload="local"), "cpu_us")
+    if len(local) > 1:
+        first, last = min(local), max(local)
+        there = {"local_growth": local[last] / local[first], "live_largest": float(last)}
+        workloads = {row.labels["workload"] for row in results.select(part="live")}
+        yield Derived({"shape": "local", "nodes": last}, {**there, "live_series": float(len(workloads))})

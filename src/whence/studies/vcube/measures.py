@@ -18,7 +18,10 @@ from whence.kernels.vcube.kernel import Trail
 from whence.lab.run import run
 from whence.sim.model import Scenario
 from whence.sim.outcome import Outcome
-from whence.studies.results import Derived, Estimate, Results, Row, estimate, percent_change
+from whence.studies.results import Derived, Results, Row
+from whence.studies.vcube import crashes, shapes
+from whence.studies.vcube.crashes import CRASHES
+from whence.studies.vcube.runs import DEPENDENCY_EDGES, MAIN, Runs
 from whence.trace.measures import Value
 from whence.trace.schema import Level
 
@@ -26,7 +29,6 @@ UNIT_US = 1_000  # of one u.t.
 WINDOW_PARTS = 10  # Figure 1: the window in which nodes broadcast, cut into equal parts
 MESSAGES_SHOWN = 5  # Table 2 tells packets of 1 to 5 messages apart
 BYTES_EDGES = (100, 200, 300, 400)  # Table 3
-DEPENDENCY_EDGES = (0, *range(4, 80, 5))  # Figure 6: 0; 1 to 4; 5 to 9; ...
 BUFFER_EDGES = tuple(range(25, 301, 25))  # Figure 9
 LARGEST_MAX = 22  # Figure 10
 
@@ -35,6 +37,8 @@ def derive_row(row: Row) -> dict[str, float | None]:
     """Every number of one run, and in how many of them a full trace that Spark measured differs."""
     if not row.counted:
         return {}
+    if row.labels["part"] == CRASHES:
+        return crashes.derive(row.counted)
     found = derive(row.counted, int(row.labels["nodes"]))
     if row.measures.get("packets") is not None:
         found["spark_differs"] = differences(row.counted, row.measures)
@@ -46,11 +50,14 @@ def derive(counted: Mapping[str, Any], nodes: int) -> dict[str, float | None]:
     packets, copies = counted["packets"], counted["deliveries"]
     return {
         "packets": packets,
-        "reduction_percent": 100 * (1 - packets / (nodes * (nodes - 1))),
+        "reduction_percent": 100 * (1 - packets / (counted["messages"] * (nodes - 1))),
         "aggregated_percent": _percent(counted["aggregated_packets"], packets),
         "aggregated_messages": counted["aggregated_messages"],
         "delayed_messages": counted["delayed"],
         "undelivered": counted["messages"] * (nodes - 1) - copies,
+        "splits": counted["splits"],
+        "bytes_total": counted["packet_bytes"],
+        "reception_max_ut": counted["reception_max_us"] / UNIT_US,
         "reception_ut": _mean_ut(counted["reception_us"], counted["receptions"]),
         "delivery_ut": _mean_ut(counted["delivery_us"], copies),
         "held_ut": _mean_ut(counted["held_us"], copies),
@@ -111,7 +118,17 @@ def _nodes(counted: Mapping[str, Any]) -> dict[str, float | None]:
     found["largest_7_to_11_percent"] = _percent(_count(7 <= one <= 11 for one in largest), len(largest))
     found["largest_8_to_12_percent"] = _percent(_count(8 <= one <= 12 for one in largest), len(largest))
     found["largest_max"] = max(largest)
+    found["largest_mean"] = sum(largest) / len(largest)
+    found["largest_2_and_more"] = _count(one >= 2 for one in largest)
+    found["largest_skewness"] = _skewness(largest)
     return found
+
+
+def _skewness(values: list[int]) -> float | None:
+    """The third moment over the cube of the deviation, without its sign; None if all are equal."""
+    mean = sum(values) / len(values)
+    second, third = (sum((one - mean) ** power for one in values) / len(values) for power in (2, 3))
+    return abs(third) / second**1.5 if second else None
 
 
 def _pairs(counted: Mapping[str, Any]) -> dict[str, float | None]:
@@ -126,11 +143,14 @@ def _pairs(counted: Mapping[str, Any]) -> dict[str, float | None]:
         found[f"{prefix}_reception_ut"] = reception
         found[f"{prefix}_delivery_ut"] = delivery
         found[f"{prefix}_held_ut"] = None if reception is None or delivery is None else delivery - reception
+    found["larger_than_plain_percent"] = _percent(counted["larger_than_plain"], counted["packets"])
     return found
 
 
 def _starts(counted: Mapping[str, Any]) -> dict[str, float | None]:
     """Figure 1."""
+    if "receptions_by_start" not in counted:
+        return {}
     sums, counts = counted["reception_us_by_start"], counted["receptions_by_start"]
     return {
         f"reception_start_{part}_ut": _mean_ut(total, count)
@@ -174,105 +194,16 @@ def _mean_ut(total_us: float, count: float) -> float | None:
 
 
 def derived(results: Results) -> Iterator[Derived]:
-    """Figure 9's tail: the nodes of a run that ever buffer more than 250 messages."""
+    """What claims ask of several runs together, for each reading, and Figure 9's tail."""
     for row in results.select(part=MAIN):
         kept = row.measures.get("nodes_buffering_at_most_250")
         if kept is not None:
             over = int(row.labels["nodes"]) - kept
             yield Derived({**row.labels, "part": "buffers"}, {"nodes_buffering_over_250": over})
-
-
-# Questions to the runs of the VCube study, by profile, group size and mode; fast for thousands of runs.
-
-
-MAIN, MORE = "main", "figure 11"  # the paper's runs; those that only Figure 11 counts besides
-COPIES_MIN = 30  # messages in packets of two, in all runs of a point
-
-
-class Runs:
-    """The runs by coordinates. `more` takes in those that Figure 11 has besides."""
-
-    def __init__(self, results: Results) -> None:
-        self.profiles = [str(profile) for profile in results.values("profile")]
-        self.all_sizes = sorted(int(nodes) for nodes in results.values("nodes"))
-        self._rows: dict[tuple[str, int, str, str], dict[int, Row]] = {}
-        for row in results.rows:
-            labels = row.labels
-            place = (str(labels["profile"]), int(labels["nodes"]), str(labels["mode"]), str(labels["part"]))
-            self._rows.setdefault(place, {})[int(labels["seed"])] = row
-
-    def sizes(self, profile: str, *modes: str) -> list[int]:
-        """The group sizes that were run in all these modes."""
-        return [
-            nodes
-            for nodes in self.all_sizes
-            if all((profile, nodes, mode, MAIN) in self._rows for mode in modes)
-        ]
-
-    def at_size(self, profile: str, wanted: int, *modes: str) -> int | None:
-        """The size that the paper shows, or the largest that was run: a small scale has a figure too."""
-        sizes = self.sizes(profile, *modes)
-        return wanted if wanted in sizes else max(sizes, default=None)
-
-    def paired_sizes(self, profile: str) -> list[int]:
-        """The group sizes with enough messages in packets of two for a mean (Figure 8)."""
-        return [
-            nodes
-            for nodes in self.sizes(profile, "aggregation")
-            if sum(self.column("pair_copies", profile, nodes, "aggregation")) >= COPIES_MIN
-        ]
-
-    def rows(self, profile: str, nodes: int, mode: str, *, more: bool = False) -> dict[int, Row]:
-        """The runs of one point by seed."""
-        main = self._rows.get((profile, nodes, mode, MAIN), {})
-        return main | self._rows.get((profile, nodes, mode, MORE), {}) if more else main
-
-    def column(self, measure: str, profile: str, nodes: int, mode: str, *, more: bool = False) -> list[float]:
-        """One measure of the runs of one point; absent values are left out."""
-        found = (row.measures.get(measure) for row in self.rows(profile, nodes, mode, more=more).values())
-        return [value for value in found if value is not None]
-
-    def mean(
-        self, measure: str, profile: str, nodes: int, mode: str, *, more: bool = False
-    ) -> Estimate | None:
-        """Mean and interval over the runs of one point."""
-        values = self.column(measure, profile, nodes, mode, more=more)
-        return estimate(values) if values else None
-
-    def change(
-        self, measure: str, profile: str, nodes: int, before: str, after: str, *, more: bool = False
-    ) -> Estimate | None:
-        """By how many percent the mean is larger in mode `after` than in `before`, seed by seed."""
-        first, second = self._paired(measure, profile, nodes, before, after, more)
-        return percent_change(first, second)
-
-    def within(self, profile: str, nodes: int, mode: str, before: str, after: str) -> Estimate | None:
-        """By how many percent the mean of one measure of the runs is larger than that of another."""
-        pairs = [
-            (first, second)
-            for row in self.rows(profile, nodes, mode).values()
-            if (first := row.measures.get(before)) is not None
-            and (second := row.measures.get(after)) is not None
-        ]
-        return percent_change([first for first, _ in pairs], [second for _, second in pairs])
-
-    def differences(self, measure: str, profile: str, nodes: int, before: str, after: str) -> list[float]:
-        """after - before, seed by seed."""
-        first, second = self._paired(measure, profile, nodes, before, after, more=False)
-        return [late - early for early, late in zip(first, second, strict=True)]
-
-    def _paired(
-        self, measure: str, profile: str, nodes: int, before: str, after: str, more: bool
-    ) -> tuple[list[float], list[float]]:
-        late_rows = self.rows(profile, nodes, after, more=more)
-        first, second = [], []
-        for seed, row in self.rows(profile, nodes, before, more=more).items():
-            early = row.measures.get(measure)
-            late = late_rows[seed].measures.get(measure) if seed in late_rows else None
-            if early is not None and late is not None:
-                first.append(early)
-                second.append(late)
-        return first, second
+    runs = Runs(results)
+    for profile in runs.profiles:
+        yield from shapes.shapes(runs, profile)
+    yield from shapes.setup(results)
 
 
 # How a run is made and counted: in the kernel, with two measures more than the kernel's own.
@@ -293,6 +224,11 @@ def run_point(scenario: Scenario, folder: Path, level: Level | None = None) -> O
     return run(scenario, folder, level=level, kernel="always", keep=TRAIL, measure=measure)
 
 
+def run_alone(scenario: Scenario, folder: Path, level: Level | None = None) -> Outcome:
+    """Run one whose trail would not fit, or of which Figures 1 and 8 say nothing: only the kernel counts."""
+    return run(scenario, folder, level=level, kernel="always")
+
+
 def measure(outcome: Outcome) -> dict[str, Value]:
     """Return what is counted besides the kernel's own measures."""
     scenario = outcome.scenario
@@ -302,7 +238,14 @@ def measure(outcome: Outcome) -> dict[str, Value]:
         plain = msgspec.structs.replace(scenario, params={**scenario.params, "aggregate": False})
         other = run(plain, level=Level.MEASURES, kernel="always", keep=TRAIL)
         further |= pairs(_trail(outcome), _trail(other))
+        further["larger_than_plain"] = larger(outcome.measures, other.measures)
     return further
+
+
+def larger(aggregated: Mapping[str, Any], plain: Mapping[str, Any]) -> int:
+    """Packets that are larger than every one without aggregation."""
+    most = max(map(int, plain["packets_by_bytes"]))
+    return sum(count for size, count in aggregated["packets_by_bytes"].items() if int(size) > most)
 
 
 def pairs(aggregated: Trail, plain: Trail) -> dict[str, Value]:

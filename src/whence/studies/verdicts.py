@@ -1,0 +1,335 @@
+"""The verdict on each claim, and the count of them: the rules by which a measured number is called the same.
+
+A number that a paper prints *agrees* if it lies within its rounding plus the interval, which is that of the
+difference of two means where the paper averages and a prediction interval where it ran once. It is *near*
+within 10 %, or within the factor that was fixed beforehand where a figure was read by eye. Else it *differs*;
+it is *refuted* where the paper's statement is false and a witness shows it. A reading that was fitted to the
+artefact is at best *fitted*. What cannot be said is *not judged*, with the reason.
+
+Invariants and regressions (the same number as our earlier runs had) are demanded: the exit code stands for
+them, and for nothing else. A regression that would not notice half or twice its number is not demanded.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from math import isnan, sqrt
+
+from whence.studies.asking import Answer, ask
+from whence.studies.claims import EXACT, Claim, Compared, Evidence, Labels, Reading, Relation, Take, Tolerance
+from whence.studies.results import Estimate, Results, t_975
+
+NEAR_SHARE = 0.10
+WEAK_SHARE = 0.20  # of the number: a wider prediction interval is a weak test
+SEEDS_MIN = 5  # of a number that scatters: with fewer an interval says nothing
+SHARP_SHARE = 1 / 3  # of a number: a narrower band notices half and twice of it, wherever in it we are
+NO_MEASURE = "no measure yet"
+
+
+class Verdict(StrEnum):
+    """What came of a claim."""
+
+    AGREES = "agrees"
+    NEAR = "near"
+    DIFFERS = "differs"
+    REFUTED = "refuted"
+    NOT_JUDGED = "not judged"
+    FITTED = "fitted"
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A claim with what the runs say of it."""
+
+    claim: Claim
+    expected: float | None
+    measured: float | None  # None when no run could say it
+    runs: int = 1
+    interval: Estimate | None = None  # of the measured value, where it is a mean over runs
+    note: str = ""  # why it is not demanded here
+    missing: str = ""  # why no run says anything
+    others: tuple[tuple[str, Judged], ...] = ()  # under readings that were fitted to this artefact
+
+    @property
+    def tolerance(self) -> Tolerance:
+        """What is allowed with that many runs, of what is demanded."""
+        return (self.claim.tolerance or EXACT).of_runs(max(self.runs, 1))
+
+    @property
+    def demanded(self) -> bool:
+        """Whether the study fails without it."""
+        return self.claim.demanded and not self.claim.is_printed and not self.note
+
+    @property
+    def difference(self) -> float | None:
+        """Measured minus expected."""
+        return None if self.measured is None or self.expected is None else self.measured - self.expected
+
+    @property
+    def half(self) -> float:
+        """Half the width of the interval in which the printed number should lie, its rounding left out."""
+        found, averaged = self.interval, self.claim.averaged
+        if found is None or found.half is None:
+            return 0.0
+        if averaged == 0:
+            return found.half
+        return found.half * sqrt(1 + found.count / averaged)
+
+    @property
+    def verdict(self) -> Verdict:
+        """What came of it."""
+        return self._judged()[0]
+
+    @property
+    def reason(self) -> str:
+        """Why it is not judged, or what there is to say of the verdict."""
+        return self._judged()[1]
+
+    @property
+    def failed(self) -> bool:
+        """Demanded, and not so."""
+        return self.demanded and self.verdict is not Verdict.AGREES
+
+    @property
+    def fits_elsewhere(self) -> str:
+        """The first fitted reading that has the printed number where the main one has not; empty if none."""
+        if self.verdict not in (Verdict.DIFFERS, Verdict.REFUTED):
+            return ""
+        return next((name for name, one in self.others if one.verdict is Verdict.FITTED), "")
+
+    def _judged(self) -> tuple[Verdict, str]:
+        if not self.claim.is_printed:
+            return self._held()
+        unjudged = self._unjudged()
+        if unjudged:
+            return Verdict.NOT_JUDGED, unjudged
+        if self.measured is None:
+            return _tested(self.claim)
+        found, reason = self._compared(self.measured)
+        if self.claim.reading is Reading.FITTED and found in (Verdict.AGREES, Verdict.NEAR):
+            return Verdict.FITTED, reason
+        if self.claim.refuted and found in (Verdict.DIFFERS, Verdict.NEAR):
+            return Verdict.REFUTED, self.claim.refuted
+        return found, reason
+
+    def _unjudged(self) -> str:
+        """Why nothing can be said; empty if something can."""
+        claim = self.claim
+        if claim.unjudged or not (claim.measure or claim.tested):
+            return claim.unjudged or NO_MEASURE
+        if not claim.measure:
+            return ""
+        if self.measured is None or isnan(self.measured):
+            return self.missing or "no run has it"
+        wanted = max(claim.runs_min, SEEDS_MIN if claim.averaged else 1)
+        return f"{self.runs} of the {wanted} runs that it takes" if self.runs < wanted else ""
+
+    def _held(self) -> tuple[Verdict, str]:
+        if self.measured is None or self.expected is None:
+            return Verdict.NOT_JUDGED, self.missing
+        holds = not isnan(self.measured) and self.tolerance.holds(
+            self.expected, self.measured, self.claim.relation
+        )
+        return (Verdict.AGREES if holds else Verdict.DIFFERS), self.note
+
+    def _compared(self, measured: float) -> tuple[Verdict, str]:
+        expected, relation = self.expected or 0.0, self.claim.relation
+        off = measured - expected
+        if relation in (Relation.MORE, Relation.LESS):
+            return self._beyond(off if relation is Relation.MORE else -off)
+        if (relation is Relation.AT_LEAST and off > 0) or (relation is Relation.AT_MOST and off < 0):
+            return Verdict.AGREES, "a bound"
+        if abs(off) <= self.claim.rounding + self.half + 1e-9 * abs(expected):
+            is_weak = expected and self.half > WEAK_SHARE * abs(expected)
+            weak = f"a weak test: ± {100 * self.half / abs(expected):.0f} %" if is_weak else ""
+            return Verdict.AGREES, weak
+        factor = self.claim.factor
+        if factor:
+            near = expected <= measured * factor and measured <= expected * factor
+            reason = f"read by eye: near within the factor {factor:g}"
+        else:
+            near, reason = abs(off) <= NEAR_SHARE * abs(expected), ""
+        return (Verdict.NEAR if near else Verdict.DIFFERS), reason
+
+    def _beyond(self, off: float) -> tuple[Verdict, str]:
+        """Of "more" and "less": by how much, in the direction that is claimed."""
+        if off > self.half:
+            return Verdict.AGREES, ""
+        if off < -self.half or not self.half:
+            return Verdict.DIFFERS, ""
+        return Verdict.NOT_JUDGED, "the difference lies inside its interval"
+
+
+def _tested(claim: Claim) -> tuple[Verdict, str]:
+    """What a test says: a worked example, a property, or the witness of a false statement."""
+    if claim.refuted:
+        return Verdict.REFUTED, f"{claim.refuted} ({claim.tested})"
+    return Verdict.AGREES, f"by a test: {claim.tested}"
+
+
+def judge(claims: Iterable[Claim], results: Results) -> list[Judged]:
+    """The verdict on every claim, in their order, each followed by the regression that goes with it.
+
+    Every claim of the paper is there, judged or not. A demanded claim about coordinates that this scale does
+    not run is left out; one that no run can speak of is there without a measured value, and fails.
+    """
+    return [one for claim in claims for one in _all(claim, results)]
+
+
+def _all(claim: Claim, results: Results) -> Iterator[Judged]:
+    if not claim.is_printed:
+        found = _demand(claim, results)
+        if found is not None:
+            yield found
+        return
+    main = _of_paper(claim, results)
+    yield main
+    regression = _regression(main)
+    if regression is not None:
+        yield regression
+
+
+def _of_paper(claim: Claim, results: Results) -> Judged:
+    if not claim.measure or claim.unjudged:
+        return Judged(claim, claim.published, None, 0)
+    expected = claim.published if claim.published is not None else claim.limit or 0.0
+    found = ask(claim, results, expected)
+    others = tuple((name, _under(claim, labels, results, expected)) for name, labels in claim.others.items())
+    return Judged(claim, expected, found.measured, found.runs, found.interval, "", found.missing, others)
+
+
+def _under(claim: Claim, labels: Labels, results: Results, expected: float) -> Judged:
+    """The same claim under another reading, which was fitted to what it is about."""
+    where = {name: at for name, at in {**claim.where, **labels}.items() if name not in claim.at}
+    at = {**claim.at, **{name: at for name, at in labels.items() if name in claim.at}}
+    other = replace(claim, where=where, at=at, reading=Reading.FITTED, others={}, refuted="")
+    found = ask(other, results, expected)
+    return Judged(other, expected, found.measured, found.runs, found.interval, "", found.missing)
+
+
+def _demand(claim: Claim, results: Results) -> Judged | None:
+    """The verdict on an invariant or a limit of ours; None if this scale has no such runs."""
+    if claim.tolerance is None:
+        return None
+    centre = claim.tolerance.centre(claim.published or 0.0)
+    found = ask(claim, results, centre)
+    left_out = claim.at or claim.total_min
+    if found.missing and found.missing != "no run has it" and left_out:
+        return None
+    expected = found.known if claim.published is None else centre
+    return Judged(
+        claim, expected, found.measured, found.known, found.interval, _too_few(claim, found), found.missing
+    )
+
+
+def _too_few(claim: Claim, found: Answer) -> str:
+    if found.runs < claim.runs_min:
+        return f"{found.runs} of the {claim.runs_min} {found.repetitions} that it takes"
+    is_number = claim.evidence is Evidence.PROTOTYPE and claim.relation is Relation.EQUAL
+    if is_number and not claim.excuse and _is_blunt(claim, found.known):
+        return f"{found.known} {found.repetitions} would not notice half of it"
+    return ""
+
+
+def _is_blunt(claim: Claim, runs: int) -> bool:
+    """Whether a number of ours could be halved or doubled within its band."""
+    tolerance, expected = (claim.tolerance or EXACT).of_runs(max(runs, 1)), claim.published or 0.0
+    band = (expected * (1 - SHARP_SHARE), expected * (1 + SHARP_SHARE))
+    return bool(expected) and any(tolerance.holds(expected, edge) for edge in band)
+
+
+def _regression(main: Judged) -> Judged | None:
+    """Whether the runs have the number that our earlier ones had, as far as that many runs can tell."""
+    claim, ours = main.claim, main.claim.ours
+    if ours is None or main.measured is None or claim.timed:
+        return None
+    runs = main.interval.count if main.interval is not None else max(main.runs, 1)
+    allowed = 3 * ours.deviation * sqrt(1 / runs + 1 / ours.runs) + 1e-6 * abs(ours.mean)
+    made = Claim(
+        f"{claim.id}-ours", claim.text, ours.mean,
+        f"our earlier runs ({ours.runs}): the same within three standard errors", claim.measure, claim.where,
+        claim.at, claim.unit, Evidence.PROTOTYPE, claim.take, claim.over, claim.against, claim.than,
+        claim.compared,
+        tolerance=Tolerance(absolute=allowed),
+    )  # fmt: skip
+    # Of "% more" the number that could be halved unnoticed is the ratio behind it.
+    ratio = {Compared.MORE: 100 + ours.mean, Compared.LESS: 100 - ours.mean}.get(claim.compared, ours.mean)
+    is_blunt = allowed > SHARP_SHARE * abs(ratio)
+    note = f"{runs} runs would not notice half of it" if is_blunt else ""
+    return Judged(made, ours.mean, main.measured, main.runs, main.interval, note)
+
+
+def recordable(judged: Iterable[Judged]) -> dict[str, dict[str, float]]:
+    """What `ours.toml` keeps of these runs: means with a deviation, and what came out the same in all."""
+    kept = {}
+    for one in judged:
+        claim, found = one.claim, one.interval
+        if not claim.is_printed or claim.timed or one.measured is None or claim.take is not Take.MEAN:
+            continue
+        if found is None or found.half is None or found.count < SEEDS_MIN:
+            continue
+        deviation = found.half * sqrt(found.count) / t_975(found.count - 1)
+        kept[claim.id] = {"mean": found.mean, "deviation": deviation, "runs": found.count}
+    return kept
+
+
+@dataclass(frozen=True)
+class Tally:
+    """How many claims came out how: those of the paper by reading, and what is demanded."""
+
+    claims: int
+    by_reading: dict[Reading, Counter[Verdict]]
+    fitted: int  # agree or are near under a reading that was fitted to them, and not otherwise
+    authors: Counter[Verdict]
+    demanded: dict[Evidence, tuple[int, int]]  # that hold, of
+
+    def text(self) -> str:
+        """The headline, the same on a page and on a terminal."""
+        said = [f"{self.claims} claims of the paper"] if self.claims else []
+        for reading, words in ((Reading.AS_PRINTED, "as printed"), (Reading.CHOSEN, "under chosen readings")):
+            counts = self.by_reading.get(reading)
+            if counts:
+                said.append(f"{words}: {_counted(counts)}")
+        if self.claims:
+            missed = self.by_reading.get(Reading.FITTED)
+            else_ = f" ({_counted(missed)})" if missed else ""
+            said.append(f"under readings fitted to the same artefact: {self.fitted}{else_}")
+        if self.authors:
+            said.append(f"of the authors' program: {_counted(self.authors)}")
+        for evidence, words in ((Evidence.INVARIANT, "invariants"), (Evidence.PROTOTYPE, "regressions")):
+            good, every = self.demanded.get(evidence, (0, 0))
+            if every:
+                said.append(f"{words}: {good} of {every} hold")
+        return "; ".join(said)
+
+
+_PLURALS = {
+    Verdict.AGREES: "agree",
+    Verdict.NEAR: "near",
+    Verdict.DIFFERS: "differ",
+    Verdict.REFUTED: "refuted",
+    Verdict.NOT_JUDGED: "not judged",
+}
+
+
+def _counted(counts: Counter[Verdict]) -> str:
+    return ", ".join(f"{counts[verdict]} {word}" for verdict, word in _PLURALS.items())
+
+
+def tally(judged: Sequence[Judged]) -> Tally:
+    """Count the verdicts."""
+    paper = [one for one in judged if one.claim.evidence is Evidence.PAPER]
+    by_reading: dict[Reading, Counter[Verdict]] = {}
+    for one in paper:
+        if one.verdict is not Verdict.FITTED:
+            by_reading.setdefault(one.claim.reading, Counter())[one.verdict] += 1
+    demanded = {}
+    for evidence in (Evidence.INVARIANT, Evidence.PROTOTYPE):
+        asked = [one for one in judged if one.claim.evidence is evidence and one.demanded]
+        demanded[evidence] = (sum(not one.failed for one in asked), len(asked))
+    fitted = sum(one.verdict is Verdict.FITTED or bool(one.fits_elsewhere) for one in paper)
+    authors = Counter(one.verdict for one in judged if one.claim.evidence is Evidence.AUTHORS_PROGRAM)
+    return Tally(len(paper), by_reading, fitted, authors, demanded)

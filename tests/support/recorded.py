@@ -1,0 +1,65 @@
+"""The runs of every study at its scale `demo`, as they were recorded: to judge them, and to spoil them.
+
+    python tests/golden/record_demo.py out/study-*/results.json        # records them anew
+
+A file has the labels, the measures and whether the verifier was content; parameters follow from the grid.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from whence.sim.files import to_dict
+from whence.studies import registry
+from whence.studies.results import Results, Row
+
+DATA = Path(__file__).parents[1] / "golden" / "data"
+SCALE = "demo"
+NAMES = tuple(registry.names())
+
+
+def path_of(name: str) -> Path:
+    """Where a study's runs are kept."""
+    return DATA / f"runs-{name}.json.gz"
+
+
+def save(document: dict[str, Any]) -> Path:
+    """Keep the runs of a `results.json`."""
+    assert document["scale"] == SCALE, "the scale that is recorded is `demo`"
+    runs = [
+        {
+            "labels": run["labels"],
+            "measures": {
+                name: value if value is None or value == int(value) else float(f"{value:.9g}")
+                for name, value in run["measures"].items()
+            },
+            "ok": run["verdict"].get("ok"),
+        }
+        for run in document["runs"]
+    ]
+    path = path_of(document["study"])
+    with gzip.GzipFile(path, "wb", mtime=0) as file:
+        file.write(json.dumps(runs).encode())
+    return path
+
+
+@lru_cache(maxsize=8)
+def recorded(name: str) -> Results:
+    """The runs of a study."""
+    study = registry.lookup(name)
+    scenarios = {_place(point.labels): point.scenario for point in study.grid(SCALE)}
+    rows = []
+    for at, run in enumerate(json.loads(gzip.decompress(path_of(name).read_bytes()))):
+        scenario = scenarios.get(_place(run["labels"]))
+        parameters = {} if scenario is None else to_dict(scenario)
+        verdict = {} if run["ok"] is None else {"ok": run["ok"], "deliveries": 0}
+        rows.append(Row(str(at), run["labels"], parameters, run["measures"], verdict))
+    return Results(tuple(rows), study.repetition)
+
+
+def _place(labels: Any) -> tuple[Any, ...]:
+    return tuple(sorted(labels.items()))
