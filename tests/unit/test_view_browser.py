@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import struct
 from collections.abc import Iterator
 from itertools import pairwise
@@ -285,6 +286,35 @@ def test_dark_and_light_follow_the_preference(browser, demo):
         assert browser.run(PIXEL, 3, 60) == browser.run(COLOUR, "page")
         brightness = sum(browser.run(COLOUR, "page"))
         assert (brightness < 200) is (scheme == "dark")
+
+
+def test_two_clocks_are_compared_by_messages_alone(browser, tmp_path):
+    """b is 3 s ahead. Corrected, an answer comes after its question; raw, the question after its answer."""
+    with TraceWriter(
+        tmp_path / "t", run="clocks", writer="sim", protocol="fifo", parameters={}, promises=PromisesMade(),
+        seed=1, nodes=["a", "b"], level=Level.DELIVERIES,
+    ) as trace:  # fmt: skip
+        for number in range(1, 6):
+            sent = number * 1_000_000
+            trace.event("a", sent, Kind.BROADCAST, "a", number)
+            trace.event("b", sent + 3_000_400, Kind.DELIVER, "a", number)
+            trace.event("b", sent + 3_000_500, Kind.BROADCAST, "b", number)
+            trace.event("a", sent + 900, Kind.DELIVER, "b", number)
+    scene = open_scene(tmp_path / "t")
+    browser.open(write(scene, tmp_path / "clocks.html", version="test"), "#axis=corrected")
+    times = browser.run("return [...whence.view.x]")
+    source, target = scene.all_edges()
+    assert len(source) == 10
+    assert all(times[one] <= times[two] for one, two in zip(source.tolist(), target.tolist(), strict=True))
+    question, answer = at(scene, "a", 4), at(scene, "b", 5)  # a:3 begins, b:3 begins
+    browser.wait("await whence.select(given[0]); await whence.select(given[1], true)", question, answer)
+    told = browser.run("return document.getElementById('panel').innerText")
+    found = re.search(r"comes (-?[\d.]+) (ns|µs|ms) to (-?[\d.]+) (ns|µs|ms) after the first", told)
+    assert found is not None, told
+    scale = {"ns": 1e-3, "µs": 1, "ms": 1e3}
+    low, high = float(found[1]) * scale[found[2]], float(found[3]) * scale[found[4]]
+    assert low <= 500 <= high
+    assert high - low < 3000
 
 
 def test_rows_are_hidden_moved_and_folded(browser, tmp_path):

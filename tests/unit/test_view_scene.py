@@ -19,8 +19,10 @@ from support.made_up_study import made_up_result
 from support.scenes import random_scene
 from support.traces import parse
 from whence.cli.main import app
+from whence.errors import MisuseError
 from whence.foreign.judge import judge
 from whence.foreign.read import read_log
+from whence.live.watched import is_watched
 from whence.report import html
 from whence.report.views import write_views
 from whence.studies.results import Row
@@ -28,6 +30,7 @@ from whence.trace.schema import Kind, Level, PromisesMade
 from whence.trace.writer import TraceWriter
 from whence.verify.run import verify_trace
 from whence.view.exports import perfetto, shiviz
+from whence.view.live import LiveTrace
 from whence.view.pack import pack, varints, zigzag
 from whence.view.page import page_of
 from whence.view.scene import Scene, around, cone
@@ -289,3 +292,22 @@ def test_the_commands_of_the_document_run(tmp_path, monkeypatch):
     } <= set(made)
     shown = CliRunner().invoke(app, ["verify", "traces/my-run"])
     assert "see it: whence view traces/my-run --around 1" in shown.stdout
+
+
+def test_a_growing_trace_is_read_anew_and_judged_with_care(tmp_path):
+    folder = tmp_path / "t"
+    folder.mkdir()
+    growing = LiveTrace(folder, None, events_max=20)
+    state, scene = growing.latest()
+    assert (state, len(scene), scene.verdict) == ("", 0, "nothing recorded yet")
+    assert is_watched(folder)  # so that nodes flush
+    write_trace(folder, a="b:a1 d:a1", b="d:a1 d:x7")  # x's part has not come yet
+    state, scene = growing.latest()
+    assert (len(scene), scene.verdict) == (4, "ok: causal and as promised")
+    assert growing.latest() == (state, scene)
+    with pytest.raises(MisuseError, match="it has grown to 4 events"):
+        LiveTrace(folder, None, events_max=3).latest()
+    with pytest.raises(MisuseError, match="no such folder"):
+        LiveTrace(tmp_path / "none", None, events_max=3)
+    (folder / "sim.manifest.json").write_text("{")  # a node is just writing
+    assert growing.latest() == (state, scene)

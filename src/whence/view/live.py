@@ -13,12 +13,12 @@ import threading
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import SplitResult, parse_qs, urlsplit
 
 import msgspec
 import numpy as np
 
-from whence.errors import MisuseError, TraceError
+from whence.errors import MisuseError, TraceError, WhenceError
 from whence.live.watched import touch
 from whence.trace.reader import Trace, load_manifest, open_trace
 from whence.trace.schema import MANIFEST_SUFFIX
@@ -123,7 +123,12 @@ class _Handler(BaseHTTPRequestHandler):
         if self.headers.get("Host") not in (f"127.0.0.1:{port}", f"localhost:{port}"):
             self._reply(HTTPStatus.FORBIDDEN, b"", "text/plain")
             return
-        asked = urlsplit(self.path)
+        try:
+            self._answer(urlsplit(self.path))
+        except WhenceError as problem:  # the run has grown too large, or holds several
+            self._reply(HTTPStatus.SERVICE_UNAVAILABLE, str(problem).encode(), "text/plain; charset=utf-8")
+
+    def _answer(self, asked: SplitResult) -> None:
         if asked.path == "/":
             state, scene = self.server.trace.latest()
             page = page_of(scene, version=self.server.version, live=state or "-")

@@ -272,9 +272,10 @@ function drawEvent() {
   else {
     if (view.second >= 0) {
       box.append(make("h2", {}, "How they are related"), make("p", {}, sentence()));
+      if (view.graph.time) box.append(make("p", { className: "quiet" }, apart()));
       if (view.path) {
         box.append(make("h2", {}, "The shortest chain"));
-        const list = make("ol", { className: "steps" });
+        const list = make("ol", { className: "steps calm" });
         for (const each of view.path) list.append(make("li", {}, make("button", { type: "button", onclick: () => reveal([each]) }, long(each))));
         box.append(list);
       }
@@ -287,6 +288,17 @@ function drawEvent() {
     for (const each of view.bookmarks) box.append(jump(each, long(each)));
   }
   panel.replaceChildren(box);
+}
+
+function apart() {
+  // How far apart two events are in time: exact on one clock, an interval between two.
+  const { time } = view.graph, one = view.selected, two = view.second, told = "By the clocks the second comes";
+  if (procOf(one) === procOf(two)) return `${told} ${span(time[two] - time[one], 6)} after the first.`;
+  const [a, b] = [limits(one), limits(two)];
+  if (!a || !b) return "No messages connect their clocks: nothing is known of the time between them.";
+  const between = (later, earlier) => (later === null || earlier === null ? "?" : span(later - earlier, 6));
+  if (b[1] !== null && a[0] !== null && b[1] < a[0]) return `${told} ${between(a[0], b[1])} to ${between(a[1], b[0])} before the first. No order follows from that.`;
+  return `${told} ${between(b[0], a[1])} to ${between(b[1], a[0])} after the first. No order follows from that.`;
 }
 
 function facts(e) {

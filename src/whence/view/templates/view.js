@@ -593,6 +593,7 @@ async function follow() {
     try {
       const got = await fetch(`data?since=${encodeURIComponent(head.live)}`);
       if (got.status === 204) { liveBadge("live"); continue; }
+      if (!got.ok) { liveBadge(await got.text()); continue; }
       const fresh = await got.json(), atEnd = view.x1 >= view.axis.high, width = view.x1 - view.x0, whole = width >= view.axis.span;
       const keep = [view.selected, view.second, ...view.bookmarks].map(e => (e < 0 ? "" : mark(e)));
       const name = view.axisName, [low, high] = [view.x0, view.x1];
