@@ -39,7 +39,8 @@ class Mallory:
         self.port = port
         self.hello = Hello(
             magic="whence", version=VERSION, group="room", protocol="log",
-            parameters=dict(identity.parameters), members=[], max_payload_bytes=identity.max_payload_bytes, node=name, to=name, session=7,
+            parameters=dict(identity.parameters), members=[],
+            max_payload_bytes=identity.max_payload_bytes, node=name, to=name, session=7,
             peer_session=0, received=0, life=9,
         )  # fmt: skip
 
