@@ -347,6 +347,7 @@ def _remembering_node(settings: NodeSettings) -> Node:
             max_frame_bytes=settings.max_frame_bytes,
             unread_messages=limits.unread_messages if book is None else limits.unread_messages // 4,
             unread_bytes=limits.unread_bytes if book is None else limits.unread_bytes // 4,
+            queue_bytes=limits.queue_bytes * limits.hard_factor,
             gate=book,
         )
         admission, membership = partial(Open, introduces=True), partial(LogMembership, book=book)
