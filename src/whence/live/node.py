@@ -422,13 +422,13 @@ class Node:
 
     def link_cut_off(self, link: Link) -> None:
         """There has been no connection for a while."""
-        if self.host.core.returns and not self.failed:
+        if self.peering.admission.returns and not self.failed:
             self.try_step(self.membership.command, CUT_OFF, link.peer)
             self.wake()
 
     def link_back(self, link: Link) -> None:
         """There is a connection again."""
-        if self.host.core.returns and not self.failed:
+        if self.peering.admission.returns and not self.failed:
             self.try_step(self.membership.command, BACK, link.peer)
             self.wake()
 
@@ -446,7 +446,7 @@ class Node:
 
     def retire(self, name: NodeId) -> None:
         """Take a member out of the group, for all."""
-        if not isinstance(self.peering.admission, Listed) or not self.host.core.returns:
+        if not isinstance(self.peering.admission, Listed) or not self.peering.admission.returns:
             raise MisuseError(
                 f"retire under protocol {self.settings.protocol!r}",
                 "it finds out itself who is gone",
