@@ -19,7 +19,7 @@ from whence.lab.run import run
 from whence.sim.distributions import Normal
 from whence.sim.model import Link, Poisson, Scenario
 from whence.sim.outcome import Outcome
-from whence.studies.deadline.grid import DELAY_US, DEVIATION_US, INTERVAL_US, scenario
+from whence.studies.deadline.grid import DELAY_US, INTERVAL_US, NETWORKS, scenario
 
 NODES, QUICK_NODES = (16, 49, 100), (16, 36)
 STEPS, QUICK_STEPS = 120_000, 25_000  # of each run, about
@@ -36,7 +36,7 @@ def point(variant: str, nodes: int, steps: int) -> Scenario:
         made,
         protocol="vector",
         params={"relay": False},
-        link=Link(delay=Normal(mean_us=DELAY_US, deviation_us=DEVIATION_US)),
+        link=Link(delay=Normal(mean_us=DELAY_US, deviation_us=NETWORKS["face"].spread_ms * 1_000)),
         control=None,
         workloads=[Poisson(interval_us=INTERVAL_US, payload_bytes=1_000, payload_max_bytes=100_000)],
     )

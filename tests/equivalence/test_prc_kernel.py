@@ -45,6 +45,8 @@ def drawn(seed: int) -> Scenario:
         broadcast_stop_us=draw.choice([duration_us, duration_us * 3 // 4]),
         broadcast_every_us=draw.choice([20_000, 50_000, 100_000]),
         window_us=draw.choice([duration_us, 300_000, 1_000_000]),
+        join_batch=draw.choice([1, 1, 3]),
+        sampling=draw.choice(["spray", "authors"]),
         params={"timeout_us": 10**9},
     )
 
@@ -57,6 +59,8 @@ def compare(seeds: range) -> None:
         assert series is not None
         assert series == in_the_cores(scenario), seed
         opened += series.opened
+        if scenario.nodes > 1:
+            assert sum(each.overlay for each in series.windows) > series.control
     assert opened > len(seeds)
 
 
@@ -75,7 +79,7 @@ def test_more_slots_than_one_word() -> None:
     """Hubs have more than 64 links: the masks grow while the run goes on."""
     scenario = changing(
         nodes=800,
-        seed=1,
+        seed=2,  # with many arcs
         duration_us=33_000_000,
         joins_us=30_000_000,
         delays=[(0, 2_000)],

@@ -14,7 +14,8 @@ last one has gone (`Pairs`).
     shuffle     the process gives half of its arcs over safe links to the one that it named first, among them
                 that arc itself, turned round; it is given half of the partner's. The process that gives an
                 arc away is the mediator: it is linked to both, so control goes two hops (paper 003, section
-                2.5)
+                2.5). The authors' program rounds otherwise: who begins gives half of the others, rounded up
+                (`by_authors`), which with few arcs is one less
     departure   an arc to a lost process is replaced by a second arc to another, with chance 1 - 1/size of the
                 view (`lost`), whether it crashed or left. A join brings one arc, and one for each arc of its
                 contact; a departure takes the arcs of the lost process, and on average one of those to it. So
@@ -57,7 +58,13 @@ class Spray(Generic[Name]):
         return next((name for name in self.arcs if is_safe(name)), None)
 
     def give(
-        self, partner: Name, is_safe: Callable[[Name], bool], key: int, *, begins: bool
+        self,
+        partner: Name,
+        is_safe: Callable[[Name], bool],
+        key: int,
+        *,
+        begins: bool,
+        by_authors: bool = False,
     ) -> list[tuple[Name, Name]]:
         """Take half of the arcs over safe links out of the view, as (named here, named there).
 
@@ -65,7 +72,7 @@ class Spray(Generic[Name]):
         gives the arc to its partner first of all.
         """
         eligible = [at for at, name in enumerate(self.arcs) if is_safe(name)]
-        count = (len(eligible) + 1) // 2
+        count = len(eligible) // 2 if by_authors and begins else (len(eligible) + 1) // 2
         chosen: list[int] = []
         if begins:
             first = next(at for at in eligible if self.arcs[at] == partner)

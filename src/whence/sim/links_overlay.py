@@ -7,7 +7,8 @@ messages share each link's queue, and all links have the same delay at a time, s
 
 What happens at one time happens in this order: arrivals in the order of sending, then joins, shuffles,
 broadcasts, replies and departures, then timers in the order of setting. A pair's link is closed when no arc
-joins it and no handshake needs it. The numbers of an entry of the agenda:
+joins it and no handshake needs it. With `sampling = "authors"` a link that a handshake needs is not exchanged
+either, and who begins a shuffle rounds as the authors' program does. The numbers of an entry of the agenda:
 
     rank          first                      second                     third
     ARRIVAL       number of the packet       -                          -
@@ -47,6 +48,7 @@ CONTACT = purpose("spray contact")
 SHUFFLER = purpose("spray shuffle of")
 BEGINS, ANSWERS = purpose("spray begins"), purpose("spray answers")
 LOST = purpose("spray lost")
+SHUFFLE_MESSAGES = 2  # names there, names back: the authors' program counts them as control
 
 
 class Flight(NamedTuple):
@@ -61,7 +63,8 @@ class Flight(NamedTuple):
 
 def join_us(scenario: Scenario, node: int) -> int:
     """Return when a node asks to join; the first one founds the group at time 0."""
-    return overlay_of(scenario).joins_us * node // scenario.nodes
+    overlay = overlay_of(scenario)
+    return overlay.joins_us * (node - node % overlay.join_batch) // scenario.nodes
 
 
 def overlay_of(scenario: Scenario) -> Overlay:
@@ -91,7 +94,10 @@ class OverlayLinks:
         self._delay = scenario.link.delay
         self._unwanted: dict[int, set[int]] = {}  # links without an arc that a handshake still needs, by end
         self._sent = self._connected = 0
-        self._contact_key = stream(scenario.seed, CONTACT, 0)
+        # Joins alone decide how many arcs there are: the same draws in groups of all sizes would make a seed
+        # with many arcs in one of them a seed with many in all.
+        self._contact_key = stream(scenario.seed, CONTACT, scenario.nodes)
+        self._by_authors = self._overlay.sampling == "authors"
 
     def core(self, node: int) -> Overlaid:
         """The protocol core of a node."""
@@ -216,6 +222,7 @@ class OverlayLinks:
         if tally is not None:
             tally.receipts += kind == MESSAGE
             tally.control += kind in ROUTED
+            tally.overlay += kind != MESSAGE
         core = self.core(target)
         was_joined, had = core.is_joined, names[source] in core.in_view
         self._run.drivers[target].receive(names[source], packet, time_us, about)
@@ -252,13 +259,21 @@ class OverlayLinks:
         if node in self._run.down:
             return
         self._schedule_shuffle(node, number + 1)
-        partner = self.views[node].partner(self._safe_between(node))
+        partner = self.views[node].partner(self._partners_of(node))
         if partner is None:
             return
+        if self._run.tally is not None:
+            self._run.tally.overlay += SHUFFLE_MESSAGES
         key = stream(self._run.scenario.seed, SHUFFLER, node)
-        given = self.views[node].give(partner, self._safe_at(node), stream(key, BEGINS, number), begins=True)
+        given = self.views[node].give(
+            partner,
+            self._given_by(node),
+            stream(key, BEGINS, number),
+            begins=True,
+            by_authors=self._by_authors,
+        )
         answer = self.views[partner].give(
-            node, self._safe_at(partner), stream(key, ANSWERS, number), begins=False
+            node, self._given_by(partner), stream(key, ANSWERS, number), begins=False
         )
         moves = [(node, partner, *arc) for arc in given] + [(partner, node, *arc) for arc in answer]
         for _, taker, _, becomes in moves:
@@ -298,6 +313,25 @@ class OverlayLinks:
         core, names = self.core(node), self._run.names
         return lambda other: core.is_safe_with(names[other])
 
+    def _given_by(self, node: int) -> Callable[[int], bool]:
+        """Which links of a process may be exchanged."""
+        safe = self._safe_at(node)
+        if not self._by_authors:
+            return safe
+        return lambda other: safe(other) and not self._is_needed(node, other)
+
+    def _partners_of(self, node: int) -> Callable[[int], bool]:
+        """With whom a process may shuffle: over a link that it can give away, and the other can use."""
+        safe = self._safe_between(node)
+        if not self._by_authors:
+            return safe
+        return lambda other: safe(other) and not self._is_needed(node, other)
+
+    def _is_needed(self, one: int, other: int) -> bool:
+        """Whether a handshake needs the link, at either end."""
+        names = self._run.names
+        return self.core(one).is_using(names[other]) or self.core(other).is_using(names[one])
+
     def _safe_between(self, node: int) -> Callable[[int], bool]:
         """Whoever is to open a link through us must be able to send to us: a joiner is not, at first."""
         core, names = self.core(node), self._run.names
@@ -331,9 +365,7 @@ class OverlayLinks:
         for other in sorted(self._unwanted.get(node, ())):
             if self.pairs.joined(node, other):
                 self._want(node, other)  # named again in the meantime
-            elif not self.core(node).is_using(self._run.names[other]) and not self.core(other).is_using(
-                self._run.names[node]
-            ):
+            elif not self._is_needed(node, other):
                 self._disconnect(node, other, time_us)
 
     def _want(self, one: int, other: int) -> None:

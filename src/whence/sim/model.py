@@ -83,9 +83,10 @@ class Overlay(Tagged, frozen=True, kw_only=True, tag="overlay"):
     """
 
     joins_us: PositiveMicros  # the others join one after the other, evenly, in this time
+    join_batch: Count = 1  # so many ask at the same time
     shuffle_every_us: PositiveMicros  # from a node's join on
     shuffle_stop_us: Micros  # no shuffle at or after this
-    sampling: Literal["spray"] = "spray"
+    sampling: Literal["spray", "authors"] = "spray"  # as the paper's text has it, or its authors' program
 
 
 Topology: TypeAlias = Full | Ring | Grid | Random | Hypercube | Contacts | Overlay

@@ -26,6 +26,7 @@ class WindowSums(Struct, frozen=True, kw_only=True):
     buffered_us: int  # of all entries in buffers
     degree_us: int  # of the sizes of all in-views: the safe degree
     control: int  # α, β, π, ρ received, every hop
+    overlay: int  # these and all other packets that are no messages, and the two of each shuffle
     deliveries: int
     receipts: int  # copies of messages that arrived
 
@@ -46,7 +47,7 @@ class RunSeries(Struct, frozen=True, kw_only=True):
 
     def measures(self) -> dict[str, Value]:
         """Return the windows as columns, and the totals: what `measures.json` keeps."""
-        columns = ("start_us", "process_us", "expected_us", "buffered_us", "degree_us", "control", "receipts")
+        columns = [name for name in WindowSums.__struct_fields__ if name not in ("stop_us", "deliveries")]
         counts: dict[str, Value] = {name: [getattr(each, name) for each in self.windows] for name in columns}
         return counts | {
             "broadcasts": self.broadcasts,
@@ -63,7 +64,7 @@ class Tally:
     def __init__(self, window_us: int, duration_us: int, nodes: int) -> None:
         self.windows: list[WindowSums] = []
         self.expected = self.buffered = self.degree = self.joined = self.degree_max = 0
-        self.control = self.deliveries = self.receipts = self.broadcasts = 0
+        self.control = self.overlay = self.deliveries = self.receipts = self.broadcasts = 0
         self._window_us, self._duration_us = window_us, duration_us
         self._held = [(0, 0, 0, False)] * nodes
         self._logs = [0] * nodes
@@ -132,9 +133,10 @@ class Tally:
                 buffered_us=buffered_us,
                 degree_us=degree_us,
                 control=self.control,
+                overlay=self.overlay,
                 deliveries=self.deliveries,
                 receipts=self.receipts,
             )
         )
         self._start_us, self._sums = stop_us, [0, 0, 0, 0]
-        self.control = self.deliveries = self.receipts = 0
+        self.control = self.overlay = self.deliveries = self.receipts = 0

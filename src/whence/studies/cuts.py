@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 from whence.studies.base import Cell, Figure, Series, Table
 from whence.studies.results import Estimate, Label, Results
 
 X: TypeAlias = float | str
+Made = TypeVar("Made")
 
 
 def points(label: str, found: Iterable[tuple[X, Estimate | float | None]], *, joined: bool = True) -> Series:
@@ -28,6 +29,13 @@ def drawable(figures: Iterable[Figure]) -> list[Figure]:
         )
         made.append(replace(figure, panels=tuple(panel for panel in panels if panel.series)))
     return [figure for figure in made if figure.panels]
+
+
+def made(
+    results: Results, needs: Iterable[Mapping[str, Label]], maker: Callable[[Results], Iterable[Made]]
+) -> list[Made]:
+    """What `maker` makes, and nothing if a kind of runs that it needs has none: they may all have failed."""
+    return list(maker(results)) if all(results.select(**labels) for labels in needs) else []
 
 
 def line(results: Results, measure: str, over: str, name: str, **fixed: Label) -> Series:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 from importlib import import_module
 
+from whence import plugins
 from whence.errors import MisuseError
 from whence.studies.base import Study
 
@@ -27,13 +28,25 @@ class UnknownStudyError(MisuseError):
 
 
 def names() -> list[str]:
-    """All names, in the order in which a reader should meet them."""
-    return list(STUDIES)
+    """All names, in the order in which a reader should meet them; those of plug-ins last."""
+    return list(lines())
+
+
+def lines() -> dict[str, str]:
+    """Every study with its line in `whence study --help`."""
+    return STUDIES | {name: study.title for name, study in _plugged().items()}
+
+
+def _plugged() -> dict[str, Study]:
+    return plugins.declared("STUDIES", Study, STUDIES)
 
 
 def lookup(name: str) -> Study:
     """The study of that name."""
     if name not in STUDIES:
+        plugged = _plugged().get(name)
+        if plugged is not None:
+            return plugged
         raise UnknownStudyError(f"study {name!r}", "there is none of that name", _choose(name, names()))
     found: Study = import_module(f"whence.studies.{name}.grid").STUDY
     return found

@@ -152,7 +152,10 @@ def _make_state(scenario: Scenario) -> a.PrcArrays:
     counters[a.MEMBERS] = counters[a.PROCESSES] = 1  # the first process founds the group
     windows = -(-duration_us // window_us)
     return a.PrcArrays(
-        settings=np.array([nodes, duration_us, window_us, words, scenario.seed], dtype=np.int64),
+        settings=np.array(
+            [nodes, duration_us, window_us, words, scenario.seed, overlay_of(scenario).sampling == "authors"],
+            dtype=np.int64,
+        ),
         counters=counters,
         points=np.array(points, dtype=np.int64),
         externals=externals,
@@ -214,6 +217,7 @@ def _series(scenario: Scenario, state: a.PrcArrays) -> RunSeries:
             buffered_us=sums[a.W_BUFFERED],
             degree_us=sums[a.W_DEGREE],
             control=sums[a.W_CONTROL],
+            overlay=sums[a.W_OVERLAY],
             deliveries=sums[a.W_DELIVERIES],
             receipts=sums[a.W_RECEIPTS],
         )

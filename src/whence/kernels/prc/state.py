@@ -16,12 +16,12 @@ import numpy as np
 from whence.kernels.compile import Array
 
 # Settings
-NODES, DURATION_US, WINDOW_US, WORDS, SEED = range(5)
+NODES, DURATION_US, WINDOW_US, WORDS, SEED, BY_AUTHORS = range(6)
 # Counters
 HEAD, TAIL, NEXT, MEMBERS, LINKS_USED, LINKS_FREE, ROWS_USED, ROWS_FREE = range(8)
 TIME_US, EXPECTED, BUFFERED, DEGREE, PROCESSES, DEGREE_MAX, LINKED_MAX = range(8, 15)
-CONTROL, DELIVERIES, RECEIPTS, OPENED, BROADCASTS, TOKEN, FAULT = range(15, 22)
-COUNTERS = 22
+CONTROL, DELIVERIES, RECEIPTS, OPENED, BROADCASTS, TOKEN, FAULT, OVERLAY = range(15, 23)
+COUNTERS = 23
 # Columns of `hot` and `cold`
 SINCE, WHERE = 0, 1  # the ring's entry from which on the link is used; peer << SLOT_BITS | its slot for us
 LINK, SLOT, SLOT_US = 0, 1, 2  # the link; our slot for it (-1: not in the in-view); since when
@@ -40,8 +40,8 @@ R_TIME_US, R_WHAT = 0, 1
 # Columns of `externals`
 E_TIME_US, E_WHAT, E_NODE, E_NUMBER = range(4)
 # Columns of `windows`
-W_PROCESS, W_EXPECTED, W_BUFFERED, W_DEGREE, W_CONTROL, W_DELIVERIES, W_RECEIPTS = range(7)
-WINDOW_COLUMNS = 7
+W_PROCESS, W_EXPECTED, W_BUFFERED, W_DEGREE, W_CONTROL, W_DELIVERIES, W_RECEIPTS, W_OVERLAY = range(8)
+WINDOW_COLUMNS = 8
 
 DONE, MORE_RING, MORE_LINKS, MORE_ROWS, MORE_SLOTS, BROKEN = range(6)
 
@@ -70,7 +70,7 @@ class PrcArrays(NamedTuple):
     members: Array  # int32 [nodes]
     free_links: Array  # int32
     free_rows: Array  # int32
-    windows: Array  # int64 [., 7]
+    windows: Array  # int64 [., 8]
     scratch: Array  # int64 [4, 64 words]
 
 

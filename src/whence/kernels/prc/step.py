@@ -34,13 +34,17 @@ def delay_us(points: Array, at_us: int) -> int:
     last = len(points) - 1
     if at_us < points[0, 0]:
         return int(points[0, 1])
-    for at in range(last):
-        if at_us < points[at + 1, 0]:
-            rise_us = points[at + 1, 1] - points[at, 1]
-            return int(
-                points[at, 1] + rise_us * (at_us - points[at, 0]) // (points[at + 1, 0] - points[at, 0])
-            )
-    return int(points[last, 1])
+    if at_us >= points[last, 0]:
+        return int(points[last, 1])
+    at, after = 0, last  # a delay in steps has two points for each
+    while after - at > 1:
+        middle = (at + after) // 2
+        if at_us < points[middle, 0]:
+            after = middle
+        else:
+            at = middle
+    rise_us = points[after, 1] - points[at, 1]
+    return int(points[at, 1] + rise_us * (at_us - points[at, 0]) // (points[after, 0] - points[at, 0]))
 
 
 @inlined
@@ -277,7 +281,7 @@ ELIGIBLE, CHOSEN, WAS, BECOMES = range(4)  # rows of `scratch`
 @bare
 def join(s: PrcArrays, node: int, now_us: int) -> None:
     """The process asks a member."""
-    key = stream(np.uint64(s.settings[a.SEED]), _CONTACT, 0)
+    key = stream(np.uint64(s.settings[a.SEED]), _CONTACT, s.settings[a.NODES])
     contact = int(s.members[below(key, node, s.counters[a.MEMBERS])])
     _take(s, node, contact)
     link = connect(s, node, -1, contact)
@@ -332,10 +336,18 @@ def _is_safe_between(s: PrcArrays, node: int, other: int) -> bool:
 
 
 @bare
+def _is_given(s: PrcArrays, node: int, peer: int) -> bool:
+    """Whether a safe link may be exchanged: the authors' program leaves out what a handshake needs."""
+    if not is_safe(s, node, peer):
+        return False
+    return not s.settings[a.BY_AUTHORS] or s.links[s.cold[node, find(s, node, peer), a.LINK], a.HOLDS] == 0
+
+
+@bare
 def partner_of(s: PrcArrays, node: int) -> int:
     """The process behind the oldest arc over a link that both use; -1 if there is none."""
     for at in range(s.people[node, a.NAMED]):
-        if _is_safe_between(s, node, s.arcs[node, at]):
+        if _is_given(s, node, s.arcs[node, at]) and is_safe(s, s.arcs[node, at], node):
             return int(s.arcs[node, at])
     return -1
 
@@ -376,10 +388,10 @@ def _give(s: PrcArrays, node: int, partner: int, key: np.uint64, begins: bool, s
     eligible, chosen = s.scratch[ELIGIBLE], s.scratch[CHOSEN]
     size, count = 0, 0
     for at in range(s.people[node, a.NAMED]):
-        if is_safe(s, node, arcs[at]):
+        if _is_given(s, node, arcs[at]):
             eligible[size] = at
             size += 1
-    wanted = (size + 1) // 2
+    wanted = size // 2 if begins and s.settings[a.BY_AUTHORS] else (size + 1) // 2
     if begins:
         first = 0
         while arcs[eligible[first]] != partner:
@@ -413,6 +425,7 @@ _SOURCE = np.uint64(SENDER)
 _WHO_MASK = (1 << 32) - 1
 _ROW_MASK = (1 << 24) - 1
 _JOIN, _SHUFFLE = links_overlay.JOIN, links_overlay.SHUFFLE
+_SHUFFLE_MESSAGES = links_overlay.SHUFFLE_MESSAGES
 
 
 @bare
@@ -473,9 +486,10 @@ def _pass_time(s: PrcArrays, now_us: int) -> None:
         sums[a.W_BUFFERED] += lasted_us * counters[a.BUFFERED]
         sums[a.W_DEGREE] += lasted_us * counters[a.DEGREE]
         sums[a.W_CONTROL] += counters[a.CONTROL]
+        sums[a.W_OVERLAY] += counters[a.OVERLAY]
         sums[a.W_DELIVERIES] += counters[a.DELIVERIES]
         sums[a.W_RECEIPTS] += counters[a.RECEIPTS]
-        counters[a.CONTROL] = counters[a.DELIVERIES] = counters[a.RECEIPTS] = 0
+        counters[a.CONTROL] = counters[a.OVERLAY] = counters[a.DELIVERIES] = counters[a.RECEIPTS] = 0
         counters[a.TIME_US] = until_us
 
 
@@ -533,6 +547,7 @@ def _external(s: PrcArrays, at: int, now_us: int) -> int:
             return a.DONE
         needed = _missing_room(s, True, node, partner)
         if needed == a.DONE:
+            s.counters[a.OVERLAY] += _SHUFFLE_MESSAGES
             shuffle(s, node, partner, number, now_us)
         return needed
     counters = s.counters
@@ -578,6 +593,7 @@ def _arrive(s: PrcArrays, what: int, link: int, now_us: int) -> None:
     row, counters = s.links[link], s.counters
     opener, mediator, target = row[a.OPENER], row[a.MEDIATOR], row[a.TARGET]
     arrive_us = now_us + delay_us(s.points, now_us)
+    counters[a.OVERLAY] += 1
     if what <= RHO_2:
         counters[a.CONTROL] += 1
         if what == BETA_1 - 1:  # α is in: Bα begins

@@ -60,7 +60,7 @@ def has_bounds(scenario: Scenario) -> bool:
     """Return whether a run shows what no protocol could exceed: its origins send each message once, and no
     node sends anything else."""
     params = scenario.params
-    is_safe = params.get("mode", "safe") == "safe"
+    is_safe = params.get("mode", "safe") == "safe" and not scenario.faults and not scenario.link.duplicate
     return scenario.protocol == Tdca.name and is_safe and params.get("copies", 1) == 1
 
 

@@ -7,8 +7,9 @@ same (tests/equivalence/test_deadline_study.py). Spark's workers import this mod
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
-from typing import cast
+from typing import NamedTuple, cast
 
 from whence.core.effects import Reason
 from whence.core.message import NodeId, Packet
@@ -16,6 +17,7 @@ from whence.core.protocol import Protocol
 from whence.lab.observer import Observer
 from whence.lab.run import path_of, run
 from whence.protocols.deadline.published import Figure8
+from whence.protocols.deadline.tdca import Tdca
 from whence.protocols.deadline.wire import MESSAGE, DeadlinePacket
 from whence.sim.model import Scenario, node_names
 from whence.sim.outcome import Outcome
@@ -24,6 +26,8 @@ from whence.studies.deadline.bounds import Sent, counted_span_us, has_bounds
 from whence.studies.results import Derived, Estimate, Label, Results, Row, estimate
 from whence.trace.measures import Value
 from whence.trace.schema import Kind, Level
+
+KINK_NODES = 36  # section 5: above, the gap becomes larger
 
 
 def run_point(scenario: Scenario, folder: Path, level: Level | None = None) -> Outcome:
@@ -34,6 +38,28 @@ def run_point(scenario: Scenario, folder: Path, level: Level | None = None) -> O
 def run_optimum(scenario: Scenario, folder: Path, level: Level | None = None) -> Outcome:
     """As `run_point`, with all messages counted and the best that causal order allows."""
     return counted(scenario, folder, level, optimum=True)
+
+
+def run_cores(scenario: Scenario, folder: Path, level: Level | None = None) -> Outcome:
+    """As `run_point` with the cores, which also say how full their buffers were."""
+    tally, buffers = Tally(scenario), BufferWatch()
+    return run(scenario, folder, level=level, observers=[tally, buffers], measure=tally.counts)
+
+
+class BufferWatch(Observer):
+    """Notes how full the fullest buffer was when its member sent something."""
+
+    def __init__(self) -> None:
+        self._peak_bytes = 0
+
+    def sent(self, core: Protocol, to: tuple[NodeId, ...], packet: Packet, time_us: int) -> None:
+        """Look at the sender's buffer."""
+        if isinstance(core, Tdca):
+            self._peak_bytes = max(self._peak_bytes, core.used_bytes)
+
+    def finished(self, cores: Sequence[Protocol], time_us: int) -> Mapping[str, Value]:
+        """Return the peak."""
+        return {"peak_bytes": self._peak_bytes}
 
 
 def counted(
@@ -187,9 +213,16 @@ def derive(row: Row) -> dict[str, float | None]:
         "overtaken_percent": 100 * counted["overtaken"] / every,
         "late_deliveries": counted["late"],
     }
+    if "peak_bytes" in counted:
+        found["peak_megabytes"] = counted["peak_bytes"] / 1e6
     if "direct" in counted:
         found["direct_ratio"] = counted["direct"] / pairs
         found["relay_ratio"] = counted["relay"] / counted["relay_pairs"]
+        # Where the misses of a protocol that does not repair come from.
+        lost_percent = 100 * counted["lost"] / every
+        found["lost_percent"] = lost_percent
+        found["too_late_percent"] = 100 * (1 - counted["direct"] / pairs) - lost_percent
+        found["in_order_percent"] = 100 * (counted["direct"] - delivered) / pairs
     if "optimum" in counted:
         found["optimum_ratio"] = counted["optimum"] / pairs
     if "replies" in counted:
@@ -217,29 +250,143 @@ def rises(results: Results, reading: Label, nodes: Label, better: str = "ODCA") 
     }
 
 
-def rise(results: Results, reading: Label, nodes: Label, better: str = "ODCA") -> Estimate:
+def rise(results: Results, reading: Label, nodes: Label, better: str = "ODCA") -> Estimate | None:
     """The mean of the rises over the seeds."""
-    return estimate(list(rises(results, reading, nodes, better).values()))
+    values = list(rises(results, reading, nodes, better).values())
+    return estimate(values) if values else None
+
+
+class MapCell(NamedTuple):
+    """A network of the map, but for the spread of its delays."""
+
+    loss: str
+    control: str
+    base_ms: int
+
+
+def cells(results: Results) -> list[MapCell]:
+    """The networks of the map, in the order of the grid."""
+    rows = results.select(part="map")
+    found = (
+        MapCell(str(row.labels["loss"]), str(row.labels["control"]), int(row.labels["base_ms"]))
+        for row in rows
+    )
+    return list(dict.fromkeys(found))
+
+
+def map_rises(results: Results, cell: MapCell, spread_ms: Label, nodes: Label) -> list[tuple[Label, float]]:
+    """By how many percent ODCA delivers more than TDCA in a network of the map, by seed."""
+    place: dict[str, Label] = {"part": "map", **cell._asdict(), "spread_ms": spread_ms, "nodes": nodes}
+    before = {row.labels["seed"]: row.measure("ratio") for row in results.select(**place, variant="TDCA")}
+    return [
+        (row.labels["seed"], 100 * (row.measure("ratio") / before[row.labels["seed"]] - 1))
+        for row in results.select(**place, variant="ODCA")
+        if row.labels["seed"] in before
+    ]
+
+
+def map_rise(results: Results, cell: MapCell, spread_ms: Label, nodes: Label) -> Estimate | None:
+    """The same, over the seeds."""
+    values = [value for _, value in map_rises(results, cell, spread_ms, nodes)]
+    return estimate(values) if values else None
+
+
+def map_axis(results: Results, name: str) -> list[int]:
+    """The spreads, or the sizes, of the map."""
+    return sorted({int(row.labels[name]) for row in results.select(part="map")})
+
+
+def contour(results: Results, cell: MapCell, nodes: int, percent: float) -> float | None:
+    """The spread of delays, in ms, at which the rise is `percent`, between those that were run; else None."""
+    known = [
+        (spread_ms, found.mean)
+        for spread_ms in map_axis(results, "spread_ms")
+        if (found := map_rise(results, cell, spread_ms, nodes)) is not None
+    ]
+    for (low_ms, low), (high_ms, high) in pairwise(known):
+        if min(low, high) <= percent <= max(low, high) and low != high:
+            return low_ms + (high_ms - low_ms) * (percent - low) / (high - low)
+    return None
 
 
 def derived(results: Results) -> Iterator[Derived]:
-    """Rises over TDCA, the lead of our default over ODCA, and how far runs are from their bounds."""
+    """Rises over TDCA and what they show, the lead of our default over ODCA, distances from the bounds."""
     for reading in results.values("reading"):
-        for nodes in sizes(results, reading):
-            place: dict[str, Label] = {"reading": reading, "nodes": nodes}
-            for seed, percent in rises(results, reading, nodes).items():
-                labels = {"part": "rise", **place, "variant": "ODCA", "seed": seed}
-                yield Derived(labels, {"rise_percent": percent})
-            ours, theirs = (
-                results.estimate("ratio", part="main", **place, variant=variant)
-                for variant in ("default", "ODCA")
-            )
-            if ours and theirs:
-                yield Derived({"part": "lead", **place}, {"lead_points": 100 * (ours.mean - theirs.mean)})
+        yield from _rise_lines(results, reading)
+        yield from _shape(results, reading)
+    yield from _map_lines(results)
     for row in results.rows:
         ratio = row.measures.get("ratio")
         best, direct = row.measures.get("optimum_ratio"), row.measures.get("direct_ratio")
-        if ratio is not None and direct is not None:
-            yield Derived({**row.labels, "part": "bounds"}, {"beyond_direct": ratio - direct})
-        if ratio is not None and best is not None and row.labels["part"] == "optimum":
-            yield Derived({**row.labels, "part": "bounds"}, {"below_optimum": best - ratio})
+        if ratio is not None and direct:
+            yield Derived({**row.labels, "part": "bounds"}, {"of_direct": ratio / direct})
+        if ratio is not None and best and row.labels["part"] == "optimum":
+            yield Derived({**row.labels, "part": "bounds"}, {"of_optimum": ratio / best})
+
+
+def _rise_lines(results: Results, reading: Label) -> Iterator[Derived]:
+    for nodes in sizes(results, reading):
+        place: dict[str, Label] = {"reading": reading, "nodes": nodes}
+        for seed, percent in rises(results, reading, nodes).items():
+            labels = {"part": "rise", **place, "variant": "ODCA", "seed": seed}
+            yield Derived(labels, {"rise_percent": percent})
+        ours, theirs = (
+            results.estimate("ratio", part="main", **place, variant=variant)
+            for variant in ("default", "ODCA")
+        )
+        if ours and theirs:
+            yield Derived({"part": "lead", **place}, {"lead_points": 100 * (ours.mean - theirs.mean)})
+
+
+def _shape(results: Results, reading: Label) -> Iterator[Derived]:
+    """The shape of Figure 9, seed by seed: its ends, its kink, how both algorithms fall."""
+    places = sizes(results, reading)
+    by_size = {nodes: rises(results, reading, nodes) for nodes in places}
+    for seed in by_size[places[0]] if len(places) > 1 else ():
+        found = [(nodes, by_size[nodes][seed]) for nodes in places if seed in by_size[nodes]]
+        ratios = {
+            variant: [
+                value
+                for nodes in places
+                for value in results.column(
+                    "ratio", part="main", reading=reading, nodes=nodes, variant=variant, seed=seed
+                )
+            ]
+            for variant in ("TDCA", "ODCA")
+        }
+        if len(found) < 2 or any(len(values) < 2 for values in ratios.values()):
+            continue
+        falls = {variant: values[0] - values[-1] for variant, values in ratios.items()}
+        measures: dict[str, float | None] = {
+            "rise_ratio": found[-1][1] / found[0][1] if found[0][1] else None,
+            "tdca_fall": falls["TDCA"],
+            "odca_fall": falls["ODCA"],
+            "fall_share": falls["ODCA"] / falls["TDCA"] if falls["TDCA"] else None,
+            "least_step": min(after[1] - before[1] for before, after in pairwise(found)),
+            "kink": _kink(found),
+        }
+        yield Derived({"part": "shape", "reading": reading, "seed": seed}, measures)
+
+
+def _kink(found: Sequence[tuple[int, float]]) -> float | None:
+    """By how much the rise grows faster above 36 members than below, in points per member."""
+    below = [each for each in found if each[0] <= KINK_NODES]
+    above = [each for each in found if each[0] >= KINK_NODES]
+    if len(below) < 2 or len(above) < 2:
+        return None
+    slopes = [(part[-1][1] - part[0][1]) / (part[-1][0] - part[0][0]) for part in (below, above)]
+    return slopes[1] - slopes[0]
+
+
+def _map_lines(results: Results) -> Iterator[Derived]:
+    spreads, places = map_axis(results, "spread_ms"), map_axis(results, "nodes")
+    for cell in cells(results):
+        for spread_ms in spreads:
+            labels: dict[str, Label] = {**cell._asdict(), "spread_ms": spread_ms}
+            for nodes in places:
+                for seed, percent in map_rises(results, cell, spread_ms, nodes):
+                    at = {"part": "map rise", **labels, "nodes": nodes, "seed": seed}
+                    yield Derived(at, {"rise_percent": percent})
+            ends = [map_rise(results, cell, spread_ms, nodes) for nodes in (places[0], places[-1])]
+            if ends[0] and ends[1] and ends[0].mean:
+                yield Derived({"part": "map ends", **labels}, {"rise_ratio": ends[1].mean / ends[0].mean})

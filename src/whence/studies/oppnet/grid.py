@@ -17,7 +17,7 @@ from whence.overlay.contacts import ContactPlan
 from whence.sim.distributions import Constant
 from whence.sim.model import Contacts, Link, Periodic, Record, Scenario, Skew, Stop
 from whence.studies.base import Point, Study, compile_kernel
-from whence.studies.claims import limits, load
+from whence.studies.claims import load
 from whence.studies.oppnet import data as oppnet_data
 from whence.studies.oppnet import measures, page
 from whence.studies.oppnet.claims import BUSES, CLAIMS, MODES, WALKERS
@@ -32,11 +32,27 @@ FIRST_US = {WALKERS: 43 * SECOND_US, BUSES: 20 * SECOND_US}
 INTERVAL_US = {WALKERS: MINUTE_US, BUSES: 20 * MINUTE_US}
 
 
+class Exchange(NamedTuple):
+    """What the paper does not say of a contact."""
+
+    rate: int  # messages per second and direction
+    setup_s: int  # the longest time before the exchange begins
+
+
+CHOSEN = Exchange(8, 5)  # in the region that agrees with Tables III and VI (part `region`)
+
+
 class Scale(NamedTuple):
     """How much is run. Lifetimes in minutes, 0: none; seeds: how many."""
 
     lifetimes: Mapping[str, tuple[int, ...]]  # of the paper's scenarios
-    seeds: Mapping[str, int]
+    seeds: Mapping[str, int]  # of the codes as printed
+    safe_seeds: int
+    region: Mapping[str, tuple[int, ...]]  # lifetimes of each plan under every exchange
+    rates: tuple[int, ...]
+    setups_s: tuple[int, ...]
+    first_seeds: int  # of walkers that broadcast at first when the paper says
+    capacities: tuple[int, ...]  # of caches; 0: as much as there is
     options: Mapping[str, Mapping[str, Any]]  # of the generators
     skewed: tuple[int, ...]  # lifetimes of walkers with wrong clocks
     skew_seeds: int
@@ -48,34 +64,54 @@ class Scale(NamedTuple):
 
 _ALL = {BUSES: (0, 120, 60, 40, 20, 10), WALKERS: (20, 15, 10, 5)}
 SKEWS_S = (5, 30)  # either way
+PRINTED_FIRST_S = 20  # of walkers
+SHORT_DAY = {"duration_s": 7_200.0, "longest_day_s": 7_000.0, "shorter_by_s": 2_000.0}  # of buses
 _CLOCKS = purpose("skew")
 SCALES = {
     "demo": Scale(
         {BUSES: _ALL[BUSES], WALKERS: (20, 5)},
-        {BUSES: 2, WALKERS: 1},
+        {BUSES: 5, WALKERS: 2},
+        1,
+        {BUSES: (0, 20), WALKERS: (5,)},
+        (4, 8, 16),
+        (0, 10),
+        2,
+        (0, 100, 20),
         {},
         (5,),
         1,
         (60,),
         1,
         {BUSES: 1, WALKERS: 1, "Infocom 2005": 1, "Intel": 1, "Cairns": 1},
-        "buses: 6 lifetimes, 2 seeds; walkers: 2 lifetimes, 1 seed",
+        "buses: 6 lifetimes, 5 seeds; walkers: 2 lifetimes, 2 seeds; 6 ways to exchange",
     ),
     "paper": Scale(
         _ALL,
-        {BUSES: 5, WALKERS: 5},
+        {BUSES: 20, WALKERS: 20},
+        3,
+        {BUSES: _ALL[BUSES], WALKERS: (20, 5)},
+        (4, 8, 16, 32),
+        (0, 5, 10),
+        5,
+        (0, 400, 100, 20),
         {},
         (20, 5),
         2,
         (20, 60, 240),
         1,
         {"WS16": 1, WALKERS: 1, "Infocom 2005": 1, BUSES: 3, "Intel": 1, "Cairns": 1},
-        "buses: 6 lifetimes; walkers: 4; 5 seeds; every real trace that is there",
+        "buses: 6 lifetimes; walkers: 4; 20 seeds; 12 ways to exchange; every real trace that is there",
     ),
     "tiny": Scale(
         {BUSES: (0, 20), WALKERS: (5,)},
         {BUSES: 2, WALKERS: 2},
-        {BUSES: {"duration_s": 7_200.0, "longest_day_s": 7_000.0, "shorter_by_s": 2_000.0},
+        2,
+        {BUSES: (20,), WALKERS: (5,)},
+        (4, 8),
+        (0, 10),
+        1,
+        (0, 20),
+        {BUSES: SHORT_DAY,
          WALKERS: {"duration_s": 1_500.0}},
         (5,),
         1,
@@ -95,12 +131,22 @@ def scenario(
     level: Literal["measures", "deliveries"],
     *,
     skew_s: int = 0,
+    exchange: Exchange = CHOSEN,
+    first_s: int | None = None,
+    capacity: int = 0,
     name: str = "oppnet",
 ) -> Scenario:
     """One run. `lifetime` in minutes, 0 for none; clocks are off by up to `skew_s` either way."""
     nodes, stop_us = size_of(topology, seed)
     kind = WALKERS if topology.generator == WALKERS else BUSES
-    params: dict[str, Any] = {"mode": mode}
+    params: dict[str, Any] = {
+        "mode": mode,
+        "gap_us": SECOND_US // exchange.rate,
+        "setup_max_us": exchange.setup_s * SECOND_US,
+    }
+    if capacity:
+        params["capacity"] = capacity
+    first_us = FIRST_US[kind] if first_s is None else first_s * SECOND_US
     if lifetime:
         params["lifetime_us"] = lifetime * MINUTE_US
     if skew_s and mode == "safe":
@@ -113,7 +159,7 @@ def scenario(
         params=params,
         topology=topology,
         link=Link(delay=Constant(value_us=HOP_US)),
-        workloads=[Periodic(interval_us=INTERVAL_US[kind], start_us=FIRST_US[kind], from_entry=True)],
+        workloads=[Periodic(interval_us=INTERVAL_US[kind], start_us=first_us, from_entry=True)],
         faults=[Skew(nodes="all", offsets_us=_offsets_us(nodes, skew_s, seed))] if skew_s else [],
         stop=Stop(duration_us=stop_us, drain=False),
         record=Record(level=level),
@@ -161,7 +207,17 @@ def _plan(topology: Contacts, seed: int) -> ContactPlan:
 
 
 def _point(
-    part: str, plan: str, lifetime: int, mode: str, skew_s: int, seed: int, run: Scenario, task: str = "run"
+    part: str,
+    plan: str,
+    lifetime: int,
+    mode: str,
+    skew_s: int,
+    seed: int,
+    run: Scenario,
+    task: str = "run",
+    *,
+    exchange: Exchange = CHOSEN,
+    capacity: int = 0,
 ) -> Point:
     labels: dict[str, Label] = {
         "part": part,
@@ -169,6 +225,8 @@ def _point(
         "lifetime": lifetime,
         "mode": mode,
         "skew_s": skew_s,
+        **exchange._asdict(),
+        "capacity": capacity,
         "seed": seed,
     }
     return Point(labels, run, task)
@@ -183,10 +241,40 @@ def _main(wanted: Scale) -> Iterator[Point]:
     for plan in plans:
         for lifetime in wanted.lifetimes[plan]:
             for mode in MODES:
-                for seed in range(1, wanted.seeds[plan] + 1):
+                seeds = wanted.seeds[plan] if mode == "published" else wanted.safe_seeds
+                for seed in range(1, seeds + 1):
                     level: Literal["measures", "deliveries"] = "deliveries" if seed == 1 else "measures"
                     run = scenario(_generated(wanted, plan), lifetime, mode, seed, level)
                     yield _point("main", plan, lifetime, mode, 0, seed, run)
+
+
+def _region(wanted: Scale) -> Iterator[Point]:
+    """The codes as printed under every rate and set-up time: which agree with the paper's latencies?"""
+    plans: tuple[Literal["buses", "walkers"], ...] = ("buses", "walkers")
+    for plan in plans:
+        for exchange in (Exchange(rate, setup_s) for rate in wanted.rates for setup_s in wanted.setups_s):
+            for lifetime in wanted.region[plan]:
+                run = scenario(
+                    _generated(wanted, plan), lifetime, "published", 1, "measures", exchange=exchange,
+                    name="oppnet-region",
+                )  # fmt: skip
+                yield _point("region", plan, lifetime, "published", 0, 1, run, exchange=exchange)
+
+
+def _first(wanted: Scale) -> Iterator[Point]:
+    """Walkers whose first broadcast is 20 s after they enter, as printed."""
+    for seed in range(1, wanted.first_seeds + 1):
+        topology = _generated(wanted, "walkers")
+        run = scenario(topology, 5, "published", seed, "measures", first_s=PRINTED_FIRST_S)
+        yield _point("first", WALKERS, 5, "published", 0, seed, run)
+
+
+def _capacities(wanted: Scale) -> Iterator[Point]:
+    """Two hours of buses with caches that hold so much; the cores, for the kernel knows no limit."""
+    topology = Contacts(generator="buses", options=dict(SHORT_DAY))
+    for capacity in wanted.capacities:
+        run = scenario(topology, 20, "safe", 1, "deliveries", capacity=capacity, name="oppnet-capacity")
+        yield _point("capacity", BUSES, 20, "safe", 0, 1, run, "cores", capacity=capacity)
 
 
 def _skewed(wanted: Scale) -> Iterator[Point]:
@@ -227,7 +315,8 @@ def _advice(wanted: Scale) -> Iterator[Point]:
 def _grid(scale: str) -> list[Point]:
     wanted = SCALES[scale]
     # The longest run of all is a bisection: it begins first.
-    return [*_advice(wanted), *_main(wanted), *_skewed(wanted), *_traces(wanted)]
+    parts = (_advice, _main, _region, _first, _capacities, _skewed, _traces)
+    return [point for part in parts for point in part(wanted)]
 
 
 STUDY = Study(
@@ -242,10 +331,10 @@ STUDY = Study(
         "contacts, and the smallest lifetime that delivers a wanted share."
     ),
     scales={name: scale.text for name, scale in SCALES.items()},
-    claims=(*load(__package__), *limits(CLAIMS)),
+    claims=(*load(__package__), *CLAIMS),
     grid=_grid,
     preparation=partial(compile_kernel, "oppnet"),
-    runners={"run": measures.run_point, "advice": measures.advise},
+    runners={"run": measures.run_point, "advice": measures.advise, "cores": measures.run_cores},
     derive=measures.derive,
     derived=measures.derived,
     tables=page.tables,

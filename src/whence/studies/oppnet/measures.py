@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
+from statistics import median
 from typing import Any, cast
 
 import numpy as np
@@ -19,7 +20,7 @@ from whence.sim.links_planned import plan_of
 from whence.sim.model import Contacts, Scenario
 from whence.sim.outcome import Outcome
 from whence.studies.oppnet.advice import SHARES_PERCENT, smallest_lifetimes
-from whence.studies.oppnet.claims import MODES, REGISTRIES, WALKERS
+from whence.studies.oppnet.claims import MODES, PRINTED, REGISTRIES, WALKERS
 from whence.studies.results import Derived, Estimate, Label, Results, Row, estimate
 from whence.trace.measures import Value
 from whence.trace.schema import Level
@@ -35,6 +36,8 @@ def derive(row: Row) -> dict[str, float | None]:
         return {}
     if "pairs_possible" in counted:
         return _derive_advice(counted)
+    if "delay" not in counted:  # of cores, whose caches are limited
+        return {"co_deliveries": counted["deliveries"], "broadcasts": counted["broadcasts"]}
     receives, expiries = counted["receives"], counted["expiries"]
     messages = counted["broadcasts"]
     found: dict[str, float | None] = {
@@ -63,10 +66,64 @@ def derive(row: Row) -> dict[str, float | None]:
         found["latency_early_share_percent"] = 100 * counted["latency_early"] / waited_us
     for at, thousandths in enumerate(counted.get("plan", ())):
         found[f"plan_{at}"] = thousandths / 1000
+    found |= _shares(row) | _shown(counted) | _alike(counted, int(row.labels["lifetime"]))
     for registry in REGISTRIES:
         sizes = counted.get(f"watched_{registry}")
         if sizes:
             found[f"largest_{registry}"] = max(sizes)
+    return found
+
+
+def _shares(row: Row) -> dict[str, float | None]:
+    """What section VI says in words."""
+    counted, lifetime_s = row.counted, 60 * int(row.labels["lifetime"])
+    nodes = int(row.parameters["nodes"]) if row.parameters else 0
+    waited, travelled = counted["latency"][3], counted["delay"][3]
+    return {
+        "latency_share_percent": 100 * waited / travelled if travelled else None,
+        "age_over_lifetime_s": counted["age"][2] / 1e6 - lifetime_s if lifetime_s else None,
+        "barrier_over_hosts": counted["barrier_max"] - (nodes - 1),
+        "delay_over_5_min_percent": _over(counted.get("delay_percentiles", ()), 300_000_000),
+        "plan_end_s": row.parameters["stop"]["duration_us"] / 1e6 if row.parameters else None,
+        "contact_low_s": counted["contact_low_us"] / 1e6 if "contact_low_us" in counted else None,
+    }
+
+
+def _over(percentiles: Sequence[int], limit_us: int) -> float | None:
+    """How many percent are over a limit, between two percentiles."""
+    for percent, (low, high) in enumerate(pairwise(percentiles)):
+        if low <= limit_us < high:
+            return 100 - percent - (limit_us - low) / (high - low)
+    return None
+
+
+def _shown(counted: Mapping[str, Any]) -> dict[str, float | None]:
+    """Figures 6 and 11: the registries of the node that is shown."""
+    if not counted.get("shown_us"):
+        return {}
+    delivered, pending = counted["shown_delivered"], counted["shown_pending"]
+    peak = pending.index(max(pending))
+    return {
+        "shown_barrier_max": max(counted["shown_barrier"]),
+        "shown_pending_max": max(pending),
+        "shown_pending_peak_s": counted["shown_us"][peak] / 1e6,
+        "shown_delivered_max": max(delivered),
+        "shown_delivered_growth": delivered[-1] - delivered[len(delivered) // 2],
+        "shown_delivered_falls": sum(after < before for before, after in pairwise(delivered)),
+    }
+
+
+def _alike(counted: Mapping[str, Any], lifetime: int) -> dict[str, float | None]:
+    """Walkers that stay as long as N777: medians, and the place of what it printed among them, in percent."""
+    found: dict[str, float | None] = {}
+    for name, values in counted.items():
+        if name.startswith("alike_") and values:
+            what = name.removeprefix("alike_")
+            found[f"alike_{what}"] = median(values)
+            wanted = N777.get((what, lifetime))
+            if wanted is not None:
+                below = sum(value < wanted for value in values) + sum(value == wanted for value in values) / 2
+                found[f"n777_{what}_place"] = 100 * below / len(values)
     return found
 
 
@@ -112,6 +169,12 @@ def value(found: Estimate | None) -> float | None:
 
 
 WATCHED_MIN = 12  # nodes: of fewer, a third is chance
+# Node N777 of section VI-B: what is printed of it, with lifetimes of so many minutes.
+N777 = {
+    ("published", 5): 5, ("published", 20): 5, ("received", 5): 269, ("delivered", 5): 274,
+    ("received", 20): 760, ("delivered", 20): 764, ("pending", 20): 400, ("sources", 20): 150,
+}  # fmt: skip
+ALIKE_US = (285_000_000, 315_000_000)  # a stay of about five minutes
 
 
 def derived(results: Results) -> Iterator[Derived]:
@@ -120,6 +183,7 @@ def derived(results: Results) -> Iterator[Derived]:
         for row in main_rows(results, plan, lifetimes(results, plan)[0]):
             statistics = {name: row.measures[name] for name in row.measures if name.startswith("plan_")}
             yield Derived({"part": "plan", "plan": plan, "seed": row.labels["seed"]}, statistics)
+    yield from _region(results)
     for lifetime in lifetimes(results, WALKERS):
         for mode in MODES:
             rows = [row for row in main_rows(results, WALKERS, lifetime, mode) if row.counted]
@@ -131,6 +195,38 @@ def derived(results: Results) -> Iterator[Derived]:
                         "registry": registry,
                     }  # fmt: skip
                     yield Derived(labels, {f"growth_{registry}": _growth(sizes)})
+
+
+def region_factor(
+    results: Results, plan: str, measure: str, printed: Mapping[int, float], rate: Label, setup_s: Label
+) -> float | None:
+    """By which factor a mean is off what is printed, the worst of all lifetimes, under one exchange."""
+    worst = None
+    for row in results.select(part="region", plan=plan, rate=rate, setup_s=setup_s):
+        ours, theirs = row.measures.get(measure), printed.get(int(row.labels["lifetime"]))
+        if ours and theirs:
+            worst = max(worst or 1.0, ours / theirs, theirs / ours)
+    return worst
+
+
+def _region(results: Results) -> Iterator[Derived]:
+    """The worst factor of latency and of receives, for each rate and set-up time."""
+    for plan in dict.fromkeys(str(row.labels["plan"]) for row in results.select(part="region")):
+        for rate in dict.fromkeys(row.labels["rate"] for row in results.select(part="region", plan=plan)):
+            for setup_s in dict.fromkeys(row.labels["setup_s"] for row in results.select(part="region")):
+                at: dict[str, Label] = {
+                    "part": "region worst",
+                    "plan": plan,
+                    "rate": rate,
+                    "setup_s": setup_s,
+                }
+                measures = {
+                    f"{name}_factor": region_factor(
+                        results, plan, measure, PRINTED[plan][name], rate, setup_s
+                    )
+                    for name, measure in (("latency", "latency_mean_s"), ("receives", "receives"))
+                }
+                yield Derived(at, measures)
 
 
 def _growth(sizes: list[int]) -> float | None:
@@ -156,6 +252,7 @@ def _growth(sizes: list[int]) -> float | None:
 # Spark's workers import this module.
 
 
+STAYS_SHOWN = 140  # of Figure 8; Figure 3 has all 60
 DELAY_PARTS = 40  # of Figures 4 and 9, along the axis of the delay
 SAMPLE_US = {"walkers": 5_000_000, "buses": 60_000_000}
 # Figure 11 shows a walker who enters at 1h49' and stays for 5'. Ours is the one who is most like it.
@@ -179,6 +276,16 @@ def advise(scenario: Scenario, folder: Path, level: Level | None = None) -> None
     save_measures(folder, scenario, counts, f"{__name__}.{advise.__name__}")
 
 
+def run_cores(scenario: Scenario, folder: Path, level: Level | None = None) -> Outcome:
+    """Run with caches that may be too small, which the kernel does not know."""
+    return run(scenario, folder, level=level, kernel="never", measure=core_counts)
+
+
+def core_counts(outcome: Outcome) -> dict[str, Value]:
+    """Return what was broadcast and delivered."""
+    return {"broadcasts": outcome.broadcasts, "deliveries": outcome.deliveries}
+
+
 def measure(outcome: Outcome) -> dict[str, Value]:
     """Return the counts of a run."""
     scenario, detail = outcome.scenario, outcome.detail
@@ -191,6 +298,7 @@ def measure(outcome: Outcome) -> dict[str, Value]:
         **_waits(detail, plan),
         **_registries(detail, plan, shown),
         **_statistics(scenario, plan),
+        **_like_n777(scenario, detail, plan),
     }
 
 
@@ -293,10 +401,11 @@ def _watch(scenario: Scenario, plan: ContactPlan) -> tuple[int, list[int], int]:
         ),
     ).node
     chosen: dict[int, int] = {}
+    alike = [stay.node for stay in stays if ALIKE_US[0] <= stay.stop_us - stay.start_us <= ALIKE_US[1]]
     for stay in stays:
         if stay.stop_us - stay.start_us >= SHOWN_STAY_US:
             chosen.setdefault(stay.start_us // WATCH_EVERY_US, stay.node)
-    return shown, sorted({shown, *chosen.values()}), SAMPLE_US[generator]
+    return shown, sorted({shown, *chosen.values(), *alike}), SAMPLE_US[generator]
 
 
 def _registries(detail: OppnetDetail, plan: ContactPlan, shown: int) -> dict[str, Value]:
@@ -328,9 +437,44 @@ def _registries(detail: OppnetDetail, plan: ContactPlan, shown: int) -> dict[str
     return counts
 
 
+def _like_n777(scenario: Scenario, detail: OppnetDetail, plan: ContactPlan) -> dict[str, Value]:
+    """What each walker that stays about five minutes published, received and co-delivered."""
+    if cast(Contacts, scenario.topology).generator != "walkers":
+        return {}
+    alike = [
+        stay.node for stay in plan.presence if ALIKE_US[0] <= stay.stop_us - stay.start_us <= ALIKE_US[1]
+    ]
+    nodes, own = len(plan.nodes), detail.is_own
+    counts: dict[str, Value] = {}
+    for name, chosen in (
+        ("published", own),
+        ("received", ~own),
+        ("delivered", own | (detail.delivered_us >= 0)),
+    ):
+        each = np.bincount(detail.node[chosen], minlength=nodes)
+        counts[f"alike_{name}"] = each[alike].tolist()
+    for column, name in ((3, "sources"), (4, "pending")):
+        most = {}
+        for node in np.unique(detail.registries[:, 0]).tolist() if len(detail.registries) else ():
+            most[node] = int(detail.registries[detail.registries[:, 0] == node][:, column].max())
+        counts[f"alike_{name}"] = [most[node] for node in alike if node in most]
+    return counts
+
+
 def _statistics(scenario: Scenario, plan: ContactPlan) -> dict[str, Value]:
     generator = cast(Contacts, scenario.topology).generator
     if generator is None:
         return {}
     found = statistics(plan)
-    return {"plan": [round(1000 * figure.of(found)) for figure in SCENARIOS[generator]]}
+    lengths_us = [contact.stop_us - contact.start_us for contact in plan.contacts]
+    counts: dict[str, Value] = {
+        "plan": [round(1000 * figure.of(found)) for figure in SCENARIOS[generator]],
+        "contact_low_us": int(np.percentile(lengths_us, 10)),
+    }
+    if scenario.seed == 1:
+        stays = sorted(plan.presence, key=lambda stay: stay.start_us)[:STAYS_SHOWN]
+        counts |= {
+            "stay_from_us": [stay.start_us for stay in stays],
+            "stay_to_us": [stay.stop_us for stay in stays],
+        }
+    return counts

@@ -3,30 +3,49 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from math import exp, log
+from math import exp, log, log2
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from whence.core.message import Message
-from whence.lab.run import path_of, run
+from whence.lab.run import path_of, run, save_measures
 from whence.protocols.prc.wire import message_packet, packet_sizes
 from whence.sim.distributions import Ramp
 from whence.sim.model import Overlay, Scenario, node_names
 from whence.sim.outcome import Outcome
 from whence.studies.prc.counting import OpeningWatch, StaticWatch
+from whence.studies.prc.routes import CASES
 from whence.studies.results import Derived, Label, Results, Row
 from whence.trace.measures import Value
 from whence.trace.schema import Level
 
 SECOND_US = 1_000_000
 MINUTE_US = 60 * SECOND_US
-HOUR_DELAYS = Ramp(points=((15 * MINUTE_US, 1_000), (40 * MINUTE_US, 2_500_000)))
+TEXT, AUTHORS = PROFILES = ("text", "authors")
+RISE, BEND, FLAT, STOP, QUIET, END = 15, 17, 40, 50, 52, 60  # minutes: the delay rises until it is flat
+STEP_US = 100_000  # by which the delay of the authors' program rises, every minute
+HOUR_DELAYS = {
+    TEXT: Ramp(
+        points=((RISE * MINUTE_US, 1_000), (BEND * MINUTE_US, 300_000), (FLAT * MINUTE_US, 2_500_000))
+    ),
+    AUTHORS: Ramp(
+        points=tuple(
+            point
+            for step in range(FLAT - RISE)
+            for point in (
+                ((RISE + step + 1) * MINUTE_US - 1, 1_000 + step * STEP_US),
+                ((RISE + step + 1) * MINUTE_US, 1_000 + (step + 1) * STEP_US),
+            )
+        )
+    ),
+}
 
-HOUR, GROWTH, OPENING, FRONTIER = "hour", "growth", "opening", "frontier"
+HOUR, DEGREES, SMOOTH, LARGE = "hour", "degrees", "smooth", "large"
+GROWTH, ROUTES, OPENING, CHURN, FRONTIER = "growth", "routes", "opening", "churn", "frontier"
 BASELINES = ("reliable", "vector", "preventive", "link_memory")  # the lines of Table 1 on static links
 FLOODING = ("vector", "barrier")  # what PRC is weighed against
+HOPS = 8  # of control for a link through a mediator
 RATE = 10  # broadcasts per second in the paper's hour
-RISE, FLAT, STOP, QUIET, END = 15, 40, 50, 52, 60  # minutes: the delay rises until it is flat; all is over
 STEADY = range(5, RISE)  # joins are over, the delay is 1 ms
 LATE = range(FLAT + 1, STOP)  # the delay is 2.5 s
 BOUND_MS = 300  # of what the paper calls realistic
@@ -41,6 +60,7 @@ class Minute(NamedTuple):
     expected: float
     buffered: float
     control: float  # per second
+    overlay: float  # the same as the authors' program counts it: all that is no message
 
     @property
     def space(self) -> float:
@@ -53,19 +73,20 @@ class Minute(NamedTuple):
         return RATE * self.delay_ms / 1_000 * self.degree
 
 
-def minutes(counted: Mapping[str, Any]) -> list[Minute]:
-    """The hour of one run."""
+def minutes(counted: Mapping[str, Any], profile: str = TEXT) -> list[Minute]:
+    """The hour of one run, or as much of it as there is."""
     found = []
     for at, process_us in enumerate(counted["process_us"]):
         middle_us = counted["start_us"][at] + MINUTE_US // 2
         found.append(
             Minute(
                 at,
-                HOUR_DELAYS.at(middle_us) / 1_000,
+                HOUR_DELAYS[profile].at(middle_us) / 1_000,
                 counted["degree_us"][at] / process_us,
                 counted["expected_us"][at] / process_us,
                 counted["buffered_us"][at] / process_us,
                 counted["control"][at] / (process_us / SECOND_US),
+                counted["overlay"][at] / (process_us / SECOND_US),
             )
         )
     return found
@@ -77,8 +98,13 @@ def derive(row: Row) -> dict[str, float | None]:
         return {}
     parts: Mapping[str, Callable[[Row], dict[str, float | None]]] = {
         HOUR: _hour,
+        DEGREES: _degrees,
+        SMOOTH: _smooth,
+        LARGE: _large,
         GROWTH: _static,
+        ROUTES: _route,
         OPENING: _opening,
+        CHURN: _churn,
         FRONTIER: _rate if row.labels["protocol"] == "prc" else _static,
     }
     return parts[str(row.labels["part"])](row)
@@ -90,7 +116,7 @@ def _mean(values: Sequence[float]) -> float:
 
 def _hour(row: Row) -> dict[str, float | None]:
     counted = row.counted
-    every = minutes(counted)
+    every = minutes(counted, str(row.labels["profile"]))
     steady, late = [every[at] for at in STEADY], [every[at] for at in LATE]
     off = [each.expected / each.law - 1 for each in every[3:STOP]]
     at_bound = [each.space / each.delay_ms * BOUND_MS for each in every if 250 <= each.delay_ms <= 352]
@@ -98,20 +124,77 @@ def _hour(row: Row) -> dict[str, float | None]:
         "degree": _mean([each.degree for each in steady]),
         "degree_late": _mean([each.degree for each in late]),
         "law_off_percent": 100 * max(off, key=abs),
+        "law_ratio": 1 + max(off, key=abs),
         "early_per_link": max(each.space / each.degree for each in every[2:RISE]),
         "space_early": _mean([each.space for each in steady]),
         "space_bound": _mean(at_bound),
+        "space_to_bound": max(each.space for each in every if each.delay_ms <= BOUND_MS),
         "space_late": _mean([each.space for each in late]),
         "expected_late": _mean([each.expected for each in late]),
         "buffers_per_view": _mean([each.buffered / each.degree for each in late]),
         "space_end": max(each.space for each in every[QUIET:]),
         "left": counted["left"],
+        "control_start": max(each.control for each in every[:2]) / _mean([each.control for each in steady]),
+        "control_level": slope([(each.minute, each.control) for each in steady]),
+        "links_per_minute": 60 / HOPS * _mean([each.control for each in steady]),
+        "links_per_degree": _mean([each.control / HOPS / each.degree for each in steady]),
+        "overlay_early": _mean([each.overlay for each in steady]),
         "control_early": _mean([each.control for each in steady]),
         "control_late": _mean([each.control for each in late]),
         "control_end": max(each.control for each in every[QUIET:]),
         "control_slope": slope([(each.minute, each.control) for each in every[RISE : FLAT + 1]]),
         "hops_per_link": sum(counted["control"]) / counted["opened"],
         "undelivered": int(row.labels["nodes"]) * counted["broadcasts"] - counted["deliveries"],
+    }
+
+
+def _degrees(row: Row) -> dict[str, float | None]:
+    counted = row.counted
+    settled = minutes(counted)[STEADY[0] :]
+    control = _mean([each.control for each in settled])
+    return {
+        "degree": _mean([each.degree for each in settled]),
+        "degree_max": counted["degree_max"],
+        "control_early": control,
+        "links_per_minute": 60 / HOPS * control,
+    }
+
+
+def _smooth(row: Row) -> dict[str, float | None]:
+    """How control traffic varies from second to second, over its mean."""
+    counted = row.counted
+    spreads = []
+    for wanted in (STEADY, LATE):
+        seconds = counted["control"][60 * wanted[0] : 60 * (wanted[-1] + 1)]
+        mean = _mean(seconds)
+        spreads.append(_mean([(each - mean) ** 2 for each in seconds]) / mean**2)
+    return {"spread_early": spreads[0], "spread_late": spreads[1], "spread_ratio": spreads[1] / spreads[0]}
+
+
+def _large(row: Row) -> dict[str, float | None]:
+    counted = row.counted
+    last = minutes(counted)[-2]  # with broadcasts
+    return {
+        "degree": last.degree,
+        "degree_max": counted["degree_max"],
+        "law_off_percent": 100 * (last.expected / last.law - 1),
+        "law_ratio": last.expected / last.law,
+        "space": last.space,
+        "control_early": last.control,
+        "hops_per_link": sum(counted["control"]) / counted["opened"],
+        "undelivered": int(row.labels["nodes"]) * counted["broadcasts"] - counted["deliveries"],
+        "left": counted["left"],
+    }
+
+
+def _route(row: Row) -> dict[str, float | None]:
+    counted, nodes = row.counted, int(row.labels["nodes"])
+    made = [counted[f"{case}_safe"] for case in ("mediated", "back_link", "routed", "flooded")]
+    return {
+        **counted,
+        "routes_made": min(made),
+        "routed_over_log": counted["routed_hops"] / log2(nodes),
+        "flooded_over_square": counted["flooded_hops"] / nodes**2,
     }
 
 
@@ -132,11 +215,21 @@ def _static(row: Row) -> dict[str, float | None]:
 
 def _opening(row: Row) -> dict[str, float | None]:
     counted = row.counted
+    hops = sum(counted["control"]) / counted["opened"]
     return {
-        "hops_per_link": sum(counted["control"]) / counted["opened"],
+        "hops_per_link": hops,
+        "hops_per_direction": hops / 2,
         "bytes_per_link": counted["other_bytes"] / counted["opened"],
         "bytes_per_message": counted["message_copies_bytes"] / counted["message_copies"],
         "entries_left": counted["entries_left"],
+    }
+
+
+def _churn(row: Row) -> dict[str, float | None]:
+    counted = row.counted
+    return {
+        "hops_per_link": sum(counted["control"]) / counted["opened"],
+        "deliveries_per_broadcast": counted["deliveries"] / counted["broadcasts"],
     }
 
 
@@ -150,7 +243,7 @@ def _rate(row: Row) -> dict[str, float | None]:
         "space": (sum(counted["expected_us"][kept]) + sum(counted["buffered_us"][kept])) / process_us,
         "degree": sum(counted["degree_us"][kept]) / process_us,
         "message_bytes_per_s": sum(counted["receipts"][kept]) * counted["message_bytes"] / process_s,
-        "links_per_s": sum(counted["control"][kept]) / 8 / process_s,
+        "links_per_s": sum(counted["control"][kept]) / HOPS / process_s,
     }
 
 
@@ -177,41 +270,89 @@ def power(points: Sequence[tuple[float, float]]) -> tuple[float, float]:
 AXES = {"nodes": "processes", "degree": "in-links", "delay_ms": "messages in transit"}
 
 
-def along(results: Results, measure: str, protocol: str, axis: str) -> list[tuple[float, float]]:
-    """A measure of Table 1 along one axis, the other labels as at the point where the axes cross."""
+def along(
+    results: Results, measure: str, protocol: str, axis: str, seed: Label | None = None
+) -> list[tuple[float, float]]:
+    """A measure of Table 1 along one axis, the other labels as at the point where the axes cross.
+
+    Of one seed, or the means of all.
+    """
     base = crossing(results)
-    found = []
+    found: dict[float, list[float]] = {}
     for row in results.select(part=GROWTH, protocol=protocol):
         others = {name: row.labels[name] for name in AXES if name != axis}
-        if all(at == base[name] for name, at in others.items()):
+        if all(at == base[name] for name, at in others.items()) and seed in (None, row.labels["seed"]):
             x = float(row.labels[axis])
             if axis == "delay_ms":
                 x *= float(row.labels["rate"]) / 1_000  # messages in transit on a link
-            found.append((x, row.measure(measure)))
-    return sorted(found)
+            found.setdefault(x, []).append(row.measure(measure))
+    return sorted((x, _mean(values)) for x, values in found.items())
 
 
 def crossing(results: Results) -> dict[str, Any]:
     """The labels of the point through which all axes go: the only one that recorded its deliveries."""
     for row in results.select(part=GROWTH):
         if row.judged:
-            return dict(row.labels)
+            return {name: at for name, at in row.labels.items() if name != "seed"}
     raise ValueError("no run of Table 1 was judged")
 
 
 def derived(results: Results) -> Iterator[Derived]:
-    """How control traffic falls within an hour, and the exponents of Table 1."""
+    """How control traffic falls within an hour, the exponents of Table 1, how views and space grow."""
     for row in results.select(part=HOUR):
         early, late = row.measures.get("control_early"), row.measures.get("control_late")
         if early and late is not None:
             yield Derived({**row.labels, "part": "fall"}, {"control_ratio": late / early})
-    for protocol in dict.fromkeys(row.labels["protocol"] for row in results.select(part=GROWTH)):
-        for measure in ("numbers_per_message", "work_per_delivery", "space"):
-            for axis in AXES:
-                points = along(results, measure, str(protocol), axis)
-                labels: dict[str, Label] = {"part": "exponents", "protocol": protocol, "axis": axis}
-                exponent = power(points)[1] if len(points) > 1 else None
-                yield Derived(labels, {measure: exponent}, len(points))
+    if any(row.judged for row in results.select(part=GROWTH)):
+        yield from _exponents(results)
+    for profile in PROFILES:
+        yield from _view_growth(results, profile)
+    yield from _rate_factors(results)
+
+
+def _exponents(results: Results) -> Iterator[Derived]:
+    rows = results.select(part=GROWTH)
+    for protocol in dict.fromkeys(row.labels["protocol"] for row in rows):
+        for seed in dict.fromkeys(row.labels["seed"] for row in rows):
+            for measure in ("numbers_per_message", "work_per_delivery", "space"):
+                for axis in AXES:
+                    points = along(results, measure, str(protocol), axis, seed)
+                    exponent = power(points)[1] if len(points) > 1 else None
+                    at = {"part": "exponents", "protocol": protocol, "axis": axis, "seed": seed}
+                    yield Derived(at, {measure: exponent})
+
+
+def _view_growth(results: Results, profile: str) -> Iterator[Derived]:
+    """Views against ln N: exponent, and how well a line in ln N fits. One line for each seed."""
+    rows = results.select(part=DEGREES, profile=profile)
+    for seed in dict.fromkeys(row.labels["seed"] for row in rows):
+        found = [
+            (float(row.labels["nodes"]), row.measure("degree")) for row in rows if row.labels["seed"] == seed
+        ]
+        if len(found) > 1:
+            at = {"part": "views", "profile": profile, "seed": seed}
+            yield Derived(at, {"degree_exponent": power(found)[1]})
+    means = [
+        (log(float(nodes)), _mean(results.column("degree", part=DEGREES, profile=profile, nodes=nodes)))
+        for nodes in dict.fromkeys(row.labels["nodes"] for row in rows)
+    ]
+    if len(means) > 2:
+        grows, middle = slope(means), _mean([y for _, y in means])
+        off = sum((y - middle - grows * (x - _mean([x for x, _ in means]))) ** 2 for x, y in means)
+        fit = 1 - off / sum((y - middle) ** 2 for _, y in means)
+        yield Derived({"part": "views", "profile": profile}, {"degree_fit": fit}, len(rows))
+
+
+def _rate_factors(results: Results) -> Iterator[Derived]:
+    """Space at ten times the rate over that at the paper's, seed by seed."""
+    for row in results.select(part=FRONTIER, protocol="prc", rate=RATE):
+        place = {**row.labels, "rate": 10 * RATE}
+        space = row.measures.get("space")
+        for other in results.select(**place):
+            if space:
+                yield Derived(
+                    {**row.labels, "part": "rates"}, {"rate_factor": other.measure("space") / space}
+                )
 
 
 # The frontier
@@ -231,16 +372,17 @@ def link_bytes(results: Results, rate: float) -> float:
 
 
 def cost(results: Results, measure: str, protocol: str, nodes: int) -> list[tuple[float, float]]:
-    """(rate, cost of a process) of a protocol in a group: `space` in entries or `bytes_per_s`."""
-    found = []
+    """(rate, cost of a process) of a protocol in a group, over its seeds: `space` or `bytes_per_s`."""
+    found: dict[float, list[float]] = {}
     for row in results.select(part=FRONTIER, protocol=protocol, nodes=nodes):
         rate = float(row.labels["rate"])
+        there = found.setdefault(rate, [])
         if protocol == "prc" and measure == "bytes_per_s":
             opening = row.measure("links_per_s") * link_bytes(results, rate)
-            found.append((rate, row.measure("message_bytes_per_s") + opening))
+            there.append(row.measure("message_bytes_per_s") + opening)
         else:
-            found.append((rate, row.measure(measure)))
-    return sorted(found)
+            there.append(row.measure(measure))
+    return sorted((rate, _mean(values)) for rate, values in found.items())
 
 
 def sizes(results: Results, protocol: str) -> list[int]:
@@ -300,6 +442,17 @@ def run_point(scenario: Scenario, folder: Path, level: Level | None = None) -> O
     if path_of(scenario, level, "always")[0] == "kernel":
         return run(scenario, folder, level=level, kernel="always", measure=overlay_counts)
     return run(scenario, folder, level=level, observers=[OpeningWatch()], measure=overlay_counts)
+
+
+def run_routes(scenario: Scenario, folder: Path, level: Level | None = None) -> None:
+    """Count every way of control; they are no runs of the simulator, and leave no trace."""
+    counts = {
+        f"{case}_{name}": value
+        for case, count in CASES.items()
+        for name, value in count(scenario.nodes).items()
+    }
+    folder.mkdir(parents=True, exist_ok=True)
+    save_measures(folder, scenario, counts, f"{__name__}.run_routes")
 
 
 def overlay_counts(outcome: Outcome) -> dict[str, Value]:

@@ -1,13 +1,8 @@
 """Reads ShiViz and GoVector logs: events of hosts, each with a JSON vector clock.
 
-How a log becomes a trace. Event n of host h (its clock says `h: n`) becomes the broadcast of message h:n and
-its delivery at h. Before it stand the deliveries of what h has learned since its previous event: the newest
-event of every other host whose entry grew, but for those that are in the past of another one that h delivers
-here. So an event happened before another in the log just when its message precedes the other's in the trace.
-
-What cannot be true stands out when such a trace is verified: a clock that names an event which is not in the
-log is a `created` message; a clock that takes back what an earlier or a delivered event knew makes h deliver
-an older event after it, a `causal` (or `duplicate`) finding; a host whose numbers skip is `malformed`.
+A host is a context, and its events are in the order of its own clock, as in ShiViz; lines in another order
+are a note. Sends and deliveries are recognised by the mapping's patterns, with message ids where the log has
+them: a clock alone never says which message was delivered.
 
 Layouts that are recognised without help:
 
@@ -17,34 +12,31 @@ Layouts that are recognised without help:
     one line      ... host] {"host": 1} event text
 
 A text may go on over further lines. Lines like `=== name ===` separate executions. A file may begin, as one
-that is uploaded to ShiViz does, with the pattern in its first line and the delimiter in its second.
+that is uploaded to ShiViz does, with the pattern in its first line and the delimiter in its second. Lines
+that belong to no event are counted.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from itertools import accumulate
 from pathlib import Path
-from typing import NamedTuple
-
-import msgspec
+from typing import Any, NamedTuple
 
 from whence.errors import ImportFormatError
-from whence.trace.schema import Kind, Level, PromisesMade
-from whence.trace.writer import TraceWriter
+from whence.foreign.mapping import KINDS, LineRule, LogMapping, Normaliser
+from whence.foreign.model import EventKind, Log, Note, make_log
 
-__all__ = ["Execution", "ImportReport", "ImportedRun", "LogEvent", "import_log", "trace_rows"]
-
-PROMISES = PromisesMade(causal=True, fifo=True, no_duplicates=True, complete=False)
 DELIMITER = r"^=== ?(?P<trace>.*?) ?===\s*$"
 _CLOCK_LINE = re.compile(r'^(?P<host>\S+)\s+(?P<clock>\{\s*(?:"|\}).*)$')
 _CLOCK_INSIDE = re.compile(r'^(?P<before>.*?)(?P<clock>\{\s*"[^{}]*\})(?P<after>.*)$')
 _JS_GROUP = re.compile(r"\(\?<(?![=!])")  # (?<name> but not a look-behind
-_FIX = 'Give the layout with --pattern, as for ShiViz: "(?<event>.*)\\n(?<host>\\S*) (?<clock>{.*})"'
+_FIX = 'Give the layout as for ShiViz: pattern = "(?<event>.*)\\n(?<host>\\S*) (?<clock>{.*})"'
+_RECEIVES = re.compile(r"\b(?:receiv|recv|deliver|got)", re.IGNORECASE)
+_SENDS = re.compile(r"\b(?:send|sent|broadcast|publish|post|put|request)", re.IGNORECASE)
 
 
 # From text to events
@@ -67,7 +59,7 @@ class Execution(NamedTuple):
 
 
 class ParsedLog(NamedTuple):
-    """A whole log; see `ImportReport` for the counts."""
+    """A whole log. Every line that is not blank is in exactly one of the counts."""
 
     layout: str
     executions: list[Execution]
@@ -105,9 +97,9 @@ def parse_log(name: str, text: str, pattern: str | None, delimiter: str | None) 
             events, left_out = _by_pattern(name, section, _compile(name, pattern))
             unparsed += left_out
         else:
-            events = {"clock first": _clock_first, "clock last": _clock_last, "one line": _one_line}[layout](
-                name, section
-            )
+            read = {"clock first": _clock_first, "clock last": _clock_last, "one line": _one_line}[layout]
+            events, left_out = read(name, section)
+            unparsed += left_out
         if events:
             executions.append(Execution(section.label, events))
     if not executions:
@@ -199,53 +191,52 @@ def _clock_line(name: str, line: int, text: str, text_may_begin: bool) -> tuple[
         raise
 
 
-def _clock_first(name: str, section: _LogSection) -> list[LogEvent]:
+def _clock_first(name: str, section: _LogSection) -> tuple[list[LogEvent], list[int]]:
     events: list[LogEvent] = []
+    left_out: list[int] = []
     after_clock = False
     for number, line in enumerate(section.lines, section.first_line):
         found = _clock_line(name, number, line, after_clock)
         after_clock = found is not None
         if found is not None:
             events.append(LogEvent(*found, "", number))
-        elif line.strip():
-            if not events:
-                raise _error(name, number, "its text stands before any clock")
+        elif line.strip() and events:
             last = events[-1]
             events[-1] = last._replace(text=f"{last.text}\n{line}" if last.text else line)
-    return events
+        elif line.strip():
+            left_out.append(number)
+    return events, left_out
 
 
-def _clock_last(name: str, section: _LogSection) -> list[LogEvent]:
+def _clock_last(name: str, section: _LogSection) -> tuple[list[LogEvent], list[int]]:
     events: list[LogEvent] = []
-    waiting: list[str] = []
+    waiting: list[tuple[int, str]] = []
     for number, line in enumerate(section.lines, section.first_line):
         found = _clock_line(name, number, line, not waiting)
         if found is not None:
-            events.append(LogEvent(*found, "\n".join(waiting), number))
+            events.append(LogEvent(*found, "\n".join(text for _, text in waiting), number))
             waiting = []
         elif line.strip():
-            waiting.append(line)
-    if waiting:
-        raise _error(name, section.first_line + len(section.lines) - 1, "its text is not followed by a clock")
-    return events
+            waiting.append((number, line))
+    return events, [number for number, _ in waiting]
 
 
-def _one_line(name: str, section: _LogSection) -> list[LogEvent]:
+def _one_line(name: str, section: _LogSection) -> tuple[list[LogEvent], list[int]]:
     events: list[LogEvent] = []
+    left_out: list[int] = []
     for number, line in enumerate(section.lines, section.first_line):
         if not line.strip():
             continue
         found = _CLOCK_INSIDE.match(line)
-        if found is None:
-            raise _error(name, number, "there is no vector clock in it")
         # The host is the last word before the clock that the clock has an entry for, as in [akka://x/host].
-        words = re.findall(r"[^\s\[\]()/]+", found["before"])
-        host = next((word for word in reversed(words) if f'"{word}"' in found["clock"]), "")
-        if not host:
-            raise _error(name, number, "no word before its clock is a host of that clock")
+        words = re.findall(r"[^\s\[\]()/]+", found["before"]) if found else []
+        host = next((word for word in reversed(words) if found and f'"{word}"' in found["clock"]), "")
+        if found is None or not host:
+            left_out.append(number)
+            continue
         text = f"{found['before'].strip()} {found['after'].strip()}".strip()
         events.append(LogEvent(host, _clock(name, number, host, found["clock"]), text, number))
-    return events
+    return events, left_out
 
 
 def _by_pattern(
@@ -272,126 +263,94 @@ def _by_pattern(
     return events, left_out
 
 
-# From a log to a trace
+# From events to the model
 
 
-class ImportedRun(msgspec.Struct, frozen=True, kw_only=True):
-    """One execution of the log, as it was written."""
-
-    run: str
-    folder: str
-    hosts: int
-    events: int
-
-
-class ImportReport(msgspec.Struct, frozen=True, kw_only=True):
-    """The result of an import. Every line that is not blank is in exactly one of the counts."""
-
-    source: str
-    layout: str
-    lines: int
-    blank_lines: int
-    delimiter_lines: int
-    event_lines: int  # lines that belong to an event, further lines of its text included
-    unparsed_lines: list[int]  # with a pattern of the user only: numbers of the lines that it left out
-    runs: list[ImportedRun]
-
-
-def import_log(
-    path: Path | str,
-    out_folder: Path | str,
-    *,
-    pattern: str | None = None,
-    delimiter: str | None = None,
-    overwrite: bool = False,
-) -> ImportReport:
-    """Turn a log into a trace folder; several executions in one log become `run=<id>` folders.
-
-    Without `pattern` the layout is found out: a line "host {clock}" before or after the event's text, or all
-    in one line. `pattern` is a regular expression with the groups host, clock and event, `delimiter` one for
-    the lines between executions; both may use ShiViz's `(?<name>...)`.
-    """
-    path, out_folder = Path(path), Path(out_folder)
+def read_text(path: Path | str) -> str:
+    """The text of a log."""
+    raw = Path(path).read_bytes()
     try:
-        raw = path.read_bytes()
-        text = raw.decode()
-    except OSError as error:
-        raise ImportFormatError(
-            str(path), f"it cannot be read ({error.strerror})", "Check the path"
-        ) from error
+        return raw.decode()
     except UnicodeDecodeError as error:
         where = raw.count(b"\n", 0, error.start) + 1
         raise ImportFormatError(
             f"{path}, line {where}", "it is not UTF-8", "Convert the log to UTF-8 first"
         ) from error
-    parsed = parse_log(str(path), text, pattern, delimiter)
-    stem = _slug(path.stem)
-    source = {"source": path.name, "sha256": hashlib.sha256(raw).hexdigest(), "layout": parsed.layout}
-    runs: list[ImportedRun] = []
-    for number, execution in enumerate(parsed.executions, 1):
-        several = len(parsed.executions) > 1
-        run = f"{stem}.{number}-{_slug(execution.label)}" if several else stem
-        folder = out_folder / f"run={run}" if several else out_folder
-        hosts = sorted({event.host for event in execution.events})
-        with TraceWriter(
-            folder, run=run, writer="import", protocol="imported", promises=PROMISES, seed=None, nodes=hosts,
-            parameters={**source, "execution": execution.label}, level=Level.DELIVERIES, overwrite=overwrite,
-        ) as writer:  # fmt: skip
-            for node, time_us, kind, origin, count, detail in trace_rows(execution.events):
-                writer.event(node, time_us, kind, origin, count, detail=detail)
-        runs.append(ImportedRun(run=run, folder=str(folder), hosts=len(hosts), events=len(execution.events)))
-    return ImportReport(
-        source=str(path),
-        layout=parsed.layout,
-        lines=parsed.lines,
-        blank_lines=parsed.blank_lines,
-        delimiter_lines=parsed.delimiter_lines,
-        event_lines=parsed.event_lines,
-        unparsed_lines=parsed.unparsed_lines,
-        runs=runs,
-    )
 
 
-def trace_rows(events: Sequence[LogEvent]) -> Iterator[tuple[str, int, Kind, str, int, str | None]]:
-    """The rows (node, time_us, kind, origin, number, detail) of one execution.
-
-    A log has no common time: `time_us` is the event's place in the log.
-    """
-    clock_of: dict[tuple[str, int], dict[str, int]] = {}
-    for event in events:
-        clock_of.setdefault((event.host, event.clock[event.host]), event.clock)
-    claimed: dict[str, dict[str, int]] = {}  # host -> the clock of its previous event
-    for place, event in enumerate(events):
-        host, clock = event.host, event.clock
-        for other, number in _learned(host, clock, claimed.get(host, {}), clock_of):
-            yield host, place, Kind.DELIVER, other, number, None
-        claimed[host] = clock
-        yield host, place, Kind.BROADCAST, host, clock[host], event.text
-        yield host, place, Kind.DELIVER, host, clock[host], None
-
-
-def _learned(
-    host: str, clock: dict[str, int], before: dict[str, int], clock_of: dict[tuple[str, int], dict[str, int]]
-) -> list[tuple[str, int]]:
-    """The events of other hosts that stand between a host's previous clock and this one."""
-    grown = {
-        other: clock_of.get((other, count), {other: count})
-        for other, count in clock.items()
-        if other != host and count > before.get(other, 0)
-    }
-    # An event's clock sums to more than that of any event in its past, so the newest come first here.
-    kept: list[str] = []
-    for other in sorted(grown, key=lambda other: (-sum(grown[other].values()), other)):
-        if not any(grown[newer].get(other, 0) >= clock[other] for newer in kept):
-            kept.append(other)
-    expected = dict(before)
-    for other in kept:
-        for each, count in grown[other].items():
-            expected[each] = max(expected.get(each, 0), count)
-    # In a true log the clock is what was to be expected. An entry below it denies knowledge: say so last.
-    denied = [other for other in sorted(expected) if other != host and clock.get(other, 0) < expected[other]]
-    return [(other, clock[other]) for other in kept] + [(other, clock.get(other, 0)) for other in denied]
+def read_shiviz(path: Path | str, mapping: LogMapping) -> Log:
+    """The log of a file; executions in it are kept apart."""
+    parsed = parse_log(str(path), read_text(path), mapping.pattern, mapping.delimiter)
+    several = len(parsed.executions) > 1
+    normaliser = Normaliser(mapping)
+    rules = [(re.compile(rule.pattern), rule) for rule in mapping.lines]
+    rows = []
+    for at, execution in enumerate(parsed.executions, 1):
+        prefix = f"{execution.label or at}/" if several else ""
+        for event in execution.events:
+            kind, columns = matched(rules, event.text)
+            clock = json.dumps({prefix + host: count for host, count in event.clock.items()})
+            row = {**columns, "host": prefix + event.host, "clock": clock, "event": event.text}
+            if several and columns.get("msg"):
+                row["msg"] = prefix + columns["msg"]
+            rows.append(normaliser.row(row, event.line, kind or EventKind.INTERNAL, event.text))
+    notes = [*normaliser.notes(), *_line_notes(parsed), *_receive_notes(parsed, rules)]
+    contract = mapping.contract
+    return make_log(rows, order="clock", contract=contract, notes=tuple(notes))
 
 
-def _slug(label: str) -> str:
-    return re.sub(r"[^A-Za-z0-9._-]+", "-", label).strip("-.") or "log"
+def matched(
+    rules: list[tuple[re.Pattern[str], LineRule]], text: str
+) -> tuple[EventKind | None, dict[str, Any]]:
+    """What the first rule that fits says of a text: its kind, and its groups as columns."""
+    for pattern, rule in rules:
+        found = pattern.search(text)
+        if found is not None:
+            columns: dict[str, Any] = found.groupdict()
+            if rule.message is not None:
+                columns["msg"] = _filled(rule.message, columns)
+            return KINDS[rule.kind], columns
+    return None, {}
+
+
+def _filled(template: str, columns: dict[str, Any]) -> str | None:
+    names = re.findall(r"\{([^{}]+)\}", template)
+    if not names:
+        return columns.get(template)
+    if any(columns.get(name) is None for name in names):
+        return None
+    return re.sub(r"\{([^{}]+)\}", lambda place: str(columns[place[1]]), template)
+
+
+def _line_notes(parsed: ParsedLog) -> Iterator[Note]:
+    if parsed.unparsed_lines:
+        first = ", ".join(map(str, parsed.unparsed_lines[:5]))
+        count = len(parsed.unparsed_lines)
+        yield Note("clockless", f"{count} lines have no vector clock and belong to no event: {first}", count)
+
+
+def _receive_notes(parsed: ParsedLog, rules: list[tuple[re.Pattern[str], LineRule]]) -> Iterator[Note]:
+    """Lines without an id that look like receives, by where their clocks have learned."""
+    learned = {"a send": 0, "another line": 0, "nothing": 0}
+    for execution in parsed.executions:
+        clock_of = {(event.host, event.clock[event.host]): event for event in execution.events}
+        for event in execution.events:
+            kind, columns = matched(rules, event.text)
+            if columns.get("msg") or not (_RECEIVES.search(event.text) or kind in _TAKES):
+                continue
+            before = clock_of.get((event.host, event.clock[event.host] - 1))
+            known = before.clock if before is not None else {}
+            grown = [
+                clock_of.get((host, count))
+                for host, count in event.clock.items()
+                if host != event.host and count > known.get(host, 0)
+            ]
+            sent = any(each is not None and _SENDS.search(each.text) for each in grown)
+            learned["a send" if sent else "another line" if grown else "nothing"] += 1
+    if any(learned.values()):
+        told = ", ".join(f"{count} from {what}" for what, count in learned.items())
+        text = f"lines without ids look like receives; their clocks have learned {told}"
+        yield Note("receives", text, sum(learned.values()))
+
+
+_TAKES = (EventKind.DELIVER, EventKind.RECEIVE)
