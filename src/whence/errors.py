@@ -6,6 +6,7 @@
       DataError          a file or description is not what it should be
       PlatformError      the machine lacks something (Java, an extra, a port, memory, a disk)
       AgentError         the application's agent failed
+      NoRoomError        a queue is full, and the caller would not wait for it
       InvariantError     a bug in Whence itself: please report it
 
 A command prints these without a traceback; anything else is a bug of ours.
@@ -83,6 +84,10 @@ class PeerTooSlowError(PeerError):
     """A peer did not take its messages in time, and its queue reached the hard limit."""
 
 
+class NotCopiedError(PeerError):
+    """Fewer peers than asked for have said in time that they have a message."""
+
+
 class DataError(WhenceError):
     """A file or description is not what it should be."""
 
@@ -115,6 +120,10 @@ class DomainGraphError(DataError):
     """A description of domains is malformed, disconnected or cyclic."""
 
 
+class PluginError(DataError):
+    """A plug-in cannot be imported, or declares what it must not."""
+
+
 class RequestError(DataError):
     """A request to a server's administration is malformed."""
 
@@ -141,6 +150,10 @@ class JavaMissingError(PlatformError):
 
 class StoreError(PlatformError):
     """A durable store cannot be opened, read or written."""
+
+
+class NoRoomError(WhenceError):
+    """A message was not accepted: a queue is full, and the caller would not wait (any longer)."""
 
 
 class AgentError(WhenceError):

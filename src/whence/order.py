@@ -44,6 +44,7 @@ held to the same deliveries by tests/equivalence/test_stream_barrier.py.
 
 from __future__ import annotations
 
+from bisect import bisect_left, insort
 from collections.abc import Iterable, Mapping
 from heapq import heapify, heappop, heappush
 from typing import Any, Literal, NamedTuple
@@ -106,8 +107,8 @@ class HeldRow(msgspec.Struct, array_like=True):
 
     id: str | None
     deadline_us: int
-    needs: list[str]  # what it still waits for, in the order in which it was named
-    missing: list[str]
+    needs: dict[str, None]  # what it still waits for, in the order in which it was named: an ordered set
+    missing: dict[str, None]  # what it goes without, likewise
     payload: Any
 
 
@@ -138,6 +139,33 @@ class OrderState(msgspec.Struct, array_like=True):
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(OrderState)
+
+
+class _WaitingNumbers:
+    """The numbers of each origin whose rows wait, for vector clocks: a lost row asks for the one before."""
+
+    def __init__(self) -> None:
+        self._of: dict[str, list[int]] = {}  # ascending
+
+    def add(self, id_: str) -> None:
+        """A row of this id waits from now on."""
+        origin, number = _split(id_)
+        insort(self._of.setdefault(origin, []), number)
+
+    def remove(self, id_: str) -> None:
+        """The row of this id does not wait any more."""
+        origin, number = _split(id_)
+        numbers = self._of[origin]
+        del numbers[bisect_left(numbers, number)]
+        if not numbers:
+            del self._of[origin]
+
+    def before(self, id_: str) -> str | None:
+        """The newest earlier row of the same origin that waits."""
+        origin, number = _split(id_)
+        numbers = self._of.get(origin, [])
+        at = bisect_left(numbers, number)
+        return f"{origin}:{numbers[at - 1]}" if at else None
 
 
 class IdMemory:
@@ -201,7 +229,7 @@ class IdMemory:
         self.state.gone[id_] = GoneRow(self.forget_us(deadline_us), needs)
         self.move_frontier(id_)
 
-    def miss(self, id_: str, deadline_us: int, waiting: Iterable[str]) -> dict[str, int]:
+    def miss(self, id_: str, deadline_us: int, waiting: _WaitingNumbers) -> dict[str, int]:
         """Remember that a row did not arrive in time.
 
         Returns what is known of its past, with deadlines: the newest earlier row of its origin that waits.
@@ -210,9 +238,8 @@ class IdMemory:
         if not self.vector:
             return {}
         self.move_frontier(id_)
-        origin, number = _split(id_)
-        earlier = [each[1] for each in map(_split, waiting) if each[0] == origin and each[1] < number]
-        return {f"{origin}:{max(earlier)}": deadline_us} if earlier else {}
+        earlier = waiting.before(id_)
+        return {} if earlier is None else {earlier: deadline_us}
 
     def forget(self) -> None:
         """Free the memory of what is forgotten."""
@@ -253,8 +280,15 @@ def _past_of(place: int, waiting: Mapping[int, HeldRow], place_of: Mapping[str, 
     return order
 
 
-def _check_state(state: OrderState, place_of: Mapping[str, int], waiters: Mapping[str, set[int]]) -> None:
+def _check_state(
+    state: OrderState,
+    place_of: Mapping[str, int],
+    waiters: Mapping[str, set[int]],
+    without: Mapping[str, set[int]],
+) -> None:
     """Assert what must always hold between a state and its indexes."""
+    found = {(id_, place) for place, row in state.waiting.items() for id_ in row.missing}
+    assert found == {(id_, place) for id_, places in without.items() for place in places}, "a row is lost"
     for place, row in state.waiting.items():
         assert row.needs, "a row without needs waits"
         assert row.deadline_us >= state.now_us, "an overdue row waits"
@@ -296,9 +330,15 @@ class CausalOrder:
         # What follows is derived from the state.
         self._place_of = {row.id: place for place, row in state.waiting.items() if row.id is not None}
         self._waiters: dict[str, set[int]] = {}
+        self._without: dict[str, set[int]] = {}  # id -> the waiting rows that are to go without it
+        self._numbers = _WaitingNumbers()
         for place, row in state.waiting.items():
             for need in row.needs:
                 self._waiters.setdefault(need, set()).add(place)
+            for id_ in row.missing:
+                self._without.setdefault(id_, set()).add(place)
+            if vector and row.id is not None:
+                self._numbers.add(row.id)
         self._deadlines: list[tuple[int, int, Any]] = [(us, _NEED, need) for need, us in state.needs.items()]
         self._deadlines += [(row.deadline_us, _ROW, place) for place, row in state.waiting.items()]
         heapify(self._deadlines)
@@ -340,7 +380,7 @@ class CausalOrder:
     def abandon(self, ids: Iterable[str]) -> None:
         """Note that rows with these ids will never arrive, before any row names them."""
         for each in ids:
-            self._memory.miss(each, _FOREVER_US, ())
+            self._memory.miss(each, _FOREVER_US, _WaitingNumbers())
 
     @property
     def waiting(self) -> int:
@@ -384,7 +424,7 @@ class CausalOrder:
 
     def check(self) -> None:
         """Assert what must always hold."""
-        _check_state(self._state, self._place_of, self._waiters)
+        _check_state(self._state, self._place_of, self._waiters, self._without)
 
     def _ending(
         self, payload: Any, outcome: str, missing: Iterable[str] = (), position: int | None = None
@@ -399,7 +439,7 @@ class CausalOrder:
 
     def _take(self, row: Arrival) -> None:
         needs, missing = self._sift_row(row)
-        held = HeldRow(row.id, row.at_us + row.lifetime_us, [], missing, row.payload)
+        held = HeldRow(row.id, row.at_us + row.lifetime_us, {}, dict.fromkeys(missing), row.payload)
         if not needs:
             self._place(held, IN_ORDER)
             self._settle(row.id, -1, 0)
@@ -420,9 +460,10 @@ class CausalOrder:
                 self._overtake(need)
             needs = {}
         self._memory.leave(row.id, row.at_us + row.lifetime_us, needs)
-        for place, waiting in self._state.waiting.items() if needs else ():
-            if row.id in waiting.missing:  # it was to go without this one, and now learns what was behind it
-                self._wait_for(place, {need: us for need, us in needs.items() if need != waiting.id})
+        for place in sorted(self._without.get(row.id, ())) if needs else ():
+            # It was to go without this one, and now learns what was behind it.
+            waiting_id = self._state.waiting[place].id
+            self._wait_for(place, {need: us for need, us in needs.items() if need != waiting_id})
         self._settle(row.id, 0, -1, needs)
         self._release()
 
@@ -461,7 +502,7 @@ class CausalOrder:
                 needs[need] = deadline_us
             elif deadline_us + self._memory.remember_us >= now_us:
                 missing.append(need)
-                inherited = self._memory.miss(need, deadline_us, self._place_of)
+                inherited = self._memory.miss(need, deadline_us, self._numbers)
             # Else it expired so long ago that it may have been placed and forgotten.
             todo += [each for each in inherited.items() if each[0] not in seen]
             seen.update(inherited)
@@ -471,8 +512,12 @@ class CausalOrder:
         state = self._state
         place = state.arrivals
         state.waiting[place] = row
+        for id_ in row.missing:
+            self._without.setdefault(id_, set()).add(place)
         if row.id is not None:
             self._place_of[row.id] = place
+            if self._memory.vector:
+                self._numbers.add(row.id)
             state.needs.pop(row.id, None)  # it is here: from now on its own deadline counts
         heappush(self._deadlines, (row.deadline_us, _ROW, place))
         self._wait_for(place, needs)
@@ -481,8 +526,7 @@ class CausalOrder:
         state = self._state
         row = state.waiting[place]
         for need, deadline_us in needs.items():
-            if need not in row.needs:
-                row.needs.append(need)
+            row.needs.setdefault(need)
             self._waiters.setdefault(need, set()).add(place)
             if need not in self._place_of and deadline_us > state.needs.get(need, -1):
                 state.needs[need] = deadline_us
@@ -499,7 +543,6 @@ class CausalOrder:
         self._out.append(self._ending(row.payload, outcome, row.missing, state.position))
         state.jumped.update(row.missing)
         if row.id is not None:
-            self._place_of.pop(row.id, None)
             self._memory.place(row.id, row.deadline_us)
 
     def _settle(
@@ -511,10 +554,12 @@ class CausalOrder:
         self._state.needs.pop(id_, None)
         for waiter in sorted(self._waiters.pop(id_, ())):
             row = self._state.waiting[waiter]
-            row.needs.remove(id_)
+            del row.needs[id_]
             if inherited is not None:
                 needs, missing = self._sift(inherited)
-                row.missing += [each for each in (id_, *missing) if each not in row.missing]
+                for each in (id_, *missing):
+                    row.missing.setdefault(each)
+                    self._without.setdefault(each, set()).add(waiter)
                 self._wait_for(waiter, {need: us for need, us in needs.items() if need != row.id})
             if not row.needs:
                 heappush(self._ready, (turn if waiter > place else turn + 1, waiter))
@@ -522,8 +567,8 @@ class CausalOrder:
     def _release(self) -> None:
         while self._ready:
             turn, place = heappop(self._ready)
-            row = self._state.waiting.pop(place, None)
-            if row is not None:  # else it was forced in the meantime
+            if place in self._state.waiting:  # else it was forced in the meantime
+                row = self._let_go(place)
                 self._place(row, WAITED)
                 self._settle(row.id, turn, place)
 
@@ -562,7 +607,7 @@ class CausalOrder:
     def _abandon(self, need: str) -> None:
         """Note that a need has not arrived in time."""
         deadline_us = self._state.needs.pop(need, self._state.now_us)
-        self._settle(need, 0, -1, self._memory.miss(need, deadline_us, self._place_of))
+        self._settle(need, 0, -1, self._memory.miss(need, deadline_us, self._numbers))
 
     def _overtake(self, need: str) -> None:
         """End a need as late, with all of its past: a row that stands behind it was given out."""
@@ -590,8 +635,14 @@ class CausalOrder:
             if not self._waiters[need]:
                 del self._waiters[need]
                 self._state.needs.pop(need, None)
+        for id_ in row.missing:
+            self._without[id_].discard(place)
+            if not self._without[id_]:
+                del self._without[id_]
         if row.id is not None:
             del self._place_of[row.id]
+            if self._memory.vector:
+                self._numbers.remove(row.id)
         return row
 
     def _drop(self, places: list[int]) -> None:
@@ -601,7 +652,7 @@ class CausalOrder:
             row = state.waiting[place]
             needs = {need: state.needs.get(need, row.deadline_us) for need in row.needs}
             dropped.append((row.id, row.deadline_us, needs))
-            missing = row.missing + [need for need in row.needs if need not in row.missing]
+            missing = row.missing | row.needs
             self._out.append(self._ending(row.payload, PREDECESSOR_EXPIRED, missing))
             self._let_go(place)
         for id_, deadline_us, needs in dropped:
@@ -616,7 +667,7 @@ class CausalOrder:
             if each not in self._state.waiting:
                 continue
             row = self._let_go(each)
-            row.missing += [need for need in row.needs if need not in row.missing]
+            row.missing |= row.needs
             self._place(row, PREDECESSOR_EXPIRED if row.missing else WAITED)
             for need in row.needs:
                 if need not in self._place_of:  # if it waits, the two depend on each other

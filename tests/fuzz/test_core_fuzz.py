@@ -10,7 +10,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from whence.core.effects import CancelTimer, CloseLink, Deliver, Discard, Expire, Send, SetTimer
+from whence.core.effects import (
+    CancelTimer,
+    CloseLink,
+    Deliver,
+    Discard,
+    Expire,
+    Internal,
+    Missed,
+    Send,
+    SetTimer,
+    Tell,
+)
 from whence.core.message import Packet
 from whence.core.protocol import Protocol
 from whence.protocols import registry
@@ -58,6 +69,10 @@ def fresh(protocol: str, relay: bool) -> Protocol:
         "domains": [["a", "b"], ["b", "c"], ["c", "d"]],
         "capacity": 3 * relay,
         "own_after_echo": relay,
+        "lifetimes": relay,
+        "window": 8,
+        "held_max": 6,
+        "streams_max": 12,
     }
     params = {name: value for name, value in choice.items() if name in known}
     core = registry.make(protocol, "b", MEMBERS, params)
@@ -112,7 +127,43 @@ def near_oppnet(draw: random.Random) -> list[object]:
     return [kind, [] if kind == 3 else ids, [near_barrier(draw)] if kind == 3 else []]
 
 
-NAMED = {"barrier": (draw_barrier, near_barrier), "oppnet": (draw_oppnet, near_oppnet)}  # nodes by name
+LIVES = [f"{name}/{digit * 16}" for name in "abcd" for digit in "01"]
+
+
+def draw_log(data: st.DataObject) -> list[object]:
+    names = st.lists(
+        st.tuples(integers, st.sampled_from([*LIVES, "a", "", "/", "x" * 300]) | texts), max_size=3
+    )
+    items = st.tuples(integers, integers, integers, lists, st.binary(max_size=3), integers)
+    parts = (st.integers(-1, 12), names, lists, st.lists(items, max_size=3), st.binary(max_size=120))
+    return [data.draw(each) for each in parts]
+
+
+def near_log(draw: random.Random) -> list[object]:
+    """What peers in the middle of a session might say, or nearly."""
+    kind = draw.choice([0, 0, 1, 2, 2, 3, 3, 3, 3, 4, 5, 6, 7, 8, 9, 10])
+    names = [(at, stream) for at, stream in enumerate(draw.sample(LIVES, 3)) if draw.random() < 0.3]
+    numbers: list[int] = [draw.randrange(-1, 5) for _ in range(draw.choice([0, 1, 2, 2, 3, 3, 4, 5]))]
+    items = []
+    if kind == 0:
+        names = [(draw.randrange(2), draw.choice(LIVES))]
+        numbers = [1, draw.randrange(4), draw.choice([0, 3, 300, draw.choice(EDGES)]), draw.randrange(3)]
+    elif kind == 3:
+        numbers = []
+        for _ in range(draw.randrange(1, 4)):
+            after = [draw.randrange(4) for _ in range(draw.choice([0, 0, 2, 2, 3, 4, 6]))]
+            number = draw.choice([1, 1, 2, 3, 4, draw.choice(EDGES)])
+            until = draw.choice([0, 0, 50, 100, draw.choice(EDGES)])
+            items.append((draw.randrange(3), number, until, after, b"x", draw.choice([0, 0, 0, 1, 2, 9])))
+    return [kind, names, numbers, items, draw.randbytes(draw.choice([0, 0, 0, 112]))]
+
+
+# Protocols whose packets name nodes or streams.
+NAMED = {
+    "barrier": (draw_barrier, near_barrier),
+    "oppnet": (draw_oppnet, near_oppnet),
+    "log": (draw_log, near_log),
+}
 
 
 def fields(protocol: str) -> tuple[list[str], bool]:
@@ -188,7 +239,7 @@ def give(core: Protocol, peer: str, packet: Packet, now_us: int) -> None:
         elif isinstance(effect, Discard):
             assert effect.peer == peer
         else:
-            assert isinstance(effect, SetTimer | CancelTimer | Expire | CloseLink)
+            assert isinstance(effect, SetTimer | CancelTimer | Expire | CloseLink | Missed | Internal | Tell)
 
 
 @pytest.mark.parametrize("protocol", registry.names())

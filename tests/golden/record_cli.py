@@ -47,7 +47,7 @@ LINES = (
     "trace check trace --json",
     "trace events trace --limit 12 --json",
     "trace export trace log.txt --json",
-    "trace import log.txt imported --json",
+    "verify log.txt --json",
     "protocols --json",
     "protocols --choose 100 10 0.1 --json",
     "study list --json",

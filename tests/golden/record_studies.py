@@ -2,7 +2,7 @@
 
     python tests/golden/record_studies.py                            # compare all, write nothing
     python tests/golden/record_studies.py --write                    # record all anew
-    python tests/golden/record_studies.py --write vcube demo --part page
+    python tests/golden/record_studies.py --write vcube prc --part page
 
 `studies-<name>.json` holds, of the scale `tiny`, in parts that can be recorded one by one:
 
@@ -11,8 +11,7 @@
     page       the text of the report, one block a line, without figures, times, versions and run ids
     figures    titles, captions and every number that is drawn
 
-Live measurements (the part `live` of `domains`) are left out: no two are alike. What `demo` measures comes
-from Spark; its part `simulated` is what can be known without.
+Live measurements (the part `live` of `domains`) are left out: no two are alike.
 """
 
 from __future__ import annotations
@@ -37,23 +36,16 @@ if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from support.tiny_study import carried_out
-from whence.lab.run import run
 from whence.report.html import render
 from whence.studies.base import StudyResult
 from whence.studies.registry import lookup
 from whence.studies.results import Row
-from whence.studies.run import run_study
 from whence.studies.witness import pick, tell
-from whence.verify.run import verify_trace
 
 DATA = Path(__file__).parent / "data"
 SCALE = "tiny"
 COUNTED = ("vcube", "oppnet", "deadline", "prc", "domains")  # these need no Spark
 PARTS = ("runs", "claims", "page", "figures")
-SIMULATED = (
-    "protocol", "nodes", "seed", "drained", "final_us", "steps", "broadcasts", "skipped_broadcasts",
-    "deliveries", "undelivered", "packets", "lost_packets", "duplicated_packets", "in_flight", "waiting",
-)  # fmt: skip
 JUDGED = (
     "ok",
     "promises",
@@ -100,25 +92,6 @@ def counted_study(name: str, folder: Path) -> StudyResult:
             environment={"whence": ""},
             seconds={},
         )
-
-
-def demo_study(spark: Any, folder: Path) -> StudyResult:
-    """The demonstration, which is measured by Spark."""
-    return run_study(spark, lookup("demo"), SCALE, folder)
-
-
-def demo_simulated(folder: Path) -> list[Any]:
-    """Each run of the demonstration as the simulator and the verifier know it, without Spark."""
-    lines = []
-    for at, point in enumerate(lookup("demo").grid(SCALE)):
-        outcome = run(point.scenario, folder / str(at), kernel="never")
-        (report,) = verify_trace(folder / str(at))
-        known = {name: getattr(outcome, name, None) for name in SIMULATED}
-        known |= {name: getattr(point.scenario, name) for name in ("protocol", "nodes", "seed")}
-        simulated = msgspec.to_builtins(known)
-        verdict = _verdict(msgspec.to_builtins(report))
-        lines.append({"labels": dict(point.labels), "simulated": simulated, "verdict": verdict})
-    return plain(lines)
 
 
 def page_text(result: StudyResult) -> list[str]:
@@ -277,19 +250,13 @@ def _changes(old: Any, new: Any, at: str) -> Iterator[str]:
 
 def _made(name: str) -> Golden:
     with tempfile.TemporaryDirectory(prefix="whence-golden-") as folder:
-        if name != "demo":
-            return golden(counted_study(name, Path(folder)))
-        from whence.spark.session import get_session
-
-        simulated = demo_simulated(Path(folder) / "simulated")
-        result = demo_study(get_session("whence golden"), Path(folder) / "study")
-        return golden(result) | {"simulated": simulated}
+        return golden(counted_study(name, Path(folder)))
 
 
 def main() -> int:
     """Compare or record; exit code 1 if something differs."""
     parser = argparse.ArgumentParser(description="Compare or record the golden results of studies.")
-    parser.add_argument("names", nargs="*", default=["demo", *COUNTED], help="studies; all without it")
+    parser.add_argument("names", nargs="*", default=list(COUNTED), help="studies; all without it")
     parser.add_argument("--part", action="append", help="only this part; repeatable")
     parser.add_argument("--write", action="store_true", help="record what is found")
     given = parser.parse_args()

@@ -16,7 +16,9 @@ GOLDEN: dict[str, Any] = load("saves")
 
 
 def test_every_protocol_is_saved() -> None:
-    assert {TALKS[name].protocol for name in GOLDEN} == set(names())
+    assert {TALKS[name].protocol for name in GOLDEN} == set(names()) - {
+        "log"
+    }  # a new life takes up a book, not a state
     for points in GOLDEN.values():
         assert len(points) == POINTS
         assert len({str(point) for point in points}) > POINTS // 2  # no talk stands still

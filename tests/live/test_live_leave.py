@@ -85,7 +85,7 @@ def test_leaving_without_the_others_takes_a_bounded_time_and_says_what_is_lost(
     async def main() -> None:
         peers = loopback(["alice", "bob"])
         limits = quick_limits(leave_timeout_s=0.3)
-        async with whence.join("room", node="alice", peers=peers, limits=limits) as alice:
+        async with whence.join("room", node="alice", peers=peers, limits=limits, protocol="vector") as alice:
             for _ in range(7):
                 await alice.broadcast(b"to nobody")
             await asyncio.wait_for(alice.leave(), 10)

@@ -23,6 +23,7 @@ ROOT = Path(__file__).parents[2]
 CHAT = ROOT / "examples" / "chat.py"
 SENSOR = ROOT / "examples" / "sensor.py"
 EXAMPLE = ROOT / "examples" / "node.toml"
+LOG_EXAMPLE = ROOT / "examples" / "log-node.toml"
 SWARM_EXAMPLE = ROOT / "examples" / "swarm-node.toml"
 
 
@@ -149,7 +150,7 @@ def test_a_wrong_configuration_names_file_and_field(tmp_path: Path, what: str) -
 def test_a_parameter_cannot_be_mistaken_for_a_keyword_of_join(tmp_path: Path) -> None:
     path = tmp_path / "node.toml"
     path.write_text('group = "g"\nnode = "a"\n[peers]\na = "h:1"\n[params]\nlisten = "everywhere"\n')
-    with pytest.raises(ParameterError, match="'listen' of protocol 'vector'"):
+    with pytest.raises(ParameterError, match="'listen' of protocol 'log'"):
         load_config(path)
 
 
@@ -172,6 +173,8 @@ def test_the_example_configuration_is_right() -> None:
     swarm = load_config(SWARM_EXAMPLE, contact="127.0.0.1:7102")
     assert (swarm.protocol, swarm.peers, swarm.listen) == ("prc", {}, "127.0.0.1:7101")
     assert swarm.contact == "127.0.0.1:7102"
+    log = load_config(LOG_EXAMPLE, "ann", listen="127.0.0.1:7103", contact=["127.0.0.1:7101"])
+    assert (log.protocol, log.node, log.contact) == ("log", "ann", ["127.0.0.1:7101"])
 
 
 def test_nodes_without_a_list_of_members_join_through_a_contact(tmp_path: Path) -> None:

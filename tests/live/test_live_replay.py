@@ -220,8 +220,8 @@ def test_a_recorded_answer_is_refused_by_the_dialler() -> None:
         await ear.start(front)
         seen = {**peers, "bob": f"127.0.0.1:{front}"}
         async with (
-            whence.join("room", node="alice", peers=seen, limits=LIMITS) as alice,
-            whence.join("room", node="bob", peers=peers, limits=LIMITS) as bob,
+            whence.join("room", node="alice", peers=seen, limits=LIMITS, protocol="vector") as alice,
+            whence.join("room", node="bob", peers=peers, limits=LIMITS, protocol="vector") as bob,
         ):
             await alice.wait_connected(10)
             await bob.broadcast(b"recorded")

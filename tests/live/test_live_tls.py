@@ -167,17 +167,17 @@ def test_plain_text_beyond_this_machine_must_be_asked_for(options: dict[str, Any
 
 
 def test_with_keys_any_address_will_do(keys: Path) -> None:
-    whence.join("room", node="alice", peers=BEYOND, keys=keys)
+    whence.join("room", node="alice", peers=BEYOND, keys=keys, protocol="vector")
     whence.join("room", node="alice", listen="192.0.2.7:1", protocol="prc", keys=str(keys))
 
 
 def test_contradictions_are_refused(keys: Path) -> None:
     with pytest.raises(ParameterError, match="keys were given as well"):
-        whence.join("room", node="alice", peers=BEYOND, keys=keys, plaintext=True)
+        whence.join("room", node="alice", peers=BEYOND, keys=keys, plaintext=True, protocol="vector")
     with pytest.raises(ParameterError, match="datagrams cannot be secured"):
         whence.join("room", node="alice", peers=BEYOND, keys=keys, protocol="tdca")
     with pytest.raises(ParameterError, match="neither True nor False"):
-        whence.join("room", node="alice", peers=BEYOND, plaintext="no")  # type: ignore[arg-type]  # on purpose
+        whence.join("room", node="alice", peers=BEYOND, plaintext="no", protocol="vector")  # type: ignore[arg-type]  # on purpose
 
 
 def test_which_addresses_are_of_this_machine() -> None:
@@ -267,16 +267,18 @@ def spoil(keys: Path, what: str) -> None:
     ],
 )
 def test_keys_that_are_no_good_are_refused_when_joining(keys: Path, what: str, words: str) -> None:
-    whence.join("room", node="alice", peers=loopback(["alice"]), keys=keys)
+    whence.join("room", node="alice", peers=loopback(["alice"]), keys=keys, protocol="vector")
     spoil(keys, what)
     with pytest.raises(KeysError, match=words) as caught:
-        whence.join("room", node="alice", peers=loopback(["alice"]), keys=keys)
+        whence.join("room", node="alice", peers=loopback(["alice"]), keys=keys, protocol="vector")
     assert str(keys) in caught.value.what
 
 
 def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(KeysError, match="No such file"):
-        whence.join("room", node="alice", peers=loopback(["alice"]), keys=tmp_path / "nowhere")
+        whence.join(
+            "room", node="alice", peers=loopback(["alice"]), keys=tmp_path / "nowhere", protocol="vector"
+        )
 
 
 # Exchange of keys
@@ -346,8 +348,12 @@ def test_both_authorities_are_trusted_while_they_are_exchanged(tmp_path: Path) -
             (folder / "ca.pem").write_text(both)
         peers = loopback(["alice", "bob"])
         async with (
-            whence.join("room", node="alice", peers=peers, keys=old, limits=quick_limits()) as alice,
-            whence.join("room", node="bob", peers=peers, keys=new, limits=quick_limits()) as bob,
+            whence.join(
+                "room", node="alice", peers=peers, keys=old, limits=quick_limits(), protocol="vector"
+            ) as alice,
+            whence.join(
+                "room", node="bob", peers=peers, keys=new, limits=quick_limits(), protocol="vector"
+            ) as bob,
         ):
             await alice.broadcast(b"across")
             assert (await take(bob, 1))[0].payload == b"across"

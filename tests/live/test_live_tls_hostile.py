@@ -209,7 +209,12 @@ def test_two_nodes_of_which_one_has_keys_say_so(keys: Path, with_keys: str) -> N
         limits = quick_limits(leave_timeout_s=0.2)
         joins = [
             whence.join(
-                "room", node=name, peers=peers, limits=limits, keys=keys if name == with_keys else None
+                "room",
+                node=name,
+                peers=peers,
+                limits=limits,
+                keys=keys if name == with_keys else None,
+                protocol="vector",
             )
             for name in ("alice", "bob")
         ]
@@ -235,8 +240,10 @@ def test_nodes_of_two_authorities_refuse_each_other(keys: Path, tmp_path: Path) 
         limits = quick_limits(leave_timeout_s=0.2)
         other = keys_for(tmp_path / "other", "alice")
         async with (
-            whence.join("room", node="alice", peers=peers, limits=limits, keys=other) as alice,
-            whence.join("room", node="bob", peers=peers, limits=limits, keys=keys) as bob,
+            whence.join(
+                "room", node="alice", peers=peers, limits=limits, keys=other, protocol="vector"
+            ) as alice,
+            whence.join("room", node="bob", peers=peers, limits=limits, keys=keys, protocol="vector") as bob,
         ):
             await eventually(lambda: bool(errors_at(alice)))
             assert {type(error) for error in errors_at(alice)} == {CertificateError}

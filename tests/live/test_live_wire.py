@@ -19,6 +19,7 @@ from whence.protocols.barrier.wire import BarrierEntry, BarrierPacket
 from whence.protocols.baselines.fifo import FifoPacket
 from whence.protocols.baselines.vector import VectorPacket
 from whence.protocols.deadline.wire import DeadlineMessage, DeadlinePacket
+from whence.protocols.log.wire import LogPacket
 from whence.protocols.prc.wire import PrcPacket
 from whence.protocols.vcube.wire import VCubeMessage, VCubePacket
 from whence.session.datagrams import Header, digest_of, payload_room_bytes
@@ -85,7 +86,24 @@ def random_named_packet(draw: random.Random, packet_type: type[Packet]) -> Packe
     return BarrierPacket(name(), number(), deadline_us(), barrier, payload)
 
 
+def random_log_packet(draw: random.Random) -> LogPacket:
+    def number() -> int:
+        return draw.randrange(2 ** draw.randrange(1, 63))
+
+    def numbers() -> tuple[int, ...]:
+        return tuple(number() for _ in range(draw.choice([0, 2, 15, 16, 70])))
+
+    names = tuple((number(), "ö" * draw.choice([1, 15, 16, 130])) for _ in range(draw.choice([0, 1, 16])))
+    items = tuple(
+        (number(), number(), number(), numbers(), draw.randbytes(draw.choice([0, 64, 255, 256, 70_000])), 0)
+        for _ in range(draw.choice([0, 1, 3, 16]))
+    )
+    return LogPacket(draw.randrange(11), names, numbers(), items, draw.randbytes(draw.choice([0, 112, 300])))
+
+
 def random_packet(draw: random.Random, packet_type: type[Packet]) -> Packet:
+    if packet_type is LogPacket:
+        return random_log_packet(draw)
     if packet_type in (BarrierPacket, OppnetPacket):
         return random_named_packet(draw, packet_type)
     if packet_type is VCubePacket:  # a list of messages
@@ -138,7 +156,10 @@ def test_stated_sizes_are_the_bytes_on_the_wire(protocol: str) -> None:
         messages = getattr(packet, "messages", [packet])
         if isinstance(packet, PrcPacket):
             messages = [*packet.messages, (packet.payload,)]
-        assert total_bytes - control_bytes == sum(len(message[-1]) for message in messages)
+        payloads = sum(len(message[-1]) for message in messages)
+        if isinstance(packet, LogPacket):
+            payloads = sum(len(item[4]) for item in packet.items)
+        assert total_bytes - control_bytes == payloads
     assert HEADER.size == FRAME_BYTES
 
 

@@ -92,6 +92,8 @@ def test_errors_keep_their_types(system: System) -> None:
         with pytest.raises(PayloadTooLargeError, match="1048577 bytes"):
             client.send("b", bytes(1024 * 1024 + 1))
         assert client.send("b", bytes(1024 * 1024)).origin == "a"  # the largest that fits
+    with Client(system, "a") as client, pytest.raises(RequestError, match="more than 1402197 bytes"):
+        client.send("b", bytes(3 * 1024 * 1024))  # M5: it does not read that far, and says so
     with Client(system, "b") as client:
         assert len(next(client.tail(1)).payload) == 1024 * 1024
     strange = Refused(type="SystemExit", what="w", reason="r", fix="f")

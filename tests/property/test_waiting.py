@@ -28,6 +28,8 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "barrier, published": ("barrier", {"mode": "published", "lifetime_us": 900}),
     "oppnet": ("oppnet", {"gap_us": 5, "setup_max_us": 20, "lifetime_us": 2_000}),
     "oppnet, published": ("oppnet", {"mode": "published", "gap_us": 5, "setup_max_us": 20, "capacity": 4}),
+    "log": ("log", {"window": 4}),
+    "log, lifetimes": ("log", {"lifetime_us": 50_000, "window": 4}),
     "tdca": ("tdca", {"lifetime_us": 900, "margin_us": 10}),
     "tdca, published": ("tdca", {"mode": "published", "lifetime_us": 900, "tick_us": 50}),
     "odca": ("odca", {"lifetime_us": 900, "margin_us": 10, "retry_us": 60}),

@@ -20,14 +20,15 @@ from whence.protocols import registry
 from whence.session.addresses import Address
 from whence.session.admission import Admission, Listed
 from whence.session.flow import Flow
-from whence.session.handshake import Identity
+from whence.session.handshake import Identity, OwnLives
 from whence.session.host import Host
 from whence.session.journal import Journal
 from whence.session.limits import Limits
 from whence.session.links import Link
 from whence.session.peering import Peering
+from whence.session.roll import Roll
 from whence.session.session import Session
-from whence.session.wire import FrameReader
+from whence.session.wire import FrameReader, MembersNews
 
 LIMITS = Limits(backoff_first_s=0.05, handshake_timeout_s=5.0, heartbeat_s=2.0, silence_s=10.0)
 MakeAdmission = Callable[[Identity, dict[NodeId, Link]], Admission]
@@ -54,6 +55,9 @@ class Nothing:
 
     def close_link(self, peer: str, why: str) -> None:
         raise AssertionError(why)
+
+    def told(self, news: object) -> None:
+        raise AssertionError(news)
 
 
 class Timers(dict[str, int]):
@@ -142,7 +146,16 @@ class End:
         self.host = Host(core, self.links, self.timers, self, lambda: int(world.now_s * 1e6))
         self.journal = Journal(identity.node, lambda: world.now_s)
         self.peering = Peering(
-            make_admission(identity, self.links), self.links, limits, self.journal, self, lambda: world.now_s
+            make_admission(identity, self.links),
+            self.links,
+            limits,
+            self.journal,
+            self,
+            lambda: world.now_s,
+            lambda: next(world.numbers),
+        )
+        self.roll = Roll(
+            self.peering, self.links, lambda name, life: self.events.append(f"retired {name} in {life}")
         )
         self.flow = Flow(self.host, self.links.values(), limits)
         for peer in self.links:
@@ -190,9 +203,28 @@ class End:
 
     def link_met(self, link: Link) -> None:
         self.events.append(f"met {link.peer} in {link.peer_session}")
+        self.roll.greet(link)
 
-    def fail(self, error: BaseException) -> None:
-        self.events.append(f"failed: {error}")
+    def link_restarted(self, link: Link, welcomes: bool) -> None:
+        self.events.append(f"{'welcomed' if welcomes else 'restarted'} {link.peer}")
+        self.host.restart_link(link.peer, link.out.acknowledged, welcomes=welcomes)
+
+    def link_cut_off(self, link: Link) -> None:
+        self.events.append(f"cut off {link.peer}")
+
+    def link_back(self, link: Link) -> None:
+        self.events.append(f"back {link.peer}")
+
+    def retired_by(self, link: Link) -> None:
+        self.events.append(f"retired by {link.peer}")
+        link.session = next(self.world.numbers)
+        self.identity.lives.begin(next(self.world.numbers))
+
+    def members_told(self, link: Link, news: MembersNews) -> None:
+        self.roll.hear(link, news)
+
+    def told(self, news: object) -> None:
+        self.events.append(f"told {news}")
 
     def changed(self) -> None: ...
 
@@ -225,11 +257,9 @@ class World:
             link = dialler.links[acceptor.identity.node]
         ours, theirs = Wire(dialler, link, next(self.numbers)), Wire(acceptor, None, next(self.numbers))
         self.pairs.append((ours, theirs))
-        assert ours.session.begin("127.0.0.1")
-        if theirs.session.begin("127.0.0.1"):
-            theirs.session.opened()
-        else:
-            theirs.abort()
+        ours.session.begin("127.0.0.1")
+        theirs.session.begin("127.0.0.1")
+        theirs.session.opened()
         ours.session.opened()
         return ours, theirs
 
@@ -277,7 +307,7 @@ def identity_of(node: NodeId, members: tuple[NodeId, ...], session: int, **chang
         "group": "room", "protocol": "fifo", "parameters": {"relay": "false"}, "members": members,
         "max_payload_bytes": LIMITS.max_payload_bytes, "node": node, "session": session,
     }  # fmt: skip
-    return Identity(**{**given, **changes})
+    return Identity(**{"lives": OwnLives(100 + session), **given, **changes})
 
 
 def listed(

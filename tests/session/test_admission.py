@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -10,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from session.pairs import MakeAdmission, durable, identity_of, pair
-from whence.session.admission import Accept, Explain, Goodbye, Listed, Refuse, Verdict
-from whence.session.handshake import GoneError, RefusedForNowError, RestartedError
+from whence.session.admission import Accept, Goodbye, Listed, Refuse, Verdict
+from whence.session.handshake import GoneError, RefusedForNowError, RestartedError, RetiredError
 from whence.session.links import Link, LinkState
 from whence.session.wire import Hello
 
@@ -56,14 +57,15 @@ CHANNEL: Any = object()
         ({}, {}, Accept),
         ({"peer_session": THERE}, {"peer_session": HERE}, Accept),
         ({"peer_session": THERE, "channel": CHANNEL}, {}, Accept),  # it has noticed before us
-        ({"peer_session": 9}, {}, RestartedError),
+        ({"peer_session": 9}, {}, Accept),
         ({"peer_session": 9, "renews": True}, {}, Accept),
-        ({"peer_session": 9, "renews": True, "channel": CHANNEL}, {}, RefusedForNowError),
+        ({"peer_session": 9, "peer_life": 7, "channel": CHANNEL}, {}, RefusedForNowError),
+        ({"peer_session": THERE, "peer_life": 7, "channel": CHANNEL}, {"earlier": [7]}, RefusedForNowError),
         ({"peer_session": THERE, "state": LinkState.LEFT, "alive": False}, {}, Goodbye),
-        ({"peer_session": 9, "state": LinkState.LEFT, "alive": False}, {}, RestartedError),
+        ({"peer_session": 9, "state": LinkState.LEFT, "alive": False}, {}, Accept),
         ({"peer_session": THERE, "state": LinkState.GIVEN_UP, "alive": False}, {}, GoneError),
-        ({}, {"peer_session": 5}, Explain),
-        ({"peer_session": 9, "renews": True}, {"peer_session": 5}, Explain),
+        ({}, {"peer_session": 5}, Accept),
+        ({"peer_session": 9, "renews": True}, {"peer_session": 5}, Accept),
         ({"refuse_until_s": 101.0}, {}, RefusedForNowError),
         ({"refuse_until_s": 99.0}, {}, Accept),
     ],
@@ -79,23 +81,61 @@ def test_a_verdict_has_its_reason(link: dict[str, Any], said: dict[str, Any], ki
             assert verdict.link is known
 
 
-def test_a_process_that_is_gone_is_abandoned_unless_it_is_connected_or_gone_already() -> None:
-    verdict = judged(link_to_a(peer_session=9), hello())
+A_LIFE = 100 + THERE
+
+
+@pytest.mark.parametrize(
+    ("link", "said", "renewed", "welcomes", "redraws"),
+    [
+        ({"peer_session": THERE}, {"peer_session": HERE}, False, False, False),
+        ({"peer_session": THERE, "peer_life": A_LIFE}, {"peer_session": HERE}, False, False, False),
+        # Its store was opened again: it goes on.
+        (
+            {"peer_session": THERE, "peer_life": 7},
+            {"peer_session": HERE, "earlier": [7]},
+            False,
+            False,
+            False,
+        ),
+        # A copy of its store, from before a life that we met.
+        ({"peer_session": THERE, "peer_life": 7}, {"peer_session": HERE, "earlier": [6]}, True, True, True),
+        ({"peer_session": 9}, {"peer_session": HERE}, True, True, False),  # another process, or another store
+        ({"peer_session": 9}, {"peer_session": HERE, "returns": True}, True, False, False),  # it says: we are
+        ({"peer_session": 1}, {"peer_session": HERE, "returns": True}, True, True, False),  # it was given up
+        ({}, {"peer_session": 5}, True, False, False),  # we are the other one
+        (
+            {"peer_session": THERE},
+            {"peer_session": HERE, "received": 3},
+            True,
+            False,
+            True,
+        ),  # our store is old
+    ],
+)
+def test_who_is_another_life_is_told_where_it_begins(
+    link: dict[str, Any], said: dict[str, Any], renewed: bool, welcomes: bool, redraws: bool
+) -> None:
+    for admission in (Listed, durable):
+        verdict = judged(link_to_a(**link), hello(**said), admission)
+        assert isinstance(verdict, Accept)
+        assert (verdict.renewed, verdict.welcomes, verdict.redraws) == (renewed, welcomes, redraws)
+
+
+def test_a_retired_life_is_refused_and_another_one_is_not() -> None:
+    admission = Listed(identity_of("b", ("a", "b"), HERE), {"a": link_to_a(peer_session=9)})
+    admission.retired["a"] = A_LIFE
+    verdict = admission.judge(hello(), None, 100.0, parting=False)
     assert isinstance(verdict, Refuse)
-    assert verdict.abandons is not None
-    for link in ({"channel": CHANNEL}, {"state": LinkState.LEFT, "alive": False}):
-        verdict = judged(link_to_a(peer_session=9, **link), hello())
+    assert isinstance(verdict.error, RetiredError)
+    assert isinstance(admission.judge(hello(life=5), None, 100.0, parting=False), Accept)
+
+
+def test_a_protocol_that_takes_nobody_back_refuses_and_nothing_else() -> None:
+    fixed = partial(Listed, returns=False)
+    for said in ({"peer_session": HERE}, {"peer_session": 5}):
+        verdict = judged(link_to_a(peer_session=9), hello(**said), fixed)
         assert isinstance(verdict, Refuse)
-        assert verdict.abandons is None
-
-
-def test_the_link_is_renewed_only_where_members_come_back() -> None:
-    verdict = judged(link_to_a(peer_session=9, renews=True), hello())
-    assert isinstance(verdict, Accept)
-    assert verdict.renewed
-    verdict = judged(link_to_a(peer_session=THERE, renews=True), hello())
-    assert isinstance(verdict, Accept)
-    assert not verdict.renewed
+        assert isinstance(verdict.error, RestartedError)
 
 
 @settings(deadline=None)
@@ -127,8 +167,8 @@ def test_every_hello_has_a_verdict_that_changes_nothing(
     verdict = judged(link, hello(**said))
     agrees = said.get("group", "room") == "room" and said.get("members", ["a", "b"]) == ["a", "b"]
     names = (said.get("node", "a"), said.get("to", "b")) == ("a", "b")
-    if not (agrees and names and said.get("session", 1)):
+    if not (agrees and names and said.get("session", THERE) > 1):
         assert isinstance(verdict, Refuse)
     if isinstance(verdict, Accept):
-        assert verdict.renewed or link.peer_session in (0, said.get("session", THERE))
-        assert said.get("peer_session", 0) in (0, HERE)
+        knows = link.peer_session in (0, said.get("session", THERE))
+        assert verdict.renewed or (knows and said.get("peer_session", 0) in (0, HERE))

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import msgspec
 import pytest
 
 from session.pairs import LIMITS, World, durable, listed, pair, refusals
+from whence.session.admission import Listed
 from whence.session.handshake import Certified
 from whence.session.links import LinkState
 from whence.session.wire import (
@@ -88,7 +90,7 @@ def test_a_node_that_is_configured_otherwise_is_refused_and_learns_why(changes: 
     ours, theirs = world.connect(a, b)
     world.carry()
     assert words in refusals(b)[0]
-    assert words in refusals(a)[0]
+    assert refusals(a) == ["HandshakeError: this connection is refused"]  # whoever it is: no names
     assert ours.is_closed
     assert theirs.is_closed
     assert a.links["b"].channel is None
@@ -100,11 +102,11 @@ def test_a_node_that_is_configured_otherwise_is_refused_and_learns_why(changes: 
 def test_another_version_is_refused_before_the_rest_is_read() -> None:
     world, a, b = pair()
     ours, _ = world.connect(a, b)
-    hello = msgspec.structs.replace(a.identity.hello(a.links["b"]), version=2)
+    hello = msgspec.structs.replace(a.identity.hello(a.links["b"]), version=3)
     ours.data[:] = hello_frame(hello)
     world.carry()
-    assert refusals(b) == ["VersionError: the peer speaks version 2, this node version 1"]
-    assert refusals(a) == ["VersionError: the peer speaks version 2, this node version 1"]
+    assert refusals(b) == ["VersionError: the peer speaks version 3, this node version 2"]
+    assert refusals(a) == ["VersionError: the peer speaks version 3, this node version 2"]
 
 
 def test_a_recorded_dialler_cannot_answer_the_challenge() -> None:
@@ -227,7 +229,7 @@ def test_the_acceptor_is_not_dialled_and_the_dialler_not_awaited() -> None:
 # Another life of the peer
 
 
-def test_a_peer_that_has_lost_its_state_is_given_up_and_fails() -> None:
+def test_a_peer_that_has_lost_its_state_returns_at_a_cut() -> None:
     world, a, b = pair()
     wires = world.connect(a, b)
     world.carry()
@@ -237,10 +239,15 @@ def test_a_peer_that_has_lost_its_state_is_given_up_and_fails() -> None:
     again = listed(world, "a", session=77)
     world.connect(again, b)
     world.carry()
-    assert b.events[-1] == "gone a"
-    assert b.links["a"].state is LinkState.GIVEN_UP
-    assert "it restarted without its state" in again.events[-1]
-    assert again.events[-1].startswith("failed")
+    assert b.events[-2:] == ["welcomed a", "met a in 77"]
+    b.flush()
+    world.carry()
+    told = [event for event in again.events if event.startswith("told")]
+    assert told == ["told RolledBack(life='', had=0, seen=1)"]  # so much of its earlier life is known
+    again.host.begin_life(1_800_000_000_000 << 20)
+    again.say(b"after")
+    world.carry()
+    assert b.got == [b"before", b"after"]
 
 
 def test_a_restarted_acceptor_learns_from_the_diallers_memory() -> None:
@@ -251,8 +258,9 @@ def test_a_restarted_acceptor_learns_from_the_diallers_memory() -> None:
     again = listed(world, "b", session=78)
     world.connect(a, again)
     world.carry()
-    assert any(event.startswith("failed") for event in again.events)
-    assert a.links["b"].state is LinkState.GIVEN_UP
+    assert "welcomed b" in a.events
+    assert a.links["b"].channel is not None
+    assert again.links["a"].channel is not None
 
 
 def test_where_members_come_back_a_new_life_renews_the_link() -> None:
@@ -281,6 +289,8 @@ def test_a_durable_member_keeps_a_peer_that_lost_its_store() -> None:
     world.carry()
     b.say(b"for a")
     world.cut(wires)
+    fixed = partial(Listed, keeps=True, returns=False)  # of a protocol that takes nobody back
+    b.peering.admission = fixed(b.identity, b.links)
     world.connect(listed(world, "a", session=77, make_admission=durable), b)
     world.carry()
     assert "RestartedError" in refusals(b)[0]
@@ -291,6 +301,27 @@ def test_a_durable_member_keeps_a_peer_that_lost_its_store() -> None:
     b.flush()
     world.carry()
     assert a.got == [b"for a"]
+
+
+def test_nothing_that_a_hello_says_ends_a_node_or_touches_another_link() -> None:
+    world = World()
+    members = ("a", "b", "c")
+    a, b, c = (listed(world, name, members) for name in members)
+    world.connect(a, b)
+    world.connect(a, c)
+    world.carry()
+    before = [list(b.events), b.links["c"].__dict__.copy()]
+    stranger = listed(world, "a", members, session=55)
+    stranger.links["b"].peer_session = 12345  # a session of b that b knows nothing of: W2
+    ours, _ = world.connect(stranger, b)
+    world.carry()
+    assert not any(event.startswith(("gone", "failed")) for event in b.events)
+    assert b.links["c"].__dict__ == before[1]
+    assert b"c" not in ours.sent[-1:]  # the stranger is refused while a is connected
+    assert [each for each in refusals(stranger) if "refused" not in each] == []
+    a.say(b"still here")
+    world.carry()
+    assert b.got == c.got == [b"still here"]
 
 
 def test_good_bye_is_answered_and_repeated_if_the_answer_was_lost() -> None:

@@ -66,13 +66,13 @@ def test_a_newer_connection_replaces_the_one_that_the_acceptor_believes_alive() 
     assert b.links["a"].connections == 2
 
 
-def test_a_peer_that_claims_to_have_what_was_never_sent_is_refused() -> None:
+def test_a_peer_that_has_what_was_never_sent_begins_a_new_numbering() -> None:
     world, a, b = pair()
     a.links["b"].incoming.received = 5
     world.connect(a, b)
     world.carry()
-    assert "received 5 frames of this session, where 0 to 0 are possible" in refusals(b)[0]
-    assert b.links["a"].channel is None
+    assert "restarted a" in b.events  # b's own store may be an old copy: the numbering begins anew
+    assert b.links["a"].incoming.received == 0
 
 
 # Acknowledgements
@@ -162,7 +162,7 @@ def test_a_reader_that_is_slow_withholds_its_acknowledgements_and_stops_the_send
         a.flow.refresh()
     assert a.flow.room == 0
     assert a.links["b"].out.unacknowledged == 4 > unacknowledged
-    assert "b (connected, 4 messages unacknowledged)" in a.flow.why_waiting()
+    assert "b (connected, 4 messages unacknowledged)" in a.flow.why_waiting()[0]
     b.host.inbox.clear()
     b.flow.refresh()
     assert b.flow.may_ack
@@ -188,7 +188,7 @@ def test_a_task_that_reads_may_pass_the_soft_limit_and_releases_acknowledgements
         a.say(b"y")
     a.flow.refresh()
     assert not a.flow.may_go(reading=True)  # twice the soft limit
-    assert "messages are unread here" in a.flow.why_waiting()
+    assert "messages are unread here" in a.flow.why_waiting()[0]
     world.cut(world.pairs[0])
     assert not a.flow.may_release()  # it waits for a peer that waits for no one
 
@@ -204,8 +204,15 @@ def test_a_peer_above_the_hard_limit_is_given_up_or_kept() -> None:
         assert a.links["b"].state is state
         assert a.links["b"].channel is None
         assert "PeerTooSlowError: 1 messages" in refusals(a)[0]
-        assert "1 messages" in refusals(b)[0]
         assert a.peering.lost_frames == (1 if state is LinkState.GIVEN_UP else 0)
+        world.connect(a, b)  # it comes back, and is told what it missed
+        world.carry()
+        a.flush()
+        world.carry()
+        assert a.links["b"].alive
+        assert b.got == ([] if state is LinkState.GIVEN_UP else [b"x"])
+        missed = [event for event in b.events if "Missed" in event]
+        assert len(missed) == (1 if state is LinkState.GIVEN_UP else 0)
 
 
 # Hostile bytes
@@ -219,7 +226,7 @@ def test_any_bytes_before_the_handshake_are_refused_or_awaited(data: bytes, step
     ours.data[:] = data
     world.carry(step_bytes)
     world.wait(6)
-    assert b.events == []
+    assert b.events in ([], ["cut off a"])
     assert theirs.is_closed
     assert not b.peering.strangers
     world.connect(a, b)
@@ -279,19 +286,21 @@ def test_nonsense_again_and_again_is_refused_for_longer_and_longer() -> None:
     assert pauses[0] < 0.001 < pauses[1] < pauses[2] < pauses[3]
 
 
-def test_an_error_frame_ends_the_connection_and_is_believed() -> None:
+def test_an_error_frame_ends_the_connection_and_nothing_else() -> None:
     world, a, _ = connected()
     [(_, theirs)] = world.pairs
     gone = PeerError("node 'a'", "it \x1b[31mis gone", "Go")
     theirs.write(error_frame("gone", gone))
     world.carry()
-    assert refusals(a) == 2 * ["GoneError: it ?[31mis gone"]  # refused there, given up here
-    assert a.links["b"].state is LinkState.GIVEN_UP
+    assert refusals(a) == ["GoneError: it ?[31mis gone"]
+    assert a.links["b"].alive
+    assert a.links["b"].channel is None
     world, a, _ = connected()
     [(_, theirs)] = world.pairs
     theirs.write(error_frame("restarted", gone))
     world.carry()
-    assert a.events[-1].startswith("failed")
+    assert a.links["b"].alive
+    assert not any(event.startswith(("gone", "failed")) for event in a.events)
 
 
 def test_what_follows_good_bye_is_not_heard() -> None:
@@ -325,15 +334,25 @@ def test_a_quiet_link_has_heartbeats_and_a_silent_one_ends() -> None:
     assert "nothing was heard for 10 s" in a.journal.events[-1].detail
 
 
-@pytest.mark.parametrize("give_up_s", [None, 30.0])
-def test_a_peer_out_of_reach_is_given_up_only_if_asked_for(give_up_s: float | None) -> None:
-    world, a, b = pair(limits=msgspec.structs.replace(LIMITS, give_up_s=give_up_s))
+@pytest.mark.parametrize("retire_after_s", [None, 30.0])
+def test_a_peer_out_of_reach_is_retired_only_if_asked_for(retire_after_s: float | None) -> None:
+    world, a, b = pair(limits=msgspec.structs.replace(LIMITS, retire_after_s=retire_after_s))
     wires = world.connect(a, b)
     world.carry()
     world.cut(wires)
     for _ in range(31):
         assert a.links["b"].alive
         world.now_s += 1
-        a.peering.look_after(a.links["b"])
-    assert a.links["b"].alive == (give_up_s is None)
-    assert a.events.count("gone b") == (0 if give_up_s is None else 1)
+        for end in (a, b):
+            end.roll.look_around()
+    assert a.links["b"].alive == (retire_after_s is None)
+    assert b.links["a"].alive  # one half of the group decides, and the other must not
+    if retire_after_s is not None:
+        assert a.links["b"].state is LinkState.RETIRED
+        world.connect(a, b)  # b is told, and comes back as another life
+        world.carry()
+        assert "retired by a" in b.events
+        world.connect(a, b)
+        world.carry()
+        assert a.links["b"].alive
+        assert a.links["b"].channel is not None

@@ -24,7 +24,7 @@ def one_of_each(name: str) -> list[Point]:
     return list(found.values())
 
 
-@pytest.mark.parametrize("name", ["demo", "vcube", "oppnet", "deadline", "prc", "domains"])
+@pytest.mark.parametrize("name", ["vcube", "oppnet", "deadline", "prc", "domains"])
 def test_a_manifest_repeats_its_run_through_the_cores(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

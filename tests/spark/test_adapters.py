@@ -13,12 +13,10 @@ from pyspark.sql import DataFrame, SparkSession
 from support.real_data import LOGS
 from support.spans import shop
 from whence.errors import ImportFormatError
+from whence.foreign.shiviz import parse_log
 from whence.spark.adapters import ORDERS, read_adapted
 from whence.spark.ordering.sort import causal_sort
 from whence.spark.tables import CLOCKED, SPANS, require
-from whence.spark.verify import verify_folder
-from whence.trace.importers.shiviz import import_log, parse_log
-from whence.verify.run import verify_trace
 
 pytestmark = pytest.mark.spark
 
@@ -104,20 +102,6 @@ def test_the_order_of_real_logs_does_not_depend_on_partitions(spark: SparkSessio
                 if (key := (row.execution, host, count)) in place and host != row.host
             ]
             assert all(position < row.position for position in before)
-
-
-@pytest.mark.skipif(not LOGS.exists(), reason="the shared data are not on this machine")
-def test_verdicts_on_real_logs_do_not_depend_on_partitions(spark: SparkSession, tmp_path: Path) -> None:
-    for name in NAMES:
-        import_log(LOGS / name, tmp_path / "logs" / name)
-        expected = verify_trace(tmp_path / "logs" / name)
-        assert expected
-        for partitions in ("1", "5"):
-            spark.conf.set("spark.sql.shuffle.partitions", partitions)
-            try:
-                assert verify_folder(spark, tmp_path / "logs" / name) == expected
-            finally:
-                spark.conf.set("spark.sql.shuffle.partitions", "2")
 
 
 ALONE = """

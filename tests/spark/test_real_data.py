@@ -58,21 +58,18 @@ def results(
         "reports": _plain(verify_folder(spark, out / "haggle")),
         "in blocks": _plain(verify_folder(spark, out / "haggle", blocks=1 + partitions)),
         "summary": [row.asDict() for row in summary(events).orderBy("run").collect()],
-        **{log: _log(spark, out / log, LOGS / log, partitions) for log in logs},
+        **{log: _log(spark, LOGS / log, partitions) for log in logs},
     }
 
 
-def _log(spark: SparkSession, out: Path, path: Path, partitions: int) -> dict[str, Any]:
-    """A log as a trace, judged; and as a table, in order."""
+def _log(spark: SparkSession, path: Path, partitions: int) -> dict[str, Any]:
+    """A log as a table, in order."""
     from whence.spark.adapters import ORDERS, read_adapted
     from whence.spark.ordering.sort import causal_sort
-    from whence.spark.verify import verify_folder
-    from whence.trace.importers.shiviz import import_log
 
-    import_log(path, out)
     table = read_adapted(spark, "shiviz", str(path)).repartition(partitions)
     rows = causal_sort(table, **ORDERS["shiviz"]).collect()
-    return {"reports": _plain(verify_folder(spark, out)), "order": sorted(map(str, rows))}
+    return {"order": sorted(map(str, rows))}
 
 
 def _plain(reports: Any) -> Any:

@@ -18,6 +18,7 @@ from typing import Any
 
 import whence
 from support.processes import results_of, take_part
+from whence.core.group import LIFE_BITS
 from whence.core.message import Message
 
 QUICK = {"backoff_first_s": 0.01, "backoff_max_s": 0.2, "ack_delay_s": 0.005, "leave_timeout_s": 20.0}
@@ -69,7 +70,7 @@ async def live_group(
 ) -> AsyncIterator[list[whence.Group]]:
     """Several members in this process, on one event loop."""
     peers = peers or loopback(names)
-    options.setdefault("limits", quick_limits())
+    options = {"limits": quick_limits(), "protocol": "vector", **options}
     async with AsyncExitStack() as stack:
         groups = [
             await stack.enter_async_context(whence.join("room", node=name, peers=peers, **options))
@@ -87,6 +88,19 @@ async def take(group: whence.Group, count: int, timeout_s: float = 20.0) -> list
     """The next `count` messages."""
     async with asyncio.timeout(timeout_s):
         return [await group.receive() for _ in range(count)]
+
+
+def in_its_life(number: int) -> int:
+    """A number counted from the beginning of its life: every opening of a store begins one."""
+    return number & ((1 << LIFE_BITS) - 1)
+
+
+async def finish(group: whence.Group, count: int, timeout_s: float = 20.0) -> list[Message]:
+    """The next `count` messages of a durable group, which need not come again."""
+    messages = await take(group, count, timeout_s)
+    for message in messages:
+        group.done(message)
+    return messages
 
 
 async def eventually(condition: Callable[[], bool], timeout_s: float = 20.0) -> None:
@@ -210,7 +224,7 @@ class Mesh:
     @asynccontextmanager
     async def joined(self, **options: Any) -> AsyncIterator[list[whence.Group]]:
         """All members in this process, in the order of their names; the last leaves first."""
-        options.setdefault("limits", quick_limits())
+        options = {"limits": quick_limits(), "protocol": "vector", **options}
         async with AsyncExitStack() as stack:
             yield [
                 await stack.enter_async_context(

@@ -25,11 +25,16 @@ from whence.core.effects import (
     Discard,
     Effects,
     Expire,
+    Internal,
+    Missed,
     Reason,
     Send,
     SetTimer,
+    Stable,
     Stop,
+    Tell,
 )
+from whence.core.lives import News
 from whence.core.message import Message, MessageId, NodeId
 from whence.protocols import registry
 from whence.trace.memory import MemoryTrace
@@ -99,6 +104,10 @@ class Net:
         self.on_send: Callable[[Flight], None] = lambda flight: None
         self.on_close: Callable[[NodeId, NodeId], None] = self.cut
         self.on_stop: Callable[[NodeId, Reason], None] = lambda node, reason: None
+        self.missed: dict[NodeId, list[Missed]] = {}
+        self.stable: dict[NodeId, dict[NodeId, int]] = {}
+        self.news: dict[NodeId, list[News]] = {}
+        self.called: dict[NodeId, NodeId] = {}  # what a clone's core calls itself
         self.names = list(names)
         self.cores: dict[NodeId, Any] = {}
         for name in self.names:
@@ -138,13 +147,32 @@ class Net:
         self.lives += 1
         self.up[one, other] = self.up[other, one] = self.lives
         for me, peer in ((one, other), (other, one)):
-            self.do(me, lambda core, now_us, peer=peer: core.link_up(peer, now_us))
+            self.do(me, lambda core, now_us, peer=peer: core.link_up(self.name_of(peer), now_us))
 
     def cut(self, one: NodeId, other: NodeId) -> None:
         """The link goes down, at both ends, and what is under way on it will not arrive."""
         self.up[one, other] = self.up[other, one] = 0
         for me, peer in ((one, other), (other, one)):
-            self.do(me, lambda core, now_us, peer=peer: core.link_down(peer, now_us))
+            self.do(me, lambda core, now_us, peer=peer: core.link_down(self.name_of(peer), now_us))
+
+    def drop(self, name: NodeId) -> None:
+        """A node is gone: its links end, and the others are told."""
+        for other in [other for other in self.cores if self.up.get((name, other))]:
+            self.up[name, other] = self.up[other, name] = 0
+            self.do(other, lambda core, now_us: core.link_down(self.name_of(name), now_us))
+        del self.cores[name]
+        self.timers = {key: at_us for key, at_us in self.timers.items() if key[0] != name}
+
+    def name_of(self, node: NodeId) -> NodeId:
+        """What the others call a node; a clone has the name of another."""
+        return self.called.get(node, node)
+
+    def end_of(self, node: NodeId, peer: NodeId) -> NodeId:
+        """The node at the other end of the link that `node` calls `peer`."""
+        if not self.called:
+            return peer
+        ends = [other for other in self.cores if self.name_of(other) == peer and self.up.get((node, other))]
+        return ends[0] if ends else peer
 
     def is_linked(self, one: NodeId, other: NodeId) -> bool:
         """At one end or at both."""
@@ -190,11 +218,11 @@ class Net:
             effects = core.broadcast(payload, now_us)
         else:
             effects = core.broadcast_within(payload, lifetime_us, now_us)
-        id_ = MessageId(node, core.last)
+        id_ = MessageId(core.origin, core.last)
         self.past[id_] = before
         if core.last_lifetime_us is not None:
             self.deadlines[id_] = now_us + core.last_lifetime_us
-        self.trace.event(node, self.now_us, Kind.BROADCAST, node, core.last, None, len(payload))
+        self.trace.event(node, self.now_us, Kind.BROADCAST, *id_, None, len(payload))
         self.carry_out(node, effects)
         return id_
 
@@ -206,7 +234,7 @@ class Net:
         """Packet number `at` in flight arrives; with `keep` a copy stays in flight."""
         sender, to, packet, life = self.flying[at] if keep else self.flying.pop(at)
         if self.up.get((to, sender)) == life:
-            self.receive(to, sender, packet)
+            self.receive(to, self.name_of(sender), packet)
 
     def lose(self, at: int) -> None:
         """Packet number `at` in flight is lost."""
@@ -231,6 +259,16 @@ class Net:
         """The packet that `find` names arrives."""
         self.arrive(self.find(to, message, sender), keep=keep)
 
+    def heads(self) -> list[int]:
+        """The places in `flying` of what may arrive next where links are FIFO: the oldest of each link."""
+        seen: set[tuple[NodeId, NodeId]] = set()
+        places = []
+        for at, flight in enumerate(self.flying):
+            if (flight.sender, flight.to) not in seen:
+                seen.add((flight.sender, flight.to))
+                places.append(at)
+        return places
+
     def settle(self) -> None:
         """Let everything in flight arrive, the oldest first."""
         while self.flying:
@@ -245,9 +283,15 @@ class Net:
             match effect:
                 case Send(to, packet):
                     for peer in to:
-                        self.put(node, peer, packet)
-                case Deliver(message):
+                        self.put(node, self.end_of(node, peer), packet)
+                case Deliver(message) | Internal(message):
                     self.give(node, message)
+                case Missed():
+                    self.missed.setdefault(node, []).append(effect)
+                case Stable(cut):
+                    self.stable.setdefault(node, {}).update(cut)
+                case Tell(news):
+                    self.news.setdefault(node, []).append(news)
                 case SetTimer(key, at_us):
                     self.timers[node, key] = at_us
                     true_us = at_us - self.offsets_us.get(node, 0)

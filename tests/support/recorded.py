@@ -19,7 +19,7 @@ from whence.studies.results import Results, Row
 
 DATA = Path(__file__).parents[1] / "golden" / "data"
 SCALE = "demo"
-NAMES = tuple(name for name in registry.names() if name != "demo")
+NAMES = tuple(registry.names())
 
 
 def path_of(name: str) -> Path:

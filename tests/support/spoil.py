@@ -92,7 +92,8 @@ def _kinds(
         if one.measured == 0:
             yield "shift", [_spoiled(whole, measures, own, _plus(by)) for by in (-1.0, 1.0)]
         return
-    yield "whole", [_spoiled(whole, measures, None, _times(factor)) for factor in FACTORS]
+    factors = (0.0, *FACTORS) if one.claim.excuse else FACTORS  # what exists is noticed when it is gone
+    yield "whole", [_spoiled(whole, measures, None, _times(factor)) for factor in factors]
     yield "arm", [_spoiled(whole, measures, own, _times(factor)) for factor in FACTORS]
     yield "tilt", [_spoiled(whole, measures, None, _tilt(power)) for power in (-0.5, 0.5)]
     there = [line for line in own if any(line.measures.get(name) is not None for name in measures)]
@@ -139,23 +140,3 @@ def _broken(results: Results, own: list[Any]) -> Results:
         return replace(row, verdict={**row.verdict, "ok": False}) if row is chosen else row
 
     return replace(results, rows=tuple(spoil(row) for row in results.rows))
-
-
-def base_measures(study: Study, results: Results) -> list[str]:
-    """The measures of single runs of which no claim notices anything: halved, doubled or tilted.
-
-    Derived numbers are computed anew, so that a claim about a slope notices a tilt.
-    """
-    names = sorted({name for row in results.rows for name, value in row.measures.items() if value})
-    before = {one.claim.id: one.measured for one in study.judge(results) if one.demanded}
-    unnoticed = []
-    for name in names:
-        spoiled = (_spoiled(results, [name], None, change) for change in (_times(2.0), _tilt(0.5)))
-        if not any(
-            one.failed or not isclose(one.measured or 0.0, before.get(one.claim.id) or 0.0)
-            for each in spoiled
-            for one in study.judge(each)
-            if one.demanded
-        ):
-            unnoticed.append(name)
-    return unnoticed

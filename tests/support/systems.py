@@ -46,7 +46,7 @@ class Bench:
     def start(self, command: str, *arguments: object) -> subprocess.Popen[str]:
         """`whence mom COMMAND system.toml ...` in the background."""
         return subprocess.Popen(
-            [sys.executable, "-m", "whence", "mom", command, str(self.path), *map(str, arguments)],
+            [sys.executable, "-m", "whence", "mom", *command.split(), str(self.path), *map(str, arguments)],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,

@@ -1,4 +1,4 @@
-"""`whence study` as far as it needs no Spark; tests/spark/test_study_demo.py runs one."""
+"""`whence study` as far as it needs no Spark; tests/spark/test_tour.py runs one."""
 
 from __future__ import annotations
 
@@ -19,25 +19,25 @@ def run(*arguments: str) -> int:
 def test_list(capsys: pytest.CaptureFixture[str]) -> None:
     assert run("list", "--json") == 0
     found = {one["name"]: one for one in json.loads(capsys.readouterr().out)}
-    assert next(iter(found["demo"]["scales"])) == "demo"
+    assert next(iter(found["vcube"]["scales"])) == "demo"
     assert run("list") == 0
     shown = capsys.readouterr().out
-    for scale in found["demo"]["scales"]:
+    for scale in found["vcube"]["scales"]:
         assert scale in shown
 
 
 def test_help_of_a_study_comes_from_the_study(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run("demo", "--help") == 0
+    assert run("vcube", "--help") == 0
     shown = capsys.readouterr().out
-    assert "Where FIFO breaks causality" in shown
-    assert "out/study-demo" in shown
+    assert "Causal aggregation broadcast on VCube" in shown
+    assert "out/study-vcube" in shown
 
 
 def test_unknown_studies_and_scales_get_a_suggestion(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run("dem") == 2
-    assert "Did you mean 'demo'?" in capsys.readouterr().err
-    assert run("demo", "--scale", "ful") == 2
+    assert run("vcub") == 2
+    assert "Did you mean 'vcube'?" in capsys.readouterr().err
+    assert run("vcube", "--scale", "papr") == 2
     assert capsys.readouterr().err.splitlines() == [
-        "error: scale 'ful' of study 'demo': there is none of that name",
-        "fix: Did you mean 'full'? Choose from: demo, full, tiny",
+        "error: scale 'papr' of study 'vcube': there is none of that name",
+        "fix: Did you mean 'paper'? Choose from: demo, paper, tiny",
     ]

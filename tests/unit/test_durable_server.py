@@ -10,6 +10,7 @@ import pytest
 
 from session.pairs import Nothing
 from whence.core.effects import CancelTimer, Effects, SetTimer
+from whence.core.message import MessageId
 from whence.core.protocol import Protocol
 from whence.errors import DataError, InvariantError
 from whence.protocols.baselines.vector import Vector
@@ -21,12 +22,19 @@ from whence.session.links import Link
 from whence.session.records import (
     RECORDS,
     Arrived,
+    Buried,
+    Commanded,
+    Done,
+    Dropped,
     Fired,
     Linked,
     Met,
     Output,
     Reacted,
     RecordCodec,
+    Restarted,
+    Retired,
+    Revived,
     Submitted,
     Taken,
 )
@@ -109,7 +117,7 @@ def test_a_reaction_is_one_record_with_its_outputs() -> None:
     there.apply(Arrived(5, "a", 1, tuple(packets(2))))
     assert there.hand_out().payload == b"0"
     there.apply(Reacted(6, b"x", (Output("a", b"re 0"), Output("c", b"too"))))
-    assert (there.agent_state, there.reactions, there.done, list(there.hand)) == (b"x", 1, 1, [])
+    assert (there.agent_state, there.reactions, there.done, there.hand) == (b"x", 1, 1, {})
     assert payloads(there) == [b"1"]
     assert [len(packets_for(peer, there)) for peer in "ac"] == [1, 1]
     there.check()
@@ -122,7 +130,7 @@ def test_a_reaction_that_cannot_be_written_has_not_happened() -> None:
     for _ in range(2):
         there.hand_out()
     there.check()
-    there.take_back()
+    there.take_all_back()
     assert payloads(there) == [b"0", b"1", b"2"]
     assert there.unread_bytes == 3
     assert there.save() == before
@@ -176,7 +184,7 @@ def test_replay_and_snapshot_give_the_same_server() -> None:
         Submitted(6, "nobody", b"refused, then as now"),
         Reacted(7, b"x", (Output("a", b"re"),)),
         Met("a", 77),
-        Taken(2),
+        Done((MessageId("a", 2),)),
     ]
     for record in records[2:]:
         if record != records[4]:
@@ -211,7 +219,7 @@ def test_a_broadcasting_core_is_as_durable(core: Any) -> None:
 
 
 def test_a_log_out_of_order_is_refused() -> None:
-    for record in (Reacted(1, b"", ()), Taken(1)):
+    for record in (Reacted(1, b"", ()), Taken(1), Done((MessageId("a", 1),))):
         with pytest.raises(InvariantError, match="not delivered"):
             server().recover(None, [record])
 
@@ -270,12 +278,19 @@ def test_records_survive_the_disk_and_damaged_ones_are_refused() -> None:
     records = [
         Arrived(5, "a", 1, (packet, packet)),
         Taken(7),
+        Done((MessageId("a", 3), MessageId("c", 1))),
         Submitted(1, None, b"y"),
-        Submitted(1, "b", b"y", 9),
+        Submitted(1, "b", b"y", 9, b"key"),
         Reacted(2, b"state", (Output("a", b"z"), Output("c", b""))),
         Linked(3, "c", False),
         Fired(4, "key"),
-        Met("a", 1 << 62),
+        Met("a", 1 << 62, 5),
+        Commanded(6, "welcome", ("a", "3")),
+        Restarted(7, "a", 1 << 61, 4, True),
+        Retired(8, "c", 9),
+        Buried(17, 3, "it failed"),
+        Revived(18, MessageId("a", 3)),
+        Dropped(19, MessageId("b", 4)),
     ]
     assert {type(record) for record in records} == set(RECORDS.values())
     for record in records:
@@ -293,10 +308,13 @@ def test_records_survive_the_disk_and_damaged_ones_are_refused() -> None:
 def test_the_numbers_of_records_are_those_of_written_stores() -> None:
     assert {number: kind.__name__ for number, kind in RECORDS.items()} == {
         3: "Submitted", 4: "Reacted", 5: "Linked", 6: "Fired", 7: "Arrived", 8: "Taken", 9: "Met",
+        10: "Done", 11: "Commanded", 12: "Restarted", 13: "Retired", 20: "Buried", 21: "Revived",
+        22: "Dropped",
     }  # fmt: skip
     codec = RecordCodec(MatrixPacket)
     packet = MatrixPacket(0, 1, 1, (0, 2, 1), b"x")
     assert codec.encode(
         Arrived(5, "a", 1, (packet,))
     ).hex() == "950705a161019195000101930002 01c40178".replace(" ", "")
-    assert codec.encode(Submitted(1, None, b"y")).hex() == "950301c0c40179c0"
+    assert codec.encode(Submitted(1, None, b"y")).hex() == "960301c0c40179c0c0"
+    assert codec.decode(bytes.fromhex("950301c0c40179c0")) == Submitted(1, None, b"y")  # as it was once

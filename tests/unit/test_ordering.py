@@ -176,3 +176,55 @@ def test_old_numbers_of_a_clock_are_known_without_memory() -> None:
     order.offer(row("a:1", 0))
     assert order.offer(row("b:1", 5000, "a:1"))[0].outcome == "in order"
     assert order.offer(row("a:1", 5001))[0].outcome == "late"
+
+
+class CountedId(str):
+    """An id that counts how often it is compared: a search through a list of them shows."""
+
+    compared = 0
+
+    def __eq__(self, other: object) -> bool:
+        CountedId.compared += 1
+        return str.__eq__(self, other)
+
+    __hash__ = str.__hash__
+
+
+@pytest.mark.parametrize("policy", ["emit", "drop"])
+@pytest.mark.parametrize("comes", [True, False])
+def test_one_row_with_thousands_of_needs_is_linear(policy: str, comes: bool) -> None:
+    CountedId.compared = 0
+    ids = [CountedId(f"x{number}") for number in range(2_000)]
+    order = CausalOrder(policy, remember_us=10**12)
+    order.offer(Arrival("wide", 0, 10**6, dict.fromkeys(ids, 10**5), None))
+    endings = [ending for id_ in ids if comes for ending in order.offer(Arrival(id_, 1, 10**6, {}, None))]
+    endings += order.end()
+    compared = CountedId.compared
+    assert set(endings[-1].missing) == (set() if comes else set(ids))
+    assert compared < 60 * len(
+        ids
+    )  # needs of one deadline are sorted by id; a search would be 1,000 for each
+
+
+def test_thousands_of_origins_without_their_first_are_linear(monkeypatch: pytest.MonkeyPatch) -> None:
+    splits = 0
+
+    def split(id_: str) -> tuple[str, int]:
+        nonlocal splits
+        splits += 1
+        origin, _, number = id_.rpartition(":")
+        return origin, int(number)
+
+    monkeypatch.setattr("whence.order._split", split)
+    order = CausalOrder("emit", vector=True)
+    for at in range(1_000):
+        order.offer(Arrival(f"o{at}:2", at, 10**6, {f"o{at}:1": None}, at))
+    assert [ending.payload for ending in order.end()] == list(range(1_000))
+    assert splits < 20 * 1_000
+
+
+def test_what_is_missing_is_named_once() -> None:
+    order = CausalOrder("drop", remember_us=1_000)
+    order.offer(Arrival("b", 0, 10, {"a": 20}, None))
+    order.offer(Arrival("c", 0, 15, {"b": None, "a": 20}, None))
+    assert [ending.missing for ending in order.end()] == [["a"], ["b", "a"]]

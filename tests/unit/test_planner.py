@@ -97,6 +97,22 @@ def test_without_a_price_of_hops_domains_shrink_to_two_servers() -> None:
     assert max(map(len, made.groups)) == 2
 
 
+@pytest.mark.parametrize("alpha", [0, 1])
+def test_a_cap_counts_where_hops_cost_nothing(alpha: int) -> None:
+    """M6: the price of load above the cap was a multiple of alpha."""
+    free = TrafficMatrix({(a, b): 1 for a in NAMES[:12] for b in NAMES[:12] if a != b})
+    assert plan(free, alpha=alpha, router_cap=1.0).planned.router_load > 0.5
+    capped = plan(free, alpha=alpha, router_cap=0.5)
+    assert capped.planned.router_load <= 0.5
+    assert capped.keeps_cap
+
+
+def test_a_cap_that_no_arrangement_keeps_is_said() -> None:
+    one_way = TrafficMatrix({("a", "c"): 1, ("b", "c"): 1, ("a", "b"): 1})
+    assert plan(one_way, router_cap=0.5).keeps_cap
+    assert not plan(UNIFORM, router_cap=0.01, steps=0, starts=1).keeps_cap
+
+
 def test_misuse_is_named() -> None:
     with pytest.raises(MisuseError, match="no messages"):
         TrafficMatrix({("a", "a"): 5})

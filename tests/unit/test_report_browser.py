@@ -4,32 +4,16 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
 
+from support.browser import BROWSER, FLAGS
 from support.made_up_study import made_up_result
 from whence.report import html
 
-BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
-FLAGS = (
-    "--headless",
-    "--no-sandbox",  # tests run as root in containers, where Chromium's sandbox refuses
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-    "--disable-dev-shm-usage",
-    "--host-resolver-rules=MAP * ~NOTFOUND",  # the page must need no network, so it gets none
-    "--enable-logging=stderr",
-    "--virtual-time-budget=2000",
-)
-
-BROWSER = next((found for name in BROWSERS if (found := shutil.which(name))), None)
+QUIET = ("--host-resolver-rules=MAP * ~NOTFOUND", "--enable-logging=stderr", "--virtual-time-budget=2000")
 
 
 @pytest.mark.skipif(BROWSER is None, reason="no Chromium here (Debian: apt-get install chromium)")
@@ -51,6 +35,7 @@ def test_the_page_draws_without_complaint(tmp_path: Path) -> None:
         [
             str(BROWSER),
             *FLAGS,
+            *QUIET,
             f"--user-data-dir={profile}",
             "--window-size=1280,900",
             "--dump-dom",

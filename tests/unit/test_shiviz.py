@@ -1,4 +1,4 @@
-"""ShiViz and GoVector logs: in, out, and round."""
+"""ShiViz and GoVector logs: in, out, and round. (tests/zoo/test_audit_round.py has the verdicts.)"""
 
 from __future__ import annotations
 
@@ -10,12 +10,16 @@ import pytest
 from support.real_data import LOGS
 from support.traces import Oracle, Run, parse, random_run, record
 from whence.errors import ImportFormatError, MisuseError
+from whence.foreign.clocks import read_clocks
+from whence.foreign.graph import build, find_sends
+from whence.foreign.judge import judge
+from whence.foreign.model import Log
+from whence.foreign.read import read_log
+from whence.foreign.shiviz import parse_log
 from whence.trace.exporters.shiviz import ExportWindow, export
-from whence.trace.importers.shiviz import LogEvent, import_log, parse_log, trace_rows
 from whence.trace.reader import open_trace
 from whence.trace.schema import Kind, Level, PromisesMade
 from whence.trace.writer import TraceWriter
-from whence.verify.run import verify_trace
 
 REAL = sorted(LOGS.glob("*.log"))
 
@@ -43,18 +47,9 @@ def write(folder: Path, run: Run, name: str = "r") -> Path:
     return folder
 
 
-def import_text(tmp_path: Path, text: str, **options: str) -> Path:
+def read_text(tmp_path: Path, text: str) -> Log:
     (tmp_path / "x.log").write_text(text)
-    import_log(tmp_path / "x.log", tmp_path / "out", **options)
-    return tmp_path / "out"
-
-
-def kinds(folder: Path) -> dict[str, int]:
-    (report,) = verify_trace(folder)
-    found = {
-        kind: getattr(report.counts, kind) for kind in ("causal", "fifo", "duplicate", "created", "malformed")
-    }
-    return {kind: count for kind, count in found.items() if count}
+    return read_log(tmp_path / "x.log")
 
 
 # Layouts
@@ -118,14 +113,11 @@ def test_a_pattern_over_two_lines_knows_its_lines() -> None:
     assert parsed.unparsed_lines == [4]
 
 
-def test_executions_become_runs(tmp_path: Path) -> None:
-    out = import_text(tmp_path, f"=== first run ===\n{CLOCK_LAST}\n\n=== second ===\n{CLOCK_LAST}")
-    trace = open_trace(out)
-    assert trace.runs == ["x.1-first-run", "x.2-second"]
-    assert [event.detail for event in trace.events("x.2-second") if event.kind is Kind.BROADCAST] == [
-        "hello",
-        "got it\nand more",
-    ]
+def test_executions_are_kept_apart(tmp_path: Path) -> None:
+    log = read_text(tmp_path, f"=== first run ===\n{CLOCK_LAST}\n\n=== second ===\n{CLOCK_LAST}")
+    assert log.procs == ["first run/a", "first run/b", "second/a", "second/b"]
+    assert [log.text[event] for event in range(len(log))] == ["hello", "got it\nand more"] * 2
+    assert judge(log).counts("broken") == {}
 
 
 @pytest.mark.parametrize(
@@ -138,9 +130,6 @@ def test_executions_become_runs(tmp_path: Path) -> None:
         ('a {"a":1}\nw\na {"a":-1}\nx\n', 3, "integers"),
         ('a {"a":1}\nw\na {"b":1}\nx\n', 3, "own host 'a'"),
         ('a {"a":1}\nw\na {"a":0}\nx\n', 3, "own host 'a'"),
-        ('x\na {"a":1}\ny\n', 3, "not followed by a clock"),
-        ('[a] {"a":1} x\nno clock here\n', 2, "no vector clock"),
-        ('[c] {"a":1} x\n', 1, "no word before its clock"),
     ],
 )
 def test_a_line_that_cannot_be_parsed_is_named(text: str, line: int, reason: str) -> None:
@@ -148,98 +137,59 @@ def test_a_line_that_cannot_be_parsed_is_named(text: str, line: int, reason: str
         parse_log("x.log", text, None, None)
 
 
+@pytest.mark.parametrize(
+    ("text", "left_out"),
+    [
+        ('x\na {"a":1}\ny\n', [3]),
+        ('[a] {"a":1} x\nno clock here\n', [2]),
+        ('[a] {"a":1} x\n[c] {"a":1} x\n', [2]),
+    ],
+)
+def test_lines_without_a_clock_are_counted(tmp_path: Path, text: str, left_out: list[int]) -> None:
+    assert parse_log("x", text, None, None).unparsed_lines == left_out
+    log = read_text(tmp_path, text)
+    assert [(note.code, note.count) for note in log.notes] == [("clockless", len(left_out))]
+
+
 def test_what_is_no_log_at_all(tmp_path: Path) -> None:
-    (tmp_path / "prose").write_text("once upon a time\n")
     with pytest.raises(ImportFormatError, match="no line in it has a vector clock"):
-        import_log(tmp_path / "prose", tmp_path / "out")
-    with pytest.raises(ImportFormatError, match="cannot be read"):
-        import_log(tmp_path / "none", tmp_path / "out")
+        read_text(tmp_path, "once upon a time\n")
+    with pytest.raises(ImportFormatError, match="no such file"):
+        read_log(tmp_path / "none")
     (tmp_path / "latin").write_bytes(b'ok\nna\xefve\na {"a":1}\n')
     with pytest.raises(ImportFormatError, match="line 2: it is not UTF-8"):
-        import_log(tmp_path / "latin", tmp_path / "out")
+        read_log(tmp_path / "latin")
     with pytest.raises(ImportFormatError, match="not valid"):
         parse_log("x", CLOCK_LAST, "(?<host>", None)
     with pytest.raises(ImportFormatError, match="no group 'clock'"):
         parse_log("x", CLOCK_LAST, "(?<host>x)(?<event>y)", None)
-    assert not (tmp_path / "out").exists()
 
 
-# From clocks to rows
-
-
-def test_an_event_delivers_what_its_host_has_learned(tmp_path: Path) -> None:
-    """c learns of b:1, whose past has a:1: only b:1 is delivered, the rest follows."""
-    log = 'a {"a":1}\nx\nb {"a":1,"b":1}\ny\nc {"a":1,"b":1,"c":1}\nz\n'
-    out = import_text(tmp_path, log)
-    rows = {}
-    for event in open_trace(out).events():
-        rows.setdefault(event.node, []).append((event.kind.name.lower(), f"{event.origin}:{event.number}"))
-    assert rows["a"] == [("broadcast", "a:1"), ("deliver", "a:1")]
-    assert rows["c"] == [("deliver", "b:1"), ("broadcast", "c:1"), ("deliver", "c:1")]
-    assert kinds(out) == {}
+# Clocks
 
 
 @pytest.mark.parametrize(
     ("log", "found"),
     [
-        # b knows a:2, which is not in the log.
-        ('a {"a":1}\nx\nb {"a":2,"b":1}\ny\n', {"created": 1}),
         # b forgets what it knew of a.
-        ('a {"a":1}\nx\na {"a":2}\nx\nb {"a":2,"b":1}\ny\nb {"a":1,"b":2}\nz\n', {"causal": 1, "fifo": 1}),
+        ('a {"a":1}\nx\na {"a":2}\nx\nb {"a":2,"b":1}\ny\nb {"a":1,"b":2}\nz\n', {"clock": 1}),
         # c knows b:1, which knew a:2, but says that it knows only a:1.
-        (
-            'a {"a":1}\nx\na {"a":2}\nx\nb {"a":2,"b":1}\ny\nc {"a":1,"b":1,"c":1}\nz\n',
-            {"causal": 1},
-        ),
-        # the same, but it had heard of a:1 before.
-        (
-            'a {"a":1}\nx\na {"a":2}\nx\nb {"a":2,"b":1}\ny\nc {"a":1,"c":1}\nz\nc {"a":1,"b":1,"c":2}\nz\n',
-            {"duplicate": 1},
-        ),
-        # the host's own numbers skip.
-        ('a {"a":1}\nx\na {"a":3}\ny\n', {"malformed": 1}),
+        ('a {"a":1}\nx\na {"a":2}\nx\nb {"a":2,"b":1}\ny\nc {"a":1,"b":1,"c":1}\nz\n', {"clock": 1}),
+        # two events of a have the same number.
+        ('a {"a":1}\nx\na {"a":1}\ny\n', {"clock": 1}),
         # each knows the other's first event at its own first event.
-        ('a {"a":1,"b":1}\nx\nb {"a":1,"b":1}\ny\n', {"malformed": 1}),
+        ('a {"a":1,"b":1}\nx\nb {"a":1,"b":1}\ny\n', {"cycle": 1}),
+        # the host's own numbers skip: lines are missing, and that is all.
+        ('a {"a":1}\nx\na {"a":3}\ny\n', {}),
     ],
 )
 def test_clocks_that_cannot_be_true_are_found(tmp_path: Path, log: str, found: dict[str, int]) -> None:
-    assert kinds(import_text(tmp_path, log)) == found
+    assert judge(read_text(tmp_path, log)).counts("broken") == found
 
 
-def knowledge(rows: list[tuple[str, Kind, str, int]]) -> dict[tuple[str, int], dict[str, int]]:
-    """The clock of every message, by following the rows in the order of the log."""
-    known: dict[str, dict[str, int]] = {}
-    clocks: dict[tuple[str, int], dict[str, int]] = {}
-    for node, kind, origin, number in rows:
-        mine = known.setdefault(node, {})
-        if kind is Kind.BROADCAST:
-            mine[node] = number
-            clocks[origin, number] = dict(mine)
-        else:
-            for other, count in clocks[origin, number].items():
-                mine[other] = max(mine.get(other, 0), count)
-    return clocks
-
-
-def in_causal_order(events: list[LogEvent]) -> list[LogEvent]:
-    """A clock sums to more than those of all events in its past."""
-    return sorted(events, key=lambda event: sum(event.clock.values()))
-
-
-@pytest.mark.parametrize("path", REAL, ids=lambda path: path.name)
-def test_real_logs_keep_their_happened_before(path: Path, tmp_path: Path) -> None:
-    needs_logs()
-    report = import_log(path, tmp_path)
-    assert report.unparsed_lines == []
-    assert report.blank_lines + report.delimiter_lines + report.event_lines == report.lines
-    parsed = parse_log(path.name, path.read_text(), None, None)
-    assert sum(run.events for run in report.runs) == sum(len(each.events) for each in parsed.executions) > 0
-    for execution in parsed.executions:
-        events = in_causal_order(execution.events)
-        rows = [(node, kind, origin, number) for node, _, kind, origin, number, _ in trace_rows(events)]
-        clocks = knowledge(rows)
-        assert clocks == {(event.host, event.clock[event.host]): event.clock for event in events}
-    assert all(report.ok for report in verify_trace(tmp_path))
+def test_an_event_that_the_log_lacks_is_a_note(tmp_path: Path) -> None:
+    audit = judge(read_text(tmp_path, 'a {"a":1}\nx\nb {"a":2,"b":1}\ny\n'))
+    assert (audit.verdict, [note.code for note in audit.notes]) == ("ok", ["clock-gap"])
 
 
 def test_the_real_logs_are_there_or_skipped() -> None:
@@ -265,22 +215,17 @@ def test_an_export_is_what_shiviz_reads(tmp_path: Path) -> None:
     )
 
 
-def precedence_of_import(log: Path, out: Path) -> set[tuple[str, str]]:
-    """Pairs of messages (by the text of their broadcasts) of which the first happened before the second."""
-    import_log(log, out, overwrite=True)
-    rows: Run = {}
-    text_of: dict[tuple[str | None, int], str] = {}
-    for event in open_trace(out).events():
-        rows.setdefault(event.node, []).append((event.kind, event.origin, event.number))
-        if event.kind is Kind.BROADCAST:
-            text_of[event.origin, event.number] = event.detail or ""
-    oracle = Oracle(rows, list(rows))
-    return {
-        (text_of[before], text_of[after])
-        for after in text_of
-        for before in oracle.past(after)
-        if text_of[before].startswith("broadcast") and text_of[after].startswith("broadcast")
-    }
+def precedence_of_import(path: Path) -> set[tuple[str, str]]:
+    """Pairs of broadcasts (by their texts) of which the first happened before the second."""
+    log = read_log(path)
+    graph = build(log, find_sends(log), read_clocks(log))
+    after: dict[int, set[int]] = {}
+    for node in graph.order[::-1].tolist():
+        direct = graph.to[graph.first[node] : graph.first[node + 1]].tolist()
+        after[node] = set(direct).union(*(after[each] for each in direct))
+    text = [each or "" for each in log.text]
+    sends = [event for event, each in enumerate(text) if each.startswith("broadcast")]
+    return {(text[one], text[two]) for one in sends for two in sends if two in after[one]}
 
 
 def test_export_and_import_keep_happened_before(tmp_path: Path) -> None:
@@ -299,7 +244,7 @@ def test_export_and_import_keep_happened_before(tmp_path: Path) -> None:
             for after in oracle.begins
             for before in oracle.past(after)
         }
-        assert precedence_of_import(tmp_path / "out.log", tmp_path / "back") == expected
+        assert precedence_of_import(tmp_path / "out.log") == expected
 
 
 def test_a_window_keeps_precedence_through_what_it_leaves_out(tmp_path: Path) -> None:
@@ -308,7 +253,7 @@ def test_a_window_keeps_precedence_through_what_it_leaves_out(tmp_path: Path) ->
     folder = write(tmp_path / "t", run)
     trace = open_trace(folder)
     export(trace, tmp_path / "all.log")
-    assert precedence_of_import(tmp_path / "all.log", tmp_path / "back") == {
+    assert precedence_of_import(tmp_path / "all.log") == {
         ("broadcast a:1", "broadcast b:1"),
         ("broadcast b:1", "broadcast c:1"),
         ("broadcast a:1", "broadcast c:1"),
@@ -354,6 +299,6 @@ def test_several_runs_in_one_file_and_back(tmp_path: Path) -> None:
     for name in ("one", "two"):
         write(tmp_path / "t" / f"run={name}", parse(a="b:a1 d:a1", b="d:a1"), name)
     export(open_trace(tmp_path / "t"), tmp_path / "out.log")
-    report = import_log(tmp_path / "out.log", tmp_path / "back")
-    assert [run.run for run in report.runs] == ["out.1-one", "out.2-two"]
-    assert report.unparsed_lines == []
+    log = read_log(tmp_path / "out.log")
+    assert log.procs == ["one/a", "one/b", "two/a", "two/b"]
+    assert judge(log).judged[:2] == ["causal", "duplicate"]

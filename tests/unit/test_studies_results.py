@@ -117,8 +117,8 @@ def test_grids_are_checked() -> None:
 def test_the_registry_names_what_there_is() -> None:
     for name in registry.names():
         assert registry.lookup(name).name == name
-    with pytest.raises(UnknownStudyError, match=r"there is none of that name. Did you mean 'demo'\?"):
-        registry.lookup("dmo")
+    with pytest.raises(UnknownStudyError, match=r"there is none of that name. Did you mean 'domains'\?"):
+        registry.lookup("domain")
     assert registry.check_scale(SMALL, None) == "one"
     assert registry.check_scale(SMALL, "two") == "two"
     with pytest.raises(UnknownStudyError, match="Choose from: one, two"):

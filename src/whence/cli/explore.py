@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from whence.cli.console import AsJson
+from whence.cli.console import AsJson, SparkMaster
 from whence.errors import MisuseError
 
 if TYPE_CHECKING:
-    from whence.explore.search import Report, SearchProgress
+    from whence.explore.search import Options, Report, SearchProgress
     from whence.explore.story import Repeat
+    from whence.explore.world import World
 
 EXIT_FOUND = 1
 EXIT_INCOMPLETE = 3
@@ -40,6 +41,12 @@ def command(
     kind: Annotated[
         list[str] | None, typer.Option(help="Look for findings of this kind only; repeatable.")
     ] = None,
+    folder: Annotated[
+        Path | None,
+        typer.Option(help="Keep what is known here, not in memory; the same command goes on after a stop."),
+    ] = None,
+    spark: Annotated[bool, typer.Option("--spark", help="Spread the frontier over Spark.")] = False,
+    master: SparkMaster = None,
     as_json: AsJson = False,
 ) -> None:
     """Explore: exit 0 if every schedule is clean, 1 if something is found, 3 if not all were explored."""
@@ -62,8 +69,12 @@ def command(
         depth_max=depth_max,
         kinds=frozenset(kind) if kind else None,
         progress=_Line(),
+        folder=folder,
     )
-    report = explore(described, options)
+    if spark or master is not None:
+        report = _on_spark(described, options, master)
+    else:
+        report = explore(described, options)
     told: Repeat | None = None
     if report.counterexample is not None:
         kept = Kept.of(described, report.counterexample)
@@ -76,6 +87,17 @@ def command(
         raise typer.Exit(EXIT_FOUND)
     if not report.complete:
         raise typer.Exit(EXIT_INCOMPLETE)
+
+
+def _on_spark(world: World, options: Options, master: str | None) -> Report:
+    from whence.spark.session import get_session
+
+    if options.exact:
+        raise MisuseError("--exact", "on Spark states are known by digests", "Leave out one of the two")
+    session = get_session(f"whence explore {world.name}", master=master)
+    from whence.spark.explore import explore_on
+
+    return explore_on(session, world, options)
 
 
 def _repeat(path: Path, out: Path | None, as_json: bool) -> None:

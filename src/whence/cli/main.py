@@ -2,8 +2,8 @@
 
 A command module `whence.cli.<name>` defines `command`, a plain function with typer's annotations, or
 `app`, a `typer.Typer` with sub-commands. It lets `WhenceError` pass; this module turns it into two
-lines and exit code 2. Exit codes: 0 done; 1 the result is no; 2 the user can fix it; 70 a bug of
-ours; 130 interrupted.
+lines and exit code 2. Exit codes: 0 done; 1 the result is no; 2 the user can fix it; 3 a log cannot
+tell; 70 a bug of ours; 130 interrupted.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import os
 import sys
 import traceback
 from importlib import import_module
+from pathlib import Path
 from typing import Annotated, Any, NamedTuple, NoReturn
 
 import typer
@@ -24,7 +25,7 @@ EXIT_BUG = 70  # EX_SOFTWARE of sysexits.h
 
 # Which extra brings a package that a command could not import.
 EXTRAS = {"pyarrow": "trace", "numpy": "trace", "numba": "lab", "matplotlib": "lab", "jinja2": "lab"}
-EXTRAS |= {"pyspark": "spark", "pandas": "spark", "google": "spark", "cryptography": "tls"}
+EXTRAS |= {"pyspark": "spark", "pandas": "spark", "google": "spark", "cryptography": "tls", "mcap": "mcap"}
 
 RUN, JUDGE, STUDY = "Run", "Judge", "Study"
 
@@ -41,7 +42,9 @@ class Command(NamedTuple):
 COMMANDS = (
     Command("tour", RUN, "Show the five systems, each in its own environment: the first command to run."),
     Command("node", RUN, "Run a live node of a group from a configuration file."),
+    Command("carry", RUN, "Carry a group's log for the programs of this machine: a daemon and its status."),
     Command("simulate", RUN, "Simulate a scenario and write its trace."),
+    Command("emulate", RUN, "Run live nodes whose meetings follow a contact plan, beside its simulation."),
     Command("replay", RUN, "Run a recorded trace through the protocol again and compare every effect."),
     Command("keys", RUN, "Make and show keys for TLS between the nodes of a group."),
     Command("mom", RUN, "Message-oriented middleware: run systems of durable servers, plan their domains."),
@@ -49,9 +52,11 @@ COMMANDS = (
     Command("contacts", RUN, "Make a contact plan from positions, traces, timetables or a scenario."),
     Command("stream", RUN, "Put a stream of rows into causal order on Spark; resumable."),
     Command("explore", JUDGE, "Visit every schedule of a small world; show the shortest counterexample."),
-    Command("verify", JUDGE, "Judge a trace: causal order, duplicates, inventions, FIFO, completeness."),
+    Command("verify", JUDGE, "Judge a trace or a foreign log: causal order, duplicates, FIFO, completeness."),
+    Command("log", JUDGE, "Draft a mapping for a log that another program wrote."),
+    Command("view", JUDGE, "Look at a trace, a log or a finding: one interactive page, no network."),
     Command("metrics", JUDGE, "Measure traces on Spark: latency, held time, packets, bytes, buffers."),
-    Command("trace", JUDGE, "Look into traces; import and export foreign logs."),
+    Command("trace", JUDGE, "Look into traces, and export them."),
     Command("study", STUDY, "Run a study: a grid, its measures, published numbers, one report page."),
     Command("protocols", STUDY, "List the protocols: environment, promises, parameters."),
     Command("version", STUDY, "Say which Whence, Python and libraries these are."),
@@ -111,6 +116,12 @@ def _root(
     verbose: Annotated[
         bool, typer.Option("--verbose", "-v", help="Show tracebacks and Spark's log (also: WHENCE_DEBUG=1).")
     ] = False,
+    plugin: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="MODULE", help="Use the protocols, kernels and studies of this module; repeatable."
+        ),
+    ] = None,
     version: Annotated[
         bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version.")
     ] = False,
@@ -118,6 +129,20 @@ def _root(
     """Whence: causal messaging. A library, a laboratory and an auditor for causal order."""
     if verbose:
         os.environ["WHENCE_DEBUG"] = "1"  # Spark's Python workers inherit it
+    if plugin:
+        _use(plugin)
+
+
+def _use(modules: list[str]) -> None:
+    """Take up the plug-ins that are asked for; what is wrong with one of them is the user's to know."""
+    from whence import plugins
+    from whence.protocols import registry
+
+    sys.path.insert(0, str(Path.cwd()))  # as `python -m` does: a protocol of one's own is a file beside
+    plugins.use(*modules)
+    registry.names()
+    for problem in plugins.problems():
+        raise problem
 
 
 def debugging() -> bool:

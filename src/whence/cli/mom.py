@@ -2,6 +2,8 @@
 
 up, down, serve         a system of servers as processes
 status, send, tail      what people ask a running system
+gateway                 STOMP for programs in other languages
+dead                    messages at which agents failed for good (cli/dead.py)
 traffic, plan           from traces to proposed domains (cli/plan.py)
 """
 
@@ -12,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
+from whence.cli import dead
 from whence.cli import plan as planning
 
 if TYPE_CHECKING:
@@ -241,7 +244,7 @@ def _show_all(system: System, answers: dict[str, Status | None]) -> None:
     from whence.cli import console
 
     columns = ["server", "state", "domains", "links", "queue in", "queue out", "held", "sent", "delivered"]
-    columns += ["reactions", "clocks"]
+    columns += ["reactions", "dead", "clocks"]
     rows: list[tuple[object, ...]] = []
     for server, status_ in answers.items():
         domains = ", ".join(system.graph.names[at] for at in system.graph.domains_of[server])
@@ -260,6 +263,7 @@ def _show_all(system: System, answers: dict[str, Status | None]) -> None:
                 status_.sent,
                 status_.delivered,
                 status_.reactions,
+                status_.dead,
                 "+".join(f"{clock.servers}²" for clock in status_.clocks),
             )
         )
@@ -301,6 +305,7 @@ def _show_one(system: System, name: str, status_: Status | None) -> None:
         "sent": status_.sent,
         "delivered": status_.delivered,
         "reactions": status_.reactions,
+        "dead letters": status_.dead,
         "control entries": status_.control_entries,
         **{f"store: {key}": value for key, value in store.items() if key != "reactions"},
         **{f"problem: {key}": value for key, value in status_.problems.items()},
@@ -420,6 +425,38 @@ def _shown(payload: bytes) -> dict[str, str]:
         return {"base64": base64.b64encode(payload).decode()}
 
 
+def gateway(
+    description: Description,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Where to listen, on this machine.")] = 61613,
+    token_file: Annotated[
+        Path | None, typer.Option(help="Demand the text of this file as the client's passcode.")
+    ] = None,
+) -> None:
+    """Let programs in any language send and receive over STOMP 1.2, until Ctrl-C or SIGTERM."""
+    import asyncio
+    import signal
+
+    from whence.cli import console
+    from whence.servers.gateway import Gateway
+    from whence.servers.joining import limits_of
+    from whence.servers.system import read_system
+
+    system = read_system(description)
+    token = None if token_file is None else token_file.read_text(encoding="utf-8").strip()
+
+    async def run() -> None:
+        stop = asyncio.Event()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            asyncio.get_running_loop().add_signal_handler(number, stop.set)
+        made = Gateway(system, limits_of(system).max_payload_bytes, token)
+        listening = await made.start(port)
+        console.err.print(f"{system.name}: STOMP at 127.0.0.1:{listening}; Ctrl-C stops", markup=False)
+        await stop.wait()
+        await made.close()
+
+    asyncio.run(run())
+
+
 app = typer.Typer(
     no_args_is_help=True, help="Message-oriented middleware over domains of causality (paper 004)."
 )
@@ -430,5 +467,7 @@ app.command(rich_help_panel=RUN)(serve)
 app.command(rich_help_panel=RUN)(status)
 app.command(rich_help_panel=RUN)(send)
 app.command(rich_help_panel=RUN)(tail)
+app.command(rich_help_panel=RUN)(gateway)
+app.add_typer(dead.app, name="dead", rich_help_panel=RUN)
 app.command(rich_help_panel=PLAN)(planning.traffic)
 app.command(rich_help_panel=PLAN)(planning.plan)

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import typer
 
+from whence.core.effects import Missed
+from whence.core.lives import News
 from whence.core.message import Expired, Message
 from whence.live.config import NodeConfig, load_config
+from whence.session.log_host import LogMessage
 
 if TYPE_CHECKING:
     import asyncio
 
     from whence.live.group import Group
+    from whence.live.join import Joining
 
 READ_BYTES = 65536
+Outcome: TypeAlias = Message | Expired | Missed | News
 
 
 def command(
@@ -27,9 +32,10 @@ def command(
         str | None, typer.Option(help="Listen here, whatever the file says.", metavar="HOST:PORT")
     ] = None,
     contact: Annotated[
-        str | None,
+        list[str] | None,
         typer.Option(
-            help="Be taken in by the process there, whatever the file says (prc).", metavar="HOST:PORT"
+            help="Dial the process there, whatever the file says (log, prc); log takes several.",
+            metavar="HOST:PORT",
         ),
     ] = None,
     trace: Annotated[Path | None, typer.Option(help="Write the node's trace into this folder.")] = None,
@@ -72,7 +78,8 @@ def command(
 
     from whence.live.linkfaults import LinkFaults
 
-    settings = load_config(config, node, listen=listen, contact=contact)
+    dialled = contact[0] if contact and len(contact) == 1 else contact or None
+    settings = load_config(config, node, listen=listen, contact=dialled)
     if transport is not None:
         settings = structs.replace(settings, transport=transport)
     if keys is not None:
@@ -86,20 +93,11 @@ def command(
     asyncio.run(_run(settings, trace, deadline, ends, as_json))
 
 
-async def _run(
-    config: NodeConfig, trace: Path | None, deadline_s: float | None, ends_with_input: bool, as_json: bool
-) -> None:
-    import asyncio
-    import signal
-    import sys
-
+def joining_of(config: NodeConfig, trace: Path | None) -> Joining:
+    """What `whence.join` returns for a configuration."""
     from whence.live.join import join
 
-    loop = asyncio.get_running_loop()
-    stop = asyncio.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, stop.set)
-    joining = join(
+    return join(
         config.group,
         node=config.node,
         peers=config.peers or None,
@@ -115,18 +113,40 @@ async def _run(
         keys=config.keys,
         plaintext=config.plaintext,
         shuffle_s=config.shuffle_s,
+        discover=config.discover,
+        history=config.history,
+        keep=config.keep,
+        stability=config.stability,
         **config.params,
     )
-    async with joining as group:
+
+
+async def _run(
+    config: NodeConfig, trace: Path | None, deadline_s: float | None, ends_with_input: bool, as_json: bool
+) -> None:
+    import asyncio
+    import signal
+    import sys
+
+    from whence.live.watched import flush_while_watched
+
+    loop = asyncio.get_running_loop()
+    stop = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop.set)
+    async with joining_of(config, trace) as group:
         print(f"{group.node} takes part in {group.name!r}", file=sys.stderr, flush=True)  # noqa: T201 - for people
         printing = loop.create_task(_print(group, as_json))
         reading = loop.create_task(_read_lines(group, deadline_s))
         stopping = loop.create_task(stop.wait())
+        flushing = None if trace is None else loop.create_task(flush_while_watched(group, trace))
         waiting: set[asyncio.Task[Any]] = {printing, stopping, reading}
         while waiting:
             done, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
             if stopping in done or printing in done or (reading in done and ends_with_input):
                 break
+        if flushing is not None:
+            flushing.cancel()
         await group.leave()
         await printing  # what was delivered is printed, and a failure of the node is shown
         for task in (reading, stopping):
@@ -150,14 +170,19 @@ def _as_line(message: Message) -> str:
     return f"{message.origin}:{message.number} {message.payload.decode(errors='replace')}\n"
 
 
-def _as_json(outcome: Message | Expired) -> str:
+def _as_json(outcome: Outcome) -> str:
     import base64
     import json
 
+    if not isinstance(outcome, Message | Expired):  # a gap, or news of nodes and lives
+        kind = type(outcome).__name__.lower()
+        return json.dumps({kind: outcome._asdict()}, ensure_ascii=False) + "\n"
     document: dict[str, object] = {"origin": outcome.origin, "number": outcome.number}
     if isinstance(outcome, Expired):
         document["expired"] = outcome.reason
         return json.dumps(document) + "\n"
+    if isinstance(outcome, LogMessage):
+        document |= {"life": outcome.life, "mine": outcome.mine, "late": outcome.late}
     try:
         document["text"] = outcome.payload.decode()
     except UnicodeDecodeError:

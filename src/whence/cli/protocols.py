@@ -38,6 +38,7 @@ def command(
     ] = None,
 ) -> None:
     """List the protocols: environment, promises, parameters."""
+    from whence import plugins
     from whence.cli import console
 
     if choose is not None:
@@ -59,6 +60,8 @@ def command(
     ]
     columns = ["protocol", "what it is", "environment", "promises", "parameters"]
     console.out.print(console.table(None, columns, rows))
+    for problem in plugins.problems():
+        console.err.print(f"not listed: {problem}", style="red", markup=False)
 
 
 def _choose(processes: int, rate: float, delay_s: float, *, as_json: bool) -> None:

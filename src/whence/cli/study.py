@@ -26,12 +26,12 @@ class StudyGroup(TyperGroup):
 
     def __init__(self, **attrs: Any) -> None:
         super().__init__(**attrs)
-        for name, text in registry.STUDIES.items():
+        for name, text in registry.lines().items():
             self.add_command(TyperCommand(name=name, help=text))
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """A study is about to run: import it and make its command."""
-        if args and args[0] in registry.STUDIES:
+        if args and args[0] in registry.lines():
             self.commands[args[0]] = _study_command(args[0])
         return super().resolve_command(ctx, args)
 
@@ -93,8 +93,10 @@ def run(name: str, scale: str, out: Path, master: str | None, *, open_page: bool
     """Run one study from the session to the page; exit 1 if an invariant or a regression does not hold."""
     from whence.cli import console
     from whence.report import html
+    from whence.report.views import write_views
     from whence.studies import save
-    from whence.studies.run import run_study, session_settings
+    from whence.studies.environment import version
+    from whence.studies.run import TRACES, run_study, session_settings
 
     study = registry.lookup(name)
     registry.check_scale(study, scale)
@@ -112,7 +114,8 @@ def run(name: str, scale: str, out: Path, master: str | None, *, open_page: bool
     with console.progress("report"):
         save.save(result, out)
         date = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
-        page = html.write(result, out / REPORT_FILE, date=date, links=save.LINKS).resolve()
+        views = write_views(result.results.rows, out / TRACES, out, version=version())
+        page = html.write(result, out / REPORT_FILE, date=date, links=save.LINKS, views=views).resolve()
     if json:
         console.print_json(
             {"report": page, "seconds_total": time.monotonic() - began} | save.as_document(result)

@@ -1,4 +1,4 @@
-"""`whence trace`: look into traces; import and export foreign logs."""
+"""`whence trace`: look into traces, and export them."""
 
 from __future__ import annotations
 
@@ -12,13 +12,10 @@ from whence.cli.console import AsJson
 from whence.errors import MisuseError
 from whence.trace.reader import Trace, check_trace, open_trace
 
-app = typer.Typer(no_args_is_help=True, help="Look into traces; import and export foreign logs.")
+app = typer.Typer(no_args_is_help=True, help="Look into traces, and export them.")
 
 _Folder = Annotated[Path, typer.Argument(help="A trace folder, a sweep's folder, or one manifest.")]
 _Format = Annotated[str, typer.Option("--format", help="The foreign format: shiviz (also GoVector).")]
-_FromFormat = Annotated[
-    str, typer.Option("--format", help="The foreign format: shiviz (also GoVector), otel (OTLP JSON spans).")
-]
 
 
 @app.command()
@@ -80,54 +77,6 @@ def events(
         for event in chosen
     ]  # fmt: skip
     console.out.print(console.table(str(folder), columns, rows))
-
-
-@app.command("import")
-def import_(
-    log: Annotated[Path, typer.Argument(help="The log to read.")],
-    out: Annotated[Path, typer.Argument(help="The folder to write the trace to.")],
-    format_: _FromFormat = "shiviz",
-    pattern: Annotated[
-        str | None, typer.Option(help="As for ShiViz, with the groups host, clock and event.")
-    ] = None,
-    delimiter: Annotated[
-        str | None, typer.Option(help="Pattern of the lines between executions, as for ShiViz.")
-    ] = None,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a trace that is there.")] = False,
-    as_json: AsJson = False,
-) -> None:
-    """Turn a foreign log into a trace."""
-    from whence.trace.importers.shiviz import import_log
-
-    if format_ == "otel":
-        _import_spans(log, out, overwrite, as_json)
-        return
-    _require(format_, "shiviz", "govector", "otel")
-    report = import_log(log, out, pattern=pattern, delimiter=delimiter, overwrite=overwrite)
-    if as_json:
-        console.print_json(report)
-        return
-    rows = [(each.run, each.hosts, each.events, each.folder) for each in report.runs]
-    console.out.print(
-        console.table(f"Imported {log} ({report.layout})", ["run", "hosts", "events", "trace"], rows)
-    )
-    if report.unparsed_lines:
-        left_out, first = len(report.unparsed_lines), ", ".join(map(str, report.unparsed_lines[:10]))
-        console.err.print(
-            f"note: the pattern left out {left_out} of {report.lines} lines, the first: {first}", markup=False
-        )
-
-
-def _import_spans(log: Path, out: Path, overwrite: bool, as_json: bool) -> None:
-    from whence.report.format import plural
-    from whence.trace.importers.otel import import_spans
-
-    report = import_spans(log, out, overwrite=overwrite)
-    if as_json:
-        console.print_json(report)
-        return
-    spans = f"{plural(report.spans, 'span')} in {plural(len(report.runs), 'run')} -> {out}"
-    console.out.print(f"{spans} ({report.repeated} repeated, {report.absent} absent)", markup=False)
 
 
 @app.command()

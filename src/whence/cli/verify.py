@@ -1,9 +1,10 @@
-"""`whence verify`: judge a trace, and say why."""
+"""`whence verify`: judge a trace, or a log that another program wrote, and say why."""
 
 from __future__ import annotations
 
 import os
 import re
+import shlex
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -13,8 +14,10 @@ import typer
 
 from whence.cli import console
 from whence.cli.console import AsJson, ProgressBar, SparkMaster
+from whence.cli.log import LogOptions, SparkOptions, audit
 from whence.errors import MisuseError
 from whence.trace.reader import Trace, open_trace
+from whence.trace.schema import MANIFEST_SUFFIX
 from whence.verify.report import KINDS, WITNESS_MAX, Finding, RunReport
 
 SPARK_EVENTS = 50_000_000  # several runs of more events together go to Spark, where there is one
@@ -30,7 +33,10 @@ ENVIRONMENT = {"NUMPY_MADVISE_HUGEPAGE": "0"}
 
 
 # What the command takes, in the order of its --help.
-TracePath = Annotated[Path, typer.Argument(help="A trace folder, a sweep's folder, or one manifest.")]
+TracePath = Annotated[
+    Path,
+    typer.Argument(help="A trace folder, a sweep's folder, one manifest; or a foreign log (docs/audit.md)."),
+]
 Run = Annotated[str | None, typer.Option(help="Judge this run only.")]
 Witnesses = Annotated[
     int | None, typer.Option(min=0, help="Findings of each kind to spell out.", show_default="3; 10 in JSON")
@@ -65,6 +71,22 @@ Memory = Annotated[
         show_default="half of the machine's",
     ),
 ]
+MapFile = Annotated[
+    str | None,
+    typer.Option("--map", help="Foreign log: how to read it, a TOML file or a preset (kafka, ...)."),
+]
+ContractTerms = Annotated[
+    list[str] | None,
+    typer.Option("--contract", help="Foreign log: a term it is held to, e.g. order=causal; may be repeated."),
+]
+Require = Annotated[
+    list[str] | None,
+    typer.Option(help="Foreign log: a property that must be judged, else exit 3; may be repeated."),
+]
+Scope = Annotated[
+    str | None,
+    typer.Option(help="Foreign log: columns or attributes within which deliveries are compared: A,B."),
+]
 
 
 def command(
@@ -77,18 +99,30 @@ def command(
     master: SparkMaster = None,
     blocks: Blocks = None,
     memory: Memory = None,
+    map_: MapFile = None,
+    contract: ContractTerms = None,
+    require: Require = None,
+    scope: Scope = None,
     as_json: AsJson = False,
 ) -> None:
-    """Judge a trace from its broadcasts and deliveries alone; exit 0: causal and as promised, 1: not."""
+    """Judge a trace from its broadcasts and deliveries alone; exit 0: causal and as promised, 1: not.
+
+    A log that another program wrote is judged by docs/audit.md; exit 3: it cannot tell.
+    """
     os.environ.update({**ENVIRONMENT, **os.environ})  # numpy looks when it is imported, below
     for option, given in (("--master", master), ("--blocks", blocks)):
         if given is not None and spark is False:
             raise MisuseError(option, "it is given together with --no-spark", "Leave out one of the two")
     memory_bytes = None if memory is None else parse_bytes(memory)
+    witness_max = witnesses if witnesses is not None else WITNESS_MAX if as_json else SHOWN
+    foreign = LogOptions(map_=map_, contract=contract or [], require=require or [], scope=scope)
+    if foreign.given or (trace.is_file() and not trace.name.endswith(MANIFEST_SUFFIX)):
+        wanted = bool(spark) or master is not None or blocks is not None
+        on_spark = SparkOptions(wanted=wanted, master=master, blocks=blocks, memory_bytes=memory_bytes)
+        audit(trace, foreign, witness_max, on_spark, as_json)
     opened = open_trace(trace)
     for leftover in opened.leftovers:
         console.err.print(f"note: {leftover} was not finished by its writer and is not judged", markup=False)
-    witness_max = witnesses if witnesses is not None else WITNESS_MAX if as_json else SHOWN
     options = VerifyOptions(witness_max, complete, None if as_promised else True, memory_bytes)
     began = time.perf_counter()
     if spark or master is not None or blocks is not None or (spark is None and _worth_spark(opened, run)):
@@ -100,8 +134,19 @@ def command(
         console.print_json(reports)
     else:
         show(reports)
+        _point_at_the_page(trace, reports)
     if not all(report.ok for report in reports):
         raise typer.Exit(1)
+
+
+def _point_at_the_page(trace: Path, reports: list[RunReport]) -> None:
+    """For a reader: the command that shows the first finding among its events."""
+    broken = next((report for report in reports if not report.ok), None)
+    if broken is not None:
+        run = f" --run {shlex.quote(broken.run)}" if len(reports) > 1 else ""
+        console.out.print(
+            f"see it: whence view {shlex.quote(str(trace))}{run} --around 1", markup=False, soft_wrap=True
+        )
 
 
 def _say_speed(events: int, seconds: float) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import NamedTuple, TypeAlias
 
+from whence.core.lives import Life, News, Stream, split_stream
 from whence.core.message import Message, MessageId, NodeId, Packet
 
 
@@ -45,6 +46,50 @@ class Deliver(NamedTuple):
     """Give `message` to the application: its causal past has been delivered here."""
 
     message: Message
+    lsn: int = 0  # its place in the node's log, where the protocol keeps one
+    late: bool = False  # it is concurrent with something that this node has called stable
+
+
+class Missed(NamedTuple):
+    """The application will not be given these messages: they cannot be had any more, or it asked not to.
+
+    As an outcome it says whose they are: `origin` is a name, `life` which of its lives.
+    """
+
+    stream: Stream
+    first: int
+    last: int
+    reason: str  # "expired", "truncated", "before joining" or "unread"
+    lsn: int = 0
+
+    @property
+    def origin(self) -> NodeId:
+        """The node that broadcast them."""
+        return split_stream(self.stream)[0]
+
+    @property
+    def life(self) -> Life:
+        """The life of the node in which it did."""
+        return split_stream(self.stream)[1]
+
+
+class Internal(NamedTuple):
+    """A message of the protocol's own is delivered here: a row of the trace, nothing for the application."""
+
+    message: Message
+    speaks: bool  # this node broadcasts it now, by itself
+
+
+class Stable(NamedTuple):
+    """From now on nothing that is concurrent with these prefixes of streams is delivered here unflagged."""
+
+    cut: tuple[tuple[NodeId, int], ...]  # what has grown, ascending
+
+
+class Tell(NamedTuple):
+    """News of nodes and lives for an application that asks for outcomes; it changes no delivery."""
+
+    news: News
 
 
 class SetTimer(NamedTuple):
@@ -101,5 +146,19 @@ class Stop(NamedTuple):
     reason: Reason
 
 
-Effect: TypeAlias = Send | Deliver | SetTimer | CancelTimer | Discard | Expire | CloseLink | CountOn | Stop
+Effect: TypeAlias = (
+    Send
+    | Deliver
+    | SetTimer
+    | CancelTimer
+    | Discard
+    | Expire
+    | CloseLink
+    | CountOn
+    | Stop
+    | Missed
+    | Internal
+    | Stable
+    | Tell
+)
 Effects: TypeAlias = list[Effect]

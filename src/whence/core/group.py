@@ -16,6 +16,12 @@ from whence.errors import MisuseError, ParameterError
 WINDOW_MAX = 1_000_000
 NUMBER_MAX = 2**62  # what a trace's 64-bit column can hold, with room to compute
 
+# A later life of a member is named by the millisecond in which it began, and its numbers begin after it <<
+# 20:
+# no node broadcasts 2^20 messages in a millisecond, so no two lives share a number. First lives begin at 0.
+LIFE_BITS = 20
+LATER_LIVES = 1_700_000_000_000 << LIFE_BITS  # no life before November 2023 was a later one
+
 
 class Members(NamedTuple):
     """The members of a group as one of them sees it; a core keeps the parts as attributes of its own."""
@@ -70,7 +76,17 @@ def refuse_id(origin: int, number: int, delivered: list[int], my_index: int) -> 
         return Reason.DUPLICATE
     if origin == my_index:
         return Reason.FORGED
-    return Reason.TOO_FAR_AHEAD if number > delivered[origin] + WINDOW_MAX else None
+    return Reason.TOO_FAR_AHEAD if is_too_far(number, delivered[origin]) else None
+
+
+def is_too_far(number: int, known: int) -> bool:
+    """Return whether no member can have come to `number` of which `known` is known, but in a later life."""
+    return number > known + WINDOW_MAX and number < LATER_LIVES
+
+
+def base_of_life(now_us: int) -> int:
+    """Return the number after which those of a later life begin, which begins now."""
+    return now_us // 1000 << LIFE_BITS
 
 
 class Gaps:
@@ -83,6 +99,9 @@ class Gaps:
     def before(self, origin: int, number: int) -> list[tuple[int, int]]:
         """Return the numbers of `origin` below `number` that are neither delivered nor held."""
         missing = self._missing.setdefault(origin, [])
-        missing += [(origin, gap) for gap in range(self._seen[origin] + 1, number)]
+        first = self._seen[origin] + 1
+        if number - first > WINDOW_MAX:  # of a later life, of which nothing is here
+            first = number - 1
+        missing += [(origin, gap) for gap in range(first, number)]
         self._seen[origin] = number
         return list(missing)

@@ -36,10 +36,20 @@ class Protocol(ABC):
     # Members come and go: a peer may come back in a new life, over a new link, and the timer LEAVE asks
     # the core to leave (a timer, so that the trace has it and a replay does the same).
     renews: ClassVar[bool] = False
+    # A link is one connection: a crash ends it at both ends, and a restart makes a new one.
+    sessions: ClassVar[bool] = False
+
+    # Its members may come back as later lives (the commands of core/lives.py).
+    returns: ClassVar[bool] = False
 
     me: NodeId
     last: int  # number of the newest message that this node broadcast or sent
     last_lifetime_us: int | None = None  # of that message; None: it is good forever
+
+    @property
+    def origin(self) -> NodeId:
+        """The origin of this node's own messages: its name, or the stream of its life."""
+        return self.me
 
     @property
     def ready(self) -> bool:
@@ -50,6 +60,10 @@ class Protocol(ABC):
     def linked(self) -> frozenset[NodeId] | None:
         """The nodes to which this one needs links; None: all of them."""
         return None
+
+    def next_hop(self, to: NodeId) -> NodeId:
+        """The peer over whose link a message to `to` leaves, for point-to-point protocols."""
+        return to
 
     @property
     @abstractmethod
@@ -118,6 +132,13 @@ class Protocol(ABC):
     @abstractmethod
     def restore(self, state: State) -> None:
         """Become the core that `save` described; only on a core that has seen no input."""
+
+    def reopen(self, state: State, opening: int) -> None:
+        """Come back after a crash, for the `opening`-th time, with what `save` had: as if nothing happened.
+
+        Where every opening is a new life, only what was on disk comes back.
+        """
+        self.restore(state)
 
     @abstractmethod
     def message_of(self, packet: Packet) -> MessageId | None:

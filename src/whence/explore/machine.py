@@ -18,16 +18,21 @@ from whence.core.effects import CancelTimer, CloseLink, Deliver, Effects, Expire
 from whence.core.message import Message, MessageId, NodeId, Packet
 from whence.core.protocol import LEAVE
 from whence.core.protocol import Protocol as Core
-from whence.errors import InvariantError
+from whence.errors import InvariantError, MisuseError
 from whence.explore.world import World
 from whence.protocols.registry import make as make_core
 
-Make: TypeAlias = Callable[[NodeId, Sequence[NodeId]], Core]
+# Gives a fresh core, from its name and the members'; `joins=True` if its kind renews and it joins others.
+Make: TypeAlias = Callable[..., Core]
 Input: TypeAlias = tuple[Any, ...]  # (verb, its arguments ..., now_us)
 
 UP, DOWN, STOPPED = 0, 1, 2
 _encode = msgspec.msgpack.Encoder(order="sorted").encode
 _decode = msgspec.msgpack.Decoder().decode
+
+
+class SameDigest(Exception):
+    """Two contents have one digest: to be tried again with another `salt`."""
 
 
 class Local(NamedTuple):
@@ -51,8 +56,9 @@ class Step(NamedTuple):
 class Machine:
     """The local steps of a world's nodes. `make` gives fresh cores; the registry's by default."""
 
-    def __init__(self, world: World, make: Make | None = None) -> None:
+    def __init__(self, world: World, make: Make | None = None, salt: int = 0) -> None:
         self.world = world
+        self.salt = salt.to_bytes(8, "big")
         self.names = world.names
         self.index = {name: at for at, name in enumerate(self.names)}
         self.locals: dict[int, Local] = {}
@@ -60,16 +66,24 @@ class Machine:
         self.payloads = tuple(f"message {at}".encode() for at in range(len(world.say)))
         self.steps: dict[tuple[int, Input], Step] = {}  # a local state is of one node
         self._message = {payload: at for at, payload in enumerate(self.payloads)}
-        self._make = make or (lambda me, members: make_core(world.protocol, me, members, world.params))
+        self._make = make or self._registered
         self._keys: dict[bytes, int] = {}
-        self._ready: dict[int, bool] = {}
+        self._allowed: dict[tuple[int, Input], bool] = {}
         # Overlays begin alone: such a core is not told who else there is.
-        self._alone = world.params.get("links") == "dynamic"
+        self.is_overlay = world.params.get("links") == "dynamic"
+        self._late = {self.index[name] for name in world.late}
+        self.renews = self._make(self.names[0], self._members(0)).renews
 
-    def core(self, node: int) -> Core:
-        """A fresh core of a node."""
-        me = self.names[node]
-        return self._make(me, (me,) if self._alone else self.names)
+    def _registered(self, me: NodeId, members: Sequence[NodeId], **more: Any) -> Core:
+        return make_core(self.world.protocol, me, members, {**self.world.params, **more})
+
+    def _members(self, node: int) -> tuple[NodeId, ...]:
+        return (self.names[node],) if self.is_overlay else self.names
+
+    def core(self, node: int, *, late: bool = False) -> Core:
+        """A fresh core of a node. `late`: it comes back, and joins, as do those not there from the start."""
+        joins = {"joins": True} if self.renews and (late or node in self._late) else {}
+        return self._make(self.names[node], self._members(node), **joins)
 
     def restored(self, node: int, local: int) -> Core:
         """The core of a node in a local state."""
@@ -81,11 +95,19 @@ class Machine:
         """The local state of a node that has seen nothing."""
         return self._known(node, Local(_encode(self.core(node).save()), (), UP))
 
-    def ready(self, node: int, local: int) -> bool:
-        """Whether the node may say something: it may not before it has joined, or after it has left."""
-        known = self._ready.get(local)
+    def allows(self, node: int, local: int, what: Input) -> bool:
+        """Whether the host may do that now: a core that has not joined, say, refuses to broadcast."""
+        known = self._allowed.get((local, what))
         if known is None:
-            known = self._ready[local] = self.restored(node, local).ready
+            known = self.locals[local].status == UP
+            if known and what[0] == "say":
+                known = self.restored(node, local).ready
+            if known:
+                try:
+                    self.step(node, local, what)
+                except MisuseError:
+                    known = False
+            self._allowed[local, what] = known
         return known
 
     def status(self, local: int) -> int:
@@ -117,7 +139,9 @@ class Machine:
             return Step(self._known(node, state._replace(status=DOWN)), (), (), (), None)
         if verb == "restart":
             return Step(self._known(node, state._replace(status=UP)), (), (), (), None)
-        core = self.core(node)
+        if verb == "stop":
+            return Step(self._known(node, state._replace(status=STOPPED)), (), (), (), None)
+        core = self.core(node, late=verb == "forget")
         if verb != "forget":
             core.restore(_decode(state.saved))
         timers = dict(state.timers) if verb != "forget" else {}
@@ -197,17 +221,21 @@ class Machine:
 
     def _known(self, node: int, local: Local) -> int:
         key = self._digest(_encode((node, *local)))
-        self.locals.setdefault(key, local)
+        if self.locals.setdefault(key, local) != local:
+            raise SameDigest
         return key
 
     def _packet(self, packet: Packet) -> int:
         key = self._digest(_encode(packet))
-        self.packets.setdefault(key, packet)
+        if self.packets.setdefault(key, packet) != packet:
+            raise SameDigest
         return key
 
     def _digest(self, content: bytes) -> int:
         known = self._keys.get(content)
         if known is None:
-            known = int.from_bytes(blake2b(content, digest_size=8).digest(), "big", signed=True)
+            known = int.from_bytes(
+                blake2b(content, digest_size=8, key=self.salt).digest(), "big", signed=True
+            )
             self._keys[content] = known
         return known

@@ -6,36 +6,44 @@
 Two reductions, each of which can be switched off:
 
 - `symmetry`: states that differ by names alone are one (`explore/symmetry.py`). Schedules keep their length.
-- `order`: steps at different nodes commute. Where a node has something to receive on every link over which
-  something may still come, nothing that the others do can give it another first step: exploring its moves
-  alone reaches every local state and every order of deliveries that the whole would (a persistent set, for
-  FIFO links and once no fault is left to spend). A state all of whose chosen successors are known is
-  expanded whole, so that no cycle puts a move off forever. Schedules may then be longer than need be,
-  so a search that finds something is repeated without this reduction, for the shortest schedule.
+- `order`: steps at different nodes commute. Where some nodes have something to receive on every link over
+  which something may still come from the others, nothing that these do can give them another first step:
+  exploring the moves of the former alone reaches every local state and every order of deliveries that the
+  whole would (a persistent set, for FIFO links and once no fault is left to spend). A state all of whose
+  chosen successors were met in this depth or before is expanded whole, so that no cycle puts a move off
+  forever. Schedules may then be longer than need be, so a search that finds something is repeated without
+  this reduction, for the shortest schedule. A protocol whose steps close links is explored without it.
 
 A state from which no schedule ends (something is always in flight, and comes back to where it was) is a
 livelock, which is looked for once everything has been visited.
 
-States are known by a 64-bit digest (`exact=True` keeps them whole): the chance that one of n states is
-taken for another, and something is missed, is below n^2 / 2^65, which the report states.
+States are known by a 64-bit digest: the chance that one of n states is taken for another, and something is
+missed, is below n^2 / 2^65, which the report states. With `exact=True` each state that is taken for a known
+one is compared with it, and the search begins anew with other digests should they differ.
 """
 
 from __future__ import annotations
 
 import time
-from array import array
-from collections.abc import Callable
-from hashlib import blake2b
-from marshal import dumps
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import NamedTuple
 
-from whence.explore.machine import UP, Make
-from whence.explore.state import Flaw, Move, Rules, State
-from whence.explore.symmetry import NotSymmetric, Symmetry
+import numpy as np
+from numpy.typing import NDArray
+
+from whence.explore.expand import Expander, How, NotCommuting, Places, Successors
+from whence.explore.machine import Make, SameDigest
+from whence.explore.parts import Rows
+from whence.explore.schedule import path, shown
+from whence.explore.snapshot import Snapshot, Tables, forget, taken_up
+from whence.explore.state import Flaw, Move
+from whence.explore.symmetry import NotSymmetric
+from whence.explore.visited import Run, Shelf, Stack, Visited
 from whence.explore.world import World, checked
 
-STATES_MAX = 20_000_000
-_MARSHAL = 2  # the last version without references: equal states give equal bytes
+STATES_MAX = 100_000_000
+CHUNK = 40_000  # states that are expanded at once
 
 
 class Counterexample(NamedTuple):
@@ -81,218 +89,252 @@ class Options(NamedTuple):
     depth_max: int | None = None
     kinds: frozenset[str] | None = None  # the findings that count; None: all
     progress: Callable[[SearchProgress], None] | None = None
+    folder: Path | None = None  # where arrays are kept, and a search that is stopped can go on
+    save_every_s: float = 60.0  # of CPU time
 
 
 def explore(world: World, options: Options | None = None, make: Make | None = None) -> Report:
-    """Explore every schedule of `world`, or until something is found. `make` gives cores of one's own."""
+    """Explore every schedule of `world`, or until something is found. `make` gives cores of one's own.
+
+    With `options.folder` a search goes on where it was stopped; the folder is emptied when it has ended.
+    """
     world = checked(world)
     options = options or Options()
-    began = time.process_time()
-    report = _searched(world, options, make)
+    how = How(options.symmetry, options.order, options.kinds)
+    if options.folder is not None:
+        how = taken_up(options.folder, world, how, options.exact)
+    report = _searched(world, options, make, how)
     found = report.counterexample
     if found is not None and report.order:
-        plain = options._replace(order=False, depth_max=len(found.moves) + 1)
-        again = _searched(world, plain, make).counterexample
-        found = found._replace(shortest=False) if again is None else again
-        report = report._replace(counterexample=found)
-    return report._replace(seconds=time.process_time() - began)
+        plain = options._replace(depth_max=len(found.moves) + 1, folder=None)
+        again = _searched(world, plain, make, how._replace(order=False))
+        found = found._replace(shortest=False) if again.counterexample is None else again.counterexample
+        report = report._replace(counterexample=found, seconds=report.seconds + again.seconds)
+    if report.why_not is None:
+        forget(options.folder)
+    return report
 
 
-def _searched(world: World, options: Options, make: Make | None) -> Report:
+def _searched(world: World, options: Options, make: Make | None, how: How) -> Report:
     try:
-        return WorldSearch(world, options, make).run()
+        return WorldSearch(world, options, make, how).run()
     except NotSymmetric:
-        return WorldSearch(world, options._replace(symmetry=False), make).run()
+        how = how._replace(symmetry=False)
+    except NotCommuting:
+        how = how._replace(order=False)
+    except SameDigest:
+        how = how._replace(salt=how.salt + 1)
+    forget(options.folder)
+    return _searched(world, options, make, how)
 
 
 class WorldSearch:
     """One search. States have numbers, in the order in which they are met."""
 
-    def __init__(self, world: World, options: Options, make: Make | None = None) -> None:
-        self.rules = Rules(world, make)
-        self._symmetry = Symmetry(self.rules) if options.symmetry else None
-        if self._symmetry is not None and len(self._symmetry.renamings) == 1:
-            self._symmetry = None
-        self._order = options.order and world.links == "fifo"
+    def __init__(self, world: World, options: Options, make: Make | None, how: How) -> None:
+        self._expander = Expander(world, how, make)
+        self._layout, self.rules = self._expander.layout, self._expander.rules
         self._options = options
-        self._visited: dict[int | bytes, int] = {}
-        self._parents = array("I")
-        self._chosen = array("H")  # the place of the move among the parent's
-        self._targets = array("I")  # the states one move away, of each state in turn
-        self._ends = array("Q")  # by state: where its part of `_targets` ends
-        self._is_final = bytearray()
-        self._steps = 0
+        self._how = how
+        self._shelf = shelf = Shelf(options.folder)
+        self._visited = Visited(shelf)
+        # By state: its digest, the state before it, its row (if exact), whether nothing must happen any more.
+        self._digests, self._parents, self._rows, self._finals = (Stack(shelf) for _ in range(4))
+        self._edges = Stack(shelf)  # moves: from which state to which
+        self._goes_back = False  # a move leads to a state that was met as early, or earlier
+        self._spent_s = 0.0  # before this process
+        self._began_s = time.process_time()
+        self._saved_s = self._began_s
+
+    @property
+    def states(self) -> int:
+        """How many states were met."""
+        return len(self._digests)
 
     def run(self) -> Report:
-        """Search, level by level."""
-        began = time.process_time()
+        """Search, level by level, from where an earlier process has stopped, or from the first state."""
+        saved = None if self._options.folder is None else Snapshot.read(self._options.folder)
+        if saved is not None:
+            return self._levels(self._resume(saved), saved.depth)
+        rows, flaws = self._expander.first()
+        _, frontier = self._met(rows, np.zeros(1, np.intp))
+        if flaws:
+            return self._report(0, Counterexample(flaws[0], (), True), None)
+        return self._levels([frontier], 0)
+
+    def _levels(self, frontier: list[Rows], depth: int) -> Report:
         options = self._options
-        first, every = self.rules.first()
-        if self._symmetry is not None:
-            self._symmetry.begin(first, first)
-        found = self._counting(every)
-        self._number(first, 0, 0)
-        if found:
-            return self._report(0, Counterexample(found[0], (), True), None)
-        frontier, depth = [first], 0
         while frontier:
+            waiting = sum(map(len, frontier))
             if options.progress is not None:
-                seconds = time.process_time() - began
-                options.progress(SearchProgress(depth, len(self._visited), len(frontier), seconds))
+                options.progress(SearchProgress(depth, self.states, waiting, self._seconds()))
             if depth == options.depth_max:
                 return self._report(depth, None, f"schedules longer than {depth} moves are not explored")
-            following, bad = self._expand(frontier)
+            self._save(frontier, depth)
+            following, bad = self._level(frontier)
             if bad is not None:
-                at, move, finding = bad
-                moves = self._schedule(at, move)
-                return self._report(depth, Counterexample(finding, moves, not self._order), None)
-            if len(self._visited) > options.states_max:
+                found = shown(self._expander, self._digests_to(bad))
+                return self._report(depth, Counterexample(*found, not self._expander.order), None)
+            if self.states > options.states_max:
                 return self._report(depth, None, f"there are more than {options.states_max:,} states")
             frontier = following
             depth += bool(frontier)
         return self._report(depth, self._livelock(), None)
 
+    def _seconds(self) -> float:
+        return self._spent_s + time.process_time() - self._began_s
+
     def _report(self, depth: int, found: Counterexample | None, why_not: str | None) -> Report:
-        states = len(self._visited)
         return Report(
-            states=states,
-            steps=self._steps,
+            states=self.states,
+            steps=len(self._edges),
             depth=depth,
-            finals=sum(self._is_final),
+            finals=sum(int(each.sum()) for each in self._finals.blocks),
             complete=found is None and why_not is None,
             why_not=why_not,
-            symmetry=1 if self._symmetry is None else len(self._symmetry.renamings),
-            order=self._order,
+            symmetry=len(self._layout.names),
+            order=self._expander.order,
             counterexample=found,
-            seconds=0.0,
-            missed_chance=0.0 if self._options.exact else states * states / 2.0**65,
+            seconds=self._seconds(),
+            missed_chance=0.0 if self._options.exact else self.states**2 / 2.0**65,
         )
 
-    def _counting(self, found: list[Flaw]) -> list[Flaw]:
-        kinds = self._options.kinds
-        return found if kinds is None else [each for each in found if each.kind in kinds]
+    # To go on another time
 
-    def _number(self, state: State, parent: int, choice: int) -> tuple[int, bool]:
-        """The number of a state, and whether it is new."""
-        content: int | bytes = dumps(tuple(state), _MARSHAL)
-        if not self._options.exact:
-            content = int.from_bytes(blake2b(content, digest_size=8).digest(), "big")  # type: ignore[arg-type]
-        new = len(self._visited)
-        number = self._visited.setdefault(content, new)
-        if number != new:
-            return number, False
-        self._parents.append(parent)
-        self._chosen.append(choice)
-        return number, True
+    def _save(self, frontier: list[Rows], depth: int) -> None:
+        """Write down where the search is, now and then."""
+        options = self._options
+        if options.folder is None or time.process_time() - self._saved_s < options.save_every_s:
+            return
+        name = self._shelf.name
+        stacks = [self._digests, self._parents, self._rows, self._finals, self._edges]
+        snapshot = Snapshot(
+            world=self.rules.world,
+            how=self._how,
+            exact=options.exact,
+            depth=depth,
+            goes_back=self._goes_back,
+            seconds=self._seconds(),
+            frontier=[name(self._shelf.keep(rows)) for rows in frontier],
+            runs=[(name(run.digests), name(run.numbers)) for run in self._visited.runs],
+            stacks=[[name(block) for block in stack.blocks] for stack in stacks],
+            tables=Tables.of(self._expander),
+            parts=self._layout.contents(),
+        )
+        snapshot.write(options.folder)
+        self._shelf.forget_all_but(snapshot.files())
+        self._saved_s = time.process_time()
+
+    def _resume(self, saved: Snapshot) -> list[Rows]:
+        """Take over what was written down; the frontier."""
+        again = self._shelf.again
+        self._shelf.forget_all_but(saved.files())
+        saved.tables.into(self._expander)
+        self._layout.fill(saved.parts)
+        self._visited = Visited(self._shelf, [Run(again(one), again(two)) for one, two in saved.runs])
+        stacks = [Stack(self._shelf, [again(name) for name in names]) for names in saved.stacks]
+        self._digests, self._parents, self._rows, self._finals, self._edges = stacks
+        self._goes_back = saved.goes_back
+        self._spent_s = saved.seconds
+        return [again(name) for name in saved.frontier]
 
     # One level
 
-    def _expand(self, frontier: list[State]) -> tuple[list[State], tuple[int, Move | None, Flaw] | None]:
-        """The new states one move away; or the first finding: the state's number, the move, what it is."""
-        following: list[State] = []
-        rules = self.rules
-        for state in frontier:
-            at = len(self._is_final)
-            moves = rules.moves(state)
-            final = all(map(rules.is_optional, moves))
-            self._is_final.append(final)
-            if final:
-                found = self._counting(rules.judge_final(state))
-                if found:
-                    return following, (at, None, found[0])
-            few = self._enough(state, moves) if self._order else None
-            fresh = len(following)
-            for which, move in enumerate(moves):
-                if few is not None and (len(move) < 2 or move[1] != few):
-                    continue
-                bad = self._visit(state, move, at, which, following)
-                if bad is not None:
-                    return following, (at, move, bad)
-            if few is not None and fresh == len(following):  # else a cycle could put the others off forever
-                for which, move in enumerate(moves):
-                    bad = self._visit(state, move, at, which, following)
-                    if bad is not None:
-                        return following, (at, move, bad)
-            self._ends.append(len(self._targets))
-            if len(self._visited) > self._options.states_max:
-                break
-        return following, None
+    def _level(self, frontier: list[Rows]) -> tuple[list[Rows], int | None]:
+        """The new states one move away; or the number of a state where something is found.
 
-    def _visit(self, state: State, move: Move, at: int, which: int, following: list[State]) -> Flaw | None:
-        self._steps += 1
-        after, found = self.rules.apply(state, move)
-        if found and (found := self._counting(found)):
-            return found[0]
-        symmetry = self._symmetry
-        if symmetry is not None:
-            for taken in self.rules.taken:
-                symmetry.learn(*taken)
-            after, _ = symmetry.canonical(after)
-        number, is_new = self._number(after, at, which)
-        self._targets.append(number)
-        if is_new:
-            following.append(after)
-        return None
+        What is wrong with a final state of this level has a shorter schedule than what is wrong with a move.
+        """
+        following: list[Rows] = []
+        bad: int | None = None
+        end = self.states
+        begin = end - sum(map(len, frontier))
+        for rows in _pieces(frontier):
+            survey = self._expander.survey(rows)
+            self._finals.add(survey.finals)
+            wrong = self._expander.misjudged(rows, survey.finals)
+            if wrong is not None:
+                return [], begin + wrong
+            if bad is None and self.states <= self._options.states_max:
+                needed = self._expander.needed(rows, survey)
+                found = self._expander.successors(rows, survey, needed)
+                targets = self._integrate(found, begin, end, following)
+                rest = self._expander.put_off(found.parents, targets >= end, needed)
+                if found.bad is None and rest.any():
+                    found = self._expander.successors(rows, survey, rest)
+                    self._integrate(found, begin, end, following)
+                bad = None if found.bad is None else begin + found.bad
+            begin += len(rows)
+        return following, bad
 
-    def _enough(self, state: State, moves: list[Move]) -> int | None:
-        """A node whose moves alone suffice here, if there is one (see the module)."""
-        rules, nodes = self.rules, self.rules.nodes
-        if any(state.left) or state.changed < len(rules.world.change):
-            return None
-        for node in range(nodes):
-            if rules.machine.status(state.locals[node]) != UP:
-                continue
-            if all(
-                state.flight[peer * nodes + node] or not state.links >> (peer * nodes + node) & 1
-                for peer in range(nodes)
-                if peer != node
-            ) and any(len(move) > 1 and move[1] == node for move in moves):
-                return node
-        return None
+    def _integrate(self, found: Successors, begin: int, end: int, following: list[Rows]) -> NDArray[np.int64]:
+        """Number the states that were found; `end` is the first number of the next level."""
+        parents = begin + found.parents
+        targets, fresh = self._met(found.rows, parents)
+        if len(targets):
+            self._edges.add(np.stack([parents, targets], axis=1).astype(np.uint32))
+            self._goes_back |= bool((targets < end).any())
+        if len(fresh):
+            following.append(self._shelf.keep(fresh))
+        return targets
+
+    def _met(self, rows: Rows, parents: Places) -> tuple[NDArray[np.int64], Rows]:
+        """The numbers of states, and those that are new, by the names that count."""
+        digests, names = self._layout.canonical(rows)
+        distinct, first, inverse = np.unique(digests, return_index=True, return_inverse=True)
+        numbers = self._visited.find(distinct)
+        new = numbers < 0
+        numbers[new] = np.arange(self.states, self.states + new.sum())
+        chosen = first[new]
+        fresh = self._layout.renamed(rows[chosen], names[chosen])
+        self._visited.add(distinct[new], self.states)
+        self._digests.add(distinct[new])
+        self._parents.add(parents[chosen].astype(np.uint32))
+        targets: NDArray[np.int64] = numbers[inverse]
+        if self._options.exact:
+            self._rows.add(fresh)
+            if (self._rows.take(targets) != self._layout.renamed(rows, names)).any():
+                raise SameDigest
+        return targets, fresh
 
     # After the last level
 
     def _livelock(self) -> Counterexample | None:
         """The first state from which no schedule ever ends, if there is one.
 
-        States are numbered by depth, so that going backwards through them settles most in one pass.
+        Where every move leads to a later level, every schedule ends. States are numbered by depth, so that
+        going backwards through the moves settles most in one pass.
         """
-        ends_well = bytearray(self._is_final)
-        changed = True
-        while changed:
-            changed = False
-            for state in range(len(ends_well) - 1, -1, -1):
-                if not ends_well[state]:
-                    begin = self._ends[state - 1] if state else 0
-                    if any(ends_well[each] for each in self._targets[begin : self._ends[state]]):
-                        ends_well[state] = changed = True
-        stuck = ends_well.find(0)
-        finding = Flaw("livelock", "from here on something always goes on, and nothing ever ends")
-        if stuck < 0 or not self._counting([finding]):
+        if not self._goes_back:
             return None
-        return Counterexample(finding, self._schedule(stuck, None), not self._order)
+        ends_well = np.concatenate(self._finals.blocks)
+        before = -1
+        while before != (before := int(ends_well.sum())):
+            for block in reversed(self._edges.blocks):
+                ends_well[block[ends_well[block[:, 1]], 0]] = True
+        finding = Flaw("livelock", "from here on something always goes on, and nothing ever ends")
+        if ends_well.all() or not self._expander.counted([finding]):
+            return None
+        moves = path(self._expander, self._digests_to(int(np.argmin(ends_well)))).moves
+        return Counterexample(finding, moves, not self._expander.order)
 
-    # Back to the beginning
-
-    def _schedule(self, at: int, last: Move | None) -> tuple[Move, ...]:
-        """The moves from the first state to that of number `at`, and the last one."""
-        choices: list[int] = []
+    def _digests_to(self, at: int) -> list[int]:
+        """The digests of the states on the way to that of number `at`, without the first."""
+        chain: list[int] = []
         while at:
-            choices.append(self._chosen[at])
-            at = self._parents[at]
-        state, _ = self.rules.first()
-        names = tuple(range(self.rules.nodes))  # canonical name -> actual name
-        schedule: list[Move] = []
-        for choice in reversed(choices):
-            move = self.rules.moves(state)[choice]
-            schedule.append(self._actual(move, names))
-            state, _ = self.rules.apply(state, move)
-            if self._symmetry is not None:
-                state, by = self._symmetry.canonical(state)
-                names = tuple(names[by.index(node)] for node in range(self.rules.nodes))
-        if last is not None:
-            schedule.append(self._actual(last, names))
-        return tuple(schedule)
+            chain.append(int(self._digests[at]))
+            at = int(self._parents[at])
+        return chain[::-1]
 
-    def _actual(self, move: Move, names: tuple[int, ...]) -> Move:
-        return move if self._symmetry is None else self._symmetry.renamed_move(move, names)
+
+def _pieces(frontier: list[Rows]) -> Iterator[Rows]:
+    """A frontier in pieces of about one size."""
+    waiting: list[Rows] = []
+    for rows in frontier:
+        for at in range(0, len(rows), CHUNK):
+            waiting.append(np.asarray(rows[at : at + CHUNK]))
+            if sum(map(len, waiting)) >= CHUNK:
+                yield np.concatenate(waiting)
+                waiting = []
+    if waiting:
+        yield np.concatenate(waiting)

@@ -10,19 +10,25 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, NamedTuple, TypeAlias
 
-from whence.core.message import MessageId, Waiting
+from whence.core.message import MessageId, NodeId, Waiting
 from whence.explore.machine import DOWN, UP, Input, Machine, Make, Step
-from whence.explore.world import World
+from whence.explore.world import FaultBudget, World
 from whence.protocols.registry import lookup
 
 Move: TypeAlias = tuple[Any, ...]
 NEVER = 1 << 62
+ELSEWHERE = 0  # the local state of a node that a move at another node does not look at
 
-LOSSES, DUPLICATES, CRASHES, AMNESIAS, CUTS, TICKS, CLOCK_STEPS = range(7)
-FAULTS = ("losses", "duplicates", "crashes", "amnesias", "cuts", "ticks", "clock_steps")
+FAULTS = FaultBudget.__struct_fields__
+(LOSSES, DUPLICATES, CRASHES, AMNESIAS, CUTS, TICKS, CLOCK_STEPS, JOINS, LEAVES, RETIREMENTS) = range(
+    len(FAULTS)
+)
+_HARMLESS = (DUPLICATES, CRASHES, TICKS, CLOCK_STEPS, RETIREMENTS)  # nothing is lost by them
 
-_AT_A_NODE = (("crash", CRASHES), ("forget", AMNESIAS), ("jump", CLOCK_STEPS))
-OPTIONAL = frozenset(("lose", "double", "crash", "forget", "jump", "cut", "restart", "mend", "tick"))
+_AT_A_NODE = (("crash", CRASHES), ("jump", CLOCK_STEPS))
+OPTIONAL = frozenset(
+    ("lose", "double", "crash", "forget", "jump", "cut", "restart", "mend", "tick", "join", "leave", "retire")
+)
 
 
 class State(NamedTuple):
@@ -33,13 +39,22 @@ class State(NamedTuple):
     links: int  # which are up, a bit per pair sender x nodes + receiver
     said: tuple[int, ...]  # messages of each node so far
     changed: int  # changes so far
+    absent: int  # who is not there yet, a mask
     now_us: int
     ahead_us: tuple[int, ...]  # how far each clock has jumped; () without such steps
     left: tuple[int, ...]  # of the budgets
     pasts: tuple[int, ...]  # causal past of each message, as a bit mask; -1: not said yet
     dead_us: tuple[int, ...]  # from when on each message is dead; () without lifetimes
     ended: tuple[int, ...]  # by node: messages delivered, a mask
+    given_up: tuple[int, ...]  # by node: messages that expired, a mask
     known: tuple[int, ...]  # by node: causal past of what it says next, a mask
+
+
+# The same by what it concerns: one node (itself, local, said, ended, given_up, known, ahead_us), one link
+# (packets), or all (links, changed, absent, now_us, left, pasts, dead_us).
+NodePart: TypeAlias = tuple[int, int, int, int, int, int, int]
+LinkPart: TypeAlias = tuple[int, ...]
+WorldPart: TypeAlias = tuple[int, int, int, int, tuple[int, ...], tuple[int, ...], tuple[int, ...]]
 
 
 class Flaw(NamedTuple):
@@ -49,27 +64,39 @@ class Flaw(NamedTuple):
     text: str
 
 
+class NotLocal(Exception):
+    """A move that was taken for one node's own concerns another."""
+
+
 class Rules:
     """The moves of a world and what they do. Holds no state of an exploration but the tables of steps."""
 
-    def __init__(self, world: World, make: Make | None = None) -> None:
+    def __init__(self, world: World, make: Make | None = None, salt: int = 0) -> None:
         self.world = world
-        self.machine = Machine(world, make)
+        self.machine = Machine(world, make, salt)
         self.info = lookup(world.protocol)
         self.nodes = world.nodes
         self.any_order = world.links == "any"
-        # By change: who joins with it. Who has not joined yet has no links.
-        self.late = [-1 if each.join is None else self.machine.index[each.join] for each in world.change]
+        index = self.machine.index
+        if world.edges is None:
+            pairs = [(one, two) for one in range(self.nodes) for two in range(one)]
+        else:
+            pairs = [(index[one], index[two]) for one, two in world.edges]
+        self.edges = {(min(pair), max(pair)) for pair in pairs}
         self.lines = [[at for at, line in enumerate(world.say) if line.node == name] for name in world.names]
         self.mortal = any(line.lifetime_us is not None for line in world.say) or bool(
             world.params.get("lifetime_us")
         )
         # Paper 003: once every copy has come, nothing of a message is kept.
         self.forgets = world.protocol in ("link_memory", "prc")
-        self.to = [None if line.to is None else self.machine.index[line.to] for line in world.say]
+        self.to = [None if line.to is None else index[line.to] for line in world.say]
+        # Every node passes on what it delivers to all others: what one has, all will have.
+        relays = world.params.get("relay", self.info.parameters.get("relay", self.forgets))
+        self.spreads = bool(relays) and self.info.promises.complete and world.edges is None
         budget = world.budget
         self.budget = tuple(getattr(budget, each) for each in FAULTS)
         self.faulty = any(self.budget)
+        self.has_jumps = bool(self.budget[CLOCK_STEPS])
         self.slack_us = budget.clock_steps * world.clock_step_us  # how far clocks can be apart
         self.after = [sum(1 << other for other in line.after) for line in world.say]
         # By message: the later ones of its node, to the same node where they go to one.
@@ -94,21 +121,22 @@ class Rules:
             links=0,
             said=(0,) * nodes,
             changed=0,
+            absent=sum(1 << machine.index[name] for name in self.world.late),
             now_us=0,
-            ahead_us=(0,) * nodes if self.budget[CLOCK_STEPS] else (),
+            ahead_us=(0,) * nodes if self.has_jumps else (),
             left=self.budget,
             pasts=(-1,) * said,
             dead_us=(NEVER,) * said if self.mortal else (),
             ended=(0,) * nodes,
+            given_up=(0,) * nodes,
             known=(0,) * nodes,
         )
         found: list[Flaw] = []
-        if self.world.meshed:
-            here = [node for node in range(nodes) if node not in self.late]
-            pairs = [(node, peer) for node in here for peer in here if node != peer]
-            state = state._replace(links=sum(1 << (node * nodes + peer) for node, peer in pairs))
-            for node, peer in pairs:
-                state = self._tell(state, node, ("up", peer), found)
+        pairs = [pair for pair in self.edges if not state.absent & (1 << pair[0] | 1 << pair[1])]
+        both = sorted((*pairs, *((two, one) for one, two in pairs)))
+        state = state._replace(links=sum(1 << (node * nodes + peer) for node, peer in both))
+        for node, peer in both:
+            state = self._tell(state, node, ("up", peer), found)
         return state, found
 
     # Moves
@@ -117,54 +145,93 @@ class Rules:
         """Every move that is possible in a state, in a fixed order."""
         moves: list[Move] = []
         for node in range(self.nodes):
-            self._moves_of(state, node, moves)
-        moves += self._common_moves(state)
+            moves += self.own_moves(state, node)
+            for sender in range(self.nodes):
+                moves += self.link_moves(state, node, sender)
+        moves += self.wide_moves(state)
+        if state.left[TICKS] and self._next_us(state) is not None:
+            moves.append(("tick",))
         return moves
 
-    def _moves_of(self, state: State, node: int, moves: list[Move]) -> None:
-        """Add the moves that happen at one node, faults included."""
-        nodes, left, flight = self.nodes, state.left, state.flight
-        local = state.locals[node]
+    def own_moves(self, state: State, node: int) -> list[Move]:
+        """What a node may do, and suffer, without any other and without a packet."""
+        moves: list[Move] = []
+        local, left = state.locals[node], state.left
         _, timers, status = self.machine.locals[local]
         if status == DOWN:
             moves.append(("restart", node))
         if status != UP:
-            return
+            return moves
         lines, said = self.lines[node], state.said[node]
         if said < len(lines) and self._may_say(state, node, lines[said]):
             moves.append(("say", node, lines[said]))
-        for sender in range(nodes):
-            packets = flight[sender * nodes + node]
-            if not packets:
-                continue
-            for packet in dict.fromkeys(packets) if self.any_order else packets[:1]:
-                moves.append(("receive", node, sender, packet))
-                if left[LOSSES]:
-                    moves.append(("lose", node, sender, packet))
-                if left[DUPLICATES]:
-                    moves.append(("double", node, sender, packet))
         if timers:
             moves += [("timer", node, key) for key in self.machine.due(local, self._clock_us(state, node))]
         if self.faulty:
             moves += [(verb, node) for verb, budget in _AT_A_NODE if left[budget]]
+        return moves
 
-    def _common_moves(self, state: State) -> Iterator[Move]:
-        """The moves that concern more than one node."""
+    def link_moves(self, state: State, node: int, sender: int) -> list[Move]:
+        """What may happen to the packets on the link from `sender` to `node`."""
+        packets, left = state.flight[sender * self.nodes + node], state.left
+        if not packets or self.machine.status(state.locals[node]) != UP:
+            return []
+        moves: list[Move] = []
+        for packet in dict.fromkeys(packets) if self.any_order else packets[:1]:
+            moves.append(("receive", node, sender, packet))
+            if left[LOSSES]:
+                moves.append(("lose", node, sender, packet))
+            if left[DUPLICATES]:
+                moves.append(("double", node, sender, packet))
+        return moves
+
+    def wide_moves(self, state: State) -> list[Move]:
+        """The moves that concern more than one node, but for the tick."""
+        moves: list[Move] = []
         nodes = self.nodes
-        if state.changed < len(self.world.change):
-            yield ("change", state.changed)
-        if not self.faulty:
-            return
-        if state.left[CUTS] or (self.budget[CUTS] and self.world.meshed):
-            for one in range(nodes):
-                for other in range(one + 1, nodes):
-                    up = state.links >> (one * nodes + other) & 1
-                    if up and state.left[CUTS]:
-                        yield ("cut", one, other)
-                    elif not up and self.world.meshed and not {one, other} & set(self.late[state.changed :]):
-                        yield ("mend", one, other)
-        if state.left[TICKS] and self._next_us(state) is not None:
-            yield ("tick",)
+        if state.changed < len(self.world.change) and self._may_change(state):
+            moves.append(("change", state.changed))
+        up = [node for node in range(nodes) if self.machine.status(state.locals[node]) == UP]
+        here = [node for node in up if not state.absent >> node & 1]
+        left = state.left
+        if left[AMNESIAS]:
+            moves += [("forget", node) for node in here]
+        if left[JOINS] and any(not state.absent >> node & 1 for node in up):
+            moves += [("join", node) for node in up if state.absent >> node & 1]
+        if left[LEAVES]:
+            moves += [("leave", node) for node in here]
+        if left[RETIREMENTS]:
+            moves += [
+                ("retire", node, other)
+                for node in here
+                for other in range(nodes)
+                if self._allows(state, node, ("command", "retire", (self.machine.names[other],)))
+            ]
+        if self.budget[CUTS]:
+            moves += self._cuts_and_mends(state)
+        return moves
+
+    def has_wide_moves(self, state: State) -> bool:
+        """Whether there may be such moves; looks at what concerns all only."""
+        left = state.left
+        return (
+            state.changed < len(self.world.change)
+            or any(left[which] for which in (AMNESIAS, JOINS, LEAVES, RETIREMENTS))
+            or (bool(self.budget[CUTS]) and any(True for _ in self._cuts_and_mends(state)))
+        )
+
+    def _cuts_and_mends(self, state: State) -> Iterator[Move]:
+        for one in range(self.nodes):
+            for other in range(one + 1, self.nodes):
+                up = state.links >> (one * self.nodes + other) & state.links >> (other * self.nodes + one) & 1
+                if up and state.left[CUTS]:
+                    yield ("cut", one, other)
+                elif not up and (one, other) in self.edges and self._both_are_up(state, one, other):
+                    yield ("mend", one, other)
+
+    def _both_are_up(self, state: State, one: int, other: int) -> bool:
+        there = not state.absent & (1 << one | 1 << other)
+        return there and all(self.machine.status(state.locals[node]) == UP for node in (one, other))
 
     def is_optional(self, move: Move) -> bool:
         """Whether a schedule may end without it: faults, and the ends of faults that need not come."""
@@ -174,22 +241,40 @@ class Rules:
         after = self.after[at]
         if state.ended[node] & after != after:
             return False
-        return self.machine.ready(node, state.locals[node])
+        return self._allows(state, node, ("say", at))
+
+    def _allows(self, state: State, node: int, what: Input) -> bool:
+        """Whether the host may do that: what a core refuses as misuse, it does not."""
+        return self.machine.allows(node, state.locals[node], (*what, self._clock_us(state, node)))
+
+    def _may_change(self, state: State) -> bool:
+        change, index = self.world.change[state.changed], self.machine.index
+        if change.command is not None:
+            name, verb, *names = change.command
+            return self._allows(state, index[name], ("command", verb, tuple(names)))
+        if change.link is not None:
+            one, other = (index[name] for name in change.link)
+            return self._allows(state, one, ("up", other)) and self._allows(state, other, ("up", one))
+        return True
 
     def _clock_us(self, state: State, node: int) -> int:
         return state.now_us + (state.ahead_us[node] if state.ahead_us else 0)
 
     def _next_us(self, state: State) -> int | None:
         """The next moment for which any node has set a timer, in true time."""
-        found = []
-        for node, local in enumerate(state.locals):
-            ahead_us = state.ahead_us[node] if state.ahead_us else 0
-            at_us = self.machine.next_timer_us(local, state.now_us + ahead_us)
-            if at_us is not None:
-                found.append(at_us - ahead_us)
-        if self.mortal:
-            found += [dead_us for dead_us in state.dead_us if state.now_us < dead_us < NEVER]
-        return min(found, default=None)
+        found = [self.next_timer_us(state, node) for node in range(self.nodes)]
+        next_us = min(*found, self.next_death_us(state.now_us, state.dead_us))
+        return next_us if next_us < NEVER else None
+
+    def next_timer_us(self, state: State, node: int) -> int:
+        """The next moment for which a node has set a timer, in true time; NEVER: none."""
+        ahead_us = state.ahead_us[node] if state.ahead_us else 0
+        at_us = self.machine.next_timer_us(state.locals[node], state.now_us + ahead_us)
+        return NEVER if at_us is None else at_us - ahead_us
+
+    def next_death_us(self, now_us: int, dead_us: tuple[int, ...]) -> int:
+        """The next moment at which a message is dead; NEVER: none."""
+        return min((each for each in dead_us if each > now_us), default=NEVER)
 
     # What a move does
 
@@ -210,22 +295,34 @@ class Rules:
         if verb == "crash":
             return self._tell(self._spent(state, CRASHES), move[1], ("crash",), found)
         if verb == "restart":
-            return self._tell(state, move[1], ("restart",), found)
+            return self._restart(state, move[1], found)
         if verb == "forget":
             return self._forget(self._spent(state, AMNESIAS), move[1], found)
         if verb == "jump":
             ahead = list(state.ahead_us)
             ahead[move[1]] += self.world.clock_step_us
             return self._spent(state, CLOCK_STEPS)._replace(ahead_us=tuple(ahead))
-        if verb == "cut":
-            return self._cut(self._spent(state, CUTS), move[1], move[2], (move[1], move[2]), found)
-        if verb == "mend":
-            return self._link(state, move[1], move[2], found)
         if verb == "tick":
             now_us = self._next_us(state)
             assert now_us is not None
             return self._spent(state, TICKS)._replace(now_us=now_us)
-        return self._change(state, move[1], found)
+        if verb == "change":
+            return self._change(state, move[1], found)
+        return self._come_or_go(state, move, found)
+
+    def _come_or_go(self, state: State, move: Move, found: list[Flaw]) -> State:
+        """A link or a node comes or goes, or is said to be gone."""
+        verb = move[0]
+        if verb == "cut":
+            return self._cut(self._spent(state, CUTS), move[1], move[2], (move[1], move[2]), found)
+        if verb == "mend":
+            return self._link(state, move[1], move[2], found)
+        if verb == "join":
+            return self._join(self._spent(state, JOINS), move[1], found)
+        if verb == "leave":
+            return self._leave(self._spent(state, LEAVES), move[1], found)
+        what = ("command", "retire", (self.machine.names[move[2]],))
+        return self._tell(self._spent(state, RETIREMENTS), move[1], what, found)
 
     def _arrive(self, state: State, move: Move, found: list[Flaw]) -> State:
         """A packet arrives and is gone from its link (receive), or one of both alone (double, lose)."""
@@ -255,13 +352,36 @@ class Rules:
             name, verb, *names = change.command
             return self._tell(state, index[name], ("command", verb, tuple(names)), found)
         if change.join is not None:
-            joins = index[change.join]
-            for peer in range(self.nodes):
-                if peer != joins and peer not in self.late[at + 1 :]:
-                    state = self._link(state, joins, peer, found)
-            return state
+            return self._join(state, index[change.join], found)
         assert change.leave is not None
-        return self._tell(state, index[change.leave], ("leave",), found)
+        return self._leave(state, index[change.leave], found)
+
+    def _join(self, state: State, node: int, found: list[Flaw]) -> State:
+        """A node gets its links to those who are there; in an overlay one link, to the first of them."""
+        state = state._replace(absent=state.absent & ~(1 << node))
+        up = [each for each in range(self.nodes) if self.machine.status(state.locals[each]) == UP]
+        peers = [
+            peer
+            for peer in up
+            if (min(node, peer), max(node, peer)) in self.edges and not state.absent >> peer & 1
+        ]
+        for peer in peers[:1] if self.machine.is_overlay else peers:
+            state = self._link(state, node, peer, found)
+            if self.machine.is_overlay:
+                what = ("command", "join", (self.machine.names[peer],))
+                state = self._tell(state, node, what, found)
+        return state
+
+    def _leave(self, state: State, node: int, found: list[Flaw]) -> State:
+        """A node leaves: it says so, or it is gone and the others are told that its links are."""
+        if self.machine.renews:
+            return self._tell(state, node, ("leave",), found)
+        for peer in self._peers(state, node):
+            state = self._cut(state, node, peer, (peer,), found)
+        return self._tell(state, node, ("stop",), found)
+
+    def _peers(self, state: State, node: int) -> list[int]:
+        return [peer for peer in range(self.nodes) if state.links >> (node * self.nodes + peer) & 1]
 
     def _link(self, state: State, one: int, other: int, found: list[Flaw]) -> State:
         nodes = self.nodes
@@ -279,24 +399,34 @@ class Rules:
             return state
         flight = list(state.flight)
         flight[one * nodes + other] = flight[other * nodes + one] = ()
+        for node, peer in ((one, other), (other, one)):  # who is down learns it later
+            if self.machine.status(state.locals[node]) == DOWN:
+                bits &= ~(1 << (node * nodes + peer))
         state = state._replace(links=state.links & ~bits, flight=tuple(flight))
         for node in told:
             state = self._tell(state, node, ("down", other if node == one else one), found)
         return state
 
+    def _restart(self, state: State, node: int, found: list[Flaw]) -> State:
+        """A node comes back with its state, and is told which of its links are gone."""
+        state = self._tell(state, node, ("restart",), found)
+        for peer in self._peers(state, node):
+            if not state.links >> (peer * self.nodes + node) & 1:
+                state = state._replace(links=state.links & ~(1 << (node * self.nodes + peer)))
+                state = self._tell(state, node, ("down", peer), found)
+        return state
+
     def _forget(self, state: State, node: int, found: list[Flaw]) -> State:
         """A node comes back as a fresh process: its links are new, what was in flight on them is lost."""
-        peers = [
-            peer
-            for peer in range(self.nodes)
-            if state.links >> (node * self.nodes + peer) & 1 and peer != node
-        ]
+        peers = self._peers(state, node)
         for peer in peers:
             state = self._cut(state, node, peer, (peer,), found)
         state = self._tell(state, node, ("forget",), found)
-        ended, known = list(state.ended), list(state.known)
-        ended[node] = known[node] = 0  # a new life has seen nothing
-        state = state._replace(ended=tuple(ended), known=tuple(known))
+        seen = [list(state.ended), list(state.given_up), list(state.known)]
+        for each in seen:
+            each[node] = 0  # a new life has seen nothing
+        ended, given_up, known = map(tuple, seen)
+        state = state._replace(ended=ended, given_up=given_up, known=known)
         for peer in peers:
             state = self._link(state, node, peer, found)
         return state
@@ -345,12 +475,12 @@ class Rules:
             self._send(state.links, node, sends, flight)
         locals_ = list(state.locals)
         locals_[node] = after
-        ended, known = self._observe(state, node, step, found) if ends else (state.ended, state.known)
-        state = State(
-            tuple(locals_), tuple(flight), state.links, state.said, state.changed, state.now_us,
-            state.ahead_us, state.left, state.pasts, state.dead_us, ended, known,
-        )  # fmt: skip
+        state = state._replace(locals=tuple(locals_), flight=tuple(flight))
+        if ends:
+            state = self._observe(state, node, step, found)
         for peer in closes:
+            if state.locals[peer] == ELSEWHERE:
+                raise NotLocal
             state = self._cut(state, node, peer, (peer,), found)
         return state
 
@@ -365,53 +495,63 @@ class Rules:
 
     # The observer
 
-    def _observe(
-        self, state: State, node: int, step: Step, found: list[Flaw]
-    ) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """What each node has delivered and knows after a step, and what is wrong with it."""
-        ended, known = state.ended[node], state.known[node]
-        name, promises = self.machine.names[node], self.info.promises
+    def _observe(self, state: State, node: int, step: Step, found: list[Flaw]) -> State:
+        """What a node has delivered, given up and knows after a step, and what is wrong with it."""
+        ended, given_up, known = state.ended[node], state.given_up[node], state.known[node]
+        name = self.machine.names[node]
         for at, delivered in step.ends:
+            if given_up >> at & 1 or (ended >> at & 1 and not delivered):
+                found.append(Flaw("ended twice", f"{name} ends message {at} once more"))
             if not delivered:
+                given_up |= 1 << at
                 continue
-            if ended >> at & 1 and promises.no_duplicates:
-                found.append(Flaw("duplicate", f"{name} delivers message {at} a second time"))
-            if promises.causal:
-                for other, past in enumerate(state.pasts):
-                    if ended >> other & 1 and past >= 0 and past >> at & 1:
-                        found.append(
-                            Flaw("causal", f"{name} delivers message {at} after {other}, which follows it")
-                        )
-            if promises.fifo and ended & self.later[at]:
-                found.append(Flaw("fifo", f"{name} delivers message {at} after a later one of its node"))
-            if promises.timely and state.dead_us and state.now_us >= state.dead_us[at] + self.slack_us:
-                found.append(Flaw("late", f"{name} delivers message {at} after its lifetime"))
+            self._judge_delivery(state, name, at, ended, found)
             ended |= 1 << at
             known |= max(state.pasts[at], 0) | 1 << at
-        every_end, every_known = list(state.ended), list(state.known)
-        every_end[node], every_known[node] = ended, known
-        return tuple(every_end), tuple(every_known)
+        seen = []
+        for every, own in ((state.ended, ended), (state.given_up, given_up), (state.known, known)):
+            seen.append((*every[:node], own, *every[node + 1 :]))
+        return state._replace(ended=seen[0], given_up=seen[1], known=seen[2])
+
+    def _judge_delivery(self, state: State, name: NodeId, at: int, ended: int, found: list[Flaw]) -> None:
+        """What is wrong with the delivery of a message at a node that has delivered `ended`."""
+        promises = self.info.promises
+        if ended >> at & 1 and promises.no_duplicates:
+            found.append(Flaw("duplicate", f"{name} delivers message {at} a second time"))
+        if promises.causal:
+            for other, past in enumerate(state.pasts):
+                if ended >> other & 1 and past >= 0 and past >> at & 1:
+                    found.append(
+                        Flaw("causal", f"{name} delivers message {at} after {other}, which follows it")
+                    )
+        if promises.fifo and ended & self.later[at]:
+            found.append(Flaw("fifo", f"{name} delivers message {at} after a later one of its node"))
+        if promises.timely and state.dead_us and state.now_us >= state.dead_us[at] + self.slack_us:
+            found.append(Flaw("late", f"{name} delivers message {at} after its lifetime"))
 
     def judge_final(self, state: State) -> list[Flaw]:
         """What is wrong with a state in which nothing must happen any more."""
+        owed = self.owed(state)
+        return [flaw for node in range(self.nodes) for flaw in self.judge_node(state, node, owed)]
+
+    def judge_node(self, state: State, node: int, owed: int) -> list[Flaw]:
+        """What is wrong with one node of such a state; `owed` are the messages that it must have."""
         found: list[Flaw] = []
-        for node, local in enumerate(state.locals):
-            if self.machine.status(local) != UP:
-                continue
-            name = self.machine.names[node]
-            if self._owes_everything(state):
-                for at, past in enumerate(state.pasts):
-                    wanted = past >= 0 and self.to[at] in (None, node)
-                    if wanted and not state.ended[node] >> at & 1:
-                        found.append(Flaw("incomplete", f"{name} never delivers message {at}"))
-            core = self.machine.restored(node, local)
-            for waiting in core.explain():
-                if not waiting.missing:
-                    found.append(Flaw("unexplained", f"{name} holds {waiting.id} and names nothing missing"))
-                elif self._is_idle(state, node, waiting):
-                    found.append(Flaw("idle", f"{name} holds {waiting.id}, for which nothing can come"))
-            if self.forgets and self._owes_everything(state) and core.entries():
-                found.append(Flaw("memory", f"{name} keeps {core.entries()} entries, though all is done"))
+        local = state.locals[node]
+        if self.machine.status(local) != UP:
+            return found
+        name = self.machine.names[node]
+        for at in range(len(state.pasts)):
+            if owed >> at & 1 and self.to[at] in (None, node) and not state.ended[node] >> at & 1:
+                found.append(Flaw("incomplete", f"{name} never delivers message {at}"))
+        core = self.machine.restored(node, local)
+        for waiting in core.explain():
+            if not waiting.missing and not self.machine.locals[local].timers:
+                found.append(Flaw("unexplained", f"{name} holds {waiting.id} and names nothing missing"))
+            elif self._is_idle(state, node, waiting):
+                found.append(Flaw("idle", f"{name} holds {waiting.id}, for which nothing can come"))
+        if self.forgets and self._is_over(state) and core.entries():
+            found.append(Flaw("memory", f"{name} keeps {core.entries()} entries, though all is done"))
         return found
 
     def _is_idle(self, state: State, node: int, waiting: Waiting) -> bool:
@@ -429,12 +569,38 @@ class Rules:
         at = self.machine.numbered(id_)
         return at is not None and bool(over >> at & 1)
 
-    def _owes_everything(self, state: State) -> bool:
+    def owed(self, state: State) -> int:
+        """The messages that every node that is up must have in the end, as a mask.
+
+        Completeness: all that were said, if nothing was lost and all are up. Agreement, where messages
+        spread: what one that is up has, if nodes have crashed or left and nothing else was lost.
+        """
+        if self.is_whole(state):
+            return sum(1 << at for at, past in enumerate(state.pasts) if past >= 0)
+        if not self.spreads or self.mortal or self.world.change or state.absent:
+            return 0
+        if self._lost(state, (*_HARMLESS, LEAVES)):
+            return 0
+        up = [node for node, local in enumerate(state.locals) if self.machine.status(local) == UP]
+        delivered = 0
+        for node in up:
+            delivered |= state.ended[node]
+        return delivered
+
+    def is_whole(self, state: State) -> bool:
         """Whether the faults so far leave the promise of completeness whole."""
-        if not self.info.promises.complete or self.mortal or self.world.change:
+        if not self.info.promises.complete or self.mortal or self.world.change or state.absent:
             return False
-        spent = [had - has for had, has in zip(self.budget, state.left, strict=True)]
-        harmless = (DUPLICATES, CRASHES, TICKS, CLOCK_STEPS)
-        if any(count for which, count in enumerate(spent) if which not in harmless):
+        if self._lost(state, _HARMLESS):
             return False
         return all(self.machine.status(local) == UP for local in state.locals)
+
+    def _is_over(self, state: State) -> bool:
+        """Whether everybody has all copies that will ever come, and no handshake is under way."""
+        every = [self.machine.locals[local] for local in state.locals]
+        return not any(each.status == DOWN or (each.status == UP and each.timers) for each in every)
+
+    def _lost(self, state: State, harmless: tuple[int, ...]) -> bool:
+        """Whether faults have happened that are not harmless."""
+        spent = [had - has for had, has in zip(self.budget, state.left, strict=True)]
+        return any(count for which, count in enumerate(spent) if which not in harmless)

@@ -141,6 +141,8 @@ def _named(rules: Rules, state: State, move: Move) -> list[str | int]:
         return [verb, names[move[1]], names[move[2]]]
     if verb == "change":
         return [verb, move[1]]
+    if verb == "retire":
+        return [verb, names[move[1]], names[move[2]]]
     return [verb, *(names[node] for node in move[1:2]), *move[2:]]
 
 
@@ -195,6 +197,9 @@ def _happened(rules: Rules, taken: _Taken, verb: str) -> str:
         "crash": f"{name} crashes",
         "restart": f"{name} restarts with its state",
         "forget": f"{name} crashes and comes back without its state",
+        "join": f"{name} joins",
+        "leave": f"{name} leaves",
+        "retire": f"{name} retires {names[move[-1]] if verb == 'retire' else ''}",
     }[verb]
 
 
@@ -261,14 +266,14 @@ def _give(rules: Rules, driver: Driver, what: Input) -> None:
         driver.timer(LEAVE if verb == "leave" else what[1], now_us)
     elif verb == "command":
         driver.command(what[1], what[2], now_us)
-    elif verb == "crash":
+    elif verb in ("crash", "stop"):
         driver.crash(now_us)
     elif verb == "restart":
         driver.restart(machine.core(driver.index), now_us)
     else:  # forget
         driver.core = machine.core(driver.index)
         driver.crash(now_us)
-        driver.restart(machine.core(driver.index), now_us)
+        driver.restart(machine.core(driver.index, late=True), now_us)
 
 
 class _Nobody:

@@ -1,4 +1,4 @@
-"""Worlds that differ only by names are one: every state is replaced by the least of its renamed forms.
+"""Worlds that differ only by names are one: of the renamed forms of a state, that of the least digest counts.
 
 A renaming of a local state is what the renamed node reaches by the renamed inputs, so no core needs to know
 how to rename itself. That a protocol treats names alike is not assumed: each local step that an exploration
@@ -12,7 +12,7 @@ from itertools import permutations
 from typing import TypeAlias
 
 from whence.explore.machine import Input, Step
-from whence.explore.state import Move, Rules, State
+from whence.explore.state import Move, NodePart, Rules, State, WorldPart
 
 Renaming: TypeAlias = tuple[int, ...]  # node -> node
 
@@ -21,58 +21,58 @@ class NotSymmetric(Exception):
     """The protocol treats two names differently."""
 
 
-class _Names:
-    """One renaming, and what it makes of everything seen so far. Local states are of one node each."""
+class Names:
+    """One renaming, and what it makes of the parts of states. Local states are of one node each."""
 
     def __init__(self, renaming: Renaming, lines: dict[int, int], any_order: bool) -> None:
         nodes = len(renaming)
         self.renaming = renaming
         self.from_ = tuple(renaming.index(node) for node in range(nodes))  # by new node: the old one
-        self.links = tuple(one * nodes + two for one in self.from_ for two in self.from_)
         self.lines = lines
-        self.lines_from = sorted(lines, key=lines.__getitem__)  # by new message: the old one
         self.any_order = any_order
         self.local: dict[int, int] = {}
         self.packet: dict[int, int] = {}
-        self._flights: dict[tuple[int, ...], tuple[int, ...]] = {(): ()}
-        self._masks: dict[int, int] = {-1: -1}
+        self._links = tuple(one * nodes + two for one in self.from_ for two in self.from_)
+        self._lines_from = sorted(lines, key=lines.__getitem__)  # by new message: the old one
 
     def flight(self, packets: tuple[int, ...]) -> tuple[int, ...]:
         """The packets of a link."""
-        found = self._flights.get(packets)
-        if found is None:
+        try:
             images = [self.packet[packet] for packet in packets]
-            found = self._flights[packets] = tuple(sorted(images) if self.any_order else images)
-        return found
+        except KeyError:
+            raise NotSymmetric from None
+        return tuple(sorted(images) if self.any_order else images)
 
     def mask(self, mask: int) -> int:
         """A set of messages; -1 stays."""
-        found = self._masks.get(mask)
-        if found is None:
-            found = sum(1 << other for at, other in self.lines.items() if mask >> at & 1)
-            self._masks[mask] = found
-        return found
+        if mask < 0:
+            return mask
+        return sum(1 << other for at, other in self.lines.items() if mask >> at & 1)
 
-    def state(self, state: State) -> State:
-        """A state."""
-        (locals_, flight, links, said, changed, now_us, ahead, left, pasts, dead, ended, known) = state
-        from_, local, mask, fly = self.from_, self.local, self.mask, self.flight
+    def node(self, part: NodePart) -> NodePart:
+        """What concerns one node: itself, its local state, what it said, delivered, knows; its clock."""
+        node, local, said, ended, given_up, known, ahead_us = part
+        try:
+            image = self.local[local]
+        except KeyError:
+            raise NotSymmetric from None
+        seen = (self.mask(ended), self.mask(given_up), self.mask(known))
+        return (self.renaming[node], image, said, *seen, ahead_us)
+
+    def world(self, part: WorldPart) -> WorldPart:
+        """What concerns all."""
+        links, changed, absent, now_us, left, pasts, dead = part
         bits = 0
-        for other, link in enumerate(self.links):
+        for other, link in enumerate(self._links):
             bits |= (links >> link & 1) << other
-        return State(
-            tuple([local[locals_[node]] for node in from_]),
-            tuple([fly(flight[link]) for link in self.links]),
+        return (
             bits,
-            tuple([said[node] for node in from_]),
             changed,
+            sum((absent >> node & 1) << other for node, other in enumerate(self.renaming)),
             now_us,
-            tuple([ahead[node] for node in from_]) if ahead else (),
             left,
-            tuple([mask(pasts[at]) for at in self.lines_from]),
-            tuple([dead[at] for at in self.lines_from]) if dead else (),
-            tuple([mask(ended[node]) for node in from_]),
-            tuple([mask(known[node]) for node in from_]),
+            tuple([self.mask(pasts[at]) for at in self._lines_from]),
+            tuple([dead[at] for at in self._lines_from]) if dead else (),
         )
 
 
@@ -83,16 +83,22 @@ class Symmetry:
         self._rules = rules
         self._machine = rules.machine
         self.renamings = [each for each in permutations(range(rules.nodes)) if self._keeps(each)]
-        self._names = {each: _Names(each, self._line_map(each), rules.any_order) for each in self.renamings}
+        self._names = {each: Names(each, self._line_map(each), rules.any_order) for each in self.renamings}
         self._seen: set[tuple[int, Input]] = set()
-        self._candidates: dict[tuple[int, ...], list[_Names]] = {}
+
+    @property
+    def names(self) -> list[Names]:
+        """The renamings; the first keeps every name."""
+        return list(self._names.values())
 
     def _keeps(self, renaming: Renaming) -> bool:
         """Whether the script is the same under other names."""
         world, rules = self._rules.world, self._rules
         if renaming == tuple(range(rules.nodes)):
             return True
-        if world.change or not world.meshed:
+        if world.change or world.edges is not None:
+            return False
+        if {world.names[renaming[self._machine.index[name]]] for name in world.late} != world.late:
             return False
         for node, lines in enumerate(rules.lines):
             others = rules.lines[renaming[node]]
@@ -115,32 +121,6 @@ class Symmetry:
 
     # Renaming
 
-    def canonical(self, state: State) -> tuple[State, Renaming]:
-        """The least renamed form of a state, and the renaming that gives it."""
-        candidates = self._candidates.get(state.locals)
-        if candidates is None:
-            candidates = self._candidates[state.locals] = self._sorting(state.locals)
-        try:
-            if len(candidates) == 1:
-                return candidates[0].state(state), candidates[0].renaming
-            return min((each.state(state), each.renaming) for each in candidates)
-        except KeyError:
-            raise NotSymmetric from None
-
-    def _sorting(self, locals_: tuple[int, ...]) -> list[_Names]:
-        """The renamings that put the nodes into the least order of their nameless local states.
-
-        The nameless form of a local state is the least of its renamed ones. Where all differ, there is but
-        one such renaming, and no need to compare whole states.
-        """
-        try:
-            nameless = [min(names.local[local] for names in self._names.values()) for local in locals_]
-        except KeyError:
-            raise NotSymmetric from None
-        orders = [(tuple(nameless[node] for node in names.from_), names) for names in self._names.values()]
-        least = min(order for order, _ in orders)
-        return [names for order, names in orders if order == least]
-
     def renamed_move(self, move: Move, renaming: Renaming) -> Move:
         """The same move under other names."""
         verb = move[0]
@@ -152,6 +132,8 @@ class Symmetry:
             return (verb, *sorted((renaming[move[1]], renaming[move[2]])))
         if verb in ("tick", "change"):
             return move
+        if verb == "retire":
+            return (verb, renaming[move[1]], renaming[move[2]])
         return (verb, renaming[move[1]], *move[2:])
 
     def _local_of(self, renaming: Renaming, local: int) -> int:
@@ -226,6 +208,9 @@ class Symmetry:
             return (verb, renaming[what[1]], self._packet_of(renaming, what[2]), what[3])
         if verb in ("up", "down"):
             return (verb, renaming[what[1]], what[2])
+        if verb == "command":
+            index, names = self._machine.index, self._machine.names
+            return (verb, what[1], tuple(names[renaming[index[each]]] for each in what[2]), what[3])
         return what
 
     def _learn_local(self, renaming: Renaming, local: int, image: int) -> None:

@@ -20,6 +20,7 @@
     [budget]                       # how often at most, in one schedule, at any moment
     losses = 1
     crashes = 1
+    joins = 1                      # the last node is not there from the start
 
 Every interleaving within the budgets is explored (`explore/search.py`). Time stands still but for a
 tick, which goes to the next moment for which a timer is set: `budget.ticks` says how many there may be.
@@ -28,6 +29,7 @@ tick, which goes to the next moment for which a timer is set: `budget.ticks` say
 from __future__ import annotations
 
 import tomllib
+from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -73,6 +75,9 @@ class FaultBudget(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     cuts: Count = 0  # a link goes, with what is in flight on it, and comes back at any moment or never
     ticks: Count = 0  # time goes on to the next timer
     clock_steps: Count = 0  # the clock of one node jumps forward by `clock_step_us`
+    joins: Count = 0  # so many of the last nodes come at any moment or never
+    leaves: Count = 0  # a node leaves; where the protocol knows no leaving, its links go and it stops
+    retirements: Count = 0  # a node says that another does not count any more (command "retire")
 
 
 class World(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -85,9 +90,15 @@ class World(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     say: list[Line] = field(default_factory=list)
     change: list[WorldChange] = field(default_factory=list)
     budget: FaultBudget = field(default_factory=FaultBudget)
-    meshed: bool = True  # every link is up from the start; False: only what `change` links
+    edges: list[tuple[NodeId, NodeId]] | None = None  # the links that there are from the start; None: all
     clock_step_us: Annotated[int, Meta(ge=1)] = 1_000
     name: str = "world"
+
+    @property
+    def late(self) -> frozenset[NodeId]:
+        """Who is not there from the start."""
+        joining = {each.join for each in self.change if each.join is not None}
+        return frozenset(joining | set(self.names[self.nodes - self.budget.joins :]))
 
     @property
     def names(self) -> tuple[NodeId, ...]:
@@ -118,11 +129,14 @@ def checked(world: World) -> World:
         "Leave losses and duplicates out; cuts are allowed",
     )
     _demand(
-        not (world.budget.cuts + world.budget.amnesias) or not _is_static(world),
+        not (world.budget.cuts + world.budget.amnesias + world.budget.joins) or not _is_static(world),
         "budget",
         f"the links of {world.protocol} are there from the start and stay",
-        "Leave cuts and amnesias out, or choose protocol 'prc' with links = \"dynamic\"",
+        "Leave cuts, amnesias and joins out, or choose protocol 'prc' with links = \"dynamic\"",
     )
+    _demand(world.budget.joins < world.nodes, "budget.joins", "nobody is there from the start", "Leave one")
+    for name in chain.from_iterable(world.edges or ()):
+        _named(world, "edges", name)
     for at, line in enumerate(world.say):
         where = f"say[{at}]"
         _named(world, f"{where}.node", line.node)

@@ -14,8 +14,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from importlib import import_module
 from types import MappingProxyType
-from typing import Any, Protocol, TypeAlias, cast
+from typing import Any, NamedTuple, Protocol, TypeAlias, cast
 
+from whence import plugins
 from whence.errors import MisuseError
 from whence.sim.model import Contacts, Full, Hypercube, Overlay, Scenario
 from whence.sim.outcome import Outcome
@@ -27,13 +28,24 @@ TESTED = "inside what the kernel's tests hold to the cores"
 Keep: TypeAlias = Mapping[str, Any]
 NOTHING: Keep = MappingProxyType({})
 
-# Protocol -> the kernel's package and the topologies that it knows.
-_KERNELS: Mapping[str, tuple[str, tuple[type, ...]]] = {
-    "vcube": ("vcube", (Full, Hypercube)),
-    "tdca": ("deadline", (Full,)),
-    "odca": ("deadline", (Full,)),
-    "oppnet": ("oppnet", (Contacts,)),
-    "prc": ("prc", (Overlay,)),
+
+class KernelEntry(NamedTuple):
+    """The kernel of the protocol `name`: its module, and the topologies that it knows."""
+
+    name: str
+    module: str
+    topologies: tuple[type, ...]
+
+
+_KERNELS = {
+    entry.name: entry
+    for entry in (
+        KernelEntry("vcube", "whence.kernels.vcube.kernel", (Full, Hypercube)),
+        KernelEntry("tdca", "whence.kernels.deadline.kernel", (Full,)),
+        KernelEntry("odca", "whence.kernels.deadline.kernel", (Full,)),
+        KernelEntry("oppnet", "whence.kernels.oppnet.kernel", (Contacts,)),
+        KernelEntry("prc", "whence.kernels.prc.kernel", (Overlay,)),
+    )
 }
 
 
@@ -67,18 +79,26 @@ class Kernel(Protocol):
 
 def missing(scenario: Scenario) -> str | None:
     """Return why there is no kernel for a scenario's protocol and topology; None if there is one."""
-    known = _KERNELS.get(scenario.protocol)
+    known = _entry(scenario)
     if known is None:
         return f"there is no kernel for protocol {scenario.protocol!r}"
-    if not isinstance(scenario.topology, known[1]):
-        names = " or ".join(each.__name__.lower() for each in known[1])
+    if not isinstance(scenario.topology, known.topologies):
+        names = " or ".join(each.__name__.lower() for each in known.topologies)
         return f"the topology is not {names}"
     return None
 
 
 def load(scenario: Scenario) -> Kernel:
     """Return the kernel for a scenario's protocol and topology, which `missing` says is there."""
-    return cast(Kernel, import_module(f"whence.kernels.{_KERNELS[scenario.protocol][0]}.kernel"))
+    entry = _entry(scenario)
+    if entry is None:
+        raise KernelRefusalError("kernel", missing(scenario) or "it is gone", "Run it through the cores")
+    return cast(Kernel, import_module(entry.module))
+
+
+def _entry(scenario: Scenario) -> KernelEntry | None:
+    own = _KERNELS.get(scenario.protocol)
+    return own or plugins.declared("KERNELS", KernelEntry, _KERNELS).get(scenario.protocol)
 
 
 def refuse(kernel: str, reason: str | None) -> None:

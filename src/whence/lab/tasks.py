@@ -55,8 +55,8 @@ def _packets(scenario: Scenario) -> float:
     nodes, topology = scenario.nodes, scenario.topology
     if registry.lookup(scenario.protocol).point_to_point:
         return POINT_TO_POINT_HOPS
-    if scenario.params.get("relay") is False or scenario.protocol == "vcube":  # over a tree, at most
-        return nodes
+    if scenario.params.get("relay") in (False, "need") or scenario.protocol == "vcube":
+        return nodes  # over a tree, at most
     if scenario.protocol in ("tdca", "odca"):  # the origin sends to all, and some ask for it again
         return 2 * nodes
     if isinstance(topology, model.Full):

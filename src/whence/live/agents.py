@@ -7,28 +7,63 @@ are computed again later, so an agent must have no other effects than its state 
 
 from __future__ import annotations
 
+import asyncio
 import inspect
-from typing import Any
+import logging
+from typing import Any, NamedTuple
 
 from whence.core.message import Message
-from whence.errors import AgentError, GroupClosedError, MisuseError, StoreError
+from whence.errors import AgentError, GroupClosedError, MisuseError, ParameterError, StoreError
 from whence.live.durable import DurableMembership
 from whence.session.durable import Agent
-from whence.session.records import Output, Reacted
+from whence.session.records import Buried, Output, Reacted
 
 REACTIONS = 256  # at most that many share a commit
+AGAIN_S, AGAIN_MAX_S = 0.1, 10.0  # before a message at which the agent failed is tried again
+DEAD_MAX = 10_000  # dead letters: with so many the agent itself is broken, and says so
 
 
-async def serve(member: DurableMembership, agent: Agent) -> None:
-    """Let the agent react until the group is closed."""
+async def serve(member: DurableMembership, agent: Agent, attempts: int | None) -> None:
+    """Let the agent react until the group is closed; `attempts` is how often it may fail at one message."""
     if member.serving or member.host.hand:
         raise MisuseError("serve", "something else reads this group", "Let one agent, or one task, read it")
+    if attempts is not None and attempts < 1:
+        raise ParameterError("attempts", f"{attempts} is not a number from 1", "Let it try at least once")
     member.serving = True
+    failures = 0  # in a row, at one message
     try:
         while await _wait(member):
-            await _react_to_some(member, agent)
+            failure = await _react_to_some(member, agent)
+            if failure is None:
+                failures = 0
+                continue
+            failures = failures + 1 if failure.is_first else 1
+            if attempts is None or len(member.host.dead) >= DEAD_MAX:
+                raise failure.error
+            if failures < attempts:
+                await asyncio.sleep(min(AGAIN_S * 2 ** (failures - 1), AGAIN_MAX_S))
+            elif await _bury(member, failures, failure.error):
+                failures = 0
     finally:
         member.serving = False
+
+
+class _Failure(NamedTuple):
+    """The agent failed at a message; `is_first`: no other message was reacted to before it this time."""
+
+    error: AgentError
+    is_first: bool
+
+
+async def _bury(member: DurableMembership, attempts: int, error: AgentError) -> bool:
+    """The first message becomes a dead letter; False if that could not be written."""
+    try:
+        await member.log.submit(Buried(member.host.now_us(), attempts, error.reason))
+    except StoreError:
+        await member.log.pause()
+        return False
+    member.node.journal.note("dead letter", None, f"{error.reason}; tried {attempts} times", logging.ERROR)
+    return True
 
 
 async def _wait(member: DurableMembership) -> bool:
@@ -38,7 +73,7 @@ async def _wait(member: DurableMembership) -> bool:
         if member.node.flow.closed is not None:
             return False
         await member.node.waiters.arrival()
-    if member.node.flow.room <= 0:
+    if member.node.flow.room <= 0:  # its outputs may go anywhere
         try:
             await member.node.waiters.room()
         except GroupClosedError:
@@ -46,7 +81,7 @@ async def _wait(member: DurableMembership) -> bool:
     return member.node.flow.closed is None
 
 
-async def _react_to_some(member: DurableMembership, agent: Agent) -> None:
+async def _react_to_some(member: DurableMembership, agent: Agent) -> _Failure | None:
     host = member.host
     state, failure = host.agent_state, None
     records: list[Reacted] = []
@@ -61,12 +96,13 @@ async def _react_to_some(member: DurableMembership, agent: Agent) -> None:
     try:
         await member.log.submit_all(records)
     except StoreError:
-        host.take_back()
+        host.take_all_back()
         await member.log.pause()
-        return
-    if failure is not None:
-        host.take_back()
-        raise failure
+        return None
+    if failure is None:
+        return None
+    host.take_all_back()
+    return _Failure(failure, not records)
 
 
 async def _reaction(

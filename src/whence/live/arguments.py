@@ -8,12 +8,15 @@ from typing import Any, TypeGuard
 
 from whence.errors import KeysRequiredError, ParameterError
 from whence.live.linkfaults import LinkFaults
+from whence.live.settings import LogSettings
 from whence.live.tls import Keys
 from whence.protocols import registry
 from whence.session.addresses import Address
 from whence.session.datagrams import payload_room_bytes
 from whence.session.limits import Limits
 
+KEEPS = ("forever", "stable", "lifetime")
+VOLATILE_BYTES = 64 << 20  # of a log in memory, unless `keep` says otherwise
 _NAME_MAX = 255
 _SECONDS_MAX = 10**9
 
@@ -61,6 +64,46 @@ def choose_transport(wanted: object, protocol: str, faults: LinkFaults | None, m
     return str(wanted)
 
 
+def log_of(
+    contacts: tuple[tuple[str | None, Address], ...],
+    *,
+    durable: bool,
+    lifetime: object,
+    discover: object,
+    history: object,
+    keep: object,
+    stability: object,
+) -> LogSettings:
+    """What a node of a group that remembers was asked for besides."""
+    for name, value in (("discover", discover), ("stability", stability)):
+        if value is not None and not isinstance(value, bool):
+            raise ParameterError(name, f"{value!r} is neither True nor False", "Leave it out")
+    if history is None:
+        history = "all"
+    if not isinstance(history, bytes) and history not in ("all", "new"):
+        raise ParameterError(
+            "history", f"{history!r} is not 'all', 'new' or a cut", "Leave it out to get all that is retained"
+        )
+    if keep is None:
+        keep = "lifetime" if lifetime is not None else "forever" if durable else VOLATILE_BYTES
+    if keep not in KEEPS and (isinstance(keep, bool) or not isinstance(keep, int) or keep <= 0):
+        raise ParameterError(
+            "keep", f"{keep!r} is none of {', '.join(KEEPS)} or a number of bytes", "Leave it out"
+        )
+    if keep == "stable" and not stability:
+        raise ParameterError("keep 'stable'", "nothing is ever stable here", "Say stability=True as well")
+    if keep == "lifetime" and lifetime is None:
+        raise ParameterError("keep 'lifetime'", "messages have none", "Give `lifetime` in seconds")
+    assert isinstance(keep, str | int)
+    return LogSettings(
+        contacts,
+        bool(discover),
+        str(history) if not isinstance(history, bytes) else history,
+        keep,
+        bool(stability),
+    )
+
+
 def store_of(store: object, protocol: str, transport: str, limits: Limits, renews: bool) -> Path | None:
     """The file of a durable node, if the protocol and the rest can be durable."""
     if store is None:
@@ -70,10 +113,6 @@ def store_of(store: object, protocol: str, transport: str, limits: Limits, renew
     if transport != "tcp" or renews:
         why = "members that are found dead are replaced" if renews else "its datagrams are not kept"
         raise ParameterError("store", f"under protocol {protocol!r} {why}", "Leave it out, or choose another")
-    if limits.give_up_s is not None:
-        raise ParameterError(
-            "limit 'give_up_s'", "a durable group gives nobody up", "Remove it, or leave `store` out"
-        )
     return Path(store)
 
 

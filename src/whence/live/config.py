@@ -11,6 +11,7 @@ import msgspec
 from whence.errors import ConfigError
 from whence.live.linkfaults import LinkFaults
 from whence.protocols import registry
+from whence.protocols.log.core import Log
 from whence.session.limits import Limits
 
 
@@ -18,12 +19,16 @@ class NodeConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """What a configuration file may say; the words are those of `whence.join`."""
 
     group: str
-    peers: dict[str, str] = {}  # every member; none for protocols without a list of members
+    peers: dict[str, str] = {}  # every member; under `log` some of them, under `prc` none
     node: str = ""  # may be given on the command line instead, as may the next two
     listen: str | None = None
-    contact: str | None = None  # who takes us in, where there is no list of members; None: we are the first
-    shuffle_s: float | None = None  # for the same protocols
-    protocol: str = "vector"
+    contact: str | list[str] | None = None  # whom to dial, where there is no list; None: we are the first
+    shuffle_s: float | None = None  # under `prc`
+    protocol: str = "log"
+    discover: bool | None = None  # these four under `log`: see `whence.join`
+    history: str | None = None
+    keep: str | int | None = None
+    stability: bool | None = None
     params: dict[str, Any] = {}
     limits: Limits = Limits()
     transport: str | None = None  # None: that for which the protocol is made
@@ -35,7 +40,7 @@ class NodeConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 def load_config(
-    path: Path, node: str | None = None, *, listen: str | None = None, contact: str | None = None
+    path: Path, node: str | None = None, *, listen: str | None = None, contact: str | list[str] | None = None
 ) -> NodeConfig:
     """Read a file; `node`, `listen` and `contact` replace the file's own."""
     fix = f"Correct it; the fields are: {', '.join(NodeConfig.__struct_fields__)}"
@@ -66,6 +71,8 @@ def load_config(
 def _check_who(config: NodeConfig, what: str) -> None:
     """Either every member is named, or a contact: which of the two is the protocol's."""
     protocol = f"protocol {config.protocol!r}"
+    if config.protocol == Log.name:
+        return  # `join` says what is missing
     if not registry.lookup(config.protocol).swarm:
         if not config.peers:
             raise ConfigError(what, "Object missing required field `peers`", f"{protocol} needs every member")

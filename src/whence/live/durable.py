@@ -14,10 +14,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Coroutine
+from functools import partial
 from typing import Any
 
 import msgspec
 
+from whence.core.group import base_of_life
+from whence.core.lives import BEGIN
 from whence.core.message import MessageId, NodeId, Packet
 from whence.errors import GroupClosedError, MisuseError, StoreError, TraceError
 from whence.live.node import Node, draw_session
@@ -26,16 +29,31 @@ from whence.live.stats import StoreStats
 from whence.live.store import CommitLog, Store
 from whence.protocols import registry
 from whence.session.durable import DurableServer
+from whence.session.handshake import OwnLives
 from whence.session.links import Link
-from whence.session.records import Fired, Met, Record, RecordCodec, Submitted
+from whence.session.records import (
+    Commanded,
+    Done,
+    Fired,
+    Met,
+    Record,
+    RecordCodec,
+    Restarted,
+    Retired,
+    Submitted,
+)
+from whence.session.wire import EARLIER_MAX, Known
 from whence.trace.writer import TraceWriter
 
 RETRY_US = 500_000  # what expired while the store could not be written expires again after this
 SNAPSHOT_BYTES = 8 << 20  # the log is replaced by a snapshot when it has grown by this much
 
 
-def session_of(store: Store, settings: NodeSettings) -> int:
-    """The session that the store was begun with; a store of another node is refused."""
+def opened(store: Store, settings: NodeSettings) -> tuple[int, OwnLives]:
+    """The session that the store was begun with, and its lives: this opening is a new one.
+
+    A store of another node is refused.
+    """
     mine = {
         "group": settings.group,
         "node": settings.node,
@@ -45,10 +63,8 @@ def session_of(store: Store, settings: NodeSettings) -> int:
     }
     found = {key: msgspec.json.decode(value) for key, value in store.meta().items()}
     if not found:
-        session = draw_session()
-        meta = {**mine, "session": session}
-        store.describe({key: msgspec.json.encode(value) for key, value in meta.items()})
-        return session
+        found = {**mine, "session": draw_session()}
+        store.describe({key: msgspec.json.encode(value) for key, value in found.items()})
     for key, value in mine.items():
         if found.get(key) != value:
             raise StoreError(
@@ -56,7 +72,14 @@ def session_of(store: Store, settings: NodeSettings) -> int:
                 f"it belongs to {key} {found.get(key)!r}, and this node has {value!r}",
                 "Give the store of this very node, or start a new one in another file",
             )
-    return int(found["session"])
+    lives = OwnLives(draw_session(), list(found.get("lives", []))[-EARLIER_MAX:])
+    write_lives(store, lives)
+    return int(found["session"]), lives
+
+
+def write_lives(store: Store, lives: OwnLives) -> None:
+    """Keep the lives: the next opening names them, so that peers know it for the same store."""
+    store.describe({"lives": msgspec.json.encode([*lives.earlier, lives.now])})
 
 
 class DurableMembership:
@@ -70,6 +93,7 @@ class DurableMembership:
         codec = RecordCodec(node.packet_type)
         self.log = CommitLog(store, codec, self._apply, self._committed, self._refused, node.fail)
         self.serving = False
+        self._finished: set[MessageId] = set()  # in hand, done with, and not on the disk yet
         self.is_point_to_point = registry.lookup(node.settings.protocol).point_to_point
         self._links = node.links
         self._peering = node.peering
@@ -103,8 +127,11 @@ class DurableMembership:
         state = None if snapshot is None else msgspec.msgpack.decode(snapshot)
         decode = self.log.codec.decode_batch
         self.host.recover(state, (record for batch in batches for record in decode(batch)))
-        self.log.resume(self.host.done)
-        await self.log.submit_all(self.host.links_up())
+        self._peering.admission.retired.update(self.host.retired)
+        begins: list[Record] = []
+        if self.host.core.returns:
+            begins = [Commanded(self.host.now_us(), BEGIN, (str(base_of_life(self.host.now_us())),))]
+        await self.log.submit_all([*self.host.links_up(), *begins])
 
     async def enter(self) -> list[Coroutine[Any, Any, None]]:
         """The log is replayed: its timers run again."""
@@ -117,13 +144,20 @@ class DurableMembership:
         if self.node.failed:
             return None
         id_ = self.host.apply(record, data_bytes)
+        if isinstance(record, Done):
+            self._finished.difference_update(record.ids)
         self.node.wake()
         return id_
 
-    async def submit(self, payload: bytes, lifetime_us: int | None, to: NodeId | None) -> MessageId:
-        """Broadcast, or send `to` one node: returns when the message is on the disk."""
+    async def submit(
+        self, payload: bytes, lifetime_us: int | None, to: NodeId | None, key: bytes | None = None
+    ) -> MessageId:
+        """Broadcast, or send `to` one node: returns when the message is on the disk.
+
+        One that is tried again with the same `key` is not sent again.
+        """
         self.node.flow.room -= 1
-        id_ = await self.log.submit(Submitted(self.host.now_us(), to, payload, lifetime_us))
+        id_ = await self.log.submit(Submitted(self.host.now_us(), to, payload, lifetime_us, key))
         if id_ is None:
             raise GroupClosedError(
                 f"group {self.node.settings.group!r}",
@@ -146,12 +180,36 @@ class DurableMembership:
         if key in self.host.due:
             self.log.append(Fired(self.host.now_us(), key))
 
-    def finished(self) -> None:
-        """The application is done with what it was given."""
+    def check_reader(self) -> None:
+        """Refuse a task that reads beside an agent."""
         if self.serving:
             raise MisuseError("reading the group", "an agent serves it", "Read in the agent, or do not serve")
-        if self.host.hand:
-            self.log.took(self.host.done + len(self.host.hand))
+
+    def finished(self, id_: MessageId) -> None:
+        """The application is done with a message."""
+        self._check_in_hand(id_)
+        self._finished.add(id_)
+        self.log.done(id_)
+
+    def put_back(self, id_: MessageId) -> None:
+        """A message that a reader was given waits again, before all others."""
+        self._check_in_hand(id_)
+        self.host.take_back(id_)
+
+    def finished_if_in_hand(self, id_: MessageId) -> None:
+        """A loop asks for its next message: it is done with this one, unless it said so or put it back."""
+        if self._is_in_hand(id_):
+            self.finished(id_)
+
+    def _is_in_hand(self, id_: MessageId) -> bool:
+        return id_ in self.host.hand and id_ not in self._finished
+
+    def _check_in_hand(self, id_: MessageId) -> None:
+        self.check_reader()
+        if not self._is_in_hand(id_):
+            raise MisuseError(
+                f"message {id_}", "no reader has it", "Name a message that was received and is not done"
+            )
 
     def _refused(self, error: StoreError) -> None:
         """What waited for the disk has not happened: peers send it again, timers come again."""
@@ -197,8 +255,35 @@ class DurableMembership:
 
     def link_met(self, link: Link) -> None:
         """Keep the peer's session: a process under its name with another one has lost its store."""
-        if self.host.sessions.get(link.peer) != link.peer_session:
-            self.log.append(Met(link.peer, link.peer_session))
+        if (
+            self.host.sessions.get(link.peer) != link.peer_session
+            or self.host.peer_lives.get(link.peer) != link.peer_life
+        ):
+            self.log.append(Met(link.peer, link.peer_session, link.peer_life))
+
+    def link_restarted(self, link: Link, welcomes: bool) -> None:
+        """The numbering of a link begins anew, when that is on the disk; until then nothing leaves."""
+        session = self.node.identity.session_to(link)
+        record = Restarted(self.host.now_us(), link.peer, session, link.out.acknowledged, welcomes)
+        self.log.append(record)
+
+    def command(self, verb: str, *names: NodeId) -> None:
+        """Tell the core what is known of links and lives."""
+        self.log.append(Commanded(self.host.now_us(), verb, names))
+
+    def begin_life(self, base: int) -> None:
+        """It has: every opening does."""
+
+    def retired(self, name: NodeId, life: int) -> None:
+        """Keep it."""
+        self.log.append(Retired(self.host.now_us(), name, life))
+
+    def new_life(self) -> None:
+        """Keep it: the next opening must name it."""
+        self.log.later(partial(write_lives, self.store, self.node.identity.lives))
+
+    def introduced(self, link: Link, known: Known) -> None:
+        """No one is introduced: the members are listed."""
 
     def missing(self) -> list[Link]:
         """The peers that are not connected."""

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Self
 
 import msgspec
 
+from whence.core.effects import Missed
+from whence.core.lives import News
 from whence.core.message import Expired, Message, MessageId, Waiting
 from whence.errors import (
     GroupClosedError,
@@ -19,12 +21,18 @@ from whence.errors import (
 from whence.live.agents import serve
 from whence.live.arguments import lifetime_us
 from whence.live.durable import DurableMembership
-from whence.live.node import Node
+from whence.live.log import LogMembership
+from whence.live.node import Membership, Node
 from whence.live.stats import Stats, gather
-from whence.session.durable import Agent
+from whence.live.waiting import RAISE, WAIT
+from whence.session.durable import Agent, DeadLetter
 from whence.session.journal import GroupEvent
 from whence.session.links import Link
+from whence.session.log_host import LogMessage, LogOutcome
+from whence.session.records import Dropped, Revived
 from whence.trace.writer import TraceWriter
+
+KEY_MAX_BYTES = 255
 
 
 class Group:
@@ -38,6 +46,7 @@ class Group:
         self._trace = trace
         member = node.membership
         self._durable = member if isinstance(member, DurableMembership) else None
+        self._log = member if isinstance(member, LogMembership) else None
         self._waiters = node.waiters
         self._leaving: asyncio.Task[None] | None = None
         self._max_payload_bytes = node.identity.max_payload_bytes
@@ -53,56 +62,146 @@ class Group:
         return self._node.settings.node
 
     @property
+    def max_payload_bytes(self) -> int:
+        """The longest payload that the group takes."""
+        return self._max_payload_bytes
+
+    @property
+    def membership(self) -> Membership:
+        """How the node belongs to its group: for daemons and tools, not for applications."""
+        return self._node.membership
+
+    @property
     def members(self) -> tuple[str, ...]:
-        """Every configured member, sorted, this node included; without a list, it and its neighbours."""
+        """Every configured member, sorted, this node included.
+
+        Without a list: those that this node has heard of and that have not left (`log`), or its neighbours.
+        """
         return self._node.membership.members
 
-    async def broadcast(self, payload: bytes, *, deadline: float | None = None) -> MessageId:
+    async def broadcast(
+        self,
+        payload: bytes,
+        *,
+        deadline: float | None = None,
+        key: bytes | None = None,
+        timeout: float | None = None,  # noqa: ASYNC109 - it bounds the waiting for room only, as documented
+        on_full: str = WAIT,
+        copies: int = 0,
+    ) -> MessageId:
         """Send `payload` to every member, this node included; returns the message's id.
 
         `deadline` is in seconds from now, for protocols with lifetimes: who cannot deliver the message
         in causal order by then does not deliver it at all.
 
         Returns as soon as the message is on its way, and waits only for back-pressure: while a member
-        has too much unacknowledged, or too much is unread here.
+        has too much unacknowledged, or too much is unread here. `timeout` is how many seconds it may wait for
+        that, and with `on_full="raise"` it does not wait at all: then `NoRoomError` says for whom there is no
+        room, and nothing was sent.
+
+        `key` says, at a durable node, which message this is: one that is tried again with a key among the
+        newest 65,536 is not sent again, and the id of the first is returned.
+
+        In a group that remembers no peer is waited for, unless `copies` asks that so many have it; with
+        `timeout`, `NotCopiedError` says that fewer do.
         """
         if isinstance(payload, bytes) and len(payload) > self._max_payload_bytes:
             raise self._too_large(len(payload))
+        if key is not None and (known := self._known(key)) is not None:
+            return known
         if self._flow.room <= 0:
-            await self._waiters.room()
+            await self._waiters.room(timeout_s=_seconds(timeout), on_full=_choice(on_full))
         within_us = None if deadline is None else lifetime_us("deadline", deadline)
+        if self._log is not None:
+            id_ = self._log.broadcast(payload, within_us, key)
+            if self._log.is_durable:
+                await self._log.written()
+            if copies:
+                await self._log.copied(id_.number, copies, _seconds(timeout))
+            return id_
+        if copies:
+            self._need_log("copies")
         if self._durable is not None:
-            return await self._durable.submit(payload, within_us, None)
+            return await self._durable.submit(payload, within_us, None, key)
         return self._node.broadcast(payload, within_us)
 
-    async def send(self, to: str, payload: bytes) -> MessageId:
+    async def send(
+        self,
+        to: str,
+        payload: bytes,
+        *,
+        key: bytes | None = None,
+        timeout: float | None = None,  # noqa: ASYNC109 - as for `broadcast`
+        on_full: str = WAIT,
+    ) -> MessageId:
         """Send `payload` to the member `to` alone, under a point-to-point protocol; returns its id.
 
-        Returns and waits as `broadcast` does.
+        As `broadcast`, but it waits for the link that the message takes, and for no other.
         """
         if isinstance(payload, bytes) and len(payload) > self._max_payload_bytes:
             raise self._too_large(len(payload))
-        if self._flow.room <= 0:
-            await self._waiters.room()
+        if key is not None and (known := self._known(key)) is not None:
+            return known
+        link = self._node.links.get(self._host.core.next_hop(to))
+        if not self._flow.may_go(link, reading=False, waited=False) or self._flow.closed is not None:
+            await self._waiters.room(link, timeout_s=_seconds(timeout), on_full=_choice(on_full))
         if self._durable is not None:
-            return await self._durable.submit(payload, None, to)
+            return await self._durable.submit(payload, None, to, key)
         return self._node.broadcast(payload, None, to)
 
-    async def serve(self, agent: Agent) -> None:
+    def _known(self, key: bytes) -> MessageId | None:
+        """The id of the message that has this key; None if it is new."""
+        if not isinstance(key, bytes) or not 0 < len(key) <= KEY_MAX_BYTES:
+            raise MisuseError("key", f"{key!r} is not 1 to {KEY_MAX_BYTES} bytes", "Choose a short key")
+        if self._log is not None:
+            return self._log.host.log.id_of(key)
+        return self._need_store("key").host.keys.get(key)
+
+    async def serve(self, agent: Agent, *, attempts: int | None = None) -> None:
         """Let `agent` react to every message, until the group is closed; of a durable node.
 
         `agent(state, message)` returns its new state and the messages to send, `Output(to, payload)`; it may
         be a coroutine. Reaction, state and messages are one step: a crash leaves all of it or nothing.
-        If it raises, `AgentError` says at which message, which stays in the queue.
+        If it raises, `AgentError` says at which message, which stays in the queue. With `attempts` it is
+        tried again instead, that many times in all, and then becomes a dead letter: the next one follows.
         """
-        await serve(self._need_store("serve"), agent)
+        await serve(self._need_store("serve"), agent, attempts)
 
-    def done(self) -> None:
-        """Of a durable node: the messages taken so far need not come again after a restart.
+    @property
+    def dead_letters(self) -> list[DeadLetter]:
+        """Of a durable node: the messages at which its agent failed for good, oldest first."""
+        return list(self._need_store("dead_letters").host.dead.values())
 
-        Asking for the next message says so too.
+    async def revive(self, id_: MessageId) -> None:
+        """Let the agent of a durable node try a dead letter again, after all messages that wait now."""
+        member = self._need_store("revive")
+        await member.log.submit(Revived(member.host.now_us(), id_))
+
+    async def drop(self, id_: MessageId) -> None:
+        """Forget a dead letter of a durable node."""
+        member = self._need_store("drop")
+        await member.log.submit(Dropped(member.host.now_us(), id_))
+
+    def done(self, message: Message) -> None:
+        """Of a durable node: this message, which `receive` returned, need not come again after a restart.
+
+        Messages may be done in any order. `async for` says it of each when it asks for the next.
         """
-        self._need_store("done").finished()
+        if self._log is not None and isinstance(message, LogMessage):
+            self._log.done(message)
+        else:
+            self._need_store("done").finished(message.id)
+
+    def again(self, message: Message) -> None:
+        """Put back a message that `receive` returned: it is the next that a reader is given."""
+        if self._log is not None and isinstance(message, LogMessage):
+            self._log.host.put_back(message)
+        elif self._durable is not None:
+            self._durable.put_back(message.id)
+        else:
+            self._inbox.appendleft(message)
+            self._host.unread_bytes += len(message.payload)
+        self._waiters.wake_readers()
 
     @property
     def agent_state(self) -> bytes:
@@ -123,18 +222,26 @@ class Group:
             fix = "Split it, or raise max_payload_bytes at every member"
         return PayloadTooLargeError("payload", f"it has {size_bytes} bytes, more than {whose}", fix)
 
-    def __aiter__(self) -> Self:
+    def __aiter__(self) -> AsyncIterator[Message]:
+        """Every message, once to one of the tasks that read.
+
+        At a durable node a message is done when its loop asks for the next: not if the body raised.
+        """
         self._waiters.reads()
-        return self
+        if self._log is not None:
+            return Reading(self._next_logged, self._log.read if self._log.is_durable else None)
+        return Reading(self._next, None if self._durable is None else self._durable.finished_if_in_hand)
 
-    async def __anext__(self) -> Message:
-        while True:
-            outcome = await self._next()
-            if isinstance(outcome, Message):
-                return outcome
+    async def outcomes(self) -> AsyncIterator[Message | Expired | Missed | News]:
+        """Every message, and from now on also an `Expired` for each that came or waited too long here.
 
-    async def outcomes(self) -> AsyncIterator[Message | Expired]:
-        """Every message, and from now on also an `Expired` for each that came or waited too long here."""
+        In a group that remembers also `Missed`, for what cannot be had any more, and news of nodes and lives:
+        `Joined`, `Left`, `Suspected`, `RolledBack`, `OtherLife`, `Retired`.
+        """
+        if self._log is not None:
+            async for outcome in self._outcomes_of_log(self._log):
+                yield outcome
+            return
         if self._durable is not None:
             raise MisuseError("outcomes", "a durable node does not keep them", "Read messages only")
         self._waiters.reads()
@@ -145,10 +252,10 @@ class Group:
             except StopAsyncIteration:
                 return
 
-    async def _next(self) -> Message | Expired:
+    async def _next(self) -> Message | Expired | Missed:
         inbox, durable = self._inbox, self._durable
         if durable is not None:
-            durable.finished()
+            durable.check_reader()
         while not inbox:
             if self._flow.closed is not None:
                 if self._node.failed:
@@ -157,26 +264,104 @@ class Group:
             self._waiters.reads()
             await self._waiters.arrival()
         if durable is not None:
-            message: Message | Expired = durable.host.hand_out()
+            message: Message | Expired | Missed = durable.host.hand_out()
         else:
             message = inbox.popleft()
-            self._host.unread_bytes -= len(message[2])
+            if not isinstance(message, Missed):
+                self._host.unread_bytes -= len(message[2])
         if self._flow.full and self._waiters.relieved():
             self._node.wake()
         return message
 
-    async def receive(self) -> Message:
-        """The next message; own messages are delivered too. `GroupClosedError` when there are no more."""
+    async def _outcomes_of_log(self, log: LogMembership) -> AsyncIterator[LogOutcome]:
         self._waiters.reads()
+        while True:
+            try:
+                outcome = await self._next_logged()
+            except StopAsyncIteration:
+                return
+            yield outcome
+            if log.is_durable and isinstance(outcome, LogMessage):
+                log.read(outcome.id)  # the loop has asked for the next
+
+    async def _next_logged(self) -> LogOutcome:
+        log, inbox = self._log, self._inbox
+        assert log is not None
+        host = log.host
+        while not inbox:
+            if host.may_refill:
+                host.refill()
+                continue
+            if self._flow.closed is not None:
+                if self._node.failed:
+                    raise _again(self._flow.closed)
+                raise StopAsyncIteration
+            self._waiters.reads()
+            await self._waiters.arrival()
+        outcome = host.hand_out()
+        if log.is_paused:
+            log.relieve()
+        if self._flow.full and self._waiters.relieved():
+            self._node.wake()
+        return outcome
+
+    async def receive(self) -> Message:
+        """The next message; own messages are delivered too. `GroupClosedError` when there are no more.
+
+        Several tasks may ask. At a durable node the message comes again after a restart unless it is `done`.
+        """
+        self._waiters.reads()
+        take = self._next if self._log is None else self._next_logged
         try:
-            return await self.__anext__()
+            while not isinstance(outcome := await take(), Message):
+                pass
+            return outcome
         except StopAsyncIteration:
             raise _again(self._flow.closed) from None
 
     @property
     def unread(self) -> int:
         """Messages that are delivered here and wait to be read."""
-        return len(self._inbox)
+        return len(self._inbox) if self._log is None else self._log.host.unread
+
+    # A group that remembers
+
+    def stable(self) -> dict[str, int]:
+        """Of each stream ("name/life") how many messages are stable; of a group with `stability`.
+
+        Nothing that is concurrent with these will be delivered here without being flagged `late`.
+        """
+        return self._need_log("stable").host.log.stable()
+
+    async def stable_cuts(self) -> AsyncIterator[dict[str, int]]:
+        """What `stable` returns, whenever it has grown, until the group is closed."""
+        async for cut in self._need_log("stable_cuts").stable_cuts():
+            yield cut
+
+    async def retire(self, name: str) -> None:
+        """Take a member out of the group, for all: nobody waits for it any more. Anyone may say it, and again.
+
+        In a group with a list what is for the member is void; if it lives, it comes back as another life, and
+        so does whoever is started in its place. In a group that remembers it no longer counts for what is
+        stable; what it says is still delivered, perhaps `late`.
+        """
+        if self._log is not None:
+            await self._log.retire(name)
+        else:
+            self._node.retire(name)
+
+    def cut(self) -> bytes:
+        """What the readers here are done with: with the application's state at this moment, a snapshot.
+
+        A newcomer that is given the state begins there, with `join(..., history=cut)`.
+        """
+        return self._need_log("cut").cut()
+
+    def _need_log(self, what: str) -> LogMembership:
+        if self._log is None:
+            protocol = self._node.settings.protocol
+            raise MisuseError(what, f"groups of protocol {protocol!r} have none", "Use protocol 'log'")
+        return self._log
 
     def explain(self) -> list[Waiting]:
         """Every message that waits here: since when, and for which messages."""
@@ -185,6 +370,8 @@ class Group:
     def stats(self) -> Stats:
         """Counters since the node joined, and the state of every link."""
         stats = gather(self._node)
+        if self._log is not None:
+            return msgspec.structs.replace(stats, log=self._log.log_stats())
         if self._durable is None:
             return stats
         return msgspec.structs.replace(stats, store=self._durable.store_stats())
@@ -224,6 +411,45 @@ class Group:
         finally:
             if self._trace is not None:
                 self._trace.close()
+
+
+class Reading:
+    """One loop over a group's messages; `done` is told of each when the next is asked for."""
+
+    def __init__(
+        self, take: Callable[[], Awaitable[object]], done: Callable[[MessageId], None] | None
+    ) -> None:
+        self._take = take
+        self._done = done
+        self._last: MessageId | None = None
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Message:
+        if self._done is None:
+            while not isinstance(outcome := await self._take(), Message):
+                pass
+            return outcome
+        last, self._last = self._last, None
+        if last is not None:
+            self._done(last)
+        while not isinstance(message := await self._take(), Message):
+            pass
+        self._last = message.id
+        return message
+
+
+def _seconds(timeout_s: float | None) -> float | None:
+    if timeout_s is None or (isinstance(timeout_s, int | float) and timeout_s >= 0):
+        return timeout_s
+    raise MisuseError("timeout", f"{timeout_s!r} is not a number of seconds", "Leave it out to wait")
+
+
+def _choice(on_full: str) -> str:
+    if on_full in (WAIT, RAISE):
+        return on_full
+    raise MisuseError("on_full", f"{on_full!r} is neither 'wait' nor 'raise'", "Leave it out to wait")
 
 
 def _again(closed: WhenceError | None) -> GroupClosedError:

@@ -2,39 +2,47 @@
 
 from __future__ import annotations
 
+import secrets
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple
 
+from whence.core import lives
+from whence.core.protocol import Protocol as Core
 from whence.errors import MisuseError, ParameterError, missing_extra
 from whence.live.arguments import (
     check_name,
     choose_keys,
     choose_transport,
     lifetime_of,
+    log_of,
     shuffle_period_s,
     store_of,
 )
-from whence.live.durable import DurableMembership, session_of
+from whence.live.durable import DurableMembership, opened
 from whence.live.group import Group
 from whence.live.linkfaults import LinkFaults
+from whence.live.log import LogMembership, book_of
 from whence.live.node import GroupKind, ListedMembership, Node, draw_session
 from whence.live.overlay import OpenMembership
 from whence.live.settings import SHUFFLE_S, NodeSettings, OverlaySettings
 from whence.live.store import Store
 from whence.live.tls import Keys
 from whence.protocols import registry
+from whence.protocols.log.core import Log
 from whence.session.addresses import Address, parse_address
 from whence.session.admission import Listed, Open
 from whence.session.durable import DurableServer
-from whence.session.handshake import Identity
+from whence.session.handshake import Identity, OwnLives
 from whence.session.host import Host
 from whence.session.limits import Limits
+from whence.session.log_host import LogHost
 from whence.trace.schema import Level, PromisesMade
-from whence.trace.writer import TraceWriter
+from whence.trace.writer import TraceWriter, manifest_of
 
 
 def join(
@@ -42,9 +50,9 @@ def join(
     *,
     node: str,
     peers: Mapping[str, str] | None = None,
-    contact: str | None = None,
+    contact: str | Sequence[str] | None = None,
     listen: str | None = None,
-    protocol: str = "vector",
+    protocol: str = "log",
     trace: str | Path | None = None,
     limits: Limits | None = None,
     transport: str | None = None,
@@ -54,23 +62,35 @@ def join(
     store: str | Path | None = None,
     keys: str | Path | None = None,
     plaintext: bool = False,
+    discover: bool | None = None,
+    history: str | bytes | None = None,
+    keep: str | int | None = None,
+    stability: bool | None = None,
     **params: Any,
 ) -> Joining:
     """Join the group `name` as `node`: `async with join(...) as group`.
 
-    `peers` names every member, this one included, with the address ("host:port") at which it
-    listens; all members must be given the same names, protocol and parameters. `listen` binds
+    By default (protocol `log`) no one lists the members. The node listens at `listen` ("host:port"; without
+    it, it only dials others), and finds the group through one or more addresses in `contact`, through `peers`
+    (names with addresses), or with `discover` by multicast on the local network. Every node keeps a log:
+    `store` is a file for it, otherwise it is in memory. `history` says where a newcomer begins: "all" that is
+    retained, "new", or a cut (`Group.cut`); a node with a store goes on where it was. `keep` says what is
+    retained: "forever", until "stable", or that many bytes. With `stability` the members agree on what is
+    stable (docs/log.md).
+
+    Other protocols have a fixed list: `peers` names every member, this one included, with the address
+    at which it listens; all members must be given the same names, protocol and parameters. `listen` binds
     another address than the one that the peers use. `trace` is a folder for the node's trace.
     `transport` is "tcp" or "udp"; by default that for which the protocol is made. `faults` makes a
     node lose, double and reorder the datagrams that it sends: a testing aid. `lifetime` is in seconds, for
     protocols with lifetimes: of messages that are broadcast without a `deadline`. Further keywords are
     the protocol's parameters.
 
-    Under a protocol without a list of members (`prc`) there are no `peers`: the node listens at `listen`, and
+    Under `prc`, which has no list of members either, there are no `peers`: the node listens at `listen`, and
     is taken in by the process at `contact`, or is the first if that is None. Entering waits until it is
     in. `shuffle_s` is how often links are exchanged (60 s).
 
-    `store` is a file that makes the node durable, as all members must be: what `broadcast` or `send` has
+    `store` makes a node of a fixed group durable, as all its members must be: what `broadcast` or `send` has
     answered for and what was received survives any crash, and leaving only suspends (docs/durability.md).
 
     `keys` is a folder made by `whence keys`: every connection is then TLS, and every member must have keys
@@ -81,10 +101,15 @@ def join(
     asked = _Asked(
         name, node, protocol, params, limits or Limits(), listen, transport, faults, lifetime, keys, plaintext
     )
-    if registry.lookup(protocol).swarm:
-        settings = _without_list(asked, contact, shuffle_s, {"peers": peers, "store": store})
+    of_log = {"discover": discover, "history": history, "keep": keep, "stability": stability}
+    if protocol == Log.name:
+        asked.refuse({"shuffle_s": shuffle_s}, "exchanges no links", "Leave it out")
+        settings = _remembering(asked, peers, contact, store, of_log)
+    elif registry.lookup(protocol).swarm:
+        settings = _without_list(asked, contact, shuffle_s, {"peers": peers, "store": store, **of_log})
     else:
-        settings = _with_list(asked, peers, store, {"contact": contact, "shuffle_s": shuffle_s})
+        others = {"contact": contact, "shuffle_s": shuffle_s, **of_log}
+        settings = _with_list(asked, peers, store, others)
     return Joining(settings, None if trace is None else Path(trace))
 
 
@@ -114,9 +139,11 @@ class _Asked(NamedTuple):
 
 
 def _without_list(
-    asked: _Asked, contact: str | None, shuffle_s: float | None, others: Mapping[str, object]
+    asked: _Asked, contact: object, shuffle_s: float | None, others: Mapping[str, object]
 ) -> NodeSettings:
-    """The settings of a node in a group without a list of members."""
+    """The settings of a node over links that change, without a list of members."""
+    if contact is not None and not isinstance(contact, str):
+        raise ParameterError("contact", f"{contact!r} is not one address", "Give host:port")
     group, node, protocol, params, limits, listen, *_ = asked
     check_name("node", node)
     transport = choose_transport(asked.transport, protocol, asked.faults, 1)
@@ -182,10 +209,59 @@ def _with_list(
     )
 
 
+def _remembering(
+    asked: _Asked,
+    peers: Mapping[str, str] | None,
+    contact: str | Sequence[str] | None,
+    store: str | Path | None,
+    given: Mapping[str, Any],
+) -> NodeSettings:
+    """The settings of a node in a group that remembers."""
+    group, node, protocol, params, limits, listen, *_ = asked
+    lives.check_name(node)
+    limits.check()
+    transport = choose_transport(asked.transport, protocol, asked.faults, 1)
+    known = {} if peers is None else _parse_addresses(peers)
+    listens = known.pop(node, None) if listen is None else parse_address(listen, "listen")
+    known.pop(node, None)
+    contacts = [contact] if isinstance(contact, str) else list(contact or ())
+    dialled: list[tuple[str | None, Address]] = [*known.items()]
+    dialled += [(None, parse_address(each, "contact")) for each in contacts]
+    log = log_of(tuple(dialled), durable=store is not None, lifetime=asked.lifetime, **given)
+    if listens is None and not dialled and not log.discover:
+        raise ParameterError(
+            "join", "this node can neither be found nor find others", "Give `listen`, `contact` or `peers`"
+        )
+    params = {**registry.lookup(protocol).live_parameters(params), **log.parameters()}
+    params |= lifetime_of(protocol, asked.lifetime, params)
+    registry.make(protocol, node, [node], params)  # refuse a bad parameter here and now
+    named = {f"contact {each[0] or ''}".strip(): each[1] for each in dialled}
+    return NodeSettings(
+        group=group,
+        node=node,
+        addresses={} if listens is None else {node: listens},
+        listen=listens,
+        protocol=protocol,
+        params=params,
+        limits=limits,
+        store=store_of(store, protocol, transport, limits, renews=False),
+        keys=asked.choose_keys(transport, named if listens is None else {"listen": listens} | named),
+        plaintext=asked.plaintext,
+        log=log,
+    )
+
+
 def _addresses(node: str, peers: object) -> dict[str, Address]:
     """Where every member listens."""
     if not isinstance(peers, Mapping) or node not in peers:
         raise ParameterError(f"node {node!r}", "it is not among the peers", "List every member in `peers`")
+    return _parse_addresses(peers)
+
+
+def _parse_addresses(peers: Mapping[str, str]) -> dict[str, Address]:
+    """The addresses of nodes by name; each must have its own."""
+    if not isinstance(peers, Mapping):
+        raise ParameterError("peers", f"{peers!r} names no nodes", "Give a dict of names and addresses")
     addresses = {}
     for member, text in peers.items():
         check_name("node", member)
@@ -234,22 +310,62 @@ class Joining:
 
 def make_node(settings: NodeSettings) -> Node:
     """The node of these settings, with the parts of its kind of group."""
+    if settings.log is not None:
+        return _remembering_node(settings)
     if settings.overlay is not None:
         host = partial(Host, max_frame_bytes=settings.max_frame_bytes)
-        return _node(settings, draw_session(), GroupKind(Open, host, OpenMembership))
+        return _node(settings, draw_session(), kind=GroupKind(Open, host, OpenMembership))
+    returns = can_return(settings)
     if settings.store is None:
-        return _node(settings, draw_session(), GroupKind(Listed, Host, ListedMembership))
+        kind = GroupKind(partial(Listed, returns=returns), Host, ListedMembership)
+        return _node(settings, draw_session(), kind=kind)
     store = Store(settings.store)
     try:
         membership = partial(DurableMembership, store=store)
-        kind = GroupKind(partial(Listed, keeps=True), DurableServer, membership)
-        return _node(settings, session_of(store, settings), kind)
+        kind = GroupKind(partial(Listed, keeps=True, returns=returns), DurableServer, membership)
+        return _node(settings, *opened(store, settings), kind=kind)
     except BaseException:
         store.close()
         raise
 
 
-def _node(settings: NodeSettings, session: int, kind: GroupKind) -> Node:
+def _remembering_node(settings: NodeSettings) -> Node:
+    """A node that keeps a log, in memory or on the disk. Every opening is a new life."""
+    book = None if settings.store is None else book_of(settings.store, settings)
+    settings = replace(settings, params={**settings.params, "life": f"{secrets.randbits(64):016x}"})
+    limits = settings.limits
+    try:
+        core = Log(settings.node, (), book=book, **settings.params)
+        host = partial(
+            LogHost,
+            max_frame_bytes=settings.max_frame_bytes,
+            unread_messages=limits.unread_messages if book is None else limits.unread_messages // 4,
+            unread_bytes=limits.unread_bytes if book is None else limits.unread_bytes // 4,
+            gate=book,
+        )
+        admission, membership = partial(Open, introduces=True), partial(LogMembership, book=book)
+        kind = GroupKind(admission, host, membership, waits_for_peers=False)
+        return _node(settings, draw_session(), kind=kind, core=core)
+    except BaseException:
+        if book is not None:
+            book.close()
+        raise
+
+
+def can_return(settings: NodeSettings) -> bool:
+    """Whether members of such a group may come back without their state."""
+    core = registry.make(settings.protocol, settings.node, settings.addresses, settings.params)
+    return core.returns and settings.params.get("mode") != "published"
+
+
+def _node(
+    settings: NodeSettings,
+    session: int,
+    lives: OwnLives | None = None,
+    *,
+    kind: GroupKind,
+    core: Core | None = None,
+) -> Node:
     members = tuple(sorted(settings.addresses))
     identity = Identity(
         group=settings.group,
@@ -259,15 +375,18 @@ def _node(settings: NodeSettings, session: int, kind: GroupKind) -> Node:
         max_payload_bytes=settings.max_payload_bytes,
         node=settings.node,
         session=session,
-        listed=settings.overlay is None,
+        listed=settings.overlay is None and settings.log is None,
+        lives=lives or OwnLives(draw_session()),
     )
-    core = registry.make(settings.protocol, settings.node, members, settings.params)
+    if core is None:
+        core = registry.make(settings.protocol, settings.node, members, settings.params)
     return Node(settings, identity, core, kind)
 
 
 def _open_trace(node: Node, folder: Path) -> TraceWriter:
-    settings, durable = node.settings, node.membership
+    settings = node.settings
     info = registry.lookup(settings.protocol)
+    slack_us = round(settings.limits.clock_slack_s * 1e6)
     promises = PromisesMade(
         causal=info.promises.causal,
         fifo=info.promises.fifo,
@@ -275,8 +394,16 @@ def _open_trace(node: Node, folder: Path) -> TraceWriter:
         # A live node may leave or be stopped at any time, and then it misses what follows.
         complete=False,
         timely=info.promises.timely,
-        clock_slack_us=round(settings.limits.clock_slack_s * 1e6) if info.promises.timely else 0,
+        clock_slack_us=slack_us if info.promises.timely or info.lives else 0,
     )
+    params, parts, member = dict(settings.params), None, node.membership
+    if isinstance(member, DurableMembership):
+        parts = member.trace_parts()
+    elif isinstance(member, LogMembership) and member.is_durable:
+        past = manifest_of(folder, settings.node)
+        if past is not None:  # a later life goes on in the same trace, which knows the first
+            parts = len(past.parts)
+            params["life"] = past.parameters.get("params", {}).get("life")
     try:
         return TraceWriter(
             folder,
@@ -285,15 +412,15 @@ def _open_trace(node: Node, folder: Path) -> TraceWriter:
             protocol=settings.protocol,
             parameters={
                 "protocol": settings.protocol,
-                "params": dict(settings.params),
+                "params": params,
                 "host": "live",
                 "transport": settings.transport,
             },
             promises=promises,
             seed=None,
-            nodes=settings.addresses,
+            nodes=settings.addresses or [settings.node],
             level=Level.ALL,
-            keep_parts=durable.trace_parts() if isinstance(durable, DurableMembership) else None,
+            keep_parts=parts,
         )
     except ModuleNotFoundError as error:
         raise missing_extra("trace", error.name or "pyarrow", "trace") from error

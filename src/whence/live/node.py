@@ -16,30 +16,38 @@ import time
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
-from weakref import WeakSet
 
-from whence.core.effects import Reason
+from whence.core.effects import Missed, Reason
+from whence.core.group import base_of_life
+from whence.core.lives import BACK, CUT_OFF, News, RolledBack
 from whence.core.message import MessageId, NodeId, Packet
 from whence.core.protocol import Protocol as Core
-from whence.errors import GroupClosedError, InvariantError, MisuseError, PeerError, WhenceError
+from whence.errors import (
+    GroupClosedError,
+    InvariantError,
+    MisuseError,
+    PeerError,
+    WhenceError,
+)
 from whence.live.secure import SecureConnection
 from whence.live.settings import NodeSettings
 from whence.live.tcp import Connection, TcpTransport
 from whence.live.udp import UdpOutlet, UdpTransport
-from whence.session.admission import Admission
+from whence.live.waiting import CoreTimers, Waiters
+from whence.session.admission import Admission, Listed
 from whence.session.datagrams import DatagramLink, Datagrams, header_of
 from whence.session.flow import Flow
 from whence.session.handshake import Identity
 from whence.session.host import Host
 from whence.session.journal import Journal, log
-from whence.session.limits import Limits
 from whence.session.links import Channel, Link
 from whence.session.peering import Peering
+from whence.session.roll import Roll
 from whence.session.session import Session
-from whence.session.wire import FrameReader
+from whence.session.wire import FrameReader, Known, MembersNews
 from whence.trace.schema import Recorder
 
-RELEASE_AFTER_S = 0.25
+BEGIN_AFTER_S = 0.3  # so long a node that has come back listens to what its peers know of it
 BATCH_BYTES = 256 * 1024  # one write: about as much as the transport takes before it asks to wait
 _READINGS = 10
 
@@ -55,6 +63,8 @@ def _reading(_: int) -> tuple[int, int]:
 class WallClock:
     """Microseconds of wall-clock time, anchored once, so that they never go back."""
 
+    speed = 1.0
+
     def __init__(self) -> None:
         # Between two readings we may lose the processor, so the closest pair of several counts: the
         # processes of one machine must agree to a few microseconds, or deadlines would mean nothing.
@@ -63,142 +73,6 @@ class WallClock:
     def now_us(self) -> int:
         """The time now."""
         return (time.monotonic_ns() + self._offset_ns) // 1000
-
-
-class CoreTimers:
-    """The timers of one core; `expired` is called with the key of each, not early."""
-
-    def __init__(
-        self,
-        now_us: Callable[[], int],
-        expired: Callable[[str], None],
-    ) -> None:
-        self._now_us = now_us
-        self._call_later = asyncio.get_running_loop().call_later
-        self._expired = expired
-        self._handles: dict[str, asyncio.TimerHandle] = {}
-
-    def __contains__(self, key: str) -> bool:
-        return key in self._handles
-
-    def set(self, key: str, at_us: int) -> None:
-        """Expire at `at_us`, and not at the time of an earlier setting."""
-        self.cancel(key)
-        self._handles[key] = self._call_later((at_us - self._now_us()) / 1e6, self._due, key, at_us)
-
-    def cancel(self, key: str) -> None:
-        """Do not expire."""
-        handle = self._handles.pop(key, None)
-        if handle is not None:
-            handle.cancel()
-
-    def _due(self, key: str, at_us: int) -> None:
-        if self._now_us() < at_us:  # the loop's clock is coarser, and a core must not be called early
-            self.set(key, at_us)
-            return
-        del self._handles[key]
-        self._expired(key)
-
-    def close(self) -> None:
-        """No timer expires any more."""
-        for key in list(self._handles):
-            self.cancel(key)
-
-
-class Waiters:
-    """Every task that waits."""
-
-    def __init__(self, flow: Flow, limits: Limits, journal: Journal, wake: Callable[[], None]) -> None:
-        self.arrivals: list[asyncio.Future[None]] = []  # of readers that found nothing
-        self.broadcasts: list[tuple[asyncio.Future[None], bool]] = []  # and whether its task reads
-        self._flow = flow
-        self._limits = limits
-        self._journal = journal
-        self._wake = wake
-        self._loop = asyncio.get_running_loop()
-        self._reading: WeakSet[asyncio.Task[Any]] = WeakSet()
-
-    # Readers
-
-    def arrival(self) -> asyncio.Future[None]:
-        """Done when something may be in the inbox, or the group is closed."""
-        future = self._loop.create_future()
-        self.arrivals.append(future)
-        return future
-
-    def wake_readers(self) -> None:
-        """Something has arrived, or will never."""
-        arrivals, self.arrivals = self.arrivals, []
-        for reader in arrivals:
-            if not reader.done():
-                reader.set_result(None)
-
-    def reads(self) -> None:
-        """The running task reads the group."""
-        task = asyncio.current_task()
-        if task is not None:
-            self._reading.add(task)
-
-    # Broadcasts
-
-    def refresh(self) -> None:
-        """Look at the queues; wake the broadcasts that may go on. Once per turn of the loop."""
-        flow = self._flow
-        flow.refresh()
-        if self.broadcasts:
-            staying = []
-            for waiter, reading in self.broadcasts:
-                if waiter.done():
-                    continue
-                if flow.closed is None and not flow.may_go(reading=reading):
-                    staying.append((waiter, reading))
-                else:
-                    waiter.set_result(None)
-            self.broadcasts = staying
-
-    def relieved(self) -> bool:
-        """The application has read; True if acknowledgements that were withheld may leave now."""
-        if not self._flow.full or not self._flow.half_read():
-            return False
-        self.refresh()
-        return True
-
-    async def room(self) -> None:
-        """Wait until the next broadcast may leave."""
-        flow, loop = self._flow, self._loop
-        reading = asyncio.current_task() in self._reading
-        timers: list[asyncio.TimerHandle] = []
-        try:
-            while True:
-                self.refresh()
-                if flow.closed is not None:
-                    raise GroupClosedError(flow.closed.what, flow.closed.reason, flow.closed.fix)
-                if flow.may_go(reading=reading):
-                    return
-                if not timers:
-                    timers.append(loop.call_later(self._limits.warn_after_s, self._warn))
-                waiter: asyncio.Future[None] = loop.create_future()
-                self.broadcasts.append((waiter, reading))
-                stuck = loop.call_later(RELEASE_AFTER_S, self._stuck, waiter) if reading else None
-                try:
-                    await waiter
-                finally:
-                    if stuck is not None:
-                        stuck.cancel()
-        finally:
-            for timer in timers:
-                timer.cancel()
-
-    def _stuck(self, waiter: asyncio.Future[None]) -> None:
-        """A task that reads waits for a peer, and the peer perhaps for our acknowledgements."""
-        if self._flow.may_release():
-            self._flow.release = True
-            self._wake()
-        if not waiter.done():  # it may have been woken in this very turn of the loop
-            waiter.set_result(None)  # it looks again, and comes back here in another moment if it must
-
-    def _warn(self) -> None:
-        self._journal.note("waiting", None, self._flow.why_waiting(), logging.WARNING)
 
 
 class Membership(Protocol):
@@ -229,6 +103,24 @@ class Membership(Protocol):
     def link_met(self, link: Link) -> None:
         """The peer's session is known."""
 
+    def introduced(self, link: Link, known: Known) -> None:
+        """The peer has said where it listens, and where others do; only where nodes introduce each other."""
+
+    def link_restarted(self, link: Link, welcomes: bool) -> None:
+        """The numbering of a link begins anew; with `welcomes` its peer is told where this node is."""
+
+    def command(self, verb: str, *names: NodeId) -> None:
+        """Tell the core what is known of links and lives."""
+
+    def begin_life(self, base: int) -> None:
+        """This node's numbers go on after `base`."""
+
+    def retired(self, name: NodeId, life: int) -> None:
+        """A life of a member is out of the group."""
+
+    def new_life(self) -> None:
+        """This node shows another life from now on."""
+
     def missing(self) -> list[Link]:
         """The links without a connection that a member waits for."""
 
@@ -249,6 +141,7 @@ class GroupKind:
     admission: Callable[[Identity, Mapping[NodeId, Link]], Admission]
     host: Callable[..., Host]
     membership: Callable[[Node], Membership]
+    waits_for_peers: bool = True  # a broadcast waits while a peer has too much unacknowledged
 
 
 class Node:
@@ -273,15 +166,23 @@ class Node:
         self._flush_scheduled = False
         self._ack_timer: asyncio.TimerHandle | None = None
         self._link_list = self.links.values()
-        self.clock = WallClock()
-        self.timers = CoreTimers(self.clock.now_us, self._timer_expired)
+        self.clock = settings.clock or WallClock()
+        self.timers = CoreTimers(self.clock.now_us, self._timer_expired, self.clock.speed)
         self.host = kind.host(core, self.links, self.timers, self, self.clock.now_us)
         self.peering = Peering(
-            kind.admission(identity, self.links), self.links, limits, self.journal, self, self._loop.time
+            kind.admission(identity, self.links),
+            self.links,
+            limits,
+            self.journal,
+            self,
+            self._loop.time,
+            draw_session,
         )
-        self.flow = Flow(self.host, self._link_list, limits)
+        self._begins: asyncio.TimerHandle | None = None  # of a later life
+        self.flow = Flow(self.host, self._link_list if kind.waits_for_peers else (), limits)
         self.waiters = Waiters(self.flow, limits, self.journal, self.wake)
         self.membership = kind.membership(self)
+        self.roll = Roll(self.peering, self.links, self.membership.retired)
         self.transport: TcpTransport | UdpTransport = (
             TcpTransport(settings.listen, self.links, self._connection, self.peering, self.journal)
             if outlet is None
@@ -305,6 +206,7 @@ class Node:
 
     def _udp(self, outlet: UdpOutlet, links: dict[NodeId, DatagramLink]) -> UdpTransport:
         reader = FrameReader(self.packet_type, self.settings.max_frame_bytes, datagrams=True)
+        assert self.settings.listen is not None
         return UdpTransport(
             self.settings.listen,
             links,
@@ -371,6 +273,7 @@ class Node:
                 continue  # we were asleep ourselves: what has arrived meanwhile is not read yet
             for link in list(self._link_list):
                 self.peering.look_after(link)
+            self.roll.look_around()
             self.host.sample()
 
     async def leave(self) -> None:
@@ -404,6 +307,8 @@ class Node:
 
     async def _shut(self) -> None:
         self.timers.close()
+        if self._begins is not None:
+            self._begins.cancel()
         if self._ack_timer is not None:
             self._ack_timer.cancel()
         tasks = list(self._tasks)
@@ -497,9 +402,75 @@ class Node:
     def link_met(self, link: Link) -> None:
         """The peer's session is known."""
         self.membership.link_met(link)
+        self.roll.greet(link)
+
+    def link_restarted(self, link: Link, welcomes: bool) -> None:
+        """The numbering of a link begins anew: one of the two is another life."""
+        if welcomes:
+            self.journal.note("returned", link.peer, f"{link.peer} is back as another life, and begins anew")
+        self.try_step(self.membership.link_restarted, link, welcomes)
+        self.wake()
+
+    def link_cut_off(self, link: Link) -> None:
+        """There has been no connection for a while."""
+        if self.host.core.returns and not self.failed:
+            self.try_step(self.membership.command, CUT_OFF, link.peer)
+            self.wake()
+
+    def link_back(self, link: Link) -> None:
+        """There is a connection again."""
+        if self.host.core.returns and not self.failed:
+            self.try_step(self.membership.command, BACK, link.peer)
+            self.wake()
+
+    def retired_by(self, link: Link) -> None:
+        """A peer says that this life was retired: go on as another one."""
+        why = f"{link.peer} says that this life was retired; this node goes on as another one"
+        self.journal.note("retired", link.peer, why, logging.WARNING)
+        link.session = draw_session()
+        self.identity.lives.begin(draw_session())
+        self.membership.new_life()
+
+    def members_told(self, link: Link, news: MembersNews) -> None:
+        """A peer tells of members that are out of the group, or of reach."""
+        self.roll.hear(link, news)
+
+    def retire(self, name: NodeId) -> None:
+        """Take a member out of the group, for all."""
+        if not isinstance(self.peering.admission, Listed) or not self.host.core.returns:
+            raise MisuseError(
+                f"retire under protocol {self.settings.protocol!r}",
+                "it finds out itself who is gone",
+                "Stop the process, and the others go on without it",
+            )
+        self.roll.retire(name)
+
+    def told(self, news: Missed | News) -> None:
+        """What the application should know of what it misses, and of lives."""
+        if isinstance(news, Missed):
+            detail = f"{news.origin} {news.first} to {news.last}: {news.reason}"
+            self.journal.note("missed", news.origin, detail, logging.WARNING)
+        elif isinstance(news, RolledBack):
+            detail = (
+                f"others have number {news.seen} of this node, which knew {news.had}: a later life begins"
+            )
+            self.journal.note("rolled back", None, detail, logging.WARNING)
+            if not self.host.lives_begun and self._begins is None:
+                self._begins = self._loop.call_later(BEGIN_AFTER_S, self._begin_life)
+
+    def _begin_life(self) -> None:
+        if not self.failed and not self.leaving:
+            self.try_step(self.membership.begin_life, base_of_life(self.clock.now_us()))
+            self.wake()
+
+    def introduced(self, link: Link, known: Known) -> None:
+        """The peer has said where it listens, and where others do."""
+        self.membership.introduced(link, known)
 
     def acknowledged(self) -> None:
         """A peer has acknowledged packets."""
+        if self._begins is None:
+            self.host.unheard = None  # somebody has them: this is a first life, as far as that one knows
         if self.waiters.broadcasts:
             self.waiters.refresh()
         self._changed.set()
@@ -635,6 +606,27 @@ class ListedMembership:
 
     def link_met(self, link: Link) -> None:
         """Its link knows the peer's session; no one else needs it."""
+
+    def introduced(self, link: Link, known: Known) -> None:
+        """No one is introduced: the members are listed."""
+
+    def link_restarted(self, link: Link, welcomes: bool) -> None:
+        """The numbering of a link begins anew."""
+        self._host.restart_link(link.peer, link.out.acknowledged, welcomes=welcomes)
+
+    def command(self, verb: str, *names: NodeId) -> None:
+        """Tell the core what is known of links and lives."""
+        self._host.command(verb, *names)
+
+    def begin_life(self, base: int) -> None:
+        """This node's numbers go on after `base`."""
+        self._host.begin_life(base)
+
+    def retired(self, name: NodeId, life: int) -> None:
+        """Nothing is written down."""
+
+    def new_life(self) -> None:
+        """Nothing is written down."""
 
     def missing(self) -> list[Link]:
         """The living peers that are not connected."""

@@ -13,6 +13,7 @@ A message follows what its sender's application had *read* when it asked to broa
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 from typing import Annotated, NamedTuple, Self, TypeAlias
 
 import msgspec
@@ -57,6 +58,7 @@ class Ordered:
     def __init__(self, group: Group, keep: int = 10_000) -> None:
         self.order = PartialOrder(group.node, keep)
         self._group = group
+        self._reading: AsyncIterator[Message] | None = None
         self._turn = asyncio.Lock()  # names must go out in the order in which they were taken
 
     async def broadcast(self, payload: bytes, *, deadline: float | None = None) -> MessageId:
@@ -73,7 +75,9 @@ class Ordered:
         return self
 
     async def __anext__(self) -> Placed:
-        message = await anext(aiter(self._group))
+        if self._reading is None:
+            self._reading = aiter(self._group)
+        message = await anext(self._reading)
         known = past_of(message)
         if known is None:
             self.order.delivered(message.id, ())

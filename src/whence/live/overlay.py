@@ -21,6 +21,7 @@ from whence.session.addresses import Address
 from whence.session.handshake import RefusedForNowError
 from whence.session.links import Link, LinkState
 from whence.session.overlay import SprayByMessages
+from whence.session.wire import Known
 
 
 class OpenMembership:
@@ -29,6 +30,7 @@ class OpenMembership:
     def __init__(self, node: Node) -> None:
         settings = node.settings
         assert settings.overlay is not None
+        assert settings.listen is not None
         self.node = node
         self.links = node.links
         self.settings = settings
@@ -165,6 +167,24 @@ class OpenMembership:
 
     def link_met(self, link: Link) -> None:
         """A link has one session, which ends with it."""
+
+    def introduced(self, link: Link, known: Known) -> None:
+        """No one is introduced: the overlay has words of its own."""
+
+    def link_restarted(self, link: Link, welcomes: bool) -> None:
+        """No link outlives its connection."""
+
+    def command(self, verb: str, *names: NodeId) -> None:
+        """Its overlay commands the core."""
+
+    def begin_life(self, base: int) -> None:
+        """Names are for one life."""
+
+    def retired(self, name: NodeId, life: int) -> None:
+        """Nobody is retired where nobody is listed."""
+
+    def new_life(self) -> None:
+        """Names are for one life."""
 
     def missing(self) -> list[Link]:
         """Nothing to wait for: a member is linked to another, and no node knows how many there are."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from whence.core.message import NodeId
 from whence.live.linkfaults import LinkFaults
@@ -28,6 +28,36 @@ class OverlaySettings(NamedTuple):
     view_min: int = 4  # with fewer links a node asks for more
 
 
+class Clock(Protocol):
+    """The time of a node; an emulation's runs faster than ours."""
+
+    @property
+    def speed(self) -> float:
+        """How many of its seconds pass in one second of the event loop."""
+
+    def now_us(self) -> int:
+        """The time now; it never goes back."""
+
+
+class LogSettings(NamedTuple):
+    """What a node of a group that remembers is given besides."""
+
+    contacts: tuple[tuple[NodeId | None, Address], ...]  # whom to dial; None: whichever node listens there
+    discover: bool = False  # by multicast, too
+    history: str | bytes = "all"  # "all", "new", or a cut that a member made
+    keep: str | int = "forever"  # "forever", "stable", "lifetime", or bytes
+    stability: bool = False
+    by_plan: bool = False  # someone else says who meets whom: the node finds no one by itself
+
+    def parameters(self) -> dict[str, Any]:
+        """What the core is told of it."""
+        how: dict[str, Any] = {"keep": self.keep}
+        if isinstance(self.keep, int):
+            how = {"keep": "bytes", "keep_bytes": self.keep}
+        history = "all" if isinstance(self.history, bytes) else self.history
+        return {"history": history, "stability": self.stability, "reads": True, **how}
+
+
 @dataclass(frozen=True)
 class NodeSettings:
     """All that a node is given, checked."""
@@ -35,7 +65,7 @@ class NodeSettings:
     group: str
     node: NodeId
     addresses: Mapping[NodeId, Address]  # all members; without a list this node alone, where others find it
-    listen: Address
+    listen: Address | None  # None: it is not dialled, and dials others
     protocol: str
     params: Mapping[str, Any] = field(default_factory=dict)
     limits: Limits = field(default_factory=Limits)
@@ -44,7 +74,9 @@ class NodeSettings:
     store: Path | None = None  # of a durable node
     keys: Keys | None = None  # None: plain text
     plaintext: bool = False  # it was asked for, wherever the others are
-    overlay: OverlaySettings | None = None  # of a node without a list of members
+    overlay: OverlaySettings | None = None  # of a node over links that change, without a list of members
+    clock: Clock | None = None  # None: the wall clock
+    log: LogSettings | None = None  # of a node of a group that remembers, without a list as well
 
     @property
     def max_payload_bytes(self) -> int:
@@ -58,8 +90,9 @@ class NodeSettings:
         """The longest frame that a correct peer can send.
 
         In an overlay a handshake's buffer holds what was delivered meanwhile; a longer one closes its link.
+        In a group that remembers a packet may name all streams.
         """
-        if self.overlay is not None:
+        if self.overlay is not None or self.log is not None:
             return self.limits.max_payload_bytes + self.limits.queue_bytes + _BUFFER_SLACK_BYTES
         matrix = registry.lookup(self.protocol).point_to_point
         return self.limits.max_frame_bytes(len(self.addresses), matrix=matrix)
@@ -68,6 +101,6 @@ class NodeSettings:
         """The protocol's parameters on which all members must agree, each value as JSON text."""
         info = registry.lookup(self.protocol)
         parameters = canonical_parameters(info.shared({**info.parameters, **self.params}))
-        if self.store is not None:
+        if self.store is not None and self.log is None:
             parameters["store"] = "true"  # durable members only: the others could not come back
         return parameters

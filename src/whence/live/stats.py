@@ -32,6 +32,20 @@ class StoreStats(msgspec.Struct, frozen=True, kw_only=True):
     error: str | None  # why the last write failed, while that is so
 
 
+class LogStats(msgspec.Struct, frozen=True, kw_only=True):
+    """The log of a node in a group that remembers."""
+
+    life: str
+    first: int  # LSN of the oldest entry that is kept
+    next: int  # LSN of the next entry
+    cursor: int  # the first LSN that readers are not done with
+    size_bytes: int
+    streams: int  # one for each life of each node
+    missed: int  # messages that were passed over, each told as an outcome
+    commits: int  # synced writes of its store
+    error: str | None  # why the last write failed, while that is so
+
+
 class Stats(msgspec.Struct, frozen=True, kw_only=True):
     """Counters of one node since it joined."""
 
@@ -53,6 +67,7 @@ class Stats(msgspec.Struct, frozen=True, kw_only=True):
     lost_frames: int  # queued for peers that left or were given up
     links: dict[str, LinkStats]
     store: StoreStats | None = None  # of a durable node
+    log: LogStats | None = None  # of a node in a group that remembers
 
 
 def gather(node: Node) -> Stats:

@@ -10,16 +10,15 @@ the disk and whatever arrives during a sync shares the next one.
 from __future__ import annotations
 
 import asyncio
-import sqlite3
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
 from whence.core.message import MessageId
 from whence.errors import MisuseError, StoreError
-from whence.session.records import Record, RecordCodec, Taken
+from whence.live.sqlite import SqliteFile
+from whence.session.records import Done, Record, RecordCodec
 
 FORMAT = 1
 _APPLICATION_ID = 0x57484E43  # "WHNC": other SQLite files are refused
@@ -37,51 +36,23 @@ class Recovered(NamedTuple):
     batches: list[bytes]
 
 
-class Store:
-    """One SQLite file. Open it, `recover` what it holds, then `write`."""
+class Store(SqliteFile):
+    """Batches and snapshots. Open it, `recover` what it holds, then `write`."""
 
     def __init__(self, path: Path) -> None:
-        self.path = path
+        super().__init__(path, _APPLICATION_ID, FORMAT, _TABLES)
         self.last = 0  # number of the newest batch on the disk
         self.log_bytes = 0  # since the last snapshot
         self.commits = self.snapshots = 0
-        with self._errors():
-            path.parent.mkdir(parents=True, exist_ok=True)
-            # Used by one thread at a time: opened here, written by durable.py's.
-            self._db = sqlite3.connect(path, isolation_level=None, timeout=0, check_same_thread=False)
         try:
             with self._errors():
-                self._open()
                 self._check()
         except StoreError:
             self._db.close()
             raise
 
-    # Opening
-
-    def _open(self) -> None:
-        db = self._db
-        # One owner: a second process that opens the same store finds out immediately.
-        db.execute("PRAGMA locking_mode = EXCLUSIVE")
-        db.execute("PRAGMA journal_mode = WAL")
-        db.execute("PRAGMA synchronous = FULL")  # a commit returns when it is on the disk
-        with self._transaction():
-            fresh = not db.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0]
-            if fresh:
-                for statement in _TABLES.split(";"):
-                    db.execute(statement)
-                db.execute(f"PRAGMA application_id = {_APPLICATION_ID}")
-                db.execute(f"PRAGMA user_version = {FORMAT}")
-
     def _check(self) -> None:
         db = self._db
-        if db.execute("PRAGMA application_id").fetchone()[0] != _APPLICATION_ID:
-            raise self._problem("it is not a store of Whence", "Give another file")
-        version = db.execute("PRAGMA user_version").fetchone()[0]
-        if version != FORMAT:
-            raise self._problem(
-                f"it has format {version}, and this release reads {FORMAT}", "Use the release that wrote it"
-            )
         damage = db.execute("PRAGMA quick_check(1)").fetchone()[0]
         if damage != "ok":
             raise self._problem(f"it is damaged ({damage})", "Restore the file from a copy")
@@ -114,9 +85,9 @@ class Store:
     # Writing
 
     def describe(self, meta: Mapping[str, bytes]) -> None:
-        """Write who the store belongs to; once, when it is new."""
+        """Write who the store belongs to, when it is new, and its lives."""
         with self._errors(), self._transaction():
-            self._db.executemany("INSERT INTO meta VALUES (?, ?)", meta.items())
+            self._db.executemany("INSERT OR REPLACE INTO meta VALUES (?, ?)", meta.items())
 
     def write(self, batch: bytes) -> None:
         """Append a batch; it is on the disk when this returns."""
@@ -133,43 +104,6 @@ class Store:
             self._db.execute("DELETE FROM log")
         self.log_bytes = 0
         self.snapshots += 1
-
-    def close(self) -> None:
-        """Close the file. All that was written is kept."""
-        with self._errors():
-            self._db.close()
-
-    # Errors
-
-    @contextmanager
-    def _transaction(self) -> Iterator[None]:
-        self._db.execute("BEGIN IMMEDIATE")
-        try:
-            yield
-            self._db.execute("COMMIT")
-        except BaseException:
-            if self._db.in_transaction:  # a full disk may have rolled it back already
-                self._db.execute("ROLLBACK")
-            raise
-
-    @contextmanager
-    def _errors(self) -> Iterator[None]:
-        try:
-            yield
-        except (OSError, sqlite3.Error) as error:
-            raise self._typed(str(error)) from error
-
-    def _typed(self, text: str) -> StoreError:
-        if "full" in text:
-            return self._problem(f"there is no room for it ({text})", "Make room; the node goes on by itself")
-        if "locked" in text:
-            return self._problem("another process uses it", "Stop that process, or give another file")
-        if "malformed" in text or "not a database" in text:
-            return self._problem(f"it is damaged ({text})", "Restore the file from a copy")
-        return self._problem(text, "Check the path, its permissions and the disk")
-
-    def _problem(self, reason: str, fix: str) -> StoreError:
-        return StoreError(f"store {self.path}", reason, fix)
 
 
 # Group commit: inputs wait for the sync that they share, and happen, in their order, once they are on disk.
@@ -217,7 +151,7 @@ class CommitLog:
         self._refused = refused
         self._fail = fail
         self._waiting: list[LogEntry] = []
-        self._taken = self._taken_on_disk = 0
+        self._done: list[MessageId] = []
         self._writer: asyncio.Task[None] | None = None
         self._idle: asyncio.TimerHandle | None = None
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="whence-store")
@@ -241,19 +175,19 @@ class CommitLog:
         """Inputs that share a commit, if they can; returns when all are on the disk and have happened."""
         await asyncio.gather(*[self.submit(record) for record in records])
 
+    def later(self, work: Callable[[], None]) -> None:
+        """Do something with the store in its thread."""
+        self._loop.run_in_executor(self._thread, work)
+
     async def pause(self) -> None:
         """Wait for as long as it takes to try a write again while the disk fails."""
         await asyncio.sleep(PROBE_S)
 
-    def took(self, count: int) -> None:
-        """The application is done with `count` messages: written with something else, or soon."""
-        self._taken = count
+    def done(self, id_: MessageId) -> None:
+        """The application is done with a message: written with something else, or soon."""
+        self._done.append(id_)
         if self._idle is None and self._writer is None:
             self._idle = self._loop.call_later(IDLE_S, self._start)
-
-    def resume(self, taken: int) -> None:
-        """After a recovery: that many messages were taken."""
-        self._taken = self._taken_on_disk = taken
 
     def _start(self) -> None:
         if self._idle is not None:
@@ -268,7 +202,7 @@ class CommitLog:
         While the disk fails, empty batches ask whether it still does.
         """
         try:
-            while self._waiting or self._taken > self._taken_on_disk or self.broken is not None:
+            while self._waiting or self._done or self.broken is not None:
                 if not await self._write_batch():
                     await asyncio.sleep(PROBE_S)
         finally:
@@ -277,9 +211,9 @@ class CommitLog:
     async def _write_batch(self) -> bool:
         batch, self._waiting = self._waiting, []
         records = [entry.record for entry in batch]
-        taken = self._taken
-        if taken > self._taken_on_disk:
-            records.append(Taken(taken))
+        done = Done(tuple(self._done))
+        if done.ids:
+            records.append(done)
         try:
             await self._loop.run_in_executor(self._thread, self.store.write, self.codec.encode_batch(records))
         except StoreError as error:
@@ -290,9 +224,9 @@ class CommitLog:
         self.records += len(records)
         for entry in batch:
             self._carry_out(entry)
-        if taken > self._taken_on_disk:
-            self._taken_on_disk = taken
-            self._carry_out(LogEntry(Taken(taken), None, 0))
+        if done.ids:
+            del self._done[: len(done.ids)]
+            self._carry_out(LogEntry(done, None, 0))
         try:
             state = self._committed()
         except Exception as error:  # noqa: BLE001 - the node has failed, and this task must not end silently

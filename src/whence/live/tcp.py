@@ -59,9 +59,7 @@ class Connection(asyncio.Protocol):
         self.writable = True
         peername = transport.get_extra_info("peername")
         session = self._session
-        if not session.begin(peername[0] if peername else None):
-            self._transport.abort()
-            return
+        session.begin(peername[0] if peername else None)
         assert session.deadline_s is not None
         self._deadline = self._loop.call_at(session.deadline_s, session.timer)
         self._begin()
@@ -124,6 +122,11 @@ class Connection(asyncio.Protocol):
         if self._transport is not None:
             self._transport.abort()
 
+    def local_host(self) -> str | None:
+        """The address of this machine at which the peer sees us."""
+        name = None if self._transport is None else self._transport.get_extra_info("sockname")
+        return str(name[0]) if name else None
+
     def _cut_short(self) -> PeerError:
         """Why a connection that we dialled has ended before the other side said HELLO, as far as we know."""
         return PeerError(
@@ -141,7 +144,7 @@ class TcpTransport:
 
     def __init__(
         self,
-        listen: Address,
+        listen: Address | None,
         links: Mapping[NodeId, Link],
         connect: Connect,
         peering: Peering,
@@ -157,6 +160,8 @@ class TcpTransport:
 
     async def listen(self) -> None:
         """Bind the address; no one is answered yet."""
+        if self._listen is None:
+            return
         host, port = self._listen
         backlog = max(128, 2 * len(self._links))
         try:
@@ -187,7 +192,7 @@ class TcpTransport:
         loop = asyncio.get_running_loop()
         limits = self._peering.limits
         attempts = 0
-        while link.alive or link.renews:
+        while link.alive or link.renews or self._peering.admission.returns:
             began_s, before = loop.time(), _progress(link)
             try:
                 async with asyncio.timeout(limits.connect_timeout_s):

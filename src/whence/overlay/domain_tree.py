@@ -27,7 +27,8 @@ except ImportError as error:
 Array = npt.NDArray[Any]
 
 TOTAL_MAX = 1 << 50
-OVERLOAD = 20  # price of a message above the cap of a router, in hops
+OVERLOAD = 20  # price of a message above the cap of a router, in hops ...
+HOP_MIN = 50  # ... that cost at least this, or a cap would count for nothing where hops are free
 _SWAP, _MOVE, _HANG, _SPLIT, _MERGE = range(5)
 
 
@@ -154,7 +155,8 @@ class DomainTree:
         """Twice the cost of all messages, and a price for load above the cap: a whole number."""
         sizes, twice, forwarded = self._measure()
         over = int(np.maximum(forwarded - cap, 0).sum())
-        return int((twice * (self.alpha + sizes * sizes)).sum()) + 2 * OVERLOAD * self.alpha * over
+        price = OVERLOAD * max(self.alpha, HOP_MIN)
+        return int((twice * (self.alpha + sizes * sizes)).sum()) + 2 * price * over
 
     def cost(self) -> Cost:
         """The cost in words."""

@@ -53,6 +53,11 @@ class DomainPlan(NamedTuple):
     alpha: int
     router_cap: float
 
+    @property
+    def keeps_cap(self) -> bool:
+        """Whether no router forwards more than it may; with some traffic no arrangement does."""
+        return self.planned.router_load <= self.router_cap
+
 
 def plan(
     traffic: TrafficMatrix,

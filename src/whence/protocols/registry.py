@@ -5,8 +5,9 @@ from __future__ import annotations
 import difflib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Self
 
+from whence import plugins
 from whence.core.message import NodeId, Packet
 from whence.core.parameters import Parameter, Parameters, choice, flag
 from whence.core.protocol import Protocol
@@ -14,6 +15,7 @@ from whence.errors import ParameterError, UnknownProtocolError
 from whence.protocols.barrier.broadcast import Barrier
 from whence.protocols.barrier.oppnet import Oppnet
 from whence.protocols.baselines.fifo import Fifo
+from whence.protocols.baselines.flooding import NEED
 from whence.protocols.baselines.reliable import Reliable
 from whence.protocols.baselines.vector import Vector
 from whence.protocols.deadline.odca import Odca
@@ -21,6 +23,7 @@ from whence.protocols.deadline.published import PublishedOdca, PublishedTdca
 from whence.protocols.deadline.tdca import Tdca
 from whence.protocols.domains.domains import Domains
 from whence.protocols.domains.matrix import Matrix
+from whence.protocols.log.core import Log
 from whence.protocols.prc.link_memory import LinkMemory
 from whence.protocols.prc.prc import Prc
 from whence.protocols.prc.preventive import Preventive
@@ -60,6 +63,19 @@ class ProtocolInfo:
     live_defaults: Mapping[str, Any] = field(default_factory=dict)
     swarm: bool = False  # live nodes join it through a contact: there is no list of members
     local: frozenset[str] = frozenset()  # parameters on which the members need not agree
+    lives: bool = False  # every opening of a node is a stream of its own: an origin is "name/life"
+
+    @classmethod
+    def of(cls, core: type[Protocol], promises: Promises, modes: Modes | None = None, **more: Any) -> Self:
+        """Return the entry of a core: its name and packets are those of `core`, also where it has `modes`."""
+        return cls(
+            name=core.name,
+            make=modes or core,
+            packet_type=core.packet_type,
+            declared=core.parameters if modes is None else modes.declared,
+            promises=promises,
+            **more,
+        )
 
     def shared(self, params: Mapping[str, Any]) -> dict[str, Any]:
         """The parameters on which all members must agree."""
@@ -101,40 +117,30 @@ TDCA = Modes(_MODE, {"safe": Tdca, "published": PublishedTdca})
 ODCA = Modes(_MODE, {"safe": Odca, "published": PublishedOdca})
 
 
-def _info(core: type[Protocol], promises: Promises, modes: Modes | None = None, **more: Any) -> ProtocolInfo:
-    """Return the entry of a protocol: its name and packets are those of `core`, also where it has `modes`."""
-    return ProtocolInfo(
-        name=core.name,
-        make=modes or core,
-        packet_type=core.packet_type,
-        declared=core.parameters if modes is None else modes.declared,
-        promises=promises,
-        **more,
-    )
-
-
-_CAUSAL = Promises(causal=True, fifo=True, no_duplicates=True, complete=True)
-_FIFO = replace(_CAUSAL, causal=False)
+CAUSAL = Promises(causal=True, fifo=True, no_duplicates=True, complete=True)
+_FIFO = replace(CAUSAL, causal=False)
 _UNORDERED = replace(_FIFO, fifo=False)
-_BY_CHANCE = replace(_CAUSAL, complete=False)
+_BY_CHANCE = replace(CAUSAL, complete=False)
 _TIMELY = replace(_BY_CHANCE, timely=True)
 
 _PROTOCOLS = (
-    _info(
+    ProtocolInfo.of(
         Fifo,
         _FIFO,
         environment="any connected group; baseline without causal order",
         summary="reliable FIFO flooding",
+        live_defaults={"relay": NEED},
     ),
-    _info(
+    ProtocolInfo.of(
         Vector,
-        _CAUSAL,
+        CAUSAL,
         environment="a known group of moderate size; baseline",
         summary="vector-clock causal broadcast with delta compression",
+        live_defaults={"relay": NEED},
     ),
-    _info(
+    ProtocolInfo.of(
         VCube,
-        _CAUSAL,
+        CAUSAL,
         VCUBE,
         environment="a known group where any two nodes can talk; hundreds of broadcasting nodes",
         summary="causal broadcast over one hypercube tree per source, related messages in one packet",
@@ -142,15 +148,15 @@ _PROTOCOLS = (
         live_defaults={"detect": True},
         local=frozenset({"joins"}),
     ),
-    _info(
+    ProtocolInfo.of(
         Barrier,
-        _CAUSAL,
+        CAUSAL,
         environment="a group that nobody needs to know, on any connected links; messages may have lifetimes",
         summary="causal and Δ-causal broadcast with causal barriers",
         lifetimes=True,
         local=frozenset({"late_us"}),
     ),
-    _info(
+    ProtocolInfo.of(
         Oppnet,
         _BY_CHANCE,
         environment="an opportunistic network: nodes that meet now and then, and carry messages in between",
@@ -158,7 +164,18 @@ _PROTOCOLS = (
         lifetimes=True,
         local=frozenset({"late_us"}),
     ),
-    _info(
+    ProtocolInfo.of(
+        Log,
+        CAUSAL,
+        environment="a group that nobody lists: nodes come, go, meet and lose their disks; all keep a log",
+        summary="causal barriers over logs that whoever meets brings level; nothing is missed silently",
+        lifetimes=True,
+        fifo_links=True,
+        live_defaults={"cork_us": 1, "window": 4096},
+        lives=True,
+        local=frozenset(Log.parameters.defaults) - {"lifetimes", "lifetime_us", "skew_us", "stability"},
+    ),
+    ProtocolInfo.of(
         Tdca,
         _TIMELY,
         TDCA,
@@ -167,7 +184,7 @@ _PROTOCOLS = (
         lifetimes=True,
         datagrams=True,
     ),
-    _info(
+    ProtocolInfo.of(
         Odca,
         _TIMELY,
         ODCA,
@@ -178,23 +195,23 @@ _PROTOCOLS = (
         # Two seconds: a node that has not met the one that asks does not answer until they have met.
         live_defaults={"pulls": 40},
     ),
-    _info(
+    ProtocolInfo.of(
         Reliable,
         _UNORDERED,
         environment="any connected group; baseline without any order",
         summary="reliable flooding with a memory of every origin",
     ),
-    _info(
+    ProtocolInfo.of(
         LinkMemory,
-        _CAUSAL,
+        CAUSAL,
         environment="static FIFO links; simulation only",
         summary="causal broadcast that forgets a message with its last copy (paper 003, Algorithm 1)",
         fifo_links=True,
         live=False,
     ),
-    _info(
+    ProtocolInfo.of(
         Prc,
-        _CAUSAL,
+        CAUSAL,
         environment="large groups without a list of members, whose links change",
         summary="link memory over links that open and close while messages flow (paper 003, Algorithm 2)",
         fifo_links=True,
@@ -202,25 +219,25 @@ _PROTOCOLS = (
         swarm=True,
         local=frozenset({"timeout_us", "attempts", "own_after_echo"}),
     ),
-    _info(
+    ProtocolInfo.of(
         Preventive,
-        _CAUSAL,
+        CAUSAL,
         environment="links that change, with a memory of every origin; baseline, simulation only",
         summary="causal broadcast that uses a new link only when it is safe",
         fifo_links=True,
         live=False,
     ),
-    _info(
+    ProtocolInfo.of(
         Matrix,
-        _CAUSAL,
+        CAUSAL,
         environment="a few servers that send each other point-to-point messages",
         summary="causal point-to-point messages by matrix clocks, sent whole or as updates",
         any_topology=False,
         point_to_point=True,
     ),
-    _info(
+    ProtocolInfo.of(
         Domains,
-        _CAUSAL,
+        CAUSAL,
         environment="many servers in acyclic domains, linked by routers; message-oriented middleware",
         summary="causal point-to-point messages across domains, a matrix clock per domain",
         any_topology=False,
@@ -231,18 +248,23 @@ _REGISTRY = {info.name: info for info in _PROTOCOLS}
 
 
 def names() -> list[str]:
-    """All registered names, sorted."""
-    return sorted(_REGISTRY)
+    """All names, sorted, those of plug-ins included."""
+    return sorted(_REGISTRY | _plugged())
+
+
+def _plugged() -> dict[str, ProtocolInfo]:
+    return plugins.declared("PROTOCOLS", ProtocolInfo, _REGISTRY)
 
 
 def lookup(name: str) -> ProtocolInfo:
     """The protocol of that name."""
-    info = _REGISTRY.get(name)
+    info = _REGISTRY.get(name) or _plugged().get(name)
     if info is None:
         near = difflib.get_close_matches(name, names(), n=1)
         hint = f"Did you mean {near[0]!r}? " if near else ""
+        reason = "; ".join(["there is none of that name", *map(str, plugins.problems())])
         raise UnknownProtocolError(
-            f"protocol {name!r}", "there is none of that name", f"{hint}Choose from: {', '.join(names())}"
+            f"protocol {name!r}", reason, f"{hint}Choose from: {', '.join(names())}; or name its --plugin"
         )
     return info
 
@@ -252,7 +274,7 @@ def require_live(name: str) -> None:
     info = lookup(name)
     if not info.live:
         why = f"it does not run between live nodes yet ({info.environment})"
-        lively = ", ".join(each for each in names() if _REGISTRY[each].live)
+        lively = ", ".join(each for each in names() if lookup(each).live)
         raise ParameterError(f"protocol {name!r}", why, f"Choose from: {lively}")
 
 

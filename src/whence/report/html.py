@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from whence.report import plots, spacetime
 from whence.report.format import MISSING, cell, number, plural, seconds, with_interval
+from whence.report.views import Views
 from whence.studies.base import Figure, StudyResult, Table
 from whence.studies.claims import Evidence
 from whence.studies.results import Estimate, Row
@@ -71,10 +72,17 @@ class Section(NamedTuple):
     tables: list[Table]
 
 
-def write(result: StudyResult, path: Path, *, date: str, links: Mapping[str, str] | None = None) -> Path:
+def write(
+    result: StudyResult,
+    path: Path,
+    *,
+    date: str,
+    links: Mapping[str, str] | None = None,
+    views: Views | None = None,
+) -> Path:
     """Write the page; `links` are relative names of files beside it, each with what it is."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(render(result, date=date, links=links), encoding="utf-8")
+    path.write_text(render(result, date=date, links=links, views=views), encoding="utf-8")
     return path
 
 
@@ -98,7 +106,9 @@ def environment() -> Environment:
     return made
 
 
-def render(result: StudyResult, *, date: str, links: Mapping[str, str] | None = None) -> str:
+def render(
+    result: StudyResult, *, date: str, links: Mapping[str, str] | None = None, views: Views | None = None
+) -> str:
     """The whole page as text."""
     rows = result.results.rows
     common, varying = split([row.parameters for row in rows])
@@ -109,6 +119,7 @@ def render(result: StudyResult, *, date: str, links: Mapping[str, str] | None = 
             result=result,
             date=date,
             links=dict(links or {}),
+            views=views or Views({}, 0),
             tiles=tiles(result),
             sections=sections(result.figures, result.tables),
             printed=[_printed(one) for one in result.judged if one.claim.is_printed],

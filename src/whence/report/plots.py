@@ -28,6 +28,7 @@ _MARKERS = ("o", "s", "^", "D", "v", "P")
 _DASHES: tuple[Any, ...] = ("-", (0, (5, 2)), (0, (1.5, 1.5)), (0, (7, 2, 1.5, 2)), (0, (3, 1)), "-")
 
 _PANEL_INCHES = (5.1, 3.0)
+_LEGEND_INCHES, _LETTER_INCHES = 0.75, 0.085  # of one entry: its line, and each letter
 _PANEL_PIXELS = 600  # at most, on a page
 _LABELS_APART = 0.07  # of an axis of sizes: labels closer than that run into each other
 _SETTINGS: Any = {
@@ -66,7 +67,9 @@ def svg(figure: Figure) -> str:
         if len(labels) > 1:
             lines = {line.get_label(): line for axes in all_axes for line in axes.containers}
             handles = [lines[label] for label in labels]
-            columns = min(SERIES_MAX, 3 * len(figure.panels))  # more would be wider than the drawing
+            # As many in a row as are no wider than the drawing.
+            entry_inches = _LEGEND_INCHES + _LETTER_INCHES * max(map(len, labels))
+            columns = max(1, min(len(labels), int(width * len(figure.panels) / entry_inches)))
             canvas.legend(
                 handles, labels, loc="outside upper center", ncols=columns, handlelength=3.5, frameon=False
             )

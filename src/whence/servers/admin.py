@@ -26,10 +26,14 @@ from whence.servers.requests import (
     LINE_SLACK_BYTES,
     Accepted,
     Answer,
+    AskDead,
+    AskDrop,
+    AskRevive,
     AskSend,
     AskStatus,
     AskStop,
     AskTail,
+    DeadLetters,
     Done,
     Refused,
     Status,
@@ -152,6 +156,9 @@ class Admin:
         *,
         status: Callable[[], Status],
         send: Callable[[str, bytes], Awaitable[MessageId]],
+        dead: Callable[[], DeadLetters],
+        revive: Callable[[MessageId], Awaitable[None]],
+        drop: Callable[[MessageId], Awaitable[None]],
         stop: Callable[[], None],
         max_payload_bytes: int,
     ) -> None:
@@ -159,6 +166,9 @@ class Admin:
         self._tails = tails
         self._status = status
         self._send = send
+        self._dead = dead
+        self._revive = revive
+        self._drop = drop
         self._stop = stop
         self._max_line_bytes = max_payload_bytes * 4 // 3 + LINE_SLACK_BYTES  # base64
         self._server: asyncio.Server | None = None
@@ -223,22 +233,29 @@ class Admin:
             return b""
 
     async def _answer(self, line: bytes, conversation: _Conversation) -> Answer:
+        answer: Answer = Done()
         try:
-            request = decode_request(line)
-            if isinstance(request, AskStatus):
-                return self._status()
-            if isinstance(request, AskSend):
-                origin, number = await self._send(request.to, request.payload)
-                return Accepted(origin=origin, number=number)
-            if isinstance(request, AskTail):
-                return conversation.tail()
-            if isinstance(request, Took):
-                return conversation.took()
-            if isinstance(request, AskStop):
-                self._stop()
-            return Done()
+            match decode_request(line):
+                case AskStatus():
+                    answer = self._status()
+                case AskSend(to, payload):
+                    origin, number = await self._send(to, payload)
+                    answer = Accepted(origin=origin, number=number)
+                case AskTail():
+                    answer = conversation.tail()
+                case Took():
+                    answer = conversation.took()
+                case AskDead():
+                    answer = self._dead()
+                case AskRevive(origin, number):
+                    await self._revive(MessageId(origin, number))
+                case AskDrop(origin, number):
+                    await self._drop(MessageId(origin, number))
+                case AskStop():
+                    self._stop()
         except WhenceError as error:
-            return Refused.of(error)
+            answer = Refused.of(error)
+        return answer
 
 
 class _Conversation:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 from collections.abc import Iterator
 from types import TracebackType
@@ -12,10 +13,15 @@ from whence.errors import RequestError, ServerDownError
 from whence.servers.requests import (
     Accepted,
     Answer,
+    AskDead,
+    AskDrop,
+    AskRevive,
     AskSend,
     AskStatus,
     AskStop,
     AskTail,
+    DeadLetters,
+    DeadShown,
     Done,
     Refused,
     Request,
@@ -71,6 +77,18 @@ class Client:
         accepted = self._ask(AskSend(to, payload), Accepted)
         return MessageId(accepted.origin, accepted.number)
 
+    def dead(self) -> list[DeadShown]:
+        """The messages at which the server's agent failed for good, oldest first."""
+        return self._ask(AskDead(), DeadLetters).letters
+
+    def revive(self, id_: MessageId) -> None:
+        """Let the agent try a dead letter again, after all messages that wait."""
+        self._ask(AskRevive(id_.origin, id_.number), Done)
+
+    def drop(self, id_: MessageId) -> None:
+        """Forget a dead letter."""
+        self._ask(AskDrop(id_.origin, id_.number), Done)
+
     def stop(self) -> None:
         """Let the server stop, in order."""
         self._ask(AskStop(), Done)
@@ -118,6 +136,10 @@ class Client:
         try:
             self._socket.sendall(encode(request))
         except OSError as error:
+            with contextlib.suppress(ServerDownError):  # it may have said why it would not read on
+                refused = self._read()
+                if isinstance(refused, Refused):
+                    raise refused.error() from error
             raise self._down(f"it has gone ({error})") from error
 
     def _read(self) -> Answer:

@@ -4,6 +4,9 @@
     {"request": "send", "to": "b", "payload": "aGVsbG8="}      payload in base64
     {"request": "tail"}                                         then lines come until the connection ends
     {"request": "took"}                                         to each of them, where there is no agent
+    {"request": "dead"}                                         messages at which the agent failed for good
+    {"request": "revive", "origin": "a", "number": 3}           try one of them again, after all that wait
+    {"request": "drop", "origin": "a", "number": 3}             forget one
     {"request": "stop"}
 
 Each request is answered with one line, its kind in `answer`; a tail with a line for each message as well.
@@ -48,11 +51,29 @@ class Took(_AdminRequest, frozen=True, tag="took"):
     """The message of the last line is mine: where there is no agent, it leaves QueueIN now."""
 
 
+class AskDead(_AdminRequest, frozen=True, tag="dead"):
+    """Which messages did the agent fail at for good?"""
+
+
+class AskRevive(_AdminRequest, frozen=True, tag="revive"):
+    """Let the agent try a dead letter again."""
+
+    origin: NodeId
+    number: int
+
+
+class AskDrop(_AdminRequest, frozen=True, tag="drop"):
+    """Forget a dead letter."""
+
+    origin: NodeId
+    number: int
+
+
 class AskStop(_AdminRequest, frozen=True, tag="stop"):
     """Stop, in order; go on from the store at the next start."""
 
 
-Request: TypeAlias = AskStatus | AskSend | AskTail | Took | AskStop
+Request: TypeAlias = AskStatus | AskSend | AskTail | Took | AskDead | AskRevive | AskDrop | AskStop
 
 
 class _Answer(msgspec.Struct, frozen=True, tag_field="answer", kw_only=True, omit_defaults=True):
@@ -103,6 +124,23 @@ class Told(_Answer, frozen=True, kw_only=True, tag="message"):
     missed: int = 0  # messages before this one for which the reader was too slow
 
 
+class DeadShown(msgspec.Struct, frozen=True, kw_only=True):
+    """A message at which the agent failed for good."""
+
+    origin: NodeId
+    number: int
+    payload: bytes
+    since_s: float  # how long ago it was given up
+    attempts: int
+    reason: str
+
+
+class DeadLetters(_Answer, frozen=True, kw_only=True, tag="dead"):
+    """All of them, oldest first."""
+
+    letters: list[DeadShown]
+
+
 class ClockShown(msgspec.Struct, frozen=True, kw_only=True):
     """The clock of one of the server's domains."""
 
@@ -143,6 +181,7 @@ class Status(_Answer, frozen=True, kw_only=True, tag="status"):
     sent: int
     delivered: int
     reactions: int
+    dead: int  # messages at which the agent failed for good
     control_entries: int
     clocks: list[ClockShown]
     routes: list[RouteShown]
@@ -151,7 +190,7 @@ class Status(_Answer, frozen=True, kw_only=True, tag="status"):
     store: StoreStats | None = None
 
 
-Answer: TypeAlias = Refused | Accepted | Done | Told | Status
+Answer: TypeAlias = Refused | Accepted | Done | Told | DeadLetters | Status
 
 _REQUESTS: msgspec.json.Decoder[Request] = msgspec.json.Decoder(Request)
 _ANSWERS: msgspec.json.Decoder[Answer] = msgspec.json.Decoder(Answer)

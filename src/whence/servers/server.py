@@ -16,7 +16,7 @@ from whence.live.group import Group
 from whence.servers.admin import Admin, Tails
 from whence.servers.joining import joining, limits_of, load_agent
 from whence.servers.processes import Lock
-from whence.servers.requests import ClockShown, HeldShown, RouteShown, Status
+from whence.servers.requests import ClockShown, DeadLetters, DeadShown, HeldShown, RouteShown, Status
 from whence.servers.system import System
 
 log = logging.getLogger("whence.servers")
@@ -62,11 +62,18 @@ class Server:
             tails,
             status=lambda: self._status(group, tails),
             send=group.send,
+            dead=lambda: _dead_letters(group, durable=self.system.durable),
+            revive=group.revive,
+            drop=group.drop,
             stop=self.stop,
             max_payload_bytes=limits_of(self.system).max_payload_bytes,
         )
         await admin.start()
-        serving = asyncio.create_task(_serve(group, tails, durable=self.system.durable))
+        serving = asyncio.create_task(
+            _serve(
+                group, tails, durable=self.system.durable, attempts=self.system.servers[self.name].attempts
+            )
+        )
         stopping = asyncio.create_task(self._stop.wait())
         try:
             log.warning("%s: started (process %d)", self.name, os.getpid())
@@ -113,6 +120,7 @@ class Server:
             sent=stats.broadcasts,
             delivered=stats.deliveries,
             reactions=tails.reactions if stats.store is None else stats.store.reactions,
+            dead=len(group.dead_letters) if self.system.durable else 0,
             control_entries=stats.control_entries,
             clocks=[
                 ClockShown(
@@ -130,15 +138,31 @@ class Server:
         )
 
 
-async def _serve(group: Group, tails: Tails, *, durable: bool) -> None:
+def _dead_letters(group: Group, *, durable: bool) -> DeadLetters:
+    now_us = time.time_ns() // 1000
+    letters = [
+        DeadShown(
+            origin=letter.message.origin,
+            number=letter.message.number,
+            payload=letter.message.payload,
+            since_s=max(0, now_us - letter.since_us) / 1e6,
+            attempts=letter.attempts,
+            reason=letter.reason,
+        )
+        for letter in (group.dead_letters if durable else ())
+    ]
+    return DeadLetters(letters=letters)
+
+
+async def _serve(group: Group, tails: Tails, *, durable: bool, attempts: int) -> None:
     """Let the agent react to each message of QueueIN, in order, until the group is closed."""
     if tails.agent is None:
         async for message in group:
             await tails.hand_over(message)
             if durable:
-                group.done()
+                group.done(message)
     elif durable:
-        await group.serve(tails.react)
+        await group.serve(tails.react, attempts=attempts)
     else:
         state = b""
         async for message in group:

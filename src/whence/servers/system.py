@@ -27,7 +27,7 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
@@ -47,6 +47,7 @@ class ServerTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     listen: str | None = None  # bind another address than the one that the others use
     agent: str | None = None  # "module:function"; None: messages wait for `whence mom tail`
     options: dict[str, Any] | None = None  # if given, function(**options) makes the agent
+    attempts: Annotated[int, msgspec.Meta(ge=1)] = 3  # at one message, before it becomes a dead letter
 
 
 class _Top(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -25,10 +25,10 @@ from whence.session.handshake import (
     Identity,
     RefusedForNowError,
     RestartedError,
-    check_known_session,
+    RetiredError,
     check_session,
 )
-from whence.session.links import Link, LinkState
+from whence.session.links import FORGOTTEN, Link, LinkState
 from whence.session.wire import Hello
 
 LINKS_MAX = 1024  # more neighbours than any view leads to
@@ -41,7 +41,9 @@ class Accept(NamedTuple):
     """The connection serves `link` from now on."""
 
     link: Link
-    renewed: bool = False  # the peer is a new process: what its link knew of the earlier one is void
+    renewed: bool = False  # one of the two is another life: what the link knew of its numbering is void
+    welcomes: bool = False  # the peer is: it begins where this node is, and is told so
+    redraws: bool = False  # and the sessions do not show it: ours towards it must be a new one
     ends: Link | None = None  # the link that this one takes the place of
 
 
@@ -51,22 +53,13 @@ class Goodbye(NamedTuple):
     link: Link
 
 
-class Explain(NamedTuple):
-    """The peer takes us for an earlier process of this name: tell it who we are, and close."""
-
-    link: Link
-    error: RestartedError
-    renewed: bool
-
-
 class Refuse(NamedTuple):
-    """The connection is closed, with the reason."""
+    """The connection is closed, with the reason; nothing else follows from it."""
 
     error: PeerError
-    abandons: Link | None = None  # the process at its other end is gone permanently
 
 
-Verdict: TypeAlias = Accept | Goodbye | Explain | Refuse
+Verdict: TypeAlias = Accept | Goodbye | Refuse
 
 
 class Admission(Protocol):
@@ -75,7 +68,10 @@ class Admission(Protocol):
     identity: Identity
     lasting: bool  # links outlive their connections
     keeps: bool  # no peer is ever abandoned
+    introduces: bool  # peers tell each other where others can be dialled
+    returns: bool  # whoever is gone may come back as another life
     calls: dict[NodeId, Link]  # connections being made to peers without a link yet, by their names
+    retired: dict[NodeId, int]  # the newest life of each member that was retired
 
     @property
     def strangers_max(self) -> int:
@@ -89,10 +85,20 @@ class Listed:
     """Every member is listed, and has a link from the start."""
 
     lasting = True
+    introduces = False
 
-    def __init__(self, identity: Identity, links: Mapping[NodeId, Link], *, keeps: bool = False) -> None:
+    def __init__(
+        self,
+        identity: Identity,
+        links: Mapping[NodeId, Link],
+        *,
+        keeps: bool = False,
+        returns: bool = True,
+    ) -> None:
         self.identity = identity
         self.keeps = keeps
+        self.returns = returns  # the protocol can take a member back that lost its state
+        self.retired: dict[NodeId, int] = {}  # the newest life of each member that was retired
         self.calls: dict[NodeId, Link] = {}
         self.strangers_max = 2 * len(links) + _STRANGERS
         self._links = links
@@ -129,19 +135,33 @@ class Listed:
         return link
 
     def _judge_session(self, link: Link, hello: Hello) -> Verdict:
-        """Whether the two processes are those that the link knows."""
-        renewed = link.renews and link.channel is None and link.peer_session not in (0, hello.session)
-        try:
-            if not renewed:
-                check_session(link, hello.session)
-            check_known_session(link, hello.peer_session, self.identity.session)
-        except RestartedError as error:
-            if hello.peer_session not in (0, self.identity.session):
-                return Explain(link, error, renewed)  # it must learn our session to know what happened
-            if link.renews:  # the connection of its earlier process is not known to be dead yet
-                raise RefusedForNowError(error.what, error.reason, "Wait") from None
-            return Refuse(error, link if link.alive and link.channel is None else None)
-        return Accept(link, renewed)
+        """Whether the two are the lives that the link knows; a later one is told where it begins."""
+        if self.retired.get(link.peer) == hello.life:
+            raise RetiredError(f"node {link.peer!r}", "it was retired", "It comes back as another life")
+        if link.channel is not None and link.peer_life not in (0, hello.life):
+            # A copy of its store, or its earlier connection is not known to be dead yet.
+            raise RefusedForNowError(
+                f"node {link.peer!r}", "another process takes part under this name", "Stop one of the two"
+            )
+        is_new = link.peer_session not in (0, hello.session)
+        are_we_new = hello.peer_session not in (0, self.identity.session_to(link))
+        is_known = is_new or link.peer_life in (0, hello.life, *hello.earlier)
+        resumes = is_new or are_we_new or link.out.can_resume(hello.received)
+        if is_known and resumes and not is_new and not are_we_new:
+            if link.state is LinkState.GIVEN_UP:
+                raise GoneError(f"node {link.peer!r}", "this node has given it up", "Wait")
+            return Accept(link)
+        if not (self.returns or link.renews):
+            check_session(link, hello.session)
+            raise RestartedError(
+                f"node {link.peer!r}",
+                "one of the two has lost its state, and this protocol takes nobody back",
+                "Restore the newest store, restart the group, or use protocol 'log'",
+            )
+        behind = not is_known or (not resumes and hello.received < link.out.acknowledged)
+        forgotten = link.peer_session == FORGOTTEN
+        welcomes = behind or forgotten or (is_new and not hello.returns)
+        return Accept(link, renewed=True, welcomes=welcomes, redraws=not is_known or not resumes)
 
 
 class Open:
@@ -149,11 +169,14 @@ class Open:
 
     lasting = False
     keeps = False
+    returns = False
     strangers_max = _STRANGERS_OPEN
 
-    def __init__(self, identity: Identity, links: Mapping[NodeId, Link]) -> None:
+    def __init__(self, identity: Identity, links: Mapping[NodeId, Link], *, introduces: bool = False) -> None:
         self.identity = identity
+        self.introduces = introduces
         self.calls: dict[NodeId, Link] = {}
+        self.retired: dict[NodeId, int] = {}
         self._links = links
 
     def judge(self, hello: Hello, dialled: Link | None, now_s: float, *, parting: bool) -> Verdict:

@@ -27,22 +27,49 @@ where this very class is crashed at every step, in the right order and in each w
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
+from whence.core.lives import BEGIN
 from whence.core.message import Message, MessageId, NodeId, Packet
 from whence.core.protocol import Protocol
 from whence.errors import InvariantError, MisuseError
 from whence.session.host import Host, HostOwner, Timers
-from whence.session.links import Link
-from whence.session.records import Arrived, Fired, Linked, Met, Output, Reacted, Record, Submitted, Taken
+from whence.session.links import FORGOTTEN, Link, LinkState
+from whence.session.records import (
+    Arrived,
+    Buried,
+    Commanded,
+    Done,
+    Dropped,
+    Fired,
+    Linked,
+    Met,
+    Output,
+    Reacted,
+    Record,
+    Restarted,
+    Retired,
+    Revived,
+    Submitted,
+    Taken,
+)
 
 # (state, message) -> (new state, what it sends)
 Agent: TypeAlias = Callable[[bytes, Message], tuple[bytes, list[Output]]]
 
 _ALL_FRAMES = 1 << 60
+KEYS_KEPT = 65_536  # the newest: a message that is tried again with one of these keys is the same message
+
+
+class DeadLetter(NamedTuple):
+    """A message at which the agent failed as often as it was allowed to."""
+
+    message: Message
+    since_us: int
+    attempts: int
+    reason: str
 
 
 class DurableServer(Host):
@@ -58,12 +85,19 @@ class DurableServer(Host):
     ) -> None:
         super().__init__(core, links, timers, owner, now_us)
         self.linked: set[NodeId] = set()
-        self.hand: deque[Message] = deque()  # given to the application, which is not done with them
+        # Given to the application, which is not done with them, in the order of giving.
+        self.hand: dict[MessageId, Message] = {}
+        self.keys: dict[bytes, MessageId] = {}  # in order of age
         self.done = 0  # messages that the application is done with
         self.agent_state = b""
         self.reactions = 0
+        self.dead: dict[MessageId, DeadLetter] = {}  # in order of burial
         self.sessions: dict[NodeId, int] = {}
+        self.peer_lives: dict[NodeId, int] = {}
+        self.own_sessions: dict[NodeId, int] = {}  # towards peers with which a link began anew
+        self.retired: dict[NodeId, int] = {}
         self.due: dict[str, int] = {}  # timers of the core
+        self.unheard = None  # every opening of a store begins a later life, before anything is sent
         self._last_us = 0
         self._recovering = False
 
@@ -71,6 +105,10 @@ class DurableServer(Host):
         """The time now; it never goes back, not even where a restart finds the clock set back."""
         self._last_us = max(self._last_us, self._now_us())
         return self._last_us
+
+    @property
+    def in_hand(self) -> int:
+        return len(self.hand)
 
     # Inputs, as records to be written
 
@@ -92,24 +130,53 @@ class DurableServer(Host):
         `data_bytes` is how many arrived with it. `MisuseError` if the core refuses it: then nothing has
         happened, and nothing happens in a recovery.
         """
-        if not isinstance(record, Taken | Met):
+        if not isinstance(record, Taken | Met | Done):
             self._last_us = max(self._last_us, record.now_us)
         if isinstance(record, Arrived):
             self._arrive(record, data_bytes)
         elif isinstance(record, Submitted):
-            return self._give(Output(record.to, record.payload), record.lifetime_us, record.now_us)
+            return self._submit(record)
+        elif isinstance(record, Done):
+            for id_ in record.ids:
+                self._finish(id_)
         elif isinstance(record, Reacted):
             self._react(record)
+        elif isinstance(record, Buried | Revived | Dropped):
+            self._tend_dead(record)
         elif isinstance(record, Taken):
             while self.done < record.messages:
-                self._finish()
+                self._finish_first()
         elif isinstance(record, Fired):
             self._fire(record)
         elif isinstance(record, Linked):
             self._link(record)
         else:
-            self.sessions[record.peer] = record.session
+            self._apply_life(record)
         return None
+
+    def _apply_life(self, record: Met | Commanded | Restarted | Retired) -> None:
+        """What is known of the lives of this node and its peers."""
+        if isinstance(record, Met):
+            self.sessions[record.peer] = record.session
+            self.peer_lives[record.peer] = record.life
+        elif isinstance(record, Commanded):
+            if record.verb == BEGIN:
+                self.begin_life(int(record.names[0]), record.now_us)
+            else:
+                self.command(record.verb, *record.names, now_us=record.now_us)
+        elif isinstance(record, Restarted):
+            self._links[record.peer].session = self.own_sessions[record.peer] = record.session
+            self.restart_link(
+                record.peer, record.acknowledged, welcomes=record.welcomes, now_us=record.now_us
+            )
+        else:
+            self.retired[record.peer] = record.life
+            self.sessions[record.peer] = FORGOTTEN
+            link = self._links[record.peer]
+            if link.alive:
+                link.end(LinkState.RETIRED)
+                link.out.clear()
+                self.link_down(record.peer, record.now_us)
 
     def _arrive(self, record: Arrived, data_bytes: int) -> None:
         incoming = self._links[record.peer].incoming
@@ -122,6 +189,17 @@ class DurableServer(Host):
             self.receive(record.peer, packets, record.now_us)
         incoming.told = min(incoming.told, record.seq - 1)  # that peer has not heard of them
 
+    def _submit(self, record: Submitted) -> MessageId:
+        key = record.key
+        if key is not None and key in self.keys:
+            return self.keys[key]
+        id_ = self._give(Output(record.to, record.payload), record.lifetime_us, record.now_us)
+        if key is not None:
+            self.keys[key] = id_
+            if len(self.keys) > KEYS_KEPT:
+                del self.keys[next(iter(self.keys))]
+        return id_
+
     def _give(self, output: Output, lifetime_us: int | None, now_us: int) -> MessageId:
         if output.to is None:
             return self.broadcast(output.payload, lifetime_us, now_us)[0]
@@ -129,20 +207,47 @@ class DurableServer(Host):
 
     def _react(self, record: Reacted) -> None:
         """Out of QueueIN, the agent's new state, its outputs: one step (paper 004, section 3)."""
-        self._finish()
+        self._finish_first()
         self.reactions += 1
         self.agent_state = record.state
         for output in record.outputs:
             self._give(Output(*output), None, record.now_us)
 
-    def _finish(self) -> None:
-        """The application is done with the oldest message."""
+    def _tend_dead(self, record: Buried | Revived | Dropped) -> None:
+        if isinstance(record, Buried):
+            message = self._finish_first()
+            self.dead[message.id] = DeadLetter(message, record.now_us, record.attempts, record.reason)
+            return
+        letter = self.dead.pop(record.id, None)
+        if letter is None:
+            raise MisuseError(f"dead letter {record.id}", "there is none of that id", "List them first")
+        if isinstance(record, Revived):
+            self.done -= 1
+            self.inbox.append(letter.message)
+            self.unread_bytes += len(letter.message.payload)
+
+    def _finish_first(self) -> Message:
+        """The application is done with the oldest message, which is returned."""
         if not self.hand and not self.inbox:
             raise self._broken("its log takes a message that was not delivered")
         if not self.hand:
             self.hand_out()
-        self.hand.popleft()
+        message = next(iter(self.hand.values()))
+        self._finish(message.id)
+        return message
+
+    def _finish(self, id_: MessageId) -> None:
+        """The application is done with a message; in a recovery it has not been handed out again."""
+        skipped = []
+        while id_ not in self.hand:
+            if not self.inbox:
+                raise self._broken("its log takes a message that was not delivered")
+            skipped.append(self.hand_out())
+        del self.hand[id_]
         self.done += 1
+        for message in reversed(skipped):
+            if message.id != id_:
+                self.take_back(message.id)
 
     def _fire(self, record: Fired) -> None:
         if self.due.get(record.key, record.now_us + 1) <= record.now_us:  # else it was cancelled meanwhile
@@ -164,15 +269,19 @@ class DurableServer(Host):
         message = self.inbox.popleft()
         assert isinstance(message, Message)  # `tells_outcomes` is never set here
         self.unread_bytes -= len(message.payload)
-        self.hand.append(message)
+        self.hand[message.id] = message
         return message
 
-    def take_back(self) -> None:
+    def take_back(self, id_: MessageId) -> None:
+        """A message that was handed out waits again, before all others."""
+        message = self.hand.pop(id_)
+        self.unread_bytes += len(message.payload)
+        self.inbox.appendleft(message)
+
+    def take_all_back(self) -> None:
         """What was handed out waits again: a reaction to it could not be written."""
-        while self.hand:
-            message = self.hand.pop()
-            self.unread_bytes += len(message.payload)
-            self.inbox.appendleft(message)
+        for id_ in reversed(list(self.hand)):
+            self.take_back(id_)
 
     # Timers: what is due is state
 
@@ -209,6 +318,10 @@ class DurableServer(Host):
         for link in self._links.values():
             link.out.take(_ALL_FRAMES)  # all of it may have been sent: the peer's HELLO says what it has
             link.peer_session = self.sessions.get(link.peer, 0)
+            link.peer_life = self.peer_lives.get(link.peer, 0)
+            link.session = self.own_sessions.get(link.peer, 0)
+            if self.retired.get(link.peer) is not None and self.sessions.get(link.peer) == FORGOTTEN:
+                link.end(LinkState.RETIRED)
 
     def save(self) -> dict[str, Any]:
         """Return the whole state as plain data: what a snapshot keeps in place of the records before it."""
@@ -219,13 +332,16 @@ class DurableServer(Host):
                 [peer, link.incoming.received, link.out.acknowledged, link.out.unacknowledged_frames()]
                 for peer, link in self._links.items()
             ],
-            "inbox": [list(message) for message in (*self.hand, *self.inbox)],
+            "inbox": [list(message) for message in (*self.hand.values(), *self.inbox)],
             "done": self.done,
             "agent_state": self.agent_state,
             "reactions": self.reactions,
+            "dead": [[*letter.message, *letter[1:]] for letter in self.dead.values()],
             "sessions": self.sessions,
+            "lives": [self.peer_lives, self.own_sessions, self.retired],
             "due": self.due,
             "last_us": self._last_us,
+            "keys": [[key, *id_] for key, id_ in self.keys.items()],
             "counts": [self.broadcasts, self.deliveries, self.held, self.largest_frame_bytes],
         }
 
@@ -235,14 +351,20 @@ class DurableServer(Host):
         for peer, received, acknowledged, frames in state["links"]:
             self._links[peer].incoming.received = received
             self._links[peer].out.restore(acknowledged, frames)
-        self.inbox.extend(Message(*fields) for fields in state["inbox"])
-        self.unread_bytes = sum(len(message[2]) for message in self.inbox)
+        messages = [Message(*fields) for fields in state["inbox"]]
+        self.inbox.extend(messages)
+        self.unread_bytes = sum(len(message.payload) for message in messages)
         self.done = state["done"]
         self.agent_state = state["agent_state"]
         self.reactions = state["reactions"]
+        for origin, number, payload, *about in state.get("dead", []):  # stores of earlier releases have none
+            message = Message(origin, number, payload)
+            self.dead[message.id] = DeadLetter(message, *about)
         self.sessions = state["sessions"]
+        self.peer_lives, self.own_sessions, self.retired = state.get("lives", [{}, {}, {}])
         self.due = state["due"]
         self._last_us = state["last_us"]
+        self.keys = {key: MessageId(origin, number) for key, origin, number in state.get("keys", [])}
         self.broadcasts, self.deliveries, _, self.largest_frame_bytes = state["counts"]
 
     def check(self) -> None:

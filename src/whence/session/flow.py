@@ -1,9 +1,10 @@
 """Back-pressure: when a broadcast must wait, and when acknowledgements are withheld.
 
 Two queues are bounded. What a peer has not acknowledged: `broadcast` waits while any living peer's
-queue is above the soft limit. What the application has not read: acknowledgements are withheld while
-it is too much, so that a slow reader slows its senders through their own queues; and this node's own
-broadcasts wait as well, since they are delivered here too.
+queue is above the soft limit, and `send` while that of the link which it takes is. What the application
+has not read, or of a durable node is not done with: acknowledgements are withheld while it is too much, so
+that a slow reader slows its senders through their own queues; and this node's own broadcasts wait as well,
+since they are delivered here too.
 
 Nodes that reply to each other could wait for each other in a circle, so a task that reads the group
 is treated with care when it broadcasts. It is never made to wait for its own reading; while too much
@@ -51,9 +52,8 @@ class Flow:
         free, free_bytes = limits.queue_messages, limits.queue_bytes
         for link in self._links:
             if link.alive:
-                out = link.out
-                free = min(free, limits.queue_messages - out.unacknowledged)
-                free_bytes = min(free_bytes, limits.queue_bytes - out.unacknowledged_bytes())
+                its, its_bytes = self._free_of(link)
+                free, free_bytes = min(free, its), min(free_bytes, its_bytes)
         self.free, self.free_bytes = free, free_bytes
         if free <= 0 or free_bytes <= 0:
             self._congested = True
@@ -69,23 +69,41 @@ class Flow:
         if self.full:
             self.full = not self.half_read()
         else:
-            waiting = len(host.inbox) + host.held
+            waiting = len(host.inbox) + host.held + host.in_hand
             self.full = waiting >= limits.unread_messages or host.unread_bytes >= limits.unread_bytes
 
     def half_read(self) -> bool:
         """Whether so little waits here that acknowledgements need not be withheld any more."""
         host, limits = self._host, self._limits
-        waiting = len(host.inbox) + host.held
+        waiting = len(host.inbox) + host.held + host.in_hand
         return 2 * waiting <= limits.unread_messages and 2 * host.unread_bytes <= limits.unread_bytes
 
-    def may_go(self, *, reading: bool) -> bool:
-        """Whether the next broadcast may leave, of a task that is `reading` the group or not."""
+    def may_go(self, link: Link | None = None, *, reading: bool, waited: bool = True) -> bool:
+        """Whether the next message may leave, of a task that is `reading` the group or not.
+
+        It goes to all, or over one `link`: then only that queue counts, and a task that has `waited` goes on
+        when half of it is empty, so that it comes back with a batch.
+        """
         if not self._host.core.ready:
             return False
-        if not self.full:
-            return not self._congested
         limits = self._limits
-        return reading and self.free > -limits.queue_messages and self.free_bytes > -limits.queue_bytes
+        if link is None:
+            free, free_bytes, congested = self.free, self.free_bytes, self._congested
+        else:
+            free, free_bytes = self._free_of(link)
+            congested = free <= 0 or free_bytes <= 0
+            if waited:
+                congested = 2 * free < limits.queue_messages or 2 * free_bytes < limits.queue_bytes
+        if not self.full:
+            return not congested
+        return reading and free > -limits.queue_messages and free_bytes > -limits.queue_bytes
+
+    def _free_of(self, link: Link) -> tuple[int, int]:
+        """What a link's queue can take below the soft limit: messages, bytes."""
+        limits, out = self._limits, link.out
+        if not link.alive:
+            return limits.queue_messages, limits.queue_bytes
+        return limits.queue_messages - out.unacknowledged, limits.queue_bytes - out.unacknowledged_bytes()
 
     def may_release(self) -> bool:
         """Whether to acknowledge for a task that reads and is stuck: its peers perhaps wait for that."""
@@ -106,20 +124,25 @@ class Flow:
             )
         ]
 
-    def why_waiting(self) -> str:
-        """What a broadcast that has waited for `warn_after_s` waits for."""
+    def why_waiting(self, link: Link | None = None) -> tuple[str, str]:
+        """What a message to all, or over one link, waits for; and what helps."""
         host = self._host
-        after = f"broadcast has been waiting for {self._limits.warn_after_s:g} s"
         if not host.core.ready:
-            return f"{after}: this node has not been let into the group yet"
-        slow = [
-            f"{link.peer} ({'connected' if link.channel else 'not connected'}, "
-            f"{link.out.unacknowledged} messages unacknowledged)"
-            for link in self._crowded()
-        ]
-        if slow and not self.full:
-            return f"{after} for {', '.join(slow)}: is anyone iterating over the group there?"
-        return (
-            f"{after}: {len(host.inbox)} messages are unread here and {host.held} wait for others: "
-            "is anyone iterating over the group?"
-        )
+            return "this node has not been let into the group yet", "Wait until a member lets it in"
+        crowded = [each for each in self._crowded() if link is None or each is link]
+        if crowded and not self.full:
+            slow = [
+                f"{each.peer} ({'connected' if each.channel else 'not connected'}, "
+                f"{each.out.unacknowledged} messages unacknowledged)"
+                for each in crowded
+            ]
+            away = [each.peer for each in crowded if each.channel is None]
+            fix = f"Start {', '.join(away)} again, or retire it" if away else "Is it being read there?"
+            return f"there is no room for {', '.join(slow)}", fix
+        here = f"{len(host.inbox)} messages are unread here and {host.held} wait for others"
+        if host.in_hand:
+            return (
+                f"{here}; {host.in_hand} were received and are not done",
+                "Say group.done(message) of each, or iterate over the group",
+            )
+        return here, "Is anyone iterating over the group?"

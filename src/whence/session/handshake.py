@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import msgspec
@@ -22,8 +22,8 @@ from whence.errors import (
     ReplayError,
     VersionError,
 )
-from whence.session.links import Link, LinkState
-from whence.session.wire import MAGIC, VERSION, Hello, Refusal
+from whence.session.links import FORGOTTEN, Link, LinkState
+from whence.session.wire import EARLIER_MAX, MAGIC, VERSION, Hello, Refusal
 
 _VALUE_MAX_BYTES = 1000  # what a HELLO may say of one parameter
 _VALUE_START_BYTES = 200
@@ -37,6 +37,10 @@ class GoneError(HandshakeError):
     """The peer has left this node behind, and will not take it back."""
 
 
+class RetiredError(HandshakeError):
+    """A member has retired this life of the node: it may come back as another one."""
+
+
 class RefusedForNowError(HandshakeError):
     """The peer refuses this node for a while, after repeated faults."""
 
@@ -46,6 +50,7 @@ _CODES: tuple[tuple[str, type[PeerError]], ...] = (
     ("restarted", RestartedError),
     ("gone", GoneError),
     ("later", RefusedForNowError),
+    ("retired", RetiredError),
     ("handshake", HandshakeError),
     ("version", VersionError),
     ("too-large", FrameTooLargeError),
@@ -66,6 +71,19 @@ def refused(peer: str, refusal: Refusal) -> PeerError:
     return kind(f"{peer} refuses this node", reason, fix)
 
 
+@dataclass
+class OwnLives:
+    """The lives of this node: the present one, and those before that its store knows, the newest last."""
+
+    now: int
+    earlier: list[int] = field(default_factory=list)
+
+    def begin(self, life: int) -> None:
+        """The present life is over, another one begins."""
+        self.earlier = [*self.earlier, self.now][-EARLIER_MAX:]
+        self.now = life
+
+
 @dataclass(frozen=True)
 class Identity:
     """What this node says of itself, and demands of others."""
@@ -78,8 +96,13 @@ class Identity:
     node: NodeId
     session: int
     listed: bool = True  # False: there is no list, `members` is this node alone
+    lives: OwnLives = field(default_factory=lambda: OwnLives(0))
 
-    def hello(self, link: Link) -> Hello:
+    def session_to(self, link: Link) -> int:
+        """This node's session towards the peer of `link`."""
+        return link.session or self.session
+
+    def hello(self, link: Link, *, returns: bool = False) -> Hello:
         """Return the HELLO for the peer of `link`.
 
         Without a list a link to ourselves stands for "whichever node listens there", and none is resumed.
@@ -94,9 +117,12 @@ class Identity:
             max_payload_bytes=self.max_payload_bytes,
             node=self.node,
             to=link.peer,
-            session=self.session,
+            session=self.session_to(link),
             peer_session=link.peer_session if self.listed else 0,
-            received=link.incoming.received if self.listed else 0,
+            received=link.received if self.listed else 0,
+            life=self.lives.now,
+            earlier=list(self.lives.earlier),
+            returns=returns,
         )
 
     def check(self, hello: Hello) -> None:
@@ -116,7 +142,13 @@ class Identity:
             fix = "Check the addresses of the peers" if self.listed else "Look for it elsewhere"
             raise HandshakeError(what, f"it wants to speak to {hello.to!r}, and this is {self.node!r}", fix)
         if self.listed:
-            if hello.node == self.node or hello.node not in self.members or hello.session == 0:
+            if hello.node not in self.members:
+                raise HandshakeError(
+                    what,
+                    "it is not in the list of members, which is fixed",
+                    "Use protocol 'log' or 'prc', which know no list, or restart the group with a longer one",
+                )
+            if hello.node == self.node or hello.session <= FORGOTTEN or hello.life == 0:
                 raise HandshakeError(what, "it cannot be a peer of this node", "Check the names of the nodes")
         elif "\0" in hello.node or not hello.session or hello.peer_session or hello.received:
             raise HandshakeError(what, "no correct process says such a HELLO", "Check the peer's release")
@@ -215,14 +247,13 @@ def check_session(link: Link, peer_session: int) -> None:
         raise GoneError(f"node {link.peer!r}", "this node has given it up", "Restart the group")
 
 
-def check_known_session(link: Link, known: int, session: int) -> None:
-    """Refuse to go on where the peer has `known` another incarnation of this node than `session`."""
-    if known not in (0, session):
-        raise RestartedError(
-            f"this node, as {link.peer!r} knows it",
-            "it restarted without its state, and its numbering would begin again",
-            "Restart the group, or add the node under a new name",
+def for_stranger(error: PeerError) -> PeerError:
+    """What is told to somebody who has not proved to be a member: nothing of this node or its group."""
+    if isinstance(error, HandshakeError):
+        return type(error)(
+            error.what, "this connection is refused", "See the log of the node that was called"
         )
+    return error
 
 
 def canonical_parameters(parameters: Mapping[str, Any]) -> dict[str, str]:

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Callable, Mapping
-from typing import Protocol
+from typing import Any, Protocol
+
+import msgspec
 
 from whence.core.effects import (
     CancelTimer,
@@ -19,16 +21,19 @@ from whence.core.effects import (
     Effect,
     Effects,
     Expire,
+    Missed,
     Reason,
     Send,
     SetTimer,
     Stop,
+    Tell,
 )
-from whence.core.message import Expired, Message, MessageId, NodeId, Packet
+from whence.core.lives import BEGIN, WELCOME, News
+from whence.core.message import Expired, MessageId, NodeId, Packet
 from whence.core.protocol import LEAVE
 from whence.core.protocol import Protocol as Core
 from whence.session.links import Link
-from whence.session.wire import data_frame
+from whence.session.wire import HEADER, data_frame
 from whence.trace.rows import Rows
 from whence.trace.schema import Kind, Recorder
 
@@ -57,6 +62,9 @@ class HostOwner(Protocol):
     def stopped(self, reason: Reason) -> None:
         """The core is out of the group."""
 
+    def told(self, news: Missed | News) -> None:
+        """What the application should know of what it misses, and of lives."""
+
     def close_link(self, peer: NodeId, why: str) -> None:
         """The core has forgotten its link to `peer`, or must: in the middle of a step."""
 
@@ -75,13 +83,17 @@ class Host:
     ) -> None:
         self.core = core
         # What the application has not yet taken: delivered, and expired if it asks for outcomes.
-        self.inbox: deque[Message | Expired] = deque()
+        self.inbox: deque[Any] = deque()  # in a group that remembers gaps and news as well
         self.tells_outcomes = False
         self.unread_bytes = 0
         self.broadcasts = self.deliveries = 0
         self.discards: Counter[Reason] = Counter()
         self.expiries: Counter[Reason] = Counter()
         self.largest_frame_bytes = 1
+        self.missed = 0  # messages that this node will not be given
+        self.lives_begun = 0
+        # What nobody has heard of a node that may have had an earlier life; None where that is known.
+        self.unheard: list[tuple[NodeId | None, bytes, int | None]] | None = [] if core.returns else None
         self.is_stopped = False  # the core is out of the group, and is given nothing more
         self._links = links
         self._timers = timers
@@ -96,6 +108,11 @@ class Host:
     def held(self) -> int:
         """Messages accepted and neither delivered nor discarded."""
         return self.core.waiting
+
+    @property
+    def in_hand(self) -> int:
+        """Messages that readers were given and are not done with; only a durable host counts them."""
+        return 0
 
     def record(self, recorder: Recorder | None) -> None:
         """Write the trace from now on; before the first input."""
@@ -125,6 +142,8 @@ class Host:
             effects = core.broadcast(payload, now_us)
         else:
             effects = core.broadcast_within(payload, lifetime_us, now_us)
+        if self.unheard is not None:
+            self.unheard.append((None, payload, lifetime_us))
         if self._rows.any:
             self._rows.broadcast(None, len(payload), now_us)
             self._rows.effects(effects, now_us)
@@ -137,6 +156,8 @@ class Host:
         if now_us is None:
             now_us = self._now_us()
         effects = core.send(to, payload, now_us)
+        if self.unheard is not None:
+            self.unheard.append((to, payload, None))
         if self._rows.any:
             self._rows.broadcast(to, len(payload), now_us)
             self._rows.effects(effects, now_us)
@@ -199,10 +220,54 @@ class Host:
                 self._rows.link(Kind.LINK_DOWN, peer, now_us)
             self._follow(effects, now_us)
 
-    def command(self, verb: str, *names: NodeId) -> None:
-        """Tell the core what the overlay has decided."""
+    def restart_link(
+        self, peer: NodeId, acknowledged: int, *, welcomes: bool, now_us: int | None = None
+    ) -> None:
+        """The numbering of a link begins anew: its peer, or this node, is another life than the other knew.
+
+        What followed the first `acknowledged` frames is sent in the new numbering. With `welcomes` the peer
+        is told first where this node is, and begins there.
+        """
+        link = self._links[peer]
+        was_alive = link.alive
+        frames = link.restart(acknowledged)
+        if not was_alive:
+            self.link_up(peer, now_us)
+        if welcomes:
+            decode = msgspec.msgpack.Decoder(self.core.packet_type).decode
+            packets = [decode(frame[HEADER.size :]) for frame in frames]
+            queued = sum(self.core.message_of(packet) is not None for packet in packets)
+            self.command(WELCOME, peer, str(queued), now_us=now_us)
+        link.out.pending += frames
+
+    def begin_life(self, base: int, now_us: int | None = None) -> None:
+        """The numbers of this node go on after `base`; what nobody has heard yet is sent under those."""
+        unheard, self.unheard = self.unheard or [], None
+        if unheard:  # only of a node without a store: what is in its queues is of no use under other numbers
+            for link in self._links.values():
+                link.out.drop_pending()
+        self.command(BEGIN, str(base), now_us=now_us)
+        self.lives_begun += 1
+        for to, payload, lifetime_us in unheard:
+            effects = (
+                self.core.send(to, payload, self._time(now_us))
+                if to is not None
+                else self._effects_of(payload, lifetime_us, self._time(now_us))
+            )
+            self._follow([effect for effect in effects if type(effect) is not Deliver], self._time(now_us))
+
+    def _time(self, now_us: int | None) -> int:
+        return self._now_us() if now_us is None else now_us
+
+    def _effects_of(self, payload: bytes, lifetime_us: int | None, now_us: int) -> Effects:
+        if lifetime_us is None:
+            return self.core.broadcast(payload, now_us)
+        return self.core.broadcast_within(payload, lifetime_us, now_us)
+
+    def command(self, verb: str, *names: NodeId, now_us: int | None = None) -> None:
+        """Tell the core what the overlay has decided, or what is known of lives."""
         if not self.is_stopped:
-            now_us = self._now_us()
+            now_us = self._time(now_us)
             effects = self.core.command(verb, names, now_us)
             if self._rows.any:
                 self._rows.command(verb, names, now_us)
@@ -277,6 +342,14 @@ class Host:
             if self.tells_outcomes:
                 self.inbox.append(Expired(*effect.id, b"", effect.reason.value))
                 self._told += 1
+        elif isinstance(effect, Missed):
+            self.missed += effect.last - effect.first + 1
+            if self.tells_outcomes:
+                self.inbox.append(effect)
+                self._told += 1
+            self._owner.told(effect)
+        elif isinstance(effect, Tell):
+            self._owner.told(effect.news)
         elif isinstance(effect, CloseLink):
             self._owner.close_link(effect.peer, "the protocol gave its handshake up")
         elif isinstance(effect, CountOn):

@@ -43,13 +43,14 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     leave_timeout_s: float = 5.0  # how long `leave` waits for its last messages to be acknowledged
     warn_after_s: float = 5.0  # a broadcast that waits for longer says why, once
     clock_slack_s: float = 0.005  # the members' clocks agree so well: for the verifier, if a trace is kept
-    give_up_s: float | None = None  # a peer out of reach for this long is given up; None: never
+    # A member that nobody of more than half the group has reached for this long is retired; None: never.
+    retire_after_s: float | None = None
 
     def check(self) -> None:
         """Refuse values that cannot work, naming the field."""
         for name in self.__struct_fields__:
             value = getattr(self, name)
-            if value is None and name == "give_up_s":
+            if value is None and name == "retire_after_s":
                 continue
             number = isinstance(value, int | float) and not isinstance(value, bool)
             whole = not name.endswith("_s")

@@ -20,6 +20,7 @@ from whence.session.wire import ack_frame
 # An acknowledgement travels with data, or alone once this much has arrived, or when its delay is over.
 ACK_FRAMES = 128
 ACK_BYTES = 64 * 1024
+FORGOTTEN = 1  # the session of no process: a link that knew its peer, and does not any more
 
 
 class LinkOut:
@@ -109,6 +110,17 @@ class LinkOut:
         written = list(chain.from_iterable(batch for batch, _ in self._written))
         self._forget_written(received, (written + self.pending)[received - self._first :])
 
+    def can_resume(self, received: int) -> bool:
+        """Whether a peer that has `received` frames can go on where this queue is."""
+        return self.acknowledged <= received <= self.sent
+
+    def restart(self, acknowledged: int) -> list[bytes]:
+        """A new numbering begins; returns what followed the first `acknowledged` frames of the old one."""
+        frames = self.unacknowledged_frames()[acknowledged - self.acknowledged :]
+        self._forget_written(0, [])
+        self.sent = 0
+        return frames
+
     def unacknowledged_frames(self) -> list[bytes]:
         """What a durable node keeps of the queue."""
         written = list(chain.from_iterable(batch for batch, _ in self._written))
@@ -182,6 +194,7 @@ class LinkState(Enum):
     LEFT = "left"  # it said good-bye
     GIVEN_UP = "given up"  # too slow, out of reach for too long, or it has lost its state
     OUT = "out of the group"  # so says the protocol; if it lives, it learns of it over this link
+    RETIRED = "retired"  # a member said so, for all
 
 
 class Channel(Protocol):
@@ -216,7 +229,11 @@ class Link:
         )
         self.state = LinkState.ALIVE
         self.alive = True  # the peer may still be a member: its queue counts
+        self.session = 0  # our session towards this peer, where it is not the node's own
         self.peer_session = 0  # 0: never met
+        self.peer_life = 0  # the process, or the opening of its store, that we met last
+        self.restarting = False  # a new numbering begins, and the disk does not know it yet: nothing leaves
+        self.is_cut_off = False  # the core was told that there is no connection
         self.channel: Channel | None = None
         self.connections = 0
         self.heard_s = 0.0  # loop time of the last bytes from the peer
@@ -246,18 +263,37 @@ class Link:
         self.peer_session = self.faults = 0
         self.refuse_until_s, self._fault_at = 0.0, -1
 
+    @property
+    def received(self) -> int:
+        """What our HELLO says that we have of the peer's frames."""
+        return 0 if self.restarting else self.incoming.received
+
     def begin(self) -> None:
         """A HELLO leaves: what comes on its connection follows what is received by now."""
-        self.arrived = self.incoming.received
+        self.arrived = self.received
 
     def attach(self, channel: Channel, session: int, received: int) -> None:
-        """A connection has passed its handshake: resume on it."""
-        self.out.resume(received)
-        self.incoming.told = self.incoming.received  # our HELLO says so
-        self.incoming.untold_bytes = 0
+        """A connection has passed its handshake: resume on it, or begin anew."""
+        if not self.restarting:
+            self.out.resume(received)
+            self.incoming.told = self.incoming.received  # our HELLO says so
+            self.incoming.untold_bytes = 0
         self.peer_session = session
         self.channel = channel
         self.connections += 1
+
+    def restart(self, acknowledged: int) -> list[bytes]:
+        """Begin a new numbering with a peer that may be another life; returns what it was to be sent."""
+        frames = self.out.restart(acknowledged)
+        self.incoming = LinkIn()
+        self.state, self.alive = LinkState.ALIVE, True
+        self.restarting, self.faults = False, 0
+        self.refuse_until_s, self._fault_at = 0.0, -1
+        return frames
+
+    def forget_peer(self) -> None:
+        """Whoever comes under the peer's name is another life."""
+        self.peer_session = FORGOTTEN
 
     def flush(self, max_frames: int, *, may_ack: bool, ack_now: bool) -> int:
         """Write what is pending, and an acknowledgement if one is due; returns the bytes written.
@@ -265,7 +301,7 @@ class Link:
         One write carries both. `may_ack` is False while the application has too much to read.
         """
         channel, out, incoming = self.channel, self.out, self.incoming
-        if channel is None or not channel.writable:
+        if channel is None or not channel.writable or self.restarting:
             return 0
         ack = b""
         if (

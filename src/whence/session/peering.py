@@ -13,12 +13,21 @@ from typing import Protocol
 
 from whence.core.message import NodeId
 from whence.errors import HandshakeError, PeerError, PeerTooSlowError, WhenceError
-from whence.session.admission import Accept, Admission, Explain, Goodbye, Refuse
-from whence.session.handshake import GoneError, RefusedForNowError, RestartedError, error_code, refused
+from whence.session.admission import Accept, Admission, Refuse
+from whence.session.handshake import (
+    GoneError,
+    RefusedForNowError,
+    RetiredError,
+    error_code,
+    for_stranger,
+    refused,
+)
 from whence.session.journal import Journal
 from whence.session.limits import Limits
 from whence.session.links import Channel, Link, LinkState
-from whence.session.wire import BYE_FRAME, PING_FRAME, Hello, Refusal, error_frame
+from whence.session.wire import BYE_FRAME, PING_FRAME, Hello, Known, MembersNews, Refusal, error_frame
+
+CUT_OFF_S = 0.5  # without a connection for this long, others are asked for the peer's messages
 
 
 class LinkOwner(Protocol):
@@ -33,11 +42,26 @@ class LinkOwner(Protocol):
     def link_renewed(self, link: Link) -> None:
         """The peer is another process than the one that the link knew."""
 
+    def link_restarted(self, link: Link, welcomes: bool) -> None:
+        """The numbering of a link begins anew; with `welcomes` its peer begins where this node is."""
+
     def link_met(self, link: Link) -> None:
         """The peer's session is known, and our HELLO has left."""
 
-    def fail(self, error: BaseException) -> None:
-        """The node cannot go on."""
+    def introduced(self, link: Link, known: Known) -> None:
+        """The peer has said where it listens, and where others do."""
+
+    def link_cut_off(self, link: Link) -> None:
+        """There has been no connection for a while."""
+
+    def link_back(self, link: Link) -> None:
+        """There is a connection again."""
+
+    def retired_by(self, link: Link) -> None:
+        """The peer says that this life of the node was retired."""
+
+    def members_told(self, link: Link, news: MembersNews) -> None:
+        """The peer tells of members that are out of the group, or of reach."""
 
     def changed(self) -> None:
         """A link was made, lost or acknowledged."""
@@ -67,6 +91,7 @@ class Peering:
         journal: Journal,
         owner: LinkOwner,
         now_s: Callable[[], float],
+        draw: Callable[[], int],  # a session or a life that no one can guess
     ) -> None:
         self.admission = admission
         self.identity = admission.identity
@@ -76,24 +101,28 @@ class Peering:
         self.parting = False  # all is flushed, and every peer receives a good-bye
         self.lost_frames = 0
         self.bytes_received = 0
-        self.strangers: set[Stranger] = set()  # accepted, and still before the end of their handshake
+        # Accepted, and still before the end of their handshake, in order of age.
+        self.strangers: dict[Stranger, None] = {}
+        self.draw = draw
         self._links = links
         self._journal = journal
 
     # Strangers
 
-    def admit(self, session: Stranger) -> bool:
-        """Whether one more unknown connection may be held."""
+    def admit(self, session: Stranger) -> None:
+        """Hold one more unknown connection; if they are too many, the oldest is closed."""
         if len(self.strangers) >= self.admission.strangers_max:
+            # The oldest goes: a member needs a moment for its handshake, and who says nothing needs for ever.
+            oldest = next(iter(self.strangers))
             error = HandshakeError("connection", "too many connections have not said HELLO", "Wait")
-            self._journal.fault("refused", session.source, error)
-            return False
-        self.strangers.add(session)
-        return True
+            self._journal.fault("refused", oldest.source, error)
+            del self.strangers[oldest]
+            oldest.channel.abort()
+        self.strangers[session] = None
 
     def settled(self, session: Stranger) -> None:
         """A connection has passed its handshake, or ended."""
-        self.strangers.discard(session)
+        self.strangers.pop(session, None)
 
     def abort_strangers(self) -> None:
         """Close the connections that never became a link."""
@@ -111,41 +140,47 @@ class Peering:
             raise
 
     def greeted(
-        self, channel: Channel, dialled: Link | None, hello: Hello, reply: Callable[[Link], None]
+        self, channel: Channel, dialled: Link | None, hello: Hello, reply: Callable[[Link, bool], None]
     ) -> Link | None:
         """Carry out the verdict about a HELLO; returns the link that `channel` now serves, if it does.
 
-        `reply` sends our HELLO. Raises the error with which the connection is refused.
+        `reply` sends our HELLO, which says whether the peer is another life than we knew. Raises the error
+        with which the connection is refused: it ends this connection, and nothing else.
         """
         verdict = self.admission.judge(hello, dialled, self.now_s(), parting=self.parting)
         try:
             if isinstance(verdict, Accept):
+                if dialled is not None and verdict.redraws:
+                    self._call_again(verdict, channel)
+                    return None
                 self._accept(verdict, channel, hello, reply if dialled is None else None)
                 return verdict.link
             if isinstance(verdict, Refuse):
-                if verdict.abandons is not None:
-                    self.give_up(verdict.abandons, verdict.error)
                 raise verdict.error
         except PeerError as error:
             self._remember(hello, error)
             raise
-        if isinstance(verdict, Explain) and verdict.renewed:
-            self._renew(verdict.link)
-        reply(verdict.link)
-        channel.close(BYE_FRAME if isinstance(verdict, Goodbye) else b"")
-        if isinstance(verdict, Explain) and not verdict.link.renews:
-            self.owner.fail(verdict.error)
+        reply(verdict.link, False)
+        channel.close(BYE_FRAME)
         return None
+
+    def _call_again(self, verdict: Accept, channel: Channel) -> None:
+        """Our HELLO has said where we wanted to go on, and we cannot: the next one begins anew."""
+        verdict.link.session = self.draw()
+        if verdict.welcomes:
+            verdict.link.forget_peer()
+        channel.close()
 
     def _remember(self, hello: Hello, error: PeerError) -> None:
         if hello.node in self._links:
             self._links[hello.node].last_error = error
 
     def _accept(
-        self, verdict: Accept, channel: Channel, hello: Hello, reply: Callable[[Link], None] | None
+        self, verdict: Accept, channel: Channel, hello: Hello, reply: Callable[[Link, bool], None] | None
     ) -> None:
         link = verdict.link
-        if verdict.renewed:
+        restarts = verdict.renewed and not link.renews
+        if verdict.renewed and link.renews:
             self._renew(link)
         if verdict.ends is not None:
             self._end_replaced(verdict.ends)
@@ -153,9 +188,16 @@ class Peering:
         if link.channel is not None:  # the peer has noticed before us that the old one is dead
             self.drop(link, "it was replaced by a newer connection")
         link.peer = hello.node  # a contact's name is not known before
-        link.attach(channel, hello.session, hello.received)
+        if restarts:
+            link.restarting = True
+            if verdict.redraws:
+                link.session = self.draw()
+        link.peer_life = hello.life
+        link.attach(channel, hello.session, 0 if verdict.renewed else hello.received)
         if reply is not None:
-            reply(link)
+            reply(link, verdict.welcomes)
+        if restarts:
+            link.begin()
         link.heard_s = link.wrote_s = self.now_s()
         link.last_error = None
         self._journal.recovered(link.peer)
@@ -164,7 +206,12 @@ class Peering:
             self.owner.link_up(link)
         elif self.parting:
             self.say_goodbye(link)
+        if restarts:
+            self.owner.link_restarted(link, verdict.welcomes)
         self.owner.link_met(link)
+        if link.is_cut_off:
+            link.is_cut_off = False
+            self.owner.link_back(link)
         self.owner.changed()
 
     def _renew(self, link: Link) -> None:
@@ -189,10 +236,8 @@ class Peering:
                 self._lose(link, str(error))
             return
         self._lose_connection(link)
-        if isinstance(error, RestartedError) or (isinstance(error, GoneError) and link.renews):
-            self.owner.fail(error)
-        elif isinstance(error, GoneError) and link.alive:
-            self.give_up(link, error)
+        if isinstance(error, RetiredError):
+            self.owner.retired_by(link)
 
     def _note_refusal(self, kind: str, source: str, error: WhenceError) -> None:
         if not self.admission.lasting and isinstance(error, RefusedForNowError | GoneError):
@@ -204,11 +249,19 @@ class Peering:
     # Faults and ends
 
     def fault(
-        self, channel: Channel, source: str, link: Link | None, error: PeerError, *, established: bool
+        self,
+        channel: Channel,
+        source: str,
+        link: Link | None,
+        error: PeerError,
+        *,
+        established: bool,
+        certified: bool = False,
     ) -> None:
         """A peer broke the rules: count it, tell it, close. A link that lasts loses nothing, and resumes."""
         self._note_refusal("fault", source, error)
-        channel.close(error_frame(error_code(error), error))
+        told = error if established or certified else for_stranger(error)
+        channel.close(error_frame(error_code(told), told))
         if link is None:
             return
         link.last_error = error
@@ -265,12 +318,28 @@ class Peering:
             self._lose(link, str(error), level=logging.WARNING)
             return
         if link.channel is not None:
-            gone = GoneError(error.what, error.reason, error.fix)
-            link.channel.close(error_frame(error_code(gone), gone))
+            link.channel.abort()
         self._lose_connection(link)
         link.last_error = error
         if not self.admission.keeps:  # otherwise what is for it stays
+            link.forget_peer()  # it comes back where the others are, and is told what it missed
             self._end(link, LinkState.GIVEN_UP, f"given up: {error}", logging.WARNING)
+
+    def retire(self, name: NodeId, life: int) -> bool:
+        """A member is out of the group, for all; returns whether that is news."""
+        link = self._links.get(name)
+        if link is None or self.admission.retired.get(name) == life:
+            return False
+        if link.peer_life not in (0, life) and life not in (0, link.peer_life) and link.channel is not None:
+            return False  # it has come back meanwhile, as another life
+        self.admission.retired[name] = life
+        if link.channel is not None:
+            error = RetiredError(f"node {name!r}", "it was retired", "It comes back as another life")
+            link.channel.close(error_frame(error_code(error), error))
+        self._lose_connection(link)
+        link.forget_peer()
+        self._end(link, LinkState.RETIRED, "it was retired", logging.WARNING)
+        return True
 
     def give_up_slow(self, link: Link) -> None:
         """The peer has more unacknowledged than the hard limit allows."""
@@ -328,13 +397,9 @@ class Peering:
         limits, channel, now_s = self.limits, link.channel, self.now_s()
         if channel is None:
             away_s = now_s - link.lost_s
-            if link.alive and limits.give_up_s is not None and away_s > limits.give_up_s:
-                error = PeerError(
-                    f"node {link.peer!r}",
-                    f"it was out of reach for {away_s:.1f} s",
-                    "Check the node and the network, or raise give_up_s",
-                )
-                self.give_up(link, error)
+            if link.alive and not link.is_cut_off and away_s > CUT_OFF_S and self.admission.lasting:
+                link.is_cut_off = True
+                self.owner.link_cut_off(link)
         elif now_s - link.heard_s > limits.silence_s:
             why = f"nothing was heard for {limits.silence_s:g} s"
             if self.admission.lasting:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import msgspec
 
-from whence.core.message import NodeId, Packet
+from whence.core.message import MessageId, NodeId, Packet
 from whence.errors import DataError
 
 T = TypeVar("T")
@@ -33,6 +33,7 @@ class Submitted(NamedTuple):
     to: NodeId | None
     payload: bytes
     lifetime_us: int | None = None
+    key: bytes | None = None  # the same key is the same message
 
 
 class Output(NamedTuple):
@@ -50,10 +51,38 @@ class Reacted(NamedTuple):
     outputs: tuple[Output, ...]
 
 
+class Buried(NamedTuple):
+    """The agent has failed at the first message of QueueIN for good: it leaves it for the dead letters."""
+
+    now_us: int
+    attempts: int
+    reason: str
+
+
+class Revived(NamedTuple):
+    """An operator lets the agent try a dead letter again: it is the last message of QueueIN now."""
+
+    now_us: int
+    id: MessageId
+
+
+class Dropped(NamedTuple):
+    """An operator has done with a dead letter."""
+
+    now_us: int
+    id: MessageId
+
+
 class Taken(NamedTuple):
-    """The application is done with the first `messages` that were ever delivered here."""
+    """Of earlier releases: the application is done with the first `messages` that were delivered here."""
 
     messages: int
+
+
+class Done(NamedTuple):
+    """The application is done with these messages."""
+
+    ids: tuple[MessageId, ...]
 
 
 class Met(NamedTuple):
@@ -61,6 +90,33 @@ class Met(NamedTuple):
 
     peer: NodeId
     session: int
+    life: int = 0
+
+
+class Commanded(NamedTuple):
+    """The core is told of links and lives (core/lives.py)."""
+
+    now_us: int
+    verb: str
+    names: tuple[str, ...]
+
+
+class Restarted(NamedTuple):
+    """The numbering of a link begins anew with what followed the first `acknowledged` frames."""
+
+    now_us: int
+    peer: NodeId
+    session: int  # ours towards the peer
+    acknowledged: int
+    welcomes: bool
+
+
+class Retired(NamedTuple):
+    """A life of a member is out of the group."""
+
+    now_us: int
+    peer: NodeId
+    life: int
 
 
 class Linked(NamedTuple):
@@ -78,7 +134,22 @@ class Fired(NamedTuple):
     key: str
 
 
-Record: TypeAlias = Arrived | Submitted | Reacted | Taken | Met | Linked | Fired
+Record: TypeAlias = (
+    Arrived
+    | Submitted
+    | Reacted
+    | Taken
+    | Met
+    | Linked
+    | Fired
+    | Done
+    | Commanded
+    | Restarted
+    | Retired
+    | Buried
+    | Revived
+    | Dropped
+)
 
 # Numbers are part of the format of a log: never reuse one. 1 and 2 were of a model that wrote no store.
 RECORDS: dict[int, type[Record]] = {
@@ -89,6 +160,13 @@ RECORDS: dict[int, type[Record]] = {
     7: Arrived,
     8: Taken,
     9: Met,
+    10: Done,
+    11: Commanded,
+    12: Restarted,
+    13: Retired,
+    20: Buried,
+    21: Revived,
+    22: Dropped,
 }
 _NUMBERS = {kind: number for number, kind in RECORDS.items()}
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 import msgspec
 
 from whence.core.message import Packet
-from whence.errors import FrameError, HandshakeError, PeerError
+from whence.errors import CertificateError, FrameError, HandshakeError, PeerError
 from whence.session.handshake import Certified, check_certificate, check_claim, replayed
 from whence.session.links import Channel, Link
 from whence.session.peering import Peering
@@ -26,6 +26,8 @@ from whence.session.wire import (
     FrameReader,
     Greetings,
     Hello,
+    Known,
+    MembersNews,
     Refusal,
     answer_frame,
     challenge_frame,
@@ -58,16 +60,14 @@ class Session:
 
     # The connection
 
-    def begin(self, host: str | None) -> bool:
-        """The connection is there, from `host` if it was accepted; False if one more is too many."""
+    def begin(self, host: str | None) -> None:
+        """The connection is there, from `host` if it was accepted."""
         peering = self._peering
         if self._dialled is None:
             if host is not None:
                 self.source = f"stranger at {host}"
-            if not peering.admit(self):
-                return False
+            peering.admit(self)
         self.deadline_s = peering.now_s() + peering.limits.handshake_timeout_s
-        return True
 
     def opened(self, peer: Certified | None = None) -> None:
         """The connection can be spoken on, with the `peer` that TLS has proved."""
@@ -112,7 +112,12 @@ class Session:
         """The peer broke the rules: say so, count it, close."""
         link = self.link
         self._peering.fault(
-            self.channel, self.source, link or self._dialled, error, established=link is not None
+            self.channel,
+            self.source,
+            link or self._dialled,
+            error,
+            established=link is not None,
+            certified=self.peer is not None and not isinstance(error, CertificateError),
         )
 
     # Bytes
@@ -144,6 +149,13 @@ class Session:
                 peering.owner.acknowledged()
             elif isinstance(item, Bye):
                 peering.peer_leaves(link, self.channel)
+            elif isinstance(item, Known):
+                if not peering.admission.introduces:
+                    self.fail(FrameError("KNOWN frame", "no one asked for it", "Check the peer's release"))
+                    return
+                peering.owner.introduced(link, item)
+            elif isinstance(item, MembersNews):
+                peering.owner.members_told(link, item)
             elif isinstance(item, Refusal):
                 peering.refused_by_peer(link, self.source, item)
                 self.channel.close()
@@ -200,13 +212,13 @@ class Session:
             raise FrameError("first frame", "it is not HELLO", "Check that the peer is a Whence node")
         return None
 
-    def _reply(self, link: Link) -> None:
+    def _reply(self, link: Link, returns: bool) -> None:
         """Answer an accepted HELLO with ours."""
-        self._say_hello(link, 0 if self._claim is None else self._claim.nonce)
+        self._say_hello(link, 0 if self._claim is None else self._claim.nonce, returns=returns)
 
-    def _say_hello(self, link: Link, nonce: int) -> None:
+    def _say_hello(self, link: Link, nonce: int, *, returns: bool = False) -> None:
         link.begin()
-        hello = self._peering.identity.hello(link)
+        hello = self._peering.identity.hello(link, returns=returns)
         self.channel.write(hello_frame(msgspec.structs.replace(hello, nonce=nonce)))
 
     def _end_handshake(self) -> None:

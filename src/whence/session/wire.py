@@ -21,12 +21,13 @@ from whence.core.message import Packet
 from whence.errors import FrameError, FrameTooLargeError, HandshakeError, PeerError, VersionError
 
 MAGIC = "whence"
-VERSION = 1
+VERSION = 2
 GREETING_MAX_BYTES = 256 * 1024  # a HELLO lists the members; no stranger may make us buffer more
 
 HEADER = struct.Struct(">IB")  # length of what follows the length, type
 _LENGTH_BYTES = 4
 _TEXT_MAX = 1000
+EARLIER_MAX = 64  # lives that a HELLO names
 _TLS_OPENING = b"\x16\x03"  # no frame of ours announces that many bytes
 
 
@@ -41,6 +42,8 @@ class FrameType(IntEnum):
     ERROR = 6
     CHALLENGE = 7
     ANSWER = 8
+    KNOWN = 9
+    MEMBERS = 10
 
 
 _HANDSHAKE = (FrameType.HELLO, FrameType.ERROR, FrameType.CHALLENGE, FrameType.ANSWER)
@@ -48,6 +51,7 @@ _HANDSHAKE = (FrameType.HELLO, FrameType.ERROR, FrameType.CHALLENGE, FrameType.A
 _Name: TypeAlias = Annotated[str, Meta(min_length=1, max_length=255)]
 _Text: TypeAlias = Annotated[str, Meta(max_length=_TEXT_MAX)]
 _Count: TypeAlias = Annotated[int, Meta(ge=0, le=2**63 - 1)]
+KNOWN_MAX = 64  # addresses in one KNOWN frame
 
 
 class Greeting(msgspec.Struct, array_like=True, frozen=True):
@@ -73,6 +77,10 @@ class Hello(msgspec.Struct, array_like=True, frozen=True):
     peer_session: _Count  # the listener's incarnation as the speaker knows it; 0 if they never met
     received: _Count  # DATA frames received from the listener in that pair of sessions
     nonce: _Count = 0  # the dialler's, drawn for this connection; the other side's HELLO repeats it
+    life: _Count = 0  # of the speaker: drawn at every start, with a store or without
+    # Lives of the speaker before, as far as its store knows them, the newest last.
+    earlier: Annotated[list[_Count], Meta(max_length=EARLIER_MAX)] = []
+    returns: bool = False  # in a reply: the listener is another life than the speaker knew
 
 
 class Challenge(msgspec.Struct, array_like=True, frozen=True):
@@ -99,20 +107,36 @@ class Bye(msgspec.Struct, array_like=True, frozen=True):
     """The speaker leaves permanently; all that it sent has been acknowledged or abandoned."""
 
 
+class MembersNews(msgspec.Struct, array_like=True, frozen=True):
+    """The body of a MEMBERS frame: members that are out of the group, or out of the speaker's reach."""
+
+    retired: dict[_Name, _Count]  # the newest life of each that was retired
+    absent: list[_Name]  # without a connection to the speaker for a long time
+
+
 class Ack(msgspec.Struct, array_like=True, frozen=True):
     """The speaker has received this many DATA frames in the session."""
 
     received: _Count
 
 
+class Known(msgspec.Struct, array_like=True, frozen=True):
+    """Where the speaker can be dialled ("" if nowhere), and where those that it is linked to can be."""
+
+    listens: _Text
+    others: Annotated[list[tuple[_Name, _Text]], Meta(max_length=KNOWN_MAX)] = []
+
+
 Greetings: TypeAlias = Hello | Challenge | Answer | Refusal
-Control: TypeAlias = Ack | Bye | Refusal | Hello
+Control: TypeAlias = Ack | Bye | Refusal | Hello | Known | MembersNews
 
 _encode = msgspec.msgpack.Encoder().encode
 _greeting = msgspec.msgpack.Decoder(Greeting)
 _hello = msgspec.msgpack.Decoder(Hello)
 _refusal = msgspec.msgpack.Decoder(Refusal)
+_members_news = msgspec.msgpack.Decoder(MembersNews)
 _number = msgspec.msgpack.Decoder(_Count)
+_known = msgspec.msgpack.Decoder(Known)
 
 T = TypeVar("T")
 
@@ -145,9 +169,19 @@ def answer_frame(nonce: int) -> bytes:
     return _frame(FrameType.ANSWER, _encode(nonce))
 
 
+def members_frame(news: MembersNews) -> bytes:
+    """The frame that tells of members that are out of the group, or of reach."""
+    return _frame(FrameType.MEMBERS, _encode(news))
+
+
 def hello_frame(hello: Hello) -> bytes:
     """The frame that opens a connection."""
     return _frame(FrameType.HELLO, _encode(hello))
+
+
+def known_frame(known: Known) -> bytes:
+    """The frame that introduces nodes to each other, in a group without a list of members."""
+    return _frame(FrameType.KNOWN, _encode(known))
 
 
 def error_frame(code: str, error: PeerError) -> bytes:
@@ -299,8 +333,12 @@ class FrameReader:
             self.control.append(Ack(_decoded(_number, body, "ACK")))
         elif kind == FrameType.ERROR:
             self.control.append(_decoded(_refusal, body, "ERROR"))
+        elif kind == FrameType.MEMBERS:
+            self.control.append(_decoded(_members_news, body, "MEMBERS"))
         elif kind == FrameType.HELLO and self._datagrams:
             self.control.append(_decoded(_hello, body, "HELLO"))
+        elif kind == FrameType.KNOWN:
+            self.control.append(_decoded(_known, body, "KNOWN"))
         elif kind in (FrameType.PING, FrameType.BYE):
             if body:
                 raise FrameError(f"{FrameType(kind).name} frame", "it has a body", "Check the peer's release")

@@ -17,8 +17,11 @@ from whence.core.effects import (
     Discard,
     Effects,
     Expire,
+    Internal,
+    Missed,
     Send,
     SetTimer,
+    Stable,
     Stop,
 )
 from whence.core.message import Message, NodeId, Packet
@@ -57,7 +60,7 @@ class Driver:
 
     __slots__ = (
         "_all", "_any", "_clock", "_deliveries", "_host", "_level", "_recorder", "_rows", "_saved", "_sized",
-        "check", "core", "delivered", "discarded", "expired", "index", "name",
+        "check", "core", "delivered", "discarded", "expired", "index", "name", "openings",
     )  # fmt: skip
 
     def __init__(
@@ -76,6 +79,7 @@ class Driver:
         self.core = core
         self.name = core.me
         self.check = check  # the core's invariants, after every step
+        self.openings = 0  # restarts
         self.delivered = 0
         self.discarded: dict[str, int] = {}
         self.expired: dict[str, int] = {}
@@ -153,7 +157,8 @@ class Driver:
         """The node comes back as `fresh`, restored from its disk."""
         if self._saved is None:  # a recorded restart without a crash: nothing was lost in between
             self._saved = msgspec.msgpack.encode(self.core.save())
-        fresh.restore(msgspec.msgpack.decode(self._saved))
+        self.openings += 1
+        fresh.reopen(msgspec.msgpack.decode(self._saved), self.openings)
         self._saved = None
         self.core = fresh
         self._rows = Rows(fresh, self._recorder, self._level)
@@ -185,7 +190,7 @@ class Driver:
                 message = effect.message
                 self.delivered += 1
                 if self._deliveries:
-                    self._rows.delivered(message, time_us)
+                    self._rows.delivered(message, time_us, effect.late)
                 self._host.delivered(self.index, message, time_us)
             elif isinstance(effect, Send):
                 self._send(effect, time_us)
@@ -202,7 +207,9 @@ class Driver:
                 self._host.stop(self.index, time_us)
             elif isinstance(effect, Expire):
                 self._expire(effect, time_us)
-            # CountOn: nothing waits for a simulated link.
+            elif self._deliveries and isinstance(effect, Missed | Internal | Stable):
+                self._rows.remembered(effect, time_us)
+            # CountOn: nothing waits for a simulated link. Tell: there is no application that asks.
         if closes and self._all:
             self._rows.closed(effects, time_us)
         if self.check:

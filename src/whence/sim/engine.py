@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from heapq import heappop
 from typing import TypeAlias
 
+from whence.core.lives import split_stream
 from whence.core.message import Message, NodeId, Packet, Waiting
 from whence.core.protocol import Protocol as Core
 from whence.core.rng import below
@@ -213,11 +214,15 @@ class Engine:
         """A node is down from now on."""
         self.down[node] = restart_us
         self.drivers[node].crash(time_us)
+        if self.drivers[node].core.sessions and isinstance(self.links, StaticLinks):
+            self.links.part(node, time_us)
 
     def restart(self, node: int, time_us: int) -> None:
         """A node is back."""
         del self.down[node]
         self.drivers[node].restart(self._make(self.names[node], self.names), time_us)
+        if self.drivers[node].core.sessions and isinstance(self.links, StaticLinks):
+            self.links.join(node, time_us)
 
     def sample(self, time_us: int) -> None:
         """The gauges are due."""
@@ -248,12 +253,16 @@ class Engine:
         if self.tally is not None:
             self.tally.delivered(node, message, time_us)
         for responder in self._responders:
-            origin = self.index[message.origin]
+            origin = self._node_of(message.origin)
             depth = self._depths.get((origin, message.number), 0)
             reply = responder.reply(node, origin, message.number, depth, time_us)
             if reply is not None:
                 answered = origin << 40 | message.number
                 self.links.put(REPLY, reply.time_us, node, reply.workload, answered, reply)
+
+    def _node_of(self, origin: NodeId) -> int:
+        """The node of an origin, which may be the stream of one of its lives."""
+        return self.index[origin if origin in self.index else split_stream(origin)[0]]
 
     def set_timer(self, node: int, key: str, at_us: int) -> None:
         """Set or replace a timer."""

@@ -32,7 +32,7 @@ scenario has a `control` link, control packets travel over it, with queues, numb
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from heapq import heappush
 from typing import Any, ClassVar
 
@@ -103,6 +103,7 @@ class StaticLinks:
             )
         self._run = run
         self._graph = graph
+        self._contacts: dict[int, set[int]] | None = None  # with a plan: who is in contact now
 
     def begin(self) -> None:
         """Link up, or plan every change of a link."""
@@ -113,6 +114,7 @@ class StaticLinks:
                 for other in neighbours:
                     run.drivers[node].link_up(run.names[other], 0)
         else:
+            self._contacts = {}
             for is_up, time_us, node, other in changes(contacts):
                 heappush(run.agenda, (time_us, LINK_UP if is_up else LINK_DOWN, node, other, 0, None))
 
@@ -134,10 +136,8 @@ class StaticLinks:
             run.sample(time_us)
         elif run.down.get(node) == NEVER_US:
             return  # it has stopped itself since the outage was planned
-        elif rank == LINK_UP:
-            run.drivers[node].link_up(run.names[source], time_us)
-        elif rank == LINK_DOWN:
-            run.drivers[node].link_down(run.names[source], time_us)
+        elif rank in (LINK_UP, LINK_DOWN):
+            self._meet(rank == LINK_UP, node, source, time_us)
         elif rank == CRASH:
             run.crash(node, data, time_us)
         elif rank == RESTART:
@@ -146,6 +146,36 @@ class StaticLinks:
     def may_send(self, node: int) -> bool:
         """Whether a node that is up is in the group, and may broadcast."""
         return self._run.drivers[node].core.ready
+
+    def part(self, node: int, time_us: int) -> None:
+        """A node whose links are connections has crashed: tell the other ends."""
+        run = self._run
+        for other in sorted(self._linked(node)):
+            if other not in run.down:
+                run.drivers[other].link_down(run.names[node], time_us)
+
+    def join(self, node: int, time_us: int) -> None:
+        """A node whose links are connections is back: connect it."""
+        run = self._run
+        for other in sorted(self._linked(node)):
+            if other not in run.down:
+                run.drivers[node].link_up(run.names[other], time_us)
+                run.drivers[other].link_up(run.names[node], time_us)
+
+    def _linked(self, node: int) -> Iterable[int]:
+        """The other ends of a node's links that are up now: all of the graph, or those in contact."""
+        return self._graph[node] if self._contacts is None else self._contacts.get(node, ())
+
+    def _meet(self, is_up: bool, node: int, other: int, time_us: int) -> None:
+        """One end of a contact begins or ends. A connection to a node that is down cannot be."""
+        run = self._run
+        driver = run.drivers[node]
+        if self._contacts is not None:
+            met = self._contacts.setdefault(node, set())
+            (met.add if is_up else met.discard)(other)
+        if driver.core.sessions and (node in run.down or other in run.down):
+            return
+        (driver.link_up if is_up else driver.link_down)(run.names[other], time_us)
 
     def close(self, node: int, peer: NodeId, time_us: int) -> None:
         """The graph is given: only an overlay has links that close."""

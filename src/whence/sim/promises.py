@@ -16,16 +16,18 @@ from whence.trace.schema import PromisesMade
 
 def promises_made(scenario: Scenario, *, complete: bool, final_us: int | None = None) -> PromisesMade:
     """What the protocol promises, as far as this run's circumstances allow it; `final_us`: when it ended."""
-    promised = registry.lookup(scenario.protocol).promises
+    info = registry.lookup(scenario.protocol)
+    promised, params = info.promises, scenario.params
+    keeps_all = params.get("keep", "forever") == "forever" and params.get("history", "all") == "all"
     end_us = scenario.stop.duration_us + scenario.stop.drain_max_us if final_us is None else final_us
     return PromisesMade(
         # Theorem 1 of paper 004: on a cycle of domains no one can promise order.
         causal=promised.causal and not scenario.params.get("unsafe_cycles"),
         fifo=promised.fifo,
         no_duplicates=promised.no_duplicates,
-        complete=promised.complete and complete,
+        complete=promised.complete and complete and keeps_all,
         timely=promised.timely,
-        clock_slack_us=clock_slack_us(scenario, end_us) if promised.timely else 0,
+        clock_slack_us=clock_slack_us(scenario, end_us) if promised.timely or info.lives else 0,
     )
 
 
@@ -66,7 +68,7 @@ def loses_nothing(engine: Engine) -> bool:
     for_ever = [outage.restart_us for outage in plan.outages] + [split.stop_us for split in plan.splits]
     if isinstance(scenario.topology, Contacts) or NEVER_US in for_ever:
         return False
-    if scenario.params.get("relay") is False and not isinstance(scenario.topology, Full):
+    if scenario.params.get("relay") in (False, "need") and not isinstance(scenario.topology, Full):
         return False
     troubled = bool(plan.outages or plan.splits)
     links = [scenario.link, *link_specs(scenario, engine.graph).values()]

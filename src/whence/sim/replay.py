@@ -38,7 +38,9 @@ from whence.trace.schema import Kind, Level, Manifest, command_of
 
 LISTED_MAX = 100  # differences that are listed; all are counted
 
-EFFECTS = frozenset({Kind.SEND, Kind.DELIVER, Kind.EXPIRE, Kind.DISCARD})
+EFFECTS = frozenset(
+    {Kind.SEND, Kind.DELIVER, Kind.EXPIRE, Kind.DISCARD, Kind.MISSED, Kind.SPEAK, Kind.STABLE}
+)
 
 # One event as it is compared: kind, origin, number, peer, total_bytes, control_bytes, detail.
 Compared: TypeAlias = tuple[Kind, str | None, int, str | None, int, int, str | None]

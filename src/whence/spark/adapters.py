@@ -108,7 +108,7 @@ def clocked(texts: DataFrame, pattern: str | None = None, delimiter: str | None 
 
     def parse(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         find_shipped()  # the texts may be a stream
-        from whence.trace.importers.shiviz import parse_log
+        from whence.foreign.shiviz import parse_log
 
         for batch in batches:
             for text, log in zip(batch.column(0).to_pylist(), batch.column(1).to_pylist(), strict=True):

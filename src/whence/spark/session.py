@@ -25,7 +25,7 @@ from urllib.parse import urlsplit
 from whence.errors import MisuseError, PlatformError, missing_extra
 from whence.spark import java as jvm
 from whence.spark.java import find_java
-from whence.spark.shipping import package_zip
+from whence.spark.shipping import package_zip, plugin_zips
 
 if TYPE_CHECKING:
     from pyspark import SparkConf
@@ -62,7 +62,7 @@ def get_session(
 ) -> SparkSession:
     """The process's Spark session, started if none runs (the module says where and how).
 
-    On anything but a local master, the package itself is shipped to the executors.
+    On anything but a local master, the package itself is shipped to the executors; plug-ins always are.
     """
     if master and master.startswith("sc://"):  # what --master may be given, too
         master, remote = None, master
@@ -164,6 +164,8 @@ def _start(app_name: str, master: str | None, conf: Mapping[str, str]) -> SparkS
     if not is_local(str(context.master)):
         _await_executor(context, where)
         context.addPyFile(str(package_zip(jvm.scratch())))
+    for plugin in plugin_zips(jvm.scratch()):  # a worker on this machine need not have our working folder
+        context.addPyFile(str(plugin))
     return SparkSession(context)
 
 
@@ -244,6 +246,8 @@ def _connect(app_name: str, remote: str, conf: Mapping[str, str]) -> SparkSessio
         if not local:
             _give_up_sooner(session)
             session.addArtifacts(str(package_zip(jvm.scratch())), pyfile=True)
+        for plugin in plugin_zips(jvm.scratch()):
+            session.addArtifacts(str(plugin), pyfile=True)
     except PySparkException as error:
         raise PlatformError(where, _reason(error), _start_fix(remote)) from error
     return session

@@ -15,11 +15,15 @@ import hashlib
 import importlib
 import sys
 import zipfile
+from collections.abc import Mapping
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 from pyspark import cloudpickle
+
+from whence import plugins
+from whence.errors import PluginError
 
 # The oldest time that a zip can hold: the archive depends on the files' content alone.
 _EPOCH = (1980, 1, 1, 0, 0, 0)
@@ -52,17 +56,38 @@ def package_zip(folder: Path) -> Path:
     Deterministic: equal sources give equal bytes. The name carries the hash of the content, because
     Spark refuses a second file of the same name with other content within one application.
     """
-    source = Path(__file__).parents[1]
-    temporary = folder / "whence.zip.tmp"
+    # A manifest names the version that wrote it, and the version is asked of the metadata.
+    name = f"whence-{metadata.version('whence')}.dist-info/METADATA"
+    more = {name: (metadata.distribution("whence").read_text("METADATA") or "").encode()}
+    return _zip(folder, "whence", Path(__file__).parents[1], more)
+
+
+def plugin_zips(folder: Path) -> list[Path]:
+    """Write the zips of the packages of all plug-ins into `folder`."""
+    found = []
+    for module in plugins.packages():
+        where = module.__file__
+        if where is None:
+            fix = "Give it an __init__.py, or install it on the workers"
+            raise PluginError(f"plug-in {module.__name__!r}", "it is a folder without a file to ship", fix)
+        path = Path(where)
+        is_package = path.name == "__init__.py"
+        found.append(_zip(folder, module.__name__, path.parent if is_package else path, {}))
+    return found
+
+
+def _zip(folder: Path, name: str, source: Path, more: Mapping[str, bytes]) -> Path:
+    temporary = folder / f"{name}.zip.tmp"
     with zipfile.ZipFile(temporary, "w") as archive:
+        if source.is_file():
+            _add(archive, source.name, source.read_bytes())
         for path in sorted(source.rglob("*")):
             if "__pycache__" not in path.parts and path.is_file():
-                _add(archive, f"whence/{path.relative_to(source).as_posix()}", path.read_bytes())
-        # A manifest names the version that wrote it, and the version is asked of the metadata.
-        name = f"whence-{metadata.version('whence')}.dist-info/METADATA"
-        _add(archive, name, (metadata.distribution("whence").read_text("METADATA") or "").encode())
+                _add(archive, f"{name}/{path.relative_to(source).as_posix()}", path.read_bytes())
+        for entry, content in more.items():
+            _add(archive, entry, content)
     digest = hashlib.sha256(temporary.read_bytes()).hexdigest()[:16]
-    return temporary.replace(folder / f"whence-{digest}.zip")
+    return temporary.replace(folder / f"{name}-{digest}.zip")
 
 
 def _add(archive: zipfile.ZipFile, name: str, content: bytes) -> None:

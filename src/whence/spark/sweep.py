@@ -17,6 +17,7 @@ from typing import IO, TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import msgspec
 
+from whence import plugins
 from whence.errors import MisuseError, PlatformError
 from whence.lab import attempts as runs
 from whence.lab.attempts import RunStatus
@@ -137,7 +138,10 @@ def _run_once(
     tasks = tasks_of([job.seconds for job in jobs], cores_of(spark))
     contents = [[(jobs[index].run, jobs[index].parameters_json) for index in task] for task in tasks]
 
+    wanted = plugins.names()
+
     def perform(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        plugins.use(*wanted)
         for batch in batches:
             numbers: list[Any] = batch.column(0).to_pylist()
             for task in numbers:

@@ -116,6 +116,7 @@ class Study:
     headline: Callable[[Results], Table] | None = None  # the small table for a reader in a hurry
     findings: Callable[[Results], list[str]] = lambda results: []  # what the runs showed, in sentences
     claims: tuple[Claim, ...] = ()  # what must come out, in the order of the page
+    opened: Mapping[str, Label] = field(default_factory=dict)  # of these runs one violation is told
     repetition: str = "seed"  # the label that numbers repetitions of one point
     # Once on this machine before the first run, as compiling a kernel.
     preparation: Callable[[], None] | None = None

@@ -5,12 +5,12 @@ from __future__ import annotations
 import difflib
 from importlib import import_module
 
+from whence import plugins
 from whence.errors import MisuseError
 from whence.studies.base import Study
 
 # Each with its line in `whence study --help`; the study of a name is STUDY in `whence.studies.<name>.grid`.
 STUDIES = {
-    "demo": "FIFO against vector clocks: what order costs, what it saves.",
     "vcube": "Paper 000, VCube: aggregation on a hypercube, every table and figure.",
     "oppnet": "Paper 001, causal barriers: buses, walkers and real contacts, every table and figure.",
     "deadline": "Paper 002, TDCA and ODCA: Figure 9 under two readings, bounds, improvements and flaws.",
@@ -28,13 +28,25 @@ class UnknownStudyError(MisuseError):
 
 
 def names() -> list[str]:
-    """All names, in the order in which a reader should meet them."""
-    return list(STUDIES)
+    """All names, in the order in which a reader should meet them; those of plug-ins last."""
+    return list(lines())
+
+
+def lines() -> dict[str, str]:
+    """Every study with its line in `whence study --help`."""
+    return STUDIES | {name: study.title for name, study in _plugged().items()}
+
+
+def _plugged() -> dict[str, Study]:
+    return plugins.declared("STUDIES", Study, STUDIES)
 
 
 def lookup(name: str) -> Study:
     """The study of that name."""
     if name not in STUDIES:
+        plugged = _plugged().get(name)
+        if plugged is not None:
+            return plugged
         raise UnknownStudyError(f"study {name!r}", "there is none of that name", _choose(name, names()))
     found: Study = import_module(f"whence.studies.{name}.grid").STUDY
     return found

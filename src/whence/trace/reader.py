@@ -112,6 +112,20 @@ class Trace:
             for part in source.manifest.parts
         ]
 
+    def has_peers(self, run: str) -> bool:
+        """Whether any event of a run may have a peer: the files' statistics say so without being decoded."""
+        for path in self.part_files(run):
+            with _open_parquet(path) as parquet:
+                about = parquet.metadata
+                at = [about.schema.column(each).path for each in range(about.num_columns)].index(
+                    "peer.list.element"
+                )
+                for group in range(about.num_row_groups):
+                    found = about.row_group(group).column(at).statistics
+                    if found is None or found.max is None or found.max >= 0:
+                        return True
+        return False
+
     def batches(
         self, columns: Sequence[str] | None = None, run: str | None = None
     ) -> Iterator[pa.RecordBatch]:
@@ -189,7 +203,7 @@ def _find_manifests(folder: Path) -> tuple[list[Path], list[Path]]:
         raise TraceError(
             str(folder),
             f"it is not a trace: there is no *{MANIFEST_SUFFIX} in it or in a run=* folder",
-            "Give the folder that a run was recorded to; 'whence trace import' reads foreign logs",
+            "Give the folder that a run was recorded to; 'whence verify' judges foreign logs as they are",
         )
     without = [each for each in folders[1:] if not any(each.glob(f"*{MANIFEST_SUFFIX}"))]
     for each in without:

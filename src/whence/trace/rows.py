@@ -15,13 +15,24 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from whence.core.effects import CloseLink, Deliver, Discard, Effects, Expire, Send
+from whence.core.effects import (
+    CloseLink,
+    Deliver,
+    Discard,
+    Effects,
+    Expire,
+    Internal,
+    Missed,
+    Send,
+    Stable,
+)
 from whence.core.message import Message, NodeId, Packet
 from whence.core.protocol import Protocol as Core
 from whence.trace.schema import Kind, Level, Recorder, command_text
 
 # Members of an enumeration are looked up through a descriptor: too slow for the innermost loop.
 _SEND, _RECEIVE, _DELIVER, _DISCARD = Kind.SEND, Kind.RECEIVE, Kind.DELIVER, Kind.DISCARD
+LATE = "late"  # of a delivery that is concurrent with what is stable
 
 
 class About(NamedTuple):
@@ -65,7 +76,7 @@ class Rows:
         core = self._core
         lifetime = None if core.last_lifetime_us is None else str(core.last_lifetime_us)
         self._event(
-            self._me, time_us, Kind.BROADCAST, self._me, core.last, to, payload_bytes, 0, lifetime
+            self._me, time_us, Kind.BROADCAST, core.origin, core.last, to, payload_bytes, 0, lifetime
         )  # fmt: skip
 
     def crashed(self, time_us: int) -> None:
@@ -116,10 +127,39 @@ class Rows:
         for peer in to:
             event(me, time_us, _SEND, origin, number, peer, total_bytes, control_bytes, detail)
 
-    def delivered(self, message: Message, time_us: int) -> None:
+    def delivered(self, message: Message, time_us: int, late: bool = False) -> None:
         """The application has a message (level `deliveries`)."""
         origin, number, payload = message
-        self._event(self._me, time_us, _DELIVER, origin, number, None, len(payload))
+        detail = LATE if late else None
+        self._event(self._me, time_us, _DELIVER, origin, number, None, len(payload), 0, detail)
+
+    def missed(self, effect: Missed, time_us: int) -> None:
+        """Messages that the application will not be given (level `deliveries`)."""
+        origin, first, last, reason, _ = effect
+        self._event(self._me, time_us, Kind.MISSED, origin, last, None, 0, 0, f"{first} {reason}")
+
+    def internal(self, effect: Internal, time_us: int) -> None:
+        """A message of the protocol's own (level `deliveries`)."""
+        message = effect.message
+        if effect.speaks:
+            self._event(
+                self._me, time_us, Kind.SPEAK, message.origin, message.number, None, len(message.payload)
+            )
+        self.delivered(message, time_us)
+
+    def stable(self, effect: Stable, time_us: int) -> None:
+        """What has become stable, one row for each stream (level `deliveries`)."""
+        for origin, number in effect.cut:
+            self._event(self._me, time_us, Kind.STABLE, origin, number)
+
+    def remembered(self, effect: Missed | Internal | Stable, time_us: int) -> None:
+        """What only protocols that remember say (level `deliveries`)."""
+        if isinstance(effect, Missed):
+            self.missed(effect, time_us)
+        elif isinstance(effect, Internal):
+            self.internal(effect, time_us)
+        else:
+            self.stable(effect, time_us)
 
     def expired(self, effect: Expire, time_us: int) -> None:
         """A message ends undelivered (level `deliveries`)."""
@@ -144,15 +184,18 @@ class Rows:
         for effect in effects:
             if isinstance(effect, Deliver):
                 if self.deliveries:
-                    self.delivered(effect.message, time_us)
+                    self.delivered(effect.message, time_us, effect.late)
             elif isinstance(effect, Send):
                 if self.all:
                     self.sent(effect.to, self.about(effect.packet), time_us)
             elif isinstance(effect, Expire):
                 if self.deliveries:
                     self.expired(effect, time_us)
-            elif isinstance(effect, Discard) and self.all:
-                self.discarded(effect, time_us)
+            elif isinstance(effect, Discard):
+                if self.all:
+                    self.discarded(effect, time_us)
+            elif self.deliveries and isinstance(effect, Missed | Internal | Stable):
+                self.remembered(effect, time_us)
         if self.all:
             self.closed(effects, time_us)
 

@@ -22,6 +22,7 @@ from whence.errors import TraceError
 FORMAT = "whence-trace"
 VERSION = 1
 MANIFEST_SUFFIX = ".manifest.json"
+LATER_LIVES = 1_700_000_000_000 << 20  # numbers beyond it are of later lives (core/group.py has the rule)
 SEGMENT_EVENTS = 4096  # events of one node per Parquet row, at most
 
 
@@ -41,6 +42,9 @@ class Kind(IntEnum):
     SAMPLE = 11  # a gauge: `detail` is its name, `number` its value
     TIMER = 12  # a timer of the core expired: `detail` is its key
     COMMAND = 13  # an overlay's decision for the core: `detail` is a JSON array, the verb and its names
+    MISSED = 14  # numbers up to `number` will not be delivered: `detail` is the first of them and the reason
+    SPEAK = 15  # the core broadcasts a message of its own, and delivers it
+    STABLE = 16  # the origin's messages up to `number` are stable at the node
 
 
 class Recorder(Protocol):
@@ -71,7 +75,14 @@ class Level(IntEnum):
     ALL = 2  # every event: needed for packet metrics and for replay
 
 
-VERIFIED_KINDS = (Kind.BROADCAST, Kind.DELIVER, Kind.EXPIRE, Kind.CRASH, Kind.RESTART)
+VERIFIED_KINDS = (
+    Kind.BROADCAST,
+    Kind.DELIVER,
+    Kind.EXPIRE,
+    Kind.CRASH,
+    Kind.RESTART,
+    Kind.SPEAK,
+)
 
 
 def command_text(verb: str, names: tuple[str, ...]) -> str:

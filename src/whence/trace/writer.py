@@ -86,6 +86,12 @@ def resume(path: Path, new: Manifest, parts: int) -> Past:
     )
 
 
+def manifest_of(folder: Path, writer: str) -> Manifest | None:
+    """The manifest of a writer's trace; None if there is no such trace."""
+    path = folder / f"{writer}{MANIFEST_SUFFIX}"
+    return load_manifest(path) if path.exists() else None
+
+
 class TraceWriter:
     """One writer's share of a trace folder; a `Recorder`, and a context manager that closes it.
 

@@ -22,9 +22,13 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from whence.trace.schema import Kind
+
 Array = npt.NDArray[Any]
 
 COMPILED_EVENTS = 200_000  # below this, loading numba takes longer than running without it
+
+BROADCAST_KIND, DELIVER_KIND = int(Kind.BROADCAST), int(Kind.DELIVER)
 
 NOTHING = 0  # an expiry, a repeated delivery, a delivery of what was never broadcast
 BROADCAST = 1
@@ -193,6 +197,95 @@ def find_overtaken(
                     highest[column] = message_rank[which]
 
 
+# The loops of the certificate (certificate.py says what they prove)
+
+
+def count_on(
+    offsets: Array, kind: Array, origin: Array, number: Array, column: Array, starts: Array, delivered: Array,
+    vectors: Array,
+) -> bool:  # fmt: skip
+    """Follow each node alone: numbers without gaps, nothing missing; notes the vector of every broadcast.
+
+    `column` is over names, -1 for a node that broadcasts nothing; `starts` over names and one more: the first
+    message of each. `delivered` is scratch, over columns. Returns whether all of it holds.
+    """
+    for node in range(offsets.shape[0] - 1):
+        delivered[:] = 0
+        own, mine = 0, column[node]
+        for event in range(offsets[node], offsets[node + 1]):
+            who = origin[event]
+            if kind[event] == DELIVER_KIND:
+                at = column[who] if who >= 0 else -1
+                if at < 0 or number[event] != delivered[at] + 1 or (who == node and number[event] > own):
+                    return False
+                delivered[at] += 1
+            elif kind[event] == BROADCAST_KIND:
+                if who != node or number[event] != own + 1:
+                    return False
+                row = vectors[starts[node] + own]
+                row[:] = delivered
+                row[mine] = own
+                own += 1
+            else:
+                return False
+        for other in range(offsets.shape[0] - 1):
+            if column[other] >= 0 and delivered[column[other]] != starts[other + 1] - starts[other]:
+                return False
+    return True
+
+
+def find_equal(vectors: Array, table: Array, same: Array) -> None:
+    """`same[m]` becomes a message with the same vector as m, mostly; `table` is scratch, all -1."""
+    mask = table.shape[0] - 1
+    for which in range(vectors.shape[0]):
+        row = vectors[which]
+        key = 0
+        for at in range(row.shape[0]):
+            key += row[at] * (2 * at + 1)
+        other = table[key & mask]
+        if other >= 0 and (vectors[other] == row).all():
+            same[which] = other
+        else:
+            same[which] = table[key & mask] = which
+
+
+def is_delivered(row: Array, delivered: Array) -> bool:
+    """Whether no entry is above that of `delivered`. (`compiled` says this one line as a loop.)"""
+    return bool((row <= delivered).all())
+
+
+def follow_pasts(
+    offsets: Array, kind: Array, origin: Array, number: Array, column: Array, starts: Array, vectors: Array,
+    same: Array, chunk: int, reached: Array, delivered: Array, last: Array,
+) -> bool:  # fmt: skip
+    """Whether every delivery comes after all that its message's vector names.
+
+    Nodes advance by `chunk` events in turn, so that the vectors that they need stay in the cache. `reached`,
+    `delivered` (over nodes and columns) and `last` (over nodes) are where each node is: the vector that it
+    looked at last is not looked at again, because what is delivered only grows.
+    """
+    nodes = offsets.shape[0] - 1
+    busy = True
+    while busy:
+        busy = False
+        for node in range(nodes):
+            end = min(reached[node] + chunk, offsets[node + 1])
+            here = delivered[node]
+            for event in range(reached[node], end):
+                if kind[event] != DELIVER_KIND:
+                    continue
+                who = origin[event]
+                which = same[starts[who] + number[event] - 1]
+                if which != last[node]:
+                    if not is_delivered(vectors[which], here):
+                        return False
+                    last[node] = which
+                here[column[who]] = number[event]
+            reached[node] = end
+            busy = busy or end < offsets[node + 1]
+    return True
+
+
 # The loops of the bounded path
 
 # Entries of `state`.
@@ -330,13 +423,22 @@ class Kernels(NamedTuple):
     find_overtaken: Callable[..., None]
     mark_part: Callable[..., None]
     run_windows: Callable[..., int]
+    count_on: Callable[..., bool]
+    find_equal: Callable[..., None]
+    follow_pasts: Callable[..., bool]
+
+    @property
+    def are_compiled(self) -> bool:
+        """Whether these are not the plain ones."""
+        return self.advance is not advance
 
 
 def plain() -> Kernels:
     """The loops as they stand: no start-up cost."""
     return Kernels(
-        mark_repeats, advance, break_circle, find_disordered, find_overtaken, mark_part, run_windows
-    )
+        mark_repeats, advance, break_circle, find_disordered, find_overtaken, mark_part, run_windows,
+        count_on, find_equal, follow_pasts,
+    )  # fmt: skip
 
 
 @cache
@@ -354,7 +456,17 @@ def compiled() -> Kernels | None:
 
         return loop
 
+    def is_delivered_compiled(row: Array, delivered: Array) -> Callable[[Array, Array], bool]:
+        def loop(row: Array, delivered: Array) -> bool:  # without an early end it is SIMD, too
+            holds = True
+            for column in range(row.shape[0]):
+                holds &= row[column] <= delivered[column]
+            return holds
+
+        return loop
+
     overload(merge)(merge_compiled)
+    overload(is_delivered)(is_delivered_compiled)
     return Kernels(*map(_through_numba, plain()))
 
 

@@ -16,6 +16,7 @@ from whence.errors import TraceError
 from whence.trace.columns import batch_problem, integer_array, lengths_of, numbers_of
 from whence.trace.schema import VERIFIED_KINDS, Kind
 from whence.verify.kernels import Array
+from whence.verify.lives import fold
 
 NEEDED_COLUMNS = ("run", "node", "first_seq", "events", "names", "kind", "origin", "number", "peer")
 TIMING_COLUMNS = ("time_us", "detail")  # needed as well where a run promises to be timely
@@ -163,14 +164,16 @@ class Loader:
         return rows
 
     def _columns_of(self, batch: pa.RecordBatch) -> _RowColumns:
-        lists: dict[str, Any] = {name: batch.column(name) for name in ("kind", "origin", "number", "peer")}
-        kind, origin, number, peer = (numbers_of(each.flatten()) for each in lists.values())
+        lists: dict[str, Any] = {name: batch.column(name) for name in ("kind", "origin", "number")}
+        kind, origin, number = (numbers_of(each.flatten()) for each in lists.values())
+        peers: Any = batch.column("peer") if "peer" in batch.schema.names else None
+        peer = None if peers is None else numbers_of(peers.flatten())
         kept = _KEPT[kind.view(np.uint8)]
         return _RowColumns(
             kind=kind,
             origin=origin,
             number=_narrow(number),
-            peer=peer if peer.max(initial=-1) >= 0 else None,
+            peer=None if peer is None or peer.max(initial=-1) < 0 else peer,
             kept=None if kept.all() else kept,
             timing=_timing(batch, kind) if self._timed else None,
         )
@@ -211,6 +214,13 @@ class Loader:
         for row in rows:
             is_node[rank[row.node]] = True
             kept[rank[row.node]] += len(row.kind)
+        kind, origin, number = fold(
+            names,
+            is_node,
+            _joined([row.kind for row in rows]),
+            _translated([row.origin for row in rows], rank),
+            _joined([row.number for row in rows]),
+        )
         return RunEvents(
             run=next(iter(self._runs), None),
             names=names,
@@ -218,9 +228,9 @@ class Loader:
             total=sum(row.events for row in rows),
             offsets=np.concatenate([[0], np.cumsum(kept)]),
             seq=_joined_seq(rows),
-            kind=_joined([row.kind for row in rows]),
-            origin=_translated([row.origin for row in rows], rank),
-            number=_joined([row.number for row in rows]),
+            kind=kind,
+            origin=origin,
+            number=number,
             timing=_joined_timing(rows) if self._timed else None,
             to=_translated(_filled(rows), rank),
         )

@@ -13,7 +13,7 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from whence.trace.schema import Kind
+from whence.trace.schema import LATER_LIVES, Kind
 from whence.verify.kernels import BROADCAST, Array
 from whence.verify.load import CHUNK, UNREADABLE, RunEvents, places_of
 
@@ -129,7 +129,7 @@ def find_broadcasts(events: RunEvents, malformed: list[tuple[int, str]]) -> Mess
     for event in np.flatnonzero(number != expected):
         first = events.offsets[node[event]] if rank[event] == 1 else at[event - 1]
         is_restarted = (events.kind[first : at[event]] == Kind.RESTART).any()
-        if number[event] < expected[event] or not is_restarted:
+        if number[event] < expected[event] or not (is_restarted or number[event] > LATER_LIVES):
             why = f"this node's next broadcast should have number {expected[event]}"
             malformed.append((int(at[event]), why))
     to = events.to[at].astype(np.int32) if len(events.to) else np.full(len(at), -1, dtype=np.int32)

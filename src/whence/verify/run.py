@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -16,9 +16,11 @@ from whence.trace.reader import Event, Trace, open_trace
 from whence.trace.schema import Level, PromisesMade
 from whence.verify.analysis import WHOLE, Analysis, Block, analyse, findings, missing_by_node
 from whence.verify.bounded import Bounded, Budget
-from whence.verify.kernels import COMPILED_EVENTS, compiled
+from whence.verify.certificate import certify
+from whence.verify.kernels import COMPILED_EVENTS, choose_kernels, compiled
+from whence.verify.lives import judge_lives, node_of_stream
 from whence.verify.load import Loader, RunEvents, columns_needed
-from whence.verify.report import KINDS, WITNESS_MAX, Finding, Progress, RunReport, demanded_kinds
+from whence.verify.report import KINDS, WITNESS_MAX, Counts, Finding, Progress, RunReport, demanded_kinds
 from whence.verify.segments import TraceGroups
 
 if TYPE_CHECKING:
@@ -58,8 +60,10 @@ def verify_trace(
         require_verifiable(opened, each)
         promises = promised(manifest.promises, complete, causal)
         needed = needed_bytes(opened, each, promises)
-        if needed <= memory_bytes:
-            analysis = _in_memory(opened, each, promises, witness_max, block, progress)
+        if needed <= memory_bytes or _has_lives(_names_in(opened, each), opened.nodes(each)):
+            events = _load(opened, each, promises, progress)
+            names = events.names
+            report = _judge(events, each, manifest.protocol, promises, witness_max, block)
         else:
             if notice is not None:
                 notice(
@@ -67,8 +71,43 @@ def verify_trace(
                     f"{memory_bytes >> 20} MB are allowed (--memory)"
                 )
             analysis = _in_parts(opened, each, promises, witness_max, block, memory_bytes, progress)
-        reports.append(report_on(analysis, each, manifest.protocol, promises, witness_max))
+            names = analysis.access.names
+            report = report_on(analysis, each, manifest.protocol, promises, witness_max)
+        if _has_lives(names, opened.nodes(each)):
+            report = with_lives(report, opened.events(each), witness_max)
+        reports.append(report)
     return reports
+
+
+def _has_lives(names: Iterable[str], nodes: Iterable[str]) -> bool:
+    """Whether origins are streams: every opening of a node is one."""
+    members = frozenset(nodes)
+    return any(node_of_stream(name, members) is not None for name in names)
+
+
+def _names_in(trace: Trace, run: str) -> set[str]:
+    """Every name that the rows of a run use."""
+    names: set[str] = set()
+    for batch in trace.batches(("names",), run=run):
+        column: Any = batch.column("names")
+        names.update(column.flatten().unique().to_pylist())
+    return names
+
+
+def with_lives(report: RunReport, events: Iterable[Event], witness_max: int | None) -> RunReport:
+    """The report with what only runs with lives are judged for (`lives.py`)."""
+    more = judge_lives(events, report.promises.clock_slack_us)
+    found: list[Finding] = []
+    for kind in KINDS:
+        both = [each for each in (*report.findings, *more) if each.kind == kind]
+        found += both if witness_max is None else both[:witness_max]
+    counts = msgspec.structs.replace(
+        report.counts,
+        causal=report.counts.causal + sum(each.kind == "causal" for each in more),
+        malformed=report.counts.malformed + sum(each.kind == "malformed" for each in more),
+    )
+    ok = not any(getattr(counts, kind) for kind in demanded_kinds(report.promises))
+    return msgspec.structs.replace(report, ok=ok, counts=counts, findings=found)
 
 
 def default_memory_bytes() -> int:
@@ -82,20 +121,14 @@ def needed_bytes(trace: Trace, run: str, promises: PromisesMade) -> int:
     return events * (TIMED_EVENT_BYTES if promises.timely else EVENT_BYTES)
 
 
-def _in_memory(
-    trace: Trace,
-    run: str,
-    promises: PromisesMade,
-    witness_max: int | None,
-    block: Block,
-    progress: Progress | None,
-) -> Analysis:
+def _load(trace: Trace, run: str, promises: PromisesMade, progress: Progress | None) -> RunEvents:
     loader = Loader(trace.nodes(run), timed=promises.timely)
-    for batch in trace.batches(columns_needed(promises.timely), run=run):
+    needed = [name for name in columns_needed(promises.timely) if name != "peer" or trace.has_peers(run)]
+    for batch in trace.batches(needed, run=run):
         loader.add(batch, checked=True)
         if progress is not None:
             progress("reading", int(numbers_of(batch.column("events")).sum()))
-    return analyse(loader.finish(), witness_max, promises.clock_slack_us, block)
+    return loader.finish()
 
 
 def _in_parts(
@@ -156,7 +189,8 @@ def verify_table(
     loader = Loader(nodes, timed=promises.timely)
     for batch in table.to_batches():
         loader.add(batch)
-    return _report(loader.finish(), run, protocol, promises, witness_max)
+    events = loader.finish()
+    return _judge(events, run if run is not None else events.run or "", protocol, promises, witness_max)
 
 
 def verify_events(
@@ -168,11 +202,15 @@ def verify_events(
     protocol: str = "",
 ) -> RunReport:
     """Verify events of the flat view; each node's events must come in order of `seq`."""
+    nodes = list(nodes)
     memory = MemoryTrace()
     listed = list(events)
     memory.extend(listed)
     run = listed[0].run if listed else ""
-    return verify_table(memory.table(run), promises, nodes, witness_max, run=run, protocol=protocol)
+    report = verify_table(memory.table(run), promises, nodes, witness_max, run=run, protocol=protocol)
+    if _has_lives({event.origin or "" for event in listed}, {*nodes, *(event.node for event in listed)}):
+        return with_lives(report, listed, witness_max)
+    return report
 
 
 def promised(promises: PromisesMade, complete: bool | None, causal: bool | None) -> PromisesMade:
@@ -194,11 +232,34 @@ def require_verifiable(trace: Trace, run: str) -> None:
             )
 
 
-def _report(
-    events: RunEvents, run: str | None, protocol: str, promises: PromisesMade, witness_max: int | None
+def _judge(
+    events: RunEvents,
+    run: str,
+    protocol: str,
+    promises: PromisesMade,
+    witness_max: int | None,
+    block: Block = WHOLE,
 ) -> RunReport:
-    analysis = analyse(events, witness_max, promises.clock_slack_us)
-    return report_on(analysis, run if run is not None else events.run or "", protocol, promises, witness_max)
+    """The report on a run in memory: clean by certificate, or by looking for all that may be wrong."""
+    kernels = choose_kernels(len(events.kind))
+    broadcasts = certify(kernels, events) if kernels.are_compiled else None
+    if broadcasts is None:
+        analysis = analyse(events, witness_max, promises.clock_slack_us, block)
+        return report_on(analysis, run, protocol, promises, witness_max)
+    return RunReport(
+        run=run,
+        protocol=protocol,
+        ok=True,
+        promises=promises,
+        nodes=int(events.is_node.sum()),
+        events=events.total,
+        broadcasts=broadcasts,
+        deliveries=len(events.kind) - broadcasts,
+        expiries=0,
+        counts=Counts(),
+        missing_by_node={},
+        findings=[],
+    )
 
 
 def report_on(

@@ -45,18 +45,20 @@ from typing import Any, ClassVar, cast
 
 from whence.core.effects import CancelTimer, Discard, Effects, Expire, Reason, Send, SetTimer
 from whence.core.group import check_payload
+from whence.core.lives import BACK, BEGIN, CUT_OFF, WELCOME
 from whence.core.message import MessageId, NodeId, Packet, Sizes, Waiting
 from whence.core.parameters import Parameter, Parameters, choice, whole
 from whence.core.protocol import State
-from whence.errors import ParameterError
+from whence.errors import MisuseError, ParameterError
 from whence.protocols.barrier.order import LATE_US, LIFETIME_MAX_US, Arrivals, BarrierOrder, check_lifetime
 from whence.protocols.barrier.published import PublishedOrder
 from whence.protocols.barrier.safe import SafeOrder
 from whence.protocols.barrier.wire import BarrierPacket, as_number, named, packet_sizes, told, well_formed
-from whence.protocols.baselines.flooding import RELAY, Relaying
+from whence.protocols.baselines.flooding import FLOOD, Relaying
 
 WAKE = "wake"  # the one timer
 SKEW = whole("skew_us", 0, 0, LIFETIME_MAX_US)  # the printed codes make no allowance for clocks
+FORCED = b"cut"  # the payload of a start that is meant for whoever has a past, too: it came back
 # In both modes: it changes nothing as printed, and a run of one mode is that of the other but for `mode`.
 LATE = whole("late_us", LATE_US, 0, LIFETIME_MAX_US)
 
@@ -94,7 +96,8 @@ class Barrier(Relaying):
 
     name: ClassVar[str] = "barrier"
     packet_type: ClassVar[type[Packet]] = BarrierPacket
-    parameters: ClassVar[Parameters] = order_parameters(RELAY)
+    parameters: ClassVar[Parameters] = order_parameters(FLOOD)
+    returns: ClassVar[bool] = True  # in mode "safe": `command` refuses the other
 
     def __init__(
         self,
@@ -139,7 +142,8 @@ class Barrier(Relaying):
         self.seen.forget(now_us)
         if packet.number == 0 and isinstance(order, SafeOrder):
             if well_formed(packet):
-                order.adopt(packet.barrier, peer, now_us, effects)
+                order.adopt(packet.barrier, peer, now_us, effects, forced=bool(packet.payload))
+                self.last = order.last
             else:
                 effects.append(Discard(None, peer, Reason.MALFORMED))
             return self._with_timer(effects)
@@ -175,6 +179,23 @@ class Barrier(Relaying):
         if isinstance(order, SafeOrder) and (order.delivered or order.pending):
             effects.append(Send((peer,), BarrierPacket(self.me, 0, None, order.start(), b"")))
             effects += [Send((peer,), held.packet) for held in order.pending.values()]
+        return self._with_timer(effects)
+
+    def command(self, verb: str, names: tuple[NodeId, ...], now_us: int) -> Effects:
+        """What the host knows of lives (core/lives.py). Whom it cannot hear is no matter: all is flooded."""
+        effects: Effects = []
+        order = self.order
+        order.advance(now_us, effects)
+        if verb in (BEGIN, WELCOME) and not isinstance(order, SafeOrder):
+            raise MisuseError("mode 'published'", "nobody can come back to it", "Use mode 'safe'")
+        if verb == BEGIN and isinstance(order, SafeOrder):
+            order.begin_life(int(names[0]))
+            self.last = order.last
+        elif verb == WELCOME and isinstance(order, SafeOrder):
+            effects.append(Send((names[0],), BarrierPacket(self.me, 0, None, order.start(), FORCED)))
+            effects += [Send((names[0],), held.packet) for held in order.pending.values()]
+        elif verb not in (CUT_OFF, BACK):
+            return super().command(verb, names, now_us)
         return self._with_timer(effects)
 
     def timer(self, key: str, now_us: int) -> Effects:

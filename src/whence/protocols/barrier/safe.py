@@ -24,10 +24,12 @@ registry in order of arrival, until a pass finds nothing.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from heapq import heapify, heappop, heappush
 from typing import ClassVar
 
-from whence.core.effects import Deliver, Discard, Effects, Expire, Reason
+from whence.core.effects import Deliver, Discard, Effects, Expire, Missed, Reason, Tell
+from whence.core.lives import BEFORE, RolledBack
 from whence.core.message import Message, MessageId, NodeId, Waiting
 from whence.core.protocol import State
 from whence.protocols.barrier.order import BarrierOrder
@@ -69,6 +71,7 @@ class SafeOrder(BarrierOrder):
         self.delivered: dict[NodeId, tuple[int, int]] = {}  # source -> (newest number, latest deadline)
         self.past: dict[NodeId, dict[int, int]] = {}  # the next barrier: source -> number -> deadline
         self.pending: dict[Key, PendingMessage] = {}
+        self.before = 0  # the last own number before the present life
         self.now_us = 0  # of the newest input: for `explain`, which is given no time
         self._seq = 0
         # Indexes of `pending`; what is outdated in them is skipped when it comes up.
@@ -316,17 +319,53 @@ class SafeOrder(BarrierOrder):
             for source, (number, until_us) in sorted(self.delivered.items())
         )
 
-    def adopt(self, entries: tuple[BarrierEntry, ...], peer: NodeId, now_us: int, effects: Effects) -> None:
-        """A node that has done nothing yet takes a neighbour's past for its own, without being given it."""
-        if self.delivered or self.last:
+    def adopt(
+        self,
+        entries: tuple[BarrierEntry, ...],
+        peer: NodeId,
+        now_us: int,
+        effects: Effects,
+        *,
+        forced: bool = False,
+    ) -> None:
+        """A node that has done nothing yet takes a neighbour's past for its own, without being given it.
+
+        With `forced` also one that has a past and came back: it is told what it missed.
+        """
+        if (self.delivered or self.last) and not forced:
             return
-        self.cut = {}
+        if not forced:
+            self.cut = {}
         for source, number, deadline_us in entries:
-            if source != self.me:
-                self.delivered[source] = (number, as_number(deadline_us))
+            known, until_us = self.delivered.get(source, (0, 0))
+            if number <= known:
+                continue
+            if source == self.me:
+                effects += self._hear_own(number)
+                continue
+            if forced:
+                effects.append(Missed(source, known + 1, number, BEFORE))
+            self.delivered[source] = (number, max(until_us, as_number(deadline_us)))
+            self.cut[source] = number
+            if deadline_us is not None:
+                heappush(self._forgettable, (deadline_us, source))
+        self._settle_cut(peer, now_us, effects)
+
+    # rule 001 R8: what lies at or below a cut counts as settled
+    def jump(self, cut: Mapping[NodeId, int], peer: NodeId, now_us: int, effects: Effects) -> None:
+        """Pass over what cannot be had: `cut` is what one node had cut off or delivered at one moment."""
+        for source, number in cut.items():
+            if source != self.me and number > self.delivered.get(source, (0, 0))[0]:
+                self.delivered[source] = (number, NEVER_US)
                 self.cut[source] = number
-                if deadline_us is not None:
-                    heappush(self._forgettable, (deadline_us, source))
+        self._settle_cut(peer, now_us, effects)
+
+    def recall(self, packet: BarrierPacket) -> None:
+        """Take up a message that an earlier life of this node delivered: its log has it."""
+        self._settle(packet, [])
+
+    def _settle_cut(self, peer: NodeId, now_us: int, effects: Effects) -> None:
+        """Look again at what is held: the cut has settled some of its predecessors, and some of it."""
         ready: list[tuple[int, int, Key]] = []
         for key, held in list(self.pending.items()):
             if key[1] <= self.delivered.get(key[0], (0, 0))[0]:
@@ -335,6 +374,21 @@ class SafeOrder(BarrierOrder):
             else:
                 self._look_again(held, 0, ready, now_us)
         self._deliver_ready(ready, now_us, effects)
+
+    # Lives
+
+    def begin_life(self, base: int) -> None:
+        """This node's numbers go on after `base`; the first of them follows the last one before."""
+        self.before, self.last = self.last, base
+        self.delivered[self.me] = (base, NEVER_US)
+
+    def _hear_own(self, number: int) -> Effects:
+        """A neighbour has more of this node's messages than it has itself."""
+        had = self.before if self.before < number < self.last else self.last
+        if number > self.last:
+            self.last = number
+            self.delivered[self.me] = (number, NEVER_US)
+        return [Tell(RolledBack("", had, number))] if number > had else []
 
     # The rest of the contract
 
@@ -394,6 +448,7 @@ class SafeOrder(BarrierOrder):
             "last": self.last,
             "now_us": self.now_us,
             "seq": self._seq,
+            **({"before": self.before} if self.before else {}),
             "delivered": [[source, *pair] for source, pair in sorted(self.delivered.items())],
             "past": [
                 [source, sorted(map(list, numbers.items()))] for source, numbers in sorted(self.past.items())
@@ -405,6 +460,7 @@ class SafeOrder(BarrierOrder):
 
     def restore(self, state: State) -> None:
         self.last, self.now_us, self._seq = state["last"], state["now_us"], state["seq"]
+        self.before = state.get("before", 0)
         for source, number, until_us in state["delivered"]:
             self.delivered[source] = (number, until_us)
             if until_us < NEVER_US:

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, ClassVar, NamedTuple, cast
 
-from whence.core.effects import Deliver, Effects, Reason, Send
+from whence.core.effects import Deliver, Discard, Effects, Reason, Send
 from whence.core.group import Gaps, check_payload, refuse_id
 from whence.core.message import Message, MessageId, NodeId, Packet, Sizes, Waiting
 from whence.core.protocol import State
@@ -64,12 +64,15 @@ class Fifo(Flooding):
             or origin == self.my_index
             or origin in self.held
             or peer not in self._without
-            or (not self.relay and self.members[origin] != peer)
+            or (self._direct and self.members[origin] != peer)
+            or self.lives.marks
         ):
             return super().receive(peer, packet, now_us)
         effects: Effects = []
         if self.relay:
             self._pass_on(peer, packet, effects)
+        elif self.kept is not None:
+            self._keep(packet, effects)
         delivered[origin] = number
         effects.append(Deliver(Message(self.members[origin], number, payload)))
         return effects
@@ -87,10 +90,13 @@ class Fifo(Flooding):
             self.held.setdefault(origin, {})[number] = (cast(FifoPacket, packet), now_us)
             self.held_count += 1
             return
-        name = self.members[origin]
         self.delivered[origin] = number
-        effects.append(Deliver(Message(name, number, payload)))
-        held = self.held.get(origin)
+        effects.append(Deliver(Message(self.members[origin], number, payload)))
+        self._release(origin, effects)
+
+    def _release(self, origin: int, effects: Effects) -> None:
+        """Deliver what is held of an origin and next."""
+        name, held = self.members[origin], self.held.get(origin)
         while held:
             entry = held.pop(self.delivered[origin] + 1, None)
             if entry is None:
@@ -99,6 +105,24 @@ class Fifo(Flooding):
             self.delivered[origin] += 1
             effects.append(Deliver(Message(name, self.delivered[origin], entry[0].payload)))
         self.held.pop(origin, None)
+
+    def _counts(self) -> list[int]:
+        return self.delivered
+
+    def _skip_to(self, member: int, number: int, effects: Effects) -> None:
+        self.delivered[member] = number
+        held = self.held.get(member, {})
+        for early in [each for each in held if each <= number]:
+            del held[early]
+            self.held_count -= 1
+            id_ = MessageId(self.members[member], early)
+            effects.append(Discard(id_, self.members[member], Reason.OVERTAKEN))
+        if not held:
+            self.held.pop(member, None)
+        self._release(member, effects)
+
+    def _control(self, number: int, payload: bytes) -> Packet:
+        return FifoPacket(self.my_index, number, payload)
 
     @property
     def waiting(self) -> int:
@@ -130,6 +154,7 @@ class Fifo(Flooding):
             "held": [
                 [*packet, since_us] for held in self.held.values() for packet, since_us in held.values()
             ],
+            **self._save_lives(),
         }
 
     def restore(self, state: State) -> None:
@@ -140,12 +165,14 @@ class Fifo(Flooding):
             packet = FifoPacket(origin, number, payload)
             self.held.setdefault(origin, {})[number] = (packet, since_us)
         self.held_count = len(state["held"])
+        self._restore_lives(state)
 
     def sizes(self, packet: Packet) -> Sizes:
         origin, number, payload = cast(FifoPacket, packet)
-        control = FRAME_BYTES + array_header_bytes(3) + uint_bytes(origin) + uint_bytes(number)
+        control = FRAME_BYTES + array_header_bytes(3) + uint_bytes(origin) + uint_bytes(abs(number))
         control += binary_header_bytes(len(payload))
         return Sizes(control + len(payload), control)
 
     def entries(self) -> int:
-        return len(self.delivered) + sum(map(len, self.held.values()))
+        kept = 0 if self.kept is None else len(self.kept)
+        return len(self.delivered) + sum(map(len, self.held.values())) + kept

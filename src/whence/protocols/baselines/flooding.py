@@ -1,13 +1,17 @@
-"""Flooding, which the baselines share.
+"""Passing on, which the baselines share: flooding, or what an origin could not give by need, or nothing.
 
-A node passes the first copy of a message on to every neighbour but the one that it came
-from, so that a message reaches every node over any connected graph of links, even if its origin
-crashes after the first send. With `relay = False` only the origin sends: right where every node is
-linked to every other and origins do not crash in the middle of a broadcast. A message then comes from its
-origin or not at all: a copy from another node is forged.
+    relay = True     a node passes the first copy of a message on to every neighbour but the one that it came
+                     from, so that a message reaches every node over any connected graph of links, even if its
+                     origin crashes after the first send
+    relay = "need"   only the origin sends, and whoever has a message keeps it until all neighbours have it:
+                     it is passed on when its origin is gone, and to a neighbour that has lost its link to
+                     the origin. The survivors agree as with flooding, where every two nodes are linked
+    relay = False    only the origin sends: right where every node is linked to every other and origins do not
+                     crash in the middle of a broadcast. A copy from another node is forged
 
 `Relaying` is the links and the passing on, for any group. In a group whose members are known, a subclass of
-`Flooding` says when a first copy may be delivered (`_accept`) and what a packet looks like.
+`Flooding` says when a first copy may be delivered (`_accept`) and what a packet looks like; `lives.py` has
+what it says and hears about members that come back.
 """
 
 from __future__ import annotations
@@ -16,13 +20,22 @@ from abc import abstractmethod
 from collections.abc import Iterable
 from typing import Any, ClassVar
 
-from whence.core.effects import Discard, Effects, Reason, Send
+from whence.core.effects import Discard, Effects, Missed, Reason, Send
 from whence.core.group import check_peer, group_of, id_of
+from whence.core.lives import BACK, BEFORE, BEGIN, CUT_OFF, OVER, WELCOME
 from whence.core.message import MessageId, NodeId, Packet
-from whence.core.parameters import Parameters, flag
-from whence.core.protocol import Protocol
+from whence.core.parameters import Parameter, Parameters, flag
+from whence.core.protocol import Protocol, State
+from whence.protocols.baselines.lives import KeptForNeed, Lives, Word, read_word
 
-RELAY = flag("relay", default=True)
+FLOOD = flag("relay", default=True)
+NEED = "need"
+RELAY = Parameter(
+    "relay",
+    True,
+    f"true, false or {NEED!r}",
+    lambda value: isinstance(value, bool) or value == NEED,
+)
 
 
 class Relaying(Protocol):
@@ -62,23 +75,38 @@ class Flooding(Relaying):
     """A known group, and the guard against duplicates."""
 
     parameters: ClassVar[Parameters] = Parameters(RELAY)
+    returns: ClassVar[bool] = True
 
     def __init__(self, me: NodeId, members: Iterable[NodeId], **given: Any) -> None:
         self.members, self.index, self.my_index = group_of(me, members)
-        super().__init__(me, relay=self.parameters.read(self.name, given)["relay"])
+        relay = self.parameters.read(self.name, given)["relay"]
+        super().__init__(me, relay=relay is True)
+        self.lives = Lives()
+        # What is kept for others; None where all is flooded, or nothing.
+        self.kept = KeptForNeed(len(self.members)) if relay == NEED else None
+        self._direct = relay is False  # whatever does not come from its origin is forged
 
     def receive(self, peer: NodeId, packet: Packet, now_us: int) -> Effects:
         if peer not in self._without:
             return [Discard(None, peer, Reason.NOT_A_NEIGHBOUR)]
+        if packet[1] <= 0:
+            return self._hear(peer, packet, now_us)
         refused = self._refuse(packet)
-        if refused is not None:
-            return [Discard(self.message_of(packet), peer, refused)]
-        if not self.relay and self.members[packet[0]] != peer:
-            return [Discard(self.message_of(packet), peer, Reason.FORGED)]
         effects: Effects = []
+        if refused is not None:
+            if self.lives.was_overtaken(packet[0], packet[1]):
+                effects.append(Missed(self.members[packet[0]], packet[1], packet[1], OVER))
+            effects.append(Discard(self.message_of(packet), peer, refused))
+            return effects
+        if self._direct and self.members[packet[0]] != peer:
+            return [Discard(self.message_of(packet), peer, Reason.FORGED)]
         if self.relay:
             self._pass_on(peer, packet, effects)
+        elif self.kept is not None:
+            self._keep(packet, effects)
         self._accept(packet, now_us, effects)
+        if self.lives.marks:
+            self._begin_lives(effects)
         return effects
 
     @abstractmethod
@@ -89,5 +117,181 @@ class Flooding(Relaying):
     def _accept(self, packet: Packet, now_us: int, effects: Effects) -> None:
         """Deliver a first copy and whatever it was the last obstacle for, or hold it."""
 
+    @abstractmethod
+    def _counts(self) -> list[int]:
+        """Of each member, how many messages are accounted for here, without a hole."""
+
+    @abstractmethod
+    def _skip_to(self, member: int, number: int, effects: Effects) -> None:
+        """What `member` broadcast up to `number` is accounted for: what is held of that ends."""
+
+    @abstractmethod
+    def _control(self, number: int, payload: bytes) -> Packet:
+        """A packet of this node that is no message."""
+
     def message_of(self, packet: Packet) -> MessageId | None:
         return id_of(self.members, packet[0], packet[1])
+
+    def detail_of(self, packet: Packet) -> str | None:
+        """Of what is no message, what it says."""
+        return None if packet[1] > 0 else f"{packet[1]} {packet[-1].hex()}"
+
+    def _save_lives(self) -> State:
+        """What a subclass adds to its state: nothing in a group whose members never went away."""
+        saved: State = {}
+        if self.lives.save() != Lives().save():
+            saved["lives"] = self.lives.save()
+        if self.kept is not None and not self.kept.is_empty:
+            saved["kept"] = self.kept.save()
+        return saved
+
+    def _restore_lives(self, state: State) -> None:
+        if "lives" in state:
+            self.lives.restore(state["lives"])
+        if "kept" in state and self.kept is not None:
+            self.kept.restore(state["kept"], self.packet_type)
+
+    # Passing on by need
+
+    def _keep(self, packet: Packet, effects: Effects) -> None:
+        """Keep a first copy; give it to the neighbours that cannot hear its origin."""
+        kept = self.kept
+        assert kept is not None
+        origin = packet[0]
+        kept.add(origin, packet)
+        if origin in kept.wanted_by:
+            effects.append(Send(kept.wanted_by[origin], packet))
+        if kept.untold >= kept.tell_every:
+            self._tell_neighbours(effects)
+
+    def _tell_neighbours(self, effects: Effects) -> None:
+        """Say what is here and whom this node cannot hear; forget what all neighbours have."""
+        kept = self.kept
+        assert kept is not None
+        kept.untold = 0
+        if self.neighbours:
+            word = Word.HAVE.body(self._counts(), sorted(kept.unheard))
+            effects.append(Send(self.neighbours, self._control(0, word)))
+        kept.prune([self.index[peer] for peer in self.neighbours])
+
+    def link_down(self, peer: NodeId, now_us: int) -> Effects:
+        effects = super().link_down(peer, now_us)
+        kept, at = self.kept, self.index.get(peer)
+        if kept is not None and at is not None:
+            kept.unheard.discard(at)
+            kept.wants(peer, ())
+            self._give_kept(at, self.neighbours, effects)
+        return effects
+
+    def _give_kept(self, origin: int, to: Iterable[NodeId], effects: Effects) -> None:
+        """Give what is kept of an origin to those that are not known to have it."""
+        assert self.kept is not None
+        for peer in to:
+            at = self.index[peer]
+            if at != origin:
+                for packet in self.kept.lacking(origin, at):
+                    effects.append(Send((peer,), packet))
+
+    # Lives
+
+    def command(self, verb: str, names: tuple[NodeId, ...], now_us: int) -> Effects:
+        """What the host knows of links and lives: `lives.py` has the verbs."""
+        effects: Effects = []
+        if verb == BEGIN:
+            self._begin_life(int(names[0]), effects)
+        elif verb == WELCOME:
+            effects.append(Send((names[0],), self._control(0, Word.CUT.body(self._counts()))))
+            if self.kept is not None:  # the life before may not have given everything to all
+                self._give_kept(self.index[names[0]], self.neighbours, effects)
+        elif verb in (CUT_OFF, BACK) and self.kept is not None:
+            at = self.index[names[0]]
+            if verb == CUT_OFF:
+                self.kept.unheard.add(at)
+                self._give_kept(at, self.neighbours, effects)
+            else:
+                self.kept.unheard.discard(at)
+            self._tell_neighbours(effects)
+        elif verb not in (CUT_OFF, BACK):
+            return super().command(verb, names, now_us)
+        return effects
+
+    def _begin_life(self, base: int, effects: Effects) -> None:
+        """This node's numbers go on after `base`: whoever has all of its earlier lives follows it there."""
+        lives = self.lives
+        lives.before = max(self.last, lives.seen)
+        lives.base = self.last = base
+        self._skip_to(self.my_index, base, effects)
+        if self.neighbours:
+            effects.append(Send(self.neighbours, self._control(-base, Word.LIFE.body([lives.before]))))
+
+    def _hear(self, peer: NodeId, packet: Packet, now_us: int) -> Effects:
+        """A packet that is no message."""
+        origin, number, word = packet[0], packet[1], read_word(packet[-1], len(self.members))
+        effects: Effects = []
+        if word is None or not 0 <= origin < len(self.members) or (number == 0) == (word.kind is Word.LIFE):
+            return [Discard(None, peer, Reason.MALFORMED)]
+        if number == 0 and self.members[origin] != peer:
+            return [Discard(None, peer, Reason.FORGED)]
+        if word.kind is Word.CUT:
+            self._jump(word.counts, effects)
+        elif word.kind is Word.HAVE:
+            self._hear_have(peer, origin, word.counts, word.unheard, effects)
+        else:
+            self._hear_life(peer, packet, origin, -number, word.counts[0], effects)
+        return effects
+
+    def _hear_have(
+        self, peer: NodeId, at: int, counts: tuple[int, ...], unheard: tuple[int, ...], effects: Effects
+    ) -> None:
+        if self.kept is None:
+            return
+        self.kept.have[at] = counts
+        for origin in self.kept.wants(peer, unheard):
+            self._give_kept(origin, (peer,), effects)
+
+    def _jump(self, counts: tuple[int, ...], effects: Effects) -> None:
+        """Begin at a neighbour's cut: what it has and this node lacks is not given here any more."""
+        lives = self.lives
+        for member, count in enumerate(counts):
+            known = self._counts()[member]
+            if member == self.my_index:
+                effects += lives.hear_own(count, self.last)
+                if count > self.last:  # it has not begun a later life yet, and this is one
+                    self.last = count
+                    self._skip_to(member, count, effects)
+            elif count > known:
+                first = known + 1
+                effects.append(Missed(self.members[member], first, count, BEFORE))
+                self._skip_to(member, count, effects)
+        self._begin_lives(effects)
+
+    def _hear_life(
+        self, peer: NodeId, packet: Packet, origin: int, base: int, before: int, effects: Effects
+    ) -> None:
+        """A member begins a later life, after `before`: here once that is accounted for."""
+        lives = self.lives
+        if origin == self.my_index or base <= max(self._counts()[origin], lives.marks.get(origin, (0, 0))[0]):
+            effects.append(Discard(None, peer, Reason.DUPLICATE))
+            return
+        if self._direct and self.members[origin] != peer:
+            effects.append(Discard(None, peer, Reason.FORGED))
+            return
+        if self.relay:
+            self._pass_on(peer, packet, effects)
+        elif self.kept is not None:
+            self._keep(packet, effects)
+        lives.marks[origin] = (base, before)
+        self._begin_lives(effects)
+
+    def _begin_lives(self, effects: Effects) -> None:
+        """Follow the members whose earlier lives are accounted for."""
+        lives = self.lives
+        for origin, (base, before) in sorted(lives.marks.items()):
+            known = self._counts()[origin]
+            if known >= before or self._direct:
+                del lives.marks[origin]
+                if known < base:
+                    if known < before:
+                        effects.append(Missed(self.members[origin], known + 1, before, OVER))
+                    lives.overtaken[origin] = (max(known, before), base)
+                    self._skip_to(origin, base, effects)

@@ -16,7 +16,7 @@ from collections.abc import Iterable
 from typing import Any, ClassVar, NamedTuple, cast
 
 from whence.core.effects import Deliver, Effects, Reason, Send
-from whence.core.group import WINDOW_MAX, check_payload
+from whence.core.group import check_payload, is_too_far
 from whence.core.message import Message, NodeId, Packet, Sizes, Waiting
 from whence.core.protocol import State
 from whence.core.sizes import FRAME_BYTES, array_header_bytes, binary_header_bytes, uint_bytes
@@ -62,7 +62,7 @@ class Reliable(Flooding):
             return Reason.DUPLICATE
         if origin == self.my_index:
             return Reason.FORGED
-        return Reason.TOO_FAR_AHEAD if number > upto + WINDOW_MAX else None
+        return Reason.TOO_FAR_AHEAD if is_too_far(number, upto) else None
 
     def _accept(self, packet: Packet, now_us: int, effects: Effects) -> None:
         origin, number, payload = cast(ReliablePacket, packet)
@@ -77,6 +77,21 @@ class Reliable(Flooding):
             self.upto[origin] = upto
         if not beyond:
             del self.beyond[origin]
+
+    def _counts(self) -> list[int]:
+        return [self.upto.get(member, 0) for member in range(len(self.members))]
+
+    def _skip_to(self, member: int, number: int, effects: Effects) -> None:
+        beyond = {each for each in self.beyond.pop(member, set()) if each > number}
+        while number + 1 in beyond:
+            number += 1
+            beyond.discard(number)
+        self.upto[member] = number
+        if beyond:
+            self.beyond[member] = beyond
+
+    def _control(self, number: int, payload: bytes) -> Packet:
+        return ReliablePacket(self.my_index, number, payload)
 
     @property
     def waiting(self) -> int:
@@ -97,6 +112,7 @@ class Reliable(Flooding):
             "neighbours": list(self.neighbours),
             "upto": [[origin, number] for origin, number in self.upto.items()],
             "beyond": [[origin, *sorted(numbers)] for origin, numbers in self.beyond.items()],
+            **self._save_lives(),
         }
 
     def restore(self, state: State) -> None:
@@ -104,6 +120,7 @@ class Reliable(Flooding):
         self._set_neighbours(set(state["neighbours"]))
         self.upto = dict(state["upto"])
         self.beyond = {origin: set(numbers) for origin, *numbers in state["beyond"]}
+        self._restore_lives(state)
 
     def sizes(self, packet: Packet) -> Sizes:
         origin, number, payload = cast(ReliablePacket, packet)

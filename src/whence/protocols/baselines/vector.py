@@ -28,8 +28,8 @@ from collections.abc import Iterable
 from typing import Any, ClassVar, NamedTuple, cast
 
 from whence.core.clocks import Delta, DeltaClock
-from whence.core.effects import Deliver, Effects, Reason, Send
-from whence.core.group import WINDOW_MAX, Gaps, check_payload, refuse_id
+from whence.core.effects import Deliver, Discard, Effects, Reason, Send
+from whence.core.group import Gaps, check_payload, is_too_far, refuse_id
 from whence.core.holdback import HoldBack, Key
 from whence.core.message import Message, MessageId, NodeId, Packet, Sizes, Waiting
 from whence.core.protocol import State
@@ -82,14 +82,17 @@ class Vector(Flooding):
             or number != counts[origin] + 1
             or origin == self.my_index
             or peer not in self._without
-            or (not self.relay and self.members[origin] != peer)
+            or (self._direct and self.members[origin] != peer)
             or (after and not self.is_met(after))
             or (origin, number) in self.held  # a forged copy may name another past than the held one
+            or self.lives.marks
         ):
             return super().receive(peer, packet, now_us)
         effects: Effects = []
         if self.relay:
             self._pass_on(peer, packet, effects)
+        elif self.kept is not None:
+            self._keep(packet, effects)
         counts[origin] = self.clock.changed[origin] = number
         effects.append(Deliver(Message(self.members[origin], number, payload)))
         if self.waiters:
@@ -132,7 +135,7 @@ class Vector(Flooding):
             if count > counts[member]:
                 if member == self.my_index:
                     return Reason.IMPOSSIBLE  # it follows a message that we never broadcast
-                if count > counts[member] + WINDOW_MAX:
+                if is_too_far(count, counts[member]):
                     return Reason.TOO_FAR_AHEAD
             previous = member
         return None
@@ -174,6 +177,30 @@ class Vector(Flooding):
                 message = Message(self.members[packet.origin], packet.number, packet.payload)
                 effects.append(Deliver(message))
 
+    # Lives (flooding.py)
+
+    def _counts(self) -> list[int]:
+        return self.clock.counts
+
+    def _skip_to(self, member: int, number: int, effects: Effects) -> None:
+        if member == self.my_index:
+            self.clock.counts[member] = number  # the own entry is the packet's number
+        else:
+            self.clock.advance(member, number)
+        held, self.holdback = self.holdback.held, HoldBack()
+        self.held, self.waiters = self.holdback.held, self.holdback.waiters
+        for key, (packet, since_us) in held.items():  # rare: everything that waits is looked at again
+            if key[0] == member and key[1] <= number:
+                id_ = MessageId(self.members[member], key[1])
+                effects.append(Discard(id_, self.members[member], Reason.OVERTAKEN))
+            elif (obstacle := self.missing_of(packet)) is not None:
+                self.holdback.hold(key, packet, since_us, obstacle)
+            else:
+                self._deliver(packet, effects)
+
+    def _control(self, number: int, payload: bytes) -> Packet:
+        return VectorPacket(self.my_index, number, (), payload)
+
     @property
     def waiting(self) -> int:
         return len(self.held)
@@ -213,6 +240,7 @@ class Vector(Flooding):
                 for (origin, number, after, payload), since_us in self.held.values()
             ],
             "waiters": self.holdback.save_waiters(),
+            **self._save_lives(),
         }
 
     def restore(self, state: State) -> None:
@@ -224,14 +252,16 @@ class Vector(Flooding):
             packet = VectorPacket(origin, number, tuple(after), payload)
             self.held[origin, number] = (packet, since_us)
         self.holdback.restore_waiters(state["waiters"])
+        self._restore_lives(state)
 
     def sizes(self, packet: Packet) -> Sizes:
         origin, number, after, payload = cast(VectorPacket, packet)
-        control = FRAME_BYTES + array_header_bytes(4) + uint_bytes(origin) + uint_bytes(number)
+        control = FRAME_BYTES + array_header_bytes(4) + uint_bytes(origin) + uint_bytes(abs(number))
         control += array_header_bytes(len(after)) + sum(map(uint_bytes, after))
         control += binary_header_bytes(len(payload))
         return Sizes(control + len(payload), control)
 
     def entries(self) -> int:
         held = sum(1 + len(packet.after) // 2 for packet, _ in self.held.values())
-        return len(self.clock.counts) + len(self.clock.changed) + held
+        kept = 0 if self.kept is None else len(self.kept)
+        return len(self.clock.counts) + len(self.clock.changed) + held + kept

@@ -28,7 +28,7 @@ from abc import ABC, abstractmethod
 from typing import ClassVar, TypeAlias
 
 from whence.core.effects import Reason
-from whence.core.group import WINDOW_MAX
+from whence.core.group import is_too_far
 from whence.core.parameters import choice
 from whence.core.protocol import State
 
@@ -47,6 +47,7 @@ class MatrixClock(ABC):
         self.me = me
         self.value = [0] * (size * size)
         self.work = 0
+        self.gone: set[int] = set()  # servers that are out of the group: what they sent is not waited for
         self.changes = 0  # steps after which a server that crashes must find this clock as it is now
 
     def delivered(self, source: int) -> int:
@@ -77,6 +78,16 @@ class MatrixClock(ABC):
     @abstractmethod
     def merge(self, source: int, count: int, stamp: Stamp) -> None:
         """The message is delivered: know what its sender knew."""
+
+    def learn(self, entry: int, said: int, source: int) -> None:
+        """Know what `source` says of one pair of servers."""
+        self.value[entry] = max(self.value[entry], said)
+
+    def begin_life(self, base: int) -> None:
+        """Count this server's messages on after `base`, wherever they go."""
+        for to in range(self.size):
+            self.learn(self.me * self.size + to, base, self.me)
+        self.changes += 1
 
     @staticmethod
     @abstractmethod
@@ -116,8 +127,8 @@ class FullClock(MatrixClock):
         for to in range(size):
             if stamp[me * size + to] > value[me * size + to]:
                 return Reason.IMPOSSIBLE  # it knows of messages that this server has not sent
-        ahead = max(said - known for said, known in zip(stamp, value, strict=True))
-        return Reason.TOO_FAR_AHEAD if ahead > WINDOW_MAX else None
+        ahead = any(map(is_too_far, stamp, value))
+        return Reason.TOO_FAR_AHEAD if ahead else None
 
     # rule 004 flaw 5: the delivery test
     def obstacle(self, source: int, count: int, stamp: Stamp) -> tuple[int, int] | None:
@@ -126,7 +137,7 @@ class FullClock(MatrixClock):
         size, me, value = self.size, self.me, self.value
         self.work += size
         for k in range(size):
-            if k != source and stamp[k * size + me] > value[k * size + me]:
+            if k != source and k not in self.gone and stamp[k * size + me] > value[k * size + me]:
                 return k, stamp[k * size + me]
         return None
 
@@ -179,7 +190,7 @@ class UpdatesClock(MatrixClock):
         size, me, value = self.size, self.me, self.value
         if len(stamp) % 3:
             return Reason.MALFORMED
-        if count > self.delivered(source) + WINDOW_MAX:
+        if is_too_far(count, self.delivered(source)):
             return Reason.TOO_FAR_AHEAD
         previous, own = -1, source * size + me
         for at in range(0, len(stamp), 3):
@@ -189,7 +200,7 @@ class UpdatesClock(MatrixClock):
                 return Reason.MALFORMED
             if k == me and said > value[entry]:
                 return Reason.IMPOSSIBLE
-            if said > value[entry] + WINDOW_MAX:
+            if is_too_far(said, value[entry]):
                 return Reason.TOO_FAR_AHEAD
             previous = entry
         return None
@@ -202,18 +213,19 @@ class UpdatesClock(MatrixClock):
         self.work += 1 + len(stamp) // 3
         for at in range(0, len(stamp), 3):
             # What the sender's earlier messages to this server required has been met: they were delivered.
-            if stamp[at + 1] == me and stamp[at + 2] > value[stamp[at] * size + me]:
-                return stamp[at], stamp[at + 2]
+            k, to, said = stamp[at : at + 3]
+            if to == me and said > value[k * size + me] and k not in self.gone:
+                return k, said
         return None
 
     def merge(self, source: int, count: int, stamp: Stamp) -> None:
         self.work += 1 + len(stamp) // 3
         self.changes += 1
-        self._raise(source * self.size + self.me, count, source)
+        self.learn(source * self.size + self.me, count, source)
         for at in range(0, len(stamp), 3):
-            self._raise(stamp[at] * self.size + stamp[at + 1], stamp[at + 2], source)
+            self.learn(stamp[at] * self.size + stamp[at + 1], stamp[at + 2], source)
 
-    def _raise(self, entry: int, said: int, source: int) -> None:
+    def learn(self, entry: int, said: int, source: int) -> None:
         if said > self.value[entry]:
             self.value[entry] = said
             self._change(entry, source)

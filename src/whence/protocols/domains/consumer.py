@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 from whence.core.effects import Reason
+from whence.core.group import WINDOW_MAX
 from whence.core.holdback import HoldBack, Key
 from whence.core.message import Packet
 from whence.core.protocol import State
@@ -35,6 +36,7 @@ class Consumer:
         self.clock = clock
         self.holdback: HoldBack[Early] = HoldBack()
         self.held = self.holdback.held  # (source, count) -> the message, since when
+        self.marks: dict[int, tuple[int, int]] = {}  # servers whose later life is announced: (base, before)
 
     def refuse(self, source: int, count: int, stamp: Stamp) -> Reason | None:
         """Why a message ends here; None for one that can be delivered, now or later."""
@@ -61,19 +63,91 @@ class Consumer:
                 self.clock.merge(early.source, early.number, early.stamp)
                 hand_on(early.packet)
 
+    # Lives (core/lives.py)
+
+    def cut_for(self, to: int, queued: int) -> tuple[int, Stamp]:
+        """Where a server that came back begins: what it was sent before the `queued`, and what is known."""
+        clock = self.clock
+        return max(0, clock.value[clock.me * clock.size + to] - queued), tuple(clock.value)
+
+    def jump(
+        self, source: int, sent: int, known: Stamp, hand_on: HandOn
+    ) -> tuple[tuple[int, int] | None, tuple[int, int] | None]:
+        """Begin at the cut of `source`.
+
+        Returns what it had sent that is not given here any more, and what is known there of this server's own
+        messages beyond what it knows itself: each as first and last count.
+        """
+        clock, size, me = self.clock, self.clock.size, self.clock.me
+        had, mine = clock.delivered(source), 0
+        lost_own = None
+        for entry, said in enumerate(known):
+            k, to = divmod(entry, size)
+            if k == me and said > clock.value[entry]:
+                mine = max(mine, said)
+                lost_own = (clock.value[entry] + 1, said)
+            if to != me:
+                clock.learn(entry, said, source)
+        if sent > had:
+            self.skip_to(source, sent, hand_on)
+        return ((had + 1, sent) if sent > had else None), lost_own
+
+    def hear_life(self, source: int, base: int, before: int, hand_on: HandOn) -> None:
+        """A server counts on after `base`, once what it sent before is delivered here."""
+        if base > self.clock.delivered(source):
+            self.marks[source] = (base, before)
+            self.begin_lives(hand_on)
+
+    def begin_lives(self, hand_on: HandOn) -> None:
+        """Follow the servers whose earlier messages are delivered."""
+        for source, (base, before) in sorted(self.marks.items()):
+            if self.clock.delivered(source) >= before:
+                del self.marks[source]
+                self.skip_to(source, base, hand_on)
+
+    def skip_to(self, source: int, count: int, hand_on: HandOn) -> None:
+        """What `source` sent here up to `count` is accounted for; what waits is looked at again."""
+        clock = self.clock
+        clock.learn(source * clock.size + clock.me, count, source)
+        clock.changes += 1
+        self.look_again(hand_on)
+
+    def look_again(self, hand_on: HandOn) -> None:
+        """Hand on what waits no more; rare, so everything is looked at."""
+        found = True
+        while found:
+            found = False
+            for key, (early, _) in sorted(self.held.items()):
+                if early.number <= self.clock.delivered(early.source) or self._obstacle(early) is None:
+                    self._drop(key)
+                    if early.number > self.clock.delivered(early.source):
+                        self.clock.merge(early.source, early.number, early.stamp)
+                        hand_on(early.packet)
+                    found = True
+
+    def _drop(self, key: Key) -> None:
+        del self.held[key]
+        waiters = self.holdback.waiters
+        for missing in [each for each, keys in waiters.items() if key in keys]:
+            waiters[missing].remove(key)
+            if not waiters[missing]:
+                del waiters[missing]
+
     def _obstacle(self, early: Early) -> Key | None:
         return self.clock.obstacle(early.source, early.number, early.stamp)
 
     def missing(self, source: int, count: int) -> list[tuple[int, int]]:
         """What a held message waits for, as (k, c): what has not come, else the first obstacle."""
         delivered, held = self.clock.delivered, self.held
-        gaps = [
-            (source, gap) for gap in range(delivered(source) + 1, count) if (source, gap) not in self.held
-        ]
+        first = delivered(source) + 1
+        if count - first > WINDOW_MAX:  # of a later life, of which nothing is here
+            first = count - 1
+        gaps = [(source, gap) for gap in range(first, count) if (source, gap) not in self.held]
         obstacle = self._obstacle(held[source, count][0])
         if obstacle is not None and not gaps:
             k, needed = obstacle
-            gaps = [(k, gap) for gap in range(delivered(k) + 1, needed + 1) if (k, gap) not in held]
+            first = max(delivered(k), needed - WINDOW_MAX) + 1
+            gaps = [(k, gap) for gap in range(first, needed + 1) if (k, gap) not in held]
             gaps = gaps or [obstacle]
         return gaps
 
@@ -95,6 +169,8 @@ class Consumer:
                 for (source, count, stamp, packet), since_us in self.held.values()
             ],
             "waiters": self.holdback.save_waiters(),
+            **({"marks": [[k, *pair] for k, pair in sorted(self.marks.items())]} if self.marks else {}),
+            **({"gone": sorted(self.clock.gone)} if self.clock.gone else {}),
         }
 
     def restore(self, state: State, packet_of: Callable[..., Packet]) -> None:
@@ -104,6 +180,8 @@ class Consumer:
             early = Early(source, count, tuple(stamp), restored(fields, packet_of))
             self.held[source, count] = (early, since_us)
         self.holdback.restore_waiters(state["waiters"])
+        self.marks = {k: (base, before) for k, base, before in state.get("marks", [])}
+        self.clock.gone = set(state.get("gone", []))
 
 
 def plain(packet: Packet) -> list[Any]:

@@ -33,7 +33,7 @@ from whence.core.sizes import FRAME_BYTES, array_header_bytes, binary_header_byt
 from whence.errors import ParameterError
 from whence.overlay.domain_graph import DomainGraph, domain_graph, organised
 from whence.protocols.domains.clock import CLOCKS, STAMPS, Stamp
-from whence.protocols.domains.consumer import Consumer
+from whence.protocols.domains.consumer import Consumer, HandOn
 from whence.protocols.domains.unicast import Unicast, pair
 
 
@@ -97,6 +97,9 @@ class Domains(Unicast):
         groups = (self.graph.groups[domain] for domain in self.consumers)
         return frozenset(server for group in groups for server in group) - {self.me}
 
+    def next_hop(self, to: NodeId) -> NodeId:
+        return self.routes[to].hop if to in self.routes else to
+
     # Sending (figure 7, left)
 
     # rule 004 figure 7: sending over the first hop of the route
@@ -126,11 +129,26 @@ class Domains(Unicast):
             return [Discard(id_of(self.members, arrived.origin, arrived.number), peer, refused)]
         effects: Effects = []
         domain = arrived.domain
-        source = self.places[domain][peer]
-        self.consumers[domain].accept(
-            source, arrived.sent, arrived.stamp, arrived, now_us, lambda each: self._hand_on(each, effects)
-        )
+        source, consumer = self.places[domain][peer], self.consumers[domain]
+        if arrived.number <= 0:
+            return self._hear(peer, consumer, source, arrived.number, arrived.sent, arrived.stamp)
+        hand_on = self._hand_on_to(effects)
+        consumer.accept(source, arrived.sent, arrived.stamp, arrived, now_us, hand_on)
+        if consumer.marks:
+            consumer.begin_lives(hand_on)
         return effects
+
+    def _hand_on_to(self, effects: Effects) -> HandOn:
+        return lambda each: self._hand_on(each, effects)
+
+    def _shared_with(self, peer: NodeId) -> list[tuple[Consumer, int]]:
+        return [
+            (self.consumers[domain], places[peer]) for domain, places in self.places.items() if peer in places
+        ]
+
+    def _word(self, consumer: Consumer, number: int, sent: int, stamp: Stamp) -> Packet:
+        [domain] = [each for each, mine in self.consumers.items() if mine is consumer]
+        return DomainPacket(domain, self.my_index, self.my_index, number, sent, stamp, b"")
 
     # rule 004 section 4.2: a router stamps a forward in the step that delivers it
     def _hand_on(self, packet: Packet, effects: Effects) -> None:
@@ -145,12 +163,12 @@ class Domains(Unicast):
         domain, origin, to, number, count, stamp, _ = packet
         if peer not in self.neighbours or domain not in self.consumers or peer not in self.places[domain]:
             return Reason.NOT_A_NEIGHBOUR
-        if not (0 <= origin < len(self.members) and 0 <= to < len(self.members)):
-            return Reason.UNKNOWN_ORIGIN
-        if origin == self.my_index:
-            return Reason.FORGED
-        if not 0 < number < NUMBER_MAX:
+        if not (0 <= origin < len(self.members) and 0 <= to < len(self.members)) or origin == self.my_index:
+            return Reason.FORGED if origin == self.my_index else Reason.UNKNOWN_ORIGIN
+        if abs(number) >= NUMBER_MAX or (number <= 0 and self.members[origin] != peer):
             return Reason.MALFORMED
+        if number <= 0:
+            return None
         if to != self.my_index and self.routes[self.members[to]].domain == domain:
             return Reason.MISROUTED  # the way on leads back into the domain that it came from
         return self.consumers[domain].refuse(self.places[domain][peer], count, stamp)
@@ -192,7 +210,7 @@ class Domains(Unicast):
     def sizes(self, packet: Packet) -> Sizes:
         domain, origin, to, number, count, stamp, payload = cast(DomainPacket, packet)
         control = FRAME_BYTES + array_header_bytes(7)
-        control += sum(map(uint_bytes, (domain, origin, to, number, count)))
+        control += sum(map(uint_bytes, (domain, origin, to, abs(number), count)))
         control += array_header_bytes(len(stamp)) + sum(map(uint_bytes, stamp))
         control += binary_header_bytes(len(payload))
         return Sizes(control + len(payload), control)

@@ -26,7 +26,7 @@ from whence.core.parameters import Parameters
 from whence.core.protocol import State
 from whence.core.sizes import FRAME_BYTES, array_header_bytes, binary_header_bytes, uint_bytes
 from whence.protocols.domains.clock import CLOCKS, STAMPS, Stamp
-from whence.protocols.domains.consumer import Consumer
+from whence.protocols.domains.consumer import Consumer, HandOn
 from whence.protocols.domains.unicast import Unicast, pair
 
 
@@ -69,14 +69,27 @@ class Matrix(Unicast):
         refused = self._refuse(peer, cast(MatrixPacket, packet))
         if refused is not None:
             return [Discard(id_of(self.members, origin, number), peer, refused)]
+        if number <= 0:
+            return self._hear(peer, self.consumer, origin, number, count, stamp)
         effects: Effects = []
+        deliver = self._hand_on_to(effects)
+        self.consumer.accept(origin, count, stamp, packet, now_us, deliver)
+        if self.consumer.marks:
+            self.consumer.begin_lives(deliver)
+        return effects
 
+    def _hand_on_to(self, effects: Effects) -> HandOn:
         def deliver(packet: Packet) -> None:
             origin, number, _, _, payload = cast(MatrixPacket, packet)
             effects.append(Deliver(Message(self.members[origin], number, payload)))
 
-        self.consumer.accept(origin, count, stamp, packet, now_us, deliver)
-        return effects
+        return deliver
+
+    def _shared_with(self, peer: NodeId) -> list[tuple[Consumer, int]]:
+        return [(self.consumer, self.index[peer])]
+
+    def _word(self, consumer: Consumer, number: int, sent: int, stamp: Stamp) -> Packet:
+        return MatrixPacket(self.my_index, number, sent, stamp, b"")
 
     def _refuse(self, peer: NodeId, packet: MatrixPacket) -> Reason | None:
         origin, number, count, stamp, _ = packet
@@ -86,9 +99,9 @@ class Matrix(Unicast):
             return Reason.UNKNOWN_ORIGIN
         if self.members[origin] != peer:
             return Reason.FORGED
-        if not 0 < number < NUMBER_MAX:
+        if abs(number) >= NUMBER_MAX:
             return Reason.MALFORMED
-        return self.consumer.refuse(origin, count, stamp)
+        return self.consumer.refuse(origin, count, stamp) if number > 0 else None
 
     @property
     def waiting(self) -> int:
@@ -120,7 +133,7 @@ class Matrix(Unicast):
     def sizes(self, packet: Packet) -> Sizes:
         origin, number, count, stamp, payload = cast(MatrixPacket, packet)
         control = FRAME_BYTES + array_header_bytes(5)
-        control += uint_bytes(origin) + uint_bytes(number) + uint_bytes(count)
+        control += uint_bytes(origin) + uint_bytes(abs(number)) + uint_bytes(count)
         control += array_header_bytes(len(stamp)) + sum(map(uint_bytes, stamp))
         control += binary_header_bytes(len(payload))
         return Sizes(control + len(payload), control)

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Iterable
+from typing import ClassVar
 
-from whence.core.effects import Effects, Send
-from whence.core.group import check_payload, check_peer, group_of
+from whence.core.effects import Discard, Effects, Missed, Reason, Send, Tell
+from whence.core.group import NUMBER_MAX, check_payload, check_peer, group_of
+from whence.core.lives import BACK, BEFORE, BEGIN, CUT_OFF, WELCOME, RolledBack
 from whence.core.message import MessageId, NodeId, Packet
 from whence.core.protocol import Protocol, State
 from whence.errors import MisuseError
-from whence.protocols.domains.consumer import plain, restored
+from whence.protocols.domains.clock import Stamp
+from whence.protocols.domains.consumer import Consumer, HandOn, plain, restored
 
 
 class Unicast(Protocol):
@@ -17,6 +21,8 @@ class Unicast(Protocol):
 
     A packet for a peer without a link waits in `unsent` and leaves, in order, when the link comes up.
     """
+
+    returns: ClassVar[bool] = True
 
     def __init__(self, me: NodeId, members: Iterable[NodeId]) -> None:
         self.members, self.index, self.my_index = group_of(me, members)
@@ -46,11 +52,79 @@ class Unicast(Protocol):
     def link_up(self, peer: NodeId, now_us: int) -> Effects:
         check_peer(self.me, peer)
         self.neighbours.add(peer)
+        for consumer, place in self._shared_with(peer):
+            consumer.clock.gone.discard(place)
         return [Send((peer,), packet) for packet in self.unsent.pop(peer, [])]
 
     def link_down(self, peer: NodeId, now_us: int) -> Effects:
+        """The peer is out of the group: what it sent and nobody has is not waited for."""
         self.neighbours.discard(peer)
-        return []
+        effects: Effects = []
+        for consumer, place in self._shared_with(peer):
+            consumer.clock.gone.add(place)
+            consumer.look_again(self._hand_on_to(effects))
+        return effects
+
+    # Lives (core/lives.py). What is said of them is a packet of number 0 (a cut) or below (a life begins).
+
+    @abstractmethod
+    def _shared_with(self, peer: NodeId) -> list[tuple[Consumer, int]]:
+        """The consumers whose domains this server shares with `peer`, and its place there."""
+
+    @abstractmethod
+    def _word(self, consumer: Consumer, number: int, sent: int, stamp: Stamp) -> Packet:
+        """A packet that is no message, about the domain of a consumer."""
+
+    @abstractmethod
+    def _hand_on_to(self, effects: Effects) -> HandOn:
+        """What is done with a message whose turn has come."""
+
+    def command(self, verb: str, names: tuple[NodeId, ...], now_us: int) -> Effects:
+        """What the host knows of lives. Whom it cannot hear is no matter: nobody else has its messages."""
+        effects: Effects = []
+        if verb == BEGIN:
+            self._begin_life(int(names[0]), effects)
+        elif verb == WELCOME:
+            for consumer, place in self._shared_with(names[0]):
+                sent, known = consumer.cut_for(place, int(names[1]))
+                self._pass_to(names[0], self._word(consumer, 0, sent, known), effects)
+        elif verb not in (CUT_OFF, BACK):
+            return super().command(verb, names, now_us)
+        return effects
+
+    def _begin_life(self, base: int, effects: Effects) -> None:
+        self.last = base
+        shared = [
+            (peer, consumer, consumer.clock.value[consumer.clock.me * consumer.clock.size + place])
+            for peer in self.members
+            if peer != self.me
+            for consumer, place in self._shared_with(peer)
+        ]
+        for _, consumer, _ in shared:
+            consumer.clock.begin_life(base)
+        for peer, consumer, before in shared:
+            self._pass_to(peer, self._word(consumer, -base, before, ()), effects)
+
+    def _hear(
+        self, peer: NodeId, consumer: Consumer, place: int, number: int, sent: int, stamp: Stamp
+    ) -> Effects:
+        """A packet that is no message."""
+        effects: Effects = []
+        hand_on = self._hand_on_to(effects)
+        if number < 0:
+            if sent < 0 or -number <= sent or stamp:
+                return [Discard(None, peer, Reason.MALFORMED)]
+            consumer.hear_life(place, -number, sent, hand_on)
+            return effects
+        if sent < 0 or len(stamp) != consumer.clock.size**2 or min(stamp) < 0 or max(stamp) >= NUMBER_MAX:
+            return [Discard(None, peer, Reason.MALFORMED)]
+        lost, own = consumer.jump(place, sent, stamp, hand_on)
+        if lost is not None:
+            effects.append(Missed(f"{peer}>{self.me}", *lost, BEFORE))
+        if own is not None:
+            effects.append(Tell(RolledBack("", own[0] - 1, own[1])))
+        consumer.begin_lives(hand_on)
+        return effects
 
     def _save_links(self) -> State:
         return {

@@ -11,14 +11,11 @@ from collections.abc import Sequence
 from enum import IntEnum
 from typing import NamedTuple
 
-from whence.core.group import NUMBER_MAX
+from whence.core.group import LIFE_BITS, NUMBER_MAX
 from whence.core.message import Sizes
 from whence.core.sizes import FRAME_BYTES, array_header_bytes, uint_bytes
 from whence.protocols.vcube.wire import VCubeMessage, wire_message_bytes
 
-# A later life is named by the millisecond in which it began, and its numbers begin after life << 20:
-# no node broadcasts 2^20 messages in a millisecond, so no two lives share a number.
-LIFE_BITS = 20
 STAMP_MAX = 2 * NUMBER_MAX >> LIFE_BITS
 
 

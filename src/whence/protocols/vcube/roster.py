@@ -14,8 +14,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from whence.core.group import LIFE_BITS
 from whence.overlay.hypercube import Cube, cluster
-from whence.protocols.vcube.control import LIFE_BITS
 
 
 class Roster:

@@ -52,7 +52,7 @@ def _point(chapter: str, case: str, protocol: str, nodes: int, seed: int, made: 
 
 
 def _vcube() -> Iterator[Point]:
-    for nodes, seeds in ((16, 3), (32, 3), (64, 3), (128, 2)):
+    for nodes, seeds in ((16, 3), (32, 3), (64, 3), (128, 3)):
         for mode in ("aggregation", "plain"):
             for seed in range(1, seeds + 1):
                 made = vcube_scenario("R0", nodes, mode, seed, "all")
@@ -236,6 +236,7 @@ TOUR = Study(
     claims=CLAIMS,
     grid=_grid,
     runners={"core": run_core, DOMAINS: run_domains},
+    opened={"chapter": COMMON, "protocol": "fifo"},
     derive=derive,
     tables=lambda results: [page.common(results)],
     figures=lambda results: [chapter.figure for chapter in page.chapters(results)],

@@ -54,7 +54,7 @@ def _chapter(
 def chapters(results: Results) -> list[Chapter]:
     """All five; one whose runs failed is left out."""
     made = (_vcube(results), _barrier(results), _deadline(results), _prc(results), _domains(results))
-    return [chapter for chapter in made if chapter.table.rows]
+    return [chapter for chapter in made if results.select(chapter=chapter.paper)]
 
 
 def _paper(number: str) -> dict[str, float]:

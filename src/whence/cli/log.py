@@ -1,0 +1,180 @@
+"""`whence log`: foreign logs; and what `whence verify` does with one."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import msgspec
+import typer
+
+from whence.cli import console
+from whence.cli.console import AsJson
+from whence.errors import MisuseError
+
+if TYPE_CHECKING:
+    from whence.foreign.mapping import LogMapping
+    from whence.foreign.model import Contract
+    from whence.foreign.report import Audit
+
+app = typer.Typer(no_args_is_help=True, help="Look into logs that others wrote.")
+
+
+@app.callback()
+def _root() -> None:
+    """Look into logs that others wrote."""
+
+
+@app.command("guess")
+def guess_(
+    log: Annotated[Path, typer.Argument(help="A log: CSV, JSON lines, Parquet, ShiViz, OTLP, MCAP.")],
+    as_json: AsJson = False,
+) -> None:
+    """Draft a mapping for a log, and say which properties it would make judgeable."""
+    from whence.foreign.guess import guess
+    from whence.foreign.report import NOT_JUDGED
+
+    found = guess(log)
+    if as_json:
+        console.print_json(found)
+        return
+    console.out.print(found.mapping, markup=False, soft_wrap=True)
+    for name, each in found.audit.properties.items():
+        if each.status == NOT_JUDGED:
+            said = f"# {name}: not judged: {each.why}; {each.remedy}"
+        else:
+            said = f"# {name}: judged"
+        console.out.print(said, markup=False, soft_wrap=True)
+
+
+@app.command("skew")
+def skew_(
+    log: Annotated[Path, typer.Argument(help="A log with times: CSV, JSON lines, Parquet, OTLP, MCAP.")],
+    map_: Annotated[
+        str | None, typer.Option("--map", help="Its mapping: a file, or a preset's name.")
+    ] = None,
+    drift_ppm: Annotated[
+        int, typer.Option(min=0, max=999_999, help="How much the rates of two clocks may differ.")
+    ] = 500,
+    linear: Annotated[
+        bool, typer.Option("--linear", help="Rates are constant: narrower intervals, if it is true.")
+    ] = False,
+    moments: Annotated[int, typer.Option(min=1, help="At so many moments of the log.")] = 3,
+    as_json: AsJson = False,
+) -> None:
+    """Bound how far the clocks of each two processes are apart, from messages alone; exit 1 if impossible."""
+    from whence.foreign.mapping import load_mapping
+    from whence.foreign.offsets import offsets_of
+    from whence.foreign.read import read_log
+
+    found = offsets_of(
+        read_log(log, None if map_ is None else load_mapping(map_)),
+        drift_ppm=drift_ppm,
+        linear=linear,
+        moments=moments,
+    )
+    if as_json:
+        console.print_json(found)
+    else:
+        rows = [
+            (each.first, each.second, f"{each.at_ns / 1e9:.6f}", _ms(each.low_ns), _ms(each.high_ns))
+            for each in found.pairs
+        ]
+        columns = ["process", "other", "at, s", "ahead by at least, ms", "at most, ms"]
+        console.out.print(console.table(str(log), columns, rows))
+        for note in found.notes:
+            console.out.print(f"note: {note}", markup=False, soft_wrap=True)
+        for each in found.impossible:
+            console.out.print(f"impossible by {_ms(each.by_ns)} ms: {'; '.join(each.circle)}", markup=False)
+    if found.impossible:
+        raise typer.Exit(1)
+
+
+def _ms(value: int | None) -> str:
+    return "?" if value is None else f"{value / 1e6:.3f}"
+
+
+class LogOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """The options of `whence verify` for a foreign log."""
+
+    map_: str | None = None
+    contract: list[str] = []
+    require: list[str] = []
+    scope: str | None = None
+
+    @property
+    def given(self) -> bool:
+        """Whether any was given."""
+        return self != LogOptions()
+
+
+class SparkOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """Whether, where and with how much memory Spark judges a foreign log."""
+
+    wanted: bool
+    master: str | None = None
+    blocks: int | None = None
+    memory_bytes: int | None = None
+
+
+def audit(log: Path, options: LogOptions, witnesses: int, spark: SparkOptions, as_json: bool) -> None:
+    """Judge a foreign log; exit 0 ok, 1 broken, 3 unknown."""
+    from whence.foreign.judge import judge
+    from whence.foreign.mapping import load_mapping
+    from whence.foreign.read import complete_mapping, read_log
+    from whence.foreign.report import text_of
+
+    mapping = complete_mapping(log, None if options.map_ is None else load_mapping(options.map_))
+    contract = _contract(mapping, options)
+    if options.scope is not None:
+        names = tuple(each.strip() for each in options.scope.split(","))
+        mapping = msgspec.structs.replace(
+            mapping, scope=names, event=mapping.event | {"session": list(names)}
+        )
+    mapping = msgspec.structs.replace(mapping, contract=contract)
+    if spark.wanted:
+        found = _by_spark(log, mapping, witnesses, spark)
+    else:
+        found = judge(read_log(log, mapping), str(log), findings_max=witnesses)
+    if as_json:
+        console.print_json(found)
+    else:
+        console.out.print(text_of(found, witnesses), markup=False, soft_wrap=True)
+        if found.verdict == "broken":
+            map_ = f" --map {shlex.quote(options.map_)}" if options.map_ is not None else ""
+            console.out.print(
+                f"see it: whence view {shlex.quote(str(log))}{map_} --around 1", markup=False, soft_wrap=True
+            )
+    raise typer.Exit(found.exit)
+
+
+def _by_spark(log: Path, mapping: LogMapping, witnesses: int, options: SparkOptions) -> Audit:
+    with console.progress("starting Spark"):
+        from whence.spark.audit.judge import MEMORY_BYTES, audit_log
+        from whence.spark.session import get_session
+
+        session = get_session("whence verify", master=options.master)
+    memory_bytes = options.memory_bytes or MEMORY_BYTES
+    with console.progress("judging"):
+        return audit_log(
+            session, log, mapping, findings_max=witnesses, blocks=options.blocks, memory_bytes=memory_bytes
+        )
+
+
+def _contract(mapping: LogMapping, options: LogOptions) -> Contract:
+    """The mapping's contract with what the command line states on top."""
+    from whence.foreign.mapping import contract_of
+
+    table: dict[str, object] = {}
+    for each in options.contract:
+        key, equals, value = each.partition("=")
+        if not equals:
+            raise MisuseError(f"--contract {each}", "it is not KEY=VALUE", "Write it like order=causal")
+        several = key.strip() in {"complete", "members", "require"}
+        words = [word.strip() for word in value.split(",")]
+        table[key.strip()] = words if several else value.strip()
+    stated = contract_of(table, "--contract")
+    over = {name: getattr(stated, name) for name in stated.__struct_fields__ if getattr(stated, name)}
+    contract = msgspec.structs.replace(mapping.contract, **over)
+    return msgspec.structs.replace(contract, require=(*contract.require, *options.require))

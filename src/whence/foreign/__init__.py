@@ -1,0 +1,1 @@
+"""The auditor of logs that others wrote: one model, readers into it, one judge of it."""

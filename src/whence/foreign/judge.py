@@ -1,0 +1,519 @@
+"""Judges a foreign log: which properties hold, which are broken, and which cannot be told from it.
+
+    audit = judge(read_log("orders.csv", mapping))
+
+Every property needs evidence; without it the answer is "not judged", with the reason and the column or option
+that would change it. Nothing is inferred from times but offsets of clocks.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from whence.errors import MisuseError
+from whence.foreign.clocks import Clocks, read_clocks
+from whence.foreign.deliveries import (
+    TABLE_BYTES,
+    ChannelOrder,
+    FirstDeliveries,
+    first_deliveries,
+    late_causally,
+    late_in_channel,
+    order_in_channels,
+)
+from whence.foreign.graph import SOURCES, Graph, Sends, build, find_sends
+from whence.foreign.model import NO_RANK, NO_TIME, Array, Contract, EventKind, Log, Note
+from whence.foreign.registers import bad_reads
+from whence.foreign.report import (
+    EXITS,
+    FINDINGS_MAX,
+    NOT_JUDGED,
+    OK,
+    PROPERTIES,
+    Audit,
+    AuditFinding,
+    AuditStep,
+    Judged,
+    demands,
+    verdict_of,
+)
+from whence.foreign.timing import read_times
+
+_CONTRACT = {
+    "order": ("causal", "fifo", "none"),
+    "delivery": ("exactly-once", "at-least-once", "at-most-once", "unstated"),
+    "complete": ("sends", "deliveries", "ranks"),
+    "require": PROPERTIES,
+}
+
+
+def check_contract(contract: Contract) -> Contract:
+    """The contract, if it uses known words only."""
+    for name, known in _CONTRACT.items():
+        value = getattr(contract, name)
+        for word in value if isinstance(value, tuple) else [value]:
+            if word is not None and word not in known:
+                raise MisuseError(
+                    f"contract {name}", f"{word!r} is not one", f"Choose from: {', '.join(known)}"
+                )
+    return contract
+
+
+def judge(
+    log: Log,
+    source: str = "log",
+    *,
+    contract: Contract | None = None,
+    table_bytes: int = TABLE_BYTES,
+    findings_max: int | None = FINDINGS_MAX,
+    block: tuple[int, int] = (0, 1),
+) -> Audit:
+    """The verdict on a log, held to its own contract unless another is given.
+
+    `block` (which, of how many) judges order in a part of the scopes only: they are independent.
+    """
+    contract = check_contract(log.contract if contract is None else contract)
+    case = Case(log, contract, table_bytes, findings_max, block)
+    demanded, required = demands(contract, log.spans)
+    verdict, properties = verdict_of({name: getattr(case, name)() for name in PROPERTIES}, demanded, required)
+    return Audit(
+        source=source, verdict=verdict, exit=EXITS[verdict], events=len(log), order=log.order,
+        contract=contract, properties=properties, notes=case.notes(),
+    )  # fmt: skip
+
+
+def _not_judged(why: str, remedy: str) -> Judged:
+    return Judged(status=NOT_JUDGED, why=why, remedy=remedy)
+
+
+class Case:
+    """One log before the judge: a method per property."""
+
+    def __init__(
+        self,
+        log: Log,
+        contract: Contract,
+        table_bytes: int = TABLE_BYTES,
+        findings_max: int | None = FINDINGS_MAX,
+        block: tuple[int, int] = (0, 1),
+    ) -> None:
+        self.log = log
+        self.contract = contract
+        self._table_bytes = table_bytes
+        self._max = findings_max
+        self.clocks: Clocks = read_clocks(log)
+        self.sends: Sends = find_sends(log)
+        self.claims: Graph = build(log, self.sends, self.clocks)
+        self.times = read_times(log, self.claims, contract.max_skew_ns)
+        self.graph = self.claims  # without circles: what is in one leaves the judgement
+        free = np.ones(self.claims.nodes, dtype=bool)
+        if self.claims.circles:
+            circling = np.array(sorted(node for circle in self.claims.circles for node in circle))
+            free[circling] = False
+            self.graph = build(log, self.sends, read_clocks(log, every=True), circling)
+        self._free_message: Array = free[self.graph.message_node]
+        found = first_deliveries(log)
+        kept = free[found.event] & self._free_message[found.message]
+        self._in_circles = len(kept) > 0 and not kept.any()
+        kept &= found.column % block[1] == block[0]
+        self.first: FirstDeliveries = found._replace(
+            event=found.event[kept], message=found.message[kept], column=found.column[kept],
+            start=found.start[kept], end=found.end[kept],
+            first=np.searchsorted(found.message[kept], np.arange(len(log.msgs) + 1)),
+        )  # fmt: skip
+        self.channels: ChannelOrder = order_in_channels(log, self.sends)
+        self._delivered = (log.kind == EventKind.DELIVER) & (log.msg >= 0)
+
+    # Order
+
+    def _no_deliveries(self) -> Judged | None:
+        log = self.log
+        if not self._delivered.any():
+            if np.any(log.kind == EventKind.DELIVER):
+                return _not_judged(
+                    "deliveries have no message ids", "map `message`, or add patterns with (?P<msg>...)"
+                )
+            return _not_judged(
+                "no event is known to be a delivery of a message",
+                "map `kind` and `message`, or add [[lines]] patterns with (?P<msg>...)",
+            )
+        if self._in_circles:
+            return _not_judged("every delivery is in a circle of causes", "repair what `cycle` shows")
+        if not len(self.first.event):
+            lacking = " or ".join(log.lacking) or "`session`"
+            return _not_judged(
+                "deliveries have no scope in which they may be compared", f"log {lacking}, or give --scope"
+            )
+        return None
+
+    def causal(self) -> Judged:
+        """Deliveries after one that depends on them."""
+        if (nothing := self._no_deliveries()) is not None:
+            return nothing
+        first, sends = self.first, self.sends
+        evidence = (sends.event >= 0) | ((sends.rank != NO_RANK) & (sends.channel >= 0))
+        named = self.log.deps.owners()
+        evidence[self.log.deps.values] = True
+        evidence[self.log.msg[named][self.log.msg[named] >= 0]] = True
+        judged = evidence[first.message]
+        if not judged.any():
+            return _not_judged(
+                "nothing says what precedes what: no sends, no dependencies, no ranks of what is delivered",
+                "log the sends, or map `depends_on` or `send_order`",
+            )
+        late = late_causally(self.graph, first, self._table_bytes)
+        return self._judged(int(judged.sum()), np.flatnonzero(late), self._causal_finding)
+
+    def fifo(self) -> Judged:
+        """Deliveries after a later one of their channel."""
+        if (nothing := self._no_deliveries()) is not None:
+            return nothing
+        late, judged = late_in_channel(self.first, self.channels, self._free_message)
+        if not judged.any():
+            return _not_judged(
+                "no channel has two sends in a known order",
+                "log the sends, or map `channel` and `send_order`",
+            )
+        return self._judged(int(judged.sum()), np.flatnonzero(late), self._fifo_finding)
+
+    def _judged(
+        self, judged: int, found: Sequence[int] | Array, tell: Callable[[int], AuditFinding]
+    ) -> Judged:
+        told = [tell(int(each)) for each in found[: self._max]]
+        return Judged(status=OK, count=len(found), judged=judged, findings=told)
+
+    def _causal_finding(self, row: int) -> AuditFinding:
+        first, graph = self.first, self.graph
+        before = np.flatnonzero((first.column == first.column[row]) & (first.end < first.start[row]))
+        goals = {int(graph.message_node[first.message[each]]): int(each) for each in before}
+        start = int(graph.message_node[first.message[row]])
+        goal, steps = _nearest(graph, start, goals)
+        return self._overtaken(row, goals[goal], [(-1, start), *steps])
+
+    def _fifo_finding(self, row: int) -> AuditFinding:
+        first, order = self.first, self.channels
+        key = order.key[first.message]
+        later = (key == key[row]) & (first.column == first.column[row]) & (first.end < first.start[row])
+        later &= order.sent[first.message] > order.sent_end[first.message[row]]
+        other = int(np.flatnonzero(later)[np.argmin(first.end[later])])
+        nodes = [int(self.graph.message_node[first.message[each]]) for each in (row, other)]
+        return self._overtaken(row, other, [(-1, nodes[0]), (-2, nodes[1])])
+
+    def _overtaken(self, row: int, other: int, steps: list[tuple[int, int]]) -> AuditFinding:
+        log, first = self.log, self.first
+        late, early = int(first.event[row]), int(first.event[other])
+        return AuditFinding(
+            text=f"{log.name(early)}, and only then {log.name(late)}; yet",
+            message=log.msgs[first.message[row]], other=log.msgs[first.message[other]],
+            scope=log.scopes[log.scope[late]], line=int(log.line[late]),
+            events=[early, late, *(node for _, node in steps if node < len(log))],
+            chain=[
+                AuditStep(self._node_name(node), {-1: "", -2: "rank"}.get(source, SOURCES[source]))
+                for source, node in steps if node < len(log) + len(log.msgs)
+            ],
+        )  # fmt: skip
+
+    def _node_name(self, node: int) -> str:
+        if node < len(self.log):
+            return self.log.name(node)
+        return f"{self.log.msgs[node - len(self.log)]} is sent (not in the log)"
+
+    # Deliveries
+
+    def duplicate(self) -> Judged:
+        """Second deliveries in a group."""
+        log = self.log
+        at = np.flatnonzero(self._delivered & (log.group >= 0))
+        if not len(at):
+            return _not_judged("no delivery has a message id and a group", "map `message` and `group`")
+        at = at[np.lexsort((at, log.pos[at], log.msg[at], log.group[at]))]
+        again = (np.diff(log.group[at]) == 0) & (np.diff(log.msg[at]) == 0)
+        found = at[1:][again]
+
+        def tell(event: int) -> AuditFinding:
+            text = f"{log.name(event)} again, in {log.groups[log.group[event]]}"
+            return self._about(event, text)
+
+        return self._judged(len(at), np.sort(found), tell)
+
+    def created(self) -> Judged:
+        """Deliveries of what no one sent."""
+        log = self.log
+        if "sends" not in self.contract.complete:
+            return _not_judged("the log may lack sends", 'state `complete = ["sends"]` if it has them all')
+        if not self._delivered.any():
+            return _not_judged("no delivery has a message id", "map `message`")
+        sent = np.zeros(len(log.msgs), dtype=bool)
+        sent[log.msg[(log.kind == EventKind.SEND) & (log.msg >= 0)]] = True
+        at = np.flatnonzero(self._delivered)
+        where = np.where(log.group[at] >= 0, log.group[at], -2 - log.proc[at])
+        at = at[np.unique(np.stack([where, log.msg[at]]), axis=1, return_index=True)[1]]
+        found = np.sort(at[~sent[log.msg[at]]])
+        return self._judged(
+            len(at), found, lambda event: self._about(event, f"{log.name(event)}, which no one sent")
+        )
+
+    def _about(self, event: int, text: str) -> AuditFinding:
+        log = self.log
+        message = log.msgs[log.msg[event]] if log.msg[event] >= 0 else None
+        return AuditFinding(text=text, message=message, line=int(log.line[event]), events=[event])
+
+    def lost(self) -> Judged:
+        """Messages that a member did not deliver."""
+        log, complete = self.log, self.contract.complete
+        if "deliveries" not in complete or not {"sends", "ranks"} & set(complete):
+            return _not_judged(
+                "the log may lack sends or deliveries",
+                'state `complete = ["sends", "deliveries"]` if it has all',
+            )
+        if not self.contract.members and not len(log.to.values):
+            return _not_judged("nothing says whom a message is for", "state `members`, or map `to`")
+        if not np.any((log.kind == EventKind.SEND) & (log.msg >= 0)) and "ranks" not in complete:
+            return _not_judged("no send has a message id", "log the sends, or map `message`")
+        pairs = self._expected()
+        got = self._delivered_by()
+        found = [(message, member) for message, member in pairs if (message, member) not in got]
+        told = [
+            AuditFinding(text=f"{member} never delivers {message}", message=message)
+            for message, member in found[: self._max]
+        ]
+        gaps, ranked = self._gaps() if "ranks" in complete and self.contract.members else ([], 0)
+        told += [AuditFinding(text=text) for text in gaps[: self._max]]
+        return Judged(status=OK, count=len(found) + len(gaps), judged=len(pairs) + ranked, findings=told)
+
+    def _expected(self) -> list[tuple[str, str]]:
+        """Messages, and who must deliver each. A sender need not, unless it delivers some of its own."""
+        log = self.log
+        at = np.flatnonzero((log.kind == EventKind.SEND) & (log.msg >= 0))
+        senders: dict[int, set[int]] = {}
+        to: dict[int, set[str]] = {}
+        for event in at.tolist():
+            message = int(log.msg[event])
+            senders.setdefault(message, set()).add(int(log.proc[event]))
+            to.setdefault(message, set()).update(log.procs[each] for each in log.to.of(event))
+        own = {
+            int(log.proc[event])
+            for event in np.flatnonzero(self._delivered).tolist()
+            if int(log.proc[event]) in senders.get(int(log.msg[event]), ())
+        }
+        gone = self._gone()
+        pairs = []
+        for message, sent_by in senders.items():
+            silent = {log.procs[each] for each in sent_by - own}
+            members = to[message] or set(self.contract.members) - silent
+            pairs += [(log.msgs[message], each) for each in sorted(members - gone)]
+        return pairs
+
+    def _delivered_by(self) -> set[tuple[str, str]]:
+        log = self.log
+        got: set[tuple[str, str]] = set()
+        for event in np.flatnonzero(self._delivered).tolist():
+            message = log.msgs[log.msg[event]]
+            got.add((message, log.procs[log.proc[event]]))
+            if log.group[event] >= 0:
+                got.add((message, log.groups[log.group[event]]))
+        return got
+
+    def _gaps(self) -> tuple[list[str], int]:
+        """Ranks between the first and last of a channel that a member lacks."""
+        log, gone = self.log, self._gone()
+        ranked = (log.rank != NO_RANK) & (log.channel >= 0)
+        told, looked = [], 0
+        for channel in np.unique(log.channel[ranked]):
+            here = ranked & (log.channel == channel)
+            low, high = int(log.rank[here].min()), int(log.rank[here].max())
+            for member in sorted(set(self.contract.members) - gone):
+                mine = here & self._delivered & self._is_of(member)
+                missing = np.setdiff1d(np.arange(low, high + 1), log.rank[mine])
+                looked += high - low + 1
+                told += [f"{member} never delivers {log.channels[channel]} @ {rank}" for rank in missing]
+        return told, looked
+
+    def _is_of(self, member: str) -> Array:
+        log = self.log
+        of_proc = np.array([name == member for name in log.procs], dtype=bool)
+        of_group = np.array([*(name == member for name in log.groups), False], dtype=bool)
+        either: Array = of_proc[log.proc] | of_group[log.group]
+        return either
+
+    def _gone(self) -> set[str]:
+        """Processes that crashed and did not come back."""
+        log = self.log
+        last: dict[int, tuple[int, int]] = {}
+        for event in np.flatnonzero((log.kind == EventKind.CRASH) | (log.kind == EventKind.RESTART)).tolist():
+            proc = int(log.proc[event])
+            last[proc] = max(last.get(proc, (-1, -1)), (int(log.pos[event]), int(log.kind[event])))
+        return {log.procs[proc] for proc, (_, kind) in last.items() if kind == EventKind.CRASH}
+
+    def stuck(self) -> Judged:
+        """What was received and never delivered."""
+        log = self.log
+        received = np.flatnonzero((log.kind == EventKind.RECEIVE) & (log.msg >= 0))
+        if not len(received):
+            return _not_judged("the log has no arrivals with ids", "map `kind` with `receive`")
+        if "deliveries" not in self.contract.complete:
+            return _not_judged(
+                "the log may lack deliveries", 'state `complete = ["deliveries"]` if it has all'
+            )
+        got = set(zip(log.proc[self._delivered].tolist(), log.msg[self._delivered].tolist(), strict=True))
+        gone = self._gone()
+        waits: dict[tuple[int, int], int] = {}
+        for event in received.tolist():
+            key = (int(log.proc[event]), int(log.msg[event]))
+            if key not in got and log.procs[key[0]] not in gone:
+                waits.setdefault(key, event)
+
+        def tell(event: int) -> AuditFinding:
+            missing = [
+                log.msgs[dep] for dep in self._deps_of(int(log.msg[event]))
+                if (int(log.proc[event]), dep) not in got
+            ]  # fmt: skip
+            tail = f"; it misses {', '.join(missing)}" if missing else ""
+            return self._about(event, f"{log.name(event)} and never delivers it{tail}")
+
+        return self._judged(len(received), sorted(waits.values()), tell)
+
+    def _deps_of(self, message: int) -> list[int]:
+        log = self.log
+        rows = np.flatnonzero(log.msg == message).tolist()
+        return sorted({int(dep) for row in rows for dep in log.deps.of(row)})
+
+    # Clocks, circles, times, registers
+
+    def clock(self) -> Judged:
+        """Vector clocks that cannot be true."""
+        if not self.clocks.events:
+            return _not_judged("no event has a vector clock", "map `clock`")
+        why = {fault.event: fault.why for fault in self.clocks.faults}
+        return self._judged(
+            self.clocks.events,
+            sorted(why),
+            lambda event: self._about(event, f"{self.log.name(event)}: {why[event]}"),
+        )
+
+    def cycle(self) -> Judged:
+        """Circles of causes."""
+        edges = len(self.claims.to)
+        if not edges:
+            return _not_judged("nothing is the cause of anything", "map `context`, `message` or `depends_on`")
+        return self._judged(edges, range(len(self.claims.circles)), self._circle_finding)
+
+    def _circle_finding(self, which: int) -> AuditFinding:
+        graph, inside = self.claims, set(self.claims.circles[which])
+        starts = sorted(inside)[:1000]  # the shortest of the circles through these
+        paths = ((start, graph.path(start, start, inside)) for start in starts)
+        start, steps = min(paths, key=lambda found: (len(found[1]), found[0]))
+        nodes = [(-1, start), *steps]
+        return AuditFinding(
+            text=f"{len(steps)} events are causes of each other",
+            events=[node for _, node in nodes if node < len(self.log)],
+            chain=[
+                AuditStep(self._node_name(node), SOURCES[source] if source >= 0 else "")
+                for source, node in nodes if node < len(self.log) + len(self.log.msgs)
+            ],
+        )  # fmt: skip
+
+    def time(self) -> Judged:
+        """Effects stamped before their causes by one clock; clocks farther apart than allowed."""
+        log, times = self.log, self.times
+        if not times.pairs:
+            return _not_judged(
+                "no cause and effect both have a time", "map `time`, and log both ends of messages"
+            )
+        told = [
+            AuditFinding(
+                text=f"{log.name(effect)} is stamped before its cause, {log.name(cause)}",
+                events=[cause, effect], line=int(log.line[effect]),
+            )
+            for cause, effect in times.backwards[: self._max]
+        ] + [
+            AuditFinding(text=f"{second} is {found.low} to {found.high} ns ahead of {first}")
+            for first, second, found in times.apart[: self._max]
+        ]  # fmt: skip
+        return Judged(
+            status=OK, count=len(times.backwards) + len(times.apart), judged=times.pairs, findings=told
+        )
+
+    def reads(self) -> Judged:
+        """Reads that no causal store returns."""
+        history = self.log.history
+        if history is None:
+            return _not_judged("it is not a history of registers", 'use format = "history"')
+        if len(history.writers()) < len(history.writes):
+            return _not_judged("a value is written to a key more than once", "write unique values")
+        in_circle = {node for circle in self.claims.circles for node in circle}
+        found = bad_reads(self.log, history, self.graph, in_circle)
+
+        def tell(at: int) -> AuditFinding:
+            bad = found[at]
+            text = f"{self.log.name(bad.event)}: {bad.why}"
+            return AuditFinding(text=text, line=int(self.log.line[bad.event]), events=bad.shown_by)
+
+        return self._judged(len(history.reads), range(len(found)), tell)
+
+    # Notes
+
+    def notes(self) -> list[Note]:
+        """What breaks nothing, and should be known."""
+        log = self.log
+        notes = [*log.notes, *self.times.notes]
+
+        def note(code: str, text: str, count: int) -> None:
+            if count:
+                notes.append(Note(code, text.format(n=count), count))
+
+        restarts = int(np.sum(log.kind == EventKind.RESTART))
+        note("restart", "{n} restarts: each begins a new scope in which order is kept anew", restarts)
+        hedged = int(self.sends.ambiguous.sum())
+        note(
+            "ambiguous-send",
+            "{n} messages are sent by several contexts: no order is taken from those sends",
+            hedged,
+        )
+        note(
+            "swapped",
+            "{n} neighbouring events of a context stand in the other order in a weaker source",
+            _swapped(log),
+        )
+        note(
+            "scope-split",
+            "{n} scopes go over several contexts and are compared within each",
+            self.first.split,
+        )
+        note("clock-gap", "{n} entries of clocks name events that the log does not have", self.clocks.absent)
+        if self.channels.by_interval or np.any(log.pos[self.first.event] < 0):
+            text = "events of one process that do not overlap are taken to be in the order of its clock"
+            note("assumed", text, 1)
+        return notes
+
+
+def _swapped(log: Log) -> int:
+    """Neighbours in a context whose order a weaker source reverses: lines below numbers, times below both."""
+    at = np.flatnonzero(log.pos >= 0)
+    at = at[np.lexsort((at, log.pos[at], log.ctx[at]))]
+    next_ = (np.diff(log.ctx[at]) == 0) & (np.diff(log.pos[at]) > 0)
+    swapped = np.zeros(len(next_), dtype=bool)
+    if log.order in {"seq", "clock"}:
+        swapped |= next_ & (np.diff(log.line[at]) < 0)
+    timed = (log.t0[at][:-1] != NO_TIME) & (log.t0[at][1:] != NO_TIME)
+    swapped |= next_ & timed & (log.t0[at][1:] < log.t0[at][:-1])
+    return int(swapped.sum())
+
+
+def _nearest(graph: Graph, start: int, goals: dict[int, int]) -> tuple[int, list[tuple[int, int]]]:
+    """The nearest of some nodes that a node leads to, and a shortest way there."""
+    seen = {start}
+    reached = deque([start])
+    while reached:
+        node = reached.popleft()
+        for other in graph.to[graph.first[node] : graph.first[node + 1]].tolist():
+            if other in seen:
+                continue
+            if other in goals:
+                return other, graph.path(start, other)
+            seen.add(other)
+            reached.append(other)
+    raise MisuseError(f"node {start}", "nothing after it was delivered earlier", "Report this")

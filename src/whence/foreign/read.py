@@ -1,0 +1,82 @@
+"""The one way to read a foreign log: by its mapping, or by what the file looks like."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+
+from whence.errors import ImportFormatError
+from whence.foreign.mapping import LogMapping, mapping_of
+from whence.foreign.model import Log
+from whence.foreign.otlp import read_otlp
+from whence.foreign.shiviz import read_shiviz
+from whence.foreign.tables import csv_rows, json_rows, parquet_rows, read_history, read_lines, read_table
+
+_SUFFIXES = {
+    ".csv": "csv",
+    ".parquet": "parquet",
+    ".mcap": "mcap",
+    ".pb": "otlp",
+    ".binpb": "otlp",
+    ".otlp": "otlp",
+}
+_READERS: dict[str, Callable[[Path, LogMapping], Log]] = {
+    "csv": read_table, "jsonl": read_table, "parquet": read_table, "mcap": read_table, "lines": read_lines,
+    "shiviz": read_shiviz, "otlp": read_otlp, "history": read_history,
+}  # fmt: skip
+
+
+def read_log(path: Path | str, mapping: LogMapping | None = None) -> Log:
+    """A log from a file. Without a mapping it must be of a kind that needs none, or a plain table."""
+    path = Path(path)
+    mapping = complete_mapping(path, mapping)
+    if path.is_dir():
+        raise ImportFormatError(str(path), "it is a folder", "Judge folders of tables on Spark: --spark")
+    return _READERS[mapping.format or ""](path, mapping)
+
+
+def complete_mapping(path: Path, mapping: LogMapping | None) -> LogMapping:
+    """A mapping with a format: what the file looks like, where none is given."""
+    if not path.exists():
+        raise ImportFormatError(str(path), "there is no such file", "Check the path")
+    if mapping is not None and mapping.format is not None:
+        return mapping
+    if not path.is_file():
+        raise ImportFormatError(str(path), "it is a folder", "Give a mapping that states the format")
+    format_ = format_of(path)
+    if mapping is not None:
+        return msgspec.structs.replace(mapping, format=format_)
+    if format_ in {"csv", "jsonl", "parquet"}:
+        _require_plain(path, format_)
+        return mapping_of({"log": {"format": format_, "preset": "plain"}})
+    return mapping_of({"log": {"format": format_}})
+
+
+def format_of(path: Path) -> str:
+    """What a file looks like, by its name and its beginning."""
+    found = _SUFFIXES.get(path.suffix.lower())
+    if found is not None:
+        return found
+    with path.open("rb") as file:
+        start = file.read(65536)
+    first = start.lstrip().partition(b"\n")[0]
+    looks = {
+        "parquet": start.startswith(b"PAR1"),
+        "mcap": start.startswith(b"\x89MCAP0"),
+        "otlp": b'"resourceSpans"' in start or b"\x00" in start,
+        "history": first[:1] == b"{" and b'"f"' in first and b'"process"' in first,
+        "jsonl": first[:1] == b"{",
+    }
+    return next((name for name, is_so in looks.items() if is_so), "shiviz")
+
+
+def _require_plain(path: Path, format_: str) -> None:
+    _, row = next({"csv": csv_rows, "jsonl": json_rows, "parquet": parquet_rows}[format_](path), (0, {}))
+    lacking = [name for name in ("node", "kind", "message") if name not in row]
+    if lacking:
+        raise ImportFormatError(
+            str(path), f"it has no column {lacking[0]!r}, and no mapping says what its columns are",
+            f"Write a mapping (whence log guess {path} drafts one) and give it with --map",
+        )  # fmt: skip

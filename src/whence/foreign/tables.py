@@ -1,0 +1,251 @@
+"""Reads tables into the model by a mapping: CSV, JSON lines, Parquet, MCAP, plain lines, histories."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+import struct
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from whence.errors import ImportFormatError, missing_extra
+from whence.foreign.mapping import LogMapping, Normaliser, look_up, order_of, parse, text_of
+from whence.foreign.model import EventKind, History, Log, Note, make_log
+from whence.foreign.shiviz import matched, read_text
+
+Rows = Iterator[tuple[int, Mapping[str, Any]]]
+
+_HOSTS = ("process", "host", "node")  # groups of a line that name its process, unless the mapping does
+
+
+def read_table(path: Path | str, mapping: LogMapping) -> Log:
+    """The log of a table; every row is an event."""
+    path = Path(path)
+    rows = {"csv": csv_rows, "jsonl": json_rows, "parquet": parquet_rows, "mcap": mcap_rows}[
+        mapping.format or "csv"
+    ](path)
+    normaliser = Normaliser(mapping)
+    events = []
+    first: Mapping[str, Any] | None = None
+    for line, row in rows:
+        if first is None:
+            first = row
+            require_columns(str(path), mapping, row)
+        events.append(normaliser.row(row, line))
+    if first is None:
+        raise ImportFormatError(str(path), "it has no rows", "Check the file")
+    return make_log(
+        events, order=order_of(mapping), contract=mapping.contract, resolution_ns=resolution(events),
+        notes=tuple(normaliser.notes()),
+    )  # fmt: skip
+
+
+def require_columns(name: str, mapping: LogMapping, row: Mapping[str, Any]) -> None:
+    """Refuse a CSV or Parquet file without the columns of a mapping that is not a preset's."""
+    if mapping.format not in {"csv", "parquet"} or mapping.preset is not None:
+        return
+    for field, given in mapping.event.items():
+        expression = given
+        if field == "kind":
+            expression = given.get("column") if isinstance(given, Mapping) else None
+        for template in parse(expression) if expression else ():
+            for column in template.columns:
+                if column not in row and column.partition(".")[0] not in row:
+                    raise ImportFormatError(
+                        name, f"it has no column {column!r}, which `{field}` names",
+                        f"Choose from: {', '.join(map(str, row))}",
+                    )  # fmt: skip
+
+
+def resolution(events: list[tuple[Any, ...]]) -> int:
+    """The resolution of the times of some rows."""
+    times = [each for row in events for each in (row[14], row[15]) if each is not None]
+    return resolution_of(lambda unit: all(time % unit == 0 for time in times))
+
+
+def resolution_of(divides: Callable[[int], bool]) -> int:
+    """The largest of 1 ms and 1 us that divides every time; else 1 ns."""
+    return next((unit for unit in (10**6, 10**3) if divides(unit)), 1)
+
+
+def csv_rows(path: Path) -> Rows:
+    """The rows of a CSV file with a header."""
+    reader = csv.DictReader(read_text(path).splitlines())
+    if not reader.fieldnames:
+        raise ImportFormatError(str(path), "it has no header", "Put the names of columns into the first line")
+    for row in reader:
+        if None in row:
+            raise ImportFormatError(
+                f"{path}, line {reader.line_num}", "it has more cells than the header", "Quote"
+            )
+        yield reader.line_num, row
+
+
+def json_rows(path: Path) -> Rows:
+    """The objects of a file with one per line."""
+    for line, text in enumerate(read_text(path).split("\n"), 1):
+        if not text.strip():
+            continue
+        try:
+            row = json.loads(text)
+        except ValueError as error:
+            raise ImportFormatError(
+                f"{path}, line {line}", f"it is not JSON ({error})", "One object per line"
+            ) from error
+        if not isinstance(row, dict):
+            raise ImportFormatError(f"{path}, line {line}", "it is not an object", "One object per line")
+        yield line, row
+
+
+def parquet_rows(path: Path) -> Rows:
+    """The rows of a Parquet file."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        file = pq.ParquetFile(path)
+    except pa.ArrowInvalid as error:
+        raise ImportFormatError(str(path), f"it is not Parquet ({error})", "Check the file") from error
+    line = 0
+    for batch in file.iter_batches():
+        for row in batch.to_pylist():
+            line += 1
+            yield line, row
+
+
+def mcap_rows(path: Path) -> Rows:
+    """The messages of an MCAP recording, in the order in which they were written."""
+    try:
+        from mcap.exceptions import McapError
+        from mcap.reader import make_reader
+    except ImportError as error:
+        raise missing_extra("MCAP recordings", "mcap", "mcap") from error
+    with path.open("rb") as stream:
+        try:
+            found = make_reader(stream).iter_messages(log_time_order=False)
+            for line, (_, channel, message) in enumerate(found, 1):
+                about = {key.lower(): value for key, value in channel.metadata.items()}
+                yield line, {
+                    **about, "recorder": path.stem, "topic": channel.topic, "channel": channel.id,
+                    "publisher": about.get("callerid") or about.get("publisher"),
+                    "sequence": message.sequence or None,  # 0: the recorder has none
+                    "log_time": message.log_time, "publish_time": message.publish_time,
+                }  # fmt: skip
+        except (McapError, OSError, struct.error) as error:
+            raise ImportFormatError(
+                str(path), f"it is not an MCAP recording ({error})", "Check the file"
+            ) from error
+
+
+def read_lines(path: Path | str, mapping: LogMapping) -> Log:
+    """The log of a text; lines that match no pattern are counted."""
+    event = dict(mapping.event)
+    shared = re.compile(mapping.pattern) if mapping.pattern else None
+    rules = [(re.compile(rule.pattern), rule) for rule in mapping.lines]
+    named = {name for pattern, _ in rules for name in pattern.groupindex}
+    named |= set(shared.groupindex) if shared else set()
+    for field, groups in (("process", _HOSTS), ("message", ("msg",)), ("to", ("to",)), ("time", ("time",))):
+        found = next((group for group in groups if group in named), None)
+        if found is not None:
+            event.setdefault(field, found)
+    mapping = msgspec.structs.replace(mapping, event=event)
+    normaliser = Normaliser(mapping)
+    events, left_out = [], []
+    for number, text in enumerate(read_text(path).splitlines(), 1):
+        if not text.strip():
+            continue
+        around = shared.search(text) if shared else None
+        kind, columns = matched(rules, text)
+        if kind is None or (shared is not None and around is None):
+            left_out.append(number)
+            continue
+        row = {**(around.groupdict() if around else {}), **columns}
+        events.append(normaliser.row(row, number, kind, text))
+    if not events:
+        raise ImportFormatError(
+            str(path), "no line matches a pattern", "Give [[lines]] with pattern and kind"
+        )
+    notes = normaliser.notes()
+    if left_out:
+        first = ", ".join(map(str, left_out[:5]))
+        notes.append(Note("unmatched", f"{len(left_out)} lines match no pattern: {first}", len(left_out)))
+    return make_log(
+        events, order=order_of(mapping), contract=mapping.contract, resolution_ns=resolution(events),
+        notes=tuple(notes),
+    )  # fmt: skip
+
+
+# Histories
+
+_READS, _WRITES = {"r", "read"}, {"w", "write"}
+
+
+def read_history(path: Path | str, mapping: LogMapping) -> Log:
+    """The operations that ended well, one event each; what ended in an unknown way is counted."""
+    rows = list(json_rows(Path(path)))
+    unsure = _unfinished(rows)
+    events: list[tuple[Any, ...]] = []
+    reads: list[tuple[int, str, str | None]] = []
+    writes: list[tuple[int, str, str]] = []
+    maybe: set[tuple[str, str]] = set()
+    for place, (line, row) in enumerate(rows):
+        how = row.get("type", "ok")
+        if how != "ok":
+            if place in unsure:
+                maybe |= {(key, value) for name, key, value in _operations(path, line, row)
+                          if name in _WRITES and value is not None}  # fmt: skip
+            continue
+        process = text_of(look_up(row, "process")) or "log"
+        for name, key, value in _operations(path, line, row):
+            if name in _WRITES and value is not None:
+                writes.append((len(events), key, value))
+            elif name in _READS:
+                reads.append((len(events), key, value))
+        events.append((
+            process, process, line, int(EventKind.INTERNAL), None, (), None, None, None, None, (), (), None,
+            None, None, None, line, json.dumps(row.get("value", row)),
+        ))  # fmt: skip
+    if not events:
+        raise ImportFormatError(str(path), "no operation ended well", 'Give rows with type = "ok"')
+    reads = [each for each in reads if (each[1], each[2]) not in maybe]
+    info = sum(row.get("type") == "info" for _, row in rows)
+    notes = (Note("info", f"{info} operations ended in an unknown way", info),) if info else ()
+    return make_log(
+        events, order="line", contract=mapping.contract, history=History(reads, writes), notes=notes
+    )
+
+
+def _unfinished(rows: list[tuple[int, Mapping[str, Any]]]) -> set[int]:
+    """Places of what may or may not have happened: `info`, and what was invoked and never ended."""
+    open_: dict[Any, int] = {}
+    unsure: set[int] = set()
+    for place, (_, row) in enumerate(rows):
+        how, process = row.get("type", "ok"), str(row.get("process"))
+        if how == "invoke":
+            open_[process] = place
+        else:
+            open_.pop(process, None)
+            if how == "info":
+                unsure.add(place)
+    return unsure | set(open_.values())
+
+
+def _operations(path: Path | str, line: int, row: Mapping[str, Any]) -> Iterator[tuple[str, str, str | None]]:
+    """(name, key, value) of each operation of a row."""
+    name, value = row.get("f"), row.get("value", row.get("txn"))
+    if name == "txn" or (name is None and isinstance(value, list)):
+        found = value if isinstance(value, list) else []
+    elif "key" in row:
+        found = [[name, row["key"], value]]
+    else:
+        found = [[name, *value]] if isinstance(value, list) else [[name, "x", value]]
+    for each in found:
+        if not isinstance(each, list) or len(each) != 3 or str(each[0]) not in _READS | _WRITES:
+            raise ImportFormatError(
+                f"{path}, line {line}", f"{each!r} is not an operation", "Give [r|w, key, value]"
+            )
+        yield str(each[0]), str(each[1]), text_of(each[2])

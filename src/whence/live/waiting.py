@@ -1,0 +1,185 @@
+"""What waits in a node: the timers of its core, tasks that read, messages for which there is no room."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Any
+from weakref import WeakSet
+
+from whence.errors import GroupClosedError, NoRoomError
+from whence.session.flow import Flow
+from whence.session.journal import Journal
+from whence.session.limits import Limits
+from whence.session.links import Link
+
+RELEASE_AFTER_S = 0.25
+WAIT, RAISE = "wait", "raise"  # what to do with a message for which there is no room
+
+
+class CoreTimers:
+    """The timers of one core; `expired` is called with the key of each, not early."""
+
+    def __init__(
+        self,
+        now_us: Callable[[], int],
+        expired: Callable[[str], None],
+        speed: float = 1.0,
+    ) -> None:
+        self._now_us = now_us
+        self._second_us = 1e6 * speed  # of the loop's time
+        self._call_later = asyncio.get_running_loop().call_later
+        self._expired = expired
+        self._handles: dict[str, asyncio.TimerHandle] = {}
+
+    def __contains__(self, key: str) -> bool:
+        return key in self._handles
+
+    def set(self, key: str, at_us: int) -> None:
+        """Expire at `at_us`, and not at the time of an earlier setting."""
+        self.cancel(key)
+        self._handles[key] = self._call_later(
+            (at_us - self._now_us()) / self._second_us, self._due, key, at_us
+        )
+
+    def cancel(self, key: str) -> None:
+        """Do not expire."""
+        handle = self._handles.pop(key, None)
+        if handle is not None:
+            handle.cancel()
+
+    def _due(self, key: str, at_us: int) -> None:
+        if self._now_us() < at_us:  # the loop's clock is coarser, and a core must not be called early
+            self.set(key, at_us)
+            return
+        del self._handles[key]
+        self._expired(key)
+
+    def close(self) -> None:
+        """No timer expires any more."""
+        for key in list(self._handles):
+            self.cancel(key)
+
+
+class Waiters:
+    """Every task that waits."""
+
+    def __init__(self, flow: Flow, limits: Limits, journal: Journal, wake: Callable[[], None]) -> None:
+        self.arrivals: list[asyncio.Future[None]] = []  # of readers that found nothing
+        # Of messages that wait for room: whether the task reads, and the one link that it waits for.
+        self.broadcasts: list[tuple[asyncio.Future[None], bool, Link | None]] = []
+        self._flow = flow
+        self._limits = limits
+        self._journal = journal
+        self._wake = wake
+        self._loop = asyncio.get_running_loop()
+        self._reading: WeakSet[asyncio.Task[Any]] = WeakSet()
+        self._warning: asyncio.TimerHandle | None = None  # set, or due already, while something waits
+
+    # Readers
+
+    def arrival(self) -> asyncio.Future[None]:
+        """Done when something may be in the inbox, or the group is closed."""
+        future = self._loop.create_future()
+        self.arrivals.append(future)
+        return future
+
+    def wake_readers(self) -> None:
+        """Something has arrived, or will never."""
+        arrivals, self.arrivals = self.arrivals, []
+        for reader in arrivals:
+            if not reader.done():
+                reader.set_result(None)
+
+    def reads(self) -> None:
+        """The running task reads the group."""
+        task = asyncio.current_task()
+        if task is not None:
+            self._reading.add(task)
+
+    # Broadcasts
+
+    def refresh(self) -> None:
+        """Look at the queues; wake the broadcasts that may go on. Once per turn of the loop."""
+        flow = self._flow
+        flow.refresh()
+        if self.broadcasts:
+            staying = []
+            for waiter, reading, link in self.broadcasts:
+                if waiter.done():
+                    continue
+                if flow.closed is None and not flow.may_go(link, reading=reading):
+                    staying.append((waiter, reading, link))
+                else:
+                    waiter.set_result(None)
+            self.broadcasts = staying
+
+    def relieved(self) -> bool:
+        """The application has read; True if acknowledgements that were withheld may leave now."""
+        if not self._flow.full or not self._flow.half_read():
+            return False
+        self.refresh()
+        return True
+
+    async def room(
+        self, link: Link | None = None, *, timeout_s: float | None = None, on_full: str = WAIT
+    ) -> None:
+        """Wait until the next message may leave, to all or over one link; `NoRoomError` when time is over.
+
+        With `on_full` "raise" it may not wait at all.
+        """
+        flow = self._flow
+        reading = asyncio.current_task() in self._reading
+        waited = False
+        deadline_s = None if timeout_s is None else self._loop.time() + timeout_s
+        try:
+            async with asyncio.timeout_at(deadline_s):
+                while True:
+                    self.refresh()
+                    if flow.closed is not None:
+                        raise GroupClosedError(flow.closed.what, flow.closed.reason, flow.closed.fix)
+                    if flow.may_go(link, reading=reading, waited=waited):
+                        return
+                    if on_full == RAISE:
+                        raise NoRoomError("message", *flow.why_waiting(link))
+                    waited = True
+                    await self._wait(link, reading=reading)
+        except TimeoutError:
+            reason, fix = flow.why_waiting(link)
+            raise NoRoomError("message", f"after {timeout_s:g} s {reason}", fix) from None
+
+    async def _wait(self, link: Link | None, *, reading: bool) -> None:
+        """Wait until the queues have changed; the first that waits for long says why."""
+        loop = self._loop
+        if self._warning is None:
+            self._warning = loop.call_later(self._limits.warn_after_s, self._warn, link)
+        waiter: asyncio.Future[None] = loop.create_future()
+        self.broadcasts.append((waiter, reading, link))
+        stuck = loop.call_later(RELEASE_AFTER_S, self._stuck, waiter) if reading else None
+        try:
+            await waiter
+        finally:
+            if stuck is not None:
+                stuck.cancel()
+            if not any(not other.done() for other, _, _ in self.broadcasts):
+                self._end_warning()
+
+    def _stuck(self, waiter: asyncio.Future[None]) -> None:
+        """A task that reads waits for a peer, and the peer perhaps for our acknowledgements."""
+        if self._flow.may_release():
+            self._flow.release = True
+            self._wake()
+        if not waiter.done():  # it may have been woken in this very turn of the loop
+            waiter.set_result(None)  # it looks again, and comes back here in another moment if it must
+
+    def _warn(self, link: Link | None) -> None:
+        """Once, until there is room again: however many tasks wait."""
+        reason, fix = self._flow.why_waiting(link)
+        waits = f"a message has been waiting for {self._limits.warn_after_s:g} s"
+        self._journal.note("waiting", None, f"{waits}: {reason}. {fix}", logging.WARNING)
+
+    def _end_warning(self) -> None:
+        if self._warning is not None:
+            self._warning.cancel()
+            self._warning = None

@@ -1,0 +1,805 @@
+"""Log: causal broadcast in a group that nobody lists and that remembers (paper 001's layer, made live).
+
+Guarantee     every node delivers each message at most once, after everything that happened before its
+              broadcast and is still alive, or after it has told that it passes over it. Nothing is passed
+              over silently: what a node accounts for without delivering it is `Missed`, with first, last and
+              reason. Whatever any connected node keeps, everybody connected to it gets.
+Assumptions   links are reliable and FIFO while they are up; a link that comes again is a new session. Every
+              open of a node is a new life. With lifetimes clocks differ by `skew_us` at most. Peers follow
+              the protocol, but for what can be refused (docs/log.md, limits).
+Source        our own, on "Causal and Δ-causal broadcast in opportunistic networks" (001): its
+              store-carry-forward and its barriers. Rules R1 to R27 are those of docs/log.md.
+
+    rule                            here
+    log, LSN (R6)                   book.py; D, F in ledger.py
+    D + 1 or a gap (R7), jump (R8)  _take, _log_gap, _jump
+    barrier                         `past`: what the next message follows; with lifetimes SafeOrder.past (R9)
+    exchange (R11, R12, R15)        exchange.py, summary.py, session.py
+    behind, WANT, FLOOR (R13, R14)  repair.py
+    members, stable (R16-R20)       stability.py
+    retention (R21)                 retention.py
+
+Groups without lifetimes take the fast path: the next number of its stream, every entry of its barrier
+settled, logged and delivered. With `lifetimes` the order is that of `SafeOrder`, over the same log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, ClassVar, cast
+
+from whence.core.effects import (
+    CancelTimer,
+    Deliver,
+    Discard,
+    Effects,
+    Internal,
+    Missed,
+    Reason,
+    Send,
+    SetTimer,
+)
+from whence.core.group import NUMBER_MAX, check_payload, check_peer
+from whence.core.lives import check_life, check_name, life_of, stream_of
+from whence.core.message import Message, MessageId, NodeId, Packet, Sizes, Waiting
+from whence.core.parameters import Parameters
+from whence.core.protocol import LEAVE, Protocol, State
+from whence.errors import MisuseError
+from whence.protocols.barrier.order import check_lifetime
+from whence.protocols.log.book import Book, Entry, MemoryBook
+from whence.protocols.log.exchange import BARRIER_MAX, EXPIRED, Exchange
+from whence.protocols.log.ledger import Ledger
+from whence.protocols.log.people import People
+from whence.protocols.log.plain import NOTHING, PlainOrder
+from whence.protocols.log.repair import Repair
+from whence.protocols.log.retention import Retention
+from whence.protocols.log.session import GREETING, SYNCED, PeerSession
+from whence.protocols.log.settings import PARAMETERS
+from whence.protocols.log.stability import Stability
+from whence.protocols.log.timed import TimedOrder
+from whence.protocols.log.wire import (
+    APP,
+    ASK,
+    BYE,
+    CONTROL,
+    DATA,
+    FLOOR,
+    GONE,
+    HAVE,
+    HELLO,
+    PART,
+    WHOLE,
+    Item,
+    LogPacket,
+    packet_sizes,
+    told,
+)
+
+TICK = "tick"  # news for peers, what is behind, acknowledgements: `tick_us` after the first reason for it
+WAKE = "wake"  # with lifetimes: the first death that changes something
+GO_ON = "go on"  # a long walk through the log
+CORK = "cork"  # own messages have waited `cork_us` for company
+CHECKPOINT_EVERY = 256  # entries that an opening has to look at again, about
+STEPS = 16  # how often a step without lifetimes and members looks at what is kept
+_new = tuple.__new__
+
+
+class Log(Protocol):
+    """One node's log, and its sessions."""
+
+    name: ClassVar[str] = "log"
+    packet_type: ClassVar[type[Packet]] = LogPacket
+    sessions: ClassVar[bool] = True
+    parameters: ClassVar[Parameters] = PARAMETERS
+
+    def __init__(
+        self,
+        me: NodeId,
+        members: Iterable[NodeId],  # not used: nobody knows the group
+        *,
+        book: Book | None = None,
+        **given: Any,
+    ) -> None:
+        self._options = options = self.parameters.read(self.name, given)
+        check_name(me)
+        self.me = me
+        self._open(book or MemoryBook(), options["life"] or life_of(me, 0))
+
+    # rule 001 R1: every open is a new life
+    # rule 001 R2: the past survives in the store
+    def _open(self, book: Book, life: str) -> None:
+        """Begin a life on a book: it may have entries of earlier ones."""
+        check_life(life)
+        origin = stream_of(self.me, life)
+        if any(origin == stream for stream, _, _ in book.streams()):
+            raise MisuseError(f"life {life!r} of {self.me!r}", "it has been lived", "Draw a new one")
+        own = book.add_stream(origin)
+        book.add_life(origin)
+        self._set_up(book, life, own)
+        self._remember()
+
+    def _set_up(self, book: Book, life: str, own: int) -> None:
+        """The parts of a core, as far as the book alone decides."""
+        options = self._options
+        self.life = life
+        self.last = 0
+        self.own = own
+        self.book = book
+        self.ledger = Ledger(book)
+        self._begins = options["history"] == "new" and book.next == 1
+        self.is_timed: bool = options["lifetimes"] or options["lifetime_us"] is not None
+        self.exchange = Exchange(
+            self.me, self.own, self.ledger, options["window"], options["streams_max"], timed=self.is_timed
+        )
+        self.repair = Repair(self.exchange, options["pull_us"], options["jump_us"])
+        self.retention = Retention(options, options["skew_us"])
+        self.people = People(self.me, book.lives(), options["suspect_us"])
+        self.plain = PlainOrder(self.own, self.ledger)  # with lifetimes nobody asks it
+        self.timed: TimedOrder | None = None
+        if self.is_timed:
+            self.timed = TimedOrder(self.own, self.ledger, options["lifetime_us"], options["skew_us"])
+        self.order: PlainOrder | TimedOrder = self.timed or self.plain
+        self.stability: Stability | None = None
+        if options["stability"]:
+            self.stability = Stability(
+                self.own,
+                self.ledger,
+                self.exchange.intern,
+                options["ack_us"],
+                options["alone_us"],
+                self.order.stride,
+            )
+        self._tick_us: int | None = None
+        self._wake_us: int | None = None
+        self._cork_us: int | None = None
+        self._now_us = 0
+        self._checkpointed = book.first  # there is no newer one
+        self._steps = 0
+        self._is_plain = self.timed is None and self.stability is None
+        self._limit = options["held_max"]
+        self._tick_every_us: int = options["tick_us"]
+        self._cork_every_us: int = options["cork_us"]
+        self._acknowledge_at = max(1, options["window"] // 4)
+        # Looked up once, for the innermost loop.
+        self._newest, self._names = self.ledger.newest, self.ledger.names
+        self._append, self._changed = book.append, self.exchange.changed
+        self._feed, self._forward = self.exchange.feed, self.exchange.forward
+
+    def _remember(self) -> None:
+        """Take up what earlier lives knew: the newest checkpoint and the entries since."""
+        book = self.book
+        lsn = book.first
+        saved = book.last_checkpoint()
+        if saved is not None:
+            at, state = saved
+            lsn = self._checkpointed = max(lsn, at)
+            self.order.remember(state["order"])
+            if self.stability is not None and state["stability"] is not None:
+                self.stability.restore(state["stability"])
+        while lsn < book.next:
+            for entry in book.read(lsn, CHECKPOINT_EVERY):
+                self._replay(entry)
+                lsn += 1
+        self.people.note(self._names, [], quiet=True)
+        if self.stability is not None:
+            self.stability.open()
+
+    def _replay(self, entry: Entry) -> None:
+        self.order.replay(entry)
+        if self.stability is not None:
+            self.stability.logged(entry)
+
+    def _checkpoint(self) -> None:
+        """Write down what an opening needs besides the entries."""
+        self._checkpointed = self.book.next
+        stability = None if self.stability is None else self.stability.save()
+        self.book.checkpoint({"order": self.order.memory(), "stability": stability})
+
+    # From above
+
+    @property
+    def origin(self) -> NodeId:
+        return self._names[self.own]
+
+    @property
+    def ready(self) -> bool:
+        return self.stability is None or self.stability.may_speak
+
+    def broadcast(self, payload: bytes, now_us: int) -> Effects:
+        check_payload(payload)
+        return self._broadcast(payload, None, now_us)
+
+    def broadcast_within(self, payload: bytes, lifetime_us: int, now_us: int) -> Effects:
+        check_payload(payload)
+        check_lifetime("lifetime of a message", lifetime_us)
+        if self.timed is None:
+            return super().broadcast_within(payload, lifetime_us, now_us)
+        return self._broadcast(payload, lifetime_us, now_us)
+
+    # rule 001 R24: one key, one message
+    def id_of(self, key: bytes) -> MessageId | None:
+        """The message that was broadcast with a key, in this life or an earlier one of the book."""
+        found = self.book.id_of(key)
+        return None if found is None else MessageId(self._names[found[0]], found[1])
+
+    def broadcast_once(
+        self, key: bytes, payload: bytes, now_us: int, lifetime_us: int | None = None
+    ) -> Effects:
+        """As `broadcast`, under a key that `id_of` does not know."""
+        if self.book.id_of(key) is not None:
+            raise MisuseError(f"key {key!r}", "it has been broadcast", "Ask `id_of` first")
+        if lifetime_us is None:
+            effects = self.broadcast(payload, now_us)
+        else:
+            effects = self.broadcast_within(payload, lifetime_us, now_us)
+        self.book.add_key(key, self.own, self.last)
+        return effects
+
+    def _broadcast(self, payload: bytes, lifetime_us: int | None, now_us: int) -> Effects:
+        if not self.ready:
+            raise MisuseError(
+                f"broadcast of {self.me!r}", "no member has admitted it yet", "Wait until it is ready"
+            )
+        effects: Effects = []
+        self._advance(now_us, effects, is_own=True)
+        self._speak(payload, lifetime_us, APP, now_us, effects)
+        return self._finish(effects, now_us, may_wait=self._cork_every_us > 0)
+
+    def _speak(
+        self, payload: bytes, lifetime_us: int | None, mark: int, now_us: int, effects: Effects
+    ) -> None:
+        """Make the next message of this life, log and deliver it, and offer it to the peers."""
+        entry = self.order.make(payload, lifetime_us, mark, now_us)
+        self.last = entry[1]
+        self.last_lifetime_us = self._options["lifetime_us"] if lifetime_us is None else lifetime_us
+        self._log(entry, effects)
+
+    def command(self, verb: str, names: tuple[NodeId, ...], now_us: int) -> Effects:
+        """What the host decides: pause, resume, retire NAME, jump STREAM:NUMBER ..."""
+        effects: Effects = []
+        self._advance(now_us, effects)
+        if verb == "pause":
+            self.exchange.paused = True
+        elif verb == "resume":
+            self.exchange.paused = False
+            for session in self.exchange.of.values():
+                self.exchange.acknowledge(session, effects, least=1)
+        elif verb == "retire" and self.stability is not None and len(names) == 1:
+            payload = self.stability.retire(names[0])
+            if payload is not None:
+                self._speak(payload, None, CONTROL, now_us, effects)
+        elif verb == "jump":
+            self._jump(self.exchange.cut_of(names), "before joining", now_us, effects)
+        else:
+            raise MisuseError(
+                f"command {verb!r} for protocol 'log'",
+                "it is none of pause, resume, retire NAME (with stability), jump STREAM:NUMBER ...",
+                "Name one of these",
+            )
+        return self._finish(effects, now_us)
+
+    # rule 001 R23: done per message, in any order
+    def done(self, lsn: int) -> None:
+        """The reader has no need of an entry any more."""
+        self.book.done(lsn)
+
+    # rule 001 R25: how many peers have a message
+    def copies(self, number: int) -> int:
+        """How many connected peers have said that they have message `number` of this life."""
+        return sum(session.have[self.own] >= number for session in self.exchange.synced())
+
+    def stable(self) -> dict[str, int]:
+        """The stable cut: of each stream how much; empty without stability."""
+        if self.stability is None:
+            return {}
+        return {self._names[at]: number for at, number in enumerate(self.stability.stable) if number}
+
+    # From below
+
+    def link_up(self, peer: NodeId, now_us: int) -> Effects:
+        check_peer(self.me, peer)
+        effects: Effects = []
+        self._advance(now_us, effects)
+        self.exchange.begin(
+            peer, now_us, is_member=self.stability is not None and self.ready, effects=effects
+        )
+        return self._finish(effects, now_us)
+
+    def link_down(self, peer: NodeId, now_us: int) -> Effects:
+        effects: Effects = []
+        session = self.exchange.end(peer)  # first: nothing more can be sent to it
+        self._advance(now_us, effects)
+        if session is not None:
+            self.exchange.lost(session, effects)
+            self.repair.ended(session, now_us, effects)
+            self.people.parted(peer, now_us, self._newest)
+        return self._finish(effects, now_us)
+
+    def receive(self, peer: NodeId, packet: Packet, now_us: int) -> Effects:
+        session = self.exchange.of.get(peer)
+        if session is None:
+            return [Discard(None, peer, Reason.NOT_A_NEIGHBOUR)]
+        effects: Effects = []
+        if self.timed is not None or self._cork_us is not None:
+            self._advance(now_us, effects)
+        self._now_us = now_us
+        if packet[0] == DATA and session.stage != GREETING:
+            if packet[1] and not self._learn(session, packet, effects):
+                effects.append(Discard(self.message_of(packet), peer, Reason.MALFORMED))
+            else:
+                self._take_all(session, packet[3], now_us, effects)
+        elif not self._hear(session, cast(LogPacket, packet), now_us, effects):
+            is_stale = session.stage == GREETING and packet[0] != HELLO  # of an earlier session
+            effects.append(Discard(None, peer, Reason.STALE if is_stale else Reason.MALFORMED))
+        return self._finish(effects, now_us)
+
+    def _learn(self, session: PeerSession, packet: Packet, effects: Effects) -> bool:
+        """Take the names of a packet, and notice who is new."""
+        known = len(self._names)
+        learned = self.exchange.learn(session, packet[1])
+        if len(self._names) > known:
+            self.people.note(self._names, effects)
+        return learned
+
+    def _take_all(self, session: PeerSession, items: tuple[Item, ...], now_us: int, effects: Effects) -> None:
+        """The items of a DATA packet, one by one; the common case goes straight through."""
+        theirs, newest, plain = session.theirs, self._newest, self.plain
+        past, held = plain.past, plain.held
+        session.taken += len(items)
+        session.heard_us = now_us
+        is_plain = self._is_plain
+        for item in items:
+            index, number, _, after, payload, mark = item
+            stream = theirs.get(index, -1)
+            if stream < 0 or number != newest[stream] + 1 or stream == self.own or mark or not is_plain:
+                self._take(session, item, now_us, effects)
+                continue
+            if after:
+                mine = self._settled(theirs, after)
+                if mine is None:
+                    self._take(session, item, now_us, effects)
+                    continue
+                for at in range(0, len(mine), 2):
+                    if past.get(mine[at], NOTHING) <= mine[at + 1]:
+                        del past[mine[at]]
+                after = mine
+            past[stream] = newest[stream] = session.sent[stream] = number
+            if held and (stream, number) in held:
+                plain.forget(stream, number)
+            entry = (stream, number, 0, after, payload, APP)
+            lsn = self._append(entry)
+            # As Deliver(Message(...), lsn) does, in half the time.
+            message = _new(Message, (self._names[stream], number, payload))
+            effects.append(_new(Deliver, (message, lsn, False)))
+            self._changed.add(stream)
+            if not session.stopped or stream not in session.stopped:
+                self._feed[stream] = session
+            targets = self._forward[stream]
+            if targets is None:
+                targets = self.exchange.targets(stream)
+            if targets:
+                self.exchange.offer(lsn, entry, targets)
+            if plain.waiters:
+                self._log_outcomes(plain.release(stream, number), now_us, effects)
+        if session.taken >= self._acknowledge_at:
+            self.exchange.acknowledge(session, effects, least=self._acknowledge_at)
+
+    def _settled(self, theirs: dict[int, int], after: tuple[int, ...]) -> tuple[int, ...] | None:
+        """A barrier in our indices if all of it is delivered here; None if not, or if it is malformed."""
+        newest = self._newest
+        size = len(after)
+        if size == 2:  # most barriers have one entry
+            stream = theirs.get(after[0], -1)
+            return (stream, after[1]) if stream >= 0 and 0 < after[1] <= newest[stream] else None
+        if size % 2 or size > 2 * BARRIER_MAX:
+            return None
+        mine: list[int] = []
+        pairs = iter(after)
+        for index, count in zip(pairs, pairs, strict=True):
+            stream = theirs.get(index, -1)
+            if stream < 0 or not 0 < count <= newest[stream]:
+                return None
+            mine += (stream, count)
+        return tuple(mine)
+
+    def _take(self, session: PeerSession, item: Item, now_us: int, effects: Effects) -> None:
+        """A message in the general case: refused, held or delivered."""
+        index, number, until, after, payload, mark = item
+        stream = session.theirs.get(index, -1)
+        mine = self.exchange.barrier(session, after)
+        peer = session.peer
+        if (
+            stream < 0
+            or mine is None
+            or not 0 < number < NUMBER_MAX
+            or until < 0
+            or mark not in (APP, CONTROL, GONE)
+        ):
+            effects.append(Discard(None, peer, Reason.MALFORMED))
+            return
+        if mark == GONE:
+            self._hear_gone(stream, number, until, now_us, effects)
+            return
+        id_ = MessageId(self._names[stream], number)
+        session.sent[stream] = max(session.sent[stream], number)
+        entry = (stream, number, until, mine, payload, mark)
+        reason = self._refusal(entry, now_us)
+        if reason is not None:
+            if reason is Reason.DUPLICATE:
+                self.exchange.duplicate(session, stream, effects)
+            elif reason is Reason.EXPIRED and self.timed is not None:
+                self.timed.died(stream, number)
+                self._account_dead(stream, now_us, effects)
+            effects.append(Discard(id_, peer, reason))
+        else:
+            if stream not in session.stopped:  # else it would seem to be the feed, and the true one be pruned
+                self._feed[stream] = session
+            self._log_outcomes(self.order.receive(entry, now_us), now_us, effects)
+        if number > self._newest[stream] and stream != self.own:
+            self._mark_behind(entry, now_us)  # R10: refused, held or dropped
+
+    def _mark_behind(self, entry: Item, now_us: int) -> None:
+        """A message is known and not delivered: it, and what it follows, must be had."""
+        self.repair.mark(entry[0], entry[1], now_us)
+        after = entry[3]
+        for at in range(0, len(after), self.order.stride):
+            if after[at] != self.own:
+                self.repair.mark(after[at], after[at + 1], now_us)
+
+    def _refusal(self, entry: Item, now_us: int) -> Reason | None:
+        stream, number, _, after, _, _ = entry
+        if stream == self.own:
+            return Reason.DUPLICATE if number <= self.last else Reason.FORGED
+        if number <= self._newest[stream]:
+            return Reason.DUPLICATE
+        for at in range(0, len(after), self.order.stride):
+            if (after[at] == self.own and after[at + 1] > self.last) or (
+                after[at] == stream and after[at + 1] >= number
+            ):
+                return Reason.IMPOSSIBLE
+        reason = self.order.refuse(entry, now_us)
+        if reason is None and self.order.waiting >= self._limit and self.order.is_early(entry, now_us):
+            reason = Reason.NO_ROOM
+        return reason
+
+    # Deliveries and gaps
+
+    def _log(self, entry: Item, effects: Effects) -> None:
+        """Log and deliver a message, and offer it to the peers."""
+        stream, number, _, _, payload, mark = entry
+        lsn = self.ledger.append(entry)
+        late = False
+        if self.stability is not None:
+            late = self.stability.logged(entry, effects)
+            self.stability.noted(entry, self._now_us)
+        message = Message(self._names[stream], number, payload)
+        if mark == APP:
+            effects.append(Deliver(message, lsn, late))
+        else:
+            effects.append(Internal(message, stream == self.own))
+            self.book.done(lsn)
+        self._offer(lsn, entry)
+
+    def _offer(self, lsn: int, entry: Entry) -> None:
+        stream = entry[0]
+        self._changed.add(stream)
+        targets = self._forward[stream]
+        if targets is None:
+            targets = self.exchange.targets(stream)
+        if targets:
+            self.exchange.offer(lsn, entry, targets)
+
+    def _log_gap(self, stream: int, last: int, reason: str, effects: Effects) -> None:
+        """Numbers up to `last` will not be delivered here: log that, and tell the application (R7)."""
+        first = self._newest[stream] + 1
+        entry = (stream, first, last, reason)
+        lsn = self.ledger.append(entry)
+        effects.append(Missed(self._names[stream], first, last, reason, lsn))
+        if reason == EXPIRED:
+            self._offer(lsn, entry)
+        else:
+            self._changed.add(stream)
+
+    def _log_outcomes(
+        self, outcomes: Iterable[Item | tuple[int, int]], now_us: int, effects: Effects
+    ) -> None:
+        """Log what the order delivers, and what has died."""
+        timed = self.timed
+        for outcome in outcomes:
+            stream, number = outcome[0], outcome[1]
+            if timed is None:
+                self._log(cast(Item, outcome), effects)
+                continue
+            if len(outcome) == 2:
+                timed.died(stream, number)
+            else:
+                if number > self._newest[stream] + 1:  # what lies between is dead, or nobody would skip it
+                    self._log_gap(stream, number - 1, EXPIRED, effects)
+                self._log(outcome, effects)
+            self._account_dead(stream, now_us, effects)
+
+    def _account_dead(self, stream: int, now_us: int, effects: Effects) -> None:
+        timed = cast(TimedOrder, self.timed)
+        last = timed.dead_after(stream)
+        if last > self._newest[stream]:
+            self._log_gap(stream, last, EXPIRED, effects)
+            self._log_outcomes(timed.jump({stream: last}, now_us), now_us, effects)
+
+    def _hear_gone(self, stream: int, first: int, last: int, now_us: int, effects: Effects) -> None:
+        """A peer says that numbers have expired: they count as settled if nothing before them is missing."""
+        newest = self._newest[stream]
+        if self.timed is None or stream == self.own or not first <= last < NUMBER_MAX or last <= newest:
+            return
+        if first > newest + 1:
+            self.repair.mark(stream, last, now_us)
+            return
+        self._log_gap(stream, last, EXPIRED, effects)
+        self._log_outcomes(self.timed.jump({stream: last}, now_us), now_us, effects)
+
+    # rule 001 R8: D and F are joined with a cut, one gap per stream
+    def _jump(self, cut: dict[int, int], reason: str, now_us: int, effects: Effects) -> None:
+        """Pass over everything at or below `cut`, which is one node's D or F of one moment."""
+        names = self._names
+        for stream in sorted(cut, key=lambda each: names[each]):
+            if stream != self.own and cut[stream] > self._newest[stream]:
+                self._log_gap(stream, cut[stream], reason, effects)
+            self.ledger.raise_floor(stream, min(cut[stream], self._newest[stream]))
+        self._log_outcomes(self.order.jump(cut, now_us), now_us, effects)
+
+    # What peers say besides messages
+
+    def _hear(self, session: PeerSession, packet: LogPacket, now_us: int, effects: Effects) -> bool:
+        """A packet without messages; returns whether a correct peer can have sent it."""
+        kind = packet.kind
+        if kind == HELLO:
+            return self._hear_hello(session, packet, now_us, effects)
+        if session.stage == GREETING or not self._learn(session, packet, effects):
+            return False
+        if kind == HAVE and packet.numbers:
+            return self._hear_have(session, packet, now_us, effects)
+        if kind == FLOOR and packet.numbers:
+            return self._hear_floor(session, packet.numbers, now_us, effects)
+        if kind == BYE:
+            self.people.left(session.peer, effects)
+            return True
+        return self.exchange.hear(session, packet, effects)
+
+    def _hear_hello(self, session: PeerSession, packet: LogPacket, now_us: int, effects: Effects) -> bool:
+        known = len(self._names)
+        if not self.exchange.greeted(session, packet, effects):
+            return False
+        self.people.met(session.peer, effects)
+        if len(self._names) > known:
+            self.people.note(self._names, effects)
+        if session.stage == SYNCED:
+            self._synced(session, now_us, effects)
+        return True
+
+    def _hear_have(self, session: PeerSession, packet: LogPacket, now_us: int, effects: Effects) -> bool:
+        if packet.numbers[0] == PART:
+            heard = self.repair.hear_have(session, packet.numbers[1:], now_us)
+            self.people.look_back(self._names, self.own, session.have, self._newest, effects)
+            return heard
+        if session.stage == SYNCED or not self.exchange.told_all(session, packet):
+            return False
+        self._synced(session, now_us, effects)
+        return True
+
+    def _synced(self, session: PeerSession, now_us: int, effects: Effects) -> None:
+        """Both ends know what the other has."""
+        if self._begins:
+            self._begins = False
+            cut = {at: count for at, count in enumerate(session.have) if count}
+            self._jump(cut, "before joining", now_us, effects)
+        self.people.look_back(self._names, self.own, session.have, self._newest, effects)
+        self.exchange.settle(session, effects)
+        if self.stability is not None:
+            self.stability.met(session.stream)
+        if self.repair.compare(session, now_us):
+            self.repair.name_main(session, now_us, effects)
+
+    # rule 001 R14: nobody has it any more: pass over what the peer has cut off
+    def _hear_floor(
+        self, session: PeerSession, numbers: tuple[int, ...], now_us: int, effects: Effects
+    ) -> bool:
+        if numbers[0] == ASK:
+            self.exchange.whole_floor(session, effects)
+            return True
+        cut = self.repair.hear_floor(session, numbers[1:], now_us)
+        if cut is None:
+            return False
+        if numbers[0] == WHOLE and session.asked_floor:
+            session.asked_floor = False
+            if self.repair.must_jump(cut):
+                self._jump(cut, self.retention.reason, now_us, effects)
+                self.repair.name_main(session, now_us, effects)
+        return True
+
+    # Time
+
+    def _advance(self, now_us: int, effects: Effects, *, is_own: bool = False) -> None:
+        """What time alone has brought about, before anything else happens."""
+        self._now_us = now_us
+        if self._cork_us is not None and not is_own and self.exchange.dirty:
+            self.exchange.flush(effects)  # what waits goes before anything that follows
+        if self.timed is not None:
+            self._log_outcomes(self.timed.advance(now_us), now_us, effects)
+
+    def timer(self, key: str, now_us: int) -> Effects:
+        effects: Effects = []
+        self._advance(now_us, effects)
+        if key == WAKE:
+            self._wake_us = None
+        elif key == CORK:
+            self._cork_us = None
+        elif key == GO_ON:
+            self.exchange.must_go_on = False
+            for session in self.exchange.synced():
+                self.exchange.pump(session, effects)
+        elif key == LEAVE:
+            peers = tuple(session.peer for session in self.exchange.synced())
+            if peers:
+                effects.append(Send(peers, LogPacket(BYE)))
+        elif key == TICK:
+            self._tick_us = None
+            self._tick(now_us, effects)
+        return self._finish(effects, now_us)
+
+    def _tick(self, now_us: int, effects: Effects) -> None:
+        self.exchange.tell_news(effects)
+        self.repair.tick(now_us, effects)
+        self.people.tick(now_us, self._newest, effects)
+        if self.stability is not None:
+            peers = [session.stream for session in self.exchange.synced()]
+            level = [
+                each.stream for each in self.exchange.synced() if self.people.is_level(each, self._newest)
+            ]
+            for payload in self.stability.due(peers, level, now_us):
+                self._speak(payload, None, CONTROL, now_us, effects)
+            if self.stability.advance(effects):
+                self._checkpoint()  # what was called stable stays so
+        self._retain(now_us, effects)
+
+    # rule 001 R21: cut a prefix, below the reader's cursor, and tell the sessions first
+    def _retain(self, now_us: int, effects: Effects) -> None:
+        """Cut what need not be kept."""
+        if not self._options["reads"]:
+            self.book.done_before(self.book.next)
+        stable = [] if self.stability is None else self.stability.stable
+        point = self.retention.point(self.ledger, now_us, stable, effects)
+        if point > self.book.first:
+            if point > self._checkpointed:
+                self._checkpoint()  # an opening could not look at what is gone
+            self.exchange.before_cut(point, effects)
+            self.ledger.cut(point)
+
+    def _finish(self, effects: Effects, now_us: int, *, may_wait: bool = False) -> Effects:
+        """The end of every step: send what it has for the peers, ask for the timers that it needs."""
+        exchange = self.exchange
+        if exchange.dirty:
+            if not may_wait or exchange.is_batch():
+                exchange.flush(effects)
+            elif self._cork_us is None:
+                self._cork_us = now_us + self._cork_every_us
+                effects.append(SetTimer(CORK, self._cork_us))
+        if self._tick_us is None and (self._changed or self._needs_tick()):
+            self._tick_us = now_us + self._tick_every_us
+            effects.append(SetTimer(TICK, self._tick_us))
+        self._steps += 1
+        if self._is_plain and self._steps % STEPS and not exchange.must_go_on:
+            return effects
+        if exchange.must_go_on:
+            effects.append(SetTimer(GO_ON, now_us + 1))
+        if self.retention.by_size:
+            self._retain(now_us, effects)
+        if self.timed is not None:
+            wake_us = self.timed.next_us()
+            if wake_us != self._wake_us:
+                self._wake_us = wake_us
+                effects.append(CancelTimer(WAKE) if wake_us is None else SetTimer(WAKE, wake_us))
+        if self.book.next - self._checkpointed >= CHECKPOINT_EVERY:
+            self._checkpoint()
+        return effects
+
+    def _needs_tick(self) -> bool:
+        return bool(
+            self.exchange.changed
+            or self.repair.behind
+            or self.people.away
+            or (self.stability is not None and self.stability.waits)
+        )
+
+    # The rest of the contract
+
+    @property
+    def waiting(self) -> int:
+        return self.order.waiting
+
+    def explain(self) -> list[Waiting]:
+        return self.order.explain()
+
+    def check(self) -> None:
+        broken = self.order.broken_rule()
+        self._require(broken is None, broken or "")
+        self._require(
+            self._newest[self.own] == self.last == self.order.last, "own messages are logged immediately"
+        )
+        book = self.book
+        self._require(book.first <= book.next, "the log has a beginning")
+        for stream, (name, newest, floor) in enumerate(book.streams()):
+            mine = (self._names[stream], self._newest[stream], self.ledger.floor[stream])
+            self._require(mine == (name, newest, floor), f"the book and the ledger agree about {name}")
+            self._require(floor <= newest, f"what was cut off of {name} was accounted for")
+        for session in self.exchange.of.values():
+            self._require(0 <= session.credit <= self.exchange.window, "credit is bounded by the window")
+            self._require(len(session.sent) == len(self._names), "a session knows every stream")
+            self._require(not session.out or self._cork_us is not None, "a step sends what it has")
+        needed = self._needs_tick()
+        self._require(
+            self._tick_us is not None or not needed, "the timer is set while there is something to do"
+        )
+
+    # rule 001 R2: a node that comes back is a new life on what its store has
+    def reopen(self, state: State, opening: int) -> None:
+        """The next life of the node that `save` described, after a crash that spared its disk."""
+        book = MemoryBook()
+        book.restore(state["book"])
+        self._open(book, life_of(self.me, opening))
+
+    def save(self) -> State:
+        if not isinstance(self.book, MemoryBook):
+            raise MisuseError("save", "the log is on disk already", "Open its book in a new core")
+        return {
+            "book": self.book.save(),
+            "life": self.life,
+            "own": self.own,
+            "begins": self._begins,
+            "now_us": self._now_us,
+            "tick_us": self._tick_us,
+            "wake_us": self._wake_us,
+            "cork_us": self._cork_us,
+            "checkpointed": self._checkpointed,
+            "steps": self._steps,
+            "last_lifetime_us": self.last_lifetime_us,
+            "order": self.order.save(),
+            "exchange": self.exchange.save(),
+            "repair": self.repair.save(),
+            "people": self.people.save(),
+            "stability": None if self.stability is None else self.stability.save(),
+        }
+
+    def restore(self, state: State) -> None:
+        book = MemoryBook()
+        book.restore(state["book"])
+        self._set_up(book, state["life"], state["own"])
+        self._begins, self._now_us = state["begins"], state["now_us"]
+        self._tick_us, self._wake_us, self._cork_us = state["tick_us"], state["wake_us"], state["cork_us"]
+        self._checkpointed, self.last_lifetime_us = state["checkpointed"], state["last_lifetime_us"]
+        self._steps = state["steps"]
+        self.order.restore(state["order"])
+        self.last = self.order.last
+        self.exchange.restore(state["exchange"])
+        self.repair.restore(state["repair"])
+        self.people.restore(state["people"], self._names)
+        if self.stability is not None:
+            self.stability.restore(state["stability"])
+
+    def message_of(self, packet: Packet) -> MessageId | None:
+        """The first message, "#" and the sender's index for its stream: a packet alone does not say more."""
+        items = cast(LogPacket, packet).items
+        return MessageId(f"#{items[0][0]}", items[0][1]) if items else None
+
+    def further_messages_of(self, packet: Packet) -> tuple[MessageId, ...]:
+        return tuple(MessageId(f"#{item[0]}", item[1]) for item in cast(LogPacket, packet).items[1:])
+
+    def detail_of(self, packet: Packet) -> str | None:
+        return told(cast(LogPacket, packet))
+
+    def is_control(self, packet: Packet) -> bool:
+        return cast(LogPacket, packet).kind != DATA
+
+    def sizes(self, packet: Packet) -> Sizes:
+        return packet_sizes(cast(LogPacket, packet))
+
+    def entries(self) -> int:
+        return 2 * len(self._names) + self.order.entries() + self.exchange.entries() + len(self.repair.behind)

@@ -1,0 +1,109 @@
+"""What is kept: where the log may be cut. Only a prefix is cut, and only what the reader is done with (R21).
+
+    keep        what is cut                                            what a newcomer is told
+    forever     nothing                                                nothing: it gets everything
+    lifetime    what has died everywhere                               Missed("expired")
+    stable      what every member that counts has delivered            Missed("truncated")
+    count       all but the newest `keep_count` entries                Missed("truncated")
+    bytes       all but about `keep_bytes`                             Missed("truncated")
+
+Beyond `max_bytes` (0: no limit) even what the reader has not taken goes: Missed("unread") says what it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from whence.core.effects import Effects, Missed
+from whence.core.parameters import Parameter, choice, whole
+from whence.protocols.log.book import Book, Entry, entry_bytes, last_of
+from whence.protocols.log.ledger import Ledger
+
+FOREVER, LIFETIME, STABLE, COUNT, BYTES = KEEPS = ("forever", "lifetime", "stable", "count", "bytes")
+SLACK = 4  # cut when a quarter too much is kept: not at every entry
+READ = 256
+
+PARAMETERS: tuple[Parameter, ...] = (
+    choice("keep", FOREVER, KEEPS),
+    whole("keep_count", 10_000, 1, 1 << 40),
+    whole("keep_bytes", 1 << 26, 1, 1 << 50),
+    whole("max_bytes", 0, 0, 1 << 50),
+)
+
+
+class Retention:
+    """When and where to cut."""
+
+    def __init__(self, options: Mapping[str, Any], skew_us: int) -> None:
+        self.keep: str = options["keep"]
+        self.count: int = options["keep_count"]
+        self.bytes: int = options["keep_bytes"]
+        self.max_bytes: int = options["max_bytes"]
+        self.skew_us = skew_us
+        self.reason = "expired" if self.keep == LIFETIME else "truncated"
+        self.by_size = self.keep in (COUNT, BYTES) or bool(self.max_bytes)  # else looked at now and then
+
+    def point(self, ledger: Ledger, now_us: int, stable: Sequence[int], effects: Effects) -> int:
+        """The LSN below which the log is to be cut; `book.first`: nowhere."""
+        book = ledger.book
+        point = book.first
+        if self.keep == COUNT:
+            kept = book.next - book.first
+            if kept * SLACK > self.count * (SLACK + 1):
+                point = book.next - self.count
+        elif self.keep == BYTES:
+            if book.size_bytes * SLACK > self.bytes * (SLACK + 1):
+                point = self._heavy(book, book.size_bytes - self.bytes)
+        elif self.keep == LIFETIME:
+            point = self._while(book, lambda entry: self._is_dead(entry, now_us))
+        elif self.keep == STABLE:
+            point = self._while(
+                book, lambda entry: last_of(entry) <= (stable[entry[0]] if entry[0] < len(stable) else 0)
+            )
+        point = min(point, book.cursor)
+        unread = self._unread_point(book)
+        if unread > max(point, book.cursor):
+            self._drop_unread(ledger, unread, effects)
+            return unread
+        return point
+
+    def _drop_unread(self, ledger: Ledger, point: int, effects: Effects) -> None:
+        """Tell the application what it will not read any more: of each stream, first and last."""
+        lost: dict[int, tuple[int, int]] = {}
+        book = ledger.book
+        lsn = book.cursor
+        while lsn < point:
+            for entry in book.read(lsn, min(READ, point - lsn)):
+                first, _ = lost.get(entry[0], (entry[1], 0))
+                lost[entry[0]] = (first, last_of(entry))
+                lsn += 1
+        book.done_before(point)
+        for stream, (first, last) in lost.items():
+            effects.append(Missed(ledger.names[stream], first, last, "unread"))
+
+    def _unread_point(self, book: Book) -> int:
+        """The LSN below which the log must be cut although the reader is not done; `book.first`: nowhere."""
+        if not self.max_bytes or book.size_bytes <= self.max_bytes:
+            return book.first
+        return self._heavy(book, book.size_bytes - self.max_bytes * (SLACK - 1) // SLACK)
+
+    def _is_dead(self, entry: Entry, now_us: int) -> bool:
+        return len(entry) == 4 or 0 < entry[2] < now_us - self.skew_us
+
+    def _heavy(self, book: Book, too_much: int) -> int:
+        def take(entry: Entry) -> bool:
+            nonlocal too_much
+            too_much -= entry_bytes(entry)
+            return too_much > -entry_bytes(entry)
+
+        return self._while(book, take)
+
+    def _while(self, book: Book, holds: Any) -> int:
+        lsn = book.first
+        while lsn < book.next:
+            for entry in book.read(lsn, READ):
+                if not holds(entry):
+                    return lsn
+                lsn += 1
+        return lsn

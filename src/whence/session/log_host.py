@@ -1,0 +1,395 @@
+"""The host of a core that keeps a log: what its readers are given, and what waits until it is on the disk.
+
+Readers are given the log itself, from its cursor on. What is delivered goes into a queue in memory as long as
+that is short; a reader that is behind is served from the log, in small batches, so that neither a newcomer's
+history nor a slow reader costs memory.
+
+With a book on disk (a `Gate`) a step of the core happens at once, but whatever it asks for waits, with the
+rows of its trace, until the entries that it wrote are on the disk (`release`): frames, acknowledgements,
+deliveries.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol, TypeAlias, cast
+
+from whence.core.effects import Deliver, Discard, Effect, Effects, Internal, Missed, Send, Stable, Tell
+from whence.core.lives import News, Stream, split_stream
+from whence.core.message import Message, MessageId, NodeId, Packet
+from whence.protocols.log.book import Book, Entry
+from whence.protocols.log.core import Log
+from whence.protocols.log.wire import APP
+from whence.session.host import Host, HostOwner, Timers
+from whence.session.links import Link
+from whence.trace.schema import Kind, Recorder
+from whence.trace.writer import TraceWriter
+
+READ_ENTRIES = 256  # of the log at a time
+_NEWS_FACTOR = 2  # news wait beside messages, up to that many times as many
+
+_make = tuple.__new__
+
+
+class LogMessage(Message):
+    """A message of a group that remembers: `origin` is a name, `life` which of its lives spoke.
+
+    `mine` says that it is this node's own, of any of its lives; `late` that it is concurrent with something
+    that was called stable here.
+    """
+
+    __slots__ = ()
+
+    @property
+    def life(self) -> str:
+        """16 hexadecimal digits."""
+        return str(cast(tuple[Any, ...], self)[3])
+
+    @property
+    def mine(self) -> bool:
+        """Whether this node broadcast it, in any of its lives."""
+        return bool(cast(tuple[Any, ...], self)[4])
+
+    @property
+    def late(self) -> bool:
+        """Whether it is concurrent with something that was called stable here before it came."""
+        return bool(cast(tuple[Any, ...], self)[5])
+
+    @property
+    def lsn(self) -> int:
+        """Its place in this node's log."""
+        return int(cast(tuple[Any, ...], self)[6])
+
+    @property
+    def id(self) -> MessageId:
+        """Name and life of its origin, and its number."""
+        return MessageId(f"{self[0]}/{self.life}", self[1])
+
+    def __repr__(self) -> str:
+        flags = ("mine",) * self.mine + ("late",) * self.late
+        rest = "".join(f", {flag}=True" for flag in flags)
+        return f"LogMessage({self[0]!r}, {self[1]}, {self[2]!r}, life={self.life!r}{rest})"
+
+
+LogOutcome: TypeAlias = LogMessage | Missed | News
+
+
+class GatedRows:
+    """A recorder that keeps rows until what they tell is on the disk."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        self._recorder = recorder
+        self.waiting: list[tuple[Any, ...]] = []
+
+    def event(self, *row: Any) -> None:
+        """As `Recorder.event`, later."""
+        self.waiting.append(row)
+
+    def release(self, count: int) -> None:
+        """The first rows that wait are true now."""
+        speaks = False
+        for row in self.waiting[:count]:
+            self._recorder.event(*row)
+            speaks = speaks or row[2] in (Kind.BROADCAST, Kind.SPEAK)
+        del self.waiting[:count]
+        if speaks and isinstance(self._recorder, TraceWriter):
+            self._recorder.flush()  # no one may have a message that the trace of a killed node does not name
+
+
+class Gate(Protocol):
+    """What a host needs of a book on disk."""
+
+    @property
+    def is_shut(self) -> bool:
+        """Whether something that was logged is not on the disk."""
+
+    @property
+    def written(self) -> int:
+        """The first LSN that is not on the disk."""
+
+    def mark_late(self, lsn: int) -> None:
+        """The entry was delivered with the flag, which a reader must see again after a restart."""
+
+    def is_late(self, lsn: int) -> bool:
+        """Whether the entry was delivered with the flag."""
+
+
+class LogHost(Host):
+    """One core that keeps a log, with its readers."""
+
+    def __init__(
+        self,
+        core: Log,
+        links: Mapping[NodeId, Link],
+        timers: Timers,
+        owner: HostOwner,
+        now_us: Callable[[], int],
+        max_frame_bytes: int,
+        unread_messages: int,
+        unread_bytes: int,
+        gate: Gate | None = None,
+    ) -> None:
+        super().__init__(core, links, timers, owner, now_us, max_frame_bytes)
+        self.log: Log = core
+        self.book: Book = core.book
+        self.hand: dict[MessageId, int] = {}  # what readers were given and are not done with, with its LSN
+        self.missed = 0  # messages that this node has passed over
+        self.stable_changes = 0  # how often the stable cut has grown
+        self._others = 0  # gaps and news in the inbox
+        self.news: list[News] = []  # for the journal; the node takes them out
+        self._gate = gate
+        self._steps: deque[Effects] = deque()  # what waits for the disk
+        self._kept_rows: GatedRows | None = None
+        self._late: set[int] = (
+            set()
+        )  # without a disk: LSNs of flagged messages that are to be read from the log
+        self._unread_messages = unread_messages
+        self._unread_bytes = unread_bytes
+        self._streams: dict[Stream, tuple[NodeId, str, bool]] = {}
+        # LSN from which readers go on in the log, because the queue was too long; 0: all is in the queue
+        self._behind = self.book.cursor if self.book.cursor < self.book.next else 0
+
+    # Inputs
+
+    def broadcast(
+        self,
+        payload: bytes,
+        lifetime_us: int | None = None,
+        now_us: int | None = None,
+        key: bytes | None = None,
+    ) -> tuple[MessageId, int]:
+        """As `Host.broadcast`; one that is tried again with a key is the one that it was."""
+        core = self.log
+        if now_us is None:
+            now_us = self._now_us()
+        if key is not None:
+            known = core.id_of(key)
+            if known is not None:
+                return known, 0
+            effects = core.broadcast_once(key, payload, now_us, lifetime_us)
+        elif lifetime_us is None:
+            effects = core.broadcast(payload, now_us)
+        else:
+            effects = core.broadcast_within(payload, lifetime_us, now_us)
+        if self._rows.any:
+            self._rows.broadcast(None, len(payload), now_us)
+            self._rows.effects(effects, now_us)
+        self.broadcasts += 1
+        return MessageId(core.origin, core.last), self._carry_out(effects)
+
+    def receive(self, peer: NodeId, packets: list[Packet], now_us: int | None = None) -> None:
+        """Packets have arrived over the link from `peer`, in this order."""
+        if now_us is None:
+            now_us = self._now_us()
+        if self._rows.any:
+            self._receive_recorded(peer, packets, now_us)
+            return
+        receive, carry_out = self.log.receive, self._carry_out
+        for packet in packets:
+            carry_out(receive(peer, packet, now_us))
+
+    def link_down(self, peer: NodeId, now_us: int | None = None) -> None:
+        """As `Host.link_down`; what waits for the disk and was for the peer is void, as its session is."""
+        for effects in self._steps:
+            for at, effect in enumerate(effects):
+                if type(effect) is Send and peer in effect.to:
+                    effects[at] = Send(tuple(each for each in effect.to if each != peer), effect.packet)
+        super().link_down(peer, now_us)
+
+    def record(self, recorder: Recorder | None) -> None:
+        """Write the trace from now on; with a disk only what is on it."""
+        is_later = isinstance(recorder, TraceWriter) and recorder.parts > 0
+        if recorder is not None and self._gate is not None:
+            recorder = self._kept_rows = GatedRows(recorder)
+        super().record(recorder)
+        if is_later:  # the trace goes on with another life
+            self._rows.restarted(self._now_us())
+
+    # The disk
+
+    def waiting_for_disk(self) -> tuple[int, int]:
+        """How many steps and rows wait: what the next batch puts on the disk releases them."""
+        return len(self._steps), 0 if self._kept_rows is None else len(self._kept_rows.waiting)
+
+    def release(self, steps: int, rows: int) -> None:
+        """The oldest of what waits is on the disk: it happens now."""
+        if self._kept_rows is not None:
+            self._kept_rows.release(rows)
+        for _ in range(steps):
+            self._perform(self._steps.popleft())
+
+    # Effects
+
+    def _carry_out(self, effects: Effects) -> int:
+        gate = self._gate
+        if gate is None:
+            return self._perform(effects)
+        if self.log.stability is not None:
+            for effect in effects:
+                if type(effect) is Deliver and effect.late:
+                    gate.mark_late(effect.lsn)
+        if self._steps or gate.is_shut:
+            self._steps.append(effects)
+            return 0
+        if self._kept_rows is not None:
+            self._kept_rows.release(len(self._kept_rows.waiting))
+        return self._perform(effects)
+
+    def _perform(self, effects: Effects) -> int:
+        frame_bytes = delivered = 0
+        inbox, streams, unread_bytes = self.inbox, self._streams, self.unread_bytes
+        room = self._unread_messages
+        for effect in effects:
+            if type(effect) is Deliver:
+                delivered += 1
+                (stream, number, payload), lsn, late = effect
+                if self._behind:
+                    if late:
+                        self._late.add(lsn)
+                    continue
+                if len(inbox) >= room or unread_bytes >= self._unread_bytes:
+                    self._behind = lsn
+                    if late:
+                        self._late.add(lsn)
+                    continue
+                known = streams.get(stream)
+                if known is None:
+                    known = self._know(stream)
+                unread_bytes += len(payload)
+                inbox.append(_make(LogMessage, (known[0], number, payload, known[1], known[2], late, lsn)))
+            elif type(effect) is Send:
+                frame_bytes += self._send(effect)
+            elif type(effect) is Discard:
+                self.discards[effect.reason] += 1
+            else:
+                self._carry_out_rare(effect)
+        self.unread_bytes = unread_bytes
+        self.deliveries += delivered
+        return frame_bytes
+
+    def _carry_out_rare(self, effect: Effect) -> None:
+        if isinstance(effect, Missed):
+            self.missed += effect.last - effect.first + 1
+            if not effect.lsn:  # it was in the log, and has been cut off unread
+                self._forget_unread()
+                self.inbox.appendleft(effect)
+                self._others += 1
+            elif not self._behind:
+                self.inbox.append(effect)
+                self._others += 1
+        elif isinstance(effect, Tell):
+            if len(self.inbox) < _NEWS_FACTOR * self._unread_messages:
+                self.inbox.append(effect.news)
+                self._others += 1
+            self.news.append(effect.news)
+        elif isinstance(effect, Stable):
+            self.stable_changes += 1
+        elif not isinstance(effect, Internal):
+            super()._carry_out_rare(effect)
+
+    def _forget_unread(self) -> None:
+        """What waits in memory is no longer in the log: the application is told that it has missed it."""
+        cursor = self.book.cursor
+        kept = [each for each in self.inbox if not isinstance(each, LogMessage) or each.lsn >= cursor]
+        self.inbox.clear()
+        self.inbox.extend(kept)
+        self.unread_bytes = sum(len(each.payload) for each in kept if isinstance(each, LogMessage))
+
+    def _know(self, stream: Stream) -> tuple[NodeId, str, bool]:
+        name, life = split_stream(stream)
+        known = self._streams[stream] = (name, life, name == self.log.me)
+        return known
+
+    # Readers
+
+    @property
+    def unread(self) -> int:
+        """Messages that no reader was given; of those that are only in the log, about."""
+        waiting = len(self.inbox) - self._others
+        return waiting + (self.book.next - self._behind if self._behind else 0)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether readers are so far behind that peers must wait, where nothing is on a disk."""
+        return self._behind > 0
+
+    @property
+    def may_refill(self) -> bool:
+        """Whether a reader would find something in the log."""
+        gate = self._gate
+        return 0 < self._behind < (self.book.next if gate is None else gate.written)
+
+    def refill(self) -> None:
+        """Go on in the log, for readers that have emptied the queue."""
+        while self._behind and not self.inbox:
+            lsn, found = self.look(self._behind, READ_ENTRIES)
+            for at, outcome in found:
+                if not self.book.is_done(at):
+                    self.inbox.append(outcome)
+                    self._late.discard(at)
+                    if type(outcome) is LogMessage:
+                        self.unread_bytes += len(outcome[2])
+                    else:
+                        self._others += 1
+            if lsn == self._behind:  # the rest is not on the disk yet
+                return
+            self._behind = 0 if lsn == self.book.next else lsn
+
+    def look(self, lsn: int, limit: int) -> tuple[int, list[tuple[int, LogOutcome]]]:
+        """Messages and gaps from an LSN on, each with its own; and the LSN behind the last entry looked at.
+
+        What was cut off is passed over, and what is not on the disk yet is not shown.
+        """
+        book, gate = self.book, self._gate
+        lsn = max(lsn, book.first)
+        end = book.next if gate is None else gate.written
+        found: list[tuple[int, LogOutcome]] = []
+        for entry in book.read(lsn, min(limit, max(0, end - lsn))):
+            outcome = self._outcome(entry, lsn)
+            if outcome is not None:
+                found.append((lsn, outcome))
+            lsn += 1
+        return lsn, found
+
+    def _outcome(self, entry: Entry, lsn: int) -> LogOutcome | None:
+        stream = self.log.ledger.names[entry[0]]
+        if len(entry) == 4:
+            return Missed(stream, entry[1], entry[2], entry[3], lsn)
+        if entry[5] != APP:
+            return None
+        name, life, mine = self._streams.get(stream) or self._know(stream)
+        late = lsn in self._late if self._gate is None else self._gate.is_late(lsn)
+        return _make(LogMessage, (name, entry[1], entry[4], life, mine, late, lsn))
+
+    def hand_out(self) -> LogOutcome:
+        """The next outcome; of a message that is on a disk the reader has yet to say that it is done."""
+        outcome = cast(LogOutcome, self.inbox.popleft())
+        if type(outcome) is LogMessage:
+            self.unread_bytes -= len(outcome[2])
+            if self._gate is None:
+                self.log.done(cast(tuple[Any, ...], outcome)[6])
+            else:
+                self.hand[outcome.id] = outcome.lsn
+            return outcome
+        self._others -= 1
+        if isinstance(outcome, Missed):
+            self.log.done(outcome.lsn)
+        return outcome
+
+    def done(self, message: LogMessage) -> None:
+        """A reader has no need of a message any more."""
+        self.hand.pop(message.id, None)
+        self.log.done(message.lsn)
+
+    def read(self, id_: MessageId) -> None:
+        """The same of a message that was handed out, unless it was put back meanwhile."""
+        lsn = self.hand.pop(id_, None)
+        if lsn is not None:
+            self.log.done(lsn)
+
+    def put_back(self, message: LogMessage) -> None:
+        """A reader returns a message: it is the next that one is given."""
+        self.hand.pop(message.id, None)
+        self.inbox.appendleft(message)
+        self.unread_bytes += len(message.payload)

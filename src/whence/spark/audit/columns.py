@@ -1,0 +1,232 @@
+"""A mapping as DataFrame expressions: `normalise` gives the rows of `whence.foreign.mapping`, as a table.
+
+An expression of a mapping is a column, a template or a list of these, so that it compiles to a Spark column
+as it does to a Python closure; a property test holds the two to each other on every case of the corpus.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from functools import reduce
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import ArrayType, MapType, StringType, StructField, StructType, TimestampType
+
+from whence.errors import MisuseError
+from whence.foreign.mapping import (
+    LIST_SPLIT,
+    SEPARATOR,
+    UNITS_NS,
+    LogMapping,
+    Template,
+    kind_rule,
+    order_of,
+    parse,
+    session_columns,
+)
+from whence.foreign.model import EventKind
+
+TABLES = ("csv", "jsonl", "parquet")  # the formats that are tables for Spark, too
+LINE = "_line"  # the place of a row in its file
+CORRUPT = "_corrupt"  # the text of a line that is not JSON
+
+
+def read_rows(spark: SparkSession, path: Path | str, mapping: LogMapping) -> DataFrame:
+    """The rows of a table as they are; every column a text, and `LINE`."""
+    path = str(path)
+    several = "://" not in path and Path(path).is_dir()
+    if several and order_of(mapping) == "line":
+        raise MisuseError(
+            path, "it is several files, whose lines are in no order together", "Map `order` to a column"
+        )
+    if mapping.format == "csv":
+        rows = spark.read.csv(path, header=True, quote='"', escape='"', enforceSchema=True)
+    elif mapping.format == "parquet":
+        read = spark.read.parquet(path)
+        rows = read.select(*(_plain(read, field).alias(field.name) for field in read.schema))
+    else:
+        schema = json_schema(mapping)
+        rows = spark.read.schema(schema).json(path, columnNameOfCorruptRecord=CORRUPT)
+    return rows.withColumn(LINE, F.monotonically_increasing_id() + 1)
+
+
+def json_schema(mapping: LogMapping) -> StructType:
+    """The columns that a mapping names, and where a line goes that is not JSON."""
+    return _json_schema(columns_of_mapping(mapping)).add(CORRUPT, StringType())
+
+
+def _plain(table: DataFrame, field: StructField) -> Column:
+    column = F.col(f"`{field.name}`")
+    if isinstance(field.dataType, ArrayType | MapType | StructType):
+        return F.to_json(column)
+    if isinstance(field.dataType, TimestampType):
+        return F.date_format(column, "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX")
+    return column.cast("string")
+
+
+def columns_of_mapping(mapping: LogMapping) -> list[str]:
+    """The columns that a mapping reads."""
+    named: list[str] = []
+    for field, given in mapping.event.items():
+        expression = given
+        if field == "kind":
+            expression = kind_rule(given).column
+        for template in parse(expression) if expression else ():
+            named += template.columns
+    return list(dict.fromkeys(named))
+
+
+def _json_schema(columns: Iterable[str]) -> StructType:
+    """Texts at the paths that are named, by the whole name and by its parts."""
+    tree: dict[str, Any] = {}
+    for column in columns:
+        tree.setdefault(column, None)
+        *inner, last = column.split(".")
+        at = tree
+        for name in inner:
+            if not isinstance(at.get(name), dict):
+                at[name] = {}
+            at = at[name]
+        at.setdefault(last, None)
+    return _struct(tree)
+
+
+def _struct(tree: Mapping[str, Any]) -> StructType:
+    return StructType([
+        StructField(name, StringType() if below is None else _struct(below)) for name, below in tree.items()
+    ])  # fmt: skip
+
+
+class Columns:
+    """The expressions of a mapping over the columns of a table."""
+
+    def __init__(self, table: DataFrame) -> None:
+        self._schema = table.schema
+
+    def path(self, path: str) -> Column:
+        """A column, or what lies at a dotted path; null if the table has neither."""
+        found = []
+        if path in self._schema.names:
+            found.append(F.col(f"`{path}`"))
+        first, *inner = path.split(".")
+        if inner and first in self._schema.names and isinstance(self._schema[first].dataType, StructType):
+            found.append(reduce(lambda column, name: column.getField(name), inner, F.col(f"`{first}`")))
+        elif inner and first in self._schema.names:
+            found.append(F.get_json_object(f"`{first}`", "$." + ".".join(inner)))
+        usable = [F.nullif(column.cast("string"), F.lit("")) for column in found]
+        return F.coalesce(*usable) if usable else F.lit(None).cast("string")
+
+    def text(self, expression: Any) -> Column:
+        """The text of an expression."""
+        parts = [self._template(template) for template in parse(expression)]
+        if len(parts) == 1:
+            return parts[0]
+        doubled = [F.coalesce(F.replace(part, F.lit("|"), F.lit("||")), F.lit("")) for part in parts]
+        pieces = [doubled[0]]
+        for part in doubled[1:]:
+            pieces += [F.lit(SEPARATOR), part]
+        return F.when(F.coalesce(*parts).isNotNull(), F.concat(*pieces))
+
+    def _template(self, template: Template) -> Column:
+        parts = [self.path(text) if is_column else F.lit(text) for is_column, text in template.parts]
+        return parts[0] if len(parts) == 1 else F.concat(*parts)
+
+
+def normalise(rows: DataFrame, mapping: LogMapping, *, exact: bool = False) -> DataFrame:
+    """The events of a table: the columns of the model, and `odd_kind`, `odd_order` and `lacks`.
+
+    Places and ranks are whole numbers; with `exact` they may have up to nine decimals.
+    """
+    of, event = Columns(rows), mapping.event
+    nothing = F.lit(None).cast("string")
+
+    def text(field: str) -> Column:
+        return of.text(event[field]) if field in event else nothing
+
+    def names(field: str) -> Column:
+        return _names(text(field)) if field in event else F.array().cast("array<string>")
+
+    def time(field: str) -> Column:
+        unit_ns = UNITS_NS[mapping.time_unit]
+        return _time(text(field), unit_ns) if field in event else F.lit(None).cast("bigint")
+
+    def odd(field: str, number: Column) -> Column:
+        return text(field).isNotNull() & number.isNull() if field in event else F.lit(False)
+
+    proc = F.coalesce(text("process"), F.lit("log"))
+    ctx = F.coalesce(text("context"), proc)
+    kind, odd_kind = _kind(of, event.get("kind", "deliver"))
+    delivers = kind.isin(int(EventKind.DELIVER), int(EventKind.ACK))
+    no_clock = F.lit(None).cast("map<string,bigint>")
+    clock = F.from_json(text("clock"), "map<string,bigint>") if "clock" in event else no_clock
+    channel = event.get("channel") or event.get("sender")
+    rank = _number(text("send_order"), exact)
+    order = order_of(mapping)
+    line = F.col(LINE).cast("bigint")
+    pos = {"line": line, "interval": F.lit(None).cast("bigint"), "clock": F.try_element_at(clock, ctx)}.get(
+        order, F.coalesce(_number(text("order"), exact), _time(text("order"), 1) if exact else F.lit(None))
+    )
+    return rows.select(
+        proc.alias("proc"),
+        ctx.alias("ctx"),
+        pos.alias("pos"),
+        kind.cast("tinyint").alias("kind"),
+        text("message").alias("msg"),
+        names("to").alias("to"),
+        F.when(delivers, text("session") if "session" in event else ctx).alias("scope"),
+        F.when(delivers, text("group") if "group" in event else proc).alias("group"),
+        (of.text(channel) if channel else nothing).alias("channel"),
+        rank.alias("rank"),
+        names("depends_on").alias("deps"),
+        names("links").alias("links"),
+        text("ref").alias("ref"),
+        clock.alias("vc"),
+        time("time").alias("t0"),
+        time("end").alias("t1"),
+        line.alias("line"),
+        odd_kind.alias("odd_kind"),
+        odd("order", pos).alias("odd_order"),
+        odd("send_order", rank).alias("odd_rank"),
+        F.array(
+            *(F.when(of.path(column).isNotNull(), F.lit(column)) for column in session_columns(mapping))
+        ).alias("has"),
+        (F.col(CORRUPT).isNotNull() if CORRUPT in rows.columns else F.lit(False)).alias("corrupt"),
+    )
+
+
+def _kind(of: Columns, spec: Any) -> tuple[Column, Column]:
+    """The kind of a row, and whether its text is unknown."""
+    rule = kind_rule(spec)
+    if rule.constant is not None:
+        return F.lit(int(rule.constant)), F.lit(None).cast("string")
+    text = of.text(rule.column)
+    pairs = [F.lit(each) for item in rule.values.items() for each in (item[0], int(item[1]))]
+    table = F.create_map(*pairs)
+    known = F.coalesce(F.try_element_at(table, text), F.try_element_at(table, F.lower(text)))
+    absent = int(EventKind.INTERNAL if rule.default is None else rule.default)
+    kind = F.when(text.isNull(), F.lit(absent)).otherwise(F.coalesce(known, F.lit(int(EventKind.INTERNAL))))
+    return kind, F.when(known.isNull(), text)
+
+
+def _number(text: Column, exact: bool) -> Column:
+    return F.trim(text).try_cast("decimal(38,9)" if exact else "bigint")
+
+
+def _time(text: Column, unit_ns: int) -> Column:
+    """Nanoseconds, from a number in units or from an ISO time."""
+    whole = F.trim(text).try_cast("bigint") * F.lit(unit_ns)
+    parts = (F.trim(text).try_cast("decimal(38,9)") * F.lit(unit_ns)).cast("bigint")
+    written = F.unix_micros(F.try_to_timestamp(text)) * F.lit(1000)
+    return F.coalesce(whole, parts, written)
+
+
+def _names(text: Column) -> Column:
+    """The names in a cell: a JSON list, or words."""
+    listed = F.from_json(text, "array<string>")
+    words = F.split(text, LIST_SPLIT)
+    found = F.when(text.startswith("["), listed).otherwise(words)
+    kept = F.filter(found, lambda name: name.isNotNull() & (name != ""))
+    return F.coalesce(kept, F.array().cast("array<string>"))

@@ -1,0 +1,78 @@
+"""The auditor on a stream: each batch of rows is put in the order of its contexts and judged, in a horizon.
+
+    query = audit_stream(spark.readStream.schema(json_schema(mapping)).json("incoming"), mapping, "audit")
+
+The state, some tables within the horizon, is the driver's and is saved after each batch beside the
+checkpoint, so that a stream that is started again goes on; `audit/audit.json` has the verdict so far.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.streaming.query import StreamingQuery
+
+from whence.errors import MisuseError
+from whence.foreign.mapping import LogMapping, order_of
+from whence.foreign.model import EventKind
+from whence.foreign.running import HORIZON_ROWS, RunningAudit, StreamRow
+from whence.spark.audit.columns import LINE, normalise
+
+_FIELDS = ("ctx", "kind", "msg", "scope", "group", "channel", "rank", "deps", "line")
+
+
+class _Saved(msgspec.Struct):
+    """The state after a batch; a batch that Spark repeats is not judged twice."""
+
+    batch: int
+    state: RunningAudit
+
+
+def audit_stream(
+    rows: DataFrame,
+    mapping: LogMapping,
+    folder: Path | str,
+    *,
+    horizon: int = HORIZON_ROWS,
+    available_now: bool = False,
+) -> StreamingQuery:
+    """Judge a stream of rows. `mapping` must have an `order`: files of a stream have no lines."""
+    if order_of(mapping) not in {"seq", "clock"}:
+        raise MisuseError(
+            "the mapping", "nothing in it orders the rows of a context", "Map `order` to a column"
+        )
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    events = normalise(rows.withColumn(LINE, F.lit(0)), mapping)
+
+    def judge(batch: DataFrame, number: int) -> None:
+        saved = load_state(folder, horizon)
+        if saved.batch >= number:
+            return
+        found = batch.orderBy("pos").select(*_FIELDS).toArrow().to_pylist()
+        for row in found:
+            row["kind"] = int(EventKind.DELIVER) if row["kind"] == EventKind.ACK else row["kind"]
+        saved.state.feed(msgspec.convert(found, list[StreamRow]))
+        audit = saved.state.audit("stream", mapping.contract)
+        _replace(folder / "audit.json", msgspec.json.encode(audit))
+        _replace(folder / "state.json", msgspec.json.encode(_Saved(number, saved.state)))
+
+    writer = events.writeStream.foreachBatch(judge).option("checkpointLocation", str(folder / "checkpoint"))
+    return (writer.trigger(availableNow=True) if available_now else writer).start()
+
+
+def load_state(folder: Path | str, horizon: int = HORIZON_ROWS) -> _Saved:
+    """What was saved last, or the beginning."""
+    path = Path(folder) / "state.json"
+    if not path.exists():
+        return _Saved(-1, RunningAudit(horizon=horizon))
+    return msgspec.json.decode(path.read_bytes(), type=_Saved)
+
+
+def _replace(path: Path, data: bytes) -> None:
+    aside = path.with_suffix(".tmp")
+    aside.write_bytes(data)
+    aside.replace(path)

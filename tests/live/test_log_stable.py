@@ -1,0 +1,79 @@
+"""Stability of live groups that remember: cuts, retirement, retention."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import whence
+from live.test_log_live import node, outcomes, payloads
+from support.living import eventually, free_ports, in_a_loop, take
+from whence.errors import MisuseError
+
+QUICK: dict[str, Any] = {
+    "stability": True, "alone_us": 300_000, "ack_us": 50_000, "tick_us": 20_000,
+}  # fmt: skip
+
+
+def covers(group: whence.Group, *groups: whence.Group) -> bool:
+    """Whether all that these broadcast is stable at `group`."""
+    stable = group.stable()
+    return all(
+        stable.get(f"{each.node}/{each.stats().log.life}", 0) >= each.stats().broadcasts  # type: ignore[union-attr]
+        for each in groups
+    )
+
+
+@in_a_loop
+async def test_what_all_members_have_becomes_stable_and_a_dead_one_is_retired() -> None:
+    ports = free_ports(3)
+    async with AsyncExitStack() as stack:
+        a = await stack.enter_async_context(node("a", ports[0], **QUICK))
+        b = await stack.enter_async_context(node("b", ports[1], ports[0], **QUICK))
+        lost = node("c", ports[2], ports[0], **QUICK)
+        c = await lost.__aenter__()
+        for group in (a, b, c):
+            await group.broadcast(b"from %s" % group.node.encode(), timeout=20)
+        for group in (a, b, c):
+            assert len(await take(group, 3)) == 3
+        await eventually(lambda: all(covers(each, a, b, c) for each in (a, b, c)))
+        cuts = a.stable_cuts()
+        assert await anext(cuts) == a.stable()
+        await lost.__aexit__(None, None, None)  # it says good-bye, and still counts
+        await b.broadcast(b"without c")
+        await asyncio.sleep(0.5)
+        assert not covers(a, b)
+        await a.retire("c")
+        await a.retire("c")  # as often as one likes
+        await eventually(lambda: covers(a, b) and covers(b, b))
+        assert set(await anext(cuts)) >= set(a.stable())
+        assert payloads(await outcomes(b, 1)) == [b"without c"]
+        await eventually(lambda: any(event.kind == "retired" for event in b.events))
+    async with node("d", ports[0]) as d:
+        assert d.stable() == {}
+        with pytest.raises(MisuseError, match="retire"):
+            await d.retire("a")
+
+
+@in_a_loop
+async def test_a_log_is_kept_until_it_is_stable(tmp_path: Path) -> None:
+    ports = free_ports(2)
+    options = {**QUICK, "keep": "stable"}
+    async with (
+        node("a", ports[0], store=tmp_path / "a.db", **options) as a,
+        node("b", ports[1], ports[0], **options) as b,
+    ):
+        await b.broadcast(b"first", timeout=20)
+        for number in range(300):
+            await a.broadcast(b"%d" % number, timeout=20)
+        for group in (a, b):
+            for _ in range(301):
+                group.done(await group.receive())
+        await b.broadcast(b"last")
+        for group in (a, b):
+            group.done(await group.receive())
+        await eventually(lambda: all(each.stats().log.size_bytes < 10_000 for each in (a, b)))  # type: ignore[union-attr]

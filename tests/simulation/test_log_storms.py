@@ -1,0 +1,90 @@
+"""Storms: random worlds of protocol `log` in which nothing may go wrong (judged in support/log_worlds.py).
+
+python -m pytest tests/simulation/test_log_storms.py -m slow    # 10,000 worlds; 200 crashed at every step
+WHENCE_STORM_SEED=123456 python -m pytest ... -m slow           # other worlds: fresh seeds find most
+"""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from support.log_worlds import LogWorld, storm
+
+FIRST = int(os.environ.get("WHENCE_STORM_SEED", "20000"))
+WORLDS, CRASHED = 10_000, 200
+
+
+def assert_calm(world: LogWorld, seed: int) -> None:
+    assert not world.observer.found, (seed, world.params, world.observer.stories[:3])
+
+
+@pytest.mark.parametrize("part", range(5))
+def test_a_hundred_and_fifty_worlds(part: int) -> None:
+    for seed in range(part * 30, part * 30 + 30):
+        assert_calm(storm(seed), seed)
+
+
+def test_storms_do_all_that_they_say() -> None:
+    """Otherwise nothing was tested."""
+    counts = LogWorld(0).counts
+    deliveries = missed = late = 0
+    for seed in range(30):
+        world = storm(seed)
+        counts += world.counts
+        deliveries += world.observer.deliveries
+        missed += world.observer.missed
+        late += world.observer.late
+    wanted = "broadcast crash restart forget rollback clone partition join leave retire pause cut time"
+    assert set(wanted.split()) <= set(counts)
+    assert min(deliveries, missed, late) > 0
+
+
+def crashed_at_every_step(seed: int, actions: int) -> int:
+    """Run a world again and again, each time with a crash and a restart after the next step of some node."""
+    steps, crash_at = 0, 0
+    while crash_at <= steps:
+        world = LogWorld(seed)
+        steps = world.run_with_crash(actions, crash_at)
+        world.heal()
+        assert_calm(world, seed)
+        crash_at += 1
+    return steps
+
+
+def test_a_crash_at_every_step_of_a_small_world() -> None:
+    assert crashed_at_every_step(3, 40) > 50
+
+
+@pytest.mark.slow
+def test_a_crash_at_every_step_of_two_hundred_worlds() -> None:
+    for seed in range(FIRST, FIRST + CRASHED):
+        crashed_at_every_step(seed, 40)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("part", range(10))
+def test_ten_thousand_worlds(part: int) -> None:
+    for seed in range(FIRST + part * WORLDS // 10, FIRST + (part + 1) * WORLDS // 10):
+        assert_calm(storm(seed), seed)
+
+
+@pytest.mark.slow
+def test_nothing_is_late_in_clean_worlds_without_jumps() -> None:
+    """One founder, no clones, rollbacks, lost disks or retirements, and everything is kept."""
+    for seed in range(FIRST, FIRST + 1_000):
+        world = LogWorld(seed, clean=True, stability=True, keep="forever", history="all").run().heal()
+        assert_calm(world, seed)
+        assert not world.observer.late, seed
+
+
+def test_nothing_is_late_in_forty_clean_worlds_without_jumps() -> None:
+    late = admitted = 0
+    for seed in range(40):
+        world = LogWorld(seed, clean=True, stability=True, keep="forever", history="all").run().heal()
+        assert_calm(world, seed)
+        late += world.observer.late
+        admitted += any(world.net.cores[key].ready for key in world.up())
+    assert not late
+    assert admitted > 20

@@ -1,0 +1,159 @@
+"""The auditor on Spark: rows as the Python closures make them, verdicts as in process, on every case."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import SparkSession
+
+from support.corpus import CorpusCase, cases, differences
+from whence.errors import ImportFormatError, MisuseError
+from whence.foreign.judge import judge
+from whence.foreign.mapping import LogMapping, Normaliser, mapping_of, order_of
+from whence.foreign.read import read_log
+from whence.foreign.report import Audit
+from whence.foreign.tables import csv_rows, json_rows
+from whence.spark.audit.columns import TABLES, json_schema, normalise, read_rows
+from whence.spark.audit.judge import audit_log
+from whence.spark.audit.stream import audit_stream
+
+pytestmark = pytest.mark.spark
+
+CASES = cases()
+TABLE_CASES = [case for case in CASES if case.mapping.format in TABLES]
+FIELDS = (
+    "proc", "ctx", "pos", "kind", "msg", "to", "scope", "group", "channel", "rank", "deps", "links", "ref",
+    "vc", "t0", "t1",
+)  # fmt: skip
+
+
+def plain(value: Any) -> Any:
+    if isinstance(value, Decimal):
+        return int(value) if value == value.to_integral_value() else value
+    return list(value) if isinstance(value, tuple) else value
+
+
+def by_python(path: Path, mapping: LogMapping) -> list[list[Any]]:
+    rows = (csv_rows if mapping.format == "csv" else json_rows)(path)
+    normaliser = Normaliser(mapping)
+    made = [normaliser.row(row, line) for line, row in rows]
+    return [[plain(value) for value in row[:16]] for row in made]
+
+
+def by_spark(spark: SparkSession, path: Path, mapping: LogMapping, *, exact: bool) -> list[list[Any]]:
+    events = normalise(read_rows(spark, path, mapping), mapping, exact=exact)
+    rows = events.orderBy("line").collect()
+    return [[plain(row[field]) for field in FIELDS] for row in rows]
+
+
+def without_lines(rows: list[list[Any]], mapping: LogMapping) -> list[list[Any]]:
+    """A place by lines is a number of the line in one and of the row in the other."""
+    if order_of(mapping) == "line":
+        return [[*row[:2], None, *row[3:]] for row in rows]
+    return rows
+
+
+@pytest.mark.parametrize("case", TABLE_CASES, ids=lambda case: case.name)
+def test_rows_are_those_of_the_closures(case: CorpusCase, spark: SparkSession) -> None:
+    expected = without_lines(by_python(case.log, case.mapping), case.mapping)
+    found = without_lines(by_spark(spark, case.log, case.mapping, exact=False), case.mapping)
+    assert found == expected
+
+
+ODD = """{"p": "a", "k": "SENT", "o": 1.5, "m": {"x": 1}, "d": ["x", 2, null], "t": 1.25, "n": {"v": true}, \
+"q|": "|"}
+{"p": "", "k": "what", "o": "7", "m": "", "d": "x, y;z", "t": "2024-01-02T03:04:05.678Z", "n": {"v": ""}}
+{"k": null, "o": null, "d": [], "t": "soon", "a.b": "whole", "v": {"a": 3}}
+"""
+
+
+def test_odd_values_are_read_alike(spark: SparkSession, tmp_path: Path) -> None:
+    (tmp_path / "odd.jsonl").write_text(ODD)
+    mapping = mapping_of({
+        "log": {"format": "jsonl", "time_unit": "s"},
+        "event": {
+            "process": "p", "context": ["p", "q|"], "order": "o", "kind": {"column": "k", "send": "sent"},
+            "message": "{m}-{n.v}", "depends_on": "d", "time": "t", "channel": "a.b", "clock": "v",
+            "session": ["n.v", "zzz"], "to": "d",
+        },
+    })  # fmt: skip
+    expected = by_python(tmp_path / "odd.jsonl", mapping)
+    assert by_spark(spark, tmp_path / "odd.jsonl", mapping, exact=True) == expected
+
+
+# The rest takes minutes of Spark's time.
+QUICK = {"antidote-458", "kafka-rebalance", "librdkafka-1092", "p2panda-1278", "sampled"}
+MARKED = [case if case.name in QUICK else pytest.param(case, marks=pytest.mark.slow) for case in CASES]
+
+
+@pytest.mark.parametrize("case", MARKED, ids=lambda case: case.name)
+def test_a_case_comes_out_right(case: CorpusCase, spark: SparkSession) -> None:
+    audit = audit_log(spark, case.log, case.mapping)
+    assert differences(audit, case.expect) == []
+    here = judge(read_log(case.log, case.mapping))
+    assert (audit.judged, audit.events) == (here.judged, here.events)
+
+
+@pytest.mark.parametrize("name", ["restart-replay-out-of-order"])
+def test_blocks_of_scopes_add_up(name: str, spark: SparkSession) -> None:
+    case = next(case for case in CASES if case.name == name)
+    one, three = (audit_log(spark, case.log, case.mapping, blocks=blocks) for blocks in (1, 3))
+    assert one == three
+
+
+def test_a_log_that_does_not_fit_says_so(spark: SparkSession) -> None:
+    case = next(case for case in CASES if case.name == "retries")
+    audit = audit_log(spark, case.log, case.mapping, memory_bytes=1)
+    assert audit.counts("seen") == {"duplicate": 1}
+    assert {"causal", "cycle", "time"} <= set(audit.not_judged)
+    assert "8 events" in audit.properties["causal"].why
+    assert "created" in audit.judged
+
+
+def test_parquet_is_read_as_csv_is(spark: SparkSession, tmp_path: Path) -> None:
+    import pyarrow.csv
+
+    case = next(case for case in CASES if case.name == "zenohex-216")
+    pq.write_table(pyarrow.csv.read_csv(case.log), tmp_path / "samples.parquet")
+    mapping = mapping_of({
+        "log": {"format": "parquet", "time_unit": "us"}, "event": case.mapping.event,
+        "contract": {"order": "fifo"},
+    })  # fmt: skip
+    for audit in (
+        judge(read_log(tmp_path / "samples.parquet", mapping)),
+        audit_log(spark, tmp_path / "samples.parquet", mapping),
+    ):
+        assert differences(audit, case.expect) == []
+
+
+def test_bad_lines_and_folders_without_order_are_refused(spark: SparkSession, tmp_path: Path) -> None:
+    mapping = mapping_of({"log": {"format": "jsonl"}, "event": {"process": "p", "message": "m"}})
+    (tmp_path / "bad.jsonl").write_text('{"p": "a", "m": "x"}\n{"p": \n')
+    with pytest.raises(ImportFormatError, match="1 lines are not JSON"):
+        audit_log(spark, tmp_path / "bad.jsonl", mapping)
+    with pytest.raises(MisuseError, match="several files"):
+        audit_log(spark, tmp_path, mapping)
+
+
+def test_a_stream_is_judged_as_it_comes_and_goes_on(spark: SparkSession, tmp_path: Path) -> None:
+    case = next(case for case in CASES if case.name == "librdkafka-1092")
+    lines = case.log.read_text().splitlines(keepends=True)
+    (tmp_path / "in").mkdir()
+
+    def judged(name: str, some: list[str]) -> Audit:
+        (tmp_path / "in" / name).write_text("".join(some))
+        rows = spark.readStream.schema(json_schema(case.mapping)).json(str(tmp_path / "in"))
+        query = audit_stream(rows, case.mapping, tmp_path / "audit", available_now=True)
+        assert query.awaitTermination(200)
+        return msgspec.json.decode((tmp_path / "audit" / "audit.json").read_bytes(), type=Audit)
+
+    assert judged("1.json", lines[:4]).counts("broken") == {}
+    whole = judged("2.json", lines[4:])
+    assert (whole.verdict, whole.counts("broken"), whole.events) == ("broken", {"fifo": 2}, 7)
+    with pytest.raises(MisuseError, match="Map `order`"):
+        audit_stream(spark.readStream.text(str(tmp_path / "in")), mapping_of({}), tmp_path / "x")

@@ -1,0 +1,436 @@
+"""Protocol `log` by its rules: what each of them says, on the smallest case."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from support.net import Net
+from whence.core.effects import Missed, Send
+from whence.core.lives import Joined, Left, OtherLife, Retired, RolledBack, Suspected, life_of, stream_of
+from whence.core.message import MessageId
+from whence.core.protocol import LEAVE
+from whence.errors import MisuseError, ParameterError
+from whence.protocols.log.book import MemoryBook
+from whence.protocols.log.core import Log
+from whence.protocols.log.wire import DATA, FLOOR, HELLO, PART, LogPacket
+
+SECOND_US = 1_000_000
+
+
+def later(net: Net, seconds: float = 3.0) -> None:
+    """Let everything arrive that is sent within some time."""
+    until_us = net.now_us + round(seconds * SECOND_US)
+    while net.now_us < until_us:
+        net.settle()
+        net.pass_time(net.now_us + 50_000)
+    net.settle()
+
+
+def group(names: str = "abc", **params: Any) -> Net:
+    net = Net("log", names, step_us=1, check=True, **params)
+    later(net, 0.1)
+    return net
+
+
+def add(net: Net, name: str, to: str, **more: Any) -> None:
+    net.add(name, **more)
+    for other in to:
+        net.link(name, other)
+    later(net)
+
+
+def reopened(core: Log, opening: int, **params: Any) -> Log:
+    """The next life of a node on a copy of its book."""
+    book = MemoryBook()
+    book.restore(core.book.save())  # type: ignore[attr-defined]
+    return Log(core.me, [], book=book, life=life_of(core.me, opening), **params)
+
+
+def replace(net: Net, name: str, core: Log) -> None:
+    net.drop(name)
+    net.cores[name] = core
+    for other in [each for each in net.cores if each != name]:
+        net.link(name, other)
+    later(net)
+
+
+def said(net: Net, *nodes: str) -> None:
+    for node in nodes:
+        net.broadcast(node)
+        later(net, 0.2)
+
+
+# Identity (R1 to R3)
+
+
+def test_r1_every_open_is_a_new_life_and_numbers_begin_again() -> None:
+    net = group()
+    said(net, "a", "a", "b")
+    first = net.cores["a"].origin
+    replace(net, "a", reopened(net.cores["a"], 1))
+    said(net, "a")
+    assert net.cores["a"].origin != first
+    assert net.ids("c")[-1] == f"{net.cores['a'].origin}:1"
+    with pytest.raises(MisuseError, match="it has been lived"):
+        reopened(net.cores["a"], 1)
+
+
+def test_r2_the_first_message_of_a_life_follows_the_end_of_the_last_one() -> None:
+    net = group("ab")
+    said(net, "a", "b", "a")
+    core = reopened(net.cores["a"], 1)
+    old = net.cores["a"].origin
+    core.broadcast(b"x", 0)
+    entry = core.book.read(core.book.next - 1, 1)[0]
+    after = entry[3]
+    named = {core.ledger.names[after[at]]: after[at + 1] for at in range(0, len(after), 2)}  # type: ignore[index,arg-type]
+    assert named == {old: 2}  # which follows what b said
+
+
+def test_r3_a_rollback_is_told_and_what_peers_hold_is_taken_back() -> None:
+    net = group("ab")
+    said(net, "a")
+    old = reopened(net.cores["a"], 1)
+    life = net.cores["a"].life
+    said(net, "a", "a")
+    replace(net, "a", old)
+    assert net.news["a"].count(RolledBack(life, 1, 3)) == 1
+    assert net.ids("a")[-2:] == [f"{stream_of('a', life)}:{number}" for number in (2, 3)]
+
+
+def test_r3_another_life_of_the_own_name_is_told() -> None:
+    net = group("ab")
+    said(net, "a")
+    life = net.cores["a"].life
+    replace(net, "a", Log("a", [], life=life_of("a", 7)))
+    assert OtherLife(life) in net.news["a"]
+
+
+def test_names_with_a_slash_are_refused() -> None:
+    with pytest.raises(ParameterError, match='no "/"'):
+        Log("a/b", [])
+    with pytest.raises(ParameterError, match="16 hexadecimal digits"):
+        Log("a", [], life="xyz")
+
+
+# Log, order and jumps (R6 to R10, R14)
+
+
+def test_r8_a_jump_is_told_stream_by_stream_and_never_silent() -> None:
+    net = group("ab", keep="count", keep_count=2)
+    for _ in range(20):
+        said(net, "a", "b")
+    add(net, "c", "b")
+    assert {missed.reason for missed in net.missed["c"]} == {"truncated"}
+    accounted = {missed.stream: missed.last for missed in net.missed["c"]}
+    for id_ in net.delivered["c"]:
+        assert id_.number == accounted.get(id_.origin, 0) + 1
+        accounted[id_.origin] = id_.number
+    assert accounted == {net.cores[name].origin: 20 for name in "ab"}
+
+
+def test_history_new_begins_at_the_first_peers_present() -> None:
+    net = group("ab")
+    said(net, "a", "b")
+    add(net, "c", "a", history="new")
+    assert net.ids("c") == []
+    assert [(each.first, each.last, each.reason) for each in net.missed["c"]] == [
+        (1, 1, "before joining")
+    ] * 2
+    said(net, "b")
+    assert net.ids("c") == [f"{net.cores['b'].origin}:2"]
+
+
+def test_a_snapshot_is_a_jump_to_its_cut() -> None:
+    net = group("ab")
+    said(net, "a", "a", "b")
+    net.add("c")
+    cut = tuple(f"{net.cores[name].origin}:{number}" for name, number in (("a", 2), ("b", 1)))
+    net.do("c", lambda core, now_us: core.command("jump", cut, now_us))
+    net.link("c", "a")
+    said(net, "a")
+    assert net.ids("c") == [f"{net.cores['a'].origin}:3"]
+    with pytest.raises(MisuseError, match="NAME/LIFE:NUMBER"):
+        net.cores["c"].command("jump", ("nonsense",), net.now_us)
+
+
+def test_expired_messages_are_told_where_nobody_has_them_in_time() -> None:
+    net = group("ab", lifetimes=True)
+    net.broadcast("a", 100_000)
+    net.broadcast("a")
+    net.flying.clear()
+    net.cut("a", "b")
+    net.pass_time(net.now_us + SECOND_US)
+    net.link("a", "b")
+    later(net)
+    assert net.missed["b"] == [Missed(net.cores["a"].origin, 1, 1, "expired", 1)]
+    assert net.ids("b") == [f"{net.cores['a'].origin}:2"]
+
+
+# Exchange (R11 to R15)
+
+
+def test_r12_a_mesh_brings_every_message_once() -> None:
+    net = group("abcd")
+    for _ in range(5):
+        said(net, *"abcd")
+    items = [item for flight in net.sent if flight.packet.kind == DATA for item in flight.packet.items]
+    assert len(items) == 20 * 3
+    assert not net.discards
+
+
+def test_r15_reconnecting_with_equal_logs_takes_less_than_200_bytes() -> None:
+    net = group("ab")
+    for _ in range(50):
+        net.broadcast("a")
+        net.broadcast("b")
+    later(net)
+    net.cut("a", "b")
+    before = len(net.sent)
+    net.link("a", "b")
+    later(net)
+    talk = [net.cores["a"].sizes(flight.packet).total_bytes for flight in net.sent[before:]]
+    assert 0 < sum(talk) <= 200
+
+
+def test_r15_a_thousand_streams_are_compared_by_their_tree() -> None:
+    books = []
+    for more in (0, 3):
+        book = MemoryBook()
+        for at in range(1_000):
+            index = book.add_stream(stream_of(f"n{at}", life_of(f"n{at}", 0)))
+            for number in range(1, 2 + (at < more)):
+                book.append((index, number, 0, (), b"", 0))
+        books.append(book)
+    net = Net(lambda name, names, **_: Log(name, [], book=books["ab".index(name)]), "ab", check=True)
+    later(net)
+    assert net.cores["a"].ledger.newest[:4] == [2, 2, 2, 1]
+    told = sum(net.cores["a"].sizes(flight.packet).total_bytes for flight in net.sent)
+    assert told < 10_000
+
+
+def test_r13_what_was_lost_with_its_feed_is_pulled_from_another() -> None:
+    net = group("abc")
+    said(net, "a")
+    net.broadcast("a")
+    net.cut("a", "c")  # with what was under way
+    later(net)
+    assert net.ids("c") == net.ids("b")
+
+
+def test_r21_sessions_are_told_before_what_they_wait_for_is_cut() -> None:
+    net = Net("log", "ab", (), step_us=1, check=True, keep="count", keep_count=2, window=1)
+    net.link("a", "b")
+    net.settle()
+    net.do("b", lambda core, now_us: core.command("pause", (), now_us))
+    for _ in range(16):  # b takes nothing: its cursor stands still
+        net.broadcast("a")
+    net.settle()
+    origin = net.cores["a"].own
+    floors = [flight.packet for flight in net.sent if flight.packet.kind == FLOOR]
+    assert floors, "the log was cut over b's cursor without a word"
+    assert floors[0].numbers[0] == PART
+    assert origin in floors[0].numbers[1::2]
+    net.do("b", lambda core, now_us: core.command("resume", (), now_us))
+    later(net, 6)
+    assert net.missed["b"][0].reason == "truncated"
+    assert net.cores["b"].ledger.newest == [0, 16] or 16 in net.cores["b"].ledger.newest
+
+
+def test_a_slow_reader_stops_its_feeders_and_nobody_else() -> None:
+    net = group("abc", window=4)
+    net.do("b", lambda core, now_us: core.command("pause", (), now_us))
+    for _ in range(30):
+        net.broadcast("a")
+    later(net, 1)
+    assert len(net.ids("c")) == 30
+    assert len(net.ids("b")) <= 2 * 4
+    net.do("b", lambda core, now_us: core.command("resume", (), now_us))
+    later(net)
+    assert len(net.ids("b")) == 30
+
+
+# Reading and writing (R23 to R26)
+
+
+def test_r23_done_in_any_order_and_the_cursor_is_the_first_that_is_not() -> None:
+    net = group("ab", reads=True)
+    said(net, "a", "a", "a")
+    book = net.cores["b"].book
+    net.cores["b"].done(3)
+    net.cores["b"].done(1)
+    assert (book.cursor, book.is_done(2), book.is_done(3)) == (2, False, True)
+    again = reopened(net.cores["b"], 1, reads=True)
+    assert (again.book.cursor, again.book.is_done(3)) == (2, True)  # type: ignore[attr-defined]
+    net.cores["b"].done(2)
+    assert book.cursor == 4
+
+
+def test_what_a_reader_does_not_take_is_dropped_at_max_bytes_and_told() -> None:
+    net = group("ab", reads=True, max_bytes=3_000)
+    for _ in range(60):
+        said(net, "a")
+    assert net.cores["b"].book.size_bytes <= 3_000 + 16 * 100
+    unread = [each for each in net.missed["b"] if each.reason == "unread"]
+    assert unread[0].first == 1
+    assert unread[-1].last < 60
+
+
+def test_r24_a_key_names_one_message_for_ever() -> None:
+    core = Log("a", [])
+    assert core.id_of(b"k") is None
+    core.broadcast_once(b"k", b"x", 0)
+    assert core.id_of(b"k") == MessageId(core.origin, 1)
+    with pytest.raises(MisuseError, match="has been broadcast"):
+        core.broadcast_once(b"k", b"x", 0)
+    again = reopened(core, 1)
+    assert again.id_of(b"k") == MessageId(core.origin, 1)
+
+
+def test_r25_copies_counts_peers_that_said_they_have_it() -> None:
+    net = group("abc")
+    net.broadcast("a")
+    assert net.cores["a"].copies(1) == 0
+    later(net)
+    assert net.cores["a"].copies(1) == 2
+
+
+def test_r26_comings_and_goings_are_told() -> None:
+    net = group("ab", suspect_us=SECOND_US)
+    assert net.news["a"] == [Joined("b")]
+    net.do("b", lambda core, now_us: core.timer(LEAVE, now_us))
+    net.settle()
+    assert net.news["a"][-1] == Left("b")
+    add(net, "c", "a")
+    net.cut("a", "c")
+    later(net, 3)
+    assert net.news["a"][-2:] == [Joined("c"), Suspected("c")]
+
+
+# Members and stability (R16 to R20)
+
+QUICK = {"stability": True, "ack_us": 100_000, "alone_us": 300_000}
+
+
+def members(names: str = "abc") -> Net:
+    net = Net("log", names, step_us=1, check=True, **QUICK)
+    for name in names:
+        net.do(name, lambda core, now_us: core.timer("begin", now_us))
+    later(net, 5)
+    assert all(net.cores[name].ready for name in names)
+    return net
+
+
+def test_r17_a_newcomer_waits_for_a_member() -> None:
+    net = members("ab")
+    net.add("c")
+    with pytest.raises(MisuseError, match="admitted"):
+        net.cores["c"].broadcast(b"x", net.now_us)
+    net.link("c", "b")
+    later(net)
+    assert net.cores["c"].ready
+
+
+def test_r18_what_everybody_has_becomes_stable() -> None:
+    net = members()
+    said(net, "a", "b", "c")
+    later(net, 5)
+    for name in "abc":
+        stable = net.cores[name].stable()
+        assert all(stable[id_.origin] >= id_.number for id_ in net.past)
+
+
+def test_r18_a_silent_member_holds_back_what_is_stable() -> None:
+    """It may have delivered nothing: what it says next may be concurrent with everything."""
+    net = members("ab")
+    later(net, 5)
+    net.add("c")
+    net.link("c", "a")
+    while net.cores["a"].stability.admitted <= {net.cores[name].own for name in "a"} or not any(
+        stream.startswith("c/") and index in net.cores["a"].stability.admitted
+        for stream, index in net.cores["a"].ledger.index.items()
+    ):
+        net.settle()
+        net.pass_time(net.now_us + 10_000)
+    net.drop("c")  # admitted, and never heard of again
+    before = net.cores["a"].stable()
+    said(net, "a", "b", "a")
+    later(net, 5)
+    stable = net.cores["a"].stable()
+    newest = net.cores["a"].origin
+    assert stable.get(newest, 0) < net.cores["a"].last, "c may not know of it"
+    assert stable.get(newest, 0) <= before.get(newest, 0) + 2
+
+
+def test_r18_a_retirement_counts_only_when_every_member_knows_of_it() -> None:
+    net = members()
+    net.drop("c")
+    net.cut("a", "b")
+    said(net, "a")
+    net.do("a", lambda core, now_us: core.command("retire", ("c",), now_us))
+    net.do("a", lambda core, now_us: core.command("retire", ("b",), now_us))
+    later(net)
+    before = net.cores["b"].stable()
+    assert before.get(net.cores["a"].origin, 0) < net.cores["a"].last
+    net.link("a", "b")
+    net.arrive(net.find("b", sender="a"))
+    later(net)
+    c_stream = next(stream for stream in net.cores["a"].ledger.index if stream.startswith("c/"))
+    assert Retired("c", c_stream.rpartition("/")[2]) in net.news["b"]
+    assert net.cores["b"].ready, "who is retired still speaks (R20)"
+
+
+def test_r18_retiring_frees_what_a_dead_member_held_back() -> None:
+    net = members()
+    net.drop("c")
+    said(net, "a", "b")
+    later(net)
+    own = net.cores["a"].origin
+    assert net.cores["b"].stable().get(own, 0) < net.cores["a"].last
+    net.do("a", lambda core, now_us: core.command("retire", ("c",), now_us))
+    retired_at = net.cores["a"].last
+    counted = net.cores["a"].stability.counted()
+    assert counted is None, "b does not know of it yet"
+    later(net, 5)
+    assert net.cores["b"].stable()[own] >= retired_at
+
+
+# Limits
+
+
+def test_a_peer_cannot_make_streams_without_end() -> None:
+    core = Log("b", [], streams_max=5)
+    core.link_up("a", 0)
+    core.receive("a", LogPacket(HELLO, ((0, stream_of("a", life_of("a", 0))),), (1, 0, 0, 0)), 0)
+    names = tuple((at, stream_of(f"n{at}", life_of("n", at))) for at in range(1, 50))
+    core.receive("a", LogPacket(2, names, (0,)), 0)
+    assert len(core.ledger.names) == 5
+
+
+def test_a_peer_cannot_make_a_node_hold_without_end() -> None:
+    core = Log("b", [], held_max=10)
+    core.link_up("a", 0)
+    core.receive("a", LogPacket(HELLO, ((0, stream_of("a", life_of("a", 0))),), (1, 0, 0, 0)), 0)
+    for number in range(2, 100):
+        core.receive("a", LogPacket(DATA, (), (), ((0, number, 0, (), b"", 0),)), 0)
+    assert core.waiting == 10
+
+
+def test_a_sender_never_has_more_under_way_than_the_window() -> None:
+    net = Net("log", "ab", step_us=1, check=True, window=8)
+    net.settle()
+    for _ in range(50):
+        net.broadcast("a")
+    assert sum(len(flight.packet.items) for flight in net.flying) == 8
+    later(net)
+    assert len(net.ids("b")) == 50
+
+
+def test_steps_that_send_the_same_to_many_send_one_packet() -> None:
+    net = group("abcd")
+    said(net, *"abcd")
+    effects = net.cores["a"].broadcast(b"x", net.now_us)
+    sends = [effect for effect in effects if isinstance(effect, Send)]
+    assert [effect.to for effect in sends] == [("b", "c", "d")]
