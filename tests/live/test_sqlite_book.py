@@ -57,7 +57,7 @@ class Both:
             assert disk.add_stream(name) == memory.add_stream(name)
         elif what == "append":
             stream = draw.randrange(len(streams))
-            number = max(streams[stream][1], streams[stream][2]) + 1
+            number = streams[stream][1] + 1
             entry: Entry = (stream, number, 0, (0, number), draw.randbytes(draw.randint(0, 60)), 0)
             if draw.random() < 0.2:
                 entry = (stream, number, number + draw.randint(0, 4), "expired")
@@ -76,7 +76,8 @@ class Both:
             assert disk.cut(lsn) == memory.cut(lsn)
             self.late = {each for each in self.late if each >= memory.first}
         elif what == "floor":
-            stream, number = draw.randrange(len(streams)), draw.randint(0, 60)
+            stream = draw.randrange(len(streams))
+            number = draw.randint(0, streams[stream][1])  # what was never accounted for was not cut off
             disk.raise_floor(stream, number)
             memory.raise_floor(stream, number)
         elif what == "key":

@@ -157,3 +157,16 @@ def test_a_stream_is_judged_as_it_comes_and_goes_on(spark: SparkSession, tmp_pat
     assert (whole.verdict, whole.counts("broken"), whole.events) == ("broken", {"fifo": 2}, 7)
     with pytest.raises(MisuseError, match="Map `order`"):
         audit_stream(spark.readStream.text(str(tmp_path / "in")), mapping_of({}), tmp_path / "x")
+
+
+def test_places_with_decimals_are_exact(spark: SparkSession, tmp_path: Path) -> None:
+    rows = [("1", "1.25"), ("3", "1.5"), ("2", "1.75"), ("5", "1.9"), ("4", "1.9")]
+    text = "".join(f'{{"p": "c", "n": {rank}, "at": {place}}}\n' for rank, place in rows)
+    (tmp_path / "x.jsonl").write_text(text)
+    event = {"process": "p", "message": "n", "channel": "p", "send_order": "n", "order": "at"}
+    mapping = mapping_of({"log": {"format": "jsonl"}, "event": event})
+    for audit in (
+        judge(read_log(tmp_path / "x.jsonl", mapping)),
+        audit_log(spark, tmp_path / "x.jsonl", mapping),
+    ):
+        assert audit.counts("broken") == {"causal": 1, "fifo": 1}  # 2 after 3; 5 and 4 have one place

@@ -94,6 +94,8 @@ class LogMembership:
         history = self._asked.history
         if isinstance(history, bytes) and self.host.book.next == 1:
             self.host.command("jump", *cut_names(history))
+        if self.host.log.stability is not None:
+            self.host.command("resume")  # its time begins to run: a node that meets no one admits itself
         await self.written()
         self._stepped()
 

@@ -27,6 +27,7 @@ from whence.trace.schema import Kind, Recorder
 from whence.trace.writer import TraceWriter
 
 READ_ENTRIES = 256  # of the log at a time
+_LONG_BYTES = 16 * 1024  # of a frame: a full window of shorter ones is small
 _NEWS_FACTOR = 2  # news wait beside messages, up to that many times as many
 
 _make = tuple.__new__
@@ -128,6 +129,7 @@ class LogHost(Host):
         max_frame_bytes: int,
         unread_messages: int,
         unread_bytes: int,
+        queue_bytes: int,
         gate: Gate | None = None,
     ) -> None:
         super().__init__(core, links, timers, owner, now_us, max_frame_bytes)
@@ -146,6 +148,7 @@ class LogHost(Host):
         )  # without a disk: LSNs of flagged messages that are to be read from the log
         self._unread_messages = unread_messages
         self._unread_bytes = unread_bytes
+        self._queue_bytes = queue_bytes
         self._streams: dict[Stream, tuple[NodeId, str, bool]] = {}
         # LSN from which readers go on in the log, because the queue was too long; 0: all is in the queue
         self._behind = self.book.cursor if self.book.cursor < self.book.next else 0
@@ -266,6 +269,16 @@ class LogHost(Host):
                 self._carry_out_rare(effect)
         self.unread_bytes = unread_bytes
         self.deliveries += delivered
+        return frame_bytes
+
+    def _send(self, effect: Send) -> int:
+        """As `Host._send`. Credits count messages: a peer that lets long ones pile up is cut off."""
+        frame_bytes = super()._send(effect)
+        if frame_bytes >= _LONG_BYTES:
+            for peer in effect.to:
+                link = self._links.get(peer)
+                if link is not None and link.out.unacknowledged_bytes() > self._queue_bytes:
+                    self._owner.close_link(peer, f"more than {self._queue_bytes} bytes wait for it")
         return frame_bytes
 
     def _carry_out_rare(self, effect: Effect) -> None:
