@@ -218,7 +218,7 @@ async def _sockets(count: int, seed: str, keys: Path | None) -> None:
 @pytest.mark.parametrize("secured", [False, True])
 @in_a_loop
 async def test_mutated_handshakes_over_sockets(secured: bool, tmp_path: Path) -> None:
-    await _sockets(200, "fast", keys_for(tmp_path, *MEMBERS) if secured else None)
+    await _sockets(100, "fast", keys_for(tmp_path, *MEMBERS) if secured else None)
 
 
 @pytest.mark.slow

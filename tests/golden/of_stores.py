@@ -20,15 +20,22 @@ import msgspec
 
 import whence
 from golden.files import load
+from session.pairs import Nothing
 from support.living import loopback, quick_limits
+from whence.core.group import LATER_LIVES
 from whence.core.message import Message
+from whence.live.store import Store
+from whence.protocols import registry
 from whence.protocols.registry import lookup
-from whence.session.records import Output
+from whence.session.addresses import Address
+from whence.session.durable import DurableServer
+from whence.session.links import Link
+from whence.session.records import Output, RecordCodec
 
 NAMES = ("a", "b", "c")
 KINDS: dict[str, dict[str, Any]] = {
-    "fifo": {},
-    "vector": {},
+    "fifo": {"relay": True},  # the default of the release that wrote these stores
+    "vector": {"relay": True},
     "vcube": {"detect": False},
     "barrier": {},
     "matrix": {},
@@ -61,9 +68,20 @@ async def room(protocol: str, folder: Path, names: tuple[str, ...]) -> AsyncIter
         await asyncio.gather(*(group.leave() for group in groups))
 
 
-def state_of(group: whence.Group) -> dict[str, Any]:
-    """All that a durable node is, as plain data."""
-    return group._node.host.save()  # type: ignore[attr-defined]  # a durable node's
+def recovered_host(protocol: str, folder: Path, name: str) -> DurableServer:
+    """A node as its store has it, before its opening begins a life."""
+    core = registry.make(protocol, name, NAMES, KINDS[protocol])
+    peers = sorted((core.linked if core.linked is not None else set(NAMES)) - {name})
+    links = {peer: Link(peer, Address("127.0.0.1", 1), dials=name < peer) for peer in peers}
+    nothing = Nothing()
+    host = DurableServer(core, links, nothing, nothing, lambda: 0)
+    store = Store(folder / f"{name}.db")
+    snapshot, batches = store.recover()
+    store.close()
+    codec = RecordCodec(core.packet_type)
+    state = None if snapshot is None else msgspec.msgpack.decode(snapshot)
+    host.recover(state, (record for batch in batches for record in codec.decode_batch(batch)))
+    return host
 
 
 # Writing
@@ -120,19 +138,20 @@ def unpack(files: Files, folder: Path) -> Path:
 
 
 async def recovered(protocol: str, folder: Path) -> dict[str, Any]:
-    """What each node is when it has opened its store, alone."""
+    """What each node is when it has read its store, alone."""
     found: dict[str, Any] = {}
     for name in NAMES:
-        async with room(protocol, folder, (name,)) as (group,):
-            state = state_of(group)
-            assert state.pop("keys") == []  # the releases that wrote these stores had none
-            found[name] = {
-                "state": sha256(msgspec.msgpack.encode(state)).hexdigest(),
-                "inbox": [[origin, number, payload.decode()] for origin, number, payload in state["inbox"]],
-                "agent": group.agent_state.decode(),
-                "broadcasts": group.stats().broadcasts,
-                "for": {peer: len(frames) for peer, _, _, frames in state["links"]},
-            }
+        host = recovered_host(protocol, folder, name)
+        state = host.save()
+        assert state.pop("keys") == []  # the releases that wrote these stores had none
+        assert state.pop("lives") == [{}, {}, {}]
+        found[name] = {
+            "state": sha256(msgspec.msgpack.encode(state)).hexdigest(),
+            "inbox": [[origin, number, payload.decode()] for origin, number, payload in state["inbox"]],
+            "agent": host.agent_state.decode(),
+            "broadcasts": host.broadcasts,
+            "for": {peer: len(frames) for peer, _, _, frames in state["links"]},
+        }
     return found
 
 
@@ -153,10 +172,15 @@ async def continued(protocol: str, folder: Path, counts: dict[str, int] | None) 
             async with asyncio.timeout(30):
                 messages = [await group.receive() for _ in range(wanted)]
             by_origin = sorted(messages, key=lambda message: message.origin)
-            found[group.node] = [[str(message.id), message.payload.decode()] for message in by_origin]
+            found[group.node] = [[_named(message), message.payload.decode()] for message in by_origin]
             for message in messages:
                 group.done(message)
         return found
+
+
+def _named(message: Message) -> str:
+    """Its id; the numbers of a life that begins now are not known beforehand."""
+    return str(message.id) if message.number < LATER_LIVES else f"{message.origin}:later"
 
 
 def _stores() -> dict[str, Any]:

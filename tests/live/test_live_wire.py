@@ -46,9 +46,9 @@ from whence.session.wire import (
 DOCUMENT = Path(__file__).parents[2] / "docs" / "wire-format.md"
 
 HELLO = Hello(
-    magic="whence", version=1, group="room", protocol="vector", parameters={"relay": "true"},
+    magic="whence", version=2, group="room", protocol="vector", parameters={"relay": "true"},
     members=["alice", "bob"], max_payload_bytes=1048576, node="alice", to="bob", session=258,
-    peer_session=0, received=0, nonce=25,
+    peer_session=0, received=0, nonce=25, life=7,
 )  # fmt: skip
 
 
@@ -243,7 +243,7 @@ BAD_GREETINGS = {
     "too long": (HEADER.pack(GREETING_MAX_BYTES + 1, FrameType.HELLO), FrameTooLargeError),
     "other magic": (frame(1, body(["hwence", 1])), FrameError),
     "not an array": (frame(1, body({"magic": "whence"})), FrameError),
-    "other version": (frame(1, body(["whence", 2, "whatever follows"])), VersionError),
+    "other version": (frame(1, body(["whence", 3, "whatever follows"])), VersionError),
     "too short": (frame(1, body(["whence", 1, "room"])), FrameError),
     "endless name": (frame(1, body([*msgspec.to_builtins(HELLO)[:2], "x" * 256])), FrameError),
     "number for name": (frame(1, body(["whence", 1, 5])), FrameError),

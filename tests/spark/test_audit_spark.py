@@ -65,7 +65,7 @@ def test_rows_are_those_of_the_closures(case: CorpusCase, spark: SparkSession) -
     assert found == expected
 
 
-ODD = """{"p": "a", "k": "SENT", "o": 1.5, "m": {"x": 1}, "d": ["x", 2, null], "t": 1.25, "n": {"v": true}, \
+ODD = """{"p": "a", "k": "SENT", "o": 1.5, "m": 1.50, "d": ["x", 2, null], "t": 1.25, "n": {"v": true}, \
 "q|": "|"}
 {"p": "", "k": "what", "o": "7", "m": "", "d": "x, y;z", "t": "2024-01-02T03:04:05.678Z", "n": {"v": ""}}
 {"k": null, "o": null, "d": [], "t": "soon", "a.b": "whole", "v": {"a": 3}}
@@ -157,3 +157,16 @@ def test_a_stream_is_judged_as_it_comes_and_goes_on(spark: SparkSession, tmp_pat
     assert (whole.verdict, whole.counts("broken"), whole.events) == ("broken", {"fifo": 2}, 7)
     with pytest.raises(MisuseError, match="Map `order`"):
         audit_stream(spark.readStream.text(str(tmp_path / "in")), mapping_of({}), tmp_path / "x")
+
+
+def test_places_with_decimals_are_exact(spark: SparkSession, tmp_path: Path) -> None:
+    rows = [("1", "1.25"), ("3", "1.5"), ("2", "1.75"), ("5", "1.9"), ("4", "1.9")]
+    text = "".join(f'{{"p": "c", "n": {rank}, "at": {place}}}\n' for rank, place in rows)
+    (tmp_path / "x.jsonl").write_text(text)
+    event = {"process": "p", "message": "n", "channel": "p", "send_order": "n", "order": "at"}
+    mapping = mapping_of({"log": {"format": "jsonl"}, "event": event})
+    for audit in (
+        judge(read_log(tmp_path / "x.jsonl", mapping)),
+        audit_log(spark, tmp_path / "x.jsonl", mapping),
+    ):
+        assert audit.counts("broken") == {"causal": 1, "fifo": 1}  # 2 after 3; 5 and 4 have one place

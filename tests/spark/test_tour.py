@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -82,8 +83,10 @@ def test_five_chapters_beside_their_papers(result: StudyResult) -> None:
     assert violations["fifo"] > 0
 
 
-def test_the_page_of_the_tour(result: StudyResult, tmp_path: Path) -> None:
-    shown = unescape(tour.write(result, tmp_path / "tour.html", date="today").read_text())
+def test_the_page_of_the_tour(result: StudyResult, folder: Path) -> None:
+    shown = unescape(tour.write(result, folder / "tour.html", date="today").read_text())
+    (opened,) = re.findall(r'href="(views/[^"]+)"', shown)
+    assert result.witness.run in (folder / opened).read_text()
     assert shown.count("<svg") == 6  # five figures and a violation
     for words in ("One workload under every protocol", "Where to go on", *result.witness.sentences):
         assert words in shown

@@ -140,7 +140,7 @@ def made_up_result(**changes: Any) -> StudyResult:
         "judged": JUDGED,
         "findings": ("FIFO broke causality 1,234 times.", "Vector never did."),
         "witness": WITNESS,
-        "command": "whence study demo --scale demo",
+        "command": "whence study vcube --scale demo",
         "environment": {"whence": "0.1.0", "python": "3.11", "commit": None},
         "seconds": {"sweep": 12.5, "verify": 3.25},
     }

@@ -107,7 +107,7 @@ class Shop:
 
     async def _client(self, name: str, port: int) -> None:
         for number in range(OPERATIONS):
-            key, put = f"k{self.rng.randint(0, 1)}", self.rng.random() < 0.7
+            key, put = f"k{self.rng.randint(0, 1)}", number < 2 or self.rng.random() < 0.7
             value = f"{name}.{number}" if put else None
             request, found = f"{name}-{number}", None
             for attempt in range(20):

@@ -65,7 +65,7 @@ def test_the_page_says_what_the_result_says(page_text: str) -> None:
         "What causal order costs, and what it saves",
         "2024-05-01",
         "FIFO broke causality 1,234 times.",
-        "whence study demo --scale demo",
+        "whence study vcube --scale demo",
         "Traceback: &lt;boom&gt; &amp; more",
         "f08exp1",
         "± 10 %",

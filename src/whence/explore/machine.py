@@ -15,14 +15,16 @@ from typing import Any, NamedTuple, TypeAlias
 import msgspec
 
 from whence.core.effects import CancelTimer, CloseLink, Deliver, Effects, Expire, Send, SetTimer, Stop
+from whence.core.lives import life_of, split_stream
 from whence.core.message import Message, MessageId, NodeId, Packet
 from whence.core.protocol import LEAVE
 from whence.core.protocol import Protocol as Core
 from whence.errors import InvariantError, MisuseError
 from whence.explore.world import World
+from whence.protocols.registry import lookup
 from whence.protocols.registry import make as make_core
 
-# Gives a fresh core, from its name and the members'; `joins=True` if its kind renews and it joins others.
+# Gives a fresh core, from its name and the members'; with `joins=True` or `life=...` if its kind has these.
 Make: TypeAlias = Callable[..., Core]
 Input: TypeAlias = tuple[Any, ...]  # (verb, its arguments ..., now_us)
 
@@ -72,7 +74,8 @@ class Machine:
         # Overlays begin alone: such a core is not told who else there is.
         self.is_overlay = world.params.get("links") == "dynamic"
         self._late = {self.index[name] for name in world.late}
-        self.renews = self._make(self.names[0], self._members(0)).renews
+        self.lives = lookup(world.protocol).lives
+        self.renews = "joins" in self._make(self.names[0], self._members(0)).parameters.defaults
 
     def _registered(self, me: NodeId, members: Sequence[NodeId], **more: Any) -> Core:
         return make_core(self.world.protocol, me, members, {**self.world.params, **more})
@@ -80,10 +83,14 @@ class Machine:
     def _members(self, node: int) -> tuple[NodeId, ...]:
         return (self.names[node],) if self.is_overlay else self.names
 
-    def core(self, node: int, *, late: bool = False) -> Core:
-        """A fresh core of a node. `late`: it comes back, and joins, as do those not there from the start."""
-        joins = {"joins": True} if self.renews and (late or node in self._late) else {}
-        return self._make(self.names[node], self._members(node), **joins)
+    def core(self, node: int, life: int = 0) -> Core:
+        """A fresh core of a node. `life`: the how-manieth time it comes back without its state."""
+        more: dict[str, Any] = {}
+        if self.renews and (life or node in self._late):
+            more["joins"] = True  # as one that was not there from the start
+        if life and self.lives:
+            more["life"] = life_of(self.names[node], life)
+        return self._make(self.names[node], self._members(node), **more)
 
     def restored(self, node: int, local: int) -> Core:
         """The core of a node in a local state."""
@@ -141,13 +148,14 @@ class Machine:
             return Step(self._known(node, state._replace(status=UP)), (), (), (), None)
         if verb == "stop":
             return Step(self._known(node, state._replace(status=STOPPED)), (), (), (), None)
-        core = self.core(node, late=verb == "forget")
+        core = self.core(node, what[1] if verb == "forget" else 0)
         if verb != "forget":
             core.restore(_decode(state.saved))
         timers = dict(state.timers) if verb != "forget" else {}
         try:
             effects = self._give(core, what, timers)
-            core.check()
+            if verb != "forget":  # a core is checked after its inputs, and a fresh one has had none
+                core.check()
         except InvariantError as error:
             return Step(local, (), (), (), f"invariant broken: {error}")
         return self._outcome(node, core, effects, timers)
@@ -212,7 +220,7 @@ class Machine:
     def _which(self, message: Message) -> int | None:
         """The line that a message is, if its origin said it."""
         at = self._message.get(message.payload)
-        return at if at is not None and self.world.say[at].node == message.origin else None
+        return at if at is not None and self.world.say[at].node == split_stream(message.origin)[0] else None
 
     def numbered(self, id_: MessageId) -> int | None:
         """The line that an id without payload names: the origin's `number`-th."""

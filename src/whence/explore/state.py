@@ -421,7 +421,8 @@ class Rules:
         peers = self._peers(state, node)
         for peer in peers:
             state = self._cut(state, node, peer, (peer,), found)
-        state = self._tell(state, node, ("forget",), found)
+        life = self.budget[AMNESIAS] - state.left[AMNESIAS]
+        state = self._tell(state, node, ("forget", life), found)
         seen = [list(state.ended), list(state.given_up), list(state.known)]
         for each in seen:
             each[node] = 0  # a new life has seen nothing

@@ -273,7 +273,7 @@ def _give(rules: Rules, driver: Driver, what: Input) -> None:
     else:  # forget
         driver.core = machine.core(driver.index)
         driver.crash(now_us)
-        driver.restart(machine.core(driver.index, late=True), now_us)
+        driver.restart(machine.core(driver.index, what[1]), now_us)
 
 
 class _Nobody:

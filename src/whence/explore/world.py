@@ -166,7 +166,8 @@ def checked(world: World) -> World:
 
 def _is_static(world: World) -> bool:
     """Whether the protocol's links have to stay (paper 003, Algorithm 1)."""
-    return lookup(world.protocol).fifo_links and world.params.get("links") != "dynamic"
+    info = lookup(world.protocol)
+    return info.fifo_links and not info.lives and world.params.get("links") != "dynamic"
 
 
 def _named(world: World, where: str, name: NodeId | None) -> None:

@@ -3,7 +3,8 @@
 An expression is a column, a dotted path, a template `"{topic}/{partition}@{offset}"`, or a list of these, and
 nothing else: so it compiles to a Python closure here and to a Spark column in `whence.spark.audit`, with
 equal results. Values are texts; what is missing or empty is no value. A template lacking a value has none; a
-list has none if all of its parts lack one.
+list has none if all of its parts lack one. (An object or list as a value is its JSON text: compact here, with
+the spaces of the log on Spark.)
 """
 
 from __future__ import annotations

@@ -92,7 +92,7 @@ def json_rows(path: Path) -> Rows:
         if not text.strip():
             continue
         try:
-            row = json.loads(text)
+            row = json.loads(text, parse_float=str)  # 1.50 stays what it is, as on Spark
         except ValueError as error:
             raise ImportFormatError(
                 f"{path}, line {line}", f"it is not JSON ({error})", "One object per line"

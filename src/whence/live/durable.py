@@ -12,6 +12,7 @@ Leaving suspends: the peers keep what is for this node until it comes back.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Coroutine
 from functools import partial
@@ -123,13 +124,15 @@ class DurableMembership:
     async def prepare(self) -> None:
         """Replay the log; links that it does not know come up now, on the disk as well."""
         self._is_entered = True
-        snapshot, batches = self.store.recover()
+        snapshot, batches = await asyncio.to_thread(self.store.recover)
         state = None if snapshot is None else msgspec.msgpack.decode(snapshot)
         decode = self.log.codec.decode_batch
-        self.host.recover(state, (record for batch in batches for record in decode(batch)))
+        records = (record for batch in batches for record in decode(batch))
+        for _ in self.host.recover_in_steps(state, records):
+            await asyncio.sleep(0)  # others on this loop go on meanwhile
         self._peering.admission.retired.update(self.host.retired)
         begins: list[Record] = []
-        if self.host.core.returns:
+        if self._peering.admission.returns:
             begins = [Commanded(self.host.now_us(), BEGIN, (str(base_of_life(self.host.now_us())),))]
         await self.log.submit_all([*self.host.links_up(), *begins])
 

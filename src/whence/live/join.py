@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -292,7 +293,10 @@ class Joining:
     async def __aenter__(self) -> Group:
         if self._group is not None:
             raise MisuseError("join", "it was entered before", "Call whence.join again for each use")
-        node = make_node(self._settings)
+        settings, store = self._settings, None
+        if settings.store is not None and settings.log is None:
+            store = await asyncio.to_thread(Store, settings.store)  # a large one is looked at for a while
+        node = make_node(settings, store)
         try:
             await node.listen()
             # After the address is ours: a failed start must not leave a trace that blocks the next.
@@ -314,18 +318,17 @@ class Joining:
             await self._group.leave()
 
 
-def make_node(settings: NodeSettings) -> Node:
-    """The node of these settings, with the parts of its kind of group."""
+def make_node(settings: NodeSettings, store: Store | None = None) -> Node:
+    """The node of these settings, with the parts of its kind of group; `store` is a durable listed node's."""
     if settings.log is not None:
         return _remembering_node(settings)
     if settings.overlay is not None:
         host = partial(Host, max_frame_bytes=settings.max_frame_bytes)
         return _node(settings, draw_session(), kind=GroupKind(Open, host, OpenMembership))
     returns = can_return(settings)
-    if settings.store is None:
+    if store is None:
         kind = GroupKind(partial(Listed, returns=returns), Host, ListedMembership)
         return _node(settings, draw_session(), kind=kind)
-    store = Store(settings.store)
     try:
         membership = partial(DurableMembership, store=store)
         kind = GroupKind(partial(Listed, keeps=True, returns=returns), DurableServer, membership)

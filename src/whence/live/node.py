@@ -48,6 +48,7 @@ from whence.session.wire import FrameReader, Known, MembersNews
 from whence.trace.schema import Recorder
 
 POLL_S = 0.1
+ALONE_S = 0.5  # so long a node without a store waits for somebody who knows whether it had an earlier life
 BEGIN_AFTER_S = 0.3  # so long a node that has come back listens to what its peers know of it
 BATCH_BYTES = 256 * 1024  # one write: about as much as the transport takes before it asks to wait
 _READINGS = 10
@@ -186,6 +187,7 @@ class Node:
             self._loop.time,
             draw_session,
         )
+        self._alone: asyncio.TimerHandle | None = None
         self._begins: asyncio.TimerHandle | None = None  # of a later life
         self.flow = Flow(self.host, self._link_list if kind.waits_for_peers else (), limits)
         self.waiters = Waiters(self.flow, limits, self.journal, self.wake)
@@ -250,6 +252,9 @@ class Node:
         for link in self._link_list:
             link.lost_s = now_s
         await self.membership.prepare()
+        if isinstance(self.membership, ListedMembership) and self.peering.admission.returns and self.links:
+            self.host.is_unsure = True
+            self._alone = self._loop.call_later(ALONE_S, self._nobody_met)
         self.waiters.refresh()
         work = await self.transport.start()
         self.wake()  # a core may have something to say to a new link
@@ -316,8 +321,9 @@ class Node:
 
     async def _shut(self) -> None:
         self.timers.close()
-        if self._begins is not None:
-            self._begins.cancel()
+        for timer in (self._begins, self._alone):
+            if timer is not None:
+                timer.cancel()
         if self._ack_timer is not None:
             self._ack_timer.cancel()
         tasks = list(self._tasks)
@@ -412,6 +418,12 @@ class Node:
         """The peer's session is known."""
         self.membership.link_met(link)
         self.roll.greet(link)
+        if self.host.is_unsure:
+            if link.knows_other:
+                self._begin_soon(BEGIN_AFTER_S)
+            elif self._begins is None:
+                self.host.is_unsure = False  # whoever it is knows no earlier life: this is the first
+                self.waiters.refresh()
 
     def link_restarted(self, link: Link, welcomes: bool) -> None:
         """The numbering of a link begins anew: one of the two is another life."""
@@ -422,13 +434,13 @@ class Node:
 
     def link_cut_off(self, link: Link) -> None:
         """There has been no connection for a while."""
-        if self.host.core.returns and not self.failed:
+        if self.peering.admission.returns and not self.failed:
             self.try_step(self.membership.command, CUT_OFF, link.peer)
             self.wake()
 
     def link_back(self, link: Link) -> None:
         """There is a connection again."""
-        if self.host.core.returns and not self.failed:
+        if self.peering.admission.returns and not self.failed:
             self.try_step(self.membership.command, BACK, link.peer)
             self.wake()
 
@@ -446,7 +458,7 @@ class Node:
 
     def retire(self, name: NodeId) -> None:
         """Take a member out of the group, for all."""
-        if not isinstance(self.peering.admission, Listed) or not self.host.core.returns:
+        if not isinstance(self.peering.admission, Listed) or not self.peering.admission.returns:
             raise MisuseError(
                 f"retire under protocol {self.settings.protocol!r}",
                 "it finds out itself who is gone",
@@ -464,13 +476,22 @@ class Node:
                 f"others have number {news.seen} of this node, which knew {news.had}: a later life begins"
             )
             self.journal.note("rolled back", None, detail, logging.WARNING)
-            if not self.host.lives_begun and self._begins is None:
-                self._begins = self._loop.call_later(BEGIN_AFTER_S, self._begin_life)
+            self._begin_soon(BEGIN_AFTER_S)
+
+    def _begin_soon(self, delay_s: float) -> None:
+        if not self.host.lives_begun and self._begins is None:
+            self._begins = self._loop.call_later(delay_s, self._begin_life)
 
     def _begin_life(self) -> None:
-        if not self.failed and not self.leaving:
+        if not self.failed and not self.leaving and not self.host.lives_begun:
             self.try_step(self.membership.begin_life, base_of_life(self.clock.now_us()))
+            self.waiters.refresh()
             self.wake()
+
+    def _nobody_met(self) -> None:
+        """Nobody could say whether this is a first life: then its numbers are those of a later one."""
+        if self.host.is_unsure:
+            self._begin_life()
 
     def introduced(self, link: Link, known: Known) -> None:
         """The peer has said where it listens, and where others do."""

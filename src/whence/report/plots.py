@@ -100,7 +100,8 @@ def _draw(axes: Axes, panel: Panel, labels: list[str]) -> None:
             label=series.label,
             color=_SERIES[role],
             marker=_MARKERS[role],
-            linestyle=_DASHES[role] if series.joined else "none",
+            # Between two categories there is nothing for a line to run through.
+            linestyle=_DASHES[role] if series.joined and not categories else "none",
             markersize=5,
             linewidth=1.8,
             elinewidth=1.1,

@@ -27,7 +27,7 @@ where this very class is crashed at every step, in the right order and in each w
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from typing import Any, NamedTuple, TypeAlias
 
@@ -60,6 +60,7 @@ from whence.session.records import (
 Agent: TypeAlias = Callable[[bytes, Message], tuple[bytes, list[Output]]]
 
 _ALL_FRAMES = 1 << 60
+STEP_RECORDS = 256  # of a recovery, before anything else may go on
 KEYS_KEPT = 65_536  # the newest: a message that is tried again with one of these keys is the same message
 
 
@@ -308,12 +309,19 @@ class DurableServer(Host):
 
         Only on a server that has had no input. No timer is set: `set_timers` does that.
         """
+        for _ in self.recover_in_steps(state, records):
+            pass
+
+    def recover_in_steps(self, state: dict[str, Any] | None, records: Iterable[Record]) -> Iterator[None]:
+        """As `recover`; yields now and then, so that a long log does not hold up everything else."""
         self._recovering = True
         if state is not None:
             self._restore(state)
-        for record in records:
+        for number, record in enumerate(records, 1):
             with suppress(MisuseError):  # so it was the first time: the caller was told
                 self.apply(record)
+            if number % STEP_RECORDS == 0:
+                yield
         self._recovering = False
         for link in self._links.values():
             link.out.take(_ALL_FRAMES)  # all of it may have been sent: the peer's HELLO says what it has

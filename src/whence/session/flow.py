@@ -84,7 +84,7 @@ class Flow:
         It goes to all, or over one `link`: then only that queue counts, and a task that has `waited` goes on
         when half of it is empty, so that it comes back with a batch.
         """
-        if not self._host.core.ready:
+        if not self._host.core.ready or self._host.is_unsure:
             return False
         limits = self._limits
         if link is None:
@@ -129,6 +129,8 @@ class Flow:
         host = self._host
         if not host.core.ready:
             return "this node has not been let into the group yet", "Wait until a member lets it in"
+        if host.is_unsure:
+            return "this node has just started, and asks whether it had an earlier life", "Wait a moment"
         crowded = [each for each in self._crowded() if link is None or each is link]
         if crowded and not self.full:
             slow = [

@@ -92,6 +92,7 @@ class Host:
         self.largest_frame_bytes = 1
         self.missed = 0  # messages that this node will not be given
         self.lives_begun = 0
+        self.is_unsure = False  # whether this is a first life: its numbers are not known yet
         # What nobody has heard of a node that may have had an earlier life; None where that is known.
         self.unheard: list[tuple[NodeId | None, bytes, int | None]] | None = [] if core.returns else None
         self.is_stopped = False  # the core is out of the group, and is given nothing more
@@ -263,6 +264,7 @@ class Host:
                 link.out.drop_pending()
         self.command(BEGIN, str(base), now_us=now_us)
         self.lives_begun += 1
+        self.is_unsure = False
         for to, payload, lifetime_us in unheard:
             effects = (
                 self.core.send(to, payload, self._time(now_us))

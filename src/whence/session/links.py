@@ -233,6 +233,7 @@ class Link:
         self.peer_session = 0  # 0: never met
         self.peer_life = 0  # the process, or the opening of its store, that we met last
         self.restarting = False  # a new numbering begins, and the disk does not know it yet: nothing leaves
+        self.knows_other = False  # the peer knows an earlier life of this node
         self.is_cut_off = False  # the core was told that there is no connection
         self.channel: Channel | None = None
         self.connections = 0

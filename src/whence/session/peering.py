@@ -193,6 +193,7 @@ class Peering:
             if verdict.redraws:
                 link.session = self.draw()
         link.peer_life = hello.life
+        link.knows_other = hello.returns or (restarts and not verdict.welcomes)
         link.attach(channel, hello.session, 0 if verdict.renewed else hello.received)
         if reply is not None:
             reply(link, verdict.welcomes)

@@ -30,6 +30,7 @@ from whence.protocols.baselines.lives import KeptForNeed, Lives, Word, read_word
 
 FLOOD = flag("relay", default=True)
 NEED = "need"
+TOLD_EVERY = 1023  # after each 1024th message of a member neighbours are told what is here: a mask
 RELAY = Parameter(
     "relay",
     True,
@@ -84,6 +85,8 @@ class Flooding(Relaying):
         self.lives = Lives()
         # What is kept for others; None where all is flooded, or nothing.
         self.kept = KeptForNeed(len(self.members)) if relay == NEED else None
+        self._kept_of = None if self.kept is None else self.kept.of  # for the fast path
+        self._wanted_by = {} if self.kept is None else self.kept.wanted_by
         self._direct = relay is False  # whatever does not come from its origin is forged
 
     def receive(self, peer: NodeId, packet: Packet, now_us: int) -> Effects:
@@ -155,20 +158,20 @@ class Flooding(Relaying):
 
     def _keep(self, packet: Packet, effects: Effects) -> None:
         """Keep a first copy; give it to the neighbours that cannot hear its origin."""
-        kept = self.kept
-        assert kept is not None
-        origin = packet[0]
-        kept.add(origin, packet)
-        if origin in kept.wanted_by:
-            effects.append(Send(kept.wanted_by[origin], packet))
-        if kept.untold >= kept.tell_every:
+        assert self.kept is not None
+        self.kept.of[packet[0]].append(packet)
+        self._after_keeping(packet, effects)
+
+    def _after_keeping(self, packet: Packet, effects: Effects) -> None:
+        if packet[0] in self._wanted_by:
+            effects.append(Send(self._wanted_by[packet[0]], packet))
+        if not packet[1] & TOLD_EVERY:
             self._tell_neighbours(effects)
 
     def _tell_neighbours(self, effects: Effects) -> None:
         """Say what is here and whom this node cannot hear; forget what all neighbours have."""
         kept = self.kept
         assert kept is not None
-        kept.untold = 0
         if self.neighbours:
             word = Word.HAVE.body(self._counts(), sorted(kept.unheard))
             effects.append(Send(self.neighbours, self._control(0, word)))

@@ -10,6 +10,7 @@ Members tell each other, in packets that are no messages (number 0, or below):
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable
 from enum import IntEnum
 from typing import Any, NamedTuple
@@ -22,7 +23,6 @@ from whence.core.protocol import State
 
 KEPT_MESSAGES = 8192  # of one origin: twice what it may have unacknowledged before its broadcasts wait
 KEPT_BYTES = 16 << 20
-TELL_EVERY = 512  # first copies
 _NUMBER_BYTES = 8
 
 
@@ -36,7 +36,7 @@ class Word(IntEnum):
     def body(self, counts: list[int], unheard: list[int] | None = None) -> bytes:
         """The payload: the kind, how many counts, the counts, members that cannot be heard."""
         numbers = [len(counts), *counts, *(unheard or [])]
-        return bytes([self]) + b"".join(number.to_bytes(_NUMBER_BYTES, "big") for number in numbers)
+        return bytes([self]) + struct.pack(f">{len(numbers)}Q", *numbers)
 
 
 class Said(NamedTuple):
@@ -52,8 +52,7 @@ def read_word(payload: bytes, size: int) -> Said | None:
     if not payload or payload[0] > Word.LIFE or (len(payload) - 1) % _NUMBER_BYTES or len(payload) == 1:
         return None
     kind = Word(payload[0])
-    places = range(1, len(payload), _NUMBER_BYTES)
-    length, *numbers = (int.from_bytes(payload[at : at + _NUMBER_BYTES], "big") for at in places)
+    length, *numbers = struct.unpack(f">{len(payload) // _NUMBER_BYTES}Q", payload[1:])
     counts, unheard = tuple(numbers[:length]), tuple(numbers[length:])
     if len(counts) != (1 if kind is Word.LIFE else size) or max(counts) >= NUMBER_MAX:
         return None
@@ -111,25 +110,18 @@ class KeptForNeed:
     """
 
     def __init__(self, size: int) -> None:
-        self.tell_every = TELL_EVERY
-        self.untold = 0
         self.of: list[list[Packet]] = [[] for _ in range(size)]
         self.have: dict[int, tuple[int, ...]] = {}  # neighbour -> what it said that it has
         self.unheard: set[int] = set()  # members without a connection here
         self.wanted_by: dict[int, tuple[NodeId, ...]] = {}  # origin -> neighbours that cannot hear it
         self._wants: dict[NodeId, frozenset[int]] = {}
 
-    def add(self, origin: int, packet: Packet) -> None:
-        """A first copy."""
-        self.of[origin].append(packet)
-        self.untold += 1
-
     def wants(self, peer: NodeId, unheard: tuple[int, ...]) -> list[int]:
         """A neighbour cannot hear these members; returns those that are new."""
         before = self._wants.get(peer, frozenset())
         self._wants[peer] = frozenset(unheard)
         if before != self._wants[peer]:
-            self.wanted_by = {}
+            self.wanted_by.clear()
             for each, members in sorted(self._wants.items()):
                 for member in members:
                     self.wanted_by[member] = (*self.wanted_by.get(member, ()), each)
@@ -145,27 +137,33 @@ class KeptForNeed:
         haves = [self.have[at] for at in neighbours if at in self.have]
         for origin, kept in enumerate(self.of):
             if kept:
-                packets = kept
+                stable = max(0, len(kept) - KEPT_MESSAGES)
                 if len(haves) == len(neighbours):
                     low = min((have[origin] for have in haves), default=0)
-                    packets = [packet for packet in kept if abs(packet[1]) > low]
-                del packets[: max(0, len(packets) - KEPT_MESSAGES)]
-                size_bytes = sum(len(packet[-1]) for packet in packets)
-                while size_bytes > KEPT_BYTES:
-                    size_bytes -= len(packets.pop(0)[-1])
-                self.of[origin] = packets
+                    while (
+                        stable < len(kept) and abs(kept[stable][1]) <= low
+                    ):  # in order, but for what came late
+                        stable += 1
+                del kept[:stable]
+                self._trim(kept)
+
+    def _trim(self, kept: list[Packet]) -> None:
+        """Forget the oldest while there are too many bytes; not counted where all are small."""
+        if kept and max(len(kept[0][-1]), len(kept[-1][-1])) * len(kept) > KEPT_BYTES:
+            size_bytes = sum(len(packet[-1]) for packet in kept)
+            while size_bytes > KEPT_BYTES:
+                size_bytes -= len(kept.pop(0)[-1])
 
     @property
     def is_empty(self) -> bool:
         """Whether nothing was kept or said yet."""
-        return not (self.untold or self.have or self.unheard or self._wants or len(self))
+        return not (self.have or self.unheard or self._wants or len(self))
 
     def __len__(self) -> int:
         return sum(map(len, self.of))
 
     def save(self) -> State:
         return {
-            "untold": self.untold,
             "of": [[list(packet) for packet in packets] for packets in self.of],
             "have": [[at, *counts] for at, counts in sorted(self.have.items())],
             "unheard": sorted(self.unheard),
@@ -174,8 +172,8 @@ class KeptForNeed:
 
     def restore(self, state: State, packet_of: Callable[..., Packet]) -> None:
         """`packet_of(*fields)` makes the protocol's packet."""
-        self.untold = state["untold"]
-        self.of = [[_packet(fields, packet_of) for fields in packets] for packets in state["of"]]
+        for kept, packets in zip(self.of, state["of"], strict=True):
+            kept += [_packet(fields, packet_of) for fields in packets]
         self.have = {at: tuple(counts) for at, *counts in state["have"]}
         self.unheard = set(state["unheard"])
         for peer, *members in state["wants"]:

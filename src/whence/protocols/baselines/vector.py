@@ -34,7 +34,7 @@ from whence.core.holdback import HoldBack, Key
 from whence.core.message import Message, MessageId, NodeId, Packet, Sizes, Waiting
 from whence.core.protocol import State
 from whence.core.sizes import FRAME_BYTES, array_header_bytes, binary_header_bytes, uint_bytes
-from whence.protocols.baselines.flooding import Flooding
+from whence.protocols.baselines.flooding import TOLD_EVERY, Flooding
 
 
 class VectorPacket(NamedTuple):
@@ -91,8 +91,10 @@ class Vector(Flooding):
         effects: Effects = []
         if self.relay:
             self._pass_on(peer, packet, effects)
-        elif self.kept is not None:
-            self._keep(packet, effects)
+        elif self._kept_of is not None:  # as `_keep`, without the calls
+            self._kept_of[origin].append(packet)
+            if not number & TOLD_EVERY or self._wanted_by:
+                self._after_keeping(packet, effects)
         counts[origin] = self.clock.changed[origin] = number
         effects.append(Deliver(Message(self.members[origin], number, payload)))
         if self.waiters:

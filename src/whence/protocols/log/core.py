@@ -406,6 +406,7 @@ class Log(Protocol):
             return
         id_ = MessageId(self._names[stream], number)
         session.sent[stream] = max(session.sent[stream], number)
+        session.have[stream] = max(session.have[stream], number)
         entry = (stream, number, until, mine, payload, mark)
         reason = self._refusal(entry, now_us)
         if reason is not None:

@@ -143,6 +143,8 @@ class Exchange:
         for stream, does in pairs:
             (streams.add if does else streams.discard)(stream)
             self.forward[stream] = None
+            if not does:
+                self.changed.add(stream)  # it may need to know who else has it
 
     # Greeting
 
@@ -614,22 +616,15 @@ class Exchange:
                 self.tell(each, NEAR, [(session.stream, 0)], effects)
 
     def tell_news(self, effects: Effects) -> None:
-        """HAVE: the streams that grew, one packet for all that know their names."""
-        if not self.changed:
-            return
-        indices = sorted(self.changed)
+        """HAVE: the streams that grew, but for those that a peer hears from their origins; its own too."""
+        changed, newest = set(self.changed), self.ledger.newest
         self.changed.clear()
-        newest = self.ledger.newest
-        pairs = [(at, newest[at]) for at in indices]
-        together = []
-        for session in self.synced():
-            if session.told.issuperset(indices):
-                together.append(session.peer)
-            else:
-                self.tell(session, HAVE, pairs, effects, first=(PART,))
-        if together:
-            flat = (PART, *(part for pair in pairs for part in pair))
-            effects.append(Send(tuple(together), LogPacket(HAVE, (), flat)))
+        for session in self.synced() if changed else ():
+            told = changed - session.near
+            if session.stream in changed:
+                told.add(session.stream)
+            if told:
+                self.tell(session, HAVE, [(at, newest[at]) for at in sorted(told)], effects, first=(PART,))
 
     def whole_floor(self, session: PeerSession, effects: Effects) -> None:
         """The peer asks for F, whole and of this moment: only that is a closed cut (R8)."""

@@ -21,6 +21,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import DecimalType
 
 from whence.errors import DataError, ImportFormatError, WhenceError
 from whence.foreign.judge import check_contract, judge
@@ -284,10 +285,16 @@ def _fifo(delivered: DataFrame, findings_max: int) -> Judged:
         ranked.select(*keys, "msg", "pos", "rank", "line")
         .repartition(*keys)
         .groupBy(*keys, "msg")
-        .agg(F.min(F.struct("pos", "rank", "line")).alias("first"))
-        .select(*keys, "msg", "first.*")
+        .agg(  # not the least of a struct: Spark would sort for that, where these go into a hash table
+            F.min("pos").alias("pos"),
+            F.min_by("rank", "pos").alias("rank"),
+            F.min_by("line", "pos").alias("line"),
+        )
     )
-    before = Window.partitionBy(*keys).orderBy("pos").rangeBetween(Window.unboundedPreceding, -1)
+    ordered = Window.partitionBy(*keys).orderBy("pos")
+    if isinstance(first.schema["pos"].dataType, DecimalType):  # "all before" is then not "1 less"
+        first = first.withColumn("pos", F.dense_rank().over(ordered))
+    before = ordered.rangeBetween(Window.unboundedPreceding, -1)
     seen = first.withColumn("top", F.max("rank").over(before))
     late = F.coalesce(F.col("top") > F.col("rank"), F.lit(False))
     groups = seen.groupBy(*keys).agg(

@@ -365,7 +365,7 @@ def _shape(results: Results, reading: Label) -> Iterator[Derived]:
             "least_step": min(after[1] - before[1] for before, after in pairwise(found)),
             "kink": _kink(found),
         }
-        yield Derived({"part": "shape", "reading": reading, "seed": seed}, measures)
+        yield Derived({"part": "shape", "reading": reading, "nodes": places[-1], "seed": seed}, measures)
 
 
 def _kink(found: Sequence[tuple[int, float]]) -> float | None:

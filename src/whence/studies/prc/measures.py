@@ -330,7 +330,8 @@ def _view_growth(results: Results, profile: str) -> Iterator[Derived]:
             (float(row.labels["nodes"]), row.measure("degree")) for row in rows if row.labels["seed"] == seed
         ]
         if len(found) > 1:
-            at = {"part": "views", "profile": profile, "seed": seed}
+            largest = max(nodes for nodes, _ in found)
+            at: dict[str, Label] = {"part": "views", "profile": profile, "nodes": int(largest), "seed": seed}
             yield Derived(at, {"degree_exponent": power(found)[1]})
     means = [
         (log(float(nodes)), _mean(results.column("degree", part=DEGREES, profile=profile, nodes=nodes)))
