@@ -244,9 +244,9 @@ BAD_GREETINGS = {
     "other magic": (frame(1, body(["hwence", 1])), FrameError),
     "not an array": (frame(1, body({"magic": "whence"})), FrameError),
     "other version": (frame(1, body(["whence", 3, "whatever follows"])), VersionError),
-    "too short": (frame(1, body(["whence", 1, "room"])), FrameError),
+    "too short": (frame(1, body(["whence", 2, "room"])), FrameError),
     "endless name": (frame(1, body([*msgspec.to_builtins(HELLO)[:2], "x" * 256])), FrameError),
-    "number for name": (frame(1, body(["whence", 1, 5])), FrameError),
+    "number for name": (frame(1, body(["whence", 2, 5])), FrameError),
     "nested": (frame(1, b"\x91" * 5000), FrameError),
 }
 
