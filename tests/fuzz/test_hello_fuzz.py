@@ -198,7 +198,7 @@ async def over_sockets(group: whence.Group, count: int, seed: str, context: ssl.
 
 async def _sockets(count: int, seed: str, keys: Path | None) -> None:
     peers = {name: f"127.0.0.1:{port}" for name, port in zip(MEMBERS, free_ports(3), strict=True)}
-    options: dict[str, Any] = {"limits": quick_limits(handshake_timeout_s=1.0)}
+    options: dict[str, Any] = {"limits": quick_limits(handshake_timeout_s=1.0), "protocol": "vector"}
     if keys is not None:
         options["keys"] = keys
     async with live_group("bert", "carl", peers=peers, connected=False, **options) as [bert, carl]:

@@ -41,7 +41,8 @@ def test_nodes_that_disagree_refuse_each_other_and_name_what_differs(what: str, 
         names = ["bob", "carol", odd]
         peers = loopback([*names, "dave"])
         dave = peers.pop("dave")
-        options: dict[str, Any] = {"name": "room", "limits": quick_limits(leave_timeout_s=0.05)}
+        options: dict[str, Any] = {"name": "room", "protocol": "vector"}
+        options["limits"] = quick_limits(leave_timeout_s=0.05)
         changes, words = DIFFERENT[what]
         changes = {**options, **changes}
         theirs = dict(peers)

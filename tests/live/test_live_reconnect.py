@@ -72,10 +72,10 @@ def test_a_newer_connection_replaces_the_older_and_resumes_where_the_peer_says()
         peers = loopback(["aaron", "bob"])
         options = {"protocol": "fifo", "relay": False, "limits": quick_limits(leave_timeout_s=0.2)}
         async with live_group("bob", peers=peers, connected=False, **options) as [bob]:
-            for number in range(1, 11):
-                await bob.broadcast(b"%d" % number)
             first = RawPeer("aaron", peers, bob, session=4)
             await first.connect()
+            for number in range(1, 11):
+                await bob.broadcast(b"%d" % number)
             packets = await first.read(10)
             assert packets == [FifoPacket(1, number, b"%d" % number) for number in range(1, 11)]
             # Nothing was acknowledged. The same session again, which says that it has four.

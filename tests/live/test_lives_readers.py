@@ -78,7 +78,7 @@ async def test_w8_a_broadcast_that_is_tried_again_is_the_same_message(tmp_path: 
 
 @in_a_loop
 async def test_several_tasks_take_from_one_inbox(tmp_path: Path) -> None:
-    async with live_group("a", "b", connected=True) as (a, b):
+    async with live_group("a", "b", protocol="vector") as (a, b):
         for number in range(40):
             await a.broadcast(b"%d" % number)
         parts = await asyncio.gather(*[take(b, 10) for _ in range(4)])
