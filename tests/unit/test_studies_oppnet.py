@@ -270,7 +270,6 @@ def test_the_smallest_scale_holds(results: Results) -> None:
         ("causal", 1, {"mode": "safe", "part": "skew"}, "safe: what the verifier found"),
         ("duplicate", 1, {"mode": "safe", "part": "main", "seed": 1}, "safe: what the verifier found"),
         ("receives", 5, {"mode": "safe", "plan": WALKERS, "seed": 2}, "safe and published: difference"),
-        ("barrier_mean", 99, {"mode": "safe", "plan": BUSES}, "safe: a message's barrier"),
         ("causal", 0, {"mode": "published", "skew_s": 30}, "published: violations with clocks ± 30 s"),
     ],
 )
