@@ -52,6 +52,7 @@ class PrintedVCube:
     def __init__(self, i: int, d: int, flaws: frozenset[str], host: Callable[[], Net]) -> None:
         assert flaws <= set(FLAWS)
         self.i, self.d, self.flaws, self.host = i, d, flaws, host
+        self.origin = NAMES[i]
         self.vector_clock = [0] * 2**d
         self.vector_max = [0] * 2**d
         self.pending: list[Sent] = []  # in order of arrival

@@ -7,11 +7,12 @@ Source        Birman, Schiper and Stephenson, "Lightweight causal and atomic gro
 
 from typing import Any, NamedTuple
 
-from whence.core.effects import Deliver, Effects, Reason, Send
-from whence.core.group import WINDOW_MAX, check_payload, refuse_id
+from whence.core.effects import Deliver, Discard, Effects, Reason, Send
+from whence.core.group import WINDOW_MAX, check_payload, group_of, id_of, refuse_id
 from whence.core.message import Message, MessageId, NodeId, Packet, Sizes, Waiting
+from whence.core.parameters import Parameters
 from whence.core.sizes import FRAME_BYTES, array_header_bytes, binary_header_bytes, uint_bytes
-from whence.protocols.baselines.flooding import Flooding
+from whence.protocols.baselines.flooding import Relaying
 from whence.protocols.registry import CAUSAL, ProtocolInfo
 
 
@@ -24,13 +25,14 @@ class BssPacket(NamedTuple):
     payload: bytes
 
 
-class Bss(Flooding):
-    """One node; `Flooding` passes first copies on and asks what to refuse and what to accept."""
+class Bss(Relaying):
+    """One node; `Relaying` knows its neighbours, and passes first copies on."""
 
-    name, packet_type = "bss", BssPacket
+    name, packet_type, parameters = "bss", BssPacket, Parameters()
 
-    def __init__(self, me: NodeId, members: Any, **given: Any) -> None:
-        super().__init__(me, members, **given)
+    def __init__(self, me: NodeId, members: Any) -> None:
+        super().__init__(me, relay=True)
+        self.members, _, self.my_index = group_of(me, members)
         self.delivered = [0] * len(self.members)
         self.held: dict[tuple[int, int], tuple[BssPacket, int]] = {}  # and since when
 
@@ -40,56 +42,54 @@ class Bss(Flooding):
         self.last = self.delivered[self.my_index] = packet.number
         return [Deliver(Message(self.me, self.last, payload)), Send(self.neighbours, packet)]
 
-    def _refuse(self, packet: Packet) -> Reason | None:
-        origin, number, past, _ = packet
-        if refused := refuse_id(origin, number, self.delivered, self.my_index):
-            return refused
-        if (origin, number) in self.held:
-            return Reason.DUPLICATE
-        sane = len(past) == len(self.delivered) and past[origin] == number - 1 and min(past) >= 0
-        return None if sane and max(past) < max(self.delivered) + WINDOW_MAX else Reason.IMPOSSIBLE
-
-    def _accept(self, packet: Packet, now_us: int, effects: Effects) -> None:
+    def receive(self, peer: NodeId, packet: Packet, now_us: int) -> Effects:
+        if refused := self._refuse(peer, *packet):
+            return [Discard(self.message_of(packet), peer, refused)]
+        effects: Effects = []
+        self._pass_on(peer, packet, effects)
         self.held[packet[0], packet[1]] = (BssPacket(*packet), now_us)
-        while ready := next((each for each, _ in self.held.values() if not self._behind(each)), None):
+        while ready := next((each for each, _ in self.held.values() if not self._missing(each)), None):
             del self.held[ready.origin, ready.number]
             self.delivered[ready.origin] = ready.number
             effects.append(Deliver(Message(self.members[ready.origin], ready.number, ready.payload)))
+        return effects
 
-    def _behind(self, packet: BssPacket) -> list[int]:
-        return [k for k, count in enumerate(packet.past) if count > self.delivered[k]]
+    def _refuse(self, peer: NodeId, origin: int, number: int, past: Any, _: bytes) -> Reason | None:
+        if peer not in self.neighbours or (origin, number) in self.held:
+            return Reason.DUPLICATE if peer in self.neighbours else Reason.NOT_A_NEIGHBOUR
+        if refused := refuse_id(origin, number, self.delivered, self.my_index):
+            return refused
+        sane = len(past) == len(self.delivered) and past[origin] == number - 1 and min(past) >= 0
+        return None if sane and max(past) < max(self.delivered) + WINDOW_MAX else Reason.IMPOSSIBLE
 
-    @property
-    def waiting(self) -> int:
-        return len(self.held)
+    def _missing(self, packet: BssPacket) -> tuple[MessageId, ...]:
+        gaps = zip(self.members, self.delivered, packet.past, strict=True)
+        return tuple(MessageId(name, n) for name, done, past in gaps for n in range(done + 1, past + 1))
+
+    waiting = property(lambda self: len(self.held))
 
     def explain(self) -> list[Waiting]:
-        return [self._why(packet, since_us) for _, (packet, since_us) in sorted(self.held.items())]
-
-    def _why(self, packet: BssPacket, since_us: int) -> Waiting:
-        past, done, name = packet.past, self.delivered, self.members
-        gaps = [(k, n) for k in self._behind(packet) for n in range(done[k] + 1, past[k] + 1)]
-        ids = tuple(MessageId(name[k], n) for k, n in gaps if (k, n) not in self.held)
-        return Waiting(MessageId(name[packet.origin], packet.number), since_us, ids)
+        return [Waiting(self.message_of(each), us, self._missing(each)) for each, us in self.held.values()]
 
     def check(self) -> None:
-        self._require(all(self._behind(each) for each, _ in self.held.values()), "nothing ready is held")
+        self._require(all(self._missing(each) for each, _ in self.held.values()), "nothing ready is held")
 
     def save(self) -> dict[str, Any]:
         held = [[*packet, since_us] for packet, since_us in self.held.values()]
-        return {"delivered": self.delivered[:], "neighbours": list(self.neighbours), "held": held}
+        return {"delivered": self.delivered[:], "peers": list(self.neighbours), "held": held}
 
     def restore(self, state: dict[str, Any]) -> None:
-        self.delivered = list(state["delivered"])
-        self.last = self.delivered[self.my_index]
-        self._set_neighbours(set(state["neighbours"]))
-        for origin, number, past, payload, since_us in state["held"]:
-            self.held[origin, number] = (BssPacket(origin, number, tuple(past), payload), since_us)
+        self.delivered, self.last = state["delivered"], state["delivered"][self.my_index]
+        self._set_neighbours(set(state["peers"]))
+        self.held = {(i, n): (BssPacket(i, n, tuple(p), b), us) for i, n, p, b, us in state["held"]}
+
+    def message_of(self, packet: Packet) -> Any:
+        return id_of(self.members, packet[0], packet[1])
 
     def sizes(self, packet: Packet) -> Sizes:
         *ids, past, payload = packet
-        control = FRAME_BYTES + array_header_bytes(4) + array_header_bytes(len(past))
-        control += sum(map(uint_bytes, (*ids, *past))) + binary_header_bytes(len(payload))
+        control = FRAME_BYTES + 1 + array_header_bytes(len(past)) + binary_header_bytes(len(payload))
+        control += sum(map(uint_bytes, (*ids, *past)))
         return Sizes(control + len(payload), control)
 
     def entries(self) -> int:
