@@ -68,7 +68,7 @@ def test_the_demonstration_shows_the_payment_waiting() -> None:
         check=False,
     )
     assert result.returncode == 0, result.stderr
-    assert result.stdout in PAGE
+    assert re.sub(r":\d+ ", ":... ", result.stdout) in PAGE
     assert "waits for web>gate:1" in result.stdout
 
 

@@ -35,7 +35,9 @@ def test_a_manifest_repeats_its_run_through_the_cores(
             continue  # minutes with the cores; the frontier is the same kind of run
         runner = study.runners.get(point.task, simulated)
         outcome = runner(point.scenario, tmp_path / str(at), None)
-        assert outcome is not None
+        if outcome is None:
+            assert point.task != "run", point.labels  # others may measure without a trace
+            continue
         assert outcome.manifest is not None
         again = HashingRecorder()
         simulate(from_dict(outcome.manifest.parameters), again, level=Level[outcome.manifest.level.upper()])

@@ -46,7 +46,7 @@ def test_any_name_can_be_certified(tmp_path: Path, name: str) -> None:
     assert names_of(uri_of(name, name)) == (name, name)
     assert certified(with_uris("https://example.org/", uri_of("g", name)))[:2] == ("g", name)
     authority.make_group(tmp_path / "keys", name, [name])
-    whence.join(name, node=name, peers=loopback([name]), keys=tmp_path / "keys")
+    whence.join(name, node=name, peers=loopback([name]), protocol="vector", keys=tmp_path / "keys")
 
 
 def test_nothing_is_certified_by_nothing() -> None:
