@@ -12,10 +12,20 @@ from hypothesis import strategies as st
 from whence.core.message import Packet
 from whence.errors import PeerError
 from whence.protocols import registry
-from whence.session.wire import HEADER, Answer, Challenge, FrameReader, FrameType, Hello, Refusal, hello_frame
+from whence.session.wire import (
+    HEADER,
+    VERSION,
+    Answer,
+    Challenge,
+    FrameReader,
+    FrameType,
+    Hello,
+    Refusal,
+    hello_frame,
+)
 
 HELLO = Hello(
-    magic="whence", version=1, group="room", protocol="vector", parameters={}, members=["a", "b"],
+    magic="whence", version=VERSION, group="room", protocol="vector", parameters={}, members=["a", "b"],
     max_payload_bytes=1000, node="a", to="b", session=1, peer_session=0, received=0,
 )  # fmt: skip
 TYPES = [registry.lookup(name).packet_type for name in registry.names()]

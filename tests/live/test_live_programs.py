@@ -112,18 +112,18 @@ def test_until_eof_leaves_when_the_input_ends(tmp_path: Path) -> None:
 
 WRONG_FILES = {
     "unknown field": ('group = "g"\npears = {}\n[peers]\na = "h:1"\n', "unknown field `pears`"),
-    "missing field": ('group = "g"\nnode = "a"\n', "missing required field `peers`"),
+    "missing field": ('node = "a"\n', "missing required field `group`"),
     "wrong type": ('group = "g"\n[peers]\na = 1\n', "Expected `str`, got `int` (at peers[...])"),
     "unknown limit": (
         'group = "g"\n[peers]\na = "h:1"\n[limits]\nque = 1\n',
         "unknown field `que` (at limits)",
     ),
     "no list, but contact": (
-        'group = "g"\nnode = "a"\ncontact = "h:1"\n[peers]\na = "h:1"\n',
+        'group = "g"\nnode = "a"\nprotocol = "vector"\ncontact = "h:1"\n[peers]\na = "h:1"\n',
         "protocol 'vector' has a list of members, and no `contact`",
     ),
     "no list, but shuffles": (
-        'group = "g"\nnode = "a"\nshuffle_s = 1.0\n[peers]\na = "h:1"\n',
+        'group = "g"\nnode = "a"\nprotocol = "vector"\nshuffle_s = 1.0\n[peers]\na = "h:1"\n',
         "protocol 'vector' has a list of members, and no `shuffle_s`",
     ),
     "a list where there is none": (

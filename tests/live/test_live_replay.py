@@ -122,7 +122,8 @@ def test_a_recording_is_refused_by_a_durable_node_that_has_come_back(tmp_path: P
 
     async def main() -> None:
         peers = loopback(["aaron", "bob"])
-        options: dict[str, Any] = {"peers": peers, "store": tmp_path / "bob.db", "limits": LIMITS}
+        options: dict[str, Any] = {"peers": peers, "protocol": "vector", "limits": LIMITS}
+        options["store"] = tmp_path / "bob.db"
         async with whence.join("room", node="bob", **options) as bob:
             session = bob._node.identity.session
             aaron, recording = await recorded(bob, peers)
