@@ -39,7 +39,7 @@ class Exchange(NamedTuple):
     setup_s: int  # the longest time before the exchange begins
 
 
-CHOSEN = Exchange(8, 5)  # in the region that agrees with Tables III and VI (part `region`)
+CHOSEN = Exchange(8, 5)  # by the specification's own sweep; `region` shows how far ours bears it out
 
 
 class Scale(NamedTuple):
