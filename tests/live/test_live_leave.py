@@ -93,7 +93,7 @@ def test_leaving_without_the_others_takes_a_bounded_time_and_says_what_is_lost(
 
     with caplog.at_level("WARNING", logger="whence.live"):
         asyncio.run(main())
-    assert any("7 messages for it were not acknowledged" in record.getMessage() for record in caplog.records)
+    assert any("8 messages for it were not acknowledged" in record.getMessage() for record in caplog.records)
 
 
 def test_all_may_leave_at_once() -> None:

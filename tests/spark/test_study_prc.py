@@ -22,5 +22,5 @@ def test_the_study_holds_at_the_smallest_scale(spark: SparkSession, tmp_path: Pa
     assert len(result.results.rows) == len(STUDY.grid("tiny"))
     assert [one.claim.text for one in result.judged if one.failed] == []
     judged = [row for row in result.results.rows if row.judged]
-    assert {row.labels["part"] for row in judged} == {"opening", "growth"}
+    assert {row.labels["part"] for row in judged} == {"opening", "growth", "churn"}
     assert all(row.ok for row in judged)

@@ -41,22 +41,28 @@ def test_the_study_holds_at_the_smallest_scale(result: StudyResult) -> None:
     assert len(result.results.rows) == len(STUDY.grid("tiny"))
     assert list(result.seconds) == ["prepare", "simulate", "verify", "measure"]
     named = {one.claim.text: one for one in result.judged}
-    for nodes in (8, 16, 32):
-        packets = named[f"Table 1: packets without aggregation, {nodes} nodes, every run"]
-        assert packets.measured == nodes * (nodes - 1)
+    plain = [
+        row
+        for row in result.results.rows
+        if row.labels["mode"] == "plain" and row.labels["part"] == "main" and row.labels["profile"] == "R0"
+    ]
+    assert {int(row.labels["nodes"]) for row in plain} == {8, 16, 32}
+    for row in plain:
+        assert row.measures["packets"] == int(row.labels["nodes"]) * (int(row.labels["nodes"]) - 1)
     assert named["what the verifier found in all of them"].measured == 0
-    assert named["deliveries missing from any run"].measured == 0
+    assert named["deliveries missing from any run without crashes"].measured == 0
     assert [one.claim.text for one in result.judged if one.failed] == []
 
 
 def test_the_verifier_judges_every_run_with_a_trace_and_no_other(result: StudyResult, folder: Path) -> None:
     judged = [row for row in result.results.rows if row.judged]
-    # The first run of each mode: R0 at 8, 16 (every event) and 32 (deliveries; with 5 bytes), R1 at 8 and 16
-    assert len(judged) == 2 * 3 + 4 + 2 * 3
+    # The first run of each mode: R0 at 8, 16 (every event) and 32 (deliveries; with 5 bytes), R1 at 8 and 16;
+    # and what was added since, with crashes and several messages of a node.
+    assert len(judged) >= 2 * 3 + 4 + 2 * 3
     for row in judged[::4]:
         (report,) = verify_trace(folder / TRACES / f"run={row.run}")
         assert report.ok
-        assert row.verdict["deliveries"] == report.deliveries == int(row.labels["nodes"]) ** 2
+        assert row.verdict["deliveries"] == report.deliveries
     named = {one.claim.text: one for one in result.judged}
     kept = named["runs with a trace that keep every promise"]
     assert (kept.expected, kept.verdict) == (len(judged), Verdict.AGREES)
@@ -65,7 +71,8 @@ def test_the_verifier_judges_every_run_with_a_trace_and_no_other(result: StudyRe
 
 
 def test_measures_are_those_of_the_kernel(result: StudyResult, folder: Path) -> None:
-    for row in result.results.rows[::5]:
+    of_kernel = [row for row in result.results.rows if row.labels["part"] == "main"]
+    for row in of_kernel[::5]:
         direct = vcube.run(from_dict(row.parameters)).detail.measures
         assert row.measures["packets"] == direct.packets
         assert row.measures["aggregated_messages"] == direct.aggregated_messages
@@ -90,8 +97,8 @@ def test_the_command_goes_on_where_it_stopped(folder: Path, capsys: pytest.Captu
         assert words in page
     with (folder / "runs.csv").open(newline="") as file:
         oks = [line["ok"] for line in csv.DictReader(file)]
-    assert oks.count("True") == 16
-    assert oks.count("") == len(oks) - 16
+    assert oks.count("True") == sum(bool(run["judged"]) for run in read["runs"]) >= 16
+    assert oks.count("") == len(oks) - oks.count("True")
 
 
 def test_a_run_whose_measures_are_gone_is_an_error(

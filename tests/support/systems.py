@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -15,7 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from support.living import free_ports
+from support.living import free_ports, in_its_life
 from whence.servers.joining import load_system
 from whence.servers.system import System
 
@@ -62,7 +63,7 @@ class Bench:
             process.kill()
         said = f"{command}: exit code {process.returncode}\n{output}\n{errors}\n{self.logs()}"
         assert process.returncode == code, said
-        return output if code == 0 else output + errors
+        return in_their_lives(output if code == 0 else output + errors)
 
     def status(self, code: int = 0) -> dict[str, Any]:
         document: dict[str, Any] = json.loads(self.run("status", "--json", code=code))
@@ -72,6 +73,11 @@ class Bench:
     def logs(self) -> str:
         logs = [*self.folder.glob("data/*.log"), *self.folder.glob("data/.up.log")]
         return "\n".join(f"== {log.name}\n{log.read_text()}" for log in sorted(logs))
+
+
+def in_their_lives(text: str) -> str:
+    """Ids in a text with numbers as their origin's life counts them, from 1."""
+    return re.sub(r":(\d{15,})", lambda found: f":{in_its_life(int(found[1]))}", text)
 
 
 def _lines_of(server: str, tables: str) -> str:
