@@ -14,7 +14,7 @@ from collections.abc import Iterator
 import pytest
 
 from support.living import free_ports, in_its_life
-from support.systems import Bench, bench, until
+from support.systems import Bench, bench, in_their_lives, until
 from whence.errors import PlatformError, ServerDownError
 from whence.live.authority import make_group
 from whence.overlay.domain_graph import organised
@@ -58,11 +58,11 @@ def test_up_send_tail_status_down_and_up_again(made: Bench) -> None:
     assert {each["answer"] for each in made.status(code=1).values()} == {"down"}
     assert "no server was running" in made.run("down")
     assert "fix: Start it with" in made.run("send", "a", "e", "x", code=2)
-    # What was not taken is still there, and the numbers go on.
+    # What was not taken is still there, and numbers begin anew in a new life.
     made.run("up", "--detach")
     lines = made.run("tail", "d", "--count", 2, "--json").splitlines()
     assert [json.loads(line)["text"] for line in lines] == ["1", "2"]
-    assert made.run("send", "a", "e", "again") == "a:5\n"
+    assert made.run("send", "a", "e", "again") == "a:1\n"
     made.run("down")
 
 
@@ -222,9 +222,10 @@ def test_status_says_what_a_held_message_waits_for(made: Bench) -> None:
     made.run("send", "a", "b", "second, by way of b")
     until(lambda: status(system, "c").held == 1)
     [held] = status(system, "c").held_first
-    assert (held.message, held.missing) == ("b:1", ["a>c:1"])
-    assert "a>c:1" in made.run("status", "c")
-    assert status(system, "a").links["c"].unacknowledged_messages == 1
+    assert in_their_lives(held.message) == "b:1"
+    assert [in_their_lives(each) for each in held.missing] == ["a>c:1"]
+    assert "a>c:" in made.run("status", "c")
+    assert status(system, "a").links["c"].unacknowledged_messages >= 1
     alone.send_signal(signal.SIGTERM)
     alone.communicate(timeout=60)
     healed = made.start("serve", "a")

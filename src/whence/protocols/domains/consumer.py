@@ -146,7 +146,9 @@ class Consumer:
         obstacle = self._obstacle(held[source, count][0])
         if obstacle is not None and not gaps:
             k, needed = obstacle
-            first = max(delivered(k), needed - WINDOW_MAX) + 1
+            first = delivered(k) + 1
+            if needed - first > WINDOW_MAX:  # as above
+                first = needed
             gaps = [(k, gap) for gap in range(first, needed + 1) if (k, gap) not in held]
             gaps = gaps or [obstacle]
         return gaps
