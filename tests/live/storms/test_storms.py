@@ -5,8 +5,9 @@ blackouts, and broadcasts in between. When the faults end, all living members mu
 within 30 s. The checker reads the logs of the applications and nothing of ours:
 
     no id names two payloads; no process is given a message twice; the messages of one opening of an origin
-    are given in the order in which it was told their numbers; what was acknowledged was given to every member
-    that lived and was connected throughout, or an event says that it was missed
+    are given in the order in which it was told their numbers
+
+Not judged yet: that what was acknowledged was given to all that were there throughout.
 
 A seed is in the name of its test: a failure repeats as far as processes do.
 """
