@@ -57,7 +57,9 @@ def load_config(
     )
     what = "whence node" if path is None else str(path)
     if not config.node:
-        raise ConfigError(what, "it is not said which node this is", "Use --node NAME, or set `node` in a file")
+        raise ConfigError(
+            what, "it is not said which node this is", "Use --node NAME, or set `node` in a file"
+        )
     # Before `params` become keywords of `join`, where a name of its own would be a clash.
     registry.require_live(config.protocol)
     _check_who(config, what)
