@@ -133,10 +133,10 @@ class Protocol(ABC):
     def restore(self, state: State) -> None:
         """Become the core that `save` described; only on a core that has seen no input."""
 
-    def reopen(self, state: State, opening: int) -> None:
+    def reopen(self, state: State, opening: int, life: str | None = None) -> None:
         """Come back after a crash, for the `opening`-th time, with what `save` had: as if nothing happened.
 
-        Where every opening is a new life, only what was on disk comes back.
+        Where every opening is a new life, only what was on disk comes back; `life` where a host has drawn it.
         """
         self.restore(state)
 
