@@ -10,7 +10,7 @@ import pytest
 
 import whence
 from live.lives_member import Process, Settings, started
-from support.living import eventually, in_a_loop, live_group, loopback, quick_limits, take
+from support.living import in_a_loop, live_group, loopback, quick_limits, take
 from whence.errors import MisuseError, NoRoomError
 
 

@@ -157,7 +157,7 @@ class Protocol(ABC):
         return False
 
     def is_mark(self, packet: Packet) -> bool:
-        """Whether a packet is no message: it takes no room in a queue, and no one is told that it was lost."""
+        """Whether a packet is no message: it takes no room in a queue, and its loss is not counted."""
         return self.message_of(packet) is None
 
     @abstractmethod
