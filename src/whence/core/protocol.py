@@ -156,6 +156,10 @@ class Protocol(ABC):
         """Whether a packet takes the control path of a network that has one (solicitations, replies)."""
         return False
 
+    def is_mark(self, packet: Packet) -> bool:
+        """Whether a packet is no message: it takes no room in a queue, and its loss is not counted."""
+        return self.message_of(packet) is None
+
     @abstractmethod
     def sizes(self, packet: Packet) -> Sizes:
         """What the packet costs on the wire."""
