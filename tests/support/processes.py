@@ -16,7 +16,7 @@ import json
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, ClassVar, Self, TypeVar
@@ -31,10 +31,13 @@ Found = TypeVar("Found")
 # The parent's end
 
 
-async def start(program: str, settings: Any, **pipes: Any) -> asyncio.subprocess.Process:
-    """Run a module of the tests; it finds the others."""
+async def start(
+    program: str, settings: Any, *, within: Sequence[str] = (), **pipes: Any
+) -> asyncio.subprocess.Process:
+    """Run a module of the tests; it finds the others. `within`: a command that runs it somewhere else."""
     path = os.pathsep.join([str(TESTS), *filter(None, [os.environ.get("PYTHONPATH")])])
     return await asyncio.create_subprocess_exec(
+        *within,
         sys.executable,
         program,
         json.dumps(asdict(settings)),

@@ -348,6 +348,26 @@ def test_r17_a_newcomer_waits_for_a_member() -> None:
     assert net.cores["c"].ready
 
 
+def test_a_fresh_core_keeps_its_invariants_before_any_input() -> None:
+    Log("a", [], stability=True).check()
+
+
+def test_a_lone_founder_keeps_what_is_stable_for_the_first_to_come() -> None:
+    net = group("a", stability=True, keep="stable", alone_us=1)
+    net.do("a", lambda core, now_us: core.timer("begin", now_us))
+    later(net)
+    said(net, "a", "a")
+    later(net)
+    core = net.cores["a"]
+    assert core.stable()[core.origin] == core.last
+    assert core.book.first == 1
+    add(net, "b", "a", alone_us=1 << 40)
+    assert net.ids("b") == net.ids("a")
+    said(net, "a", "b")
+    later(net)
+    assert core.book.first > 1
+
+
 def test_r18_what_everybody_has_becomes_stable() -> None:
     net = members()
     said(net, "a", "b", "c")

@@ -652,7 +652,7 @@ class Log(Protocol):
         """Cut what need not be kept."""
         if not self._options["reads"]:
             self.book.done_before(self.book.next)
-        stable = [] if self.stability is None else self.stability.stable
+        stable = self.stability.stable if self.stability is not None and self.stability.has_company else []
         point = self.retention.point(self.ledger, now_us, stable, effects)
         if point > self.book.first:
             if point > self._checkpointed:
@@ -723,15 +723,15 @@ class Log(Protocol):
             self._require(0 <= session.credit <= self.exchange.window, "credit is bounded by the window")
             self._require(len(session.sent) == len(self._names), "a session knows every stream")
             self._require(not session.out or self._cork_us is not None, "a step sends what it has")
-        is_set = self._tick_us is not None or not self._needs_tick()
-        self._require(is_set, "the timer is set while there is something to do")
+        is_set = self._tick_us is not None or not self._needs_tick() or not self._steps
+        self._require(is_set, "after the first input the timer is set while there is something to do")
 
     # rule 001 R2: a node that comes back is a new life on what its store has
-    def reopen(self, state: State, opening: int) -> None:
+    def reopen(self, state: State, opening: int, life: str | None = None) -> None:
         """The next life of the node that `save` described, after a crash that spared its disk."""
         book = MemoryBook()
         book.restore(state["book"])
-        self._open(book, life_of(self.me, opening))
+        self._open(book, life or life_of(self.me, opening))
 
     def save(self) -> State:
         if not isinstance(self.book, MemoryBook):

@@ -69,6 +69,11 @@ class Stability:
         """Whether this life was admitted; a retired one still speaks."""
         return self.own in self.admitted
 
+    @property
+    def has_company(self) -> bool:
+        """Whether more than one member counts: what is stable among one may be nowhere else."""
+        return len(self.admitted - self.retired) > 1
+
     def met(self, stream: int) -> None:
         """A peer's life is here: it may have to be admitted."""
         self.has_guests |= stream not in self.admitted
