@@ -1,8 +1,9 @@
 """Runs a document as a reader would: files that it says to save, and terminals that it shows.
 
-A block ```` ```console ```` is a piece of one terminal; `# terminal 2` in its first line names another than the
-first. `$ ` is typed at the shell, `> ` into the running program, `^C` and `^D` are keys; every other line must be
-printed, in this order, with `...` for whatever stands there. "Save this as `name`:" before a block makes a file.
+A block ```` ```console ```` is a piece of one terminal; `# terminal 2` in its first line names another than
+the first. `$ ` is typed at the shell, `> ` into the running program, `^C` and `^D` are keys; every other line
+must be printed, in this order, with `...` for whatever stands there. "Save this as `name`:" before a block
+makes a file of it.
 """
 
 from __future__ import annotations
