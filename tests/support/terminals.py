@@ -34,6 +34,7 @@ class Terminal:
     """One shell, its script that is still to come, and the program that runs in it."""
 
     folder: Path
+    python: Path  # the interpreter that `python` and `whence` of the page are
     script: list[str] = field(default_factory=list)
     program: subprocess.Popen[str] | None = None
     printed: queue.Queue[str | None] = field(default_factory=queue.Queue)
@@ -76,7 +77,7 @@ class Terminal:
 
     def _start(self, command: str) -> None:
         self.last, self.printed, self.seen = command, queue.Queue(), []
-        path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+        path = f"{self.python.parent}{os.pathsep}{os.environ['PATH']}"
         self.program = subprocess.Popen(
             ["bash", "-c", command],
             cwd=self.folder,
@@ -120,12 +121,13 @@ class Terminal:
         return False
 
 
-def perform(document: str, folder: Path) -> None:
+def perform(document: str, folder: Path, python: Path | None = None) -> None:
     """Save the files of a document and hold its terminals to what it shows; other ports than it names."""
     ports = sorted(set(PORT.findall(document)))
     for port, free in zip(ports, free_ports(len(ports)), strict=True):
         document = document.replace(port, str(free))
-    terminals = {1: Terminal(folder)}
+    python = python or Path(sys.executable)
+    terminals = {1: Terminal(folder, python)}
     try:
         for block in BLOCK.finditer(document):
             if block["name"]:
@@ -135,7 +137,7 @@ def perform(document: str, folder: Path) -> None:
             elif block["language"] == "console":
                 lines = block["body"].splitlines()
                 number = int(lines.pop(0).split()[-1]) if lines[0].startswith("# terminal") else 1
-                terminals.setdefault(number, Terminal(folder)).script.extend(
+                terminals.setdefault(number, Terminal(folder, python)).script.extend(
                     line for line in lines if line.strip()
                 )
         _play(terminals)
