@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from whence.core.effects import Missed
-    from whence.core.lives import Joined, Left, OtherLife, Retired, RolledBack, Suspected
+    from whence.core.lives import Forked, Joined, Left, OtherLife, Retired, RolledBack, Suspected
     from whence.core.message import Expired, Message, MessageId, Waiting
     from whence.errors import WhenceError
     from whence.live.group import Group
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Codec",
     "Expired",
+    "Forked",
     "Group",
     "GroupEvent",
     "Joined",
@@ -83,6 +84,7 @@ _HOME = {
     "OtherLife": "whence.core.lives",
     "Output": "whence.session.records",
     "Received": "whence.live.typed",
+    "Forked": "whence.core.lives",
     "Retired": "whence.core.lives",
     "RolledBack": "whence.core.lives",
     "Stats": "whence.live.stats",

@@ -250,7 +250,7 @@ class Group:
         they cannot be had any more.
 
         News of nodes and lives as well: `Rejoined` where a node was out of its group and is in again; in a
-        group that remembers `Joined`, `Left`, `Suspected`, `RolledBack`, `OtherLife`, `Retired`.
+        group that remembers `Joined`, `Left`, `Suspected`, `RolledBack`, `OtherLife`, `Retired`, `Forked`.
         """
         if self._log is not None:
             async for outcome in self._outcomes_of_log(self._log):

@@ -386,7 +386,7 @@ class LogHost(Host):
             return None
         name, life, mine = self._streams.get(stream) or self._know(stream)
         late = lsn in self._late if self._gate is None else self._gate.is_late(lsn)
-        return _make(LogMessage, (name, entry[1], entry[4], life, mine, late, lsn))
+        return _make(LogMessage, (name, entry[1], self.log.payload_of(entry), life, mine, late, lsn))
 
     def hand_out(self) -> LogOutcome:
         """The next outcome; of a message that is on a disk the reader has yet to say that it is done."""
