@@ -192,8 +192,9 @@ def _write_manifest(folder: Path, path: Path, names: list[str], rows: int, event
         sha256 = hashlib.file_digest(file, "sha256").hexdigest()
     part = Part(file=path.name, rows=rows, events=events, size_bytes=path.stat().st_size, sha256=sha256)
     manifest = Manifest(
-        version=version, run=folder.name, writer="bench", protocol="synthetic", parameters={}, seed=None, software="bench",
+        version=version, run=folder.name, writer="bench", protocol="synthetic", parameters={}, seed=None,
         promises=PromisesMade(complete=True), nodes=names, level="deliveries", events=events, trace_hash="",
+        software="bench",
         parts=[part],
     )  # fmt: skip
     (folder / "bench.manifest.json").write_bytes(msgspec.json.encode(manifest))
