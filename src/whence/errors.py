@@ -88,6 +88,10 @@ class NotCopiedError(PeerError):
     """Fewer peers than asked for have said in time that they have a message."""
 
 
+class NoReplyError(PeerError):
+    """A question was not answered in time."""
+
+
 class NotAdmittedError(PeerError):
     """No member has admitted this node in time: a message waits in its outbox."""
 
@@ -126,6 +130,10 @@ class DomainGraphError(DataError):
 
 class PluginError(DataError):
     """A plug-in cannot be imported, or declares what it must not."""
+
+
+class CodecError(DataError):
+    """A payload is not what the codec of its group makes, or a value cannot be encoded."""
 
 
 class RequestError(DataError):
