@@ -376,6 +376,24 @@ def schema_problem(found: pa.Schema) -> str | None:
     return f"it has the unknown column {extra[0]!r}" if extra else None
 
 
+def validate(batch: pa.RecordBatch) -> None:
+    """Raise `ArrowInvalid` unless offsets, indices and texts are sound.
+
+    As `batch.validate(full=True)`, which takes a third of the time of decoding for columns of codes.
+    """
+    batch.validate()
+    columns: list[Any] = batch.columns
+    for column in columns:
+        if not pa.types.is_dictionary(column.type):
+            if not pa.types.is_integer(column.type):
+                column.validate(full=True)
+            continue
+        column.dictionary.validate(full=True)
+        codes = numbers_of(column.indices.drop_null() if column.null_count else column.indices)
+        if len(codes) and not 0 <= codes.min() <= codes.max() < len(column.dictionary):
+            raise pa.ArrowInvalid("an index is outside of its dictionary")
+
+
 def batch_problem(batch: pa.RecordBatch) -> str | None:
     """Why rows of the right types are still not a trace; None if they are. Any subset of columns will do."""
     columns: dict[str, Any] = dict(zip(batch.schema.names, batch.columns, strict=True))

@@ -187,7 +187,7 @@ class StoredPart:
 
         try:
             batch = self._read(group, list(columns))
-            batch.validate(full=True)
+            packed.validate(batch)
         except (OSError, ValueError, pa.ArrowException) as error:
             raise _damaged(self.path, f"it cannot be decoded ({error})") from error
         problem = packed.batch_problem(batch)
