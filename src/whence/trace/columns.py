@@ -250,6 +250,17 @@ def _one_dictionary(columns: dict[str, Any]) -> Any:
     return names
 
 
+def compacted(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The same rows, with no text in a dictionary that no row uses: of rows cut out of larger ones."""
+    columns: list[Any] = list(batch.columns)
+    for at, column in enumerate(columns):
+        if pa.types.is_dictionary(column.type):
+            used, codes = np.unique(numbers_of(column.indices), return_inverse=True)
+            texts = column.dictionary.take(integer_array(used))
+            columns[at] = pa.DictionaryArray.from_arrays(integer_array(codes.astype(np.int32)), texts)
+    return pa.RecordBatch.from_arrays(columns, names=batch.schema.names)
+
+
 def packed_of(run: str, batch: pa.RecordBatch) -> pa.RecordBatch:
     """Flat rows of one run as packed ones; names are in the order of `pack`."""
     flat = stretches_of(batch)
