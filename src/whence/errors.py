@@ -172,6 +172,10 @@ class AgentError(WhenceError):
     """An agent failed to react to a message, which stays in its queue."""
 
 
+class EmulationError(WhenceError):
+    """An emulation could not go on."""
+
+
 class InvariantError(WhenceError):
     """A bug in Whence: an invariant of a protocol does not hold."""
 
