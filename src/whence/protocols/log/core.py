@@ -26,6 +26,7 @@ from typing import Any, ClassVar, cast
 
 from whence.core.effects import (
     CancelTimer,
+    CloseLink,
     Deliver,
     Discard,
     Effects,
@@ -327,10 +328,13 @@ class Log(Protocol):
         session = self.exchange.end(peer)  # first: nothing more can be sent to it
         self._advance(now_us, effects)
         if session is not None:
-            self.exchange.lost(session, effects)
-            self.repair.ended(session, now_us, effects)
-            self.people.parted(peer, now_us, self._newest)
+            self._ended(session, now_us, effects)
         return self._finish(effects, now_us)
+
+    def _ended(self, session: PeerSession, now_us: int, effects: Effects) -> None:
+        self.exchange.lost(session, effects)
+        self.repair.ended(session, now_us, effects)
+        self.people.parted(session.peer, now_us, self._newest)
 
     def receive(self, peer: NodeId, packet: Packet, now_us: int) -> Effects:
         session = self.exchange.of.get(peer)
@@ -348,6 +352,10 @@ class Log(Protocol):
         elif not self._hear(session, cast(LogPacket, packet), now_us, effects):
             is_stale = session.stage == GREETING and packet[0] != HELLO  # of an earlier session
             effects.append(Discard(None, peer, Reason.STALE if is_stale else Reason.MALFORMED))
+        if session.is_over:  # it can try again, later, where this session has left off
+            self.exchange.end(peer)
+            self._ended(session, now_us, effects)
+            effects.append(CloseLink(peer))
         return self._finish(effects, now_us)
 
     def _learn(self, session: PeerSession, packet: Packet, now_us: int, effects: Effects) -> bool:
@@ -356,8 +364,7 @@ class Log(Protocol):
         learned = self.exchange.learn(session, packet[1], now_us)
         if len(self._names) > known:
             self.people.note(self._names, effects)
-        if not learned:
-            self.exchange.refuse(session, effects)
+        session.is_over |= not learned
         return learned
 
     def _take_all(  # noqa: PLR0912 - the innermost loop
