@@ -166,7 +166,7 @@ class Rules:
         if said < len(lines) and self._may_say(state, node, lines[said]):
             moves.append(("say", node, lines[said]))
         if timers:
-            moves += [("timer", node, key) for key in self.machine.due(local, self._clock_us(state, node))]
+            moves += [("timer", node, key) for key in self.machine.due(local, self.clock_us(state, node))]
         if self.faulty:
             moves += [(verb, node) for verb, budget in _AT_A_NODE if left[budget]]
         return moves
@@ -245,7 +245,7 @@ class Rules:
 
     def _allows(self, state: State, node: int, what: Input) -> bool:
         """Whether the host may do that: what a core refuses as misuse, it does not."""
-        return self.machine.allows(node, state.locals[node], (*what, self._clock_us(state, node)))
+        return self.machine.allows(node, state.locals[node], (*what, self.clock_us(state, node)))
 
     def _may_change(self, state: State) -> bool:
         change, index = self.world.change[state.changed], self.machine.index
@@ -257,7 +257,8 @@ class Rules:
             return self._allows(state, one, ("up", other)) and self._allows(state, other, ("up", one))
         return True
 
-    def _clock_us(self, state: State, node: int) -> int:
+    def clock_us(self, state: State, node: int) -> int:
+        """What a node's clock shows."""
         return state.now_us + (state.ahead_us[node] if state.ahead_us else 0)
 
     def _next_us(self, state: State) -> int | None:
