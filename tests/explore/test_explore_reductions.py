@@ -35,9 +35,7 @@ def is_told(trial: Trial, report: Report) -> bool:
 def compare(seed: int) -> bool:
     """Compare the verdicts on one random world; whether it was small enough to be judged whole."""
     trial = random_trial(seed)
-    plain = explore(
-        trial.world, PLAIN._replace(exact=True, states_max=STATES_MAX), trial.make
-    )
+    plain = explore(trial.world, PLAIN._replace(exact=True, states_max=STATES_MAX), trial.make)
     if plain.counterexample is None and not plain.complete:
         return False
     assert is_told(trial, plain)

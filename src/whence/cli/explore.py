@@ -72,7 +72,7 @@ def command(
         states_max=states_max or STATES_MAX,
         depth_max=depth_max,
         kinds=frozenset(kind) if kind else None,
-        progress=_Line(),
+        progress=_ProgressLine(),
         folder=folder,
     )
     if spark or master is not None:
@@ -124,7 +124,7 @@ def _repeat(path: Path, out: Path | None, as_json: bool) -> None:
         raise typer.Exit(EXIT_INCOMPLETE)
 
 
-class _Line:
+class _ProgressLine:
     """SearchProgress on stderr: a line now and then."""
 
     def __init__(self) -> None:

@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 
 from whence.explore.machine import DOWN, STOPPED, UP, Make, SameDigest
 from whence.explore.parts import LINK_BITS, WORLD_BITS, Column, Flags, Layout, Rows
-from whence.explore.stale import Revived, Stale
+from whence.explore.stale import NotStale, Stale
 from whence.explore.state import ELSEWHERE, NEVER, TICKS, Flaw, Move, NotLocal, Rules, State, WorldPart
-from whence.explore.symmetry import Names, NotSymmetric, Symmetry
+from whence.explore.symmetry import NotSymmetric, Renamed, Symmetry
 from whence.explore.world import World
 
 Places: TypeAlias = NDArray[np.intp]
@@ -61,7 +61,7 @@ class How(NamedTuple):
 RETRIED: dict[type[Exception], dict[str, Any]] = {
     NotSymmetric: {"symmetry": False},
     NotCommuting: {"order": False, "stale": False},
-    Revived: {"stale": False},
+    NotStale: {"stale": False},
     SameDigest: {},
 }
 
@@ -78,7 +78,7 @@ class Expander:
         self.rules = rules = Rules(world, make, how.salt)
         symmetry = Symmetry(rules) if how.symmetry else None
         self.symmetry = symmetry if symmetry is not None and len(symmetry.names) > 1 else None
-        nobody = Names(tuple(range(world.nodes)), {}, rules.any_order)
+        nobody = Renamed(tuple(range(world.nodes)), {}, rules.any_order)
         self.layout = layout = Layout(rules, self.symmetry.names if self.symmetry else [nobody])
         self.order = how.order and world.links == "fifo"
         self.stale = Stale(rules.machine) if how.stale else None
@@ -251,8 +251,8 @@ class Expander:
     def _alone(self, part: int, world: int, link: tuple[int, int] | None, packets: int) -> tuple[State, int]:
         """A state in which there is one node only, and the packets of one link; and that node."""
         count = self.rules.nodes
-        links, changed, absent, now_us, left, pasts, dead_us = self.layout.worlds.content[world]
-        node, local, said, ended, given_up, known, ahead = self.layout.nodes.content[part]
+        links, changed, absent, now_us, left, pasts, dead_us, ids = self.layout.worlds.content[world]
+        node, local, said, ended, given_up, known, stable, ahead = self.layout.nodes.content[part]
         flight: list[tuple[int, ...]] = [()] * (count * count)
         if link is not None:
             flight[link[0] * count + link[1]] = self.layout.links.content[packets]
@@ -263,7 +263,7 @@ class Expander:
         ahead_us = only(ahead) if self.rules.has_jumps else ()
         state = State(
             only(local, ELSEWHERE), tuple(flight), links, only(said), changed, absent, now_us, ahead_us, left,
-            pasts, dead_us, only(ended), only(given_up), only(known),
+            pasts, dead_us, ids, only(ended), only(given_up), only(known), only(stable),
         )  # fmt: skip
         return state, node
 
@@ -288,14 +288,14 @@ class Expander:
         for part in layout.nodes.content[self._nodes_up.size :]:
             self._nodes_up.append(rules.machine.status(part[1]))
         for world in layout.worlds.content[self._world_next_us.size :]:
-            links, _, _, now_us, left, _, dead_us = world
+            links, _, _, now_us, left, _, dead_us, _ = world
             wide = self._is_wide_world(world)
             self._world_flags.append((not (any(left) or wide), left[TICKS] > 0, wide))
             self._world_next_us.append(rules.next_death_us(now_us, dead_us))
             self._world_shut.append([not links >> (a * rules.nodes + b) & 1 for a, b in layout.pairs])
 
     def _is_wide_world(self, world: WorldPart) -> bool:
-        links, changed, absent, _, left, _, _ = world
+        links, changed, absent, _, left, *_ = world
         state = self._blank._replace(links=links, changed=changed, absent=absent, left=left)
         return self.rules.has_wide_moves(state)
 
@@ -423,9 +423,9 @@ class Expander:
     def _at_time(self, world: int, now_us: int) -> int:
         found = self._ticked.get((world, now_us))
         if found is None:
-            links, changed, absent, _, left, pasts, dead_us = self.layout.worlds.content[world]
+            links, changed, absent, _, left, pasts, dead_us, ids = self.layout.worlds.content[world]
             left = tuple(has - (which == TICKS) for which, has in enumerate(left))
-            found = self.layout.worlds.number((links, changed, absent, now_us, left, pasts, dead_us))
+            found = self.layout.worlds.number((links, changed, absent, now_us, left, pasts, dead_us, ids))
             self._ticked[world, now_us] = found
         return found
 

@@ -39,20 +39,12 @@ from whence.explore.machine import Make, SameDigest
 from whence.explore.parts import Rows
 from whence.explore.schedule import path, shown
 from whence.explore.snapshot import Snapshot, Tables, forget, taken_up
-from whence.explore.state import Flaw, Move
-from whence.explore.visited import Run, Shelf, Stack, Visited
+from whence.explore.state import Counterexample, Flaw
+from whence.explore.visited import DigestRun, Shelf, Stack, Visited
 from whence.explore.world import World, checked
 
 STATES_MAX = 100_000_000
 CHUNK = 40_000  # states that are expanded at once
-
-
-class Counterexample(NamedTuple):
-    """What was found, and the moves that lead to it."""
-
-    finding: Flaw
-    moves: tuple[Move, ...]
-    shortest: bool  # no schedule with fewer moves has a finding
 
 
 class Report(NamedTuple):
@@ -231,7 +223,7 @@ class WorldSearch:
         self._shelf.forget_all_but(saved.files())
         saved.tables.into(self._expander)
         self._layout.fill(saved.parts)
-        self._visited = Visited(self._shelf, [Run(again(one), again(two)) for one, two in saved.runs])
+        self._visited = Visited(self._shelf, [DigestRun(again(one), again(two)) for one, two in saved.runs])
         stacks = [Stack(self._shelf, [again(name) for name in names]) for names in saved.stacks]
         self._digests, self._parents, self._rows, self._finals, self._edges = stacks
         self._goes_back = saved.goes_back

@@ -11,7 +11,7 @@ from __future__ import annotations
 from whence.explore.machine import UP, Machine
 
 
-class Revived(Exception):
+class NotStale(Exception):
     """A step of a node makes a packet count that would have done nothing before it."""
 
 
@@ -36,7 +36,7 @@ class Stale:
 
     def _changes_nothing(self, node: int, local: int, sender: int, packet: int, now_us: int) -> bool:
         step = self._machine.step(node, local, ("receive", sender, packet, now_us))
-        return step == (local, (), (), (), None)
+        return step == (local, (), (), (), None, None)
 
     def add(self, node: int, local: int, sender: int, packet: int, now_us: int) -> None:
         """A packet is stale in a local state, so it has to be so in every later one."""
@@ -46,7 +46,7 @@ class Stale:
             if (local, sender, packet, now_us) in self.found or self._machine.status(local) != UP:
                 continue
             if not self._changes_nothing(node, local, sender, packet, now_us):
-                raise Revived
+                raise NotStale
             self.found[local, sender, packet, now_us] = node
             self._found_at.setdefault(local, []).append((sender, packet, now_us))
             pending += self._after.get(local, ())

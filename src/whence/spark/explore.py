@@ -29,9 +29,9 @@ from pyspark.sql.types import BinaryType, LongType, StructField, StructType
 
 from whence.explore.expand import RETRIED, Expander, How, instead
 from whence.explore.schedule import shown
-from whence.explore.search import Counterexample, Options, Report, SearchProgress, explore
+from whence.explore.search import Options, Report, SearchProgress, explore
 from whence.explore.snapshot import Tables
-from whence.explore.state import State
+from whence.explore.state import Counterexample, State
 from whence.explore.world import World, checked
 from whence.spark.progress import spark_failures
 from whence.spark.session import cores_of
