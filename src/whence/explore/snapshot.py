@@ -16,7 +16,6 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-import whence
 from whence.errors import MisuseError
 from whence.explore.expand import Expander, How
 from whence.explore.machine import Local
@@ -26,6 +25,7 @@ from whence.explore.visited import Shelf
 from whence.explore.world import World
 
 FILE = "search.msgpack"
+PACKAGE = Path(__file__).parents[1]
 
 
 class Tables(Struct, frozen=True, kw_only=True):
@@ -139,6 +139,6 @@ def forget(folder: Path | None) -> None:
 def _source() -> str:
     """A digest of the package's source."""
     digest = hashlib.blake2b(digest_size=16)
-    for path in sorted(Path(whence.__file__).parent.rglob("*.py")):
+    for path in sorted(PACKAGE.rglob("*.py")):
         digest.update(path.read_bytes())
     return digest.hexdigest()
