@@ -3,8 +3,8 @@
     python tools/wire_vectors.py            # is the file current? exit code 1 if not
     python tools/wire_vectors.py --write
 
-Each has the bytes of one frame and what it says, as JSON; bytes within are {"hex": ...}. They are cut from the
-goldens of the wire (tests/golden), so they change only with them.
+Each has the bytes of one frame and what it says, as JSON; bytes within are {"hex": ...}. They are cut from
+the goldens of the wire (tests/golden), so they change only with them.
 """
 
 from __future__ import annotations
