@@ -29,14 +29,14 @@ from whence.sim.files import Scenario, from_dict
 POINTS_MAX = 10_000_000  # more is a typing error
 
 
-class Point(NamedTuple):
+class GridPoint(NamedTuple):
     """One combination: what varies, and the whole scenario."""
 
     labels: dict[str, Any]
     scenario: Scenario
 
 
-def load_grid(path: Path) -> list[Point]:
+def load_grid(path: Path) -> list[GridPoint]:
     """Read a grid file; every point is checked before the first one runs."""
     try:
         return expand(read_grid(path))
@@ -56,7 +56,7 @@ def read_grid(path: Path) -> dict[str, Any]:
         raise ScenarioError(str(path), f"it is not valid TOML: {error}", "Fix that place") from error
 
 
-def expand(data: Mapping[str, Any]) -> list[Point]:
+def expand(data: Mapping[str, Any]) -> list[GridPoint]:
     """The points of a grid in the order of its keys, the seeds running fastest."""
     grid = Grid(data)
     return [grid.point(at) for at in range(len(grid))]
@@ -71,7 +71,7 @@ class Grid:
     def __len__(self) -> int:
         return prod(len(values) for values in self._axes.values())
 
-    def point(self, at: int) -> Point:
+    def point(self, at: int) -> GridPoint:
         """One combination; the last axis runs fastest."""
         chosen: dict[tuple[str, ...], Any] = {}
         for keys, values in reversed(self._axes.items()):
@@ -118,13 +118,13 @@ def _seeds(given: Any, first: Any) -> Any:
     return given
 
 
-def _point(base: Mapping[str, Any], chosen: Mapping[tuple[str, ...], Any]) -> Point:
+def _point(base: Mapping[str, Any], chosen: Mapping[tuple[str, ...], Any]) -> GridPoint:
     data: dict[str, Any] = copy.deepcopy(dict(base))
     for keys, value in chosen.items():
         _put(data, keys, value)
     labels = {".".join(keys): value for keys, value in chosen.items()}
     try:
-        return Point(labels, from_dict(data))
+        return GridPoint(labels, from_dict(data))
     except WhenceError as error:
         at = ", ".join(f"{key} = {value}" for key, value in labels.items())
         raise ScenarioError(f"grid point ({at}): {error.what}", error.reason, error.fix) from error

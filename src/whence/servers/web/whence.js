@@ -13,6 +13,9 @@ export class Whence {
     this.backoffMs = 100;
     this.closed = false;
     this._connect();
+    // A browser that knows that it is offline says so long before a connection notices.
+    globalThis.addEventListener?.("offline", () => this.socket?.close());
+    globalThis.addEventListener?.("online", () => this._connect());
   }
 
   /** Broadcast text (or bytes, as a Uint8Array); resolves with the message's id. */
@@ -44,7 +47,8 @@ export class Whence {
   }
 
   _connect() {
-    if (this.closed) return;
+    const connected = this.socket && this.socket.readyState <= WebSocket.OPEN;
+    if (this.closed || connected || globalThis.navigator?.onLine === false) return;
     const socket = new WebSocket(this.url, this.token ? ["whence", `token.${this.token}`] : ["whence"]);
     this.socket = socket;
     socket.onopen = () => {
