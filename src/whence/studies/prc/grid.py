@@ -124,7 +124,7 @@ SCALES = {
         "the hour with 100 and 1,000 processes, views over 20 seeds; Table 1 to 128; the frontier to 1,000",
     ),
     "paper": Scale(
-        {100: 20, 1_000: 20, 10_000: 2},
+        {100: 20, 1_000: 10, 10_000: 1},
         {100: 20, 1_000: 20, 10_000: 20},
         {100: 5, 1_000: 5},
         (100_000,),
