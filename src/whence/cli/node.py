@@ -24,7 +24,12 @@ Outcome: TypeAlias = Message | Expired | Missed | News
 
 
 def command(
-    config: Annotated[Path, typer.Option("--config", "-c", help="The node's TOML file.", metavar="FILE")],
+    config: Annotated[
+        Path | None, typer.Option("--config", "-c", help="The node's TOML file.", metavar="FILE")
+    ] = None,
+    group: Annotated[
+        str | None, typer.Option(help="The group's name; without a file, all that `log` needs.")
+    ] = None,
     node: Annotated[
         str | None, typer.Option(help="Be this member, whatever the file says: one file for all.")
     ] = None,
@@ -79,7 +84,7 @@ def command(
     from whence.live.linkfaults import LinkFaults
 
     dialled = contact[0] if contact and len(contact) == 1 else contact or None
-    settings = load_config(config, node, listen=listen, contact=dialled)
+    settings = load_config(config, node, group=group, listen=listen, contact=dialled)
     if transport is not None:
         settings = structs.replace(settings, transport=transport)
     if keys is not None:
@@ -97,7 +102,7 @@ def joining_of(config: NodeConfig, trace: Path | None) -> Joining:
     """What `whence.join` returns for a configuration."""
     from whence.live.join import join
 
-    return join(
+    joining: Joining = join(
         config.group,
         node=config.node,
         peers=config.peers or None,
@@ -119,6 +124,7 @@ def joining_of(config: NodeConfig, trace: Path | None) -> Joining:
         stability=config.stability,
         **config.params,
     )
+    return joining
 
 
 async def _run(
