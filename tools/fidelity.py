@@ -5,7 +5,8 @@
     python tools/fidelity.py --write --paper out/study-*/results.json    # keep the counts of `paper`
 
 The counts of the scale `demo` come from the runs that tests/golden/record_demo.py recorded, judged anew.
-Those of the scale `paper` are kept as they came out, with the command, the day and the commit.
+Those of the scale `paper` are kept with the command, the day and the commit of the runs, judged when they
+were kept.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ sys.path.insert(0, str(ROOT / "tests"))
 from support.recorded import NAMES, path_of, recorded  # noqa: E402 - of the tests, which are beside
 from whence.studies import registry  # noqa: E402
 from whence.studies.claims import Evidence, Reading  # noqa: E402
+from whence.studies.results import Results, Row  # noqa: E402
 from whence.studies.verdicts import Judged, Verdict, tally  # noqa: E402
 
 PAGE = ROOT / "docs" / "fidelity.md"
@@ -126,7 +128,8 @@ def _at_paper_scale() -> list[str]:
             lines.append(f"{command}: not run\n")
         else:
             lines.append(
-                f"{command} ({one['runs']:,} runs; {one['day']}; commit {one['commit']}): {one['claims']}\n"
+                f"{command} ({one['runs']:,} runs, {one['failed']} failed; {one['day']}; commit "
+                f"{one['commit']}): {one['claims']}\n"
             )
     return lines
 
@@ -138,19 +141,22 @@ def keep(results: list[Path]) -> None:
         document = json.loads(path.read_text(encoding="utf-8"))
         if document["scale"] != "paper":
             sys.exit(f"error: {path}: the scale is {document['scale']!r}\nfix: run it with --scale paper")
-        kept[document["study"]] = {
-            "claims": document["claims"],
-            "runs": len(document["runs"]),
+        study = registry.lookup(document["study"])
+        rows = [
+            Row(run["run"], run["labels"], run["parameters"], run["measures"], run["verdict"])
+            for run in document["runs"]
+        ]
+        found = study.judge(Results(tuple(rows), study.repetition))
+        kept[study.name] = {
+            "claims": tally(found).text(),
+            "runs": len(rows),
+            "failed": len(document["failures"]),
             "day": datetime.fromtimestamp(path.stat().st_mtime, UTC).strftime("%Y-%m-%d"),
             "commit": document["environment"]["commit"],
-            "came": [
-                Came(one["evidence"], one["reading"] or "", one["verdict"], one["weak"])
-                for one in document["expectations"]
-                if one["reading"] or one["demanded"]
-            ],
+            "came": _came(found),
         }
-    rows = ",\n".join(f" {json.dumps(name)}: {json.dumps(kept[name], ensure_ascii=False)}" for name in kept)
-    PAPER_SCALE.write_text(f"{{\n{rows}\n}}\n", encoding="utf-8")
+    lines = ",\n".join(f" {json.dumps(name)}: {json.dumps(kept[name], ensure_ascii=False)}" for name in kept)
+    PAPER_SCALE.write_text(f"{{\n{lines}\n}}\n", encoding="utf-8")
 
 
 def main() -> int:
