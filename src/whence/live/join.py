@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -24,7 +24,7 @@ from whence.live.arguments import (
     shuffle_period_s,
     store_of,
 )
-from whence.live.durable import DurableMembership, opened
+from whence.live.durable import DurableMembership, opened, shape_given
 from whence.live.group import Group
 from whence.live.linkfaults import LinkFaults
 from whence.live.log import LogMembership, book_of
@@ -34,11 +34,12 @@ from whence.live.settings import SHUFFLE_S, NodeSettings, OverlaySettings
 from whence.live.store import Store
 from whence.live.tls import Keys
 from whence.protocols import registry
+from whence.protocols.domains.domains import Domains
 from whence.protocols.log.core import Log
 from whence.session.addresses import Address, parse_address
 from whence.session.admission import Listed, Open
 from whence.session.durable import DurableServer
-from whence.session.handshake import Identity, OwnLives
+from whence.session.handshake import Identity, OwnLives, canonical_parameters
 from whence.session.host import Host
 from whence.session.limits import Limits
 from whence.session.log_host import LogHost
@@ -302,6 +303,8 @@ class Joining:
             # After the address is ours: a failed start must not leave a trace that blocks the next.
             trace = None if self._trace is None else _open_trace(node, self._trace)
             await node.start(trace)
+            if trace is not None:
+                trace.announce()
         except BaseException:
             await node.leave()
             raise
@@ -330,9 +333,10 @@ def make_node(settings: NodeSettings, store: Store | None = None) -> Node:
         kind = GroupKind(partial(Listed, returns=returns), Host, ListedMembership)
         return _node(settings, draw_session(), kind=kind)
     try:
-        membership = partial(DurableMembership, store=store)
+        membership = partial(DurableMembership, store=store, shape=shape_given(settings))
         kind = GroupKind(partial(Listed, keeps=True, returns=returns), DurableServer, membership)
-        return _node(settings, *opened(store, settings), kind=kind)
+        settings, session, lives = opened(store, settings)
+        return _node(settings, session, lives, kind=kind)
     except BaseException:
         store.close()
         raise
@@ -377,6 +381,8 @@ def _node(
     core: Core | None = None,
 ) -> Node:
     members = tuple(sorted(settings.addresses))
+    if core is None:
+        core = registry.make(settings.protocol, settings.node, members, settings.params)
     identity = Identity(
         group=settings.group,
         protocol=settings.protocol,
@@ -387,10 +393,16 @@ def _node(
         session=session,
         listed=settings.overlay is None and settings.log is None,
         lives=lives or OwnLives(draw_session()),
+        agreement=_agreement(core),
     )
-    if core is None:
-        core = registry.make(settings.protocol, settings.node, members, settings.params)
     return Node(settings, identity, core, kind)
+
+
+def _agreement(core: Core) -> Callable[[str], dict[str, str]] | None:
+    """What two servers of a system that may change must agree on."""
+    if isinstance(core, Domains) and core.is_shaped:
+        return lambda peer: canonical_parameters(core.agreement(peer))
+    return None
 
 
 def _open_trace(node: Node, folder: Path) -> TraceWriter:

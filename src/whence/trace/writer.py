@@ -58,7 +58,7 @@ class Past(NamedTuple):
 def resume(path: Path, new: Manifest, parts: int) -> Past:
     """The state after the first `parts` parts of the manifest at `path`, which must be of the same writer."""
     old = load_manifest(path)
-    for field in ("run", "writer", "protocol", "parameters", "nodes", "level"):
+    for field in ("run", "writer", "protocol", "parameters", "level"):
         if getattr(old, field) != getattr(new, field):
             raise TraceError(
                 str(path),
@@ -74,7 +74,8 @@ def resume(path: Path, new: Manifest, parts: int) -> Past:
     kept = old.parts[:parts]
     digest = hashlib.sha256()
     following: dict[str, tuple[int, int]] = {}
-    manifest = msgspec.structs.replace(old, parts=kept)
+    nodes = sorted({*old.nodes, *new.nodes})  # a system of servers may have changed
+    manifest = msgspec.structs.replace(old, parts=kept, nodes=nodes)
     for number, segment in segments_of(Trace(path.parent, [TraceSource(path.parent, manifest)], []), digest):
         following[segment.node] = (number + 1, segment.first_seq + segment.events)
     return Past(
@@ -190,6 +191,10 @@ class TraceWriter:
             self._seal(node)
         self._write_group()
         self._finish_part()
+
+    def announce(self) -> None:
+        """Write the manifest of what there is so far: readers find a trace while it is being written."""
+        self._write_manifest()
 
     def close(self, *, promises: PromisesMade | None = None) -> Manifest:
         """Flush and end the trace; calling it again only returns the manifest.
