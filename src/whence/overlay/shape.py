@@ -66,7 +66,7 @@ class Shape(msgspec.Struct, frozen=True):
 
     def plain(self) -> dict[str, Any]:
         """As plain data, for parameters and stores."""
-        made: dict[str, Any] = msgspec.to_builtins(self)
+        made: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(self))  # lists: a manifest compares
         return made
 
     def text(self) -> str:
