@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from whence.core.effects import Missed
-    from whence.core.lives import Joined, Left, OtherLife, Retired, RolledBack, Suspected
+    from whence.core.lives import Forked, Joined, Left, OtherLife, Retired, RolledBack, Suspected
     from whence.core.message import Expired, Message, MessageId, Waiting
     from whence.errors import WhenceError
     from whence.live.group import Group
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Expired",
+    "Forked",
     "Group",
     "GroupEvent",
     "Joined",
@@ -75,6 +76,7 @@ _HOME = {
     "Ordered": "whence.live.ordered",
     "OtherLife": "whence.core.lives",
     "Output": "whence.session.records",
+    "Forked": "whence.core.lives",
     "Retired": "whence.core.lives",
     "RolledBack": "whence.core.lives",
     "Stats": "whence.live.stats",

@@ -88,6 +88,10 @@ class NotCopiedError(PeerError):
     """Fewer peers than asked for have said in time that they have a message."""
 
 
+class NotAdmittedError(PeerError):
+    """No member has admitted this node in time: a message waits in its outbox."""
+
+
 class DataError(WhenceError):
     """A file or description is not what it should be."""
 

@@ -24,7 +24,12 @@ Outcome: TypeAlias = Message | Expired | Missed | News
 
 
 def command(
-    config: Annotated[Path, typer.Option("--config", "-c", help="The node's TOML file.", metavar="FILE")],
+    config: Annotated[
+        Path | None, typer.Option("--config", "-c", help="The node's TOML file.", metavar="FILE")
+    ] = None,
+    group: Annotated[
+        str | None, typer.Option(help="The group's name; without a file, all that `log` needs.")
+    ] = None,
     node: Annotated[
         str | None, typer.Option(help="Be this member, whatever the file says: one file for all.")
     ] = None,
@@ -79,7 +84,7 @@ def command(
     from whence.live.linkfaults import LinkFaults
 
     dialled = contact[0] if contact and len(contact) == 1 else contact or None
-    settings = load_config(config, node, listen=listen, contact=dialled)
+    settings = load_config(config, node, group=group, listen=listen, contact=dialled)
     if transport is not None:
         settings = structs.replace(settings, transport=transport)
     if keys is not None:

@@ -148,10 +148,10 @@ class Protocol(ABC):
     def restore(self, state: State) -> None:
         """Become the core that `save` described; only on a core that has seen no input."""
 
-    def reopen(self, state: State, opening: int) -> None:
+    def reopen(self, state: State, opening: int, life: str | None = None) -> None:
         """Come back after a crash, for the `opening`-th time, with what `save` had: as if nothing happened.
 
-        Where every opening is a new life, only what was on disk comes back.
+        Where every opening is a new life, only what was on disk comes back; `life` where a host has drawn it.
         """
         self.restore(state)
 
@@ -170,6 +170,10 @@ class Protocol(ABC):
     def is_control(self, packet: Packet) -> bool:
         """Whether a packet takes the control path of a network that has one (solicitations, replies)."""
         return False
+
+    def is_mark(self, packet: Packet) -> bool:
+        """Whether a packet is no message: it takes no room in a queue, and its loss is not counted."""
+        return self.message_of(packet) is None
 
     @abstractmethod
     def sizes(self, packet: Packet) -> Sizes:

@@ -424,7 +424,7 @@ def _open_trace(node: Node, folder: Path) -> TraceWriter:
     elif isinstance(member, LogMembership) and member.is_durable:
         past = manifest_of(folder, settings.node)
         if past is not None:  # a later life goes on in the same trace, which knows the first
-            parts = len(past.parts)
+            parts = member.trace_parts(len(past.parts))
             params["life"] = past.parameters.get("params", {}).get("life")
     try:
         return TraceWriter(

@@ -104,7 +104,7 @@ def _of_link(link: Link) -> LinkStats:
     return LinkStats(
         state=connected if link.alive else link.state.value,
         connections=link.connections,
-        unacknowledged_messages=link.out.unacknowledged,
+        unacknowledged_messages=link.out.messages,
         unacknowledged_bytes=link.out.unacknowledged_bytes(),
         packets_sent=link.out.total,
         packets_received=link.incoming.received,

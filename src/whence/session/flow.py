@@ -133,7 +133,7 @@ class Flow:
         limits, out = self._limits, link.out
         if not link.alive:
             return limits.queue_messages, limits.queue_bytes
-        free = limits.queue_messages - out.unacknowledged - link.promised
+        free = limits.queue_messages - out.messages - link.promised
         return free, limits.queue_bytes - out.unacknowledged_bytes()
 
     def may_release(self) -> bool:
@@ -150,7 +150,7 @@ class Flow:
             for link in self._links
             if link.alive
             and (
-                2 * link.out.unacknowledged > limits.queue_messages
+                2 * link.out.messages > limits.queue_messages
                 or 2 * link.out.unacknowledged_bytes() > limits.queue_bytes
             )
         ]
@@ -170,7 +170,7 @@ class Flow:
         if crowded and (not self.full or rooms is not None):
             slow = [
                 f"{each.peer} ({'connected' if each.channel else 'not connected'}, "
-                f"{each.out.unacknowledged} messages unacknowledged)"
+                f"{each.out.messages} messages unacknowledged)"
                 for each in crowded
             ]
             away = [each.peer for each in crowded if each.channel is None]

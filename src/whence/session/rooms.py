@@ -71,9 +71,7 @@ class Rooms:
         limits, crowded = self._limits, self._crowded
         for peer, link in self._links.items():
             out = link.out
-            share = max(
-                out.unacknowledged / limits.queue_messages, out.unacknowledged_bytes() / limits.queue_bytes
-            )
+            share = max(out.messages / limits.queue_messages, out.unacknowledged_bytes() / limits.queue_bytes)
             if not link.alive or (peer in crowded and 2 * share <= 1):
                 crowded.discard(peer)
             elif share >= 1:

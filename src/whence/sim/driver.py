@@ -153,17 +153,17 @@ class Driver:
         if self._any:
             self._rows.crashed(time_us)
 
-    def restart(self, fresh: Core, time_us: int) -> None:
-        """The node comes back as `fresh`, restored from its disk."""
+    def restart(self, fresh: Core, time_us: int, opening: str | None = None) -> None:
+        """The node comes back as `fresh`, restored from its disk; `opening` is the life of a live node."""
         if self._saved is None:  # a recorded restart without a crash: nothing was lost in between
             self._saved = msgspec.msgpack.encode(self.core.save())
         self.openings += 1
-        fresh.reopen(msgspec.msgpack.decode(self._saved), self.openings)
+        fresh.reopen(msgspec.msgpack.decode(self._saved), self.openings, opening)
         self._saved = None
         self.core = fresh
         self._rows = Rows(fresh, self._recorder, self._level)
         if self._any:
-            self._rows.restarted(time_us)
+            self._rows.restarted(time_us, opening)
         if self.check:
             fresh.check()
 

@@ -90,6 +90,9 @@ def command_text(verb: str, names: tuple[str, ...]) -> str:
     return msgspec.json.encode([verb, *names]).decode()
 
 
+KILLED = " after a kill"  # ends the `detail` of a RESTART row whose node had not left in order
+
+
 def command_of(detail: str | None) -> tuple[str, tuple[str, ...]]:
     """Verb and names of a COMMAND row."""
     try:

@@ -13,6 +13,7 @@ Source        our own, on "Causal and Δ-causal broadcast in opportunistic netwo
     book.py, ledger.py        the log (R6), D and F          exchange.py, session.py   R11, R12, R15
     plain.py, timed.py        the order, barriers (R9)       repair.py                 R10, R13, R14
     retention.py, people.py   R21; R3, R26                   stability.py              R16 to R20
+    chain.py                  R5                             budget.py                 limits in time
 
 Groups without lifetimes take the fast path: the next number of its stream, every entry of its barrier
 settled, logged and delivered. With `lifetimes` the order is that of `SafeOrder`, over the same log.
@@ -33,15 +34,17 @@ from whence.core.effects import (
     Reason,
     Send,
     SetTimer,
+    Tell,
 )
 from whence.core.group import NUMBER_MAX, check_payload, check_peer
-from whence.core.lives import check_life, check_name, life_of, stream_of
+from whence.core.lives import Forked, check_life, check_name, life_of, split_stream, stream_of
 from whence.core.message import Message, MessageId, NodeId, Packet, Sizes, Waiting
 from whence.core.parameters import Parameters
 from whence.core.protocol import LEAVE, Protocol, State
 from whence.errors import MisuseError
 from whence.protocols.barrier.order import check_lifetime
 from whence.protocols.log.book import Book, Entry, MemoryBook
+from whence.protocols.log.chain import LINK_BYTES, Chain
 from whence.protocols.log.drawn import DrawnExchange
 from whence.protocols.log.exchange import EXPIRED, Exchange
 from whence.protocols.log.ledger import Ledger
@@ -129,9 +132,8 @@ class Log(Protocol):
         if options["exchange"] == "random":
             pace = (options["seed"], options["gap_us"], options["setup_max_us"])
             self.drawn = DrawnExchange(self.me, *pace, self.ledger)
-        limits = (options["window"], options["streams_max"])
         self.exchange = Exchange(
-            self.me, self.own, self.ledger, *limits, timed=self.is_timed, drawn=self.drawn
+            self.me, self.own, self.ledger, options, timed=self.is_timed, drawn=self.drawn
         )
         self.repair = Repair(self.exchange, options["pull_us"], options["jump_us"])
         self.retention = Retention(options, options["skew_us"])
@@ -139,8 +141,11 @@ class Log(Protocol):
         self.plain = PlainOrder(self.own, self.ledger)  # with lifetimes nobody asks it
         self.timed: TimedOrder | None = None
         if self.is_timed:
-            self.timed = TimedOrder(self.own, self.ledger, options["lifetime_us"], options["skew_us"])
+            limits = (options["lifetime_us"], options["skew_us"], options["held_max"])
+            self.timed = TimedOrder(self.own, self.ledger, *limits)
         self.order: PlainOrder | TimedOrder = self.timed or self.plain
+        self.chain = Chain(self.ledger, self.order.stride) if options["chain"] else None
+        self._skip = 0 if self.chain is None else LINK_BYTES  # of what messages carry before their payloads
         self.stability: Stability | None = None
         if options["stability"]:
             self.stability = Stability(
@@ -150,6 +155,7 @@ class Log(Protocol):
                 options["ack_us"],
                 options["alone_us"],
                 self.order.stride,
+                self._skip,
             )
         self._tick_us: int | None = None
         self._cork_us: int | None = None
@@ -157,7 +163,7 @@ class Log(Protocol):
         self._now_us = 0
         self._checkpointed = book.first  # there is no newer one
         self._steps = 0
-        self._is_plain = self.timed is None and self.stability is None
+        self._is_plain = self.timed is None and self.stability is None and self.chain is None
         self._is_quick = self._is_plain and self.drawn is None  # the end of a step has little to look at
         self._limit = options["held_max"]
         self._tick_every_us: int = options["tick_us"]
@@ -179,6 +185,8 @@ class Log(Protocol):
             self.order.remember(state["order"])
             if self.stability is not None and state["stability"] is not None:
                 self.stability.restore(state["stability"])
+            if self.chain is not None:
+                self.chain.restore(state["chain"])
         while lsn < book.next:
             for entry in book.read(lsn, CHECKPOINT_EVERY):
                 self._replay(entry)
@@ -191,12 +199,17 @@ class Log(Protocol):
         self.order.replay(entry)
         if self.stability is not None:
             self.stability.logged(entry)
+        if self.chain is not None:
+            self.chain.logged(entry)
 
     def _checkpoint(self) -> None:
         """Write down what an opening needs besides the entries."""
         self._checkpointed = self.book.next
         stability = None if self.stability is None else self.stability.save()
-        self.book.checkpoint({"order": self.order.memory(), "stability": stability})
+        state: State = {"order": self.order.memory(), "stability": stability}
+        if self.chain is not None:
+            state["chain"] = self.chain.save()
+        self.book.checkpoint(state)
 
     # From above
 
@@ -252,6 +265,8 @@ class Log(Protocol):
         self, payload: bytes, lifetime_us: int | None, mark: int, now_us: int, effects: Effects
     ) -> None:
         """Make the next message of this life, log and deliver it, and offer it to the peers."""
+        if self.chain is not None:
+            payload = self.chain.link(self.own) + payload
         entry = self.order.make(payload, lifetime_us, mark, now_us)
         self.last = entry[1]
         self.last_lifetime_us = self._options["lifetime_us"] if lifetime_us is None else lifetime_us
@@ -326,7 +341,7 @@ class Log(Protocol):
             self._advance(now_us, effects)
         self._now_us = now_us
         if packet[0] == DATA and session.stage != GREETING:
-            if packet[1] and not self._learn(session, packet, effects):
+            if packet[1] and not self._learn(session, packet, now_us, effects):
                 effects.append(Discard(self.message_of(packet), peer, Reason.MALFORMED))
             else:
                 self._take_all(session, packet[3], now_us, effects)
@@ -335,12 +350,14 @@ class Log(Protocol):
             effects.append(Discard(None, peer, Reason.STALE if is_stale else Reason.MALFORMED))
         return self._finish(effects, now_us)
 
-    def _learn(self, session: PeerSession, packet: Packet, effects: Effects) -> bool:
-        """Take the names of a packet, and notice who is new."""
+    def _learn(self, session: PeerSession, packet: Packet, now_us: int, effects: Effects) -> bool:
+        """Take the names of a packet, and notice who is new; without them the session is of no use."""
         known = len(self._names)
-        learned = self.exchange.learn(session, packet[1])
+        learned = self.exchange.learn(session, packet[1], now_us)
         if len(self._names) > known:
             self.people.note(self._names, effects)
+        if not learned:
+            self.exchange.refuse(session, effects)
         return learned
 
     def _take_all(self, session: PeerSession, items: tuple[Item, ...], now_us: int, effects: Effects) -> None:
@@ -398,6 +415,7 @@ class Log(Protocol):
             or not 0 < number < NUMBER_MAX
             or until < 0
             or mark not in (APP, CONTROL, GONE)
+            or (mark != GONE and len(payload) < self._skip)
         ):
             effects.append(Discard(None, peer, Reason.MALFORMED))
             return
@@ -410,6 +428,8 @@ class Log(Protocol):
         entry = (stream, number, until, mine, payload, mark)
         reason = self._refusal(entry, now_us)
         if reason is not None:
+            if self.chain is not None:
+                self._look_for_fork(entry, reason, effects)
             if reason is Reason.DUPLICATE:
                 self.exchange.duplicate(session, stream, effects)
             elif reason is Reason.EXPIRED and self.timed is not None:
@@ -422,6 +442,14 @@ class Log(Protocol):
             self._log_outcomes(self.order.receive(entry, now_us), now_us, effects)
         if number > self._newest[stream] and stream != self.own:
             self._mark_behind(entry, now_us)  # R10: refused, held or dropped
+
+    # rule 001 R5: two messages with one number prove that a life was forked
+    def _look_for_fork(self, entry: Item, reason: Reason, effects: Effects) -> None:
+        chain = cast(Chain, self.chain)
+        if (reason is Reason.DUPLICATE and chain.came_again(entry)) or (
+            reason is Reason.FORGED and chain.tell(entry[0])
+        ):
+            effects.append(Tell(Forked(*split_stream(self._names[entry[0]]), entry[1])))
 
     def _mark_behind(self, entry: Item, now_us: int) -> None:
         """A message is known and not delivered: it, and what it follows, must be had."""
@@ -457,7 +485,9 @@ class Log(Protocol):
         if self.stability is not None:
             late = self.stability.logged(entry, effects)
             self.stability.noted(entry, self._now_us)
-        message = Message(self._names[stream], number, payload)
+        if self.chain is not None and self.chain.logged(entry):
+            effects.append(Tell(Forked(*split_stream(self._names[stream]), number)))
+        message = Message(self._names[stream], number, payload[self._skip :])
         if mark == APP:
             effects.append(Deliver(message, lsn, late))
         else:
@@ -479,6 +509,8 @@ class Log(Protocol):
         first = self._newest[stream] + 1
         entry = (stream, first, last, reason)
         lsn = self.ledger.append(entry)
+        if self.chain is not None:
+            self.chain.logged(entry)
         effects.append(Missed(self._names[stream], first, last, reason, lsn))
         if reason == EXPIRED:
             self._offer(lsn, entry)
@@ -538,7 +570,7 @@ class Log(Protocol):
         kind = packet.kind
         if kind == HELLO:
             return self._hear_hello(session, packet, now_us, effects)
-        if session.stage == GREETING or not self._learn(session, packet, effects):
+        if session.stage == GREETING or not self._learn(session, packet, now_us, effects):
             return False
         if kind == HAVE and packet.numbers:
             return self._hear_have(session, packet, now_us, effects)
@@ -547,11 +579,11 @@ class Log(Protocol):
         if kind == BYE:
             self.people.left(session.peer, effects)
             return True
-        return self.exchange.hear(session, packet, effects)
+        return self.exchange.hear(session, packet, now_us, effects)
 
     def _hear_hello(self, session: PeerSession, packet: LogPacket, now_us: int, effects: Effects) -> bool:
         known = len(self._names)
-        if not self.exchange.greeted(session, packet, effects):
+        if not self.exchange.greeted(session, packet, now_us, effects):
             return False
         self.people.met(session.peer, effects)
         if len(self._names) > known:
@@ -652,7 +684,7 @@ class Log(Protocol):
         """Cut what need not be kept."""
         if not self._options["reads"]:
             self.book.done_before(self.book.next)
-        stable = [] if self.stability is None else self.stability.stable
+        stable = self.stability.stable if self.stability is not None and self.stability.has_company else []
         point = self.retention.point(self.ledger, now_us, stable, effects)
         if point > self.book.first:
             if point > self._checkpointed:
@@ -723,20 +755,20 @@ class Log(Protocol):
             self._require(0 <= session.credit <= self.exchange.window, "credit is bounded by the window")
             self._require(len(session.sent) == len(self._names), "a session knows every stream")
             self._require(not session.out or self._cork_us is not None, "a step sends what it has")
-        is_set = self._tick_us is not None or not self._needs_tick()
-        self._require(is_set, "the timer is set while there is something to do")
+        is_set = self._tick_us is not None or not self._needs_tick() or not self._steps
+        self._require(is_set, "after the first input the timer is set while there is something to do")
 
     # rule 001 R2: a node that comes back is a new life on what its store has
-    def reopen(self, state: State, opening: int) -> None:
+    def reopen(self, state: State, opening: int, life: str | None = None) -> None:
         """The next life of the node that `save` described, after a crash that spared its disk."""
         book = MemoryBook()
         book.restore(state["book"])
-        self._open(book, life_of(self.me, opening))
+        self._open(book, life or life_of(self.me, opening))
 
     def save(self) -> State:
         if not isinstance(self.book, MemoryBook):
             raise MisuseError("save", "the log is on disk already", "Open its book in a new core")
-        return {
+        state: State = {
             "book": self.book.save(),
             "life": self.life,
             "own": self.own,
@@ -754,6 +786,9 @@ class Log(Protocol):
             "people": self.people.save(),
             "stability": None if self.stability is None else self.stability.save(),
         }
+        if self.chain is not None:
+            state["chain"] = self.chain.save()
+        return state
 
     def restore(self, state: State) -> None:
         book = MemoryBook()
@@ -771,6 +806,8 @@ class Log(Protocol):
         self.people.restore(state["people"], self._names)
         if self.stability is not None:
             self.stability.restore(state["stability"])
+        if self.chain is not None:
+            self.chain.restore(state["chain"])
 
     def message_of(self, packet: Packet) -> MessageId | None:
         """The first message, "#" and the sender's index for its stream: a packet alone does not say more."""
@@ -787,7 +824,15 @@ class Log(Protocol):
         return cast(LogPacket, packet).kind != DATA
 
     def sizes(self, packet: Packet) -> Sizes:
-        return packet_sizes(cast(LogPacket, packet))
+        total_bytes, control_bytes = packet_sizes(cast(LogPacket, packet))
+        if self._skip:
+            items = cast(LogPacket, packet).items
+            control_bytes += sum(min(self._skip, len(item[4])) for item in items)
+        return Sizes(total_bytes, control_bytes)
+
+    def payload_of(self, entry: Item) -> bytes:
+        """What the application said in a logged message."""
+        return entry[4][self._skip :]
 
     def entries(self) -> int:
         return 2 * len(self._names) + self.order.entries() + self.exchange.entries() + len(self.repair.behind)
