@@ -417,7 +417,6 @@ class Group:
             return stats
         return msgspec.structs.replace(stats, store=self._durable.store_stats())
 
-    @property
     def events(self) -> list[GroupEvent]:
         """The newest events of the links (at most 1000), oldest first."""
         return list(self._node.journal.events)

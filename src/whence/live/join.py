@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import secrets
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 from whence.core import lives
 from whence.core.protocol import Protocol as Core
@@ -100,6 +102,7 @@ def join(
     asks for them.
     """
     check_name("group", name)
+    _refuse_typos(protocol, params)
     asked = _Asked(
         name, node, protocol, params, limits or Limits(), listen, transport, faults, lifetime, keys, plaintext
     )
@@ -113,6 +116,21 @@ def join(
         others = {"contact": contact, "shuffle_s": shuffle_s, **of_log}
         settings = _with_list(asked, peers, store, others)
     return Joining(settings, None if trace is None else Path(trace))
+
+
+def _refuse_typos(protocol: str, params: Mapping[str, object]) -> None:
+    """A keyword that nobody knows is told apart from a bad value, and the nearest one is named."""
+    declared = registry.lookup(protocol).parameters
+    known = [*declared, *(each for each in inspect.signature(join).parameters if each != "params")]
+    for name in params:
+        if name not in declared:
+            near = get_close_matches(name, known, 1)
+            choose = f"protocol {protocol!r} has {', '.join(sorted(declared)) or 'no parameters'}"
+            raise ParameterError(
+                f"keyword {name!r} of join",
+                f"neither join nor protocol {protocol!r} knows it",
+                f"Did you mean {near[0]!r}?" if near else f"Leave it out: {choose}",
+            )
 
 
 class _Asked(NamedTuple):
@@ -283,6 +301,9 @@ def _parse_addresses(peers: Mapping[str, str]) -> dict[str, Address]:
     return addresses
 
 
+_ENTER = "Write `async with whence.join(...) as group:`, and use the group inside"
+
+
 class Joining:
     """The result of `join`: enter it to be a member, leave it to say good-bye."""
 
@@ -290,6 +311,20 @@ class Joining:
         self._settings = settings
         self._trace = trace
         self._group: Group | None = None
+
+    # What people try first. There is nothing to have without an event loop, and a group is left in the end.
+
+    def __enter__(self) -> NoReturn:
+        raise MisuseError("join", "it is entered with a plain `with`", _ENTER)
+
+    def __exit__(self, *error: object) -> None:
+        """Never entered."""
+
+    def __await__(self) -> NoReturn:
+        raise MisuseError("join", "it is awaited, and nobody would leave the group", _ENTER)
+
+    def __aiter__(self) -> NoReturn:
+        raise MisuseError("join", "it is iterated over before the group is entered", _ENTER)
 
     async def __aenter__(self) -> Group:
         if self._group is not None:
@@ -421,6 +456,9 @@ def _open_trace(node: Node, folder: Path) -> TraceWriter:
     params, parts, member = dict(settings.params), None, node.membership
     if isinstance(member, DurableMembership):
         parts = member.trace_parts()
+        past = manifest_of(folder, settings.node) if shape_given(settings) is not None else None
+        if parts is None and past is not None:  # a server lost its store: another life goes on
+            parts, params = len(past.parts), past.parameters["params"]
     elif isinstance(member, LogMembership) and member.is_durable:
         past = manifest_of(folder, settings.node)
         if past is not None:  # a later life goes on in the same trace, which knows the first

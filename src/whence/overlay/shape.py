@@ -10,18 +10,19 @@ queued or held somewhere keeps its meaning, and a server that comes back has the
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
 from functools import lru_cache
 from typing import Any
-
-import msgspec
 
 from whence.core.message import NodeId
 from whence.errors import DomainGraphError
 from whence.overlay.domain_graph import DomainGraph, domain_graph
 
 
-class DomainShape(msgspec.Struct, frozen=True):
+@dataclass(frozen=True)
+class DomainShape:
     """One domain: all places that it ever had, and whose place is empty now."""
 
     name: str
@@ -34,7 +35,8 @@ class DomainShape(msgspec.Struct, frozen=True):
         return tuple(server for server in self.places if server not in self.left)
 
 
-class Shape(msgspec.Struct, frozen=True):
+@dataclass(frozen=True)
+class Shape:
     """All domains, and all seats. Compare `number`: a later shape has a larger one."""
 
     number: int
@@ -65,25 +67,34 @@ class Shape(msgspec.Struct, frozen=True):
         return {at: domain for at, domain in enumerate(self.domains) if server in domain.servers}
 
     def plain(self) -> dict[str, Any]:
-        """As plain data, for parameters and stores."""
-        made: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(self))  # lists: a manifest compares
+        """As plain data, for parameters and stores: lists, because a manifest compares."""
+        made: dict[str, Any] = json.loads(json.dumps(asdict(self)))
         return made
 
     def text(self) -> str:
         """As one word of text: commands in a trace are words."""
-        return msgspec.json.encode(self).decode().replace(" ", "\\u0020")
+        return json.dumps(asdict(self), separators=(",", ":")).replace(" ", "\\u0020")
 
 
-def shape_of(data: Any) -> Shape:
+def shape_of(data: str | Mapping[str, Any]) -> Shape:
     """The shape that `plain` or `text` described; `DomainGraphError` for anything else."""
     try:
-        if isinstance(data, str):
-            return msgspec.json.decode(data, type=Shape)
-        return msgspec.convert(data, Shape)
-    except msgspec.ValidationError as error:
+        plain = json.loads(data) if isinstance(data, str) else data
+        domains = tuple(
+            DomainShape(str(each["name"]), _names(each["places"]), _names(each.get("left", ())))
+            for each in plain["domains"]
+        )
+        return Shape(int(plain["number"]), _names(plain["seats"]), domains)
+    except (KeyError, TypeError, ValueError) as error:
         raise DomainGraphError(
-            "the shape of a system", str(error), "Give what `whence mom apply` wrote"
-        ) from None
+            "the shape of a system", f"it cannot be read ({error})", "Give what `whence mom apply` wrote"
+        ) from error
+
+
+def _names(given: Any) -> tuple[NodeId, ...]:
+    if not all(isinstance(name, str) for name in given):
+        raise TypeError(f"{given!r} is no list of names")
+    return tuple(given)
 
 
 @lru_cache(maxsize=64)  # every server of a simulated system asks for the same

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 
-from whence.errors import ConfigError, PlatformError
+from whence.errors import ConfigError, writing
 from whence.overlay.shape import Shape
 
 
@@ -42,12 +42,8 @@ def read_applied(folder: Path) -> Applied | None:
 def write_applied(folder: Path, applied: Applied) -> None:
     """Replace it, in one step."""
     path = path_of(folder)
-    try:
+    with writing(path):
         folder.mkdir(parents=True, exist_ok=True)
         temporary = path.with_suffix(".tmp")
         temporary.write_bytes(msgspec.json.format(msgspec.json.encode(applied), indent=2))
         temporary.replace(path)
-    except OSError as error:
-        raise PlatformError(
-            str(path), f"it cannot be written ({error.strerror or error})", "Make room, or mend the rights"
-        ) from error

@@ -79,7 +79,7 @@ class Server:
         if not serving.cancelled():
             serving.result()  # what the agent has raised ends the process
         if not self._stop.is_set():
-            problems = [event.detail for event in group.events if event.kind == "failed"]
+            problems = [event.detail for event in group.events() if event.kind == "failed"]
             raise PlatformError(f"server {self.name!r}", (problems or ["it was closed"])[-1], "See its log")
         log.warning("%s: stops", self.name)
 

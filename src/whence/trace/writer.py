@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
 from types import TracebackType
@@ -85,6 +86,13 @@ def resume(path: Path, new: Manifest, parts: int) -> Past:
         digest,
         following,
     )
+
+
+def _is_unfinished(path: Path) -> bool:
+    """Whether the writer of a trace was interrupted: then it may be written again."""
+    with suppress(TraceError):
+        return load_manifest(path).unfinished is True
+    return False
 
 
 def manifest_of(folder: Path, writer: str) -> Manifest | None:
@@ -217,7 +225,13 @@ class TraceWriter:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.close()
+        if kind is None or self._closed:
+            self.close()
+            return
+        promises = msgspec.structs.replace(self._manifest.promises, complete=False)
+        self._manifest = msgspec.structs.replace(self._manifest, unfinished=True, promises=promises)
+        with suppress(TraceError):  # the disk may be what has ended the work
+            self.close()
 
     def _prepare_folder(self, overwrite: bool, keep_parts: int | None) -> None:
         old = self.manifest_path
@@ -229,7 +243,7 @@ class TraceWriter:
             kept = {part.file for part in past.manifest.parts}
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            if old.exists() and not overwrite and keep_parts is None:
+            if keep_parts is None and not overwrite and old.exists() and not _is_unfinished(old):
                 raise TraceError(
                     str(old),
                     "a trace of this writer is already there",
