@@ -235,10 +235,12 @@ def _fail_os(problem: OSError) -> NoReturn:
     """A missing file or a full disk is the machine's matter, not a bug: no traceback."""
     if problem.errno in DISK_ERRNOS:
         _fail(disk_problem(problem))
-    if problem.filename is None:
+    files = (FileNotFoundError, PermissionError, IsADirectoryError, NotADirectoryError)
+    if problem.filename is None and not isinstance(problem, files):
         _fail_spark(problem)
+    what = problem if problem.filename is None else problem.filename  # pyarrow's name only the path
     fix = "Check that the path exists, and may be read and written"
-    _fail(PlatformError(str(problem.filename), problem.strerror or str(problem), fix))
+    _fail(PlatformError(str(what), problem.strerror or type(problem).__name__, fix))
 
 
 def _fail_spark(problem: Exception) -> NoReturn:
@@ -268,9 +270,21 @@ def _fail_usage(problem: Any) -> NoReturn:
     known = [] if problem.ctx is None else _words_of(problem.ctx)
     asked = [word.partition("=")[0] for word in _line if word.partition("=")[0] in problem.message]
     near = [match for word in asked for match in get_close_matches(word, known, 1) if match not in asked]
-    fix = f"Did you mean {near[0]}? Otherwise see" if near else "See"
+    near = [match for match in near if match.startswith("-") == any(word.startswith("-") for word in asked)]
+    fix = f"Did you mean {near[0]!r}? Otherwise see" if near else "See"
     reason = problem.format_message().partition(" Did you mean")[0].strip().rstrip(".")
+    given = _given_for(getattr(problem, "param", None))
+    reason += "" if given is None else f" (given: {given})"
     _fail(MisuseError(path, reason[:1].lower() + reason[1:], f"{fix} `{path} --help`"))
+
+
+def _given_for(parameter: Any) -> str | None:
+    """The value on the command line that an option refuses."""
+    for at, word in enumerate(_line):
+        option, is_joined, value = word.partition("=")
+        if option in getattr(parameter, "opts", ()) and option.startswith("-"):
+            return value if is_joined else next(iter(_line[at + 1 :]), None)
+    return None
 
 
 def _words_of(ctx: Any) -> list[str]:

@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable, Mapping
-from contextlib import suppress
+import signal
+import threading
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from importlib.metadata import version
 from pathlib import Path
 from types import TracebackType
@@ -46,6 +48,23 @@ PARQUET_OPTIONS: dict[str, Any] = {
     "compression": "zstd",
     "use_dictionary": ["run", "node", "names.list.element", "kind.list.element", "detail.list.element"],
 }
+
+
+@contextmanager
+def _whole() -> Iterator[None]:
+    """A step that Ctrl-C ends before or after, but not in between: what is on the disk stays a trace."""
+    is_main = threading.current_thread() is threading.main_thread()
+    if not is_main or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        yield  # nothing is raised in the middle of it
+        return
+    asked: list[int] = []
+    before = signal.signal(signal.SIGINT, lambda number, frame: asked.append(number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+    if asked:
+        raise KeyboardInterrupt
 
 
 class Past(NamedTuple):
@@ -267,6 +286,7 @@ class TraceWriter:
         self._next[node] = (0, 0)
         return flat
 
+    @_whole()
     def _seal(self, node: str) -> None:
         """Pack the buffered events of one node."""
         flat = self._buffers[node]
@@ -290,6 +310,7 @@ class TraceWriter:
             if self._room >= BUFFERED_EVENTS // 2:
                 break
 
+    @_whole()
     def _write_group(self) -> None:
         if not self._group:
             return
@@ -319,6 +340,7 @@ class TraceWriter:
             self._part_path(".parquet.tmp"), self._columns.PACKED_SCHEMA, **PARQUET_OPTIONS
         )
 
+    @_whole()
     def _finish_part(self) -> None:
         if self._parquet is None:
             return
