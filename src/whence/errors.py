@@ -93,6 +93,10 @@ class NotCopiedError(PeerError):
     """Fewer peers than asked for have said in time that they have a message."""
 
 
+class NoReplyError(PeerError):
+    """A question was not answered in time."""
+
+
 class NotAdmittedError(PeerError):
     """No member has admitted this node in time: a message waits in its outbox."""
 
@@ -133,6 +137,10 @@ class PluginError(DataError):
     """A plug-in cannot be imported, or declares what it must not."""
 
 
+class CodecError(DataError):
+    """A payload is not what the codec of its group makes, or a value cannot be encoded."""
+
+
 class RequestError(DataError):
     """A request to a server's administration is malformed."""
 
@@ -171,6 +179,10 @@ class NoRoomError(WhenceError):
 
 class AgentError(WhenceError):
     """An agent failed to react to a message, which stays in its queue."""
+
+
+class EmulationError(WhenceError):
+    """An emulation could not go on."""
 
 
 class InvariantError(WhenceError):

@@ -52,7 +52,15 @@ KEPT = {
 
 # Which extra brings a package that a command imports.
 EXTRAS = {"pyarrow": "trace", "numpy": "trace", "numba": "lab", "matplotlib": "lab", "jinja2": "lab"}
-EXTRAS |= {"pyspark": "spark", "pandas": "spark", "google": "spark", "cryptography": "tls", "mcap": "mcap"}
+EXTRAS |= {
+    "aiohttp": "gateway",
+    "pyspark": "spark",
+    "pandas": "spark",
+    "google": "spark",
+    "cryptography": "tls",
+    "mcap": "mcap",
+}
+EXTRAS |= {"aiohttp": "gateway"}
 TRACE, SPARK = ("trace",), ("lab", "spark")
 
 # typer exports only some of the errors that a bad command line raises.
@@ -78,6 +86,9 @@ COMMANDS = (
     ),
     Command("node", RUN, "Run a live node of a group from a configuration file."),
     Command("carry", RUN, "Carry a group's log for the programs of this machine: a daemon and its status."),
+    Command(
+        "gateway", RUN, "Open a group to browsers and other languages: WebSocket and HTTP.", ("gateway",)
+    ),
     Command("simulate", RUN, "Simulate a scenario and write its trace."),
     Command(
         "emulate", RUN, "Run live nodes whose meetings follow a contact plan, beside its simulation.", TRACE

@@ -102,7 +102,7 @@ def joining_of(config: NodeConfig, trace: Path | None) -> Joining:
     """What `whence.join` returns for a configuration."""
     from whence.live.join import join
 
-    return join(
+    joining: Joining = join(
         config.group,
         node=config.node,
         peers=config.peers or None,
@@ -124,6 +124,7 @@ def joining_of(config: NodeConfig, trace: Path | None) -> Joining:
         stability=config.stability,
         **config.params,
     )
+    return joining
 
 
 async def _run(

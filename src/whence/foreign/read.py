@@ -65,7 +65,7 @@ def format_of(path: Path) -> str:
     looks = {
         "parquet": start.startswith(b"PAR1"),
         "mcap": start.startswith(b"\x89MCAP0"),
-        "otlp": b'"resourceSpans"' in start or b"\x00" in start,
+        "otlp": b'"resourceSpans"' in start or b'"scopeSpans"' in start or b"\x00" in start,
         "history": first[:1] == b"{" and b'"f"' in first and b'"process"' in first,
         "jsonl": first[:1] == b"{",
     }

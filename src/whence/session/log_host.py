@@ -122,6 +122,7 @@ class LogHost(Host):
         super().__init__(core, links, timers, owner, now_us, max_frame_bytes)
         self.log: Log = core
         self.book: Book = core.book
+        self._done = core.book.done
         self.hand: dict[MessageId, int] = {}  # what readers were given and are not done with, with its LSN
         self.missed = 0  # messages that this node has passed over
         self.stable_changes = 0  # how often the stable cut has grown
@@ -269,17 +270,17 @@ class LogHost(Host):
                     if late:
                         self._late.add(lsn)
                     continue
-                known = streams.get(stream)
-                if known is None:
-                    known = self._know(stream)
+                name, life, mine = streams.get(stream) or self._know(stream)
                 unread_bytes += len(payload)
-                inbox.append(_make(LogMessage, (known[0], number, payload, known[1], known[2], late, lsn)))
+                inbox.append(_make(LogMessage, (name, number, payload, life, mine, late, lsn)))
             elif type(effect) is Send:
                 frame_bytes += self._send(effect)
             elif type(effect) is Discard:
                 self.discards[effect.reason] += 1
             else:
+                self.unread_bytes = unread_bytes
                 self._carry_out_rare(effect)
+                unread_bytes = self.unread_bytes
         self.unread_bytes = unread_bytes
         self.deliveries += delivered
         return frame_bytes
@@ -390,29 +391,29 @@ class LogHost(Host):
 
     def hand_out(self) -> LogOutcome:
         """The next outcome; of a message that is on a disk the reader has yet to say that it is done."""
-        outcome = cast(LogOutcome, self.inbox.popleft())
+        outcome: Any = self.inbox.popleft()
         if type(outcome) is LogMessage:
             self.unread_bytes -= len(outcome[2])
             if self._gate is None:
-                self.log.done(cast(tuple[Any, ...], outcome)[6])
+                self._done(outcome[6])  # type: ignore[misc]
             else:
                 self.hand[outcome.id] = outcome.lsn
             return outcome
         self._others -= 1
         if isinstance(outcome, Missed):
-            self.log.done(outcome.lsn)
-        return outcome
+            self._done(outcome.lsn)
+        return cast(LogOutcome, outcome)
 
     def done(self, message: LogMessage) -> None:
         """A reader has no need of a message any more."""
         self.hand.pop(message.id, None)
-        self.log.done(message.lsn)
+        self._done(message.lsn)
 
     def read(self, id_: MessageId) -> None:
         """The same of a message that was handed out, unless it was put back meanwhile."""
         lsn = self.hand.pop(id_, None)
         if lsn is not None:
-            self.log.done(lsn)
+            self._done(lsn)
 
     def put_back(self, message: LogMessage) -> None:
         """A reader returns a message: it is the next that one is given."""

@@ -82,6 +82,7 @@ _AGAIN = purpose("link further attempts")
 _TOPOLOGY = purpose("topology")
 _CONTROL = purpose("control path")
 
+REDIAL_US = 1_000_000  # after which a connection that one end has closed is made anew
 CONTROL_COUNTER = 1 << 40  # added to the counter of an arrival on the control path: it may tie with others
 
 
@@ -178,10 +179,17 @@ class StaticLinks:
         (driver.link_up if is_up else driver.link_down)(run.names[other], time_us)
 
     def close(self, node: int, peer: NodeId, time_us: int) -> None:
-        """The graph is given: only an overlay has links that close."""
-        raise InvariantError(
-            f"protocol core of {self._run.names[node]}", f"it closes its static link to {peer!r}"
-        )
+        """The graph is given: only a connection can be closed, and it is made anew."""
+        run = self._run
+        if not run.drivers[node].core.sessions:
+            raise InvariantError(
+                f"protocol core of {run.names[node]}", f"it closes its static link to {peer!r}"
+            )
+        other = run.names.index(peer)
+        self.put(LINK_DOWN, time_us, other, node, 0, None)
+        if self._contacts is None:  # else the next contact
+            for one, its in ((node, other), (other, node)):
+                self.put(LINK_UP, time_us + REDIAL_US, one, its, 0, None)
 
     def in_flight(self) -> int:
         """Return how many packets with messages are on their way to nodes that may deliver them."""

@@ -69,8 +69,8 @@ class _Careless(PlainOrder):
         stream, number, *_ = entry
         return (stream, number - 1) if number > self.ledger.newest[stream] + 1 else None
 
-    def settled(self, theirs: dict[int, int], after: tuple[int, ...]) -> tuple[int, ...] | None:
-        return tuple(theirs[part] if at % 2 == 0 else part for at, part in enumerate(after))
+    def place(self, theirs: dict[int, int], stream: int, number: int, after: tuple[int, ...]) -> Any:
+        return tuple(theirs[part] if at % 2 == 0 else part for at, part in enumerate(after)), None
 
 
 class NoBarrier(Log):

@@ -26,6 +26,7 @@ from typing import Any, ClassVar, cast
 
 from whence.core.effects import (
     CancelTimer,
+    CloseLink,
     Deliver,
     Discard,
     Effects,
@@ -36,7 +37,7 @@ from whence.core.effects import (
     SetTimer,
     Tell,
 )
-from whence.core.group import NUMBER_MAX, check_payload, check_peer
+from whence.core.group import NUMBER_MAX, WINDOW_MAX, check_payload, check_peer
 from whence.core.lives import Forked, check_life, check_name, life_of, split_stream, stream_of
 from whence.core.message import Message, MessageId, NodeId, Packet, Sizes, Waiting
 from whence.core.parameters import Parameters
@@ -327,10 +328,13 @@ class Log(Protocol):
         session = self.exchange.end(peer)  # first: nothing more can be sent to it
         self._advance(now_us, effects)
         if session is not None:
-            self.exchange.lost(session, effects)
-            self.repair.ended(session, now_us, effects)
-            self.people.parted(peer, now_us, self._newest)
+            self._ended(session, now_us, effects)
         return self._finish(effects, now_us)
+
+    def _ended(self, session: PeerSession, now_us: int, effects: Effects) -> None:
+        self.exchange.lost(session, effects)
+        self.repair.ended(session, now_us, effects)
+        self.people.parted(session.peer, now_us, self._newest)
 
     def receive(self, peer: NodeId, packet: Packet, now_us: int) -> Effects:
         session = self.exchange.of.get(peer)
@@ -348,6 +352,10 @@ class Log(Protocol):
         elif not self._hear(session, cast(LogPacket, packet), now_us, effects):
             is_stale = session.stage == GREETING and packet[0] != HELLO  # of an earlier session
             effects.append(Discard(None, peer, Reason.STALE if is_stale else Reason.MALFORMED))
+        if session.is_over:  # it can try again, later, where this session has left off
+            self.exchange.end(peer)
+            self._ended(session, now_us, effects)
+            effects.append(CloseLink(peer))
         return self._finish(effects, now_us)
 
     def _learn(self, session: PeerSession, packet: Packet, now_us: int, effects: Effects) -> bool:
@@ -356,52 +364,80 @@ class Log(Protocol):
         learned = self.exchange.learn(session, packet[1], now_us)
         if len(self._names) > known:
             self.people.note(self._names, effects)
-        if not learned:
-            self.exchange.refuse(session, effects)
+        session.is_over |= not learned
         return learned
 
-    def _take_all(self, session: PeerSession, items: tuple[Item, ...], now_us: int, effects: Effects) -> None:
-        """The items of a DATA packet, one by one; the common case goes straight through."""
+    def _take_all(  # noqa: PLR0912 - the innermost loop
+        self, session: PeerSession, items: tuple[Item, ...], now_us: int, effects: Effects
+    ) -> None:
+        """The items of a DATA packet, one by one; the common cases go straight through."""
         theirs, newest, plain = session.theirs, self._newest, self.plain
-        past, held = plain.past, plain.held
+        past, held, waiters = plain.past, plain.held, plain.waiters
+        sent, feed, stopped = session.sent, self._feed, session.stopped
         session.taken += len(items)
         session.heard_us = now_us
-        is_plain = self._is_plain
+        is_plain, own = self._is_plain, self.own
         for item in items:
             index, number, _, after, payload, mark = item
             stream = theirs.get(index, -1)
-            if stream < 0 or number != newest[stream] + 1 or stream == self.own or mark or not is_plain:
+            if mark or stream < 0 or stream == own or not is_plain:
                 self._take(session, item, now_us, effects)
                 continue
+            missing = None
             if after:
-                mine = plain.settled(theirs, after)
-                if mine is None:
+                placed = plain.place(theirs, stream, number, after)
+                if placed is None:
                     self._take(session, item, now_us, effects)
                     continue
-                for at in range(0, len(mine), 2):
-                    if past.get(mine[at], NOTHING) <= mine[at + 1]:
-                        del past[mine[at]]
-                after = mine
-            past[stream] = newest[stream] = session.sent[stream] = number
-            if held and (stream, number) in held:
-                plain.forget(stream, number)
+                after, missing = placed
             entry = (stream, number, 0, after, payload, APP)
-            lsn = self._append(entry)
-            # As Deliver(Message(...), lsn) does, in half the time.
-            message = _new(Message, (self._names[stream], number, payload))
-            effects.append(_new(Deliver, (message, lsn, False)))
-            self._changed.add(stream)
-            if not session.stopped or stream not in session.stopped:
-                self._feed[stream] = session
-            targets = self._forward[stream]
-            if targets is None:
-                targets = self.exchange.targets(stream)
-            if targets:
-                self.exchange.offer(lsn, entry, targets)
-            if plain.waiters:
-                self._log_outcomes(plain.release(stream, number), now_us, effects)
+            last = newest[stream]
+            if missing is not None or number != last + 1:
+                if (
+                    not last < number <= last + WINDOW_MAX
+                    or (stream, number) in held
+                    or len(held) >= self._limit
+                ):
+                    self._take(session, item, now_us, effects)
+                    continue
+                if missing is None or number > last + 1:
+                    missing = (stream, number - 1)
+                plain.holdback.hold((stream, number), entry, now_us, missing)  # a tick marks it behind (R10)
+            else:
+                for at in range(0, len(after), 2):
+                    if past.get(after[at], NOTHING) <= after[at + 1]:
+                        del past[after[at]]
+                past[stream] = number
+                if held and (stream, number) in held:
+                    plain.forget(stream, number)
+                self._log_plain(entry, effects)
+                if waiters and (stream, number) in waiters:
+                    for freed in plain.release(stream, number):
+                        self._log_plain(freed, effects)
+            if sent[stream] < number:  # noqa: PLR1730 - `max` is a call
+                sent[stream] = number
+            if not stopped or stream not in stopped:
+                feed[stream] = session
         if session.taken >= self._acknowledge_at:
             self.exchange.acknowledge(session, effects, least=self._acknowledge_at)
+
+    def _log_plain(self, entry: Item, effects: Effects) -> None:
+        """As `_log`, where there are neither members nor hashes."""
+        stream, number, _, _, payload, mark = entry
+        if mark:
+            self._log(entry, effects)
+            return
+        self._newest[stream] = number
+        lsn = self._append(entry)
+        # As Deliver(Message(...), lsn) does, in half the time.
+        message = _new(Message, (self._names[stream], number, payload))
+        effects.append(_new(Deliver, (message, lsn, False)))
+        self._changed.add(stream)
+        targets = self._forward[stream]
+        if targets is None:
+            targets = self.exchange.targets(stream)
+        if targets:
+            self.exchange.offer(lsn, entry, targets)
 
     def _take(self, session: PeerSession, item: Item, now_us: int, effects: Effects) -> None:
         """A message in the general case: refused, held or delivered."""
@@ -666,6 +702,9 @@ class Log(Protocol):
 
     def _tick(self, now_us: int, effects: Effects) -> None:
         self.exchange.tell_news(effects)
+        for stream, number in self.plain.waiters:  # R10: what is waited for must be had
+            if stream != self.own:
+                self.repair.mark(stream, number, now_us)
         self.repair.tick(now_us, effects)
         self.people.tick(now_us, self._newest, effects)
         if self.stability is not None:
@@ -729,7 +768,7 @@ class Log(Protocol):
 
     def _needs_tick(self) -> bool:
         waits = self.stability is not None and self.stability.waits
-        return bool(self._changed or self.repair.behind or self.people.away or waits)
+        return bool(self._changed or self.repair.behind or self.people.away or self.plain.waiters or waits)
 
     # The rest of the contract
 

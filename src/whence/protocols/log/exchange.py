@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from whence.core.effects import CloseLink, Effects, Send
+from whence.core.effects import Effects, Send
 from whence.core.group import NUMBER_MAX
 from whence.core.lives import is_stream
 from whence.core.message import NodeId
@@ -204,7 +204,7 @@ class Exchange:
             return False
         is_new = names[0][1] not in self.ledger.index
         if (is_new and not self.new_lives.take(name, 1, now_us)) or not self.learn(session, names, now_us):
-            self.refuse(session, effects)
+            session.is_over = True
             return False
         session.stream = session.theirs[names[0][0]]
         session.is_member = bool(flags & MEMBER)
@@ -321,10 +321,6 @@ class Exchange:
             if len(theirs) > len(index_of):  # each index means a stream of its own
                 return False
         return True
-
-    def refuse(self, session: PeerSession, effects: Effects) -> None:
-        """The peer uses more than it may: it can try again, later, where this session has left off."""
-        effects.append(CloseLink(session.peer))
 
     def intern(self, stream: str) -> int | None:
         """Our index of a stream, which may be new; None if it is no stream, or there are too many."""

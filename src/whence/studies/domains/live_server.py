@@ -90,7 +90,7 @@ def joining(member: Member) -> Joining:
         backoff_first_s=0.05 if member.all_there else NEVER_S,
         backoff_max_s=1.0 if member.all_there else NEVER_S,
     )
-    return whence.join(
+    joining: Joining = whence.join(
         "study-domains",
         node=member.node,
         peers=member.peers,
@@ -99,6 +99,7 @@ def joining(member: Member) -> Joining:
         store=member.store,
         **member.params,
     )
+    return joining
 
 
 class Mirror:
