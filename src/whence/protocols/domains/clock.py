@@ -342,7 +342,7 @@ def _widened(entries: Sequence[int], old: int, size: int, new: int) -> list[int]
 def matrix_of(stamp: Stamp, size: int) -> Stamp:
     """A whole matrix as one of `size` rows, if it has fewer; otherwise as it is."""
     old = isqrt(len(stamp))
-    return tuple(_widened(stamp, old, size, 0)) if old * old == len(stamp) and old < size else stamp
+    return tuple(_widened(stamp, old, size, 0)) if 0 < old * old == len(stamp) and old < size else stamp
 
 
 _KINDS: tuple[type[MatrixClock], ...] = (FullClock, ScannedClock, ListedClock)
