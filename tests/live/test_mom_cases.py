@@ -1,6 +1,6 @@
-"""Cases M1, M3 and M4 of the specification of lives, through `whence mom`, on real processes.
+"""Cases M1 to M5 of the specification of lives, through `whence mom`, on real processes.
 
-M2, M5 and M6 have their own tests (test_mom_system.py, test_mom_admin.py, tests/unit/test_planner.py). The
+M6 is in tests/unit/test_planner.py. The
 first seed of M3 runs always (and docs/mom.md changes a system), twenty of each when asked for; a seed draws
 which servers are stopped, how, how much is sent and by whom. A checker knows only what was acknowledged and
 what the tails were given.
@@ -19,7 +19,7 @@ import pytest
 
 from support.living import free_ports
 from support.systems import TWO_DOMAINS, Bench, bench, until
-from whence.errors import NoRoomError, ServerDownError
+from whence.errors import NoRoomError, PayloadTooLargeError, RequestError, ServerDownError
 from whence.servers.client import Client
 from whence.servers.joining import load_system
 from whence.servers.processes import holder_of
@@ -334,3 +334,69 @@ def test_agents_are_addressed_by_name_wherever_they_live(made: Bench) -> None:
     made.run("send", "e", "lately", "bill")
     made.path.write_text(text[: text.index("[agents.strict]")] + text[text.index("[limits]") :])
     assert "dead letters" in made.run("apply", "--timeout", "0.5", code=2)
+
+
+# M2 and M5
+
+FRAGILE = """
+from whence import Output
+
+def fragile(state, message):
+    if message.payload.startswith(b"poison"):
+        raise ValueError("cannot swallow this")
+    return state, [Output("b", message.payload)]
+"""
+
+
+@pytest.mark.parametrize("seed", SLOW_SEEDS)
+def test_m2_an_agent_that_fails_stops_neither_its_server_nor_the_routing(made: Bench, seed: int) -> None:
+    draw = random.Random(f"M2 {seed}")
+    (made.folder / "mine.py").write_text(FRAGILE)
+    attempts = draw.randint(1, 3)
+    system = made.write(tables=f'c: agent = "mine:fragile"\nc: attempts = {attempts}')  # c is the router
+    made.run("up", "--detach")
+    swallowed, poison, kills = [], 0, draw.randint(0, 2)
+    ledger = Ledger(system)
+    for at in range(draw.randint(10, 30)):
+        with Client(system, draw.choice("ade")) as client:
+            if draw.random() < 0.3:
+                poison += 1
+                client.send("c", b"poison %d" % at)
+            else:
+                swallowed.append(str(at))
+                client.send("c", swallowed[-1].encode())
+        if draw.random() < 0.3:
+            ledger.send("a", "d", draw.randint(1, 5))  # through the router
+        if kills and draw.random() < 0.2:
+            kills -= 1
+            os.kill(holder_of(system.lock_of("c")) or 0, signal.SIGKILL)
+            until(lambda: _is_up(system, "c"))
+    with Client(system, "b") as client:
+        read = [told.payload.decode() for told in client.tail(len(swallowed))]
+    assert sorted(read, key=int) == swallowed  # each once
+    ledger.read_all("d")
+    until(lambda: made.status()["c"]["dead"] == poison)
+    with Client(system, "c") as client:
+        assert {letter.attempts for letter in client.dead()} <= {attempts}
+    ledger.check()
+
+
+@pytest.mark.parametrize("seed", SLOW_SEEDS)
+def test_m5_a_message_that_is_too_long_is_refused_as_such(made: Bench, seed: int) -> None:
+    draw = random.Random(f"M5 {seed}")
+    limit = draw.choice([1000, 1024 * 1024])
+    system = made.write({"one": ["a", "b"]}, limits=f"max_payload_bytes = {limit}")
+    made.run("up", "--detach")
+    sizes = [limit + 1, draw.randint(limit + 1, 2 * limit), 3 * limit, draw.randint(4 * limit, 20 * limit)]
+    for size in sizes:
+        with (
+            Client(system, "a") as client,
+            pytest.raises((PayloadTooLargeError, RequestError), match="more than"),
+        ):
+            client.send("b", bytes(size))
+    ledger = Ledger(system)
+    with Client(system, "a") as client:
+        client.send("b", bytes(limit))
+    with Client(system, "b") as client:
+        assert [len(told.payload) for told in client.tail(1)] == [limit]
+    ledger.check_exchange(["a", "b"])

@@ -85,8 +85,9 @@ class Rooms:
             full.update(set(news.full).intersection(beyond))
             gone.update(set(news.gone).intersection(beyond))
         gone |= {peer for peer, link in self._links.items() if link.state is LinkState.RETIRED}
+        full -= gone
         if full != self.full or gone != self.gone:
-            self.full, self.gone = frozenset(full - gone), frozenset(gone)
+            self.full, self.gone = frozenset(full), frozenset(gone)
             self._passed = {to: count for to, count in self._passed.items() if to in full}
             for link in self._links.values():
                 self.greet(link, always=True)
