@@ -470,7 +470,7 @@ def test_who_knows_more_streams_than_a_minute_allows_is_learnt_from_in_several()
     a = net.cores["a"]
     for name, stream in named(0, 60):
         a.exchange.intern(stream)
-        a._log((name + 1, 1, 0, (), b"x", 0), [])
+        a.delivery.log((name + 1, 1, 0, (), b"x", 0), 0, [])
     net.cut("a", "b")
     net.add("c", streams_per_minute=25)
     for _ in range(4):

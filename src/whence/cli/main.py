@@ -60,7 +60,7 @@ EXTRAS |= {
     "cryptography": "tls",
     "mcap": "mcap",
 }
-EXTRAS |= {"aiohttp": "gateway"}
+EXTRAS |= {"aiohttp": "gateway", "textual": "top"}
 TRACE, SPARK = ("trace",), ("lab", "spark")
 
 # typer exports only some of the errors that a bad command line raises.
@@ -89,6 +89,7 @@ COMMANDS = (
     Command(
         "gateway", RUN, "Open a group to browsers and other languages: WebSocket and HTTP.", ("gateway",)
     ),
+    Command("top", RUN, "Watch running nodes and systems: rates, lag, what waits for what.", ("top",)),
     Command("simulate", RUN, "Simulate a scenario and write its trace."),
     Command(
         "emulate", RUN, "Run live nodes whose meetings follow a contact plan, beside its simulation.", TRACE

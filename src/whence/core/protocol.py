@@ -14,15 +14,13 @@ The rules that every core keeps (and `tests/property` holds it to):
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, ClassVar
 
 from whence.core.effects import Effects
 from whence.core.message import MessageId, NodeId, Packet, Sizes, Waiting
+from whence.core.message import State as State  # noqa: PLC0414 - cores take it from here
 from whence.core.parameters import Parameters
 from whence.errors import InvariantError, MisuseError, ParameterError
-
-# Plain data: dict with string keys, list, int, str, bytes, bool, None. Any codec can carry it.
-State: TypeAlias = dict[str, Any]
 
 LEAVE = "leave"
 

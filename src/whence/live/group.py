@@ -68,6 +68,11 @@ class Group:
         return self._max_payload_bytes
 
     @property
+    def protocol(self) -> str:
+        """The protocol that orders its messages."""
+        return self._node.settings.protocol
+
+    @property
     def is_durable(self) -> bool:
         """Whether what is accepted here survives a crash: then messages are to be `done`."""
         return self._durable is not None or (self._log is not None and self._log.is_durable)

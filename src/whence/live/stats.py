@@ -42,6 +42,7 @@ class LogStats(msgspec.Struct, frozen=True, kw_only=True):
     size_bytes: int
     streams: int  # one for each life of each node
     missed: int  # messages that were passed over, each told as an outcome
+    outbox: int  # messages that wait until a member has admitted this node
     commits: int  # synced writes of its store
     error: str | None  # why the last write failed, while that is so
 

@@ -16,7 +16,8 @@ import asyncio
 import secrets
 import sys
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 
@@ -85,6 +86,20 @@ class Received(Generic[Value]):
     def is_question(self) -> bool:
         """Whether its sender waits for a reply (`TypedGroup.reply`)."""
         return self.envelope is not None and self.envelope.kind == QUESTION
+
+    @contextmanager
+    def processed(self) -> Iterator[None]:
+        """A span of OpenTelemetry around what is done with the message, linked to the one that sent it."""
+        from opentelemetry import propagate, trace
+
+        sender = trace.get_current_span(propagate.extract(dict(self.headers))).get_span_context()
+        links = [trace.Link(sender)] if sender.is_valid else []
+        attributes = {"messaging.system": "whence", "messaging.operation.type": "process"}
+        attributes |= {"messaging.message.id": str(self.id), "whence.origin": self.origin}
+        with trace.get_tracer("whence").start_as_current_span(
+            "process", kind=trace.SpanKind.CONSUMER, links=links, attributes=attributes
+        ):
+            yield
 
     @property
     def value(self) -> Value:

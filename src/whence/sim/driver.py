@@ -6,7 +6,8 @@ recorded and what is compared is made by the same lines (trace/rows.py makes the
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Callable
+from typing import Protocol, TypeAlias
 
 import msgspec
 
@@ -26,12 +27,15 @@ from whence.core.effects import (
 )
 from whence.core.message import Message, NodeId, Packet
 from whence.core.protocol import Protocol as Core
-from whence.sim.faults import Clock
+from whence.sim.faults import FaultyClock
 from whence.trace.rows import About, Rows
 from whence.trace.schema import Kind, Level, Recorder
 
+# Is told what a core sends: (sender, to, packet, time_us).
+Sent: TypeAlias = Callable[[Core, tuple[NodeId, ...], Packet, int], None]
 
-class Host(Protocol):
+
+class DriverHost(Protocol):
     """Who carries out what a core asks for. `node` is the driver's index."""
 
     def send(
@@ -67,11 +71,11 @@ class Driver:
         self,
         index: int,
         core: Core,
-        host: Host,
+        host: DriverHost,
         *,
         recorder: Recorder | None = None,
         level: Level = Level.ALL,
-        clock: Clock | None = None,
+        clock: FaultyClock | None = None,
         check: bool = False,
         sized: bool = False,
     ) -> None:

@@ -114,7 +114,7 @@ class _Node:
 
 
 class _Replay:
-    """The worklist; also the `Host` of the drivers and their `Recorder`."""
+    """The worklist; also the `DriverHost` of the drivers and their `Recorder`."""
 
     def __init__(self, trace: Trace, run: str, manifest: Manifest, make: Make | None) -> None:
         self.run_id = run

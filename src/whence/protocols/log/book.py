@@ -20,7 +20,7 @@ from itertools import islice
 from typing import Any, Protocol, TypeAlias
 
 from whence.core.lives import Stream
-from whence.core.protocol import State
+from whence.core.message import State
 from whence.errors import MisuseError
 from whence.protocols.log.wire import Item
 

@@ -677,7 +677,8 @@ class Exchange:
         """Become what `save` described."""
         self.of = {saved[0]: PeerSession.restored(saved) for saved in state["sessions"]}
         self.feed[:] = [None if peer is None else self.of[peer] for peer in state["feed"]]
-        self.changed = set(state["changed"])
+        self.changed.clear()
+        self.changed.update(state["changed"])
         self.paused, self.must_go_on = state["paused"], state["must_go_on"]
         if self.drawn is not None:
             self.drawn.restore(state["drawn"])

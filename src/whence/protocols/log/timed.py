@@ -12,8 +12,7 @@ from typing import ClassVar, TypeAlias
 
 from whence.core.effects import Deliver, Effects, Expire, Reason
 from whence.core.lives import Stream
-from whence.core.message import Waiting
-from whence.core.protocol import State
+from whence.core.message import State, Waiting
 from whence.protocols.barrier.safe import SafeOrder
 from whence.protocols.barrier.wire import BarrierEntry, BarrierPacket
 from whence.protocols.log.book import Entry, plain, unplain

@@ -111,7 +111,7 @@ def _struct(tree: Mapping[str, Any]) -> StructType:
     ])  # fmt: skip
 
 
-class Columns:
+class AuditColumns:
     """The expressions of a mapping over the columns of a table."""
 
     def __init__(self, table: DataFrame) -> None:
@@ -157,7 +157,7 @@ def normalise(rows: DataFrame, mapping: LogMapping, *, exact: bool = False) -> D
 
     Places and ranks are whole numbers; with `exact` they may have up to nine decimals.
     """
-    of, event = Columns(rows), mapping.event
+    of, event = AuditColumns(rows), mapping.event
     nothing = F.lit(None).cast("string")
 
     def text(field: str) -> Column:
@@ -216,7 +216,7 @@ def normalise(rows: DataFrame, mapping: LogMapping, *, exact: bool = False) -> D
     )
 
 
-def _kind(of: Columns, spec: Any) -> tuple[Column, Column]:
+def _kind(of: AuditColumns, spec: Any) -> tuple[Column, Column]:
     """The kind of a row, and whether its text is unknown."""
     rule = kind_rule(spec)
     if rule.constant is not None:

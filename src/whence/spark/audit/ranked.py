@@ -20,7 +20,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from whence.errors import DataError
 from whence.foreign.mapping import LogMapping
 from whence.foreign.ranked import KeyEncoder, RankedCounts, RankedJudge, RankedPlan, Unsuited
-from whence.spark.audit.columns import CORRUPT, LINE, Columns
+from whence.spark.audit.columns import CORRUPT, LINE, AuditColumns
 from whence.spark.shipping import find_shipped
 from whence.spark.tables import table_of
 
@@ -33,7 +33,7 @@ def count_ranked(
     rows: DataFrame, mapping: LogMapping, plan: RankedPlan, findings_max: int
 ) -> RankedCounts | None:
     """What the deliveries of a log show; None if it is not a log of ranked deliveries alone."""
-    of = Columns(rows)
+    of = AuditColumns(rows)
     wanted = dict.fromkeys([*plan.keys, plan.rank, *([plan.order] if plan.order else [])])
     corrupt = F.col(CORRUPT).isNotNull() if CORRUPT in rows.columns else F.lit(False)
     read = rows.select(
