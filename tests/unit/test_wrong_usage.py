@@ -90,7 +90,7 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     # nodes, keys, systems
     "node --config missing.toml": ("missing.toml",),
     "node --config badnode.toml": ("lissten", "listen"),
-    "node": ("node",),
+    "node": ("Usage",),
     "keys init g": ("--nodes",),
     "keys show missing": ("missing",),
     "carry missing.toml": ("missing.toml",),
