@@ -11,7 +11,6 @@ from __future__ import annotations
 import hashlib
 import re
 import signal
-import threading
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from importlib.metadata import version
@@ -59,12 +58,17 @@ PARQUET_OPTIONS: dict[str, Any] = {
 @contextmanager
 def _whole() -> Iterator[None]:
     """A step that Ctrl-C ends before or after, but not in between: what is on the disk stays a trace."""
-    is_main = threading.current_thread() is threading.main_thread()
-    if not is_main or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
-        yield  # nothing is raised in the middle of it
-        return
     asked: list[int] = []
-    before = signal.signal(signal.SIGINT, lambda number, frame: asked.append(number))
+    is_raised = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    try:
+        before = (
+            signal.signal(signal.SIGINT, lambda number, frame: asked.append(number)) if is_raised else None
+        )
+    except ValueError:  # only the main thread is interrupted
+        before = None
+    if before is None:
+        yield
+        return
     try:
         yield
     finally:
