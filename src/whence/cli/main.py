@@ -87,6 +87,7 @@ COMMANDS = (
         "metrics", JUDGE, "Measure traces on Spark: latency, held time, packets, bytes, buffers.", ("spark",)
     ),
     Command("trace", JUDGE, "Look into traces, and export them.", TRACE),
+    Command("sql", JUDGE, "Ask the tables of a sweep: runs, verdicts, findings, summaries.", ("sql",)),
     Command("study", STUDY, "Run a study: a grid, its measures, published numbers, one report page.", SPARK),
     Command("protocols", STUDY, "List the protocols: environment, promises, parameters."),
     Command("version", STUDY, "Say which Whence, Python and libraries these are."),

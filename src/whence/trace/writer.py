@@ -35,6 +35,7 @@ from whence.trace.schema import (
 if TYPE_CHECKING:
     from hashlib import _Hash
 
+    import pyarrow as pa
     import pyarrow.parquet as pq
 
 BUFFERED_EVENTS = 1 << 18  # unpacked events over all nodes: some 50 MB
@@ -101,11 +102,12 @@ class TraceWriter:
     """One writer's share of a trace folder; a `Recorder`, and a context manager that closes it.
 
     `keep_parts` goes on with a trace that is there, after that many of its parts; the rest is dropped.
+    Without a folder the rows stay in memory, in `batches`, and the manifest lists no parts.
     """
 
     def __init__(
         self,
-        folder: Path | str,
+        folder: Path | str | None,
         *,
         run: str,
         writer: str,
@@ -121,7 +123,9 @@ class TraceWriter:
         from whence.trace import columns
 
         self._columns = columns
-        self.folder = Path(folder)
+        self._in_memory = folder is None
+        self.folder = Path(folder or "")
+        self.batches: list[pa.RecordBatch] = []
         if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", writer):
             raise MisuseError(
                 f"trace writer {writer!r}",
@@ -151,7 +155,8 @@ class TraceWriter:
         self._parquet: pq.ParquetWriter | None = None
         self._part_events = 0
         self._closed = False
-        self._prepare_folder(overwrite, keep_parts)
+        if not self._in_memory:
+            self._prepare_folder(overwrite, keep_parts)
 
     @property
     def parts(self) -> int:
@@ -281,6 +286,12 @@ class TraceWriter:
             return
         numbers, segments = zip(*self._group, strict=True)
         batch = self._columns.flat_batch(self._manifest.run, numbers, segments)
+        self._part_events += self._group_events
+        self._group.clear()
+        self._group_events = 0
+        if self._in_memory:
+            self.batches.append(batch)
+            return
         try:
             if self._parquet is None:
                 self._parquet = self._open_part()
@@ -288,9 +299,6 @@ class TraceWriter:
             size_bytes = self._part_path(".parquet.tmp").stat().st_size
         except OSError as error:
             raise self._unwritable(error) from error
-        self._part_events += self._group_events
-        self._group.clear()
-        self._group_events = 0
         if size_bytes >= PART_BYTES:
             self._finish_part()
 
@@ -305,6 +313,10 @@ class TraceWriter:
         )
 
     def _finish_part(self) -> None:
+        if self._in_memory:
+            self._manifest = msgspec.structs.replace(
+                self._manifest, events=self._part_events, trace_hash=self._digest.hexdigest()
+            )
         if self._parquet is None:
             return
         temporary, path = self._part_path(".parquet.tmp"), self._part_path(".parquet")
@@ -334,6 +346,8 @@ class TraceWriter:
         self._write_manifest()
 
     def _write_manifest(self) -> None:
+        if self._in_memory:
+            return
         temporary = self.manifest_path.with_name(self.manifest_path.name + ".tmp")
         try:
             temporary.write_bytes(msgspec.json.format(msgspec.json.encode(self._manifest), indent=2))
