@@ -123,7 +123,7 @@ def run_study(
     if study.preparation is not None:
         with phases.phase("prepare"):
             study.preparation()
-    with phases.phase("simulate", len(points)) as bar:
+    with phases.phase("simulate", len({run_id(point.scenario) for point in points})) as bar:
         ended = _sweep(spark, study, points, traces, bar)
     failures = tuple(
         Failure(status.run, point.labels, status.error or "no reason was given")
