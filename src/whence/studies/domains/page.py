@@ -358,7 +358,7 @@ def _on_wire(results: Results) -> str:
     """What Updates does to bytes when all send to all."""
     parts = []
     for organisation, words in (("flat", "in one domain"), ("bus", "on the bus")):
-        where = {"part": "wire", "organisation": organisation, "nodes": WIRE_NODES}
+        where: dict[str, Label] = {"part": "wire", "organisation": organisation, "nodes": WIRE_NODES}
         rows = [results.column("wire_bytes", **where, stamps=stamps) for stamps in ("full", "updates")]
         change = percent_change(*rows) if rows[0] and len(rows[0]) == len(rows[1]) else None
         if change is not None:
