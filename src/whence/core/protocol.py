@@ -41,6 +41,7 @@ class Protocol(ABC):
 
     # Its members may come back as later lives (the commands of core/lives.py).
     returns: ClassVar[bool] = False
+    begins_at_once: ClassVar[bool] = False  # and no one needs to be asked whether this is a later life
 
     me: NodeId
     last: int  # number of the newest message that this node broadcast or sent

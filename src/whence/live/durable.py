@@ -133,7 +133,8 @@ class DurableMembership:
         self._peering.admission.retired.update(self.host.retired)
         begins: list[Record] = []
         if self._peering.admission.returns:
-            begins = [Commanded(self.host.now_us(), BEGIN, (str(base_of_life(self.host.now_us())),))]
+            base = max(base_of_life(self.host.now_us()), self.host.core.last + 1)
+            begins = [Commanded(self.host.now_us(), BEGIN, (str(base),))]
         await self.log.submit_all([*self.host.links_up(), *begins])
 
     async def enter(self) -> list[Coroutine[Any, Any, None]]:
@@ -275,7 +276,8 @@ class DurableMembership:
         self.log.append(Commanded(self.host.now_us(), verb, names))
 
     def begin_life(self, base: int) -> None:
-        """It has: every opening does."""
+        """As every opening did: others have more than this one had reached."""
+        self.command(BEGIN, str(base))
 
     def retired(self, name: NodeId, life: int) -> None:
         """Keep it."""
