@@ -24,7 +24,8 @@ from whence.errors import ParameterError
 #                         packets for it are queued, and will be given to it after that
 #     cut-off PEER        this node has no connection to PEER
 #     back PEER           it has one again
-BEGIN, WELCOME, CUT_OFF, BACK = "begin", "welcome", "cut-off", "back"
+#     shape TEXT          the system of servers has changed (overlay/shape.py)
+BEGIN, WELCOME, CUT_OFF, BACK, SHAPE = "begin", "welcome", "cut-off", "back", "shape"
 
 # Why messages are missed.
 BEFORE, OVER = "before joining", "of a life that is over"
@@ -77,6 +78,14 @@ class Retired(NamedTuple):
     life: Life
 
 
+class Forked(NamedTuple):
+    """Two processes have gone on with one life: some of its numbers name two messages each."""
+
+    name: NodeId
+    life: Life
+    number: int  # where it showed
+
+
 class Rejoined(NamedTuple):
     """This node was out of its group, and goes on as another life: what it missed is not known.
 
@@ -86,7 +95,7 @@ class Rejoined(NamedTuple):
     why: str
 
 
-News: TypeAlias = Joined | Left | Suspected | RolledBack | OtherLife | Retired | Rejoined
+News: TypeAlias = Joined | Left | Suspected | RolledBack | OtherLife | Retired | Forked | Rejoined
 
 
 def stream_of(name: NodeId, life: Life) -> Stream:

@@ -23,10 +23,9 @@ from msgspec import Struct
 
 from whence.core.message import Message, NodeId, Packet
 from whence.core.protocol import LEAVE
-from whence.errors import InvariantError, ScenarioError
+from whence.errors import InvariantError, ScenarioError, writing
 from whence.explore.machine import Input, Make, Step
-from whence.explore.search import Counterexample
-from whence.explore.state import Flaw, Move, Rules, State
+from whence.explore.state import Counterexample, Flaw, Move, Rules, State
 from whence.explore.world import World, checked
 from whence.sim.driver import Driver
 from whence.trace.rows import About
@@ -57,8 +56,9 @@ class Kept(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     def write(self, path: Path) -> None:
         """Write the file."""
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(msgspec.json.format(msgspec.json.encode(self), indent=1) + b"\n")
+        with writing(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(msgspec.json.format(msgspec.json.encode(self), indent=1) + b"\n")
 
 
 def read(path: Path) -> Kept:
@@ -277,7 +277,7 @@ def _give(rules: Rules, driver: Driver, what: Input) -> None:
 
 
 class _Nobody:
-    """A `Host` that does nothing: the schedule says what comes next."""
+    """A `DriverHost` that does nothing: the schedule says what comes next."""
 
     def send(
         self, node: int, to: tuple[NodeId, ...], packet: Packet, time_us: int, about: About | None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from typing import Self
 
 import msgspec
@@ -14,6 +14,7 @@ from whence.core.message import Expired, Message, MessageId, Waiting
 from whence.errors import (
     GroupClosedError,
     MisuseError,
+    ParameterError,
     PayloadTooLargeError,
     PeerError,
     WhenceError,
@@ -67,6 +68,16 @@ class Group:
         return self._max_payload_bytes
 
     @property
+    def protocol(self) -> str:
+        """The protocol that orders its messages."""
+        return self._node.settings.protocol
+
+    @property
+    def is_durable(self) -> bool:
+        """Whether what is accepted here survives a crash: then messages are to be `done`."""
+        return self._durable is not None or (self._log is not None and self._log.is_durable)
+
+    @property
     def membership(self) -> Membership:
         """How the node belongs to its group: for daemons and tools, not for applications."""
         return self._node.membership
@@ -103,21 +114,28 @@ class Group:
         newest 65,536 is not sent again, and the id of the first is returned.
 
         In a group that remembers no peer is waited for, unless `copies` asks that so many have it; with
-        `timeout`, `NotCopiedError` says that fewer do.
+        `timeout`, `NotCopiedError` says that fewer do. With `stability` a message waits in the outbox, with a
+        store on the disk, until a member has admitted this node: it is sent then, also by a later life if
+        this one ends; `NotAdmittedError` says that `timeout` was too short for that.
         """
         if isinstance(payload, bytes) and len(payload) > self._max_payload_bytes:
             raise self._too_large(len(payload))
         if key is not None and (known := self._known(key)) is not None:
             return known
-        if self._flow.room <= 0:
-            await self._waiters.room(timeout_s=_seconds(timeout), on_full=_choice(on_full))
         within_us = None if deadline is None else lifetime_us("deadline", deadline)
-        if self._log is not None:
-            id_ = self._log.broadcast(payload, within_us, key)
-            if self._log.is_durable:
-                await self._log.written()
+        log, id_ = self._log, None
+        if self._flow.room <= 0:
+            if log is not None and not log.may_speak and _choice(on_full) == WAIT:
+                id_ = await log.post(payload, within_us, key, _seconds(timeout))
+            else:
+                await self._waiters.room(timeout_s=_seconds(timeout), on_full=_choice(on_full))
+        if log is not None:
+            if id_ is None:
+                id_ = log.broadcast(payload, within_us, key)
+                if log.is_durable:
+                    await log.written()
             if copies:
-                await self._log.copied(id_.number, copies, _seconds(timeout))
+                await log.copied(id_.number, copies, _seconds(timeout))
             return id_
         if copies:
             self._need_log("copies")
@@ -136,18 +154,27 @@ class Group:
     ) -> MessageId:
         """Send `payload` to the member `to` alone, under a point-to-point protocol; returns its id.
 
-        As `broadcast`, but it waits for the link that the message takes, and for no other.
+        As `broadcast`, but it waits for the link that the message takes and, where nodes route, for room at
+        `to`, and for nobody else. To a member that was retired nothing is sent: `MisuseError`.
         """
         if isinstance(payload, bytes) and len(payload) > self._max_payload_bytes:
             raise self._too_large(len(payload))
         if key is not None and (known := self._known(key)) is not None:
             return known
-        link = self._node.links.get(self._host.core.next_hop(to))
-        if not self._flow.may_go(link, reading=False, waited=False) or self._flow.closed is not None:
-            await self._waiters.room(link, timeout_s=_seconds(timeout), on_full=_choice(on_full))
-        if self._durable is not None:
+        way = self._node.way_to(to)
+        if not self._flow.may_go(way, reading=False, waited=False) or self._flow.closed is not None:
+            await self._waiters.room(way, timeout_s=_seconds(timeout), on_full=_choice(on_full))
+        if self._node.rooms is not None:
+            self._node.rooms.sent(to)
+        if self._durable is None:
+            return self._node.broadcast(payload, None, to)
+        if way.link is None:
             return await self._durable.submit(payload, None, to, key)
-        return self._node.broadcast(payload, None, to)
+        way.link.promised += 1  # or all that wait for room would leave together
+        try:
+            return await self._durable.submit(payload, None, to, key)
+        finally:
+            way.link.promised -= 1
 
     def _known(self, key: bytes) -> MessageId | None:
         """The id of the message that has this key; None if it is new."""
@@ -165,7 +192,29 @@ class Group:
         If it raises, `AgentError` says at which message, which stays in the queue. With `attempts` it is
         tried again instead, that many times in all, and then becomes a dead letter: the next one follows.
         """
-        await serve(self._need_store("serve"), agent, attempts)
+        if attempts is not None and attempts < 1:
+            raise ParameterError("attempts", f"{attempts} is not a number from 1", "Let it try at least once")
+        await serve(self._need_store("serve"), agent, lambda _: attempts)
+
+    async def serve_many(
+        self, agent: Agent, who: Callable[[Message], str], attempts: Callable[[str], int]
+    ) -> None:
+        """As `serve`, of many agents under one roof: `who` names the one that a message is for.
+
+        `agent` is given the state of that one, and `attempts` says how often it may fail at one message.
+        """
+        await serve(self._need_store("serve"), agent, attempts, who)
+
+    def hold(self, names: Collection[str]) -> None:
+        """Where nodes route: let every `send` to these members wait, until another call names others."""
+        if self._node.rooms is not None:
+            self._node.rooms.held = frozenset(names)
+            self._waiters.refresh()
+
+    @property
+    def full(self) -> list[str]:
+        """Where nodes route: the members to which a `send` waits now, because they take no more; sorted."""
+        return [] if self._node.rooms is None else sorted(self._node.rooms.full)
 
     @property
     def dead_letters(self) -> list[DeadLetter]:
@@ -238,7 +287,7 @@ class Group:
         they cannot be had any more.
 
         News of nodes and lives as well: `Rejoined` where a node was out of its group and is in again; in a
-        group that remembers `Joined`, `Left`, `Suspected`, `RolledBack`, `OtherLife`, `Retired`.
+        group that remembers `Joined`, `Left`, `Suspected`, `RolledBack`, `OtherLife`, `Retired`, `Forked`.
         """
         if self._log is not None:
             async for outcome in self._outcomes_of_log(self._log):
@@ -378,7 +427,6 @@ class Group:
             return stats
         return msgspec.structs.replace(stats, store=self._durable.store_stats())
 
-    @property
     def events(self) -> list[GroupEvent]:
         """The newest events of the links (at most 1000), oldest first."""
         return list(self._node.journal.events)

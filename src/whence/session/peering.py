@@ -33,6 +33,7 @@ from whence.session.wire import (
     Known,
     MembersNews,
     Refusal,
+    RoomNews,
     error_frame,
 )
 
@@ -74,6 +75,9 @@ class LinkOwner(Protocol):
 
     def clock_told(self, link: Link, news: ClockNews) -> None:
         """The peer tells what time it is there."""
+
+    def room_told(self, link: Link, news: RoomNews) -> None:
+        """The peer tells of destinations that take no message now."""
 
     def changed(self) -> None:
         """A link was made, lost or acknowledged."""

@@ -44,7 +44,8 @@ class FrameType(IntEnum):
     ANSWER = 8
     KNOWN = 9
     MEMBERS = 10
-    CLOCK = 11
+    ROOM = 11
+    CLOCK = 12
 
 
 _HANDSHAKE = (FrameType.HELLO, FrameType.ERROR, FrameType.CHALLENGE, FrameType.ANSWER)
@@ -123,6 +124,13 @@ class ClockNews(msgspec.Struct, array_like=True, frozen=True):
     received_us: _Count  # by the speaker's: when that one came
 
 
+class RoomNews(msgspec.Struct, array_like=True, frozen=True):
+    """The body of a ROOM frame: destinations at or beyond the speaker that take no message now."""
+
+    full: list[_Name]  # too much waits for them
+    gone: list[_Name]  # they were retired
+
+
 class Ack(msgspec.Struct, array_like=True, frozen=True):
     """The speaker has received this many DATA frames in the session."""
 
@@ -137,7 +145,7 @@ class Known(msgspec.Struct, array_like=True, frozen=True):
 
 
 Greetings: TypeAlias = Hello | Challenge | Answer | Refusal
-Control: TypeAlias = Ack | Bye | Refusal | Hello | Known | MembersNews | ClockNews
+Control: TypeAlias = Ack | Bye | Refusal | Hello | Known | MembersNews | RoomNews | ClockNews
 
 _encode = msgspec.msgpack.Encoder().encode
 _greeting = msgspec.msgpack.Decoder(Greeting)
@@ -145,6 +153,7 @@ _hello = msgspec.msgpack.Decoder(Hello)
 _refusal = msgspec.msgpack.Decoder(Refusal)
 _members_news = msgspec.msgpack.Decoder(MembersNews)
 _clock_news = msgspec.msgpack.Decoder(ClockNews)
+_room_news = msgspec.msgpack.Decoder(RoomNews)
 _number = msgspec.msgpack.Decoder(_Count)
 _known = msgspec.msgpack.Decoder(Known)
 
@@ -187,6 +196,11 @@ def members_frame(news: MembersNews) -> bytes:
 def clock_frame(news: ClockNews) -> bytes:
     """The frame that tells what time it is here."""
     return _frame(FrameType.CLOCK, _encode(news))
+
+
+def room_frame(news: RoomNews) -> bytes:
+    """The frame that tells of destinations that take no message now."""
+    return _frame(FrameType.ROOM, _encode(news))
 
 
 def hello_frame(hello: Hello) -> bytes:
@@ -352,6 +366,8 @@ class FrameReader:
             self.control.append(_decoded(_members_news, body, "MEMBERS"))
         elif kind == FrameType.CLOCK:
             self.control.append(_decoded(_clock_news, body, "CLOCK"))
+        elif kind == FrameType.ROOM:
+            self.control.append(_decoded(_room_news, body, "ROOM"))
         elif kind == FrameType.HELLO and self._datagrams:
             self.control.append(_decoded(_hello, body, "HELLO"))
         elif kind == FrameType.KNOWN:
