@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, NamedTuple
 
+import msgspec
 import typer
 
 from whence.cli import console
@@ -134,6 +135,7 @@ def command(
         reports = _by_spark(opened, run, master, blocks, options)
     else:
         reports = _in_process(opened, run, options)
+    reports = [_marked(opened, report) for report in reports]
     _say_speed(sum(report.events for report in reports), time.perf_counter() - began)
     if as_json:
         console.print_json(reports)
@@ -142,6 +144,19 @@ def command(
         _point_at_the_page(trace, reports)
     if not all(report.ok for report in reports):
         raise typer.Exit(1)
+    if any(report.unfinished is True for report in reports):
+        raise typer.Exit(3)
+
+
+def _marked(trace: Trace, report: RunReport) -> RunReport:
+    """The report on a run, marked if its writer was interrupted: what came after nobody knows."""
+    if not any(manifest.unfinished is True for manifest in trace.of_run(report.run)):
+        return report
+    console.err.print(
+        f"note: run {report.run} is unfinished: it was interrupted, and is judged as far as it went",
+        markup=False,
+    )
+    return msgspec.structs.replace(report, unfinished=True)
 
 
 def is_tables(trace: Path) -> bool:
@@ -292,7 +307,7 @@ def show(reports: list[RunReport]) -> None:
             report.broadcasts,
             report.deliveries,
             _found(report),
-            "ok" if report.ok else "BROKEN",
+            _verdict([report]),
         )
         for report in listed[:TABLE_RUNS]
     ]
@@ -306,8 +321,15 @@ def show(reports: list[RunReport]) -> None:
             if finding.kind in report.broken:
                 _show_finding(report, finding)
     kept = len(reports) - len(broken)
-    verdict = "ok" if not broken else "BROKEN"
-    console.out.print(f"{verdict}: {kept} of {len(reports)} run(s) keep what is demanded", markup=False)
+    console.out.print(
+        f"{_verdict(reports)}: {kept} of {len(reports)} run(s) keep what is demanded", markup=False
+    )
+
+
+def _verdict(reports: list[RunReport]) -> str:
+    if not all(report.ok for report in reports):
+        return "BROKEN"
+    return "unfinished" if any(report.unfinished is True for report in reports) else "ok"
 
 
 def _found(report: RunReport) -> str:

@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable, Mapping
+import signal
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from importlib.metadata import version
 from pathlib import Path
 from types import TracebackType
@@ -53,6 +55,28 @@ PARQUET_OPTIONS: dict[str, Any] = {
 }
 
 
+@contextmanager
+def _whole() -> Iterator[None]:
+    """A step that Ctrl-C ends before or after, but not in between: what is on the disk stays a trace."""
+    asked: list[int] = []
+    is_raised = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    try:
+        before = (
+            signal.signal(signal.SIGINT, lambda number, frame: asked.append(number)) if is_raised else None
+        )
+    except ValueError:  # only the main thread is interrupted
+        before = None
+    if before is None:
+        yield
+        return
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+    if asked:
+        raise KeyboardInterrupt
+
+
 class Past(NamedTuple):
     """A writer's state after the parts that are kept: what it must know of them to go on."""
 
@@ -64,7 +88,7 @@ class Past(NamedTuple):
 def resume(path: Path, new: Manifest, parts: int) -> Past:
     """The state after the first `parts` parts of the manifest at `path`, which must be of the same writer."""
     old = load_manifest(path)
-    for field in ("run", "writer", "protocol", "parameters", "nodes", "level"):
+    for field in ("run", "writer", "protocol", "parameters", "level"):
         if getattr(old, field) != getattr(new, field):
             raise TraceError(
                 str(path),
@@ -80,7 +104,8 @@ def resume(path: Path, new: Manifest, parts: int) -> Past:
     kept = old.parts[:parts]
     digest = hashlib.sha256()
     following: dict[str, tuple[int, int]] = {}
-    manifest = msgspec.structs.replace(old, parts=kept)
+    nodes = sorted({*old.nodes, *new.nodes})  # a system of servers may have changed
+    manifest = msgspec.structs.replace(old, parts=kept, nodes=nodes)
     for number, segment in segments_of(Trace(path.parent, [TraceSource(path.parent, manifest)], []), digest):
         following[segment.node] = (number + 1, segment.first_seq + segment.events)
     return Past(
@@ -90,6 +115,13 @@ def resume(path: Path, new: Manifest, parts: int) -> Past:
         digest,
         following,
     )
+
+
+def _is_unfinished(path: Path) -> bool:
+    """Whether the writer of a trace was interrupted: then it may be written again."""
+    with suppress(TraceError):
+        return load_manifest(path).unfinished is True
+    return False
 
 
 def manifest_of(folder: Path, writer: str) -> Manifest | None:
@@ -201,6 +233,10 @@ class TraceWriter:
         self._write_group()
         self._finish_part()
 
+    def announce(self) -> None:
+        """Write the manifest of what there is so far: readers find a trace while it is being written."""
+        self._write_manifest()
+
     def close(self, *, promises: PromisesMade | None = None) -> Manifest:
         """Flush and end the trace; calling it again only returns the manifest.
 
@@ -222,7 +258,13 @@ class TraceWriter:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.close()
+        if kind is None or self._closed:
+            self.close()
+            return
+        promises = msgspec.structs.replace(self._manifest.promises, complete=False)
+        self._manifest = msgspec.structs.replace(self._manifest, unfinished=True, promises=promises)
+        with suppress(TraceError):  # the disk may be what has ended the work
+            self.close()
 
     def _prepare_folder(self, overwrite: bool, keep_parts: int | None) -> None:
         old = self.manifest_path
@@ -234,7 +276,7 @@ class TraceWriter:
             kept = {part.file for part in past.manifest.parts}
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            if old.exists() and not overwrite and keep_parts is None:
+            if keep_parts is None and not overwrite and old.exists() and not _is_unfinished(old):
                 raise TraceError(
                     str(old),
                     "a trace of this writer is already there",
@@ -258,6 +300,7 @@ class TraceWriter:
         self._next[node] = (0, 0)
         return flat
 
+    @_whole()
     def _seal(self, node: str) -> None:
         """Pack the buffered events of one node."""
         flat = self._buffers[node]
@@ -281,6 +324,7 @@ class TraceWriter:
             if self._room >= BUFFERED_EVENTS // 2:
                 break
 
+    @_whole()
     def _write_group(self) -> None:
         if not self._group:
             return
@@ -312,6 +356,7 @@ class TraceWriter:
             self._part_path(".parquet.tmp"), self._columns.CODED_SCHEMA, **PARQUET_OPTIONS
         )
 
+    @_whole()
     def _finish_part(self) -> None:
         if self._in_memory:
             self._manifest = msgspec.structs.replace(
