@@ -48,7 +48,13 @@ def test_the_goldens_cover_every_protocol() -> None:
     assert {"crash", "random_crashes", "partition", "random_partitions", "slow", "skew"} <= faults
 
 
-@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "path",
+    [
+        pytest.param(path, id=path.stem, marks=[pytest.mark.slow] if path.stem == "bus-day" else [])
+        for path in EXAMPLES  # a whole day of sixty buses takes a minute
+    ],
+)
 def test_an_example_repeats(path: Path) -> None:
     assert as_stored(scenario_run(load_scenario(path))) == load("examples")[path.stem]
 
