@@ -439,7 +439,8 @@ def print_table(rows: list[dict[str, Any]]) -> None:
         ratio = "" if row["against_in_process"] is None else f"{row['against_in_process']:.2f}x"
         print(
             f"{row['path']:>11} {row['nodes']:>6} {row['order']:>12} {row['deliveries']:>14,} "
-            f"{row['cpu_s']:>9.2f} {row['m_per_cpu_s']:>8.2f} {row['wall_s']:>9.1f} {row['peak_mb']:>8,} {ratio:>7}"
+            f"{row['cpu_s']:>9.2f} {row['m_per_cpu_s']:>8.2f} {row['wall_s']:>9.1f} "
+            f"{row['peak_mb']:>8,} {ratio:>7}"
         )
 
 
