@@ -66,7 +66,7 @@ class Stats(msgspec.Struct, frozen=True, kw_only=True):
     control_entries: int  # of control information in memory, for messages and for links being opened
     dropped: dict[str, int]  # packets or datagrams that this node dropped, by cause; none on tcp
     lost_frames: int  # queued for peers that left or were given up
-    missed_messages: int  # that this node will not be given: `Group.events` says which
+    missed_messages: int  # that this node will not be given: `Group.events()` says which
     rejoins: int  # how often this node was out of the group and came back as another life
     links: dict[str, LinkStats]
     store: StoreStats | None = None  # of a durable node
