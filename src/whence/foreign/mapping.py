@@ -129,7 +129,8 @@ def mapping_of(document: Mapping[str, Any], name: str = "mapping") -> LogMapping
         raise ConfigError(f"{name} delimiter", "of CSV it is one character", 'Write it like ";"')
     made = LogMapping(
         format=merged.get("format"), preset=log.get("preset"), time_unit=unit, pattern=merged.get("pattern"),
-        delimiter=merged.get("delimiter"), scope=tuple(merged.get("scope") or attributes or _span_scope(merged, event)),
+        delimiter=merged.get("delimiter"),
+        scope=tuple(merged.get("scope") or attributes or _span_scope(merged, event)),
         lines=tuple(_line_rule(name, each) for each in rules), event=event, contract=contract,
     )  # fmt: skip
     for field, expression in event.items():
