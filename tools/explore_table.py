@@ -193,17 +193,19 @@ def theorem() -> Iterator[str]:
         )
 
 
-def write(name: str, lines: list[str]) -> None:
+def commit() -> str:
+    """What the tree is, before a table is written into it."""
+    words = ["git", "describe", "--always", "--dirty"]
+    return run(words, cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
+
+
+def write(name: str, head: str, lines: list[str]) -> None:
     """Put a table where the document has it, with the commit that made it."""
-    head = run(
-        ["git", "describe", "--always", "--dirty"], cwd=ROOT, capture_output=True, text=True, check=True
-    )
-    text = PAGE.read_text(encoding="utf-8")
-    begin, end = f"<!-- begin {name} -->", f"<!-- end {name} -->"
-    before, _, rest = text.partition(begin)
-    _, _, after = rest.partition(end)
-    made = f"By `python tools/explore_table.py {name}` at {head.stdout.strip()}:"
-    PAGE.write_text(f"{before}{begin}\n{made}\n\n" + "\n".join(lines) + f"\n{end}{after}", encoding="utf-8")
+    before, begin, rest = PAGE.read_text(encoding="utf-8").partition(f"<!-- begin {name} -->\n")
+    _, end, after = rest.partition(f"<!-- end {name} -->")
+    made = f"By `python tools/explore_table.py {name}` at {head}:"
+    table = "\n".join(lines)
+    PAGE.write_text(f"{before}{begin}{made}\n\n{table}\n{end}{after}", encoding="utf-8")
 
 
 def main() -> None:
@@ -221,13 +223,14 @@ def main() -> None:
     parser.add_argument("--states-max", type=int, default=2_000_000)
     parser.add_argument("--write", action="store_true", help="put them into docs/explore.md, too")
     given = parser.parse_args()
+    head = commit()
     for name in given.tables or tables:
         lines = []
         for line in tables[name]():
             print(line, flush=True)
             lines.append(line)
         if given.write:
-            write(name, lines)
+            write(name, head, lines)
 
 
 if __name__ == "__main__":
