@@ -1,6 +1,9 @@
-"""One member of a group that remembers, in its own process, to be killed: its records are its own.
+"""Members of a group that remembers, each in its own process, to be killed: their records are their own.
 
-    PYTHONPATH=tests python tests/live/log_member.py '{"node": "a", ...}'
+    PYTHONPATH=tests python tests/live/log_member.py      # forks one for every line of settings that it reads
+
+The parent has imported everything, so that a member starts as fast as a process can; it says the pid of each
+that it starts (`started PID`) and how each ended (`ended PID CODE`, minus the signal).
 
 It writes a line for every message that `broadcast` has returned for, and for every one that it was given,
 before it is done with it. A message says what its application had read since its own last message (in a new
@@ -10,7 +13,9 @@ life: all that its records tell): the judge needs no trace.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
+import os
 import signal
 import sys
 from dataclasses import dataclass, field
@@ -112,5 +117,33 @@ async def _read(group: whence.Group, read: dict[str, int], record: Any) -> None:
             record("news", type(outcome).__name__, *outcome)
 
 
+def bury(*_signal: object) -> None:
+    """Say which members have ended."""
+    with contextlib.suppress(ChildProcessError):
+        while (found := os.waitpid(-1, os.WNOHANG))[0]:
+            pid, status = found
+            os.write(1, b"ended %d %d\n" % (pid, os.waitstatus_to_exitcode(status)))
+
+
+def bear() -> None:
+    """Fork a member for every line of standard input."""
+    signal.signal(signal.SIGCHLD, bury)
+    for line in sys.stdin:
+        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGCHLD])
+        pid = os.fork()
+        if not pid:
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGCHLD])
+            os.close(0)
+            code = 1
+            try:
+                asyncio.run(main(LogSettings(**json.loads(line))))
+                code = 0
+            finally:
+                os._exit(code)
+        os.write(1, b"started %d\n" % pid)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGCHLD])
+
+
 if __name__ == "__main__":
-    asyncio.run(main(LogSettings(**json.loads(sys.argv[1]))))
+    bear()

@@ -113,7 +113,7 @@ async def test_local_programs_cannot_hurt_the_daemon(tmp_path: Path) -> None:
         for line in bad:
             writer.write(line + b"\n")
             answer = json.loads(await asyncio.wait_for(reader.readline(), 10))
-            assert set(answer) == {"error", "fix"}, (line, answer)
+            assert set(answer) == {"error", "fix", "ref"}, (line, answer)
         writer.write(b"x" * 3_000_000)  # a line that never ends
         writer.close()
         idle = [await asyncio.open_unix_connection(str(path)) for _ in range(300)]

@@ -79,6 +79,9 @@ def test_a_contact_plan_is_emulated_from_the_command_line(tmp_path: Path) -> Non
     found = json.loads(done.stdout)
     assert found["ok"]
     assert found["emulated_receives"] == found["simulated_receives"] > 0
+    shown = command(tmp_path / "plan.csv", "--speed", "50", "--interval", "3", "--processes", "2")
+    assert shown.returncode in (0, 1), shown.stderr
+    assert "receives: emulated" in shown.stdout
 
 
 @pytest.mark.slow

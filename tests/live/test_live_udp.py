@@ -201,7 +201,7 @@ def test_peers_that_come_late_are_met_and_leaving_is_told() -> None:
                 await b.broadcast(b"hello", deadline=LONG_S)
                 assert [each.payload for each in await take(a, 2)] == [b"into the void", b"hello"]
             await eventually(lambda: a.stats().links["b"].state == "left")
-            assert [event.kind for event in a.events if event.peer == "b"] == ["connected", "left"]
+            assert [event.kind for event in a.events() if event.peer == "b"] == ["connected", "left"]
 
     asyncio.run(main())
 
@@ -271,7 +271,7 @@ def test_a_misconfigured_peer_is_refused_and_both_are_told(change: dict[str, Any
                 assert "disagrees" in str(caught.value)
                 assert words.partition(" (")[0] in str(caught.value)
                 assert group.stats().peer_errors["HandshakeError"] > 0
-            assert any(words in event.detail for event in a.events)
+            assert any(words in event.detail for event in a.events())
             assert a.stats().packets_received == 0
 
     asyncio.run(main())

@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import random
 import shutil
 import signal
 from asyncio.subprocess import Process
 from collections import Counter
 from collections.abc import Coroutine, Iterator
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ import pytest
 from live.log_member import LogSettings
 from support.living import free_ports
 from support.namespaces import Namespaces, missing
-from support.processes import start
+from support.processes import launch
 from whence.verify.run import verify_trace
 
 PROGRAM = str(Path(__file__).parent / "log_member.py")
@@ -97,6 +98,61 @@ class Records:
         read[stream] = max(read.get(stream, 0), number)
 
 
+class Member:
+    """One process that was forked."""
+
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+        self.ended: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+
+    def send(self, what: int) -> None:
+        if not self.ended.done():
+            os.kill(self.pid, what)
+
+    async def wait(self) -> int:
+        return await self.ended
+
+
+class Mother:
+    """The process that forks members, in one namespace or outside of all."""
+
+    def __init__(self, process: Process) -> None:
+        self._process = process
+        self._members: dict[int, Member] = {}
+        self._born: asyncio.Queue[Member] = asyncio.Queue()
+        self._turn = asyncio.Lock()
+        self._listening = asyncio.create_task(self._listen())
+
+    @classmethod
+    async def start(cls, within: tuple[str, ...]) -> Mother:
+        return cls(await launch(PROGRAM, within=within, stdin=asyncio.subprocess.PIPE))
+
+    async def bear(self, settings: LogSettings) -> Member:
+        assert self._process.stdin is not None
+        async with self._turn:
+            self._process.stdin.write(json.dumps(asdict(settings)).encode() + b"\n")
+            return await self._born.get()
+
+    async def _listen(self) -> None:
+        assert self._process.stdout is not None
+        while line := await self._process.stdout.readline():
+            word, pid, *code = line.decode().split()
+            if word == "started":
+                self._members[int(pid)] = member = Member(int(pid))
+                self._born.put_nowait(member)
+            else:
+                self._members.pop(int(pid)).ended.set_result(int(code[0]))
+
+    async def end(self) -> None:
+        assert self._process.stdin is not None
+        for member in list(self._members.values()):
+            member.send(signal.SIGKILL)
+            await member.wait()
+        self._process.stdin.close()
+        await self._process.wait()
+        await self._listening
+
+
 class Storm:
     """Members as processes."""
 
@@ -117,9 +173,9 @@ class Storm:
             LogSettings(f"m{at}", str(folder), listen, [listens[at - 1], listens[at - 2]], **more)
             for at, listen in enumerate(listens)
         ]
-        self.processes: dict[str, Process] = {}
+        self.members: dict[str, Member] = {}
+        self._mothers: dict[str, Mother] = {}
         self.records = {each.node: Records(folder / f"{each.node}.records") for each in self.settings}
-        self.guests: list[Process] = []  # strangers and clones
         self.strangers: list[Records] = []
         self.starts: Counter[str] = Counter()
 
@@ -130,17 +186,22 @@ class Storm:
             try:
                 return await work
             finally:
-                for process in [*self.processes.values(), *self.guests]:
-                    if process.returncode is None:
-                        process.kill()
-                        await process.wait()
+                for mother in self._mothers.values():
+                    await mother.end()
 
         return asyncio.run(guarded())
 
     async def start(self, settings: LogSettings) -> None:
         self.starts[settings.node] += 1
-        within = () if self.spaces is None else self.spaces.within(settings.node)
-        self.processes[settings.node] = await start(PROGRAM, settings, within=within)
+        self.members[settings.node] = await self.fork(settings, settings.node)
+
+    async def fork(self, settings: LogSettings, place: str) -> Member:
+        """One more process, in the namespace of a member or of the guests."""
+        space = "" if self.spaces is None else place
+        if space not in self._mothers:
+            within = () if self.spaces is None else self.spaces.within(place)
+            self._mothers[space] = await Mother.start(within)
+        return await self._mothers[space].bear(settings)
 
     async def busy(self, settings: LogSettings, records: Records | None = None) -> None:
         """Wait until a member has said something in its present life."""
@@ -151,9 +212,9 @@ class Storm:
                 found.read_on()
 
     async def kill(self, settings: LogSettings) -> None:
-        process = self.processes[settings.node]
-        process.kill()
-        await process.wait()
+        member = self.members[settings.node]
+        member.send(signal.SIGKILL)
+        assert await member.wait() == -signal.SIGKILL
         self.kills += 1
 
     async def run(self, kills: int, least_s: float, most_s: float, *, strangers: int = 0) -> list[Records]:
@@ -201,15 +262,13 @@ class Storm:
                 name, str(self.folder), f"{hosts[0]}:{port}", contacts,
                 durable=False, copies=1, **{**self.more, "pause_s": 0.3},
             )  # fmt: skip
-            within = () if self.spaces is None else self.spaces.within("guest")
-            process = await start(PROGRAM, settings, within=within)
-            self.guests.append(process)
+            guest = await self.fork(settings, "guest")
             records = Records(self.folder / f"{name}.records")
             self.starts[name] += 1
             await self.busy(settings, records)
             await asyncio.sleep(self.draw.uniform(0.0, 1.0))
-            process.send_signal(self.draw.choice([signal.SIGTERM, signal.SIGKILL]))
-            await process.wait()
+            guest.send(self.draw.choice([signal.SIGTERM, signal.SIGKILL]))
+            await guest.wait()
             records.read_on()
             self.strangers.append(records)
 
@@ -229,9 +288,9 @@ class Storm:
                     break
                 await asyncio.sleep(0.5)
         await asyncio.sleep(0.5)
-        for process in self.processes.values():
-            process.send_signal(signal.SIGTERM)
-        codes = await asyncio.gather(*(process.wait() for process in self.processes.values()))
+        for member in self.members.values():
+            member.send(signal.SIGTERM)
+        codes = await asyncio.gather(*(member.wait() for member in self.members.values()))
         assert set(codes) == {0}
         for each in found:
             each.read_on()
@@ -390,13 +449,13 @@ async def _with_copies(storm: Storm, times: int, *, back: bool) -> list[Records]
 
 async def _copied(storm: Storm, victim: LogSettings, copy: Path) -> list[str]:
     """Copy a store and its records in the middle of the work; returns the names of the files."""
-    process = storm.processes[victim.node]
-    process.send_signal(signal.SIGSTOP)
+    member = storm.members[victim.node]
+    member.send(signal.SIGSTOP)
     await asyncio.sleep(0.05)  # until it stands still
     names = [path.name for path in storm.folder.glob(f"{victim.node}.*") if not path.name.endswith("-lock")]
     for name in names:
         shutil.copy(storm.folder / name, copy / name)
-    process.send_signal(signal.SIGCONT)
+    member.send(signal.SIGCONT)
     return names
 
 
@@ -407,8 +466,7 @@ async def _run_clone(storm: Storm, victim: LogSettings, copy: Path) -> None:
     records = Records(copy / f"{victim.node}.records")
     records.read_on()
     opens = records.opens
-    process = await start(PROGRAM, clone)
-    storm.guests.append(process)
+    process = await storm.fork(clone, victim.node)
     await asyncio.sleep(storm.draw.uniform(0.5, 1.5))
     await storm.kill(victim)
     async with asyncio.timeout(120):
@@ -416,7 +474,7 @@ async def _run_clone(storm: Storm, victim: LogSettings, copy: Path) -> None:
             await asyncio.sleep(0.05)
             records.read_on()
     await asyncio.sleep(storm.draw.uniform(0.1, 0.5))
-    process.kill()
+    process.send(signal.SIGKILL)
     await process.wait()
     await storm.start(victim)
     records.read_on()

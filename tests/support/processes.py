@@ -33,16 +33,21 @@ Found = TypeVar("Found")
 # The parent's end
 
 
-async def start(
-    program: str, settings: Any, *, within: Sequence[str] = (), **pipes: Any
+async def start(program: str, settings: Any, **pipes: Any) -> asyncio.subprocess.Process:
+    """Run a module of the tests; it finds the others."""
+    return await launch(program, json.dumps(asdict(settings)), **pipes)
+
+
+async def launch(
+    program: str, *arguments: str, within: Sequence[str] = (), **pipes: Any
 ) -> asyncio.subprocess.Process:
-    """Run a module of the tests; it finds the others. `within`: a command that runs it somewhere else."""
+    """Run a module of the tests; `within`: a command that runs it somewhere else."""
     path = os.pathsep.join([str(TESTS), *filter(None, [os.environ.get("PYTHONPATH")])])
     return await asyncio.create_subprocess_exec(
         *within,
         sys.executable,
         program,
-        json.dumps(asdict(settings)),
+        *arguments,
         stdout=asyncio.subprocess.PIPE,
         env=os.environ | {"PYTHONPATH": path},
         **pipes,

@@ -114,4 +114,4 @@ def _show(found: Emulated) -> None:
         ("the latest event was late by (s of ours)", f"{found.late_us / found.speed / 1e6:,.3f}"),
         ("verdict", "ok" if found.ok else f"{found.violations} violations"),
     ]
-    console.table(f"emulation {found.run}", ("measure", "value"), rows)
+    console.out.print(console.table(f"emulation {found.run}", ("measure", "value"), rows))

@@ -14,7 +14,7 @@ The rules that every core keeps (and `tests/property` holds it to):
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from whence.core.effects import Effects
 from whence.core.message import MessageId, NodeId, Packet, Sizes, Waiting
@@ -40,6 +40,9 @@ class Protocol(ABC):
     # Its members may come back as later lives (the commands of core/lives.py).
     returns: ClassVar[bool] = False
 
+    # Its nodes hand on what is for others.
+    routes_for_others: ClassVar[bool] = False
+
     me: NodeId
     last: int  # number of the newest message that this node broadcast or sent
     last_lifetime_us: int | None = None  # of that message; None: it is good forever
@@ -62,6 +65,18 @@ class Protocol(ABC):
     def next_hop(self, to: NodeId) -> NodeId:
         """The peer over whose link a message to `to` leaves, for point-to-point protocols."""
         return to
+
+    def destinations_over(self, hop: NodeId) -> frozenset[NodeId]:
+        """The destinations whose messages pass over the link to `hop`, itself included, where nodes route."""
+        return frozenset((hop,))
+
+    def agreement(self, peer: NodeId) -> dict[str, Any]:
+        """What this node and `peer` must agree on besides the parameters, as plain data by name."""
+        return {}
+
+    def understands(self, packet: Packet) -> bool:
+        """Whether this node knows all that a packet names; otherwise the peer knows of a later change."""
+        return True
 
     @property
     @abstractmethod

@@ -21,8 +21,9 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from whence import plugins
 from whence.errors import ConfigError
-from whence.foreign.model import Contract, EventKind, Note, number
+from whence.foreign.model import Contract, EventKind, Log, Note, number
 
 FORMATS = ("csv", "jsonl", "parquet", "lines", "shiviz", "otlp", "history", "mcap")
 PRESETS = ("plain", "shiviz", "kafka", "nats", "mqtt", "rosbag", "otlp", "history")
@@ -78,6 +79,19 @@ class LogMapping(msgspec.Struct, frozen=True, kw_only=True):
     contract: Contract = Contract()
 
 
+class LogReader(NamedTuple):
+    """A format that a plug-in brings (`READERS`): its name, how a file becomes a log, and names of files."""
+
+    name: str
+    read: Callable[[Path, LogMapping], Log]
+    suffixes: tuple[str, ...] = ()  # like ".evtx"
+
+
+def plugin_readers() -> dict[str, LogReader]:
+    """The formats of plug-ins, by name."""
+    return plugins.declared("READERS", LogReader, FORMATS)
+
+
 def load_mapping(path: Path | str) -> LogMapping:
     """A mapping from a file, or a preset from its name."""
     if not Path(path).exists() and str(path) in PRESETS:
@@ -107,8 +121,10 @@ def mapping_of(document: Mapping[str, Any], name: str = "mapping") -> LogMapping
     contract = contract_of({**promised, **given.get("contract", {})}, f"{name} [contract]")
     unit = merged.get("time_unit", "s")
     _one_of(f"{name} time_unit", unit, tuple(UNITS_NS))
-    if "format" in merged:
-        _one_of(f"{name} format", merged["format"], FORMATS)
+    if merged.get("format", "csv") not in FORMATS:
+        _one_of(f"{name} format", merged["format"], (*FORMATS, *plugin_readers()))
+    if merged.get("format") == "csv" and len(merged.get("delimiter", ",")) != 1:
+        raise ConfigError(f"{name} delimiter", "of CSV it is one character", 'Write it like ";"')
     made = LogMapping(
         format=merged.get("format"), preset=log.get("preset"), time_unit=unit, pattern=merged.get("pattern"),
         delimiter=merged.get("delimiter"), scope=tuple(merged.get("scope", ())),

@@ -19,6 +19,7 @@ from typing import Literal
 
 import msgspec
 
+from whence.errors import writing
 from whence.lab.run import run as run_scenario
 from whence.sim.files import Scenario, from_dict
 from whence.sim.outcome import Outcome, Runner
@@ -153,5 +154,6 @@ def _record_failure(out: Path, run: str, parameters_json: str, seconds: float, t
 
 def _write(path: Path, content: msgspec.Struct) -> None:
     temporary = path.with_name(path.name + ".tmp")
-    temporary.write_bytes(msgspec.json.format(msgspec.json.encode(content), indent=2))
-    temporary.replace(path)
+    with writing(path):
+        temporary.write_bytes(msgspec.json.format(msgspec.json.encode(content), indent=2))
+        temporary.replace(path)

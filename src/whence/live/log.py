@@ -491,6 +491,7 @@ class LogMembership:
             size_bytes=book.size_bytes,
             streams=len(book.streams()),
             missed=host.missed,
+            outbox=len(host.outbox.posts),
             commits=0 if writer is None else writer.book.commits,
             error=None if writer is None or writer.broken is None else str(writer.broken),
         )

@@ -34,17 +34,18 @@ from whence.live.tcp import Connection, TcpTransport
 from whence.live.udp import UdpOutlet, UdpTransport
 from whence.live.waiting import CoreTimers, Waiters
 from whence.protocols import registry
-from whence.session.admission import Admission, Listed
+from whence.session.admission import UNKNOWN, Admission, Listed
 from whence.session.datagrams import DatagramLink, Datagrams, header_of
-from whence.session.flow import Flow
+from whence.session.flow import Flow, Way
 from whence.session.handshake import Identity
 from whence.session.host import Host
 from whence.session.journal import Journal, log
 from whence.session.links import Channel, Link
 from whence.session.peering import Peering
 from whence.session.roll import Roll
+from whence.session.rooms import Rooms
 from whence.session.session import Session
-from whence.session.wire import FrameReader, Known, MembersNews
+from whence.session.wire import FrameReader, Known, MembersNews, RoomNews
 from whence.trace.schema import Recorder
 
 POLL_S = 0.1
@@ -189,7 +190,8 @@ class Node:
         )
         self._alone: asyncio.TimerHandle | None = None
         self._begins: asyncio.TimerHandle | None = None  # of a later life
-        self.flow = Flow(self.host, self._link_list if kind.waits_for_peers else (), limits)
+        self.rooms = Rooms(core, self.links, limits) if core.routes_for_others else None
+        self.flow = Flow(self.host, self._link_list if kind.waits_for_peers else (), limits, self.rooms)
         self.waiters = Waiters(self.flow, limits, self.journal, self.wake)
         self.membership = kind.membership(self)
         self.roll = Roll(self.peering, self.links, self.membership.retired)
@@ -202,10 +204,11 @@ class Node:
     def _make_links(self, core: Core, outlet: UdpOutlet | None) -> dict[NodeId, DatagramLink]:
         """One link to each member that this one needs; returns those of datagrams."""
         settings, links = self.settings, {}
-        for peer in self.identity.members:
-            if peer == settings.node or (core.linked is not None and peer not in core.linked):
+        linked = core.linked if settings.linked is None else settings.linked
+        for peer in self.identity.members if linked is None else sorted(linked):
+            if peer == settings.node:
                 continue
-            address = settings.addresses[peer]
+            address = settings.addresses.get(peer, UNKNOWN)
             if outlet is None:
                 self.links[peer] = Link(peer, address, dials=settings.node < peer, renews=core.renews)
             else:
@@ -385,6 +388,10 @@ class Node:
             self.waiters.wake_readers()
         return id_
 
+    def way_to(self, to: NodeId) -> Way:
+        """The way that a message to one node takes."""
+        return Way(to, self.links.get(self.host.core.next_hop(to)))
+
     def try_step(self, step: Callable[..., None], *given: Any) -> None:
         """A step of the core outside the hot path: if it fails, so does the node."""
         try:
@@ -418,6 +425,8 @@ class Node:
         """The peer's session is known."""
         self.membership.link_met(link)
         self.roll.greet(link)
+        if self.rooms is not None:
+            self.rooms.met(link)
         if self.host.is_unsure:
             if link.knows_other:
                 self._begin_soon(BEGIN_AFTER_S)
@@ -455,6 +464,13 @@ class Node:
     def members_told(self, link: Link, news: MembersNews) -> None:
         """A peer tells of members that are out of the group, or of reach."""
         self.roll.hear(link, news)
+
+    def room_told(self, link: Link, news: RoomNews) -> None:
+        """A peer tells of destinations that take no message now."""
+        if self.rooms is not None:
+            self.rooms.hear(link, news)
+            self.waiters.refresh()
+            self.wake()
 
     def retire(self, name: NodeId) -> None:
         """Take a member out of the group, for all."""
@@ -558,6 +574,8 @@ class Node:
         waiters, flow = self.waiters, self.flow
         if waiters.arrivals and self.host.inbox:  # a timer or the end of a link may deliver, too
             waiters.wake_readers()
+        if self.rooms is not None:
+            flow.refresh()  # who is full must be told before what made it full is acknowledged
         may_ack, ack_now = flow.may_ack, ack_now or flow.release
         flow.release = False
         max_frames = max(1, BATCH_BYTES // self.host.largest_frame_bytes)

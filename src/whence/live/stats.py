@@ -42,6 +42,7 @@ class LogStats(msgspec.Struct, frozen=True, kw_only=True):
     size_bytes: int
     streams: int  # one for each life of each node
     missed: int  # messages that were passed over, each told as an outcome
+    outbox: int  # messages that wait until a member has admitted this node
     commits: int  # synced writes of its store
     error: str | None  # why the last write failed, while that is so
 
@@ -65,7 +66,7 @@ class Stats(msgspec.Struct, frozen=True, kw_only=True):
     control_entries: int  # of control information in memory, for messages and for links being opened
     dropped: dict[str, int]  # packets or datagrams that this node dropped, by cause; none on tcp
     lost_frames: int  # queued for peers that left or were given up
-    missed_messages: int  # that this node will not be given: `Group.events` says which
+    missed_messages: int  # that this node will not be given: `Group.events()` says which
     rejoins: int  # how often this node was out of the group and came back as another life
     links: dict[str, LinkStats]
     store: StoreStats | None = None  # of a durable node

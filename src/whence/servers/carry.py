@@ -23,9 +23,8 @@ from __future__ import annotations
 import asyncio
 import base64
 import contextlib
-import os
-import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple, Self
@@ -33,16 +32,16 @@ from typing import Any, NamedTuple, Self
 import msgspec
 
 from whence.core.effects import Missed
-from whence.errors import MisuseError, PlatformError, RequestError, ServerDownError, WhenceError
+from whence.errors import MisuseError, RequestError, ServerDownError, WhenceError
 from whence.live.book import SqliteBook
 from whence.live.group import Group
 from whence.live.log import LogMembership
+from whence.servers.door import status_of, talking_at
 from whence.session.log_host import LogMessage, LogOutcome
 
 BATCH = 256
 NAME_MAX = 255
 _LINE_SLACK_BYTES = 64 * 1024
-CLIENTS_MAX = 256
 OPS = frozenset({"broadcast", "read", "done", "status", "retire"})
 
 
@@ -108,23 +107,10 @@ class Carrier:
         return self._member.host.log.life
 
     def status(self) -> dict[str, Any]:
-        """Peers, what is missing here, what is stable, how much is kept, who reads."""
-        stats, group = self.group.stats(), self.group
-        assert stats.log is not None
+        """What `status_of` says, what is stable, and how far the named readers are."""
         readers = self.book.readers() if isinstance(self.book, SqliteBook) else {}
-        return {
-            "group": group.name,
-            "node": group.node,
-            "members": list(group.members),
-            "links": {peer: link.state for peer, link in stats.links.items()},
-            "log": msgspec.to_builtins(stats.log),
-            "stable": group.stable(),
-            "waiting": [
-                {"id": str(each.id), "missing": [str(id_) for id_ in each.missing]}
-                for each in group.explain()[:100]
-            ],
-            "readers": {name: self.book.next - lsn for name, lsn in readers.items()},
-        }
+        behind = {name: self.book.next - lsn for name, lsn in readers.items()}
+        return {**status_of(self.group), "stable": self.group.stable(), "readers": behind}
 
     async def broadcast(self, request: Request) -> dict[str, Any]:
         """What a request asks for; its id when it is on the disk, if there is one."""
@@ -241,65 +227,9 @@ class Conversation:
 
 async def serve_socket(carrier: Carrier, path: Path, ready: Callable[[], None] = lambda: None) -> None:
     """Serve a group to local programs over a Unix socket, until it is cancelled."""
-    talking: set[asyncio.Task[None]] = set()
-
-    async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        if len(talking) >= CLIENTS_MAX:
-            writer.close()
-            return
-
-        async def say(document: dict[str, Any]) -> None:
-            writer.write(msgspec.json.encode(document) + b"\n")
-            await writer.drain()
-
-        talking.add(task)
-        conversation = Conversation(carrier, say)
-        try:
-            while line := await reader.readline():
-                await conversation.hear(line)
-        except (OSError, ValueError, asyncio.CancelledError):
-            pass  # the program is gone, or sent a line that is too long, or the daemon ends
-        finally:
-            talking.discard(task)
-            conversation.close()
-            writer.close()
-
-    server = await asyncio.start_unix_server(accept, sock=_listen(path), limit=carrier.line_max)
-    ready()
-    try:
+    async with talking_at(path, partial(Conversation, carrier), carrier.line_max):
+        ready()
         await carrier.serve()
-    finally:
-        server.close()
-        for task in list(talking):
-            task.cancel()
-        await asyncio.gather(*talking, return_exceptions=True)
-        path.unlink(missing_ok=True)  # noqa: ASYNC240 - it is over: nothing waits for this loop
-
-
-def _listen(path: Path) -> socket.socket:
-    """A socket that only its owner may open; one that no process serves any more is replaced."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with socket.socket(socket.AF_UNIX) as probe:
-        try:
-            probe.connect(str(path))
-        except OSError:
-            path.unlink(missing_ok=True)
-        else:
-            raise PlatformError(f"socket {path}", "another daemon serves it", "Stop it, or give another path")
-    made = socket.socket(socket.AF_UNIX)
-    before = os.umask(0o177)
-    try:
-        made.bind(str(path))
-    except OSError as error:
-        made.close()
-        raise PlatformError(
-            f"socket {path}", str(error), "Give a shorter path that can be written"
-        ) from error
-    finally:
-        os.umask(before)
-    return made
 
 
 def _decode(line: bytes | str) -> Request:

@@ -29,7 +29,8 @@ import msgspec
 from aiohttp import WSMsgType, web
 
 from whence.errors import MisuseError, PlatformError, RequestError, WhenceError
-from whence.servers.carry import CLIENTS_MAX, Carrier, Conversation, Request
+from whence.servers.carry import Carrier, Conversation, Request
+from whence.servers.door import CLIENTS_MAX
 from whence.session.addresses import Address
 
 OPS = frozenset({"broadcast", "read", "done", "status"})

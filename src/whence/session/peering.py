@@ -25,7 +25,16 @@ from whence.session.handshake import (
 from whence.session.journal import Journal
 from whence.session.limits import Limits
 from whence.session.links import Channel, Link, LinkState
-from whence.session.wire import BYE_FRAME, PING_FRAME, Hello, Known, MembersNews, Refusal, error_frame
+from whence.session.wire import (
+    BYE_FRAME,
+    PING_FRAME,
+    Hello,
+    Known,
+    MembersNews,
+    Refusal,
+    RoomNews,
+    error_frame,
+)
 
 CUT_OFF_S = 0.5  # without a connection for this long, others are asked for the peer's messages
 
@@ -62,6 +71,9 @@ class LinkOwner(Protocol):
 
     def members_told(self, link: Link, news: MembersNews) -> None:
         """The peer tells of members that are out of the group, or of reach."""
+
+    def room_told(self, link: Link, news: RoomNews) -> None:
+        """The peer tells of destinations that take no message now."""
 
     def changed(self) -> None:
         """A link was made, lost or acknowledged."""

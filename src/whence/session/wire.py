@@ -44,6 +44,7 @@ class FrameType(IntEnum):
     ANSWER = 8
     KNOWN = 9
     MEMBERS = 10
+    ROOM = 11
 
 
 _HANDSHAKE = (FrameType.HELLO, FrameType.ERROR, FrameType.CHALLENGE, FrameType.ANSWER)
@@ -114,6 +115,13 @@ class MembersNews(msgspec.Struct, array_like=True, frozen=True):
     absent: list[_Name]  # without a connection to the speaker for a long time
 
 
+class RoomNews(msgspec.Struct, array_like=True, frozen=True):
+    """The body of a ROOM frame: destinations at or beyond the speaker that take no message now."""
+
+    full: list[_Name]  # too much waits for them
+    gone: list[_Name]  # they were retired
+
+
 class Ack(msgspec.Struct, array_like=True, frozen=True):
     """The speaker has received this many DATA frames in the session."""
 
@@ -128,13 +136,14 @@ class Known(msgspec.Struct, array_like=True, frozen=True):
 
 
 Greetings: TypeAlias = Hello | Challenge | Answer | Refusal
-Control: TypeAlias = Ack | Bye | Refusal | Hello | Known | MembersNews
+Control: TypeAlias = Ack | Bye | Refusal | Hello | Known | MembersNews | RoomNews
 
 _encode = msgspec.msgpack.Encoder().encode
 _greeting = msgspec.msgpack.Decoder(Greeting)
 _hello = msgspec.msgpack.Decoder(Hello)
 _refusal = msgspec.msgpack.Decoder(Refusal)
 _members_news = msgspec.msgpack.Decoder(MembersNews)
+_room_news = msgspec.msgpack.Decoder(RoomNews)
 _number = msgspec.msgpack.Decoder(_Count)
 _known = msgspec.msgpack.Decoder(Known)
 
@@ -172,6 +181,11 @@ def answer_frame(nonce: int) -> bytes:
 def members_frame(news: MembersNews) -> bytes:
     """The frame that tells of members that are out of the group, or of reach."""
     return _frame(FrameType.MEMBERS, _encode(news))
+
+
+def room_frame(news: RoomNews) -> bytes:
+    """The frame that tells of destinations that take no message now."""
+    return _frame(FrameType.ROOM, _encode(news))
 
 
 def hello_frame(hello: Hello) -> bytes:
@@ -335,6 +349,8 @@ class FrameReader:
             self.control.append(_decoded(_refusal, body, "ERROR"))
         elif kind == FrameType.MEMBERS:
             self.control.append(_decoded(_members_news, body, "MEMBERS"))
+        elif kind == FrameType.ROOM:
+            self.control.append(_decoded(_room_news, body, "ROOM"))
         elif kind == FrameType.HELLO and self._datagrams:
             self.control.append(_decoded(_hello, body, "HELLO"))
         elif kind == FrameType.KNOWN:

@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from whence.errors import writing
 from whence.studies.base import StudyResult
 from whence.studies.verdicts import recordable
 
@@ -71,6 +72,11 @@ def as_document(result: StudyResult) -> dict[str, Any]:
 
 def save(result: StudyResult, folder: Path) -> list[Path]:
     """Write `results.json` and `runs.csv` into `folder`; equal results give equal files."""
+    with writing(folder):
+        return _save(result, folder)
+
+
+def _save(result: StudyResult, folder: Path) -> list[Path]:
     folder.mkdir(parents=True, exist_ok=True)
     document, runs = folder / RESULTS_FILE, folder / RUNS_FILE
     document.write_bytes(msgspec.json.format(msgspec.json.encode(as_document(result)), indent=1) + b"\n")

@@ -207,16 +207,16 @@ STRETCH, EVENT, ROWS, LOGGED = range(4)
 
 
 def count_on(
-    node: Array, starts: Array, base: Array, name_column: Array, name_id: Array, kind: Array, origin: Array,
-    number: Array, column: Array, own: Array, delivered: Array, most: int, vectors: Array, speaker: Array,
-    log: Array, ends: Array, progress: Array,
+    node: Array, starts: Array, stops: Array, base: Array, name_column: Array, name_id: Array, kind: Array,
+    origin: Array, number: Array, column: Array, own: Array, delivered: Array, most: int, vectors: Array,
+    speaker: Array, log: Array, ends: Array, progress: Array,
 ) -> int:  # fmt: skip
     """Follow nodes alone: numbers without gaps; note the vector of every broadcast, and whose is delivered.
 
-    Stretches of events: stretch s is of `node[s]`, its origins are entries from `base[s]` of `name_column`
-    (-1: it has none yet) and `name_id`. `column`, `own` (broadcasts so far) and `delivered` are over nodes.
-    In the log a stretch ends at `ends[s]`. `progress` is where to go on; entries of vectors may be up to
-    `most`.
+    Stretches of events: stretch s is of `node[s]`, from `starts[s]` to `stops[s]`, its origins are entries
+    from `base[s]` of `name_column` (-1: it has none yet) and `name_id`. `column`, `own` (broadcasts so far)
+    and `delivered` are over nodes. In the log a stretch ends at `ends[s]`. `progress` is where to go on;
+    entries of vectors may be up to `most`.
     """
     rows, logged = progress[ROWS], progress[LOGGED]
     status = COUNTED
@@ -224,7 +224,7 @@ def count_on(
         me, first = node[stretch], base[stretch]
         here, mine = delivered[me], column[me]
         event = max(progress[EVENT], starts[stretch])
-        end = starts[stretch + 1]
+        end = stops[stretch]
         while event < end:
             what, index = kind[event], origin[event]
             if what == DELIVER_KIND:

@@ -133,7 +133,7 @@ class NoCheckpoint(Log):
     """R2 and R21: cuts off what an opening would have to look at."""
 
     def _checkpoint(self) -> None:
-        self._checkpointed = self.book.next
+        self.memory.at = self.book.next
 
 
 class DeliversTheDead(Log):

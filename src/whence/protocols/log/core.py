@@ -13,7 +13,7 @@ Source        our own, on "Causal and Δ-causal broadcast in opportunistic netwo
     book.py, ledger.py        the log (R6), D and F          exchange.py, session.py   R11, R12, R15
     plain.py, timed.py        the order, barriers (R9)       repair.py                 R10, R13, R14
     retention.py, people.py   R21; R3, R26                   stability.py              R16 to R20
-    chain.py                  R5                             budget.py                 limits in time
+    delivery.py, memory.py    R7; R2, R22                    chain.py, budget.py       R5; limits in time
 
 Groups without lifetimes take the fast path: the next number of its stream, every entry of its barrier
 settled, logged and delivered. With `lifetimes` the order is that of `SafeOrder`, over the same log.
@@ -30,8 +30,6 @@ from whence.core.effects import (
     Deliver,
     Discard,
     Effects,
-    Internal,
-    Missed,
     Reason,
     Send,
     SetTimer,
@@ -44,11 +42,13 @@ from whence.core.parameters import Parameters
 from whence.core.protocol import LEAVE, Protocol, State
 from whence.errors import MisuseError
 from whence.protocols.barrier.order import check_lifetime
-from whence.protocols.log.book import Book, Entry, MemoryBook
+from whence.protocols.log.book import Book, MemoryBook
 from whence.protocols.log.chain import LINK_BYTES, Chain
+from whence.protocols.log.delivery import Delivery
 from whence.protocols.log.drawn import DrawnExchange
-from whence.protocols.log.exchange import EXPIRED, Exchange
+from whence.protocols.log.exchange import Exchange
 from whence.protocols.log.ledger import Ledger
+from whence.protocols.log.memory import Memory
 from whence.protocols.log.people import People
 from whence.protocols.log.plain import NOTHING, PlainOrder
 from whence.protocols.log.repair import Repair
@@ -80,9 +80,8 @@ SLOT = "slot"  # with `exchange="random"`: when the next message may go to some 
 WAKE = "wake"  # with lifetimes: the first death that changes something
 GO_ON = "go on"  # a long walk through the log
 CORK = "cork"  # own messages have waited `cork_us` for company
-CHECKPOINT_EVERY = 256  # entries that an opening has to look at again, about
-STEPS = 16  # how often a step without lifetimes and members looks at what is kept
 _new = tuple.__new__
+STEPS = 16  # how often a step without lifetimes and members looks at what is kept
 
 
 class Log(Protocol):
@@ -162,7 +161,9 @@ class Log(Protocol):
         self._cork_us: int | None = None
         self._times: dict[str, int | None] = {}  # of the timers WAKE and SLOT
         self._now_us = 0
-        self._checkpointed = book.first  # there is no newer one
+        self.memory = Memory(book, self.stability, self.chain)
+        parts = (self.ledger, self.exchange, self.timed, self.stability, self.chain)
+        self.delivery = Delivery(own, *parts)
         self._steps = 0
         self._is_plain = self.timed is None and self.stability is None and self.chain is None
         self._is_quick = self._is_plain and self.drawn is None  # the end of a step has little to look at
@@ -176,41 +177,15 @@ class Log(Protocol):
         self._feed, self._forward = self.exchange.feed, self.exchange.forward
 
     def _remember(self) -> None:
-        """Take up what earlier lives knew: the newest checkpoint and the entries since."""
-        book = self.book
-        lsn = book.first
-        saved = book.last_checkpoint()
-        if saved is not None:
-            at, state = saved
-            lsn = self._checkpointed = max(lsn, at)
-            self.order.remember(state["order"])
-            if self.stability is not None and state["stability"] is not None:
-                self.stability.restore(state["stability"])
-            if self.chain is not None:
-                self.chain.restore(state["chain"])
-        while lsn < book.next:
-            for entry in book.read(lsn, CHECKPOINT_EVERY):
-                self._replay(entry)
-                lsn += 1
+        """Take up what earlier lives knew."""
+        self.memory.recall(self.order)
         self.people.note(self._names, [], quiet=True)
         if self.stability is not None:
             self.stability.open()
 
-    def _replay(self, entry: Entry) -> None:
-        self.order.replay(entry)
-        if self.stability is not None:
-            self.stability.logged(entry)
-        if self.chain is not None:
-            self.chain.logged(entry)
-
     def _checkpoint(self) -> None:
         """Write down what an opening needs besides the entries."""
-        self._checkpointed = self.book.next
-        stability = None if self.stability is None else self.stability.save()
-        state: State = {"order": self.order.memory(), "stability": stability}
-        if self.chain is not None:
-            state["chain"] = self.chain.save()
-        self.book.checkpoint(state)
+        self.memory.keep(self.order)
 
     # From above
 
@@ -271,7 +246,7 @@ class Log(Protocol):
         entry = self.order.make(payload, lifetime_us, mark, now_us)
         self.last = entry[1]
         self.last_lifetime_us = self._options["lifetime_us"] if lifetime_us is None else lifetime_us
-        self._log(entry, effects)
+        self.delivery.log(entry, now_us, effects)
 
     def command(self, verb: str, names: tuple[NodeId, ...], now_us: int) -> Effects:
         """What the host decides: pause, resume, retire NAME, jump STREAM:NUMBER ..."""
@@ -358,6 +333,20 @@ class Log(Protocol):
             effects.append(CloseLink(peer))
         return self._finish(effects, now_us)
 
+    def receive_together(self, peer: NodeId, packets: list[Packet], now_us: int) -> Effects:
+        """As `receive` for each of them, in one step: what follows from all leaves together."""
+        session = self.exchange.of.get(peer)
+        if session is None or session.stage == GREETING or not self._is_quick or self._cork_us is not None:
+            return [effect for packet in packets for effect in self.receive(peer, packet, now_us)]
+        effects: Effects = []
+        self._now_us = now_us
+        for packet in packets:
+            if packet[0] == DATA and not packet[1] and not session.is_over:
+                self._take_all(session, packet[3], now_us, effects)
+            else:
+                effects += self.receive(peer, packet, now_us)
+        return self._finish(effects, now_us)
+
     def _learn(self, session: PeerSession, packet: Packet, now_us: int, effects: Effects) -> bool:
         """Take the names of a packet, and notice who is new; without them the session is of no use."""
         known = len(self._names)
@@ -376,7 +365,8 @@ class Log(Protocol):
         sent, feed, stopped = session.sent, self._feed, session.stopped
         session.taken += len(items)
         session.heard_us = now_us
-        is_plain, own = self._is_plain, self.own
+        is_plain, own, log_plain = self._is_plain, self.own, self.delivery.log_plain
+        names, append, changed, forward = self._names, self._append, self._changed, self._forward
         for item in items:
             index, number, _, after, payload, mark = item
             stream = theirs.get(index, -1)
@@ -407,37 +397,25 @@ class Log(Protocol):
                 for at in range(0, len(after), 2):
                     if past.get(after[at], NOTHING) <= after[at + 1]:
                         del past[after[at]]
-                past[stream] = number
                 if held and (stream, number) in held:
                     plain.forget(stream, number)
-                self._log_plain(entry, effects)
+                # As `Delivery.log_plain` does.
+                past[stream] = newest[stream] = number
+                lsn = append(entry)
+                effects.append(_new(Deliver, (_new(Message, (names[stream], number, payload)), lsn, False)))
+                changed.add(stream)
+                targets = forward[stream]
+                if targets or targets is None:
+                    self.exchange.offer_new(lsn, entry)
                 if waiters and (stream, number) in waiters:
                     for freed in plain.release(stream, number):
-                        self._log_plain(freed, effects)
+                        log_plain(freed, now_us, effects)
             if sent[stream] < number:  # noqa: PLR1730 - `max` is a call
                 sent[stream] = number
             if not stopped or stream not in stopped:
                 feed[stream] = session
         if session.taken >= self._acknowledge_at:
             self.exchange.acknowledge(session, effects, least=self._acknowledge_at)
-
-    def _log_plain(self, entry: Item, effects: Effects) -> None:
-        """As `_log`, where there are neither members nor hashes."""
-        stream, number, _, _, payload, mark = entry
-        if mark:
-            self._log(entry, effects)
-            return
-        self._newest[stream] = number
-        lsn = self._append(entry)
-        # As Deliver(Message(...), lsn) does, in half the time.
-        message = _new(Message, (self._names[stream], number, payload))
-        effects.append(_new(Deliver, (message, lsn, False)))
-        self._changed.add(stream)
-        targets = self._forward[stream]
-        if targets is None:
-            targets = self.exchange.targets(stream)
-        if targets:
-            self.exchange.offer(lsn, entry, targets)
 
     def _take(self, session: PeerSession, item: Item, now_us: int, effects: Effects) -> None:
         """A message in the general case: refused, held or delivered."""
@@ -456,7 +434,8 @@ class Log(Protocol):
             effects.append(Discard(None, peer, Reason.MALFORMED))
             return
         if mark == GONE:
-            self._hear_gone(stream, number, until, now_us, effects)
+            if self.delivery.gone(stream, number, until, now_us, effects):
+                self.repair.mark(stream, until, now_us)
             return
         id_ = MessageId(self._names[stream], number)
         session.sent[stream] = max(session.sent[stream], number)
@@ -470,12 +449,12 @@ class Log(Protocol):
                 self.exchange.duplicate(session, stream, effects)
             elif reason is Reason.EXPIRED and self.timed is not None:
                 self.timed.died(stream, number)
-                self._account_dead(stream, now_us, effects)
+                self.delivery.account_dead(stream, now_us, effects)
             effects.append(Discard(id_, peer, reason))
         else:
             if stream not in session.stopped:  # else it would seem to be the feed, and the true one be pruned
                 self._feed[stream] = session
-            self._log_outcomes(self.order.receive(entry, now_us), now_us, effects)
+            self.delivery.log_all(self.order.receive(entry, now_us), now_us, effects)
         if number > self._newest[stream] and stream != self.own:
             self._mark_behind(entry, now_us)  # R10: refused, held or dropped
 
@@ -511,93 +490,15 @@ class Log(Protocol):
             reason = Reason.NO_ROOM
         return reason
 
-    # Deliveries and gaps
-
-    def _log(self, entry: Item, effects: Effects) -> None:
-        """Log and deliver a message, and offer it to the peers."""
-        stream, number, _, _, payload, mark = entry
-        lsn = self.ledger.append(entry)
-        late = False
-        if self.stability is not None:
-            late = self.stability.logged(entry, effects)
-            self.stability.noted(entry, self._now_us)
-        if self.chain is not None and self.chain.logged(entry):
-            effects.append(Tell(Forked(*split_stream(self._names[stream]), number)))
-        message = Message(self._names[stream], number, payload[self._skip :])
-        if mark == APP:
-            effects.append(Deliver(message, lsn, late))
-        else:
-            effects.append(Internal(message, stream == self.own))
-            self.book.done(lsn)
-        self._offer(lsn, entry)
-
-    def _offer(self, lsn: int, entry: Entry) -> None:
-        stream = entry[0]
-        self._changed.add(stream)
-        targets = self._forward[stream]
-        if targets is None:
-            targets = self.exchange.targets(stream)
-        if targets:
-            self.exchange.offer(lsn, entry, targets)
-
-    def _log_gap(self, stream: int, last: int, reason: str, effects: Effects) -> None:
-        """Numbers up to `last` will not be delivered here: log that, and tell the application (R7)."""
-        first = self._newest[stream] + 1
-        entry = (stream, first, last, reason)
-        lsn = self.ledger.append(entry)
-        if self.chain is not None:
-            self.chain.logged(entry)
-        effects.append(Missed(self._names[stream], first, last, reason, lsn))
-        if reason == EXPIRED:
-            self._offer(lsn, entry)
-        else:
-            self._changed.add(stream)
-
-    def _log_outcomes(
-        self, outcomes: Iterable[Item | tuple[int, int]], now_us: int, effects: Effects
-    ) -> None:
-        """Log what the order delivers, and what has died."""
-        timed = self.timed
-        for outcome in outcomes:
-            stream, number = outcome[0], outcome[1]
-            if timed is None:
-                self._log(cast(Item, outcome), effects)
-                continue
-            if len(outcome) == 2:
-                timed.died(stream, number)
-            else:
-                if number > self._newest[stream] + 1:  # what lies between is dead, or nobody would skip it
-                    self._log_gap(stream, number - 1, EXPIRED, effects)
-                self._log(outcome, effects)
-            self._account_dead(stream, now_us, effects)
-
-    def _account_dead(self, stream: int, now_us: int, effects: Effects) -> None:
-        timed = cast(TimedOrder, self.timed)
-        last = timed.dead_after(stream)
-        if last > self._newest[stream]:
-            self._log_gap(stream, last, EXPIRED, effects)
-            self._log_outcomes(timed.jump({stream: last}, now_us), now_us, effects)
-
-    def _hear_gone(self, stream: int, first: int, last: int, now_us: int, effects: Effects) -> None:
-        """A peer says that numbers have expired: they count as settled if nothing before them is missing."""
-        newest = self._newest[stream]
-        if self.timed is None or stream == self.own or not first <= last < NUMBER_MAX or last <= newest:
-            return
-        if first > newest + 1:
-            self.repair.mark(stream, last, now_us)
-            return
-        self._log_gap(stream, last, EXPIRED, effects)
-        self._log_outcomes(self.timed.jump({stream: last}, now_us), now_us, effects)
-
     # rule 001 R8: D and F are joined with a cut, one gap per stream
     def _jump(self, cut: dict[int, int], reason: str, now_us: int, effects: Effects) -> None:
         """Pass over everything at or below `cut`, which is one node's D or F of one moment."""
         names = self._names
         for stream in sorted(cut, key=lambda each: names[each]):
             if stream != self.own and cut[stream] > self._newest[stream]:
-                self._log_gap(stream, cut[stream], reason, effects)
+                self.delivery.miss(stream, cut[stream], reason, effects)
             self.ledger.raise_floor(stream, min(cut[stream], self._newest[stream]))
-        self._log_outcomes(self.order.jump(cut, now_us), now_us, effects)
+        self.delivery.log_all(self.order.jump(cut, now_us), now_us, effects)
 
     # What peers say besides messages
 
@@ -676,7 +577,7 @@ class Log(Protocol):
         if self._cork_us is not None and not is_own and self.exchange.dirty:
             self.exchange.flush(effects)  # what waits goes before anything that follows
         if self.timed is not None:
-            self._log_outcomes(self.timed.advance(now_us), now_us, effects)
+            self.delivery.log_all(self.timed.advance(now_us), now_us, effects)
 
     def timer(self, key: str, now_us: int) -> Effects:
         effects: Effects = []
@@ -726,7 +627,7 @@ class Log(Protocol):
         stable = self.stability.stable if self.stability is not None and self.stability.has_company else []
         point = self.retention.point(self.ledger, now_us, stable, effects)
         if point > self.book.first:
-            if point > self._checkpointed:
+            if point > self.memory.at:
                 self._checkpoint()  # an opening could not look at what is gone
             self.exchange.before_cut(point, effects)
             self.ledger.cut(point)
@@ -754,7 +655,7 @@ class Log(Protocol):
             self._retain(now_us, effects)
         if self.timed is not None:
             self._set_timer(WAKE, self.timed.next_us(), 0, effects)
-        if self.book.next - self._checkpointed >= CHECKPOINT_EVERY:
+        if self.memory.is_due:
             self._checkpoint()
         return effects
 
@@ -816,7 +717,7 @@ class Log(Protocol):
             "tick_us": self._tick_us,
             "cork_us": self._cork_us,
             "times": [[key, at_us] for key, at_us in self._times.items()],
-            "checkpointed": self._checkpointed,
+            "checkpointed": self.memory.at,
             "steps": self._steps,
             "last_lifetime_us": self.last_lifetime_us,
             "order": self.order.save(),
@@ -836,7 +737,7 @@ class Log(Protocol):
         self._begins, self._now_us = state["begins"], state["now_us"]
         self._tick_us, self._cork_us = state["tick_us"], state["cork_us"]
         self._times = dict(state["times"])
-        self._checkpointed, self.last_lifetime_us = state["checkpointed"], state["last_lifetime_us"]
+        self.memory.at, self.last_lifetime_us = state["checkpointed"], state["last_lifetime_us"]
         self._steps = state["steps"]
         self.order.restore(state["order"])
         self.last = self.order.last
