@@ -23,6 +23,7 @@ from whence.session.wire import (
     Answer,
     Bye,
     Challenge,
+    ClockNews,
     FrameReader,
     Greetings,
     Hello,
@@ -157,6 +158,8 @@ class Session:
                 peering.owner.introduced(link, item)
             elif isinstance(item, MembersNews):
                 peering.owner.members_told(link, item)
+            elif isinstance(item, ClockNews):
+                peering.owner.clock_told(link, item)
             elif isinstance(item, RoomNews):
                 peering.owner.room_told(link, item)
             elif isinstance(item, Refusal):
