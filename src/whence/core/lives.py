@@ -87,7 +87,10 @@ class Forked(NamedTuple):
 
 
 class Rejoined(NamedTuple):
-    """This node was out of its group, and is in again as another life. What it missed is not known."""
+    """This node was out of its group, and goes on as another life: what it missed is not known.
+
+    What it is given after this belongs to the new life; its broadcasts wait until it is in again.
+    """
 
     why: str
 

@@ -39,6 +39,7 @@ class Protocol(ABC):
 
     # Its members may come back as later lives (the commands of core/lives.py).
     returns: ClassVar[bool] = False
+    begins_at_once: ClassVar[bool] = False  # and no one needs to be asked whether this is a later life
 
     # Its nodes hand on what is for others.
     routes_for_others: ClassVar[bool] = False

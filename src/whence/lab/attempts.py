@@ -27,6 +27,7 @@ from whence.trace.schema import Level
 
 STATUS_FILE = "status.json"
 RUNNING, FAILED = "_running", "_failed"
+FINISHED = "run="  # before the name of a run: its folder, which is moved there as a whole
 ATTEMPTS_MAX = 2  # a run that has killed its worker twice is not given a third
 
 
@@ -56,7 +57,7 @@ class _Finished(msgspec.Struct, frozen=True, kw_only=True):
 
 def folder_of(out: Path, run: str) -> Path:
     """Where a finished run is."""
-    return out / f"run={run}"
+    return out / f"{FINISHED}{run}"
 
 
 def find_finished(out: Path, run: str, level: Level) -> RunStatus | None:

@@ -165,7 +165,8 @@ class DurableMembership:
             await self._follow_changes(self._shape)
         begins: list[Record] = []
         if self._peering.admission.returns:
-            begins = [Commanded(self.host.now_us(), BEGIN, (str(base_of_life(self.host.now_us())),))]
+            base = max(base_of_life(self.host.now_us()), self.host.core.last + 1)
+            begins = [Commanded(self.host.now_us(), BEGIN, (str(base),))]
         await self.log.submit_all([*self.host.links_up(), *begins])
 
     async def _follow_changes(self, shape: Shape) -> None:
@@ -334,7 +335,8 @@ class DurableMembership:
         self.log.append(Commanded(self.host.now_us(), verb, names))
 
     def begin_life(self, base: int) -> None:
-        """It has: every opening does."""
+        """As every opening did: others have more than this one had reached."""
+        self.command(BEGIN, str(base))
 
     def retired(self, name: NodeId, life: int) -> None:
         """Keep it."""

@@ -146,7 +146,7 @@ def join(
     if protocol == Log.name:
         asked.refuse({"shuffle_s": shuffle_s}, "exchanges no links", "Leave it out")
         settings = _remembering(asked, peers, contact, store, of_log)
-    elif registry.lookup(protocol).swarm:
+    elif registry.lookup(protocol).overlay:
         settings = _without_list(asked, contact, shuffle_s, {"peers": peers, "store": store, **of_log})
     else:
         others = {"contact": contact, "shuffle_s": shuffle_s, **of_log}
@@ -247,13 +247,13 @@ def _with_list(
     lifetime = lifetime_of(protocol, asked.lifetime, params)
     params = {**registry.lookup(protocol).live_parameters(params), **lifetime}
     core = registry.make(protocol, node, addresses, params)  # refuse a bad parameter here and now
-    if limits.retire_after_s is not None and not core.returns:
+    transport = choose_transport(asked.transport, protocol, asked.faults, len(addresses))
+    if limits.retire_after_s is not None and (not core.returns or transport == "udp"):
         raise ParameterError(
             "limit 'retire_after_s'",
             f"under protocol {protocol!r} nobody is waited for, or the protocol itself finds out who is gone",
             "Remove it",
         )
-    transport = choose_transport(asked.transport, protocol, asked.faults, len(addresses))
     listens = addresses[node] if listen is None else parse_address(listen, "listen")
     named = {f"address of {member!r}:": address for member, address in addresses.items()}
     return NodeSettings(

@@ -166,7 +166,7 @@ def tiles(result: StudyResult) -> list[Tile]:
         promise, tone = f"{promise}; the demands say which must", ""
     return [
         *([Tile(f"{good} of {len(paper)}", "claims of the paper agree")] if paper else []),
-        Tile(f"{held} of {len(asked)}", "invariants and regressions hold", _tone(result.holds)),
+        Tile(f"{held} of {len(asked)}", "demands hold", _tone(result.holds)),
         Tile(f"{kept} of {len(judged)}", promise, tone),
         Tile(number(len(rows) + len(result.failures)), "simulated runs"),
         Tile(number(deliveries), "deliveries judged"),

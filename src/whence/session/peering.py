@@ -28,6 +28,7 @@ from whence.session.links import Channel, Link, LinkState
 from whence.session.wire import (
     BYE_FRAME,
     PING_FRAME,
+    ClockNews,
     Hello,
     Known,
     MembersNews,
@@ -72,6 +73,9 @@ class LinkOwner(Protocol):
     def members_told(self, link: Link, news: MembersNews) -> None:
         """The peer tells of members that are out of the group, or of reach."""
 
+    def clock_told(self, link: Link, news: ClockNews) -> None:
+        """The peer tells what time it is there."""
+
     def room_told(self, link: Link, news: RoomNews) -> None:
         """The peer tells of destinations that take no message now."""
 
@@ -90,6 +94,7 @@ class Stranger(Protocol):
 
     source: str
     channel: Channel
+    has_spoken: bool  # something has come over it
 
 
 class Peering:
@@ -124,8 +129,9 @@ class Peering:
     def admit(self, session: Stranger) -> None:
         """Hold one more unknown connection; if they are too many, the oldest is closed."""
         if len(self.strangers) >= self.admission.strangers_max:
-            # The oldest goes: a member needs a moment for its handshake, and who says nothing needs for ever.
-            oldest = next(iter(self.strangers))
+            # The oldest that has said nothing goes: a member speaks at once, and needs a moment for the rest.
+            silent = (each for each in self.strangers if not each.has_spoken)
+            oldest = next(silent, next(iter(self.strangers)))
             error = HandshakeError("connection", "too many connections have not said HELLO", "Wait")
             self._journal.fault("refused", oldest.source, error)
             del self.strangers[oldest]
@@ -200,12 +206,13 @@ class Peering:
         if link.channel is not None:  # the peer has noticed before us that the old one is dead
             self.drop(link, "it was replaced by a newer connection")
         link.peer = hello.node  # a contact's name is not known before
+        # It speaks to, or has met, another life of this node than the present one.
+        link.knows_other = hello.returns or hello.peer_session not in (0, self.identity.session_to(link))
         if restarts:
             link.restarting = True
             if verdict.redraws:
                 link.session = self.draw()
         link.peer_life = hello.life
-        link.knows_other = hello.returns or (restarts and not verdict.welcomes)
         link.attach(channel, hello.session, 0 if verdict.renewed else hello.received)
         if reply is not None:
             reply(link, verdict.welcomes)

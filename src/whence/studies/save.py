@@ -10,7 +10,6 @@ import msgspec
 
 from whence.errors import writing
 from whence.studies.base import StudyResult
-from whence.studies.verdicts import recordable
 
 RESULTS_FILE = "results.json"
 RUNS_FILE = "runs.csv"
@@ -48,11 +47,11 @@ def as_document(result: StudyResult) -> dict[str, Any]:
                 "demanded": one.demanded,
                 "verdict": one.verdict.value,
                 "reason": one.reason,
+                "weak": one.is_weak,
                 "fitted": {name: other.verdict.value for name, other in one.others},
             }
             for one in result.judged
         ],
-        "ours": recordable(result.judged),
         "headline": msgspec.to_builtins(result.headline),
         "tables": msgspec.to_builtins(result.tables),
         "failures": msgspec.to_builtins(result.failures),
