@@ -13,7 +13,8 @@ one message for every message that it delivers from each member, so that nearly 
 new message of every other node: the worst case for a delta clock.
 
 The second table has vector with `relay="need"`, its live default, against `relay=False`. The third has `odca`
-(one copy of each message) over TCP and over UDP, alternating in the same way. Everybody broadcasts 16 messages every 20 ms (`paced`), so that no socket overflows; messages live for 5 s.
+(one copy of each message) over TCP and over UDP, alternating in the same way.
+Everybody broadcasts 16 messages every 20 ms (`paced`), so that no socket overflows; messages live for 5 s.
 What is lost for good does not fail a round here, it is in the last line: the cost is per delivery made.
 """
 
