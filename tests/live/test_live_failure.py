@@ -170,7 +170,8 @@ def test_a_control_packet_whose_arrival_ends_a_wait_is_not_counted_as_held() -> 
     """A solicitation comes when the time of a waiting message has come: nothing waits any more."""
 
     async def main() -> None:
-        links: Any = {"b": SimpleNamespace(out=SimpleNamespace(pending=[]))}
+        out = SimpleNamespace(pending=[], append_mark=lambda _: None)
+        links: Any = {"b": SimpleNamespace(out=out)}
         core = registry.make("odca", "a", ["a", "b"], {"margin_us": 0})
         host = host_of(core, links)
         host.link_up("b", 1)

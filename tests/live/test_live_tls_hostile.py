@@ -48,7 +48,8 @@ async def carol_with_alice(keys: Path) -> AsyncIterator[tuple[whence.Group, when
         await eventually(lambda: carol.stats().links["alice"].state == "connected")
         yield alice, carol, peers
         await alice.broadcast(b"undisturbed")
-        assert (await take(carol, 1))[0] == ("alice", 1, b"undisturbed")
+        [message] = await take(carol, 1)
+        assert (message.origin, message.payload) == ("alice", b"undisturbed")
         assert carol.stats().reconnects == 0
         assert carol.stats().discards == {}
 

@@ -116,7 +116,7 @@ class Stranger:
         ({"links": "static"}, "links"),
         ({"transport": "udp"}, "transport"),
         ({"node": "a\0b"}, "node"),
-        ({"sorrow": 1}, "parameter 'sorrow'"),
+        ({"sorrow": 1}, "keyword 'sorrow' of join"),
         ({"timeout_us": 0}, "timeout_us"),
         ({"protocol": "vector", "peers": {"alice": "127.0.0.1:7001"}}, "contact"),
     ],

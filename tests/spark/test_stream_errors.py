@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -207,7 +208,7 @@ def test_without_java(tmp_path: Path) -> None:
     assert "error: Java 17 or newer: JAVA_HOME=/nowhere" in done.stderr
     assert "fix: Install it with: pip install 'whence[java]'" in done.stderr
     assert "Traceback" not in done.stderr
-    assert done.stdout == ""
+    assert json.loads(done.stdout)["error"]["type"] == "JavaMissingError"
 
 
 @pytest.mark.slow

@@ -13,7 +13,7 @@ from whence.studies.domains.fit import (
     FLAT,
     WAY_BUS,
     WAY_FLAT,
-    Kind,
+    FittedKind,
     crossing,
     exponent,
     fit,
@@ -29,7 +29,7 @@ from whence.studies.verdicts import Judged, Verdict
 SIZES = (10, 25, 50, 100, 150)
 
 
-def curve(kind: Kind, time_us: Callable[[int], float], sizes: tuple[int, ...] = SIZES) -> list[Row]:
+def curve(kind: FittedKind, time_us: Callable[[int], float], sizes: tuple[int, ...] = SIZES) -> list[Row]:
     """Three rounds on a machine that is three times as slow in the second one."""
     return [
         Row(
@@ -72,7 +72,7 @@ def test_ratios_are_taken_within_a_round() -> None:
     assert {nodes: found.mean for nodes, found in ratios(results, FLAT, "cpu_us").items()} == {
         nodes: pytest.approx(square(nodes) / 150) for nodes in SIZES
     }
-    assert ratios(results, Kind("live", "ping-pong", "daisy", "full"), "cpu_us") == {}
+    assert ratios(results, FittedKind("live", "ping-pong", "daisy", "full"), "cpu_us") == {}
 
 
 def test_slopes_and_lines_of_known_curves() -> None:

@@ -54,7 +54,7 @@ def test_only_the_laboratory_chooses_a_kernel() -> None:
                 choosing["run_plan"].add(str(path.relative_to(SOURCE)))
     assert choosing == {
         "load": {"lab/run.py"},
-        "Engine": {"lab/run.py", "sim/promises.py"},
+        "Engine": {"lab/run.py"},
         "run_plan": {"studies/oppnet/advice.py"},  # a search over many runs of one plan
     }
 

@@ -19,6 +19,7 @@ from collections import deque
 from collections.abc import Iterable
 from enum import StrEnum
 
+from whence.core.group import LATER_LIVES
 from whence.core.message import MessageId, NodeId
 from whence.errors import MisuseError, ParameterError
 
@@ -43,6 +44,7 @@ class PartialOrder:
         self._last: set[MessageId] = set()  # F: messages of others that none of the delivered ones followed
         self._after: dict[MessageId, frozenset[MessageId]] = {}  # direct predecessors of the newest
         self._newest: deque[MessageId] = deque()
+        self._heard: dict[NodeId, int] = {}  # the newest number of each
 
     def name_past(self) -> tuple[MessageId, ...]:
         """What the next own message must name, sorted. It counts as broadcast from now on."""
@@ -58,8 +60,10 @@ class PartialOrder:
         """A message was delivered that names `past`; returns its direct predecessors."""
         origin, number = message
         predecessors = {each for each in past if each != message}
-        if number > 1:
+        # The first number of a later life follows none: what is before it is no message.
+        if number > 1 and (number < LATER_LIVES or self._heard.get(origin) == number - 1):
             predecessors.add(MessageId(origin, number - 1))
+        self._heard[origin] = number
         if origin != self.me:  # our own next message follows our own ones anyway
             self._last -= predecessors
             self._last.add(message)
