@@ -119,9 +119,10 @@ def _verify_commit(
             findings += [{"run": about["run"], **found} for found in plain["findings"]]
             events += report.events
         verdicts.append(row)
-    files = [dataset.write("verdicts", pa.Table.from_pylist(verdicts, _arrow(VERDICT_ROWS)))]
-    if findings:
-        files.append(dataset.write("findings", pa.Table.from_pylist(findings, _arrow(FINDINGS))))
+    files = [
+        dataset.write("verdicts", pa.Table.from_pylist(verdicts, _arrow(VERDICT_ROWS))),
+        dataset.write("findings", pa.Table.from_pylist(findings, _arrow(FINDINGS))),
+    ]
     broken = sum(not row["ok"] for row in verdicts)
     about = {"runs": len(verdicts), "failed": broken, "events": events}
     return dataset.commit(kind + swept.task, files, swept.digest, about)

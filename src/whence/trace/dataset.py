@@ -64,16 +64,22 @@ def is_url(path: Path | str) -> bool:
     return "://" in url_of(path)
 
 
+def _shown(url: str) -> str:
+    """A URL without a key and a secret in it."""
+    return re.sub(r"//[^/@]*@", "//", url)
+
+
 class Dataset:
     """The tables below one root."""
 
     def __init__(self, root: Path | str) -> None:
-        self.root = url_of(root)
+        self.root = _shown(url_of(root))
+        address = url_of(root)
         try:
-            if is_url(self.root):
-                self._fs, self._base = fs.FileSystem.from_uri(self.root)
+            if is_url(address):
+                self._fs, self._base = fs.FileSystem.from_uri(address)
             else:
-                self._fs, self._base = fs.LocalFileSystem(), str(Path(self.root).resolve())
+                self._fs, self._base = fs.LocalFileSystem(), str(Path(address).resolve())
         except (OSError, ValueError, pa.ArrowException) as error:
             raise PlatformError(self.root, str(error), "Give a path or a URL that Arrow can open") from error
 
@@ -125,7 +131,13 @@ class Dataset:
         """One commit for each task whose name begins so; sorted by task."""
         selector = fs.FileSelector(f"{self._base}/{COMMITS}", allow_not_found=True)
         found: dict[str, Commit] = {}
-        for info in sorted(self._fs.get_file_info(selector), key=lambda each: str(each.path)):
+        try:
+            listed: Any = self._fs.get_file_info(selector)
+        except (OSError, pa.ArrowException) as error:
+            raise PlatformError(
+                self.root, f"it cannot be listed ({error})", "Check the address and permissions"
+            ) from error
+        for info in sorted(listed, key=lambda each: str(each.path)):
             name = str(info.base_name)
             if not name.endswith(".json") or not name.startswith(kind):
                 continue

@@ -103,7 +103,8 @@ class Certifier:
         self.events = 0
         for name in members:
             self._id(name)
-        self._make_room(0, 0)
+        # In a clean run every node has an event for each message, and its origin one more.
+        self._make_room(0, events // (len(self._ids) + 1))
 
     def _id(self, name: str) -> int:
         return self._ids.setdefault(name, len(self._ids))
@@ -200,10 +201,10 @@ class Certifier:
         width, nodes = self._delivered.shape[1], len(self._ids)
         if len(self._speakers) > width:
             width *= 2
-        self._delivered = _grown(self._delivered, nodes, width, self._lane)
-        self._vectors = _grown(self._vectors, rows + broadcasts, width, self._lane)
-        self._speaker = _grown(self._speaker, rows + broadcasts)
-        self._log = _grown(self._log, logged + events)
+        self._delivered = _grown(self._delivered, len(self._delivered), nodes, width, self._lane)
+        self._vectors = _grown(self._vectors, rows, rows + broadcasts, width, self._lane)
+        self._speaker = _grown(self._speaker, rows, rows + broadcasts)
+        self._log = _grown(self._log, logged, logged + events)
         have = len(self._column)
         if have < nodes:
             self._column, self._own, self._next_seq = (
@@ -304,12 +305,15 @@ def _has_destinations(rows: Stretches, names: Array) -> bool:
     return bool((names[(rows.base[of_stretch] + peer)[named]] >= 0).any())
 
 
-def _grown(old: Array, rows: int, width: int = 0, dtype: Any = None) -> Array:
-    """The array with room for `rows` rows of the given width; at least twice as large if larger."""
+def _grown(old: Array, used: int, rows: int, width: int = 0, dtype: Any = None) -> Array:
+    """The array with room for `rows` rows of the given width, those used kept; twice as large if larger."""
     dtype = old.dtype if dtype is None else np.dtype(dtype)
     if rows <= len(old) and (old.ndim == 1 or (width == old.shape[1] and dtype == old.dtype)):
         return old
     many = max(rows, 2 * len(old)) if rows > len(old) else len(old)
     made: Array = np.zeros((many,) if old.ndim == 1 else (many, width), dtype=dtype)
-    made[tuple(map(slice, old.shape))] = old
+    if old.ndim == 1:
+        made[:used] = old[:used]
+    else:
+        made[:used, : old.shape[1]] = old[:used]
     return made
