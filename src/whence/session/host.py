@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Callable, Mapping
+from operator import itemgetter
 from typing import Any, Protocol
 
 import msgspec
@@ -17,6 +18,7 @@ from whence.core.effects import (
     CloseLink,
     CountOn,
     Deliver,
+    Deliveries,
     Discard,
     Effect,
     Effects,
@@ -29,15 +31,16 @@ from whence.core.effects import (
     Tell,
 )
 from whence.core.lives import BEGIN, WELCOME, News
-from whence.core.message import Expired, MessageId, NodeId, Packet
+from whence.core.message import Expired, Message, MessageId, NodeId, Packet
 from whence.core.protocol import LEAVE
 from whence.core.protocol import Protocol as Core
 from whence.session.links import Link
-from whence.session.wire import HEADER, data_frame
+from whence.session.wire import HEADER, encode_packet
 from whence.trace.rows import Rows
 from whence.trace.schema import Kind, Recorder
 
 NO_LIMIT = 1 << 62
+_payload = itemgetter(2)  # of a message
 
 
 class Timers(Protocol):
@@ -189,23 +192,24 @@ class Host:
         if self._rows.any:
             self._receive_recorded(peer, packets, now_us)
             return
-        receive, inbox = self.core.receive, self.inbox
+        inbox = self.inbox
         before, unread_bytes = len(inbox) - self._told, self.unread_bytes
-        add = inbox.append
         discarded: list[Reason] = []
-        for packet in packets:
-            for effect in receive(peer, packet, now_us):
-                # Inline, because this line runs once per delivery of the whole group.
-                if type(effect) is Deliver:
-                    message = effect[0]
-                    add(message)
-                    unread_bytes += len(message[2])
-                elif type(effect) is Discard:  # where messages are relayed, most packets are copies
-                    discarded.append(effect[2])
-                elif type(effect) is Send:
-                    self._send(effect)
-                else:
-                    self._carry_out_rare(effect)
+        for effect in self.core.receive_many(peer, packets, now_us):
+            # Inline, because this may run once per delivery of the whole group.
+            if type(effect) is Deliveries:
+                inbox += effect[0]
+                unread_bytes += sum(map(len, map(_payload, effect[0])))
+            elif type(effect) is Deliver:
+                message = effect[0]
+                inbox.append(message)
+                unread_bytes += len(message[2])
+            elif type(effect) is Discard:  # where messages are relayed, most packets are copies
+                discarded.append(effect[2])
+            elif type(effect) is Send:
+                self._send(effect)
+            else:
+                self._carry_out_rare(effect)
         self.unread_bytes = unread_bytes
         self.deliveries += len(inbox) - self._told - before
         self.discards.update(discarded)
@@ -251,7 +255,7 @@ class Host:
             self.link_up(peer, now_us)
         if welcomes:
             decode = msgspec.msgpack.Decoder(self.core.packet_type).decode
-            packets = [decode(frame[HEADER.size :]) for frame in frames]
+            packets = [decode(frame) for frame in frames]
             queued = sum(self.core.message_of(packet) is not None for packet in packets)
             self.command(WELCOME, peer, str(queued), now_us=now_us)
         link.out.pending += frames
@@ -307,6 +311,15 @@ class Host:
         if self._rows.any:
             self._rows.sample(self._now_us())
 
+    # The application
+
+    def hand_out(self) -> Any:
+        """The next of the inbox, for a reader."""
+        outcome = self.inbox.popleft()
+        if isinstance(outcome, Message):
+            self.unread_bytes -= len(outcome[2])
+        return outcome
+
     # Effects
 
     def _follow(self, effects: Effects, now_us: int) -> None:
@@ -331,8 +344,8 @@ class Host:
         return frame_bytes
 
     def _send(self, effect: Send) -> int:
-        frame = data_frame(effect.packet)
-        frame_bytes = len(frame)
+        packet = encode_packet(effect.packet)
+        frame_bytes = HEADER.size + len(packet)
         if frame_bytes > self.largest_frame_bytes:
             if frame_bytes > self._max_frame_bytes:
                 self._close_links(effect.to, frame_bytes)
@@ -340,7 +353,7 @@ class Host:
             self.largest_frame_bytes = frame_bytes
         links = self._links
         for peer in effect.to:
-            links[peer].out.pending.append(frame)
+            links[peer].out.pending.append(packet)
         return frame_bytes
 
     def _close_links(self, peers: tuple[NodeId, ...], frame_bytes: int) -> None:
