@@ -149,7 +149,7 @@ def test_the_dialler_understands_a_refusal_of_its_version() -> None:
 
         server = await asyncio.start_server(future_bob, host, int(port))
         async with live_group("alice", peers=peers, connected=False) as [alice]:
-            with pytest.raises(VersionError, match="the peer speaks version 3"):
+            with pytest.raises(VersionError, match="the peer speaks version 4"):
                 await alice.wait_connected(0.3)
         server.close()
 
