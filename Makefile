@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 JOBS ?= 2
 
-.PHONY: help setup run test test-slow bench house lint format lock clean
+.PHONY: help setup run test test-slow bench docs coverage house lint format lock clean
 
 help:            ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1	/p' $(MAKEFILE_LIST) | expand -t 12
@@ -36,8 +36,15 @@ test: $(READY) lint ## lint, then the fast tests, then the numbers of `house`, w
 test-slow: $(READY) ## the slow suites: long runs, other interpreters, full sizes
 	$(BIN)/python -m pytest -m slow --timeout 1800
 
+coverage: $(READY) ## the fast tests with their coverage, branches included: out/coverage/index.html
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --cov --cov-report term --cov-report html:out/coverage
+
 bench: $(READY)  ## side-by-side ratios, one file per claim
 	@for file in bench/bench_*.py; do echo "== $$file"; $(BIN)/python $$file || exit 1; done
+
+docs: $(READY)   ## the site, with search and the API reference: out/site/index.html
+	$(BIN)/python -m sphinx -W --keep-going -q -b html docs out/site
+	@echo "out/site/index.html"
 
 house: $(READY)  ## numbers that describe the structure of the code base, and what they should be
 	@$(BIN)/python tools/house.py --live

@@ -7,7 +7,8 @@ The log is what the consumers of a topic were handed: 64 partitions, 4 groups, o
 records in 10,000 change places and one comes again. Every finding must be counted exactly. Beside it: a trace
 of ours with that many deliveries (256 nodes), judged by the verifier on Spark. Each measurement is a process
 of its own, after a warm-up on a small log; CPU seconds and the peak of memory are those of the driver, the
-JVM and its Python workers together. Files are made before, and are not counted.
+JVM and its Python workers together. Files are made before, and are not counted; with --folder they stay there
+and are used again.
 """
 
 from __future__ import annotations
@@ -97,7 +98,7 @@ def judge(session: Any, path: Path, rows: int) -> int:
     from whence.spark.audit.judge import audit_log
 
     document = {"log": {"preset": "kafka", "format": path.suffix[1:]}, "event": {"order": "place"}}
-    audit = audit_log(session, path, mapping_of(document))
+    audit = audit_log(session, path, mapping_of(document), large_bytes=0)
     found = {name: audit.properties[name].count for name in ("fifo", "duplicate")}
     assert found == expected(rows), (found, expected(rows))
     return rows
@@ -107,7 +108,7 @@ def measure(given: argparse.Namespace, path: Path, warm: Path) -> None:
     from whence.spark.session import get_session
 
     session = get_session("bench audit", master=given.master, conf={"spark.driver.memory": given.memory})
-    judge(session, warm, WARM_ROWS // LANES * LANES)
+    judge(session, warm, WARM_ROWS - WARM_ROWS % LANES)
     rows, cpu, wall = measured(lambda: judge(session, path, given.rows))
     size = path.stat().st_size if path.is_file() else sum(each.stat().st_size for each in path.iterdir())
     print(json.dumps({
@@ -124,9 +125,7 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=10_000_000)
     parser.add_argument("--master", default="local[2]")
     parser.add_argument("--memory", default="4g", help="of the driver, which is all of a local Spark")
-    parser.add_argument(
-        "--folder", type=Path, default=None, help="where to put the files, which go afterwards"
-    )
+    parser.add_argument("--folder", type=Path, default=None, help="where to put the files, and to keep them")
     parser.add_argument("--formats", default="parquet,jsonl,trace")
     parser.add_argument("--measure", nargs=2, type=Path, help=argparse.SUPPRESS)
     given = parser.parse_args()
@@ -134,21 +133,25 @@ def main() -> None:
     if given.measure:
         measure(given, *given.measure)
         return
-    with tempfile.TemporaryDirectory(dir=given.folder) as made:
+    with tempfile.TemporaryDirectory() as made:
+        folder = given.folder or Path(made)
         for name in given.formats.split(","):
-            path, warm = Path(made) / f"log.{name}", Path(made) / f"warm.{name}"
-            if name == "trace":
-                path, warm = Path(made) / "trace", Path(made) / "warm"
-                write_trace(path, NODES, given.rows)
-                write_trace(warm, NODES, WARM_ROWS)
-            else:
-                WRITE[name](path, given.rows)
-                WRITE[name](warm, WARM_ROWS // LANES * LANES)
+            path, warm = (_file(folder, name, rows) for rows in (given.rows, WARM_ROWS))
             options = ["--rows", str(given.rows), "--master", given.master, "--memory", given.memory]
             command = [sys.executable, __file__, *options, "--measure", str(path), str(warm)]
             subprocess.run(command, check=True)
-            if path.is_file():
-                path.unlink()
+
+
+def _file(folder: Path, name: str, rows: int) -> Path:
+    """A log or a trace of that many rows, made unless it is there."""
+    rows -= rows % LANES
+    path = folder / (f"trace-{rows}" if name == "trace" else f"log-{rows}.{name}")
+    if not path.exists():
+        if name == "trace":
+            write_trace(path, NODES, rows)
+        else:
+            WRITE[name](path, rows)
+    return path
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """A live group that remembers against `vector`: CPU per delivery, durable against volatile.
 
-    python bench/bench_log_live.py [--quick] [--rounds N] [--profile]
+    python bench/bench_log_live.py [--quick] [--rounds N] [--only vector|relay|store] [--profile [woven]]
 
 A group of forked processes on loopback, 64-byte payloads, default settings; every process broadcasts as fast
 as it is let (`stream`), or one message for every round of deliveries (`woven`), and reads all that it is
@@ -121,23 +121,26 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
     parser.add_argument("--quick", action="store_true", help="fewer messages and rounds")
     parser.add_argument("--rounds", type=int, default=None)
-    parser.add_argument("--profile", action="store_true")
+    parser.add_argument("--only", choices=("vector", "relay", "store"))
+    parser.add_argument("--profile", nargs="?", const="stream", choices=("stream", "woven"))
     options = parser.parse_args()
     nodes, messages, rounds = (8, 3_000, 3) if options.quick else (8, 12_000, 7)
     rounds = options.rounds or rounds
     if options.profile:
-        run_round(LOG, Row("stream", nodes, False, messages), profiled=True)
+        run_round(LOG, Row(options.profile, nodes, False, messages // 2), profiled=True)
         return
     table = []
     heads = ("base us", "other us", "ratio", "base/s", "other/s", "base B", "other B")
     print(f"{'load':8}{'base':>14}{'other':>14}" + "".join(f"{head:>11}" for head in heads))
-    for base, other, load, count in (
-        (VECTOR, LOG, "stream", messages),
-        (VECTOR, LOG, "woven", messages // 2),
-        (RELAYED, LOG, "stream", messages // 8),
-        (LOG, STORED, "stream", messages // 4),
-        (STORED_VECTOR, STORED, "stream", messages // 4),
+    for part, base, other, load, count in (
+        ("vector", VECTOR, LOG, "stream", messages),
+        ("vector", VECTOR, LOG, "woven", messages // 2),
+        ("relay", RELAYED, LOG, "stream", messages // 8),
+        ("store", LOG, STORED, "stream", messages // 4),
+        ("store", STORED_VECTOR, STORED, "stream", messages // 4),
     ):
+        if options.only not in (None, part):
+            continue
         line = compare(base, other, Row(load, nodes, False, count), rounds)
         table.append(line)
         keys = (

@@ -21,11 +21,11 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -34,13 +34,18 @@ import pyarrow.parquet as pq
 
 from cpu import measured, tree_peak_mb
 from whence.cli.verify import ENVIRONMENT
-from whence.trace.columns import PACKED_SCHEMA
+from whence.trace.columns import CODED_SCHEMA, PACKED_SCHEMA
 from whence.trace.reader import open_trace
 from whence.trace.schema import SEGMENT_EVENTS, Kind, Manifest, Part, PromisesMade
 from whence.trace.writer import PARQUET_OPTIONS
 from whence.verify.run import EVENT_BYTES, verify_trace
 
-GROUP_ROWS = 16
+GROUP_ROWS = 32
+# How files of version 1 were written.
+PACKED_OPTIONS: dict[str, Any] = {
+    "compression": "zstd",
+    "use_dictionary": ["run", "node", "names.list.element", "kind.list.element", "detail.list.element"],
+}
 PERMUTATIONS = 64  # a node's order of delivery is one of these, rotated at random
 SIZES = ((10**6, 64), (10**7, 256), (10**8, 1024))
 HUGE = (10**9, 1024)
@@ -49,57 +54,131 @@ DUCKDB_MAX = 2 * 10**7
 PATHS = ("in-process", "bounded", "spark", "blocks", "duckdb")
 
 
-def write_trace(folder: Path, nodes: int, deliveries: int) -> int:
-    """Write a causal run of about that many deliveries, a little at a time; returns how many there are.
+class Group(NamedTuple):
+    """The next events of some nodes, equally many of each: arrays over nodes and events."""
 
-    In each round every node broadcasts, then delivers the round in an order of its own.
-    """
+    nodes: Any
+    segment: int
+    first_seq: int
+    kind: Any
+    origin: Any
+    number: Any
+
+
+def lockstep(nodes: int, deliveries: int) -> Iterator[Group]:
+    """In each round every node broadcasts, then delivers the round in an order of its own."""
     rng = np.random.default_rng(1)
-    names = [f"n{at:0{len(str(nodes - 1))}d}" for at in range(nodes)]
     orders = np.array([rng.permutation(nodes) for _ in range(PERMUTATIONS)], dtype=np.int32)
     orders = np.concatenate([orders, orders], axis=1).ravel()
     rounds = max(1, deliveries // (nodes * nodes))
     per_row = max(1, SEGMENT_EVENTS // (nodes + 1))
+    for segment, start in enumerate(range(0, rounds, per_row)):
+        numbers = np.arange(start + 1, min(start + per_row, rounds) + 1)
+        kind = np.full((len(numbers), 1 + nodes), Kind.DELIVER, dtype=np.int8)
+        kind[:, 0] = Kind.BROADCAST
+        for low in range(0, nodes, GROUP_ROWS):
+            some = np.arange(low, min(low + GROUP_ROWS, nodes))
+            begin = rng.integers(0, PERMUTATIONS, (len(some), len(numbers))) * 2 * nodes
+            begin += rng.integers(0, nodes, begin.shape)
+            origin = np.empty((*begin.shape, 1 + nodes), dtype=np.int32)
+            origin[:, :, 0] = some[:, None]
+            origin[:, :, 1:] = orders[begin[:, :, None] + np.arange(nodes)]
+            one = np.repeat(numbers, nodes + 1)
+            yield Group(
+                some, segment, start * (nodes + 1), np.tile(kind.ravel(), (len(some), 1)),
+                origin.reshape(len(some), -1), np.tile(one, (len(some), 1)),
+            )  # fmt: skip
+
+
+def asynchronous(nodes: int, deliveries: int, spread: int = 50) -> Iterator[Group]:
+    """Nodes broadcast in turn, with some 2 * `spread` messages in flight, and deliver in orders of their own.
+
+    Message k gets the key k + u at each node, u drawn up to `spread`, and is delivered in the order of keys;
+    its origin broadcasts it after all with keys below k - 2 * `spread`. So its past comes first everywhere.
+    """
+    messages = max(1, deliveries // (nodes * nodes)) * nodes
+    number = np.arange(messages) // nodes + 1
+    kinds, origins, numbers = [], [], []
+    for node in range(nodes):
+        rng = np.random.default_rng(node)
+        keys = np.arange(messages) + rng.random(messages) * spread
+        order = np.argsort(keys)
+        own = np.arange(node, messages, nodes)
+        before = np.searchsorted(keys[order], own - 2 * spread)
+        kinds.append(np.insert(np.full(messages, Kind.DELIVER, dtype=np.int8), before, Kind.BROADCAST))
+        origins.append(np.insert((order % nodes).astype(np.int32), before, node))
+        numbers.append(np.insert(number[order].astype(np.int32), before, number[own]))
+    for segment, first_seq in enumerate(range(0, len(kinds[0]), SEGMENT_EVENTS)):
+        for low in range(0, nodes, GROUP_ROWS):
+            some = np.arange(low, min(low + GROUP_ROWS, nodes))
+            kind, origin, which = (
+                np.stack([each[at][first_seq : first_seq + SEGMENT_EVENTS] for at in some])
+                for each in (kinds, origins, numbers)
+            )
+            yield Group(some, segment, first_seq, kind, origin, which.astype(np.int64))
+
+
+ORDERS = {"lockstep": lockstep, "asynchronous": asynchronous}
+
+
+def write_trace(
+    folder: Path, nodes: int, deliveries: int, order: str = "lockstep", form: str = "flat"
+) -> int:
+    """Write a causal run of about that many deliveries, a little at a time; returns how many there are."""
+    names = [f"n{at:0{len(str(nodes - 1))}d}" for at in range(nodes)]
     folder.mkdir(parents=True)
     path = folder / "bench-00000.parquet"
-    rows = 0
-    with pq.ParquetWriter(path, PACKED_SCHEMA, **PARQUET_OPTIONS) as writer:
-        for segment, start in enumerate(range(0, rounds, per_row)):
-            numbers = np.arange(start + 1, min(start + per_row, rounds) + 1)
-            for low in range(0, nodes, GROUP_ROWS):
-                some = np.arange(low, min(low + GROUP_ROWS, nodes))
-                begin = rng.integers(0, PERMUTATIONS, (len(some), len(numbers))) * 2 * nodes
-                begin += rng.integers(0, nodes, begin.shape)
-                origin = np.empty((*begin.shape, 1 + nodes), dtype=np.int32)
-                origin[:, :, 0] = some[:, None]
-                origin[:, :, 1:] = orders[begin[:, :, None] + np.arange(nodes)]
-                first_seq = start * (nodes + 1)
-                writer.write_batch(_packed(folder.name, names, some, segment, first_seq, origin, numbers))
-                rows += len(some)
-    _write_manifest(folder, path, names, rows, rounds * nodes * (nodes + 1))
-    return rounds * nodes * nodes
+    rows = events = broadcasts = 0
+    schema, options = (CODED_SCHEMA, PARQUET_OPTIONS) if form == "flat" else (PACKED_SCHEMA, PACKED_OPTIONS)
+    with pq.ParquetWriter(path, schema, **options) as writer:
+        for group in ORDERS[order](nodes, deliveries):
+            batch = (_flat if form == "flat" else _packed)(folder.name, names, group)
+            writer.write_batch(batch)
+            rows += batch.num_rows
+            events += group.kind.size
+            broadcasts += int((group.kind == Kind.BROADCAST).sum())
+    _write_manifest(folder, path, names, rows, events, 2 if form == "flat" else 1)
+    return events - broadcasts
 
 
-def _packed(
-    run: str, names: list[str], some: Any, segment: int, first_seq: int, origin: Any, numbers: Any
-) -> pa.RecordBatch:
-    rows, (_, rounds, width) = len(some), origin.shape
-    events = rounds * width
-    kind = np.full(width, Kind.DELIVER, dtype=np.int8)
-    kind[0] = Kind.BROADCAST
+def _flat(run: str, names: list[str], group: Group) -> pa.RecordBatch:
+    rows, events = group.kind.shape
+    total = rows * events
+
+    def coded(codes: Any, texts: list[str]) -> Any:
+        return pa.DictionaryArray.from_arrays(pa.array(codes.astype(np.int32)), pa.array(texts))
+
+    columns: dict[str, Any] = {
+        "run": coded(np.zeros(total), [run]),
+        "node": coded(np.repeat(np.arange(rows), events), [names[at] for at in group.nodes]),
+        "segment": pa.array(np.full(total, group.segment, dtype=np.int32)),
+        "seq": pa.array(np.tile(np.arange(group.first_seq, group.first_seq + events), rows)),
+        "time_us": pa.array(group.number.ravel() * 1000),
+        "kind": pa.array(group.kind.ravel()),
+        "origin": coded(group.origin.ravel() + 1, ["", *names]),
+        "number": pa.array(group.number.ravel()),
+        "peer": coded(np.zeros(total), [""]),
+        "total_bytes": pa.array(np.full(total, 64, dtype=np.int32)),
+        "control_bytes": pa.array(np.zeros(total, dtype=np.int32)),
+        "detail": pa.nulls(total, pa.string()),
+    }
+    return pa.RecordBatch.from_arrays([columns[name] for name in CODED_SCHEMA.names], schema=CODED_SCHEMA)
+
+
+def _packed(run: str, names: list[str], group: Group) -> pa.RecordBatch:
+    rows, events = group.kind.shape
     zeros = np.zeros(rows * events, dtype=np.int32)
     lists = {
-        "time_us": np.tile(np.repeat(numbers * 1000, width), rows), "kind": np.tile(kind, rows * rounds),
-        "origin": origin.ravel(), "number": np.tile(np.repeat(numbers, width), rows), "peer": zeros - 1,
-        "total_bytes": zeros + 64, "control_bytes": zeros,
+        "time_us": group.number.ravel() * 1000, "kind": group.kind.ravel(), "origin": group.origin.ravel(),
+        "number": group.number.ravel(), "peer": zeros - 1, "total_bytes": zeros + 64, "control_bytes": zeros,
     }  # fmt: skip
     bounds = pa.array(np.arange(0, rows * events + 1, events, dtype=np.int32))
     name_bounds = pa.array(np.arange(0, rows * len(names) + 1, len(names), dtype=np.int32))
     columns: dict[str, Any] = {
         "run": pa.array([run] * rows),
-        "node": pa.array([names[at] for at in some]),
-        "segment": pa.array([segment] * rows, pa.int32()),
-        "first_seq": pa.array([first_seq] * rows, pa.int64()),
+        "node": pa.array([names[at] for at in group.nodes]),
+        "segment": pa.array([group.segment] * rows, pa.int32()),
+        "first_seq": pa.array([group.first_seq] * rows, pa.int64()),
         "events": pa.array([events] * rows, pa.int32()),
         "names": pa.ListArray.from_arrays(name_bounds, pa.array(names * rows)),
         **{name: pa.ListArray.from_arrays(bounds, pa.array(values)) for name, values in lists.items()},
@@ -108,13 +187,14 @@ def _packed(
     return pa.RecordBatch.from_arrays([columns[name] for name in PACKED_SCHEMA.names], schema=PACKED_SCHEMA)
 
 
-def _write_manifest(folder: Path, path: Path, names: list[str], rows: int, events: int) -> None:
+def _write_manifest(folder: Path, path: Path, names: list[str], rows: int, events: int, version: int) -> None:
     with path.open("rb") as file:
         sha256 = hashlib.file_digest(file, "sha256").hexdigest()
     part = Part(file=path.name, rows=rows, events=events, size_bytes=path.stat().st_size, sha256=sha256)
     manifest = Manifest(
-        run=folder.name, writer="bench", protocol="synthetic", parameters={}, seed=None, software="bench",
+        version=version, run=folder.name, writer="bench", protocol="synthetic", parameters={}, seed=None,
         promises=PromisesMade(complete=True), nodes=names, level="deliveries", events=events, trace_hash="",
+        software="bench",
         parts=[part],
     )  # fmt: skip
     (folder / "bench.manifest.json").write_bytes(msgspec.json.encode(manifest))

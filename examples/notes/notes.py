@@ -83,7 +83,7 @@ def joining(name: str, folder: Path, listen: str | None, contacts: list[str], sn
     """Join the notes; a newcomer with a snapshot begins there."""
     folder.mkdir(parents=True, exist_ok=True)
     history: dict[str, Any] = {}
-    # What is stable among one is cut: only the founder, or a member that is back, may find itself alone.
+    # Who admits itself founds a group of its own: only the founder, or a member that is back, may do that.
     is_newcomer = bool(contacts) and not (folder / "log.db").exists()
     if snapshot is not None and not (folder / "log.db").exists():
         cut, state = msgspec.msgpack.decode(snapshot.read_bytes())

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from whence.core.effects import Missed
-    from whence.core.lives import Joined, Left, OtherLife, Retired, RolledBack, Suspected
+    from whence.core.lives import Forked, Joined, Left, OtherLife, Retired, RolledBack, Suspected
     from whence.core.message import Expired, Message, MessageId, Waiting
     from whence.errors import WhenceError
     from whence.live.group import Group
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from whence.live.linkfaults import LinkFaults
     from whence.live.ordered import Ordered
     from whence.live.stats import LinkStats, LogStats, Stats, StoreStats
+    from whence.live.sync import sync_join
+    from whence.live.typed import Codec, Received, TypedGroup
     from whence.session.journal import GroupEvent
     from whence.session.limits import Limits
     from whence.session.log_host import LogMessage
@@ -31,7 +33,9 @@ if TYPE_CHECKING:
     __version__: str
 
 __all__ = [
+    "Codec",
     "Expired",
+    "Forked",
     "Group",
     "GroupEvent",
     "Joined",
@@ -47,18 +51,22 @@ __all__ = [
     "Ordered",
     "OtherLife",
     "Output",
+    "Received",
     "Retired",
     "RolledBack",
     "Stats",
     "StoreStats",
     "Suspected",
+    "TypedGroup",
     "Waiting",
     "WhenceError",
     "__version__",
     "join",
+    "sync_join",
 ]
 
 _HOME = {
+    "Codec": "whence.live.typed",
     "Expired": "whence.core.message",
     "Group": "whence.live.group",
     "GroupEvent": "whence.session.journal",
@@ -75,14 +83,18 @@ _HOME = {
     "Ordered": "whence.live.ordered",
     "OtherLife": "whence.core.lives",
     "Output": "whence.session.records",
+    "Received": "whence.live.typed",
+    "Forked": "whence.core.lives",
     "Retired": "whence.core.lives",
     "RolledBack": "whence.core.lives",
     "Stats": "whence.live.stats",
     "StoreStats": "whence.live.stats",
     "Suspected": "whence.core.lives",
+    "TypedGroup": "whence.live.typed",
     "Waiting": "whence.core.message",
     "WhenceError": "whence.errors",
     "join": "whence.live.join",
+    "sync_join": "whence.live.sync",
 }
 
 

@@ -88,6 +88,14 @@ class NotCopiedError(PeerError):
     """Fewer peers than asked for have said in time that they have a message."""
 
 
+class NoReplyError(PeerError):
+    """A question was not answered in time."""
+
+
+class NotAdmittedError(PeerError):
+    """No member has admitted this node in time: a message waits in its outbox."""
+
+
 class DataError(WhenceError):
     """A file or description is not what it should be."""
 
@@ -124,6 +132,10 @@ class PluginError(DataError):
     """A plug-in cannot be imported, or declares what it must not."""
 
 
+class CodecError(DataError):
+    """A payload is not what the codec of its group makes, or a value cannot be encoded."""
+
+
 class RequestError(DataError):
     """A request to a server's administration is malformed."""
 
@@ -158,6 +170,10 @@ class NoRoomError(WhenceError):
 
 class AgentError(WhenceError):
     """An agent failed to react to a message, which stays in its queue."""
+
+
+class EmulationError(WhenceError):
+    """An emulation could not go on."""
 
 
 class InvariantError(WhenceError):

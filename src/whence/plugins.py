@@ -1,10 +1,11 @@
-"""Plug-ins: protocols, kernels and studies that other packages bring, found by name.
+"""Plug-ins: protocols, kernels, studies and readers of logs that other packages bring, found by name.
 
 A plug-in is a module with one or more of these names:
 
     PROTOCOLS   `ProtocolInfo`s (protocols/registry.py)
     KERNELS     `KernelEntry`s (kernels/contract.py)
     STUDIES     `Study`s (studies/base.py)
+    READERS     `LogReader`s (foreign/mapping.py)
 
 It is found if its distribution names it under the entry points `whence.plugins`, or if the variable
 WHENCE_PLUGINS has it (module names with commas between; `--plugin` adds to it, so that processes that this
@@ -26,6 +27,7 @@ from whence.errors import PluginError
 
 ENTRY_POINTS = "whence.plugins"
 VARIABLE = "WHENCE_PLUGINS"
+ATTRIBUTES = ("PROTOCOLS", "KERNELS", "STUDIES", "READERS")
 
 Kind = TypeVar("Kind")
 
@@ -119,8 +121,8 @@ def _load(name: str) -> ModuleType:
     except Exception as error:  # whatever a stranger's module raises is its own fault
         fix = "Install it beside whence, give the name of its module, or repair it"
         raise PluginError(what, f"it cannot be imported ({type(error).__name__}: {error})", fix) from error
-    things: Any = [getattr(module, attribute, ()) for attribute in ("PROTOCOLS", "KERNELS", "STUDIES")]
+    things: Any = [getattr(module, attribute, ()) for attribute in ATTRIBUTES]
     if not any(things):
-        fix = "Name a module that defines PROTOCOLS, KERNELS or STUDIES (docs/plugins.md)"
+        fix = f"Name a module that defines one of {', '.join(ATTRIBUTES)} (docs/plugins.md)"
         raise PluginError(what, "it brings nothing", fix)
     return module

@@ -15,10 +15,12 @@ from zoo.mutants.barrier import ORDER
 from zoo.mutants.baselines import ZOO
 from zoo.mutants.carry import CARRY
 from zoo.mutants.deadline import DEADLINE
+from zoo.mutants.log import STORMED, CutsSilently, IgnoresSilent, RetiresAtOnce
 from zoo.mutants.members import MUTANTS as MEMBERS
 from zoo.mutants.prc import MUTANTS as PRC
 
 STATES_MAX = 400_000
+LOG: list[Any] = [*(variant.make for variant in STORMED), CutsSilently, IgnoresSilent, RetiresAtOnce]
 WORLDS = Path(__file__).parents[2] / "examples" / "worlds"
 
 # Why a mutant is not found in these worlds.
@@ -227,6 +229,41 @@ def _carry() -> list[World]:
     ]
 
 
+# Ticks of a log are frequent, so that few of them bring everything about.
+_SWIFT = {"tick_us": 10, "pull_us": 10, "jump_us": 10, "suspect_us": 1000}
+_MEMBERS = {**_SWIFT, "stability": True, "ack_us": 1, "alone_us": 1}
+
+
+def _log() -> list[World]:
+    line = [("n0", "n1"), ("n1", "n2")]
+    b = Line(node="n1", after=[0])
+    pair = {"nodes": 2, "params": _SWIFT, "links": "fifo"}
+    three = {"params": _SWIFT, "links": "fifo"}
+    one = {**_SWIFT, "keep": "count", "keep_count": 1}
+    members = {"params": _MEMBERS, "links": "fifo"}
+    return [
+        _world("log", "n0", "n0", **pair),
+        _world("log", "n0", "n1", ticks=1, **pair),
+        _world("log", "n0", "n0", nodes=2, params=one, links="fifo", joins=1, ticks=2),
+        _world("log", "n0", "n0", "n0", nodes=2, params=one, links="fifo", joins=1, ticks=2),
+        _world("log", "n0", "n0", amnesias=1, ticks=1, **pair),
+        _world("log", "n0", b, **three),
+        _world("log", "n0", "n1", Line(node="n1", after=[0, 1]), **three),
+        _world("log", "n0", b, edges=line, **three),
+        _world("log", "n0", b, cuts=1, **three),
+        _world("log", "n0", b, crashes=1, **three),
+        _world("log", "n0", "n1", cuts=1, ticks=3, **pair),
+        _world("log", "n0", cuts=1, ticks=2, **three),
+        _world("log", ("n0", 5), "n0", nodes=2, params={**_SWIFT, "lifetimes": True}, links="fifo", ticks=2),
+        _world("log", "n0", nodes=2, ticks=2, settle_ticks=6, **members),
+        _world("log", "n0", "n1", nodes=2, ticks=3, settle_ticks=6, **members),
+        _world("log", "n0", "n1", nodes=2, ticks=3, settle_ticks=6, cuts=1, retirements=1, **members),
+        _world("log", "n0", "n1", nodes=2, ticks=3, settle_ticks=6, amnesias=1, **members),
+        _world("log", "n0", ticks=3, settle_ticks=8, **members),
+        _world("log", "n0", ticks=2, settle_ticks=8, cuts=1, retirements=1, **members),
+    ]
+
+
 def suspects() -> Iterator[Suspect]:
     """Every mutant of a core, by name."""
     for mutant in ZOO:
@@ -242,6 +279,8 @@ def suspects() -> Iterator[Suspect]:
         yield Suspect(f"prc {line.name}", line.make, _prc())
     for member in MEMBERS:
         yield Suspect(f"vcube {member.__name__}", member, _members())
+    for broken in LOG:
+        yield Suspect(f"log {broken.__name__}", broken, _log())
 
 
 def convict(suspect: Suspect, states_max: int = STATES_MAX) -> Explored:

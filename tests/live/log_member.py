@@ -1,15 +1,21 @@
-"""One member of a group that remembers, in its own process, to be killed: its records are its own.
+"""Members of a group that remembers, each in its own process, to be killed: their records are their own.
 
-    PYTHONPATH=tests python tests/live/log_member.py '{"node": "a", ...}'
+    PYTHONPATH=tests python tests/live/log_member.py      # forks one for every line of settings that it reads
+
+The parent has imported everything, so that a member starts as fast as a process can; it says the pid of each
+that it starts (`started PID`) and how each ended (`ended PID CODE`, minus the signal).
 
 It writes a line for every message that `broadcast` has returned for, and for every one that it was given,
-before it is done with it. A message says what its application had read: the judge needs no trace.
+before it is done with it. A message says what its application had read since its own last message (in a new
+life: all that its records tell): the judge needs no trace.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
+import os
 import signal
 import sys
 from dataclasses import dataclass, field
@@ -30,26 +36,34 @@ class LogSettings:
     contacts: list[str]
     pause_s: float = 0.01
     durable: bool = True
+    trace: bool = False
+    copies: int = 0
     options: dict[str, Any] = field(default_factory=dict)
 
 
 async def main(settings: LogSettings) -> None:
     folder = Path(settings.folder)
+    records = folder / f"{settings.node}.records"
     stop = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
-    store = {"store": folder / f"{settings.node}.db"} if settings.durable else {}
-    limits = whence.Limits(backoff_first_s=0.02, backoff_max_s=0.3, leave_timeout_s=2.0)
+    files: dict[str, Path] = {"store": folder / f"{settings.node}.db"} if settings.durable else {}
+    if settings.trace:
+        files["trace"] = folder / "trace"
+    limits = whence.Limits(
+        backoff_first_s=0.02, backoff_max_s=0.3, leave_timeout_s=2.0, heartbeat_s=1.0, silence_s=5.0
+    )
     joining = whence.join(
         "room",
         node=settings.node,
         listen=settings.listen,
         contact=settings.contacts,
         limits=limits,
-        **store,
+        plaintext=True,
+        **files,
         **settings.options,
     )
-    read: dict[str, int] = {}
-    with (folder / f"{settings.node}.records").open("a") as file:
+    read = _earlier(records)  # since the last own message
+    with records.open("a") as file:
 
         def record(*words: object) -> None:
             file.write(" ".join(map(str, words)) + "\n")
@@ -59,12 +73,11 @@ async def main(settings: LogSettings) -> None:
         async with joining as group:
 
             async def speak() -> None:
-                number = 0
                 while not (folder / "quiet").exists():
-                    number += 1
-                    payload = json.dumps({"after": dict(read)}).encode()
+                    payload = json.dumps({"after": read}).encode()
+                    read.clear()
                     try:
-                        id_ = await group.broadcast(payload)
+                        id_ = await group.broadcast(payload, copies=settings.copies)
                     except WhenceError as error:
                         record("error", error)
                         return
@@ -80,6 +93,18 @@ async def main(settings: LogSettings) -> None:
             await asyncio.gather(speaking, reading, return_exceptions=True)
 
 
+def _earlier(records: Path) -> dict[str, int]:
+    """What earlier lives have read, of each stream, since the store was last put back."""
+    read: dict[str, int] = {}
+    for line in records.read_text().splitlines() if records.exists() else ():
+        if line.startswith("got "):
+            stream, _, number = line.split(" ", 2)[1].rpartition(":")
+            read[stream] = max(read.get(stream, 0), int(number))
+        elif line == "forgot":
+            read.clear()
+    return read
+
+
 async def _read(group: whence.Group, read: dict[str, int], record: Any) -> None:
     async for outcome in group.outcomes():
         if isinstance(outcome, whence.Message):
@@ -92,5 +117,33 @@ async def _read(group: whence.Group, read: dict[str, int], record: Any) -> None:
             record("news", type(outcome).__name__, *outcome)
 
 
+def bury(*_signal: object) -> None:
+    """Say which members have ended."""
+    with contextlib.suppress(ChildProcessError):
+        while (found := os.waitpid(-1, os.WNOHANG))[0]:
+            pid, status = found
+            os.write(1, b"ended %d %d\n" % (pid, os.waitstatus_to_exitcode(status)))
+
+
+def bear() -> None:
+    """Fork a member for every line of standard input."""
+    signal.signal(signal.SIGCHLD, bury)
+    for line in sys.stdin:
+        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGCHLD])
+        pid = os.fork()
+        if not pid:
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGCHLD])
+            os.close(0)
+            code = 1
+            try:
+                asyncio.run(main(LogSettings(**json.loads(line))))
+                code = 0
+            finally:
+                os._exit(code)
+        os.write(1, b"started %d\n" % pid)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGCHLD])
+
+
 if __name__ == "__main__":
-    asyncio.run(main(LogSettings(**json.loads(sys.argv[1]))))
+    bear()

@@ -17,7 +17,7 @@ import whence
 from live.test_log_live import node
 from support.living import eventually, free_ports, in_a_loop, take
 from whence.errors import MisuseError, RequestError, ServerDownError
-from whence.servers.carry import Carried, CarryClient, carrier_of
+from whence.servers.carry import Carried, CarryClient, carrier_of, serve_socket
 
 PROGRAM = ("-c", "from whence.cli.main import main; main()", "carry")
 
@@ -102,7 +102,7 @@ async def test_local_programs_cannot_hurt_the_daemon(tmp_path: Path) -> None:
     [port] = free_ports(1)
     path = tmp_path / "c.sock"
     async with node("ann", port, store=tmp_path / "a.db", keep=20_000) as ann:
-        serving = asyncio.create_task(carrier_of(ann, path).serve())
+        serving = asyncio.create_task(serve_socket(carrier_of(ann), path))
         await eventually(path.exists)
         bad = [
             b"nonsense", b"[]", b'{"op": "dance"}', b'{"op": "broadcast"}', b'{"op": "done", "lsn": 5}',
@@ -113,7 +113,7 @@ async def test_local_programs_cannot_hurt_the_daemon(tmp_path: Path) -> None:
         for line in bad:
             writer.write(line + b"\n")
             answer = json.loads(await asyncio.wait_for(reader.readline(), 10))
-            assert set(answer) == {"error", "fix"}, (line, answer)
+            assert set(answer) == {"error", "fix", "ref"}, (line, answer)
         writer.write(b"x" * 3_000_000)  # a line that never ends
         writer.close()
         idle = [await asyncio.open_unix_connection(str(path)) for _ in range(300)]
@@ -135,11 +135,11 @@ async def test_local_programs_cannot_hurt_the_daemon(tmp_path: Path) -> None:
             with pytest.raises(RequestError, match="1050000 bytes"):
                 await client.broadcast(bytes(1_050_000))
         with pytest.raises(whence.WhenceError, match="another daemon"):
-            await carrier_of(ann, path).serve()
+            await serve_socket(carrier_of(ann), path)
         serving.cancel()
         await asyncio.gather(serving, return_exceptions=True)
     async with node("eve", port) as eve:
         with pytest.raises(MisuseError, match="no log on a disk"):
-            carrier_of(eve, path)
+            carrier_of(eve)
     with pytest.raises(ServerDownError):
         await CarryClient(path).__aenter__()

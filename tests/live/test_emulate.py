@@ -38,12 +38,18 @@ def mules(protocol: str = "log") -> dict[str, object]:
     }
 
 
-def test_real_nodes_receive_what_the_simulation_says(tmp_path: Path) -> None:
-    found = emulate(from_dict(mules()), tmp_path / "trace", speed=10.0)
+@pytest.mark.parametrize(("processes", "free"), [(1, False), (3, False), (2, True)])
+def test_real_nodes_receive_what_the_simulation_says(tmp_path: Path, processes: int, free: bool) -> None:
+    found = emulate(from_dict(mules()), tmp_path / "trace", speed=10.0, processes=processes, free=free)
+    assert found.processes == processes
     assert found.ok
     assert found.violations == 0
-    assert found.connections == found.contacts == 6
     assert found.simulated_receives > 50
+    if free:  # a machine that is busy loses contacts
+        assert found.lost_us == 0
+        assert found.simulated_receives >= found.emulated_receives > 0
+        return
+    assert found.connections == found.contacts == 6
     assert found.emulated_receives == found.simulated_receives
     assert found.emulated_delay_s == pytest.approx(found.simulated_delay_s, abs=1.0)
 
@@ -73,13 +79,17 @@ def test_a_contact_plan_is_emulated_from_the_command_line(tmp_path: Path) -> Non
     found = json.loads(done.stdout)
     assert found["ok"]
     assert found["emulated_receives"] == found["simulated_receives"] > 0
+    shown = command(tmp_path / "plan.csv", "--speed", "50", "--interval", "3", "--processes", "2")
+    assert shown.returncode in (0, 1), shown.stderr
+    assert "receives: emulated" in shown.stdout
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 def test_the_bus_day_of_paper_001(tmp_path: Path) -> None:
     """60 buses at 200 times the speed: receives within 3 %, no violation."""
-    found = emulate(load(ROOT / "examples/scenarios/bus-day.toml"), tmp_path / "trace", speed=200.0)
+    scenario = load(ROOT / "examples/scenarios/bus-day.toml")
+    found = emulate(scenario, tmp_path / "trace", speed=200.0, processes=2)
     print(found)
     assert found.ok
     assert abs(found.difference) <= 0.03

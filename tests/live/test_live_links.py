@@ -254,3 +254,23 @@ def test_who_has_left_is_counted_on_only_after_it_came_back() -> None:
     one.out.pending.append(b"for the earlier process")
     one.renew()
     assert (one.alive, one.state, one.peer_session, one.out.total) == (True, LinkState.ALIVE, 0, 0)
+
+
+def test_marks_are_not_counted_as_messages() -> None:
+    out = LinkOut()
+    out.append_mark(b"life")
+    out.pending += [b"1", b"2"]
+    out.append_mark(b"have")
+    assert (out.messages, out.unacknowledged, out.messages_before(3)) == (2, 4, 2)
+    out.take(3)
+    assert out.drop_pending() == 0  # the second mark, which is no message
+    out.append_mark(b"have")
+    out.acknowledge(2)
+    assert (out.messages, out.unacknowledged) == (1, 2)
+    out.resume(2)
+    assert (out.messages, out.pending) == (1, [b"2", b"have"])
+    frames = out.restart(2)
+    assert (frames, out.messages) == ([b"2", b"have"], 0)
+    out.pending += frames
+    out.mark([1])
+    assert (out.messages, out.clear(), out.messages) == (1, 1, 0)

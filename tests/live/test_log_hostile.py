@@ -144,6 +144,10 @@ async def test_floods_meet_the_limits() -> None:
         peer.greet()
         for at in range(2000):  # streams without end
             peer.say(LogPacket(HAVE, ((at + 1, f"n{at}/{at:016x}"),), (0, at + 1, 5)))
+        await eventually(lambda: len(core.ledger.names) == STREAMS_MAX)
+        await eventually(lambda: "mallory" not in a.stats().links)  # it was of no use any more
+        await peer.connect()
+        peer.greet()
         for at in range(2, 500):  # messages whose past never comes
             peer.say(LogPacket(DATA, (), (), ((0, at, 0, (), b"x", 0),)))
         for _ in range(500):  # requests for everything, again and again, and credits that were never used
@@ -184,3 +188,47 @@ async def test_a_peer_that_never_reads_costs_a_window_and_no_more() -> None:
         assert link is None or link.unacknowledged_bytes <= 80 << 20
         assert any(event.kind == "closed" and event.peer == "mallory" for event in a.events)
         peer.writer.close()
+
+
+@in_a_loop
+async def test_what_a_name_may_ask_in_a_span_of_time_is_bounded() -> None:
+    ports = free_ports(2)
+    limits = {"streams_per_minute": 20, "lives_per_hour": 5, "wants_per_minute": 30}
+    async with node("a", ports[0], **limits) as a, node("b", ports[1], ports[0], **limits) as b:
+        await b.wait_connected(20)
+        core: Any = a._host.core
+        for number in range(50):
+            await a.broadcast(b"%d" % number)
+
+        async def gone(name: str) -> None:
+            await eventually(lambda: name not in a.stats().links)
+
+        for at in range(12):  # many lives of one name
+            peer = Mallory(a, ports[0], "phoenix")
+            await peer.connect()
+            peer.say(LogPacket(HELLO, ((0, f"phoenix/{at:016x}"),), (1, 0, 0, 0)))
+            await peer.flush()
+            peer.writer.close()
+            await gone("phoenix")
+        assert len(core.people.streams["phoenix"]) == 5
+        for at in range(6):  # many streams, in one session after the other
+            peer = Mallory(a, ports[0], "gossip")
+            await peer.connect()
+            peer.greet()
+            names = tuple((index, f"n{at}-{index}/{index:016x}") for index in range(1, 40))
+            peer.say(LogPacket(HAVE, names, (0,)))
+            await peer.flush()
+            await gone("gossip")
+        assert len(core.ledger.names) <= 2 + 5 + 20
+        peer = Mallory(a, ports[0], "greedy")
+        await peer.connect()
+        peer.greet()
+        peer.say(LogPacket(HAVE, ((1, core.origin),), (0,)))
+        for _ in range(300):  # all of it, again and again
+            peer.say(LogPacket(WANT, (), (1, 1)), LogPacket(GOT, (), (50,)))
+        await peer.flush()
+        await eventually(lambda: core.exchange.wants.used.get("greedy", (0, 0))[1] == 30)
+        await a.broadcast(b"on", copies=1)
+        assert (await take(b, 51))[-1].payload == b"on"
+        peer.writer.close()
+        core.check()

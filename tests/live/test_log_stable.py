@@ -12,7 +12,7 @@ import pytest
 import whence
 from live.test_log_live import node, outcomes, payloads
 from support.living import eventually, free_ports, in_a_loop, take
-from whence.errors import MisuseError
+from whence.errors import GroupClosedError, MisuseError, NoRoomError, NotAdmittedError
 
 QUICK: dict[str, Any] = {
     "stability": True, "alone_us": 300_000, "ack_us": 50_000, "tick_us": 20_000,
@@ -80,3 +80,43 @@ async def test_a_log_is_kept_until_it_is_stable(tmp_path: Path) -> None:
         for group in (a, b):
             group.done(await group.receive())
         await eventually(lambda: all(each.stats().log.size_bytes < 10_000 for each in (a, b)))  # type: ignore[union-attr]
+
+
+@in_a_loop
+async def test_what_a_founder_said_alone_is_kept_for_the_first_to_come() -> None:
+    ports = free_ports(2)
+    async with node("a", ports[0], keep="stable", **QUICK) as a:
+        await a.broadcast(b"alone", timeout=20)
+        a.done(await a.receive())
+        await eventually(lambda: covers(a, a))
+        await asyncio.sleep(0.2)
+        async with node("b", ports[1], ports[0], keep="stable", **JOINS) as b:
+            assert (await b.receive()).payload == b"alone"
+
+
+@in_a_loop
+async def test_broadcasts_before_admission_wait_in_a_durable_outbox(tmp_path: Path) -> None:
+    ports = free_ports(2)
+    store = {"store": tmp_path / "b.db"}
+    async with node("b", ports[1], ports[0], **JOINS, **store) as b:
+        with pytest.raises(NoRoomError, match="has not been let into"):
+            await b.broadcast(b"not even kept", on_full="raise")
+        with pytest.raises(NotAdmittedError, match="no member has admitted"):
+            await b.broadcast(b"first", key=b"1", timeout=0.1)
+        with pytest.raises(NotAdmittedError):
+            await b.broadcast(b"first", key=b"1", timeout=0.1)  # tried again: still one
+        left = asyncio.create_task(b.broadcast(b"second"))
+        await asyncio.sleep(0.1)
+        assert b.stats().log.outbox == 2  # type: ignore[union-attr]
+    with pytest.raises(GroupClosedError):
+        await left
+    async with node("a", ports[0], **QUICK) as a, node("b", ports[1], ports[0], **JOINS, **store) as b:
+        third = await b.broadcast(b"third", key=b"3", copies=1, timeout=20)
+        found = await take(a, 3)
+        assert [each.payload for each in found] == [b"first", b"second", b"third"]
+        assert third == found[2].id
+        assert await b.broadcast(b"third", key=b"3") == third
+        assert await b.broadcast(b"first", key=b"1") == found[0].id
+    async with node("b", ports[1], **QUICK, **store) as b:
+        await b.broadcast(b"fourth", timeout=20)  # nothing is sent again
+        assert [each.payload for each in await take(b, 4)][-1] == b"fourth"

@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 
+from live.test_log_kill import Storm, judge
 from live.test_log_live import node
 from support.living import free_ports, take
+from whence.errors import TraceError
 from whence.sim.replay import replay
 from whence.verify.run import verify_trace
 
@@ -67,3 +69,19 @@ def test_the_trace_of_a_node_goes_on_over_its_lives(tmp_path: Path) -> None:
     assert report.ok, report
     assert report.broadcasts == 63
     assert report.deliveries == 126
+    replayed = replay(trace)
+    assert replayed.ok, replayed.mismatches[:3]
+    assert replayed.effects > 126
+
+
+def test_the_trace_of_a_killed_node_is_verified_and_its_replay_refused(tmp_path: Path) -> None:
+    """What it sent last may be missing in its trace, but nothing that it logged."""
+    storm = Storm(tmp_path, 3, seed=2, trace=True, pause_s=0.1)
+    found = storm.do(storm.run(4, 0.2, 0.5))
+    said = judge(found)
+    [report] = verify_trace(tmp_path / "trace")
+    assert report.ok, report
+    assert report.broadcasts == said
+    assert report.deliveries == 3 * said
+    with pytest.raises(TraceError, match="was killed"):
+        replay(tmp_path / "trace")

@@ -6,6 +6,7 @@ one input. Whatever else happens meets both; effects and saved states must be th
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import chain
 from random import Random
 from typing import Any
@@ -105,6 +106,10 @@ def spoilt(packet: Packet, draw: Random) -> Packet:
 
 class PairedWorld(World):
     """What is on its way over a link arrives in bunches; some of it spoilt, or over another link."""
+
+    def __init__(self, protocol: str, params: dict[str, Any], seed: int, make: Callable[..., Any]) -> None:
+        super().__init__(protocol, params, seed, make)
+        self.net.on_close = self.net.cut  # what is spoilt may end a link
 
     def _look(self, node: NodeId, effects: Effects) -> None:
         """Nothing but inputs: a core may count the work of explaining."""

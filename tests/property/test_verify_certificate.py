@@ -5,7 +5,9 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Iterable
+from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from support import traces
@@ -14,9 +16,9 @@ from whence.trace.reader import Event
 from whence.trace.schema import Kind, PromisesMade
 from whence.verify import run as run_module
 from whence.verify.analysis import analyse
-from whence.verify.certificate import certify
+from whence.verify.certificate import Certifier, Proof
 from whence.verify.kernels import Kernels, compiled, plain
-from whence.verify.load import Loader, RunEvents
+from whence.verify.load import Loader
 from whence.verify.report import Counts
 from whence.verify.run import verify_events, verify_trace
 
@@ -60,13 +62,22 @@ def events_of(rows: Rows) -> list[Event]:
     ]
 
 
-def loaded(events: Iterable[Event], members: Iterable[str]) -> RunEvents:
+def table_of(events: Iterable[Event], segment_events: int = 4096) -> pa.Table:
     memory = MemoryTrace()
     memory.extend(events)
+    return memory.table("r", segment_events)
+
+
+def certified(kernels: Kernels, table: pa.Table, members: Iterable[str]) -> Proof | None:
+    certifier = Certifier(kernels, members, 1 << 40)
+    return certifier.finish() if all(map(certifier.add, table.to_batches(max_chunksize=7))) else None
+
+
+def found_in(table: pa.Table, members: Iterable[str]) -> Counts:
     loader = Loader(members)
-    for batch in memory.table("r").to_batches():
+    for batch in table.to_batches():
         loader.add(batch)
-    return loader.finish()
+    return analyse(loader.finish(), 0).counts
 
 
 def damage(rows: Rows, rng: random.Random) -> Rows:
@@ -92,17 +103,15 @@ def check(kernels: Kernels, count: int, seed: int) -> Counter[str]:
     for _ in range(count):
         clean = causal_run(rng)
         members = list(clean)
-        whole = loaded(events_of(clean), members)
         sent = sum(kind is Kind.BROADCAST for of_node in clean.values() for kind, _, _ in of_node)
-        assert certify(kernels, whole) == (sent or None)
-        changed = loaded(events_of(damage(clean, rng) if sent else clean), members)
+        proof = certified(kernels, table_of(events_of(clean), rng.randint(1, 6)), members)
+        assert (proof and proof.broadcasts) == (sent or None)
+        changed = table_of(events_of(damage(clean, rng) if sent else clean), rng.randint(1, 6))
         run, others = traces.random_run(rng)
-        broken = Loader(others)
-        for batch in traces.record(run).table("r", segment_events=rng.randint(1, 6)).to_batches():
-            broken.add(batch)
-        for events in (changed, broken.finish()):
-            counts = analyse(events, 0).counts
-            proved = certify(kernels, events) is not None
+        broken = traces.record(run).table("r", segment_events=rng.randint(1, 6))
+        for table, nodes in ((changed, members), (broken, others)):
+            counts = found_in(table, nodes)
+            proved = certified(kernels, table, nodes) is not None
             assert not proved or counts == Counts()
             seen["clean" if counts == Counts() else "with findings"] += 1
             seen["certified"] += proved
@@ -136,31 +145,65 @@ def test_a_circle_of_messages_that_wait_for_each_other_is_not_certified() -> Non
         "a": [(Kind.DELIVER, "b", 1), (Kind.BROADCAST, "a", 1), (Kind.DELIVER, "a", 1)],
         "b": [(Kind.DELIVER, "a", 1), (Kind.BROADCAST, "b", 1), (Kind.DELIVER, "b", 1)],
     }
-    assert certify(plain(), loaded(events_of(rows), rows)) is None
+    assert certified(plain(), table_of(events_of(rows)), rows) is None
 
 
-@pytest.mark.parametrize("certified", [True, False])
-def test_the_report_is_the_same_with_and_without(certified: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("proving", [True, False])
+def test_the_report_is_the_same_with_and_without(proving: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     rng = random.Random(5)
     if compiled() is None:
         pytest.skip("numba is not installed")
-    proved: list[int | None] = []
+    proved: list[Proof | None] = []
 
-    def noted(kernels: Kernels, events: RunEvents) -> int | None:
-        proved.append(certify(kernels, events) if certified else None)
-        return proved[-1]
+    class Noted(Certifier):
+        def finish(self) -> Proof | None:
+            proved.append(super().finish() if proving else None)
+            return proved[-1]
 
-    monkeypatch.setattr(run_module, "certify", noted)
+    monkeypatch.setattr(run_module, "Certifier", Noted)
     for _ in range(20):
         clean = causal_run(rng)
         report = verify_events(events_of(clean), PromisesMade(complete=True), clean)
         sent = sum(kind is Kind.BROADCAST for of_node in clean.values() for kind, _, _ in of_node)
         assert (report.ok, report.broadcasts, report.deliveries) == (True, sent, sent * len(clean))
         assert report.nodes == len(clean)
-    assert any(proved) is certified
+    assert any(proved) is proving
 
 
-def test_a_trace_without_peers_is_read_without_that_column(tmp_path) -> None:
+def test_counts_beyond_16_bits_take_wider_lanes() -> None:
+    kernels = compiled()
+    if kernels is None:
+        pytest.skip("numba is not installed")
+    sent = 40_000
+    rows: Rows = {
+        "a": [
+            each for n in range(1, sent + 1) for each in ((Kind.BROADCAST, "a", n), (Kind.DELIVER, "a", n))
+        ],
+        "b": [(Kind.DELIVER, "a", n) for n in range(1, sent + 1)],
+    }
+    assert certified(kernels, table_of(events_of(rows)), rows) == Proof(2, 3 * sent, sent, 2 * sent)
+    rows["b"][-1], rows["b"][-2] = rows["b"][-2], rows["b"][-1]
+    assert certified(kernels, table_of(events_of(rows)), rows) is None
+
+
+def test_no_certificate_without_the_memory_for_it() -> None:
+    rng = random.Random(3)
+    clean = causal_run(rng)
+    certifier = Certifier(plain(), clean, 8)
+    assert not all(map(certifier.add, table_of(events_of(clean)).to_batches()))
+
+
+def test_rows_out_of_order_or_of_two_runs_are_left_to_the_others() -> None:
+    rows: Rows = {"a": [(Kind.BROADCAST, "a", 1), (Kind.DELIVER, "a", 1), (Kind.BROADCAST, "a", 2),
+                        (Kind.DELIVER, "a", 2)]}  # fmt: skip
+    table = table_of(events_of(rows), 2)
+    assert certified(plain(), table, rows) == Proof(1, 4, 2, 2)
+    assert certified(plain(), table.take([1, 0]), rows) is None
+    other = table.set_column(0, "run", pa.array(["r", "s"]))
+    assert certified(plain(), other, rows) is None
+
+
+def test_a_trace_without_peers_is_read_without_that_column(tmp_path: Path) -> None:
     from whence.lab.run import run
     from whence.sim.files import from_dict
     from whence.trace.reader import open_trace
@@ -169,7 +212,8 @@ def test_a_trace_without_peers_is_read_without_that_column(tmp_path) -> None:
     scenario = {"nodes": 3, "protocol": "vector", "workloads": [load], "stop": {"duration_us": 50_000}}
     for level, peers in (("deliveries", False), ("all", True)):
         outcome = run(from_dict(scenario | {"record": {"level": level}}), tmp_path / level)
-        assert open_trace(tmp_path / level).has_peers(outcome.run) is peers
+        (batch,) = open_trace(tmp_path / level).stored(outcome.run, timed=False)
+        assert ("peer" in batch.schema.names) is peers
         (report,) = verify_trace(tmp_path / level)
         assert report.ok
         assert report.deliveries == outcome.deliveries

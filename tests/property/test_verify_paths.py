@@ -9,9 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from support import traces
+from support.version_1 import rewrite_in_version_1
 from whence.errors import PlatformError
 from whence.trace.reader import open_trace
 from whence.trace.schema import Kind, Level, PromisesMade
@@ -170,8 +172,11 @@ def test_too_little_memory_names_the_setting() -> None:
 
 
 @pytest.mark.parametrize("refused", [False, True])
-def test_names_as_dictionaries(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refused: bool) -> None:
-    """The bounded path reads names as they are stored, even more than one dictionary holds; or as text."""
+@pytest.mark.parametrize("version", [1, 2])
+def test_names_as_dictionaries(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: int, refused: bool
+) -> None:
+    """Names are read as they are stored, even more than one dictionary of Parquet holds; or as text."""
     names = [f"{'a node with a long name ' * 40}{at}" for at in range(3_000)]  # 3 MB in one row group
     with TraceWriter(
         tmp_path, run="r", writer="w", protocol="p", parameters={}, promises=PromisesMade(), seed=None,
@@ -182,25 +187,27 @@ def test_names_as_dictionaries(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, 
             for receiver in (name, names[0]) if name != names[0] else (name,):
                 writer.event(receiver, 1, Kind.DELIVER, name, 1)
     expected = verify_trace(tmp_path)
-    plain = segments.pq.ParquetFile
+    plain = pq.ParquetFile
 
     class Refusing(plain):
-        """Arrow does not read every nested column so."""
+        """Arrow does not read every column so."""
 
-        def __init__(self, path: Path, read_dictionary: list[str] | None = None) -> None:
-            super().__init__(path, read_dictionary=read_dictionary)
-            self.refuses = bool(read_dictionary)
+        def __init__(self, *given: Any, **more: Any) -> None:
+            super().__init__(*given, **more)
+            self.refuses = "read_dictionary" in more
 
         def read_row_group(self, *given: Any, **more: Any) -> Any:
             if self.refuses:
                 raise pa.ArrowNotImplementedError("Nested data conversions not implemented")
             return super().read_row_group(*given, **more)
 
+    if version == 1:
+        rewrite_in_version_1(tmp_path)
     if refused:
-        monkeypatch.setattr(segments.pq, "ParquetFile", Refusing)
+        monkeypatch.setattr(pq, "ParquetFile", Refusing)
     groups = segments.TraceGroups(open_trace(tmp_path), "r", timed=False)
-    names_type = groups.load(0).schema.field("names").type.value_type
-    assert pa.types.is_dictionary(names_type) is not refused
+    kind = groups.load(0).schema.field("names" if version == 1 else "origin").type
+    assert pa.types.is_dictionary(kind.value_type if version == 1 else kind) is not refused
     found = bounded_module.Bounded(
         groups, names, timed=False, witness_max=WITNESS_MAX, budget=bounded_module.Budget.of(1 << 30)
     ).analyse()

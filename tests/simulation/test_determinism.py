@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 from functools import cache
@@ -14,6 +13,7 @@ import pytest
 
 from support import hashing
 from support.hashing import HashingRecorder
+from support.processes import find_python
 from support.running import simulate, simulate_to
 from support.simulating import hash_of, random_scenario
 from whence.sim.files import from_dict
@@ -81,17 +81,6 @@ def _plain(scenario: object) -> dict[str, object]:
 @pytest.mark.parametrize("hash_seed", ["0", "12345"])
 def test_two_processes_with_different_hash_seeds_are_equal(hash_seed: str) -> None:
     assert hashes_of(sys.executable, hash_seed) == hashes_here()
-
-
-def find_python(wanted: str) -> str | None:
-    """An interpreter of that version which really starts (pyenv's shims exist for versions that are off)."""
-    places = sorted(Path.home().glob(f".pyenv/versions/{wanted}*/bin/python"))
-    on_path = shutil.which(f"python{wanted}")
-    for python in [*map(str, places), *([on_path] if on_path else [])]:
-        said = subprocess.run([python, "-V"], capture_output=True, text=True, timeout=60, check=False)
-        if said.returncode == 0 and f" {wanted}." in said.stdout:
-            return python
-    return None
 
 
 @pytest.mark.parametrize(

@@ -144,7 +144,7 @@ def _intervals(rng: random.Random) -> tuple[list[Row], str]:
         proc = rng.choice("ab")
         kind = rng.choice([SEND, DELIVER, DELIVER, 0])
         row: Row = {"proc": proc, "ctx": f"s{number}", "kind": kind, "t0": start, "ref": f"s{number}"}
-        row["t1"] = start + rng.randint(0, 6)
+        row["t1"] = rng.choice([start + rng.randint(0, 6)] * 8 + [None, start - rng.randint(1, 6)])
         if kind:
             row["msg"] = rng.choice(messages)
         if number and rng.random() < 0.4:
@@ -156,6 +156,12 @@ def _intervals(rng: random.Random) -> tuple[list[Row], str]:
 
 
 # Brute force
+
+
+def lasts(row: Row) -> tuple[float, float]:
+    """From when to when an interval lasts: without an end forever; set back, over what lies between."""
+    end = float("inf") if row["t1"] is None else row["t1"]
+    return min(row["t0"], end), max(row["t0"], end)
 
 
 class Brute:
@@ -293,7 +299,7 @@ class Brute:
                 made.setdefault(key, []).append((row["pos"], row["pos"], at))
             else:
                 key = (row["scope"], 0, "proc", row["proc"], row["msg"])
-                made.setdefault(key, []).append((row["t0"], row["t1"], at))
+                made.setdefault(key, []).append((*lasts(row), at))
         found = {}
         for key, each in made.items():
             start, event = min((start, at) for start, _, at in each)
@@ -326,7 +332,10 @@ class Brute:
         if a.get("pos") is not None and b.get("pos") is not None:
             return bool(a["ctx"] == b["ctx"] and a["pos"] < b["pos"])
         return bool(
-            a.get("pos") is None and b.get("pos") is None and a["proc"] == b["proc"] and a["t1"] < b["t0"]
+            a.get("pos") is None
+            and b.get("pos") is None
+            and a["proc"] == b["proc"]
+            and lasts(a)[1] < lasts(b)[0]
         )
 
     def duplicate(self) -> int:

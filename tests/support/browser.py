@@ -91,9 +91,18 @@ class Browser:
     def open(self, page: Path | str, fragment: str = "") -> None:
         """Load a page and wait until it says that it is ready."""
         address = (page.as_uri() if isinstance(page, Path) else page) + fragment
-        self._ask("POST", f"{self._session}/url", {"url": "about:blank"})
-        self._ask("POST", f"{self._session}/url", {"url": address})
+        self.visit("about:blank")
+        self.visit(address)
         self.wait("await whence.ready; return true")
+
+    def visit(self, address: str) -> None:
+        """Load any page."""
+        self._ask("POST", f"{self._session}/url", {"url": address})
+
+    def offline(self, is_so: bool) -> None:
+        """Cut the browser off its network, or give it back."""
+        conditions = {"offline": is_so, "latency": 0, "download_throughput": -1, "upload_throughput": -1}
+        self._ask("POST", f"{self._session}/chromium/network_conditions", {"network_conditions": conditions})
 
     def run(self, script: str, *arguments: Any) -> Any:
         """The value that a piece of JavaScript returns."""

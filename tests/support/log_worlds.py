@@ -18,7 +18,8 @@ from copy import deepcopy
 from typing import Any
 
 from support.net import Net
-from whence.core.effects import Deliver, Effects, Internal, Missed, Stable
+from whence.core.effects import Deliver, Effects, Internal, Missed, Stable, Tell
+from whence.core.lives import Forked
 from whence.core.message import MessageId, NodeId
 from whence.core.protocol import LEAVE
 from whence.protocols.log.book import MemoryBook
@@ -85,6 +86,8 @@ class Observer:
                 self._miss(node, effect)
             elif isinstance(effect, Stable):
                 self.minds[node].stable.update(effect.cut)
+            elif isinstance(effect, Tell) and isinstance(effect.news, Forked):
+                self.problem("forked", f"{node} {effect.news}")  # no world forks a process in memory
 
     def _deliver(self, node: NodeId, id_: MessageId, payload: bytes, *, late: bool, flagged: bool) -> None:
         mind = self.minds[node]
@@ -145,7 +148,8 @@ class LogWorld:
     ) -> None:
         self.draw = draw = random.Random(f"log {seed}")
         self.make = make
-        self.params: dict[str, Any] = {**FAST, **self._drawn_params(), **fixed}
+        chained = random.Random(f"chain {seed}").random() < 0.1
+        self.params: dict[str, Any] = {**FAST, **self._drawn_params(), "chain": chained, **fixed}
         self.stability = bool(self.params.get("stability"))
         self.timed = bool(self.params.get("lifetimes"))
         keeps = self.params.get("keep", "forever") == "forever" and self.params.get("history") != "new"

@@ -14,9 +14,11 @@ import asyncio
 import faulthandler
 import json
 import os
+import shutil
 import signal
+import subprocess
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, ClassVar, Self, TypeVar
@@ -33,11 +35,19 @@ Found = TypeVar("Found")
 
 async def start(program: str, settings: Any, **pipes: Any) -> asyncio.subprocess.Process:
     """Run a module of the tests; it finds the others."""
+    return await launch(program, json.dumps(asdict(settings)), **pipes)
+
+
+async def launch(
+    program: str, *arguments: str, within: Sequence[str] = (), **pipes: Any
+) -> asyncio.subprocess.Process:
+    """Run a module of the tests; `within`: a command that runs it somewhere else."""
     path = os.pathsep.join([str(TESTS), *filter(None, [os.environ.get("PYTHONPATH")])])
     return await asyncio.create_subprocess_exec(
+        *within,
         sys.executable,
         program,
-        json.dumps(asdict(settings)),
+        *arguments,
         stdout=asyncio.subprocess.PIPE,
         env=os.environ | {"PYTHONPATH": path},
         **pipes,
@@ -175,3 +185,14 @@ class Talker:
                 each[1] = message.number
         except WhenceError as problem:
             self.error = str(problem)
+
+
+def find_python(wanted: str) -> str | None:
+    """An interpreter of that version which really starts (pyenv's shims exist for versions that are off)."""
+    places = sorted(Path.home().glob(f".pyenv/versions/{wanted}*/bin/python"))
+    on_path = shutil.which(f"python{wanted}")
+    for python in [*map(str, places), *([on_path] if on_path else [])]:
+        said = subprocess.run([python, "-V"], capture_output=True, text=True, timeout=60, check=False)
+        if said.returncode == 0 and f" {wanted}." in said.stdout:
+            return python
+    return None

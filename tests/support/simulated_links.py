@@ -8,7 +8,8 @@ from typing import Any
 from whence.sim.faults import plan_faults
 from whence.sim.files import from_dict
 from whence.sim.links import Entry, Traffic
-from whence.sim.links_static import make_graph, make_outlets
+from whence.sim.links_static import make_outlets
+from whence.sim.topology import make_graph
 
 
 class SimulatedLinks:

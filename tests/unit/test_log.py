@@ -7,14 +7,17 @@ from typing import Any
 import pytest
 
 from support.net import Net
-from whence.core.effects import Missed, Send
+from whence.core.effects import CloseLink, Discard, Missed, Reason, Send
 from whence.core.lives import Joined, Left, OtherLife, Retired, RolledBack, Suspected, life_of, stream_of
 from whence.core.message import MessageId
 from whence.core.protocol import LEAVE
 from whence.errors import MisuseError, ParameterError
+from whence.lab.run import run
+from whence.protocols.log import stability
 from whence.protocols.log.book import MemoryBook
 from whence.protocols.log.core import Log
-from whence.protocols.log.wire import DATA, FLOOR, HELLO, PART, LogPacket
+from whence.protocols.log.wire import DATA, FLOOR, HAVE, HELLO, PART, WANT, WHOLE, LogPacket
+from whence.sim.model import Link, Periodic, Ring, Scenario, Stop
 
 SECOND_US = 1_000_000
 
@@ -348,6 +351,26 @@ def test_r17_a_newcomer_waits_for_a_member() -> None:
     assert net.cores["c"].ready
 
 
+def test_a_fresh_core_keeps_its_invariants_before_any_input() -> None:
+    Log("a", [], stability=True).check()
+
+
+def test_a_lone_founder_keeps_what_is_stable_for_the_first_to_come() -> None:
+    net = group("a", stability=True, keep="stable", alone_us=1)
+    net.do("a", lambda core, now_us: core.timer("begin", now_us))
+    later(net)
+    said(net, "a", "a")
+    later(net)
+    core = net.cores["a"]
+    assert core.stable()[core.origin] == core.last
+    assert core.book.first == 1
+    add(net, "b", "a", alone_us=1 << 40)
+    assert net.ids("b") == net.ids("a")
+    said(net, "a", "b")
+    later(net)
+    assert core.book.first > 1
+
+
 def test_r18_what_everybody_has_becomes_stable() -> None:
     net = members()
     said(net, "a", "b", "c")
@@ -413,6 +436,145 @@ def test_r18_retiring_frees_what_a_dead_member_held_back() -> None:
 
 
 # Limits
+
+
+def greeted(core: Log, peer: str = "a", opening: int = 0, now_us: int = 0) -> list[Any]:
+    """A peer by hand has met a core, and has nothing."""
+    core.link_up(peer, now_us)
+    hello = LogPacket(HELLO, ((0, stream_of(peer, life_of(peer, opening))),), (1, 0, 0, 0))
+    effects = core.receive(peer, hello, now_us)
+    effects += core.receive(peer, LogPacket(HAVE, (), (WHOLE,)), now_us)
+    return effects
+
+
+def named(first: int, count: int) -> tuple[tuple[int, str], ...]:
+    return tuple((at, stream_of(f"n{at}", life_of("n", at))) for at in range(first, first + count))
+
+
+def test_a_peer_names_so_many_streams_a_minute_and_is_then_cut_off() -> None:
+    core = Log("b", [], streams_per_minute=10)
+    greeted(core)
+    assert CloseLink("a") not in core.receive("a", LogPacket(HAVE, named(1, 9), (PART,)), 0)
+    for again in range(3):  # a new session has no new budget
+        assert CloseLink("a") in core.receive("a", LogPacket(HAVE, named(20, 1), (PART,)), again)
+        core.link_down("a", again)
+        greeted(core, now_us=again)
+    assert len(core.ledger.names) == 11
+    core.receive("a", LogPacket(HAVE, named(20, 8), (PART,)), 60 * SECOND_US)
+    assert len(core.ledger.names) == 19
+    core.check()
+
+
+def test_who_knows_more_streams_than_a_minute_allows_is_learnt_from_in_several() -> None:
+    net = Net("log", "ab", step_us=1, check=True)
+    a = net.cores["a"]
+    for name, stream in named(0, 60):
+        a.exchange.intern(stream)
+        a.delivery.log((name + 1, 1, 0, (), b"x", 0), 0, [])
+    net.cut("a", "b")
+    net.add("c", streams_per_minute=25)
+    for _ in range(4):
+        net.link("c", "a")
+        later(net, 5)
+        if net.is_linked("c", "a"):
+            break
+        net.pass_time(net.now_us + 60 * SECOND_US)
+    assert len(net.ids("c")) == 60
+
+
+def test_simulated_connections_that_are_closed_are_made_anew() -> None:
+    scenario = Scenario(
+        nodes=4,
+        protocol="log",
+        params={"streams_per_minute": 1},
+        topology=Ring(),
+        link=Link(fifo=True, retransmit_us=10_000),
+        workloads=[Periodic(interval_us=100_000, stop_us=1_000_000)],
+        stop=Stop(duration_us=300_000_000),
+    )
+    outcome = run(scenario, check=True)
+    assert outcome.drained
+    assert outcome.deliveries == outcome.broadcasts * 4
+
+
+def test_a_name_calls_in_so_many_new_lives_an_hour() -> None:
+    core = Log("b", [], lives_per_hour=3)
+    for opening in range(5):
+        closes = CloseLink("a") in greeted(core, opening=opening, now_us=opening)
+        assert closes == (opening >= 3)
+        core.link_down("a", opening)
+    assert CloseLink("a") not in greeted(core, opening=1, now_us=9)  # one that is known may come again
+    core.link_down("a", 10)
+    assert CloseLink("a") not in greeted(core, opening=7, now_us=3600 * SECOND_US)
+    assert CloseLink("c") not in greeted(core, "c", now_us=20)
+
+
+def test_a_peer_pulls_so_often_a_minute_and_so_much_at_a_time() -> None:
+    core = Log("b", [], wants_per_minute=5, window=1 << 20)
+    greeted(core)
+    for _ in range(30):
+        core.broadcast(b"x", 0)
+    core.receive("a", LogPacket(HAVE, ((7, core.origin),), (PART,)), 0)
+    want = LogPacket(WANT, (), (7, 1))
+    given = [
+        sum(len(effect.packet.items) for effect in core.receive("a", want, 0) if isinstance(effect, Send))
+        for _ in range(8)
+    ]
+    assert given == [30] * 5 + [0] * 3
+    assert Discard(None, "a", Reason.MALFORMED) in core.receive("a", want, 1)
+    many = LogPacket(WANT, (), (7, 1) * 300)
+    assert Discard(None, "a", Reason.MALFORMED) in core.receive("a", many, 61 * SECOND_US)
+
+
+def test_a_peer_cannot_give_one_stream_names_without_end() -> None:
+    core = Log("b", [])
+    greeted(core)
+    stream = stream_of("a", life_of("a", 0))
+    names = tuple((at, stream) for at in range(1, 50))
+    assert CloseLink("a") in core.receive("a", LogPacket(HAVE, names, (PART,)), 0)
+    assert "a" not in core.exchange.of
+
+
+def test_a_barrier_has_so_many_entries_and_no_more() -> None:
+    core = Log("b", [])
+    greeted(core)
+    core.receive("a", LogPacket(HAVE, named(1, 5000), (PART,)), 0)
+    for entries, held in ((4096, 1), (4097, 0)):
+        after = tuple(part for at in range(1, entries + 1) for part in (at, 1))
+        before = core.waiting
+        core.receive("a", LogPacket(DATA, (), (), ((0, entries, 0, after, b"", 0),)), 0)
+        assert core.waiting - before == held
+
+
+def test_what_died_out_of_turn_is_kept_up_to_a_limit() -> None:
+    core = Log("b", [], lifetimes=True, held_max=10)
+    core.link_up("a", 0)
+    core.receive("a", LogPacket(HELLO, ((0, stream_of("a", life_of("a", 0))),), (1, 1, 0, 0)), 0)
+    core.receive("a", LogPacket(HAVE, (), (WHOLE,)), 0)
+    for number in range(2, 100):
+        core.receive("a", LogPacket(DATA, (), (), ((0, number, 5, (), b"", 0),)), 10)
+    assert core.timed is not None
+    assert sum(map(len, core.timed.dead.values())) == 10
+    core.check()
+
+
+def test_pasts_of_messages_are_bounded_by_the_numbers_in_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stability, "NUMBERS_MAX", 5_000)
+    core = Log("b", [], stability=True)
+    greeted(core)
+    for at in range(1, 400):
+        core.receive("a", LogPacket(DATA, named(at, 1), (), ((at, 1, 0, (), b"", 0),)), 0)
+    kept = core.stability
+    assert kept is not None
+    assert sum(map(len, kept.pasts.values())) + sum(map(len, kept.knows.values())) <= 5_000 + 400
+    assert len(core.ledger.names) == 401
+
+
+def test_the_oldest_keys_are_forgotten() -> None:
+    core = Log("b", [], book=MemoryBook(keys_max=3))
+    for at in range(5):
+        core.broadcast_once(b"%d" % at, b"x", 0)
+    assert [core.id_of(b"%d" % at) is None for at in range(5)] == [True, True, False, False, False]
 
 
 def test_a_peer_cannot_make_streams_without_end() -> None:

@@ -12,7 +12,8 @@ from whence.overlay import graphs
 from whence.sim import links, links_static
 from whence.sim.faults import plan_faults
 from whence.sim.files import from_dict
-from whence.sim.links_static import link_specs, make_graph, make_outlets
+from whence.sim.links_static import make_outlets
+from whence.sim.topology import link_specs, make_graph
 
 # Queues
 

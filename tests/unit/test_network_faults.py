@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from support.simulated_links import SimulatedLinks, constant
-from whence.sim.faults import NEVER_US, Clock, Windows
+from whence.sim.faults import NEVER_US, FaultyClock, Windows
 
 # Partitions and crashes
 
@@ -153,7 +153,7 @@ def test_windows_without_end() -> None:
 def test_clocks_never_go_back_and_can_be_inverted(
     offset: int, drift: int, time_us: int, step_us: int
 ) -> None:
-    clock = Clock(offset, drift)
+    clock = FaultyClock(offset, drift)
     assert clock.local(time_us) <= clock.local(time_us + step_us)
     shown = clock.local(time_us)
     first = clock.true(shown)
@@ -164,6 +164,6 @@ def test_clocks_never_go_back_and_can_be_inverted(
 
 
 def test_a_clock_by_hand() -> None:
-    assert Clock(500, 100_000).local(1_000) == 1_600
-    assert Clock(-500, 0).local(100) == 0
-    assert Clock(-500, 0).true(1) == 501
+    assert FaultyClock(500, 100_000).local(1_000) == 1_600
+    assert FaultyClock(-500, 0).local(100) == 0
+    assert FaultyClock(-500, 0).true(1) == 501

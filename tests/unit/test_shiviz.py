@@ -268,6 +268,16 @@ def test_a_window_keeps_precedence_through_what_it_leaves_out(tmp_path: Path) ->
         export(trace, tmp_path / "none.log", window=ExportWindow(0, 0))
 
 
+def test_the_window_of_a_node_has_the_broadcasts_that_it_delivers(tmp_path: Path) -> None:
+    """Without them the auditor would call all it delivers created, and could judge no order."""
+    run = parse(a="b:a1", b="d:a1 b:b1", c="d:b1 d:a1")
+    trace = open_trace(write(tmp_path / "t", run))
+    for node, events, broken in (("c", 4, {"causal": 1}), ("b", 3, {}), ("a", 1, {})):
+        window = ExportWindow(nodes=frozenset([node]))
+        assert export(trace, tmp_path / "one.log", window=window).events == events
+        assert judge(read_log(tmp_path / "one.log")).counts("broken") == broken
+
+
 def test_packets_carry_knowledge_too(tmp_path: Path) -> None:
     with TraceWriter(
         tmp_path / "t", run="r", writer="w", protocol="p", parameters={}, promises=PromisesMade(), seed=None,

@@ -15,8 +15,8 @@ from whence.studies.base import check_grid
 from whence.studies.claims import printed
 from whence.studies.results import Estimate, percent_change
 from whence.studies.vcube import crashes
-from whence.studies.vcube.claims import BYTES, CLAIMS, PROTOTYPE_R0, SIZES, mean_hops
-from whence.studies.vcube.crashes import CASES, CRASHES, crash_scenario, run_crashes
+from whence.studies.vcube.claims import BYTES, CLAIMS, CRASHES, PROTOTYPE_R0, SIZES, mean_hops
+from whence.studies.vcube.crashes import CASES, crash_scenario, run_crashes
 from whence.studies.vcube.grid import MODES, PROFILES, SCALES, STUDY, scenario
 from whence.studies.vcube.measures import derive, differences
 from whence.studies.vcube.runs import MAIN

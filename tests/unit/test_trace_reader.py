@@ -13,9 +13,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from support.version_1 import rewrite_in_version_1
 from whence.errors import TraceError
-from whence.trace.columns import PACKED_SCHEMA
-from whence.trace.reader import open_trace
+from whence.trace.columns import FLAT_SCHEMA, PACKED_SCHEMA
+from whence.trace.reader import check_trace, open_trace
 from whence.trace.schema import Kind, Level, PromisesMade
 from whence.trace.writer import TraceWriter
 
@@ -36,6 +37,12 @@ def write(folder: Path, run: str = "r1", writer: str = "w", node: str = "a", **c
 def folder(tmp_path: Path) -> Path:
     write(tmp_path / "t")
     return tmp_path / "t"
+
+
+@pytest.fixture
+def old_folder(folder: Path) -> Path:
+    rewrite_in_version_1(folder)
+    return folder
 
 
 def edit_manifest(folder: Path, change: Callable[[dict[str, Any]], None]) -> None:
@@ -60,7 +67,8 @@ def replace_part(folder: Path, change: Callable[[pa.Table], pa.Table], index: in
 
 def with_column(name: str, values: list[Any]) -> Callable[[pa.Table], pa.Table]:
     def change(table: pa.Table) -> pa.Table:
-        field = PACKED_SCHEMA.field(name)
+        field = (PACKED_SCHEMA if "first_seq" in table.schema.names else FLAT_SCHEMA).field(name)
+        field = field.with_nullable(True)
         return table.set_column(table.schema.get_field_index(name), field, pa.array(values, field.type))
 
     return change
@@ -104,8 +112,28 @@ def test_a_manifest_of_something_else(folder: Path) -> None:
 
 
 def test_a_manifest_of_another_version(folder: Path) -> None:
-    edit_manifest(folder, lambda manifest: manifest.update(version=2))
-    refuses(folder, "w.manifest.json", "version 2")
+    edit_manifest(folder, lambda manifest: manifest.update(version=3))
+    refuses(folder, "w.manifest.json", "version 3")
+
+
+def test_a_trace_of_version_1_has_the_same_events_and_hash(folder: Path) -> None:
+    new = list(open_trace(folder).events())
+    rewrite_in_version_1(folder)
+    trace = open_trace(folder)
+    assert trace.manifests[0].version == 1
+    assert list(trace.events()) == new
+    (checked,) = check_trace(trace)
+    assert checked.trace_hash == trace.manifests[0].trace_hash
+
+
+def test_a_writer_goes_on_with_a_trace_of_version_1(old_folder: Path) -> None:
+    about = ABOUT | {"run": "r1", "writer": "w", "nodes": ["a", "b"], "keep_parts": 2}
+    with TraceWriter(old_folder, **about) as out:
+        out.event("a", 3, Kind.TIMER, detail="late")
+    trace = open_trace(old_folder)
+    assert [event.seq for event in trace.events()] == [0, 1, 2, 3]
+    (checked,) = check_trace(trace)
+    assert checked.events == 4
 
 
 def test_a_broken_manifest(folder: Path) -> None:
@@ -164,7 +192,7 @@ def test_a_column_of_another_type(folder: Path) -> None:
 
 
 def test_a_column_too_many(folder: Path) -> None:
-    replace_part(folder, lambda table: table.append_column("extra", pa.array([1])))
+    replace_part(folder, lambda table: table.append_column("extra", pa.array([1] * len(table))))
     refuses(folder, "w-00000.parquet", "'extra'")
 
 
@@ -184,20 +212,53 @@ def test_a_column_too_many(folder: Path) -> None:
         ("events", [None], "null"),
     ],
 )
+def test_contents_of_version_1_that_contradict_themselves(
+    old_folder: Path, column: str, values: list[Any], reason: str
+) -> None:
+    replace_part(old_folder, with_column(column, values))
+    refuses(old_folder, "w-00000.parquet", reason)
+
+
+@pytest.mark.parametrize(
+    ("column", "values", "reason"),
+    [
+        ("kind", [1, 99], "'kind'"),
+        ("kind", [1, None], "null"),
+        ("number", [1, None], "null"),
+        ("origin", ["a", None], "null"),
+        ("seq", [0, None], "null"),
+        ("run", ["r1", "other"], "'other'"),
+        ("run", ["r1", None], "null"),
+        ("seq", [0, 2], "missing"),
+        ("seq", [0, 0], "twice"),
+        ("seq", [-1, 0], "twice"),
+    ],
+)
 def test_contents_that_contradict_themselves(
     folder: Path, column: str, values: list[Any], reason: str
 ) -> None:
     replace_part(folder, with_column(column, values))
-    refuses(folder, "w-00000.parquet", reason)
+    refuses(folder, "w-0000", reason)
 
 
-def test_a_hole_in_a_nodes_events_is_named(folder: Path) -> None:
-    replace_part(folder, with_column("first_seq", [5]), index=1)
+def test_a_part_with_a_row_too_few(folder: Path) -> None:
+    replace_part(folder, lambda table: table.slice(0, 1))
+    refuses(folder, "w-00000.parquet", "2 events")
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_hole_in_a_nodes_events_is_named(folder: Path, version: int) -> None:
+    if version == 1:
+        rewrite_in_version_1(folder)
+    replace_part(folder, with_column("first_seq" if version == 1 else "seq", [5]), index=1)
     refuses(folder, "w-00001.parquet", "events 2 to 4 of node 'a'", "missing")
 
 
-def test_events_that_are_there_twice(folder: Path) -> None:
-    replace_part(folder, with_column("first_seq", [1]), index=1)
+@pytest.mark.parametrize("version", [1, 2])
+def test_events_that_are_there_twice(folder: Path, version: int) -> None:
+    if version == 1:
+        rewrite_in_version_1(folder)
+    replace_part(folder, with_column("first_seq" if version == 1 else "seq", [1]), index=1)
     refuses(folder, "w-00001.parquet", "event", "twice")
 
 

@@ -235,8 +235,10 @@ def test_every_case_of_the_corpus_is_shown_as_it_is_judged(case):
     for finding in scene.findings:
         chain = [step.event for step in finding.steps[: finding.chain]]
         assert all(step.event >= 0 for step in finding.steps)
-        for one, two in pairwise(chain):
+        by_clock = any("[interval]" in step.text for step in finding.steps)  # no cause: one clock's order
+        for one, two in pairwise(chain) if not by_clock else ():
             assert cone(scene, [two], past=True)[scene.lane_of(one)] > one
+        assert not by_clock or (finding.kind == "fifo" and log.spans)
         if finding.kind in {"causal", "fifo"}:
             early, late = (step.event for step in finding.steps[-2:])
             assert late == finding.wrong

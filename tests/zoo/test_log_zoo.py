@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 from collections import Counter
+from copy import deepcopy
 
 import pytest
 
 from support.log_worlds import storm
 from support.net import Net
+from whence.core.lives import Forked
 from whence.errors import WhenceError
 from whence.protocols.log.core import Log
 from whence.protocols.log.wire import FLOOR
-from zoo.mutants.log import STORMED, CutsSilently, IgnoresSilent, LogVariant, RetiresAtOnce
+from zoo.mutants.log import (
+    STORMED,
+    BlindToForks,
+    CutsSilently,
+    IgnoresSilent,
+    LogVariant,
+    RetiresAtOnce,
+)
 
 WORLDS = 400  # a mutant's worlds end with the first in which it is caught
 
@@ -92,12 +101,35 @@ def waits_until_all_know_of_a_retirement(make: type[Log]) -> bool:
     return net.cores["a"].stable().get(net.cores["a"].origin, 0) < number
 
 
+def tells_of_a_fork(make: type[Log]) -> bool:
+    """Whether a node that is given both futures of one life says so."""
+    net = Net(make, "abc", chain=True)
+    net.settle()
+    net.broadcast("a")
+    net.settle()
+    twin = make("a", [], chain=True, life=net.cores["a"].life)
+    twin.restore(deepcopy(net.cores["a"].save()))
+    net.broadcast("a", None, b"one future")
+    net.settle()
+    net.drop("a")
+    net.cores["a"] = twin
+    for peer in "bc":
+        net.do("a", lambda core, now_us, peer=peer: core.link_down(peer, now_us))
+    net.broadcast("a", None, b"the other")  # under the same number
+    net.broadcast("a")
+    net.link("a", "b")
+    net.link("a", "c")
+    later(net, 10)
+    return any(isinstance(news, Forked) for node in "bc" for news in net.news.get(node, ()))
+
+
 @pytest.mark.parametrize(
     ("mutant", "case"),
     [
         (CutsSilently, tells_before_it_cuts),
         (IgnoresSilent, waits_for_the_silent),
         (RetiresAtOnce, waits_until_all_know_of_a_retirement),
+        (BlindToForks, tells_of_a_fork),
     ],
     ids=lambda each: each.__name__,
 )

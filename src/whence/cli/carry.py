@@ -43,16 +43,16 @@ async def _run(config: Any, path: Path, trace: Path | None) -> None:
     import sys
 
     from whence.cli.node import joining_of
-    from whence.servers.carry import carrier_of
+    from whence.servers.carry import carrier_of, serve_socket
 
     loop = asyncio.get_running_loop()
     async with joining_of(config, trace) as group:
-        carrier = carrier_of(group, path)
+        carrier = carrier_of(group)
 
         def ready() -> None:
             print(f"{group.node} carries {group.name!r} at {path}", file=sys.stderr, flush=True)  # noqa: T201 - for people
 
-        serving = loop.create_task(carrier.serve(ready))
+        serving = loop.create_task(serve_socket(carrier, path, ready))
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, serving.cancel)
         await asyncio.wait([serving])

@@ -35,6 +35,9 @@ def command(
     no_order: Annotated[
         bool, typer.Option("--no-order", help="Explore every order of steps that commute.")
     ] = False,
+    no_stale: Annotated[
+        bool, typer.Option("--no-stale", help="Explore when packets arrive that change nothing.")
+    ] = False,
     exact: Annotated[bool, typer.Option("--exact", help="Keep states whole, not as 64-bit digests.")] = False,
     states_max: Annotated[int | None, typer.Option(min=1, help="Stop after so many states.")] = None,
     depth_max: Annotated[int | None, typer.Option(min=1, help="No schedules with more moves.")] = None,
@@ -64,11 +67,12 @@ def command(
     options = Options(
         symmetry=not no_symmetry,
         order=not no_order,
+        stale=not no_stale,
         exact=exact,
         states_max=states_max or STATES_MAX,
         depth_max=depth_max,
         kinds=frozenset(kind) if kind else None,
-        progress=_Line(),
+        progress=_ProgressLine(),
         folder=folder,
     )
     if spark or master is not None:
@@ -120,7 +124,7 @@ def _repeat(path: Path, out: Path | None, as_json: bool) -> None:
         raise typer.Exit(EXIT_INCOMPLETE)
 
 
-class _Line:
+class _ProgressLine:
     """SearchProgress on stderr: a line now and then."""
 
     def __init__(self) -> None:
@@ -135,6 +139,10 @@ class _Line:
         sys.stderr.write(
             f"depth {now.depth}: {now.states:,} states, {rate:,.0f} states/s, frontier {now.frontier:,}\n"
         )
+
+
+def _reduced(report: Report) -> list[str]:
+    return [name for name, is_used in (("order", report.order), ("stale", report.stale)) if is_used]
 
 
 def _show(name: str, report: Report, told: Repeat | None, as_json: bool) -> None:
@@ -163,7 +171,8 @@ def _show(name: str, report: Report, told: Repeat | None, as_json: bool) -> None
         ("moves tried", f"{report.steps:,}"),
         ("depth", report.depth),
         ("final states", f"{report.finals:,}"),
-        ("renamings, order", f"{report.symmetry}, {'reduced' if report.order else 'every'}"),
+        ("renamings", report.symmetry),
+        ("reduced by", ", ".join(_reduced(report)) or "nothing else"),
         ("CPU s", f"{report.seconds:.1f}"),
         ("chance that a state was missed", f"{report.missed_chance:.1e}"),
     ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from whence.foreign.mapping import LogMapping
     from whence.foreign.model import Contract
     from whence.foreign.report import Audit
+
+MapFile = Annotated[str | None, typer.Option("--map", help="Its mapping: a file, or a preset's name.")]
 
 app = typer.Typer(no_args_is_help=True, help="Look into logs that others wrote.")
 
@@ -51,9 +54,7 @@ def guess_(
 @app.command("skew")
 def skew_(
     log: Annotated[Path, typer.Argument(help="A log with times: CSV, JSON lines, Parquet, OTLP, MCAP.")],
-    map_: Annotated[
-        str | None, typer.Option("--map", help="Its mapping: a file, or a preset's name.")
-    ] = None,
+    map_: MapFile = None,
     drift_ppm: Annotated[
         int, typer.Option(min=0, max=999_999, help="How much the rates of two clocks may differ.")
     ] = 500,
@@ -95,6 +96,77 @@ def _ms(value: int | None) -> str:
     return "?" if value is None else f"{value / 1e6:.3f}"
 
 
+@app.command()
+def follow(
+    log: Annotated[Path, typer.Argument(help="A log that grows (JSON lines, CSV, text); a folder: --spark.")],
+    map_: MapFile = None,
+    contract: Annotated[
+        list[str] | None, typer.Option(help="A term that it must keep, KEY=VALUE; may be repeated.")
+    ] = None,
+    require: Annotated[list[str] | None, typer.Option(help="A property that must be judged.")] = None,
+    state: Annotated[
+        Path | None, typer.Option(help="Where to keep how far it was judged; the next call goes on there.")
+    ] = None,
+    horizon: Annotated[int, typer.Option(min=1, help="So many rows back causes are known.")] = 10_000,
+    every: Annotated[float, typer.Option(min=0.05, help="Seconds between two looks.")] = 1.0,
+    once: Annotated[bool, typer.Option("--once", help="Judge what is there and end.")] = False,
+    spark: Annotated[bool, typer.Option("--spark", help="A folder of files, on Spark.")] = False,
+    master: Annotated[str | None, typer.Option(help="The Spark master (implies --spark).")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Judge a log while it grows: findings as they come, the verdict at the end (Ctrl-C); exit as verify."""
+    options = LogOptions(map_=map_, contract=contract or [], require=require or [])
+    if spark or master is not None:
+        found = _follow_on_spark(log, options, state, horizon, every, once, master)
+    else:
+        found = _follow_file(log, options, state, horizon, every, once, as_json)
+    _say(found, as_json, 3)
+    raise typer.Exit(found.exit)
+
+
+def _follow_file(
+    log: Path, options: LogOptions, state: Path | None, horizon: int, every: float, once: bool, as_json: bool
+) -> Audit:
+    from whence.foreign.follow import Follower
+
+    follower = Follower(log, _mapping(log, options), state=state, horizon=horizon)
+    try:
+        while True:
+            for name, finding in follower.read():
+                if not as_json:
+                    console.out.print(f"{name}: {finding.text}", markup=False, soft_wrap=True)
+            if once:
+                break
+            time.sleep(every)
+    except KeyboardInterrupt:
+        pass  # how a watch ends
+    return follower.audit()
+
+
+def _follow_on_spark(
+    folder: Path, options: LogOptions, state: Path | None, horizon: int, every: float, once: bool,
+    master: str | None,
+) -> Audit:  # fmt: skip
+    from whence.foreign.mapping import load_mapping
+
+    mapping = load_mapping(options.map_ or "plain")
+    mapping = msgspec.structs.replace(mapping, contract=_contract(mapping, options))
+    with console.progress("starting Spark"):
+        from whence.spark.audit.stream import audit_stream, read_stream, read_verdict
+        from whence.spark.session import get_session
+
+        session = get_session("whence log follow", master=master)
+    kept = state or folder.with_name(f"{folder.name}.audit")
+    rows = read_stream(session, folder, mapping)
+    query = audit_stream(rows, mapping, kept, horizon=horizon, available_now=once)
+    try:
+        while not query.awaitTermination(max(1, round(every)) if not once else None):
+            pass
+    except KeyboardInterrupt:
+        query.stop()
+    return read_verdict(kept, mapping)
+
+
 class LogOptions(msgspec.Struct, frozen=True, kw_only=True):
     """The options of `whence verify` for a foreign log."""
 
@@ -121,9 +193,35 @@ class SparkOptions(msgspec.Struct, frozen=True, kw_only=True):
 def audit(log: Path, options: LogOptions, witnesses: int, spark: SparkOptions, as_json: bool) -> None:
     """Judge a foreign log; exit 0 ok, 1 broken, 3 unknown."""
     from whence.foreign.judge import judge
-    from whence.foreign.mapping import load_mapping
-    from whence.foreign.read import complete_mapping, read_log
+    from whence.foreign.read import read_log
+
+    mapping = _mapping(log, options)
+    if spark.wanted:
+        found = _by_spark(log, mapping, witnesses, spark)
+    else:
+        found = judge(read_log(log, mapping), str(log), findings_max=witnesses)
+    _say(found, as_json, witnesses)
+    if not as_json and found.verdict == "broken":
+        map_ = f" --map {shlex.quote(options.map_)}" if options.map_ is not None else ""
+        console.out.print(
+            f"see it: whence view {shlex.quote(str(log))}{map_} --around 1", markup=False, soft_wrap=True
+        )
+    raise typer.Exit(found.exit)
+
+
+def _say(found: Audit, as_json: bool, witnesses: int) -> None:
     from whence.foreign.report import text_of
+
+    if as_json:
+        console.print_json(found)
+    else:
+        console.out.print(text_of(found, witnesses), markup=False, soft_wrap=True)
+
+
+def _mapping(log: Path, options: LogOptions) -> LogMapping:
+    """The mapping of a log, with what the command line states on top."""
+    from whence.foreign.mapping import load_mapping
+    from whence.foreign.read import complete_mapping
 
     mapping = complete_mapping(log, None if options.map_ is None else load_mapping(options.map_))
     contract = _contract(mapping, options)
@@ -132,21 +230,7 @@ def audit(log: Path, options: LogOptions, witnesses: int, spark: SparkOptions, a
         mapping = msgspec.structs.replace(
             mapping, scope=names, event=mapping.event | {"session": list(names)}
         )
-    mapping = msgspec.structs.replace(mapping, contract=contract)
-    if spark.wanted:
-        found = _by_spark(log, mapping, witnesses, spark)
-    else:
-        found = judge(read_log(log, mapping), str(log), findings_max=witnesses)
-    if as_json:
-        console.print_json(found)
-    else:
-        console.out.print(text_of(found, witnesses), markup=False, soft_wrap=True)
-        if found.verdict == "broken":
-            map_ = f" --map {shlex.quote(options.map_)}" if options.map_ is not None else ""
-            console.out.print(
-                f"see it: whence view {shlex.quote(str(log))}{map_} --around 1", markup=False, soft_wrap=True
-            )
-    raise typer.Exit(found.exit)
+    return msgspec.structs.replace(mapping, contract=contract)
 
 
 def _by_spark(log: Path, mapping: LogMapping, witnesses: int, options: SparkOptions) -> Audit:

@@ -12,6 +12,7 @@ import os
 import sys
 import traceback
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple, NoReturn
 
@@ -23,9 +24,18 @@ from whence.errors import WhenceError, missing_extra
 EXIT_MISUSE = 2
 EXIT_BUG = 70  # EX_SOFTWARE of sysexits.h
 
-# Which extra brings a package that a command could not import.
+# Which extra brings a package that a command imports.
 EXTRAS = {"pyarrow": "trace", "numpy": "trace", "numba": "lab", "matplotlib": "lab", "jinja2": "lab"}
-EXTRAS |= {"pyspark": "spark", "pandas": "spark", "google": "spark", "cryptography": "tls", "mcap": "mcap"}
+EXTRAS |= {
+    "aiohttp": "gateway",
+    "pyspark": "spark",
+    "pandas": "spark",
+    "google": "spark",
+    "cryptography": "tls",
+    "mcap": "mcap",
+}
+EXTRAS |= {"aiohttp": "gateway", "textual": "top"}
+TRACE, SPARK = ("trace",), ("lab", "spark")
 
 RUN, JUDGE, STUDY = "Run", "Judge", "Study"
 
@@ -36,28 +46,48 @@ class Command(NamedTuple):
     name: str
     panel: str
     help: str
+    extras: tuple[str, ...] = ()  # without these it can do nothing: asked for before it begins
 
 
 # The help line is here and not in the command's module, so that --help need not import it.
 COMMANDS = (
-    Command("tour", RUN, "Show the five systems, each in its own environment: the first command to run."),
+    Command(
+        "tour", RUN, "Show the five systems, each in its own environment: the first command to run.", SPARK
+    ),
     Command("node", RUN, "Run a live node of a group from a configuration file."),
     Command("carry", RUN, "Carry a group's log for the programs of this machine: a daemon and its status."),
+    Command(
+        "gateway", RUN, "Open a group to browsers and other languages: WebSocket and HTTP.", ("gateway",)
+    ),
+    Command("top", RUN, "Watch running nodes and systems: rates, lag, what waits for what.", ("top",)),
     Command("simulate", RUN, "Simulate a scenario and write its trace."),
-    Command("emulate", RUN, "Run live nodes whose meetings follow a contact plan, beside its simulation."),
-    Command("replay", RUN, "Run a recorded trace through the protocol again and compare every effect."),
-    Command("keys", RUN, "Make and show keys for TLS between the nodes of a group."),
+    Command(
+        "emulate", RUN, "Run live nodes whose meetings follow a contact plan, beside its simulation.", TRACE
+    ),
+    Command(
+        "replay", RUN, "Run a recorded trace through the protocol again and compare every effect.", TRACE
+    ),
+    Command("keys", RUN, "Make and show keys for TLS between the nodes of a group.", ("tls",)),
     Command("mom", RUN, "Message-oriented middleware: run systems of durable servers, plan their domains."),
-    Command("sweep", RUN, "Simulate a grid of scenarios on Spark, one run per task; resumable."),
+    Command("sweep", RUN, "Simulate a grid of scenarios on Spark, one run per task; resumable.", ("spark",)),
     Command("contacts", RUN, "Make a contact plan from positions, traces, timetables or a scenario."),
-    Command("stream", RUN, "Put a stream of rows into causal order on Spark; resumable."),
-    Command("explore", JUDGE, "Visit every schedule of a small world; show the shortest counterexample."),
-    Command("verify", JUDGE, "Judge a trace or a foreign log: causal order, duplicates, FIFO, completeness."),
-    Command("log", JUDGE, "Draft a mapping for a log that another program wrote."),
-    Command("view", JUDGE, "Look at a trace, a log or a finding: one interactive page, no network."),
-    Command("metrics", JUDGE, "Measure traces on Spark: latency, held time, packets, bytes, buffers."),
-    Command("trace", JUDGE, "Look into traces, and export them."),
-    Command("study", STUDY, "Run a study: a grid, its measures, published numbers, one report page."),
+    Command("stream", RUN, "Put a stream of rows into causal order on Spark; resumable.", ("spark",)),
+    Command(
+        "explore", JUDGE, "Visit every schedule of a small world; show the shortest counterexample.", TRACE
+    ),
+    Command(
+        "verify",
+        JUDGE,
+        "Judge a trace or a foreign log: causal order, duplicates, FIFO, completeness.",
+        TRACE,
+    ),
+    Command("log", JUDGE, "Draft a mapping for a log that another program wrote.", TRACE),
+    Command("view", JUDGE, "Look at a trace, a log or a finding: one interactive page, no network.", TRACE),
+    Command(
+        "metrics", JUDGE, "Measure traces on Spark: latency, held time, packets, bytes, buffers.", ("spark",)
+    ),
+    Command("trace", JUDGE, "Look into traces, and export them.", TRACE),
+    Command("study", STUDY, "Run a study: a grid, its measures, published numbers, one report page.", SPARK),
     Command("protocols", STUDY, "List the protocols: environment, promises, parameters."),
     Command("version", STUDY, "Say which Whence, Python and libraries these are."),
 )
@@ -76,8 +106,18 @@ class LazyGroup(TyperGroup):
         """Called when a command is about to run (or be completed): now import it."""
         for entry in COMMANDS:
             if args and entry.name == args[0]:
+                if not {"-h", "--help"} & set(args):
+                    require_extras(entry)
                 self.commands[entry.name] = load(entry)
         return super().resolve_command(ctx, args)
+
+
+def require_extras(entry: Command) -> None:
+    """Say what is to be installed before the command begins, all of it together."""
+    wanted = {*entry.extras} | ({"trace"} if {*entry.extras} & {"lab", "spark"} else set())
+    for package, extra in EXTRAS.items():
+        if extra in wanted and find_spec(package) is None:
+            raise missing_extra(f"whence {entry.name}", package, ",".join(entry.extras))
 
 
 def load(entry: Command) -> Any:

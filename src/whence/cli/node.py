@@ -23,8 +23,19 @@ READ_BYTES = 65536
 Outcome: TypeAlias = Message | Expired | Missed | News
 
 
-def command(
-    config: Annotated[Path, typer.Option("--config", "-c", help="The node's TOML file.", metavar="FILE")],
+app = typer.Typer(invoke_without_command=True, no_args_is_help=True)
+At = Annotated[Path, typer.Option("--door", "-d", help="The door of the node.", metavar="PATH")]
+
+
+@app.callback()
+def run(
+    context: typer.Context,
+    config: Annotated[
+        Path | None, typer.Option("--config", "-c", help="The node's TOML file.", metavar="FILE")
+    ] = None,
+    group: Annotated[
+        str | None, typer.Option(help="The group's name; without a file, all that `log` needs.")
+    ] = None,
     node: Annotated[
         str | None, typer.Option(help="Be this member, whatever the file says: one file for all.")
     ] = None,
@@ -58,6 +69,10 @@ def command(
         bool,
         typer.Option("--until-eof", help="Leave when standard input ends (a terminal's end always does)."),
     ] = False,
+    door: Annotated[
+        Path | None,
+        typer.Option(help="Let `whence top` and `whence node status|retire` in here.", metavar="PATH"),
+    ] = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print one JSON object per delivery or expiry.")
     ] = False,
@@ -70,6 +85,8 @@ def command(
     are told, the trace is closed. When standard input ends the node stays and goes on printing, so that
     it can run as a service; on a terminal, or with --until-eof, it leaves.
     """
+    if context.invoked_subcommand is not None:
+        return
     import asyncio
     import logging
     import sys
@@ -79,7 +96,7 @@ def command(
     from whence.live.linkfaults import LinkFaults
 
     dialled = contact[0] if contact and len(contact) == 1 else contact or None
-    settings = load_config(config, node, listen=listen, contact=dialled)
+    settings = load_config(config, node, group=group, listen=listen, contact=dialled)
     if transport is not None:
         settings = structs.replace(settings, transport=transport)
     if keys is not None:
@@ -90,14 +107,49 @@ def command(
         )
     logging.basicConfig(level=logging.WARNING, format="whence: %(message)s", stream=sys.stderr)
     ends = until_eof or sys.stdin is None or sys.stdin.isatty()
-    asyncio.run(_run(settings, trace, deadline, ends, as_json))
+    asyncio.run(_run(settings, trace, deadline, ends, as_json, door))
+
+
+@app.command()
+def status(
+    door: At, as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False
+) -> None:
+    """Show a running node: members, links, what waits for what."""
+    import json
+
+    from whence.servers.door import knock
+
+    found = knock(door, op="status")
+    if as_json:
+        typer.echo(json.dumps(found, ensure_ascii=False))
+        return
+    stats = found["stats"]
+    typer.echo(f"{found['node']} in {found['group']!r}, protocol {found['protocol']}")
+    typer.echo(f"members   {', '.join(found['members'])}")
+    for peer, state in found["links"].items():
+        typer.echo(f"link      {peer}: {state}")
+    counted = f"{stats['broadcasts']} broadcast, {stats['deliveries']} delivered"
+    typer.echo(f"messages  {counted}, {stats['unread_messages']} unread")
+    for each in found["waiting"]:
+        typer.echo(f"waiting   {each['id']} for {', '.join(each['missing'])}")
+
+
+@app.command()
+def retire(
+    name: Annotated[str, typer.Argument(help="The member that is dead, or whose disk is lost.")], door: At
+) -> None:
+    """Take a member out of the group of a running node, for all (docs/guarantees.md)."""
+    from whence.servers.door import knock
+
+    knock(door, op="retire", name=name)
+    typer.echo(f"{name} is retired; if it comes back it is another life")
 
 
 def joining_of(config: NodeConfig, trace: Path | None) -> Joining:
     """What `whence.join` returns for a configuration."""
     from whence.live.join import join
 
-    return join(
+    joining: Joining = join(
         config.group,
         node=config.node,
         peers=config.peers or None,
@@ -119,22 +171,33 @@ def joining_of(config: NodeConfig, trace: Path | None) -> Joining:
         stability=config.stability,
         **config.params,
     )
+    return joining
 
 
 async def _run(
-    config: NodeConfig, trace: Path | None, deadline_s: float | None, ends_with_input: bool, as_json: bool
+    config: NodeConfig,
+    trace: Path | None,
+    deadline_s: float | None,
+    ends_with_input: bool,
+    as_json: bool,
+    door: Path | None,
 ) -> None:
     import asyncio
+    import contextlib
     import signal
     import sys
+    from functools import partial
 
     from whence.live.watched import flush_while_watched
+    from whence.servers.door import Door, talking_at
 
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
-    async with joining_of(config, trace) as group:
+    async with joining_of(config, trace) as group, contextlib.AsyncExitStack() as stack:
+        if door is not None:
+            await stack.enter_async_context(talking_at(door, partial(Door, group)))
         print(f"{group.node} takes part in {group.name!r}", file=sys.stderr, flush=True)  # noqa: T201 - for people
         printing = loop.create_task(_print(group, as_json))
         reading = loop.create_task(_read_lines(group, deadline_s))

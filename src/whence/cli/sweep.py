@@ -10,7 +10,7 @@ import typer
 
 if TYPE_CHECKING:
     from whence.lab.attempts import RunStatus
-    from whence.lab.grid import Point
+    from whence.lab.grid import GridPoint
 
 
 def command(
@@ -51,14 +51,14 @@ def command(
         raise typer.Exit(1)
 
 
-def _plain(point: Point, status: RunStatus) -> dict[str, Any]:
+def _plain(point: GridPoint, status: RunStatus) -> dict[str, Any]:
     import msgspec
 
     plain: dict[str, Any] = msgspec.to_builtins(status)
     return {"labels": point.labels, **plain}
 
 
-def _show(rows: Sequence[tuple[Point, RunStatus]], statuses: Sequence[RunStatus], out: Path) -> None:
+def _show(rows: Sequence[tuple[GridPoint, RunStatus]], statuses: Sequence[RunStatus], out: Path) -> None:
     from whence.cli import console
     from whence.report.format import plural
 

@@ -120,7 +120,7 @@ def command(
         wanted = bool(spark) or master is not None or blocks is not None
         on_spark = SparkOptions(wanted=wanted, master=master, blocks=blocks, memory_bytes=memory_bytes)
         audit(trace, foreign, witness_max, on_spark, as_json)
-    opened = open_trace(trace)
+    opened = open_trace(trace, dense=False)  # whatever judges it follows every event
     for leftover in opened.leftovers:
         console.err.print(f"note: {leftover} was not finished by its writer and is not judged", markup=False)
     options = VerifyOptions(witness_max, complete, None if as_promised else True, memory_bytes)

@@ -9,12 +9,12 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from whence.core.effects import Reason
+from whence.core.message import NUMBER_MAX as NUMBER_MAX  # noqa: PLC0414 - cores take it from here
 from whence.core.message import MessageId, NodeId
 from whence.errors import MisuseError, ParameterError
 
 # A number further ahead than this can only be a mistake or an attack: it would be held forever.
 WINDOW_MAX = 1_000_000
-NUMBER_MAX = 2**62  # what a trace's 64-bit column can hold, with room to compute
 
 # A later life of a member is named by the millisecond in which it began, and its numbers begin after it <<
 # 20:

@@ -77,13 +77,21 @@ class Retired(NamedTuple):
     life: Life
 
 
+class Forked(NamedTuple):
+    """Two processes have gone on with one life: some of its numbers name two messages each."""
+
+    name: NodeId
+    life: Life
+    number: int  # where it showed
+
+
 class Rejoined(NamedTuple):
     """This node was out of its group, and is in again as another life. What it missed is not known."""
 
     why: str
 
 
-News: TypeAlias = Joined | Left | Suspected | RolledBack | OtherLife | Retired | Rejoined
+News: TypeAlias = Joined | Left | Suspected | RolledBack | OtherLife | Retired | Forked | Rejoined
 
 
 def stream_of(name: NodeId, life: Life) -> Stream:

@@ -5,10 +5,14 @@ from __future__ import annotations
 from typing import Any, NamedTuple, TypeAlias
 
 NodeId: TypeAlias = str
+NUMBER_MAX = 2**62  # of messages: what a trace's 64-bit column can hold, with room to compute
 
 # A packet is a NamedTuple that its protocol defines: plain integers, strings, bytes and tuples of
 # them, so that any host can encode it without knowing what it means.
 Packet: TypeAlias = tuple[Any, ...]
+
+# What a core saves: dict with string keys, list, int, str, bytes, bool, None. Any codec can carry it.
+State: TypeAlias = dict[str, Any]
 
 
 class MessageId(NamedTuple):

@@ -14,15 +14,13 @@ The rules that every core keeps (and `tests/property` holds it to):
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any, ClassVar, TypeAlias
+from typing import ClassVar
 
 from whence.core.effects import Effects
 from whence.core.message import MessageId, NodeId, Packet, Sizes, Waiting
+from whence.core.message import State as State  # noqa: PLC0414 - cores take it from here
 from whence.core.parameters import Parameters
 from whence.errors import InvariantError, MisuseError, ParameterError
-
-# Plain data: dict with string keys, list, int, str, bytes, bool, None. Any codec can carry it.
-State: TypeAlias = dict[str, Any]
 
 LEAVE = "leave"
 
@@ -143,10 +141,10 @@ class Protocol(ABC):
     def restore(self, state: State) -> None:
         """Become the core that `save` described; only on a core that has seen no input."""
 
-    def reopen(self, state: State, opening: int) -> None:
+    def reopen(self, state: State, opening: int, life: str | None = None) -> None:
         """Come back after a crash, for the `opening`-th time, with what `save` had: as if nothing happened.
 
-        Where every opening is a new life, only what was on disk comes back.
+        Where every opening is a new life, only what was on disk comes back; `life` where a host has drawn it.
         """
         self.restore(state)
 
@@ -165,6 +163,10 @@ class Protocol(ABC):
     def is_control(self, packet: Packet) -> bool:
         """Whether a packet takes the control path of a network that has one (solicitations, replies)."""
         return False
+
+    def is_mark(self, packet: Packet) -> bool:
+        """Whether a packet is no message: it takes no room in a queue, and its loss is not counted."""
+        return self.message_of(packet) is None
 
     @abstractmethod
     def sizes(self, packet: Packet) -> Sizes:

@@ -16,10 +16,11 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from whence.explore.machine import DOWN, STOPPED, UP, Make
+from whence.explore.machine import DOWN, STOPPED, UP, Make, SameDigest
 from whence.explore.parts import LINK_BITS, WORLD_BITS, Column, Flags, Layout, Rows
-from whence.explore.state import ELSEWHERE, NEVER, TICKS, Flaw, Move, NotLocal, Rules, State
-from whence.explore.symmetry import Names, Symmetry
+from whence.explore.stale import NotStale, Stale
+from whence.explore.state import ELSEWHERE, NEVER, TICKS, Flaw, Move, NotLocal, Rules, State, WorldPart
+from whence.explore.symmetry import NotSymmetric, Renamed, Symmetry
 from whence.explore.world import World
 
 Places: TypeAlias = NDArray[np.intp]
@@ -51,8 +52,23 @@ class How(NamedTuple):
 
     symmetry: bool = True
     order: bool = True
+    stale: bool = True
     kinds: frozenset[str] | None = None  # the findings that count; None: all
     salt: int = 0  # of the digests
+
+
+# What a search may meet that its way to search does not allow, and how it begins anew then.
+RETRIED: dict[type[Exception], dict[str, Any]] = {
+    NotSymmetric: {"symmetry": False},
+    NotCommuting: {"order": False, "stale": False},
+    NotStale: {"stale": False},
+    SameDigest: {},
+}
+
+
+def instead(how: How, error: type[Exception]) -> How:
+    """How to search after an exception of `RETRIED`."""
+    return how._replace(salt=how.salt + (error is SameDigest), **RETRIED[error])
 
 
 class Expander:
@@ -62,9 +78,10 @@ class Expander:
         self.rules = rules = Rules(world, make, how.salt)
         symmetry = Symmetry(rules) if how.symmetry else None
         self.symmetry = symmetry if symmetry is not None and len(symmetry.names) > 1 else None
-        nobody = Names(tuple(range(world.nodes)), {}, rules.any_order)
+        nobody = Renamed(tuple(range(world.nodes)), {}, rules.any_order)
         self.layout = layout = Layout(rules, self.symmetry.names if self.symmetry else [nobody])
         self.order = how.order and world.links == "fifo"
+        self.stale = Stale(rules.machine) if how.stale else None
         self._kinds = how.kinds
         self._blank = rules.first()[0]
         nodes = rules.nodes
@@ -74,6 +91,7 @@ class Expander:
         self._must, self._next_us = Column(np.bool_), Column(np.int64)
         self._slow: dict[int, list[Move]] = {}  # by entry: moves that turned out to concern others
         self._is_slow = Column(np.bool_)
+        self._left = Column(np.uint32)  # by entry: its link without packets that do nothing
         self._after = Column(np.uint32, 3)  # by outcome: the node, the world, the link of the packet
         self._sends = Column(np.uint32, nodes)  # by outcome: what is appended to each link of the node
         self._flawed = Column(np.bool_)
@@ -86,6 +104,16 @@ class Expander:
         self._world_shut = Column(np.bool_, len(layout.pairs))
         self._sets = [set(each) for size in range(1, nodes) for each in combinations(range(nodes), size)]
 
+    @property
+    def is_reduced(self) -> bool:
+        """Whether moves were left out: there may be shorter schedules than those that were met."""
+        return self.order or self.drops
+
+    @property
+    def drops(self) -> bool:
+        """Whether packets that do nothing were taken from their links."""
+        return self.stale is not None and bool(self.stale.found)
+
     def counted(self, found: list[Flaw]) -> list[Flaw]:
         """The findings that count."""
         return found if self._kinds is None else [each for each in found if each.kind in self._kinds]
@@ -95,7 +123,7 @@ class Expander:
         state, flaws = self.rules.first()
         if self.symmetry is not None:
             self.symmetry.begin(state, state)
-        return np.array([self.layout.row(state)], np.uint32), self.counted(flaws)
+        return self._without_copies(np.array([self.layout.row(state)], np.uint32)), self.counted(flaws)
 
     # What can happen
 
@@ -151,16 +179,22 @@ class Expander:
         state, node = self._alone(key >> WORLD_BITS + LINK_BITS, world, link, packets)
         moves = rules.own_moves(state, node) if link is None else rules.link_moves(state, node, link[0])
         self._first.append(self._after.size)
+        quiet = self.stale is not None and self._is_quiet(world)
         slow = []
         for move in moves:
             try:
                 after, flaws = self.apply(state, move)
             except NotLocal:
-                if self.order:
+                if self.order or quiet:
                     raise NotCommuting from None
                 slow.append(move)
                 continue
             self._add_outcome(after, node, link, flaws)
+            if quiet and self.stale is not None:
+                self.stale.stepped(node, state.locals[node], after.locals[node])
+        self._left.append(
+            self._without_stale(state, node, link[0], packets) if quiet and link is not None else packets
+        )
         entry = self._must.size
         self._count.append(self._after.size - self._first.now[-1])
         self._must.append(not all(map(rules.is_optional, moves)))
@@ -170,11 +204,55 @@ class Expander:
             self._slow[entry] = slow
         return entry
 
+    def _without_stale(self, state: State, node: int, sender: int, packets: int) -> int:
+        """The number of a link's packets but for those that do nothing."""
+        left = list(self.layout.links.content[packets])
+        for _, _, _, packet in self._stale_moves(state, node, sender):
+            left.remove(packet)
+        return self.layout.links.number(tuple(left))
+
+    def _stale_moves(self, state: State, node: int, sender: int) -> list[Move]:
+        """The receipts on a link that change nothing; on a FIFO link, of its first packets."""
+        moves: list[Move] = []
+        local = state.locals[node]
+        if self.stale is None or self.rules.machine.status(local) != UP:
+            return moves
+        now_us = self.rules.clock_us(state, node)
+        for packet in state.flight[sender * self.rules.nodes + node]:
+            if self.stale.is_stale(node, local, sender, packet, now_us):
+                moves.append(("receive", node, sender, packet))
+            elif not self.rules.any_order:
+                break
+        return moves
+
+    def settled(self, state: State) -> tuple[list[Move], State]:
+        """The receipts that change nothing, and the state without their packets."""
+        moves: list[Move] = []
+        if self.stale is not None and self._is_quiet(self.layout.world_of(state)):
+            for sender, node in self.layout.pairs:
+                for move in self._stale_moves(state, node, sender):
+                    state, _ = self.apply(state, move)
+                    moves.append(move)
+        return moves, state
+
+    def _without_copies(self, rows: Rows) -> Rows:
+        """The same states without packets that do nothing."""
+        if self.stale is None:
+            return rows
+        worlds = rows[:, 0].astype(np.uint64)
+        for pair, column in self.layout.link_column.items():
+            links = rows[:, column]
+            some = np.flatnonzero(links)
+            keys = rows[some, 1 + pair[1]].astype(np.uint64) << _NODE | links[some].astype(np.uint64) << _LINK
+            entries = self._looked_up(pair, keys | worlds[some])
+            rows[some, column] = self._left.now[entries]
+        return rows
+
     def _alone(self, part: int, world: int, link: tuple[int, int] | None, packets: int) -> tuple[State, int]:
         """A state in which there is one node only, and the packets of one link; and that node."""
         count = self.rules.nodes
-        links, changed, absent, now_us, left, pasts, dead_us = self.layout.worlds.content[world]
-        node, local, said, ended, given_up, known, ahead = self.layout.nodes.content[part]
+        links, changed, absent, now_us, left, pasts, dead_us, ids = self.layout.worlds.content[world]
+        node, local, said, ended, given_up, known, stable, ahead = self.layout.nodes.content[part]
         flight: list[tuple[int, ...]] = [()] * (count * count)
         if link is not None:
             flight[link[0] * count + link[1]] = self.layout.links.content[packets]
@@ -185,7 +263,7 @@ class Expander:
         ahead_us = only(ahead) if self.rules.has_jumps else ()
         state = State(
             only(local, ELSEWHERE), tuple(flight), links, only(said), changed, absent, now_us, ahead_us, left,
-            pasts, dead_us, only(ended), only(given_up), only(known),
+            pasts, dead_us, ids, only(ended), only(given_up), only(known), only(stable),
         )  # fmt: skip
         return state, node
 
@@ -210,12 +288,21 @@ class Expander:
         for part in layout.nodes.content[self._nodes_up.size :]:
             self._nodes_up.append(rules.machine.status(part[1]))
         for world in layout.worlds.content[self._world_next_us.size :]:
-            links, changed, absent, now_us, left, _, dead_us = world
-            state = self._blank._replace(links=links, changed=changed, absent=absent, left=left)
-            wide = rules.has_wide_moves(state)
+            links, _, _, now_us, left, _, dead_us, _ = world
+            wide = self._is_wide_world(world)
             self._world_flags.append((not (any(left) or wide), left[TICKS] > 0, wide))
             self._world_next_us.append(rules.next_death_us(now_us, dead_us))
             self._world_shut.append([not links >> (a * rules.nodes + b) & 1 for a, b in layout.pairs])
+
+    def _is_wide_world(self, world: WorldPart) -> bool:
+        links, changed, absent, _, left, *_ = world
+        state = self._blank._replace(links=links, changed=changed, absent=absent, left=left)
+        return self.rules.has_wide_moves(state)
+
+    def _is_quiet(self, number: int) -> bool:
+        """Whether there is no fault left to spend, nor a move that concerns several nodes."""
+        world = self.layout.worlds.content[number]
+        return not any(world[4]) and not self._is_wide_world(world)
 
     # What need not be looked at
 
@@ -274,7 +361,7 @@ class Expander:
         found.append(self._ticks(rows, survey, whole))
         bad = self._wide(rows, survey, whole, found)
         parents = np.concatenate([each for each, _ in found])
-        return Successors(parents, np.concatenate([each for _, each in found]), bad)
+        return Successors(parents, self._without_copies(np.concatenate([each for _, each in found])), bad)
 
     def _local(
         self,
@@ -336,9 +423,9 @@ class Expander:
     def _at_time(self, world: int, now_us: int) -> int:
         found = self._ticked.get((world, now_us))
         if found is None:
-            links, changed, absent, _, left, pasts, dead_us = self.layout.worlds.content[world]
+            links, changed, absent, _, left, pasts, dead_us, ids = self.layout.worlds.content[world]
             left = tuple(has - (which == TICKS) for which, has in enumerate(left))
-            found = self.layout.worlds.number((links, changed, absent, now_us, left, pasts, dead_us))
+            found = self.layout.worlds.number((links, changed, absent, now_us, left, pasts, dead_us, ids))
             self._ticked[world, now_us] = found
         return found
 

@@ -14,7 +14,18 @@ from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
 
-from whence.core.effects import CancelTimer, CloseLink, Deliver, Effects, Expire, Send, SetTimer, Stop
+from whence.core.effects import (
+    CancelTimer,
+    CloseLink,
+    Deliver,
+    Effects,
+    Expire,
+    Missed,
+    Send,
+    SetTimer,
+    Stable,
+    Stop,
+)
 from whence.core.lives import life_of, split_stream
 from whence.core.message import Message, MessageId, NodeId, Packet
 from whence.core.protocol import LEAVE
@@ -29,6 +40,7 @@ Make: TypeAlias = Callable[..., Core]
 Input: TypeAlias = tuple[Any, ...]  # (verb, its arguments ..., now_us)
 
 UP, DOWN, STOPPED = 0, 1, 2
+NUMBER_BITS = 32  # of a number in a stream; above it the life
 _encode = msgspec.msgpack.Encoder(order="sorted").encode
 _decode = msgspec.msgpack.Decoder().decode
 
@@ -45,6 +57,15 @@ class Local(NamedTuple):
     status: int
 
 
+class Remarks(NamedTuple):
+    """What a core says of its streams, where every life of a node is one."""
+
+    ids: tuple[tuple[int, int], ...]  # (message that is delivered, its life and number as one number)
+    late: int  # of these: those that are flagged as late, a mask
+    missed: tuple[tuple[int, int, int], ...]  # (node, first, last): what will not be delivered
+    stable: tuple[tuple[int, int], ...]  # (node, last): what is called stable
+
+
 class Step(NamedTuple):
     """What an input does."""
 
@@ -53,6 +74,7 @@ class Step(NamedTuple):
     ends: tuple[tuple[int, bool], ...]  # (message, True: delivered, False: expired), in order
     closes: tuple[int, ...]  # links
     problem: str | None  # what the core did that no core may do
+    remarks: Remarks | None = None
 
 
 class Machine:
@@ -75,7 +97,11 @@ class Machine:
         self.is_overlay = world.params.get("links") == "dynamic"
         self._late = {self.index[name] for name in world.late}
         self.lives = lookup(world.protocol).lives
-        self.renews = "joins" in self._make(self.names[0], self._members(0)).parameters.defaults
+        first = self._make(self.names[0], self._members(0))
+        self.renews = "joins" in first.parameters.defaults
+        self.sessions = first.sessions  # its links are connections: they end with its process
+        lives = 1 + world.budget.crashes + world.budget.amnesias
+        self._life = {life_of(name, at): at for name in self.names for at in range(lives)}
 
     def _registered(self, me: NodeId, members: Sequence[NodeId], **more: Any) -> Core:
         return make_core(self.world.protocol, me, members, {**self.world.params, **more})
@@ -144,17 +170,20 @@ class Machine:
         verb = what[0]
         if verb == "crash":
             return Step(self._known(node, state._replace(status=DOWN)), (), (), (), None)
-        if verb == "restart":
+        if verb == "restart" and not self.sessions:
             return Step(self._known(node, state._replace(status=UP)), (), (), (), None)
         if verb == "stop":
             return Step(self._known(node, state._replace(status=STOPPED)), (), (), (), None)
         core = self.core(node, what[1] if verb == "forget" else 0)
-        if verb != "forget":
+        begins = verb in ("forget", "restart")
+        if verb == "restart":
+            core.reopen(_decode(state.saved), what[1])
+        elif verb != "forget":
             core.restore(_decode(state.saved))
-        timers = dict(state.timers) if verb != "forget" else {}
+        timers = {} if begins else dict(state.timers)
         try:
             effects = self._give(core, what, timers)
-            if verb != "forget":  # a core is checked after its inputs, and a fresh one has had none
+            if not begins:  # a core is checked after its inputs, and a fresh one has had none
                 core.check()
         except InvariantError as error:
             return Step(local, (), (), (), f"invariant broken: {error}")
@@ -177,7 +206,7 @@ class Machine:
             return core.timer(LEAVE, now_us)
         if verb == "command":
             return core.command(what[1], what[2], now_us)
-        return []  # forget
+        return []  # forget, restart
 
     def _say(self, core: Core, at: int, now_us: int) -> Effects:
         line, payload = self.world.say[at], self.payloads[at]
@@ -215,7 +244,32 @@ class Machine:
         after = Local(_encode(core.save()), tuple(sorted(timers.items())), status)
         if problem is None and len(core.explain()) != core.waiting:
             problem = "explain: it does not name what waits"
-        return Step(self._known(node, after), tuple(sends), tuple(ends), tuple(closes), problem)
+        remarks = self._remarks(effects) if self.lives else None
+        return Step(self._known(node, after), tuple(sends), tuple(ends), tuple(closes), problem, remarks)
+
+    def _remarks(self, effects: Effects) -> Remarks | None:
+        ids: list[tuple[int, int]] = []
+        late = 0
+        missed: list[tuple[int, int, int]] = []
+        stable: list[tuple[int, int]] = []
+        for effect in effects:
+            if isinstance(effect, Deliver):
+                at = self._which(effect.message)
+                if at is not None:
+                    ids.append((at, self._life_and_number(*effect.message.id)))
+                    late |= effect.late << at
+            elif isinstance(effect, Missed):
+                first, last = (self._life_and_number(effect.stream, at) for at in (effect.first, effect.last))
+                missed.append((self.index[effect.origin], first, last))
+            elif isinstance(effect, Stable):
+                stable += [
+                    (self.index[split_stream(stream)[0]], self._life_and_number(stream, last))
+                    for stream, last in effect.cut
+                ]
+        return Remarks(tuple(ids), late, tuple(missed), tuple(stable)) if ids or missed or stable else None
+
+    def _life_and_number(self, stream: NodeId, number: int) -> int:
+        return self._life[split_stream(stream)[1]] << NUMBER_BITS | number
 
     def _which(self, message: Message) -> int | None:
         """The line that a message is, if its origin said it."""

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from whence.errors import ScenarioError
 from whence.explore.state import LinkPart, NodePart, Rules, State, WorldPart
-from whence.explore.symmetry import Names
+from whence.explore.symmetry import Renamed
 
 Rows: TypeAlias = NDArray[np.uint32]
 Digests: TypeAlias = NDArray[np.uint64]
@@ -61,7 +61,7 @@ class Parts(Generic[Content]):
     """Parts of one kind by number, with their digests and, by renaming, those of their images."""
 
     def __init__(
-        self, bits: int, salt: bytes, names: Sequence[Names], image: Callable[[Names, Content], Content]
+        self, bits: int, salt: bytes, names: Sequence[Renamed], image: Callable[[Renamed, Content], Content]
     ) -> None:
         self.content: list[Content] = []
         self._numbers: dict[Content, int] = {}
@@ -98,7 +98,7 @@ class Parts(Generic[Content]):
 class Layout:
     """Which column of a row is what, and the parts of all rows of a search."""
 
-    def __init__(self, rules: Rules, names: Sequence[Names]) -> None:
+    def __init__(self, rules: Rules, names: Sequence[Renamed]) -> None:
         self._rules = rules
         salt = rules.machine.salt
         nodes = rules.nodes
@@ -106,9 +106,9 @@ class Layout:
         self.pairs = [(one, two) for one in range(nodes) for two in range(nodes) if one != two]
         self.link_column = {pair: 1 + nodes + at for at, pair in enumerate(self.pairs)}
         self.width = 1 + nodes + len(self.pairs)
-        self.worlds: Parts[WorldPart] = Parts(WORLD_BITS, salt, names, Names.world)
-        self.nodes: Parts[NodePart] = Parts(NODE_BITS, salt, names, Names.node)
-        self.links: Parts[LinkPart] = Parts(LINK_BITS, salt, names, Names.flight)
+        self.worlds: Parts[WorldPart] = Parts(WORLD_BITS, salt, names, Renamed.world)
+        self.nodes: Parts[NodePart] = Parts(NODE_BITS, salt, names, Renamed.node)
+        self.links: Parts[LinkPart] = Parts(LINK_BITS, salt, names, Renamed.flight)
         self.links.number(())  # 0: nothing in flight
         self._from = [self._columns_from(each) for each in names]
         odd = [digest_of(("column", at), salt) | 1 for at in range(self.width)]
@@ -117,7 +117,7 @@ class Layout:
             np.array([odd[from_.index(at)] for from_ in self._from], np.uint64) for at in range(self.width)
         ]
 
-    def _columns_from(self, names: Names) -> list[int]:
+    def _columns_from(self, names: Renamed) -> list[int]:
         """By column of the renamed row: the column of which it is the image."""
         from_ = names.from_
         links = [self.link_column[from_[one], from_[two]] for one, two in self.pairs]
@@ -148,14 +148,15 @@ class Layout:
         """The number of a node's part."""
         return self.nodes.number(
             (node, state.locals[node], state.said[node], state.ended[node], state.given_up[node],
-             state.known[node], state.ahead_us[node] if state.ahead_us else 0)
+             state.known[node], state.stable[node], state.ahead_us[node] if state.ahead_us else 0)
         )  # fmt: skip
 
     def world_of(self, state: State) -> int:
         """The number of the part that concerns all."""
         return self.worlds.number(
-            (state.links, state.changed, state.absent, state.now_us, state.left, state.pasts, state.dead_us)
-        )
+            (state.links, state.changed, state.absent, state.now_us, state.left, state.pasts, state.dead_us,
+             state.ids)
+        )  # fmt: skip
 
     def row(self, state: State) -> list[int]:
         """The row of a state."""
@@ -166,16 +167,16 @@ class Layout:
     def state(self, row: Sequence[int]) -> State:
         """The state of a row."""
         count = self._rules.nodes
-        links, changed, absent, now_us, left, pasts, dead_us = self.worlds.content[row[0]]
+        links, changed, absent, now_us, left, pasts, dead_us, ids = self.worlds.content[row[0]]
         parts = [self.nodes.content[number] for number in row[1 : 1 + count]]
         flight: list[LinkPart] = [()] * (count * count)
         for (one, two), number in zip(self.pairs, row[1 + count :], strict=True):
             flight[one * count + two] = self.links.content[number]
-        _, locals_, said, ended, given_up, known, ahead = zip(*parts, strict=True)
+        _, locals_, said, ended, given_up, known, stable, ahead = zip(*parts, strict=True)
         ahead_us = ahead if self._rules.has_jumps else ()
         return State(
             locals_, tuple(flight), links, said, changed, absent, now_us, ahead_us, left, pasts, dead_us,
-            ended, given_up, known,
+            ids, ended, given_up, known, stable,
         )  # fmt: skip
 
     # Many rows

@@ -52,24 +52,24 @@ def path(expander: Expander, digests: Iterable[int]) -> Path:
     """The moves from the first state by way of these."""
     state, _ = expander.rules.first()
     names = tuple(range(expander.rules.nodes))
-    moves: list[Move] = []
+    moves, state = expander.settled(state)
     for digest in digests:
-        move, state, by = _towards(expander, state, digest)
-        moves.append(_actual(expander, move, names))
+        way, state, by = _towards(expander, state, digest)
+        moves += [_actual(expander, move, names) for move in way]
         names = tuple(names[by.index(node)] for node in range(expander.rules.nodes))
     return Path(tuple(moves), state, names)
 
 
-def _towards(expander: Expander, state: State, digest: int) -> tuple[Move, State, Renaming]:
-    """The move to the state of a digest, that state, and the renaming that makes it so."""
+def _towards(expander: Expander, state: State, digest: int) -> tuple[list[Move], State, Renaming]:
+    """The moves to the state of a digest (one, and receipts that change nothing), that state, its names."""
     layout = expander.layout
     for move in expander.rules.moves(state):
-        after, _ = expander.apply(state, move)
+        copies, after = expander.settled(expander.apply(state, move)[0])
         rows = np.array([layout.row(after)], np.uint32)
         digests, which = layout.canonical(rows)
         if int(digests[0]) == digest:
             row = layout.renamed(rows, which)[0].tolist()
-            return move, layout.state(row), layout.names[which[0]].renaming
+            return [move, *copies], layout.state(row), layout.names[which[0]].renaming
     raise AssertionError("a state has a move that leads to it")
 
 

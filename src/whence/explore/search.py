@@ -3,7 +3,7 @@
     report = explore(world)                   # or explore(world, make=MyCore)
     report.complete, report.states, report.findings
 
-Two reductions, each of which can be switched off:
+Three reductions, each of which can be switched off:
 
 - `symmetry`: states that differ by names alone are one (`explore/symmetry.py`). Schedules keep their length.
 - `order`: steps at different nodes commute. Where some nodes have something to receive on every link over
@@ -13,6 +13,8 @@ Two reductions, each of which can be switched off:
   chosen successors were met in this depth or before is expanded whole, so that no cycle puts a move off
   forever. Schedules may then be longer than need be, so a search that finds something is repeated without
   this reduction, for the shortest schedule. A protocol whose steps close links is explored without it.
+- `stale`: a packet whose receipt changes nothing is taken from its link at once (`explore/stale.py`). Such
+  receipts are moves of no level; what is found is looked for again without this reduction too.
 
 A state from which no schedule ends (something is always in flight, and comes back to where it was) is a
 livelock, which is looked for once everything has been visited.
@@ -32,26 +34,17 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from whence.explore.expand import Expander, How, NotCommuting, Places, Successors
+from whence.explore.expand import RETRIED, Expander, How, Places, Successors, instead
 from whence.explore.machine import Make, SameDigest
 from whence.explore.parts import Rows
 from whence.explore.schedule import path, shown
 from whence.explore.snapshot import Snapshot, Tables, forget, taken_up
-from whence.explore.state import Flaw, Move
-from whence.explore.symmetry import NotSymmetric
-from whence.explore.visited import Run, Shelf, Stack, Visited
+from whence.explore.state import Counterexample, Flaw
+from whence.explore.visited import DigestRun, Shelf, Stack, Visited
 from whence.explore.world import World, checked
 
 STATES_MAX = 100_000_000
 CHUNK = 40_000  # states that are expanded at once
-
-
-class Counterexample(NamedTuple):
-    """What was found, and the moves that lead to it."""
-
-    finding: Flaw
-    moves: tuple[Move, ...]
-    shortest: bool  # no schedule with fewer moves has a finding
 
 
 class Report(NamedTuple):
@@ -65,6 +58,7 @@ class Report(NamedTuple):
     why_not: str | None
     symmetry: int  # how many renamings were used; 1: none
     order: bool
+    stale: bool
     counterexample: Counterexample | None
     seconds: float
     missed_chance: float
@@ -84,6 +78,7 @@ class Options(NamedTuple):
 
     symmetry: bool = True
     order: bool = True
+    stale: bool = True
     exact: bool = False
     states_max: int = STATES_MAX
     depth_max: int | None = None
@@ -100,14 +95,14 @@ def explore(world: World, options: Options | None = None, make: Make | None = No
     """
     world = checked(world)
     options = options or Options()
-    how = How(options.symmetry, options.order, options.kinds)
+    how = How(options.symmetry, options.order, options.stale, options.kinds)
     if options.folder is not None:
         how = taken_up(options.folder, world, how, options.exact)
     report = _searched(world, options, make, how)
     found = report.counterexample
-    if found is not None and report.order:
+    if found is not None and (report.order or report.stale):
         plain = options._replace(depth_max=len(found.moves) + 1, folder=None)
-        again = _searched(world, plain, make, how._replace(order=False))
+        again = _searched(world, plain, make, how._replace(order=False, stale=False))
         found = found._replace(shortest=False) if again.counterexample is None else again.counterexample
         report = report._replace(counterexample=found, seconds=report.seconds + again.seconds)
     if report.why_not is None:
@@ -118,12 +113,8 @@ def explore(world: World, options: Options | None = None, make: Make | None = No
 def _searched(world: World, options: Options, make: Make | None, how: How) -> Report:
     try:
         return WorldSearch(world, options, make, how).run()
-    except NotSymmetric:
-        how = how._replace(symmetry=False)
-    except NotCommuting:
-        how = how._replace(order=False)
-    except SameDigest:
-        how = how._replace(salt=how.salt + 1)
+    except tuple(RETRIED) as error:
+        how = instead(how, type(error))
     forget(options.folder)
     return _searched(world, options, make, how)
 
@@ -174,7 +165,7 @@ class WorldSearch:
             following, bad = self._level(frontier)
             if bad is not None:
                 found = shown(self._expander, self._digests_to(bad))
-                return self._report(depth, Counterexample(*found, not self._expander.order), None)
+                return self._report(depth, Counterexample(*found, not self._expander.is_reduced), None)
             if self.states > options.states_max:
                 return self._report(depth, None, f"there are more than {options.states_max:,} states")
             frontier = following
@@ -194,6 +185,7 @@ class WorldSearch:
             why_not=why_not,
             symmetry=len(self._layout.names),
             order=self._expander.order,
+            stale=self._expander.drops,
             counterexample=found,
             seconds=self._seconds(),
             missed_chance=0.0 if self._options.exact else self.states**2 / 2.0**65,
@@ -231,7 +223,7 @@ class WorldSearch:
         self._shelf.forget_all_but(saved.files())
         saved.tables.into(self._expander)
         self._layout.fill(saved.parts)
-        self._visited = Visited(self._shelf, [Run(again(one), again(two)) for one, two in saved.runs])
+        self._visited = Visited(self._shelf, [DigestRun(again(one), again(two)) for one, two in saved.runs])
         stacks = [Stack(self._shelf, [again(name) for name in names]) for names in saved.stacks]
         self._digests, self._parents, self._rows, self._finals, self._edges = stacks
         self._goes_back = saved.goes_back
@@ -316,7 +308,7 @@ class WorldSearch:
         if ends_well.all() or not self._expander.counted([finding]):
             return None
         moves = path(self._expander, self._digests_to(int(np.argmin(ends_well)))).moves
-        return Counterexample(finding, moves, not self._expander.order)
+        return Counterexample(finding, moves, not self._expander.is_reduced)
 
     def _digests_to(self, at: int) -> list[int]:
         """The digests of the states on the way to that of number `at`, without the first."""

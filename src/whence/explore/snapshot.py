@@ -16,7 +16,6 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-import whence
 from whence.errors import MisuseError
 from whence.explore.expand import Expander, How
 from whence.explore.machine import Local
@@ -26,6 +25,7 @@ from whence.explore.visited import Shelf
 from whence.explore.world import World
 
 FILE = "search.msgpack"
+PACKAGE = Path(__file__).parents[1]
 
 
 class Tables(Struct, frozen=True, kw_only=True):
@@ -34,6 +34,8 @@ class Tables(Struct, frozen=True, kw_only=True):
     locals: list[tuple[int, Local]]
     packets: list[tuple[int, Any]]
     images: list[list[tuple[int, int]]]  # by names: of local states, and of packets
+    stale: list[tuple[tuple[int, int, int, int], int]]  # as `explore/stale.py` has them
+    steps: list[tuple[tuple[int, int], int]]
 
     @classmethod
     def of(cls, expander: Expander, known: list[int] | None = None) -> Tables:
@@ -43,7 +45,7 @@ class Tables(Struct, frozen=True, kw_only=True):
             list(islice(table.items(), first, None))
             for table, first in zip(every, known or [0] * len(every), strict=True)
         ]
-        return cls(locals=new[0], packets=new[1], images=new[2:])
+        return cls(locals=new[0], packets=new[1], stale=new[2], steps=new[3], images=new[4:])
 
     @staticmethod
     def sizes(expander: Expander) -> list[int]:
@@ -52,20 +54,26 @@ class Tables(Struct, frozen=True, kw_only=True):
 
     def into(self, expander: Expander) -> None:
         """Let a process know them."""
-        locals_, packets, *images = _every(expander)
+        locals_, packets, _, _, *images = _every(expander)
         kind = expander.rules.machine.core(0).packet_type
         locals_.update(self.locals)
         packets.update((key, msgspec.convert(each, kind)) for key, each in self.packets if key not in packets)
         for table, new in zip(images, self.images, strict=True):
             if any(table.setdefault(key, image) != image for key, image in new):
                 raise NotSymmetric
+        if expander.stale is not None:
+            for (local, after), node in self.steps:
+                expander.stale.stepped(node, local, after)
+            for key, node in self.stale:
+                expander.stale.add(node, *key)
 
 
-def _every(expander: Expander) -> list[dict[int, Any]]:
-    """The tables of a process: local states, packets, and their images by names."""
-    machine = expander.rules.machine
+def _every(expander: Expander) -> list[dict[Any, Any]]:
+    """The tables of a process: local states, packets, what is stale, and images by names."""
+    machine, stale = expander.rules.machine, expander.stale
     images = [table for names in expander.layout.names for table in (names.local, names.packet)]
-    return [machine.locals, machine.packets, *images]
+    compared: list[dict[Any, Any]] = [{}, {}] if stale is None else [stale.found, stale.steps]
+    return [machine.locals, machine.packets, *compared, *images]
 
 
 class Snapshot(Struct, frozen=True, kw_only=True):
@@ -112,7 +120,8 @@ def taken_up(folder: Path, world: World, how: How, exact: bool) -> How:
     if saved is None:
         return how
     same = (saved.world, saved.how.kinds, saved.exact) == (world, how.kinds, exact)
-    if not same or saved.how.symmetry > how.symmetry or saved.how.order > how.order:
+    more = any(had > has for had, has in zip(saved.how[:3], how[:3], strict=True))
+    if not same or more:
         raise MisuseError(str(folder), "it has another search", "Give another folder")
     if saved.source != _source():
         raise MisuseError(str(folder), "its search was begun by other code", "Delete it, and begin anew")
@@ -130,6 +139,6 @@ def forget(folder: Path | None) -> None:
 def _source() -> str:
     """A digest of the package's source."""
     digest = hashlib.blake2b(digest_size=16)
-    for path in sorted(Path(whence.__file__).parent.rglob("*.py")):
+    for path in sorted(PACKAGE.rglob("*.py")):
         digest.update(path.read_bytes())
     return digest.hexdigest()

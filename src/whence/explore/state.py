@@ -7,11 +7,11 @@ each message its causal past, which is what its node had said and delivered, wit
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple, TypeAlias
 
 from whence.core.message import MessageId, NodeId, Waiting
-from whence.explore.machine import DOWN, UP, Input, Machine, Make, Step
+from whence.explore.machine import DOWN, NUMBER_BITS, UP, Input, Machine, Make, Remarks, Step
 from whence.explore.world import FaultBudget, World
 from whence.protocols.registry import lookup
 
@@ -45,16 +45,20 @@ class State(NamedTuple):
     left: tuple[int, ...]  # of the budgets
     pasts: tuple[int, ...]  # causal past of each message, as a bit mask; -1: not said yet
     dead_us: tuple[int, ...]  # from when on each message is dead; () without lifetimes
+    ids: tuple[int, ...]  # life and number of each message; 0: not said yet; () without lives
     ended: tuple[int, ...]  # by node: messages delivered, a mask
     given_up: tuple[int, ...]  # by node: messages that expired, a mask
     known: tuple[int, ...]  # by node: causal past of what it says next, a mask
+    stable: tuple[int, ...]  # by node: messages that it has called stable, a mask
 
 
-# The same by what it concerns: one node (itself, local, said, ended, given_up, known, ahead_us), one link
-# (packets), or all (links, changed, absent, now_us, left, pasts, dead_us).
-NodePart: TypeAlias = tuple[int, int, int, int, int, int, int]
+# The same by what it concerns: one node (itself, local, said, ended, given_up, known, stable, ahead_us), one
+# link (packets), or all (links, changed, absent, now_us, left, pasts, dead_us, ids).
+NodePart: TypeAlias = tuple[int, int, int, int, int, int, int, int]
 LinkPart: TypeAlias = tuple[int, ...]
-WorldPart: TypeAlias = tuple[int, int, int, int, tuple[int, ...], tuple[int, ...], tuple[int, ...]]
+WorldPart: TypeAlias = tuple[
+    int, int, int, int, tuple[int, ...], tuple[int, ...], tuple[int, ...], tuple[int, ...]
+]
 
 
 class Flaw(NamedTuple):
@@ -62,6 +66,14 @@ class Flaw(NamedTuple):
 
     kind: str  # causal, duplicate, created, late, invariant, ... , incomplete, unexplained, stuck
     text: str
+
+
+class Counterexample(NamedTuple):
+    """What was found, and the moves that lead to it."""
+
+    finding: Flaw
+    moves: tuple[Move, ...]
+    shortest: bool  # no schedule with fewer moves has a finding
 
 
 class NotLocal(Exception):
@@ -89,6 +101,7 @@ class Rules:
         )
         # Paper 003: once every copy has come, nothing of a message is kept.
         self.forgets = world.protocol in ("link_memory", "prc")
+        self.stabilises = bool(self.info.lives and world.params.get("stability"))
         self.to = [None if line.to is None else index[line.to] for line in world.say]
         # Every node passes on what it delivers to all others: what one has, all will have.
         relays = world.params.get("relay", self.info.parameters.get("relay", self.forgets))
@@ -127,9 +140,11 @@ class Rules:
             left=self.budget,
             pasts=(-1,) * said,
             dead_us=(NEVER,) * said if self.mortal else (),
+            ids=(0,) * said if self.info.lives else (),
             ended=(0,) * nodes,
             given_up=(0,) * nodes,
             known=(0,) * nodes,
+            stable=(0,) * nodes,
         )
         found: list[Flaw] = []
         pairs = [pair for pair in self.edges if not state.absent & (1 << pair[0] | 1 << pair[1])]
@@ -137,7 +152,19 @@ class Rules:
         state = state._replace(links=sum(1 << (node * nodes + peer) for node, peer in both))
         for node, peer in both:
             state = self._tell(state, node, ("up", peer), found)
-        return state, found
+        for _ in range(self.world.settle_ticks):
+            state = self._settled(state, found)
+            now_us = self._next_us(state)
+            state = state if now_us is None else state._replace(now_us=now_us)
+        return (self._settled(state, found) if self.world.settle_ticks else state), found
+
+    def _settled(self, state: State, found: list[Flaw]) -> State:
+        """The state once every packet has arrived and every timer that is due has fired, in a fixed order."""
+        while True:
+            moves = [move for move in self.moves(state) if move[0] in ("receive", "timer")]
+            if not moves:
+                return state
+            state = self._applied(state, moves[0], found)
 
     # Moves
 
@@ -158,7 +185,7 @@ class Rules:
         moves: list[Move] = []
         local, left = state.locals[node], state.left
         _, timers, status = self.machine.locals[local]
-        if status == DOWN:
+        if status == DOWN and not self.machine.sessions:
             moves.append(("restart", node))
         if status != UP:
             return moves
@@ -166,9 +193,13 @@ class Rules:
         if said < len(lines) and self._may_say(state, node, lines[said]):
             moves.append(("say", node, lines[said]))
         if timers:
-            moves += [("timer", node, key) for key in self.machine.due(local, self._clock_us(state, node))]
+            moves += [("timer", node, key) for key in self.machine.due(local, self.clock_us(state, node))]
         if self.faulty:
-            moves += [(verb, node) for verb, budget in _AT_A_NODE if left[budget]]
+            moves += [
+                (verb, node)
+                for verb, budget in _AT_A_NODE
+                if left[budget] and not (verb == "crash" and self.machine.sessions)
+            ]
         return moves
 
     def link_moves(self, state: State, node: int, sender: int) -> list[Move]:
@@ -194,6 +225,10 @@ class Rules:
         up = [node for node in range(nodes) if self.machine.status(state.locals[node]) == UP]
         here = [node for node in up if not state.absent >> node & 1]
         left = state.left
+        if self.machine.sessions and self.budget[CRASHES]:
+            down = [node for node in range(nodes) if self.machine.status(state.locals[node]) == DOWN]
+            moves += [("restart", node) for node in down]
+            moves += [("crash", node) for node in here if left[CRASHES]]
         if left[AMNESIAS]:
             moves += [("forget", node) for node in here]
         if left[JOINS] and any(not state.absent >> node & 1 for node in up):
@@ -217,6 +252,7 @@ class Rules:
         return (
             state.changed < len(self.world.change)
             or any(left[which] for which in (AMNESIAS, JOINS, LEAVES, RETIREMENTS))
+            or bool(self.machine.sessions and self.budget[CRASHES])
             or (bool(self.budget[CUTS]) and any(True for _ in self._cuts_and_mends(state)))
         )
 
@@ -245,7 +281,7 @@ class Rules:
 
     def _allows(self, state: State, node: int, what: Input) -> bool:
         """Whether the host may do that: what a core refuses as misuse, it does not."""
-        return self.machine.allows(node, state.locals[node], (*what, self._clock_us(state, node)))
+        return self.machine.allows(node, state.locals[node], (*what, self.clock_us(state, node)))
 
     def _may_change(self, state: State) -> bool:
         change, index = self.world.change[state.changed], self.machine.index
@@ -257,7 +293,8 @@ class Rules:
             return self._allows(state, one, ("up", other)) and self._allows(state, other, ("up", one))
         return True
 
-    def _clock_us(self, state: State, node: int) -> int:
+    def clock_us(self, state: State, node: int) -> int:
+        """What a node's clock shows."""
         return state.now_us + (state.ahead_us[node] if state.ahead_us else 0)
 
     def _next_us(self, state: State) -> int | None:
@@ -293,7 +330,7 @@ class Rules:
         if verb == "timer":
             return self._tell(state, move[1], ("timer", move[2]), found)
         if verb == "crash":
-            return self._tell(self._spent(state, CRASHES), move[1], ("crash",), found)
+            return self._crash(self._spent(state, CRASHES), move[1], found)
         if verb == "restart":
             return self._restart(state, move[1], found)
         if verb == "forget":
@@ -407,8 +444,17 @@ class Rules:
             state = self._tell(state, node, ("down", other if node == one else one), found)
         return state
 
+    def _crash(self, state: State, node: int, found: list[Flaw]) -> State:
+        """A node is down; connections end with it."""
+        if self.machine.sessions:
+            for peer in self._peers(state, node):
+                state = self._cut(state, node, peer, (peer,), found)
+        return self._tell(state, node, ("crash",), found)
+
     def _restart(self, state: State, node: int, found: list[Flaw]) -> State:
         """A node comes back with its state, and is told which of its links are gone."""
+        if self.machine.sessions:
+            return self._reopen(state, node, found)
         state = self._tell(state, node, ("restart",), found)
         for peer in self._peers(state, node):
             if not state.links >> (peer * self.nodes + node) & 1:
@@ -416,18 +462,29 @@ class Rules:
                 state = self._tell(state, node, ("down", peer), found)
         return state
 
+    def _reopen(self, state: State, node: int, found: list[Flaw]) -> State:
+        """A node comes back as a new life on what its store has, with new connections."""
+        state = self._tell(state, node, ("restart", self._opening(state)), found)
+        for peer in range(self.nodes):
+            if (min(node, peer), max(node, peer)) in self.edges and self._both_are_up(state, node, peer):
+                state = self._link(state, node, peer, found)
+        return state
+
+    def _opening(self, state: State) -> int:
+        """A number of a life that no earlier one of the same node has."""
+        return sum(self.budget[which] - state.left[which] for which in (CRASHES, AMNESIAS))
+
     def _forget(self, state: State, node: int, found: list[Flaw]) -> State:
         """A node comes back as a fresh process: its links are new, what was in flight on them is lost."""
         peers = self._peers(state, node)
         for peer in peers:
             state = self._cut(state, node, peer, (peer,), found)
-        life = self.budget[AMNESIAS] - state.left[AMNESIAS]
-        state = self._tell(state, node, ("forget", life), found)
-        seen = [list(state.ended), list(state.given_up), list(state.known)]
+        state = self._tell(state, node, ("forget", self._opening(state)), found)
+        seen = [list(state.ended), list(state.given_up), list(state.known), list(state.stable)]
         for each in seen:
             each[node] = 0  # a new life has seen nothing
-        ended, given_up, known = map(tuple, seen)
-        state = state._replace(ended=ended, given_up=given_up, known=known)
+        ended, given_up, known, stable = map(tuple, seen)
+        state = state._replace(ended=ended, given_up=given_up, known=known, stable=stable)
         for peer in peers:
             state = self._link(state, node, peer, found)
         return state
@@ -467,7 +524,7 @@ class Rules:
         given = (*what, state.now_us + state.ahead_us[node] if state.ahead_us else state.now_us)
         step = machine.step(node, local, given)
         self.taken.append((node, local, given, step))
-        after, sends, ends, closes, problem = step
+        after, sends, ends, closes, problem, remarks = step
         if problem is not None:
             found.append(Flaw(problem.split(":")[0], f"{machine.names[node]}: {problem}"))
         if flight is None:
@@ -477,8 +534,12 @@ class Rules:
         locals_ = list(state.locals)
         locals_[node] = after
         state = state._replace(locals=tuple(locals_), flight=tuple(flight))
+        if remarks is not None:
+            state = self._name(state, remarks, found)
         if ends:
             state = self._observe(state, node, step, found)
+        if remarks is not None:
+            state = self._note(state, node, remarks, found)
         for peer in closes:
             if state.locals[peer] == ELSEWHERE:
                 raise NotLocal
@@ -507,12 +568,51 @@ class Rules:
                 given_up |= 1 << at
                 continue
             self._judge_delivery(state, name, at, ended, found)
+            late = step.remarks is not None and step.remarks.late >> at & 1
+            unflagged = 0 if late else state.stable[node] & ~state.pasts[at]
+            if unflagged and state.pasts[at] >= 0:
+                beside = unflagged.bit_length() - 1
+                found.append(
+                    Flaw("unflagged", f"{name} delivers message {at} beside {beside}, which it called stable")
+                )
             ended |= 1 << at
             known |= max(state.pasts[at], 0) | 1 << at
         seen = []
         for every, own in ((state.ended, ended), (state.given_up, given_up), (state.known, known)):
             seen.append((*every[:node], own, *every[node + 1 :]))
         return state._replace(ended=seen[0], given_up=seen[1], known=seen[2])
+
+    def _name(self, state: State, remarks: Remarks, found: list[Flaw]) -> State:
+        """Remember the ids of messages, which the lives of their nodes decide."""
+        ids = list(state.ids)
+        for at, id_ in remarks.ids:
+            node = self.world.say[at].node
+            alike = [each for each, line in enumerate(self.world.say) if line.node == node and each != at]
+            if ids[at] not in (0, id_) or any(ids[each] == id_ for each in alike):
+                found.append(Flaw("identity", f"message {at} of {node} has an id that is not its own"))
+            ids[at] = id_
+        return state._replace(ids=tuple(ids))
+
+    def _note(self, state: State, node: int, remarks: Remarks, found: list[Flaw]) -> State:
+        """What a node says that it will not deliver, and what it calls stable."""
+        given_up, stable = list(state.given_up), list(state.stable)
+        missed = self._between(state, remarks.missed)
+        if missed & (given_up[node] | state.ended[node]):
+            found.append(Flaw("ended twice", f"{self.machine.names[node]} misses what it had or has missed"))
+        given_up[node] |= missed
+        life = ((of, last >> NUMBER_BITS << NUMBER_BITS, last) for of, last in remarks.stable)
+        stable[node] |= self._between(state, life)
+        return state._replace(given_up=tuple(given_up), stable=tuple(stable))
+
+    def _between(self, state: State, ranges: Iterable[tuple[int, int, int]]) -> int:
+        """The messages that are meant by (node, first id, last id), as a mask."""
+        return sum(
+            1 << at
+            for at in {
+                at for of, first, last in ranges for at in self.lines[of] if first <= state.ids[at] <= last
+            }
+            if state.pasts[at] >= 0
+        )
 
     def _judge_delivery(self, state: State, name: NodeId, at: int, ended: int, found: list[Flaw]) -> None:
         """What is wrong with the delivery of a message at a node that has delivered `ended`."""
@@ -525,10 +625,17 @@ class Rules:
                     found.append(
                         Flaw("causal", f"{name} delivers message {at} after {other}, which follows it")
                     )
-        if promises.fifo and ended & self.later[at]:
+        if promises.fifo and ended & self.later[at] & self._same_life(state, at):
             found.append(Flaw("fifo", f"{name} delivers message {at} after a later one of its node"))
         if promises.timely and state.dead_us and state.now_us >= state.dead_us[at] + self.slack_us:
             found.append(Flaw("late", f"{name} delivers message {at} after its lifetime"))
+
+    def _same_life(self, state: State, at: int) -> int:
+        """The messages of the life that has said message `at`: a node's lives are streams of their own."""
+        if not state.ids:
+            return -1
+        life = state.ids[at] >> NUMBER_BITS
+        return sum(1 << other for other, id_ in enumerate(state.ids) if id_ >> NUMBER_BITS == life)
 
     def judge_final(self, state: State) -> list[Flaw]:
         """What is wrong with a state in which nothing must happen any more."""
@@ -543,8 +650,11 @@ class Rules:
             return found
         name = self.machine.names[node]
         for at in range(len(state.pasts)):
-            if owed >> at & 1 and self.to[at] in (None, node) and not state.ended[node] >> at & 1:
+            over = state.ended[node] | (state.given_up[node] if self.info.lives else 0)
+            if owed >> at & 1 and self.to[at] in (None, node) and not over >> at & 1:
                 found.append(Flaw("incomplete", f"{name} never delivers message {at}"))
+        if self.stabilises and self._is_over(state) and owed & ~state.stable[node]:
+            found.append(Flaw("unstable", f"{name} does not call stable what all have, and waits no more"))
         core = self.machine.restored(node, local)
         for waiting in core.explain():
             if not waiting.missing and not self.machine.locals[local].timers:
@@ -574,19 +684,32 @@ class Rules:
         """The messages that every node that is up must have in the end, as a mask.
 
         Completeness: all that were said, if nothing was lost and all are up. Agreement, where messages
-        spread: what one that is up has, if nodes have crashed or left and nothing else was lost.
+        spread: what one that is up has, if nodes have crashed or left and nothing else was lost. Who keeps a
+        log and has connections owes that whatever was lost, once all are linked and no timer is set.
         """
+        if self.machine.sessions:
+            return self._logged(state)
         if self.is_whole(state):
             return sum(1 << at for at, past in enumerate(state.pasts) if past >= 0)
         if not self.spreads or self.mortal or self.world.change or state.absent:
             return 0
         if self._lost(state, (*_HARMLESS, LEAVES)):
             return 0
-        up = [node for node, local in enumerate(state.locals) if self.machine.status(local) == UP]
+        return self._delivered(state)
+
+    def _delivered(self, state: State) -> int:
         delivered = 0
-        for node in up:
-            delivered |= state.ended[node]
+        for local, ended in zip(state.locals, state.ended, strict=True):
+            if self.machine.status(local) == UP:
+                delivered |= ended
         return delivered
+
+    def _logged(self, state: State) -> int:
+        linked = all(state.links >> (one * self.nodes + other) & 1 for one, other in self.edges)
+        up = all(self.machine.status(local) == UP for local in state.locals)
+        if self.mortal or state.absent or not (linked and up and self._is_over(state)):
+            return 0
+        return self._delivered(state)
 
     def is_whole(self, state: State) -> bool:
         """Whether the faults so far leave the promise of completeness whole."""

@@ -25,8 +25,7 @@ from whence.core.message import Message, NodeId, Packet
 from whence.core.protocol import LEAVE
 from whence.errors import InvariantError, ScenarioError
 from whence.explore.machine import Input, Make, Step
-from whence.explore.search import Counterexample
-from whence.explore.state import Flaw, Move, Rules, State
+from whence.explore.state import Counterexample, Flaw, Move, Rules, State
 from whence.explore.world import World, checked
 from whence.sim.driver import Driver
 from whence.trace.rows import About
@@ -277,7 +276,7 @@ def _give(rules: Rules, driver: Driver, what: Input) -> None:
 
 
 class _Nobody:
-    """A `Host` that does nothing: the schedule says what comes next."""
+    """A `DriverHost` that does nothing: the schedule says what comes next."""
 
     def send(
         self, node: int, to: tuple[NodeId, ...], packet: Packet, time_us: int, about: About | None

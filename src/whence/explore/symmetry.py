@@ -11,7 +11,7 @@ from __future__ import annotations
 from itertools import permutations
 from typing import TypeAlias
 
-from whence.explore.machine import Input, Step
+from whence.explore.machine import Input, Remarks, Step
 from whence.explore.state import Move, NodePart, Rules, State, WorldPart
 
 Renaming: TypeAlias = tuple[int, ...]  # node -> node
@@ -21,7 +21,7 @@ class NotSymmetric(Exception):
     """The protocol treats two names differently."""
 
 
-class Names:
+class Renamed:
     """One renaming, and what it makes of the parts of states. Local states are of one node each."""
 
     def __init__(self, renaming: Renaming, lines: dict[int, int], any_order: bool) -> None:
@@ -51,17 +51,17 @@ class Names:
 
     def node(self, part: NodePart) -> NodePart:
         """What concerns one node: itself, its local state, what it said, delivered, knows; its clock."""
-        node, local, said, ended, given_up, known, ahead_us = part
+        node, local, said, ended, given_up, known, stable, ahead_us = part
         try:
             image = self.local[local]
         except KeyError:
             raise NotSymmetric from None
-        seen = (self.mask(ended), self.mask(given_up), self.mask(known))
+        seen = (self.mask(ended), self.mask(given_up), self.mask(known), self.mask(stable))
         return (self.renaming[node], image, said, *seen, ahead_us)
 
     def world(self, part: WorldPart) -> WorldPart:
         """What concerns all."""
-        links, changed, absent, now_us, left, pasts, dead = part
+        links, changed, absent, now_us, left, pasts, dead, ids = part
         bits = 0
         for other, link in enumerate(self._links):
             bits |= (links >> link & 1) << other
@@ -73,6 +73,19 @@ class Names:
             left,
             tuple([self.mask(pasts[at]) for at in self._lines_from]),
             tuple([dead[at] for at in self._lines_from]) if dead else (),
+            tuple([ids[at] for at in self._lines_from]) if ids else (),
+        )
+
+    def remarks(self, remarks: Remarks | None) -> Remarks | None:
+        """What a core says of its streams."""
+        if remarks is None:
+            return None
+        by = self.renaming
+        return Remarks(
+            tuple((self.lines[at], id_) for at, id_ in remarks.ids),
+            self.mask(remarks.late),
+            tuple(sorted((by[node], first, last) for node, first, last in remarks.missed)),
+            tuple(sorted((by[node], last) for node, last in remarks.stable)),
         )
 
 
@@ -83,11 +96,11 @@ class Symmetry:
         self._rules = rules
         self._machine = rules.machine
         self.renamings = [each for each in permutations(range(rules.nodes)) if self._keeps(each)]
-        self._names = {each: Names(each, self._line_map(each), rules.any_order) for each in self.renamings}
+        self._names = {each: Renamed(each, self._line_map(each), rules.any_order) for each in self.renamings}
         self._seen: set[tuple[int, Input]] = set()
 
     @property
-    def names(self) -> list[Names]:
+    def names(self) -> list[Renamed]:
         """The renamings; the first keeps every name."""
         return list(self._names.values())
 
@@ -178,6 +191,9 @@ class Symmetry:
             if tuple((lines[at], how) for at, how in step.ends) != other.ends:
                 raise NotSymmetric
             if sorted(renaming[peer] for peer in step.closes) != sorted(other.closes):
+                raise NotSymmetric
+            same = self._names[tuple(range(self._rules.nodes))].remarks(other.remarks)
+            if self._names[renaming].remarks(step.remarks) != same:
                 raise NotSymmetric
             taken[renaming] = (image, given, other)
         # Each of these is a step of its own right, whose other names are known with it.

@@ -89,7 +89,7 @@ class Stack:
         return self.take(np.array([number]))[0]
 
 
-class Run(NamedTuple):
+class DigestRun(NamedTuple):
     """Digests in order, and the numbers of their states."""
 
     digests: Digests
@@ -99,7 +99,7 @@ class Run(NamedTuple):
 class Visited:
     """The number of every state, by digest."""
 
-    def __init__(self, shelf: Shelf, runs: Sequence[Run] = ()) -> None:
+    def __init__(self, shelf: Shelf, runs: Sequence[DigestRun] = ()) -> None:
         self._shelf = shelf
         self.runs = list(runs)
 
@@ -117,10 +117,10 @@ class Visited:
         """New states in the order of their digests, with numbers from `first` on."""
         if not len(digests):
             return
-        run = Run(digests, np.arange(first, first + len(digests), dtype=np.uint32))
+        run = DigestRun(digests, np.arange(first, first + len(digests), dtype=np.uint32))
         while self.runs and len(self.runs[-1].digests) < 2 * len(run.digests) < MERGED_MAX:
             other = self.runs.pop()
             both = np.concatenate([other.digests, run.digests])
             order = np.argsort(both, kind="stable")
-            run = Run(both[order], np.concatenate([other.numbers, run.numbers])[order])
-        self.runs.append(Run(self._shelf.keep(run.digests), self._shelf.keep(run.numbers)))
+            run = DigestRun(both[order], np.concatenate([other.numbers, run.numbers])[order])
+        self.runs.append(DigestRun(self._shelf.keep(run.digests), self._shelf.keep(run.numbers)))

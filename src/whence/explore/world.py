@@ -92,6 +92,7 @@ class World(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     budget: FaultBudget = field(default_factory=FaultBudget)
     edges: list[tuple[NodeId, NodeId]] | None = None  # the links that there are from the start; None: all
     clock_step_us: Annotated[int, Meta(ge=1)] = 1_000
+    settle_ticks: Count = 0  # before the first state: everything arrives, and time goes on so often
     name: str = "world"
 
     @property

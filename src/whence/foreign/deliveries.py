@@ -13,7 +13,7 @@ import numpy as np
 
 from whence.foreign.graph import Graph, Sends
 from whence.foreign.kernels import choose_kernels
-from whence.foreign.model import NO_RANK, NO_TIME, Array, EventKind, Log
+from whence.foreign.model import INT64_MAX, NO_RANK, NO_TIME, Array, EventKind, Log
 
 TABLE_BYTES = 512 << 20  # of the table of earliest ends; more scopes are judged in blocks
 
@@ -38,9 +38,8 @@ def first_deliveries(log: Log) -> FirstDeliveries:
     placed = log.pos[event] >= 0
     owner = np.where(placed, log.ctx[event], -1 - log.proc[event])
     parts, column = np.unique(np.stack([log.scope[event], owner]), axis=1, return_inverse=True)
-    start = np.where(placed, log.pos[event], log.t0[event])
-    ends = np.where(log.t1[event] == NO_TIME, log.t0[event], log.t1[event])
-    end = np.where(placed, log.pos[event], ends)
+    t0, t1 = intervals(log, event)
+    start, end = np.where(placed, log.pos[event], t0), np.where(placed, log.pos[event], t1)
     by_message = np.lexsort((event, start, column, log.msg[event]))
     event, column, start, end = event[by_message], column[by_message], start[by_message], end[by_message]
     message = log.msg[event]
@@ -53,6 +52,17 @@ def first_deliveries(log: Log) -> FirstDeliveries:
     return FirstDeliveries(
         event, message.astype(np.int64), column.astype(np.int64), start, end, parts.shape[1], split, first
     )
+
+
+def intervals(log: Log, event: Array) -> tuple[Array, Array]:
+    """When events began and ended, by the clocks of their processes.
+
+    One that has no end in a log of intervals was not seen to end: nothing is known to come after it. One that
+    ends before it begins had its clock set back: it covers all that lies between.
+    """
+    t0, t1 = log.t0[event], log.t1[event]
+    ends = np.where(t1 == NO_TIME, INT64_MAX if log.order == "interval" else t0, t1)
+    return np.minimum(t0, ends), np.maximum(t0, ends)
 
 
 def late_causally(graph: Graph, found: FirstDeliveries, table_bytes: int = TABLE_BYTES) -> Array:
@@ -90,8 +100,7 @@ def order_in_channels(log: Log, sends: Sends) -> ChannelOrder:
     event = np.where(known, sends.event, 0)
     has = len(log) > 0
     pos = log.pos[event] if has else np.zeros(total, np.int64)
-    t0 = log.t0[event] if has else pos
-    t1 = np.where(log.t1[event] == NO_TIME, t0, log.t1[event]) if has else pos
+    t0, t1 = intervals(log, event) if has else (pos, pos)
     ctx, proc = (log.ctx[event], log.proc[event]) if has else (pos, pos)
     ranked = (sends.rank != NO_RANK) & (sends.channel >= 0)
     placed = known & ~ranked & (pos >= 0)

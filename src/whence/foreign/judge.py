@@ -200,9 +200,14 @@ class Case:
         later &= order.sent[first.message] > order.sent_end[first.message[row]]
         other = int(np.flatnonzero(later)[np.argmin(first.end[later])])
         nodes = [int(self.graph.message_node[first.message[each]]) for each in (row, other)]
-        return self._overtaken(row, other, [(-1, nodes[0]), (-2, nodes[1])])
+        sent = int(self.sends.event[first.message[row]])
+        ranked = (
+            self.sends.channel[first.message[row]] >= 0 and self.sends.rank[first.message[row]] != NO_RANK
+        )
+        by = "rank" if ranked else "order" if self.log.pos[sent] >= 0 else "interval"
+        return self._overtaken(row, other, [(-1, nodes[0]), (-2, nodes[1])], by)
 
-    def _overtaken(self, row: int, other: int, steps: list[tuple[int, int]]) -> AuditFinding:
+    def _overtaken(self, row: int, other: int, steps: list[tuple[int, int]], by: str = "") -> AuditFinding:
         log, first = self.log, self.first
         late, early = int(first.event[row]), int(first.event[other])
         return AuditFinding(
@@ -211,7 +216,7 @@ class Case:
             scope=log.scopes[log.scope[late]], line=int(log.line[late]),
             events=[early, late, *(node for _, node in steps if node < len(log))],
             chain=[
-                AuditStep(self._node_name(node), {-1: "", -2: "rank"}.get(source, SOURCES[source]))
+                AuditStep(self._node_name(node), {-1: "", -2: by}.get(source, SOURCES[source]))
                 for source, node in steps if node < len(log) + len(log.msgs)
             ],
         )  # fmt: skip
@@ -444,6 +449,8 @@ class Case:
             return _not_judged("it is not a history of registers", 'use format = "history"')
         if len(history.writers()) < len(history.writes):
             return _not_judged("a value is written to a key more than once", "write unique values")
+        if not history.reads:
+            return _not_judged("it has no read of a value that was surely written", "log how writes ended")
         in_circle = {node for circle in self.claims.circles for node in circle}
         found = bad_reads(self.log, history, self.graph, in_circle)
 
@@ -478,16 +485,18 @@ class Case:
             "{n} neighbouring events of a context stand in the other order in a weaker source",
             _swapped(log),
         )
-        note(
-            "scope-split",
-            "{n} scopes go over several contexts and are compared within each",
-            self.first.split,
-        )
+        if self.first.split:
+            notes.append(scope_split(self.first.split))
         note("clock-gap", "{n} entries of clocks name events that the log does not have", self.clocks.absent)
         if self.channels.by_interval or np.any(log.pos[self.first.event] < 0):
             text = "events of one process that do not overlap are taken to be in the order of its clock"
             note("assumed", text, 1)
         return notes
+
+
+def scope_split(count: int) -> Note:
+    """Said where deliveries of a scope are in several contexts."""
+    return Note("scope-split", f"{count} scopes go over several contexts and are compared within each", count)
 
 
 def _swapped(log: Log) -> int:

@@ -101,17 +101,100 @@ def find_overtaken(
                 late[each] = True
 
 
+class RankState(NamedTuple):
+    """What `scan_ranks` keeps between two calls: by lane (a session and a channel), group and channel."""
+
+    rank: Array  # by lane: the rank that is being looked at,
+    here: Array  # the earliest place of a delivery at this rank,
+    above: Array  # the earliest one at a higher rank,
+    above_rank: Array  # and which that was
+    late: Array  # how many came too late, and of the earliest of them
+    late_pos: Array
+    late_rank: Array
+    late_key: Array
+    late_top: Array
+    seen: Array  # by group: the number of the message that it had last
+    grouped: Array  # its deliveries
+    again: Array  # how many came again, and of the last of them
+    again_rank: Array
+    again_key: Array
+    firsts: Array  # by channel: first deliveries, and the lowest and highest rank
+    lowest: Array
+    highest: Array
+    rows: Array  # one number each: rows,
+    messages: Array  # messages,
+    mixed: Array  # rows of a message that name another channel than its first row
+
+
+def fresh_ranks(lanes: int, groups: int, channels: int) -> RankState:
+    """The state before the first row."""
+
+    def full(size: int, value: int = 0) -> Array:
+        return np.full(size, value, dtype=np.int64)
+
+    return RankState(
+        rank=full(lanes, NEVER), here=full(lanes, NEVER), above=full(lanes, NEVER), above_rank=full(lanes),
+        late=full(lanes), late_pos=full(lanes, NEVER), late_rank=full(lanes), late_key=full(lanes),
+        late_top=full(lanes), seen=full(groups), grouped=full(groups), again=full(groups),
+        again_rank=full(groups), again_key=full(groups), firsts=full(channels), lowest=full(channels, NEVER),
+        highest=full(channels, -NEVER), rows=full(1), messages=full(1), mixed=full(1),
+    )  # fmt: skip
+
+
+def scan_ranks(
+    rank: Array, pos: Array, key: Array, stem: Array, lane: Array, group: Array, channel: Array, s: RankState
+) -> None:
+    """Look at deliveries by rank, the highest first; those of a message and a lane together, by place.
+
+    A message is a stem and a rank. `stem`, `lane`, `group` and `channel` are by key; -1: none.
+    """
+    first = channel_now = lane_now = -1
+    for row in range(rank.shape[0]):
+        this = key[row]
+        begins = row == 0 or rank[row] != rank[row - 1] or stem[this] != stem[first]
+        if begins:
+            s.messages[0] += 1
+            first, channel_now, lane_now = this, channel[this], -1
+        elif channel[this] != channel_now:
+            s.mixed[0] += 1
+        mine = group[this]
+        if mine >= 0:
+            s.grouped[mine] += 1
+            if s.seen[mine] == s.messages[0]:
+                s.again[mine] += 1
+                s.again_rank[mine], s.again_key[mine] = rank[row], this
+            s.seen[mine] = s.messages[0]
+        at = lane[this]
+        if at >= 0 and at != lane_now:
+            lane_now = at
+            s.firsts[channel_now] += 1
+            s.lowest[channel_now] = min(s.lowest[channel_now], rank[row])
+            s.highest[channel_now] = max(s.highest[channel_now], rank[row])
+            if s.rank[at] != rank[row]:
+                if s.here[at] < s.above[at]:
+                    s.above[at], s.above_rank[at] = s.here[at], s.rank[at]
+                s.rank[at], s.here[at] = rank[row], NEVER
+            if s.above[at] < pos[row]:
+                s.late[at] += 1
+                if pos[row] < s.late_pos[at]:
+                    s.late_pos[at], s.late_rank[at] = pos[row], rank[row]
+                    s.late_key[at], s.late_top[at] = this, s.above_rank[at]
+            s.here[at] = min(s.here[at], pos[row])
+    s.rows[0] += rank.shape[0]
+
+
 class AuditKernels(NamedTuple):
     """The loops, compiled or not."""
 
     peel: Callable[..., int]
     find_late: Callable[..., None]
     find_overtaken: Callable[..., None]
+    scan_ranks: Callable[..., None]
 
 
 def plain() -> AuditKernels:
     """The loops as they stand: no start-up cost."""
-    return AuditKernels(peel, find_late, find_overtaken)
+    return AuditKernels(peel, find_late, find_overtaken, scan_ranks)
 
 
 @cache

@@ -21,8 +21,9 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from whence import plugins
 from whence.errors import ConfigError
-from whence.foreign.model import Contract, EventKind, Note, number
+from whence.foreign.model import Contract, EventKind, Log, Note, number
 
 FORMATS = ("csv", "jsonl", "parquet", "lines", "shiviz", "otlp", "history", "mcap")
 PRESETS = ("plain", "shiviz", "kafka", "nats", "mqtt", "rosbag", "otlp", "history")
@@ -78,6 +79,19 @@ class LogMapping(msgspec.Struct, frozen=True, kw_only=True):
     contract: Contract = Contract()
 
 
+class LogReader(NamedTuple):
+    """A format that a plug-in brings (`READERS`): its name, how a file becomes a log, and names of files."""
+
+    name: str
+    read: Callable[[Path, LogMapping], Log]
+    suffixes: tuple[str, ...] = ()  # like ".evtx"
+
+
+def plugin_readers() -> dict[str, LogReader]:
+    """The formats of plug-ins, by name."""
+    return plugins.declared("READERS", LogReader, FORMATS)
+
+
 def load_mapping(path: Path | str) -> LogMapping:
     """A mapping from a file, or a preset from its name."""
     if not Path(path).exists() and str(path) in PRESETS:
@@ -107,8 +121,8 @@ def mapping_of(document: Mapping[str, Any], name: str = "mapping") -> LogMapping
     contract = contract_of({**promised, **given.get("contract", {})}, f"{name} [contract]")
     unit = merged.get("time_unit", "s")
     _one_of(f"{name} time_unit", unit, tuple(UNITS_NS))
-    if "format" in merged:
-        _one_of(f"{name} format", merged["format"], FORMATS)
+    if merged.get("format", "csv") not in FORMATS:
+        _one_of(f"{name} format", merged["format"], (*FORMATS, *plugin_readers()))
     made = LogMapping(
         format=merged.get("format"), preset=log.get("preset"), time_unit=unit, pattern=merged.get("pattern"),
         delimiter=merged.get("delimiter"), scope=tuple(merged.get("scope", ())),
@@ -283,10 +297,8 @@ def names_in(text: str | None) -> list[str]:
     return [each for each in re.split(LIST_SPLIT, text) if each]
 
 
-def time_ns(text: str | None, unit_ns: int) -> int | None:
+def time_ns(text: str, unit_ns: int) -> int | None:
     """A time in nanoseconds from a number or an ISO 8601 text (UTC unless it says otherwise)."""
-    if text is None:
-        return None
     value = number(text)
     if value is not None:
         return int(value * unit_ns)
@@ -352,10 +364,11 @@ class Normaliser:
         channel = event.get("channel") or event.get("sender")
         self._channel = compile_text(channel) if channel else _nothing
         self._wanted = session_columns(mapping)
-        self._had: set[str] = set()
+        self.had: set[str] = set()
         self._order = order_of(mapping)
-        self._odd_kinds: dict[str, int] = {}
+        self.odd_kinds: dict[str, int] = {}
         self._odd_order = 0
+        self._unread: dict[str, int] = {}
 
     def row(
         self, row: Row, line: int, kind: EventKind | None = None, text: str | None = None
@@ -366,19 +379,30 @@ class Normaliser:
         ctx = get["context"](row) or proc
         kind = kind if kind is not None else self._kind_of(row)
         delivers = kind in (EventKind.DELIVER, EventKind.ACK)
-        t0 = time_ns(get["time"](row), self._unit_ns)
-        t1 = time_ns(get["end"](row), self._unit_ns)
-        clock = _clock(get["clock"](row))
+        t0 = self._read("time", row, self._time)
+        t1 = self._read("end", row, self._time)
+        clock = self._read("clock", row, _clock)
         scope = get["session"](row) if "session" in self.mapping.event else ctx
         group = get["group"](row) if "group" in self.mapping.event else proc
-        if delivers and len(self._had) < len(self._wanted):
-            self._had |= {column for column in self._wanted if text_of(look_up(row, column)) is not None}
+        if delivers and len(self.had) < len(self._wanted):
+            self.had |= {column for column in self._wanted if text_of(look_up(row, column)) is not None}
         return (
             proc, ctx, self._place(row, line, clock, ctx), int(kind), get["message"](row),
             names_in(get["to"](row)), scope if delivers else None, group if delivers else None,
-            self._channel(row), number(get["send_order"](row)), names_in(get["depends_on"](row)),
+            self._channel(row), self._read("send_order", row, number), names_in(get["depends_on"](row)),
             names_in(get["links"](row)), get["ref"](row), clock, t0, t1, line, text,
         )  # fmt: skip
+
+    def _read(self, field: str, row: Row, read: Callable[[str], Any]) -> Any:
+        """What the text of a field means; texts that mean nothing are counted."""
+        text = self._text[field](row)
+        value = None if text is None else read(text)
+        if text is not None and value is None:
+            self._unread[field] = self._unread.get(field, 0) + 1
+        return value
+
+    def _time(self, text: str) -> int | None:
+        return time_ns(text, self._unit_ns)
 
     def _kind_of(self, row: Row) -> EventKind:
         rule = self._kind
@@ -389,7 +413,7 @@ class Normaliser:
             return EventKind.INTERNAL if rule.default is None else rule.default
         kind = rule.values.get(text, rule.values.get(text.lower()))
         if kind is None:
-            self._odd_kinds[text] = self._odd_kinds.get(text, 0) + 1
+            self.odd_kinds[text] = self.odd_kinds.get(text, 0) + 1
             return EventKind.INTERNAL
         return kind
 
@@ -403,13 +427,13 @@ class Normaliser:
             return None if clock is None else clock.get(ctx)
         text = self._text["order"](row)
         place = number(text)
-        place = time_ns(text, 1) if place is None else place
+        place = time_ns(text, 1) if place is None and text is not None else place
         self._odd_order += place is None
         return place
 
     def notes(self) -> list[Note]:
         """What the rows did not say."""
-        return reader_notes(self.mapping, self._odd_kinds, self._odd_order, self._had)
+        return reader_notes(self.mapping, self.odd_kinds, self._odd_order, self.had, self._unread)
 
 
 def session_columns(mapping: LogMapping) -> list[str]:
@@ -419,9 +443,9 @@ def session_columns(mapping: LogMapping) -> list[str]:
 
 
 def reader_notes(
-    mapping: LogMapping, odd_kinds: dict[str, int], odd_order: int, had: set[str]
-) -> list[Note]:  # fmt: skip
-    """Notes on kinds and places that could not be read, and columns of the session that no delivery had."""
+    mapping: LogMapping, odd_kinds: dict[str, int], odd_order: int, had: set[str], unread: dict[str, int]
+) -> list[Note]:
+    """Notes on what could not be read, and on columns of the session that no delivery had."""
     notes = []
     if odd_kinds:
         told = ", ".join(sorted(filter(None, odd_kinds))[:5])
@@ -429,6 +453,10 @@ def reader_notes(
         notes.append(Note("unknown-kind", f"kinds that the mapping does not know: {told}", count))
     if odd_order:
         notes.append(Note("order", f"{odd_order} rows have no number in `order` and no place", odd_order))
+    if any(unread.values()):
+        told = ", ".join(f"{count} of `{field}`" for field, count in sorted(unread.items()) if count)
+        text = f"values that could not be read and were left out: {told}"
+        notes.append(Note("unread", text, sum(unread.values())))
     lacking = [column for column in session_columns(mapping) if column not in had]
     if lacking:
         told = ", ".join(f"`{column}`" for column in sorted(lacking))
@@ -441,9 +469,7 @@ def _nothing(row: Row) -> str | None:
     return None
 
 
-def _clock(text: str | None) -> dict[str, int] | None:
-    if text is None:
-        return None
+def _clock(text: str) -> dict[str, int] | None:
     try:
         clock = json.loads(text)
     except ValueError:

@@ -107,24 +107,28 @@ def _json_requests(raw: bytes) -> Iterator[tuple[int, Mapping[str, Any]]]:
 
 def spans_of(request: Mapping[str, Any], number: int) -> Iterator[Span]:
     """The spans of an export request in JSON's form."""
-    for part in request["resourceSpans"]:
+    for part in request["batches" if "batches" in request else "resourceSpans"]:  # Tempo says batches
         resource = _attributes(part.get("resource", {}).get("attributes", ()))
         proc, known = _instance(resource)
         for scope in part.get("scopeSpans") or part.get("instrumentationLibrarySpans") or ():
             for span in scope.get("spans", ()):
-                trace = span["traceId"]
-                parent = span.get("parentSpanId")
-                links = tuple(f"{each['traceId']}:{each['spanId']}" for each in span.get("links") or ())
+                trace, parent = span["traceId"], span.get("parentSpanId")
+                links = tuple(_ref(each["traceId"], each["spanId"]) for each in span.get("links") or ())
                 kind = span.get("kind", 0)
                 code = (span.get("status") or {}).get("code")
                 yield Span(
-                    f"{trace}:{span['spanId']}", proc, known, span.get("name", ""),
+                    _ref(trace, span["spanId"]), proc, known, span.get("name", ""),
                     _KIND_NAMES.get(kind, 0) if isinstance(kind, str) else int(kind),
                     _stamp(span.get("startTimeUnixNano")), _stamp(span.get("endTimeUnixNano")),
-                    f"{trace}:{parent}" if parent else None, links,
+                    _ref(trace, parent) if parent else None, links,
                     {**resource, **_attributes(span.get("attributes", ()))},
                     code in (_FAILED, "STATUS_CODE_ERROR"), number,
                 )  # fmt: skip
+
+
+def _ref(trace: str, span: str) -> str:
+    """A span by its ids, which are hexadecimal: their case means nothing."""
+    return f"{trace}:{span}".lower()
 
 
 def _stamp(value: object) -> int | None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 
 from whence.errors import ImportFormatError
-from whence.foreign.mapping import LogMapping, mapping_of
+from whence.foreign.mapping import LogMapping, mapping_of, plugin_readers
 from whence.foreign.model import Log
 from whence.foreign.otlp import read_otlp
 from whence.foreign.shiviz import read_shiviz
@@ -34,7 +34,8 @@ def read_log(path: Path | str, mapping: LogMapping | None = None) -> Log:
     mapping = complete_mapping(path, mapping)
     if path.is_dir():
         raise ImportFormatError(str(path), "it is a folder", "Judge folders of tables on Spark: --spark")
-    return _READERS[mapping.format or ""](path, mapping)
+    read = _READERS.get(mapping.format or "")
+    return (read or plugin_readers()[mapping.format or ""].read)(path, mapping)
 
 
 def complete_mapping(path: Path, mapping: LogMapping | None) -> LogMapping:
@@ -56,7 +57,8 @@ def complete_mapping(path: Path, mapping: LogMapping | None) -> LogMapping:
 
 def format_of(path: Path) -> str:
     """What a file looks like, by its name and its beginning."""
-    found = _SUFFIXES.get(path.suffix.lower())
+    brought = {suffix: each.name for each in plugin_readers().values() for suffix in each.suffixes}
+    found = {**brought, **_SUFFIXES}.get(path.suffix.lower())
     if found is not None:
         return found
     with path.open("rb") as file:
@@ -65,7 +67,7 @@ def format_of(path: Path) -> str:
     looks = {
         "parquet": start.startswith(b"PAR1"),
         "mcap": start.startswith(b"\x89MCAP0"),
-        "otlp": b'"resourceSpans"' in start or b"\x00" in start,
+        "otlp": b'"resourceSpans"' in start or b'"scopeSpans"' in start or b"\x00" in start,
         "history": first[:1] == b"{" and b'"f"' in first and b'"process"' in first,
         "jsonl": first[:1] == b"{",
     }

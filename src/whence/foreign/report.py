@@ -18,7 +18,7 @@ class AuditStep(msgspec.Struct, frozen=True):
     """One step of a chain of causes: an event, and what makes the one before it a cause."""
 
     event: str
-    by: str = ""  # order, message, dependency, link, rank, clock, read; "" for the first
+    by: str = ""  # order, message, dependency, link, rank, clock, read, interval; "" for the first
 
 
 class AuditFinding(msgspec.Struct, frozen=True, kw_only=True):

@@ -10,14 +10,16 @@ from __future__ import annotations
 
 import struct
 from bisect import bisect_right
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from hashlib import blake2b
+from typing import Any
 
 import msgspec
 
 from whence.foreign.model import Contract, EventKind, Note
 from whence.foreign.report import (
     EXITS,
+    FINDINGS_MAX,
     NOT_JUDGED,
     OK,
     PROPERTIES,
@@ -30,7 +32,8 @@ from whence.foreign.report import (
 
 HORIZON_ROWS = 10_000
 _SEEN_BYTES = 1 << 16  # of a scope's memory of what it delivered beyond the horizon
-_STREAMED = ("causal", "fifo", "duplicate")
+_SEVERAL = "\0several"  # in place of a context's name
+STREAMED = ("causal", "fifo", "duplicate")
 
 
 class Ranks(msgspec.Struct):
@@ -86,6 +89,7 @@ class Seen(msgspec.Struct):
 class StreamRow(msgspec.Struct, frozen=True):
     """One event, as far as a stream is judged."""
 
+    proc: str
     ctx: str
     kind: int
     msg: str | None = None
@@ -95,6 +99,13 @@ class StreamRow(msgspec.Struct, frozen=True):
     rank: int | None = None
     deps: list[str] = []
     line: int = -1
+
+    @classmethod
+    def of(cls, row: Sequence[Any]) -> StreamRow:
+        """From a row in the order of `LogBuilder.add`."""
+        proc, ctx, _, kind, msg, _, scope, group, channel, rank, deps, *_, line, _ = row
+        whole = rank if isinstance(rank, int) else None
+        return cls(proc, ctx, kind, msg, scope, group, channel, whole, list(deps), line)
 
 
 class RunningAudit(msgspec.Struct):
@@ -116,11 +127,19 @@ class RunningAudit(msgspec.Struct):
     earlier: dict[str, Seen] = {}  # scope -> what it delivered beyond the horizon
     followers: dict[str, list[str]] = {}  # message -> those that name it as a cause
     first: dict[str, int] = {}  # message -> row of its first mention
+    senders: dict[str, str] = {}  # message -> the context that sent it first
+    sent: Seen = msgspec.field(default_factory=Seen)  # what was sent beyond the horizon
+    lives: dict[str, int] = {}  # process -> its restarts: each begins new sessions
+    handed: bool = False  # there are deliveries, so that acknowledgements are none
+    news: list[tuple[str, AuditFinding]] = []  # found in the rows that are being fed
 
-    def feed(self, rows: Iterable[StreamRow]) -> None:
-        """Judge the next rows; those of one context must be in its order."""
+    def feed(self, rows: Sequence[StreamRow]) -> list[tuple[str, AuditFinding]]:
+        """Judge the next rows, those of one context in its order; returns what they show to be wrong."""
+        self.handed = self.handed or any(row.kind == EventKind.DELIVER for row in rows)
         for row in rows:
             self.rows += 1
+            if row.kind == EventKind.RESTART:
+                self.lives[row.proc] = self.lives.get(row.proc, 0) + 1
             for message in ([row.msg] if row.msg is not None else []) + row.deps:
                 self.first.setdefault(message, self.rows)
             if row.msg is None:
@@ -132,11 +151,28 @@ class RunningAudit(msgspec.Struct):
                         followers.append(row.msg)
                 self._learn(row.msg, row.deps)
             if row.kind == EventKind.SEND:
-                self._learn(row.msg, self.known.get(row.ctx, []))
-                self._knows(row.ctx, row.msg)
-            elif row.kind == EventKind.DELIVER:
+                self._send(row.ctx, row.msg)
+            elif row.kind == EventKind.DELIVER or (row.kind == EventKind.ACK and not self.handed):
                 self._deliver(row, row.msg)
         self._forget()
+        news, self.news = self.news, []
+        return news
+
+    def _send(self, ctx: str, message: str) -> None:
+        """A message began with its first send; one that several contexts send gives no order at all."""
+        sender = self.senders.get(message)
+        if sender is None and not self.sent.may_hold(message):
+            self.senders[message] = ctx
+            self._learn(message, self.known.get(ctx, []))
+            self._knows(ctx, message)
+        elif sender not in {None, ctx, _SEVERAL}:
+            self.senders[message] = _SEVERAL
+            self.past.pop(message, None)
+            for table in (self.past, self.known):
+                for name, before in table.items():
+                    table[name] = [each for each in before if each != message]
+            for behind in self.behind.values():
+                behind.pop(message, None)
 
     def _learn(self, message: str, before: Iterable[str]) -> None:
         """What precedes a message; then so it does for all that name the message."""
@@ -157,6 +193,8 @@ class RunningAudit(msgspec.Struct):
             waiting += [(follower, [which]) for follower in self.followers.get(which, ())]
 
     def _knows(self, ctx: str, message: str) -> None:
+        if self.senders.get(message) == _SEVERAL:
+            return
         known = dict.fromkeys(self.known.get(ctx, ()))
         known.update(dict.fromkeys([message, *self.past.get(message, ())]))
         self.known[ctx] = list(known)
@@ -180,28 +218,32 @@ class RunningAudit(msgspec.Struct):
         self._duplicate(row, message)
         if row.scope is None:
             return
-        scope = f"{row.scope}\0{row.ctx}"
-        self._fifo(row, message, scope)
+        scope = f"{row.scope}\0{row.ctx}\0{self.lives.get(row.proc, 0)}"
+        overtaken = self._fifo(row, message, scope)
         delivered = self.delivered.setdefault(scope, {})
         if message not in delivered and not self._earlier(scope, message):
             self._count("causal")
             delivered[message] = self.rows
             if message not in self.past and row.rank is None:
                 self.beyond += 1
-            if message in self.behind.get(scope, {}):
+            if overtaken or message in self.behind.get(scope, {}):
                 self._found("causal", message, scope, f"{message} is delivered after what depends on it")
             self._hold(scope, message, self.rows)
         self._knows(row.ctx, message)
 
-    def _fifo(self, row: StreamRow, message: str, scope: str) -> None:
+    def _fifo(self, row: StreamRow, message: str, scope: str) -> bool:
+        """Whether a first delivery comes after one of a higher rank."""
         if row.channel is None or row.rank is None:
-            return
+            return False
         ranks = self.ranked.setdefault(f"{scope}\0{row.channel}", Ranks(lows=[], highs=[]))
         top = ranks.top
-        if ranks.add(row.rank):
-            self._count("fifo")
-            if top is not None and row.rank < top:
-                self._found("fifo", message, scope, f"{message} ({row.channel} @ {row.rank}) is after {top}")
+        if not ranks.add(row.rank):
+            return False
+        self._count("fifo")
+        if top is None or row.rank > top:
+            return False
+        self._found("fifo", message, scope, f"{message} ({row.channel} @ {row.rank}) is after {top}")
+        return True
 
     def _duplicate(self, row: StreamRow, message: str) -> None:
         if row.group is None:
@@ -221,9 +263,11 @@ class RunningAudit(msgspec.Struct):
 
     def _found(self, name: str, message: str, scope: str, text: str) -> None:
         self.counts[name] = self.counts.get(name, 0) + 1
+        finding = AuditFinding(text=text, message=message, scope=scope.partition("\0")[0])
+        self.news.append((name, finding))
         told = self.findings.setdefault(name, [])
-        if len(told) < 10:
-            told.append(AuditFinding(text=text, message=message, scope=scope.partition("\0")[0]))
+        if len(told) < FINDINGS_MAX:
+            told.append(finding)
 
     def _forget(self) -> None:
         """Leave behind what lies beyond the horizon."""
@@ -236,6 +280,9 @@ class RunningAudit(msgspec.Struct):
         self.past = {m: [x for x in each if x not in gone] for m, each in self.past.items() if m not in gone}
         self.followers = {m: each for m, each in self.followers.items() if m not in gone}
         self.known = {ctx: [x for x in each if x not in gone] for ctx, each in self.known.items()}
+        for message in self.senders.keys() & gone:
+            del self.senders[message]
+            self.sent.add(message)
         for scope, delivered in self.delivered.items():
             for message in delivered.keys() & gone:
                 self.earlier.setdefault(scope, Seen()).add(message)
@@ -253,7 +300,7 @@ class RunningAudit(msgspec.Struct):
                     findings=self.findings.get(name, []),
                 )  # fmt: skip
             else:
-                streamed = name in _STREAMED
+                streamed = name in STREAMED
                 why = "no row of the stream shows it" if streamed else "it is not judged on a stream"
                 properties[name] = Judged(status=NOT_JUDGED, why=why, remedy="judge the log at rest")
         causal = properties["causal"]

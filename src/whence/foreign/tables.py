@@ -91,15 +91,18 @@ def json_rows(path: Path) -> Rows:
     for line, text in enumerate(read_text(path).split("\n"), 1):
         if not text.strip():
             continue
-        try:
-            row = json.loads(text, parse_float=str)  # 1.50 stays what it is, as on Spark
-        except ValueError as error:
-            raise ImportFormatError(
-                f"{path}, line {line}", f"it is not JSON ({error})", "One object per line"
-            ) from error
-        if not isinstance(row, dict):
-            raise ImportFormatError(f"{path}, line {line}", "it is not an object", "One object per line")
-        yield line, row
+        yield line, json_row(text, f"{path}, line {line}")
+
+
+def json_row(text: str, where: str) -> dict[str, Any]:
+    """The object of one line."""
+    try:
+        row = json.loads(text, parse_float=str)  # 1.50 stays what it is, as on Spark
+    except ValueError as error:
+        raise ImportFormatError(where, f"it is not JSON ({error})", "One object per line") from error
+    if not isinstance(row, dict):
+        raise ImportFormatError(where, "it is not an object", "One object per line")
+    return row
 
 
 def parquet_rows(path: Path) -> Rows:
@@ -142,30 +145,45 @@ def mcap_rows(path: Path) -> Rows:
             ) from error
 
 
+class LineRules:
+    """The patterns of a mapping; the groups that they name are columns."""
+
+    def __init__(self, mapping: LogMapping) -> None:
+        event = dict(mapping.event)
+        self._shared = re.compile(mapping.pattern) if mapping.pattern else None
+        self._rules = [(re.compile(rule.pattern), rule) for rule in mapping.lines]
+        named = {name for pattern, _ in self._rules for name in pattern.groupindex}
+        named |= set(self._shared.groupindex) if self._shared else set()
+        usual = (("process", _HOSTS), ("message", ("msg",)), ("to", ("to",)), ("time", ("time",)))
+        for field, groups in usual if mapping.format == "lines" else ():
+            found = next((group for group in groups if group in named), None)
+            if found is not None:
+                event.setdefault(field, found)
+        self.mapping = msgspec.structs.replace(mapping, event=event)
+
+    def read(self, text: str) -> tuple[EventKind | None, dict[str, Any]]:
+        """The kind and the columns of a line; no kind: it matches nothing."""
+        around = self._shared.search(text) if self._shared else None
+        kind, columns = matched(self._rules, text)
+        if kind is None or (self._shared is not None and around is None):
+            return None, {}
+        return kind, {**(around.groupdict() if around else {}), **columns}
+
+
 def read_lines(path: Path | str, mapping: LogMapping) -> Log:
     """The log of a text; lines that match no pattern are counted."""
-    event = dict(mapping.event)
-    shared = re.compile(mapping.pattern) if mapping.pattern else None
-    rules = [(re.compile(rule.pattern), rule) for rule in mapping.lines]
-    named = {name for pattern, _ in rules for name in pattern.groupindex}
-    named |= set(shared.groupindex) if shared else set()
-    for field, groups in (("process", _HOSTS), ("message", ("msg",)), ("to", ("to",)), ("time", ("time",))):
-        found = next((group for group in groups if group in named), None)
-        if found is not None:
-            event.setdefault(field, found)
-    mapping = msgspec.structs.replace(mapping, event=event)
+    rules = LineRules(mapping)
+    mapping = rules.mapping
     normaliser = Normaliser(mapping)
     events, left_out = [], []
     for number, text in enumerate(read_text(path).splitlines(), 1):
         if not text.strip():
             continue
-        around = shared.search(text) if shared else None
-        kind, columns = matched(rules, text)
-        if kind is None or (shared is not None and around is None):
+        kind, row = rules.read(text)
+        if kind is None:
             left_out.append(number)
-            continue
-        row = {**(around.groupdict() if around else {}), **columns}
-        events.append(normaliser.row(row, number, kind, text))
+        else:
+            events.append(normaliser.row(row, number, kind, text))
     if not events:
         raise ImportFormatError(
             str(path), "no line matches a pattern", "Give [[lines]] with pattern and kind"

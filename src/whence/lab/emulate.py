@@ -1,46 +1,43 @@
 """Emulation: live nodes over real connections, whose meetings follow a scenario's contact plan.
 
-Paper 001 ran DoDWAN on the emulator LEPTON; here the nodes are those of `whence.join`, many in one process,
-each with its own listening socket. While the plan has a contact, the two nodes hold a TCP connection; when it
-ends, the connection is closed. Time runs `speed` times as fast for the nodes, their timers and lifetimes.
-What is broadcast, where and when is taken from the simulation of the same scenario, so that both can be set
-side by side: receives (deliveries at other nodes than the origin), delays, and the verifier's judgement.
+Paper 001 ran DoDWAN on the emulator LEPTON; here the nodes are those of `whence.join`, spread over one or
+more processes (`emulated.py`), each with its own listening socket. While the plan has a contact, the two
+nodes hold a TCP connection; when it ends, the connection is closed. Time runs `speed` times as fast for the
+nodes, their timers and lifetimes. What is broadcast, where and when is taken from the simulation of the same
+scenario, so that both can be set side by side: receives (deliveries at other nodes than the origin), delays,
+and the verifier's judgement.
 """
 
 from __future__ import annotations
 
 import asyncio
 import socket
+import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import ExitStack
-from itertools import count
+from itertools import count, groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
 
-from whence.errors import ScenarioError
+from whence.errors import EmulationError, ScenarioError
+from whence.lab.emulated import PlanClock, Troupe
 from whence.lab.run import run
-from whence.live.group import Group
-from whence.live.join import make_node
-from whence.live.log import LogMembership
-from whence.live.node import Node
-from whence.live.settings import LogSettings, NodeSettings
 from whence.protocols import registry
 from whence.session.addresses import Address
-from whence.session.limits import Limits
 from whence.sim.files import checked, run_id
 from whence.sim.links_planned import plan_of
 from whence.sim.model import Scenario, node_names
-from whence.trace.schema import Kind, Level, PromisesMade, Recorder
-from whence.trace.writer import TraceWriter
+from whence.trace.reader import open_trace
+from whence.trace.schema import Kind, Level, PromisesMade
 from whence.verify.run import verify_trace
 
-MEND_S = 0.05  # how often a contact without a connection is tried again
-_LIMITS = Limits(heartbeat_s=60.0, silence_s=600.0, leave_timeout_s=0.5)
 _UP, _DOWN, _SAY = range(3)
-_PATIENCE = 200  # milliseconds for a connection to come up
+_FOREVER_US = 1 << 60
+START_S = 120.0  # for the processes to listen
 
 
 class Said(NamedTuple):
@@ -57,7 +54,9 @@ class Emulated(msgspec.Struct, frozen=True, kw_only=True):
 
     run: str
     nodes: int
+    processes: int
     speed: float
+    free: bool  # the plan's clock waited for nothing
     contacts: int
     broadcasts: int
     simulated_receives: int
@@ -66,7 +65,9 @@ class Emulated(msgspec.Struct, frozen=True, kw_only=True):
     simulated_delay_s: float  # from broadcast to receipt, on average
     emulated_delay_s: float
     connections: int
+    took_s: float  # of our time, for the plan alone
     lost_us: int  # of the plan's time, in which its clock was held because the machine was too slow
+    late_us: int  # of the plan's time, by which the latest event was late
     violations: int
     ok: bool  # the verifier's judgement
 
@@ -74,12 +75,10 @@ class Emulated(msgspec.Struct, frozen=True, kw_only=True):
 class Tally:
     """A recorder that counts receives, and keeps what was broadcast."""
 
-    def __init__(self, onward: Recorder | None = None) -> None:
+    def __init__(self) -> None:
         self.said: list[Said] = []
-        self.receives = 0
-        self.delay_us = 0
+        self.received: dict[tuple[str, int], tuple[int, int]] = {}  # how often, and the sum of the times
         self.links = 0  # each counts at both ends
-        self._onward = onward
         self._began: dict[tuple[str, int], int] = {}
 
     def event(
@@ -94,7 +93,7 @@ class Tally:
         control_bytes: int = 0,
         detail: str | None = None,
     ) -> None:
-        """As `Recorder.event`."""
+        """As `Recorder.event`; in any order of the nodes."""
         if kind is Kind.BROADCAST:
             lifetime_us = None if detail is None else int(detail)
             self.said.append(Said(time_us, node, total_bytes, lifetime_us))
@@ -102,50 +101,79 @@ class Tally:
         elif kind is Kind.LINK_UP:
             self.links += 1
         elif kind is Kind.DELIVER and not (origin or "").startswith(f"{node}/"):
-            self.receives += 1
-            self.delay_us += time_us - self._began.get((origin or "", number), time_us)
-        if self._onward is not None:
-            self._onward.event(node, time_us, kind, origin, number, peer, total_bytes, control_bytes, detail)
+            times, sum_us = self.received.get((origin or "", number), (0, 0))
+            self.received[origin or "", number] = (times + 1, sum_us + time_us)
+
+    @property
+    def receives(self) -> int:
+        """Deliveries at other nodes than the origin."""
+        return sum(times for times, _ in self.received.values())
 
     @property
     def mean_delay_s(self) -> float:
         """From broadcast to receipt, on average."""
-        return self.delay_us / self.receives / 1e6 if self.receives else 0.0
+        delay_us = sum(sum_us - times * self._began[id_] for id_, (times, sum_us) in self.received.items())
+        return delay_us / self.receives / 1e6 if self.received else 0.0
 
 
-class PlanClock:
-    """The time of a plan: it begins at 0, and runs `speed` times as fast as ours.
+class Worker:
+    """The parent's end of a process."""
 
-    It never runs past what the plan says next and has not happened yet: a machine that is too slow for the
-    speed makes the emulation take longer, and not the contacts shorter.
-    """
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self._process = process
+        self._number = 0
+        self._waiting: dict[int, asyncio.Future[None]] = {0: asyncio.get_running_loop().create_future()}
+        self._listening = asyncio.create_task(self._listen())
 
-    def __init__(self, speed: float) -> None:
-        self.speed = speed
-        self.lost_us = 0  # by which it was held
-        self._began_ns = time.monotonic_ns()
-        self._next_us = 0
+    @classmethod
+    async def start(cls, troupe: Troupe) -> Worker:
+        """Start a process; `ready` waits until its nodes listen."""
+        words = (sys.executable, "-m", "whence.lab.emulated", msgspec.json.encode(troupe).decode())
+        pipe = asyncio.subprocess.PIPE
+        return cls(await asyncio.create_subprocess_exec(*words, stdin=pipe, stdout=pipe))
 
-    def now_us(self) -> int:
-        """The time now."""
-        return min(self._free_us(), self._next_us)
+    async def ready(self) -> None:
+        """Wait until all nodes of the process listen."""
+        async with asyncio.timeout(START_S):
+            await self._waiting[0]
 
-    def _free_us(self) -> int:
-        return int((time.monotonic_ns() - self._began_ns) * self.speed) // 1000
+    def order(self, *words: Any) -> asyncio.Future[None]:
+        """Say something; the future is done when it is."""
+        self._number += 1
+        future = self._waiting[self._number] = asyncio.get_running_loop().create_future()
+        assert self._process.stdin is not None
+        self._process.stdin.write(msgspec.json.encode([self._number, *words]) + b"\n")
+        return future
 
-    def go_on_to(self, next_us: int) -> None:
-        """All that the plan says up to now has happened; `next_us` is next."""
-        late_us = self._free_us() - self._next_us
-        if late_us > 0:
-            self._began_ns += round(late_us * 1000 / self.speed)
-            self.lost_us += late_us
-        self._next_us = max(self._next_us, next_us)
+    async def _listen(self) -> None:
+        assert self._process.stdout is not None
+        while line := await self._process.stdout.readline():
+            future = self._waiting.pop(int(line), None)
+            if future is not None and not future.done():
+                future.set_result(None)
+        error = EmulationError("emulation", "a process of it has ended", "Its last words are above")
+        for future in self._waiting.values():
+            if not future.done():
+                future.set_exception(error)
+                future.exception()  # some are waited for by no one
+
+    async def end(self) -> None:
+        """Let the nodes leave, and the process end; kill it if it does not."""
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        try:
+            async with asyncio.timeout(60):
+                await self._process.wait()
+        except TimeoutError:
+            self._process.kill()
+            await self._process.wait()
+        await self._listening
 
 
 class Emulation:
     """One run."""
 
-    def __init__(self, scenario: Scenario, said: list[Said], speed: float) -> None:
+    def __init__(self, scenario: Scenario, said: list[Said], speed: float, *, free: bool = False) -> None:
         plan = plan_of(scenario)
         if plan is None or scenario.protocol != "log":
             raise ScenarioError(
@@ -156,53 +184,77 @@ class Emulation:
         self.plan = plan
         self.scenario = scenario
         self.names = node_names(scenario.nodes)
-        self.speed = speed
-        self.lost_us = 0
+        self.lost_us = self.late_us = 0
+        self.took_s = 0.0
+        self._free = free
         self._said = said
-        self._nodes: dict[str, Node] = {}
-        self._groups: dict[str, Group] = {}
-        self._addresses: dict[str, Address] = {}
-        self._open: set[tuple[str, str]] = set()  # contacts that are under way
+        self._clock = PlanClock(speed)
+        self._addresses = dict(zip(self.names, _free_addresses(len(self.names)), strict=True))
+        self._workers: list[Worker] = []
+        self._place: dict[str, Worker] = {}
 
-    async def go(self, recorder: Recorder, progress: Callable[[int], None]) -> None:
+    async def go(self, folder: Path, processes: int, progress: Callable[[int], None]) -> None:
         """Run the whole plan."""
-        addresses = _free_addresses(len(self.names))
-        self._addresses = dict(zip(self.names, addresses, strict=True))
-        clock = PlanClock(self.speed)
-        params = registry.lookup("log").live_parameters(self.scenario.params)
-        for name in self.names:
-            settings = NodeSettings(
-                group=self.scenario.name or "emulation",
-                node=name,
-                addresses={name: self._addresses[name]},
-                listen=self._addresses[name],
-                protocol="log",
-                params={**params, "reads": True},
-                limits=_LIMITS,
-                clock=clock,
-                log=LogSettings((), by_plan=True),
-            )
-            node = self._nodes[name] = make_node(settings)
-            await node.listen()
-            await node.start(recorder)
-            self._groups[name] = Group(node, None)
-        tasks = [asyncio.create_task(_read(group)) for group in self._groups.values()]
-        tasks.append(asyncio.create_task(self._mend()))
         try:
-            for at_us, _, what, fields in self._agenda():
-                clock.go_on_to(at_us)
-                while clock.now_us() < at_us:  # noqa: ASYNC110 - a clock has no event
-                    await asyncio.sleep((at_us - clock.now_us()) / 1e6 / self.speed)
-                await self._do(what, fields)
-                progress(at_us)
-            clock.go_on_to(self._end_us())
-            await asyncio.sleep((self._end_us() - clock.now_us()) / 1e6 / self.speed)
-            self.lost_us = clock.lost_us
+            for at in range(processes):
+                mine = self.names[at::processes]
+                worker = await Worker.start(self._troupe(folder, at, mine))
+                self._workers.append(worker)
+                self._place |= dict.fromkeys(mine, worker)
+            await asyncio.gather(*(worker.ready() for worker in self._workers))
+            began_s = time.monotonic()
+            await self._follow(progress)
+            self.took_s = time.monotonic() - began_s
         finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
-            await asyncio.gather(*(node.leave() for node in self._nodes.values()))
+            await asyncio.gather(*(worker.end() for worker in self._workers))
+
+    def _troupe(self, folder: Path, at: int, names: list[str]) -> Troupe:
+        scenario, promised = self.scenario, registry.lookup("log").promises
+        return Troupe(
+            run=run_id(scenario),
+            group=scenario.name or "emulation",
+            writer=f"emulation-{at}",
+            folder=str(folder),
+            nodes={name: str(self._addresses[name]) for name in names},
+            all_nodes=list(self.names),
+            params=registry.lookup("log").live_parameters(scenario.params),
+            manifest={"host": "emulation", "speed": self._clock.speed, "params": dict(scenario.params)},
+            promises=PromisesMade(
+                causal=promised.causal,
+                fifo=promised.fifo,
+                no_duplicates=promised.no_duplicates,
+                complete=False,  # the plan decides who meets whom
+                timely=promised.timely,
+                clock_slack_us=round(self._clock.speed * 5_000),  # a step may be that far behind the clock
+            ),
+            seed=scenario.seed,
+            speed=self._clock.speed,
+        )
+
+    async def _follow(self, progress: Callable[[int], None]) -> None:
+        clock = self._clock
+        clock.began_ns = time.monotonic_ns()
+        for at_us, events in groupby(self._agenda(), key=itemgetter(0)):
+            await self._wait_until(at_us)
+            self.late_us = max(self.late_us, clock.free_us() - at_us)
+            done = [future for event in events for future in self._do(*event[2:])]
+            if not self._free:
+                await asyncio.gather(*done)
+            progress(at_us)
+        await self._wait_until(self._end_us())
+
+    async def _wait_until(self, at_us: int) -> None:
+        """All that the plan says up to now has happened; let its clock run on to `at_us`."""
+        clock = self._clock
+        late_us = clock.free_us() - clock.next_us
+        if late_us > 0 and not self._free:
+            clock.began_ns += round(late_us * 1000 / clock.speed)
+            self.lost_us += late_us
+        clock.next_us = _FOREVER_US if self._free else at_us
+        for worker in self._workers:
+            worker.order("clock", clock.began_ns, clock.next_us)
+        while (early_us := at_us - clock.free_us()) > 0:  # noqa: ASYNC110 - a clock has no event
+            await asyncio.sleep(early_us / 1e6 / clock.speed)
 
     def _end_us(self) -> int:
         return min(self.plan.stop_us, self.scenario.stop.duration_us)
@@ -218,48 +270,18 @@ class Emulation:
         found += [(each.at_us, next(number), _SAY, tuple(each)) for each in self._said]
         return sorted(found)
 
-    async def _do(self, what: int, fields: tuple[Any, ...]) -> None:
-        if what == _UP:
-            self._open.add(fields)
-            self._meet(*fields)
-            await self._met(*fields)
-        elif what == _DOWN:
-            self._open.discard(fields)
-            for one, other in (fields, fields[::-1]):
-                self._member(one).part_from(other)
-        else:
+    def _do(self, what: int, fields: tuple[Any, ...]) -> Iterable[asyncio.Future[None]]:
+        """Tell the processes of an event; the futures are done when it has happened."""
+        if what == _SAY:
             _, name, payload_bytes, lifetime_us = fields
-            deadline_s = None if lifetime_us is None else lifetime_us / 1e6
-            await self._groups[name].broadcast(bytes(payload_bytes), deadline=deadline_s)
-
-    def _member(self, name: str) -> LogMembership:
-        member = self._nodes[name].membership
-        assert isinstance(member, LogMembership)
-        return member
-
-    def _meet(self, one: str, other: str) -> None:
-        self._member(other).meet(one, None)
-        self._member(one).meet(other, self._addresses[other])
-
-    async def _met(self, one: str, other: str) -> None:
-        """Let the connection come up before time goes on: a radio needs no handshake of TCP."""
-        ends = (self._nodes[one].links, other), (self._nodes[other].links, one)
-        for _ in range(_PATIENCE):
-            if all(peer in links for links, peer in ends):
-                return
-            await asyncio.sleep(0.001)
-
-    async def _mend(self) -> None:
-        """A contact whose connection could not be made, or broke, is tried again while it lasts."""
-        while True:
-            await asyncio.sleep(MEND_S)
-            for one, other in list(self._open):
-                self._meet(one, other)
-
-
-async def _read(group: Group) -> None:
-    async for _ in group:
-        pass
+            return [self._place[name].order("say", name, payload_bytes, lifetime_us)]
+        one, other = fields
+        if what == _DOWN:
+            return [self._place[a].order("part", a, b) for a, b in (fields, fields[::-1])]
+        return [
+            self._place[other].order("meet", other, one, None),
+            self._place[one].order("meet", one, other, str(self._addresses[other])),
+        ]
 
 
 def _free_addresses(wanted: int) -> list[Address]:
@@ -274,50 +296,49 @@ def _free_addresses(wanted: int) -> list[Address]:
 
 
 def emulate(
-    scenario: Scenario, folder: Path, speed: float, progress: Callable[[int], None] = lambda _: None
+    scenario: Scenario,
+    folder: Path,
+    speed: float,
+    progress: Callable[[int], None] = lambda _: None,
+    *,
+    processes: int = 1,
+    free: bool = False,
 ) -> Emulated:
-    """Simulate a scenario, emulate it, judge the trace that is left in `folder`, and compare."""
+    """Simulate a scenario, emulate it, judge the trace that is left in `folder`, and compare.
+
+    With `free` the plan's clock runs on whatever happens: what the machine is too slow for is lost then.
+    """
     scenario = checked(scenario)
     simulated = Tally()
     run(scenario, recorder=simulated, level=Level.DELIVERIES, kernel="never")
-    emulation = Emulation(scenario, simulated.said, speed)
-    promised = registry.lookup("log").promises
-    writer = TraceWriter(
-        folder,
-        run=run_id(scenario),
-        writer="emulation",
-        protocol="log",
-        parameters={"host": "emulation", "speed": speed, "params": dict(scenario.params)},
-        promises=PromisesMade(
-            causal=promised.causal,
-            fifo=promised.fifo,
-            no_duplicates=promised.no_duplicates,
-            complete=False,  # the plan decides who meets whom
-            timely=promised.timely,
-            clock_slack_us=round(speed * 5_000),  # steps of one process may be that far behind the clock
-        ),
-        seed=scenario.seed,
-        nodes=emulation.names,
-        level=Level.ALL,
-    )
-    with writer:
-        emulated = Tally(writer)
-        asyncio.run(emulation.go(emulated, progress))
+    emulation = Emulation(scenario, simulated.said, speed, free=free)
+    processes = min(processes, scenario.nodes)
+    asyncio.run(emulation.go(folder, processes, progress))
+    emulated = Tally()
+    for event in open_trace(folder).events(run_id(scenario)):
+        emulated.event(
+            event.node, event.time_us, event.kind, event.origin, event.number, event.peer,
+            event.total_bytes, event.control_bytes, event.detail,
+        )  # fmt: skip
     reports = list(verify_trace(folder))
-    expected = simulated.receives
+    expected, received = simulated.receives, emulated.receives
     return Emulated(
         run=run_id(scenario),
         nodes=scenario.nodes,
+        processes=processes,
         speed=speed,
+        free=free,
         contacts=len(emulation.plan.contacts),
         broadcasts=len(emulated.said),
         simulated_receives=expected,
-        emulated_receives=emulated.receives,
-        difference=(emulated.receives - expected) / expected if expected else 0.0,
+        emulated_receives=received,
+        difference=(received - expected) / expected if expected else 0.0,
         simulated_delay_s=round(simulated.mean_delay_s, 3),
         emulated_delay_s=round(emulated.mean_delay_s, 3),
         connections=emulated.links // 2,
+        took_s=round(emulation.took_s, 3),
         lost_us=emulation.lost_us,
+        late_us=emulation.late_us,
         violations=sum(getattr(report.counts, kind) for report in reports for kind in report.broken),
         ok=all(report.ok for report in reports),
     )

@@ -30,14 +30,14 @@ from whence.sim.files import Scenario, from_dict
 POINTS_MAX = 1_000_000  # more is a typing error
 
 
-class Point(NamedTuple):
+class GridPoint(NamedTuple):
     """One combination: what varies, and the whole scenario."""
 
     labels: dict[str, Any]
     scenario: Scenario
 
 
-def load_grid(path: Path) -> list[Point]:
+def load_grid(path: Path) -> list[GridPoint]:
     """Read a grid file; every point is checked before the first one runs."""
     try:
         data = tomllib.loads(path.read_text(encoding="utf-8"))
@@ -51,7 +51,7 @@ def load_grid(path: Path) -> list[Point]:
         raise ScenarioError(f"{path}: {error.what}", error.reason, error.fix) from error
 
 
-def expand(data: Mapping[str, Any]) -> list[Point]:
+def expand(data: Mapping[str, Any]) -> list[GridPoint]:
     """The points of a grid in the order of its keys, the seeds running fastest."""
     base = {key: value for key, value in data.items() if key != "grid"}
     grid = data.get("grid", {})
@@ -93,13 +93,13 @@ def _seeds(given: Any, first: Any) -> Any:
     return given
 
 
-def _point(base: Mapping[str, Any], chosen: Mapping[tuple[str, ...], Any]) -> Point:
+def _point(base: Mapping[str, Any], chosen: Mapping[tuple[str, ...], Any]) -> GridPoint:
     data: dict[str, Any] = copy.deepcopy(dict(base))
     for keys, value in chosen.items():
         _put(data, keys, value)
     labels = {".".join(keys): value for keys, value in chosen.items()}
     try:
-        return Point(labels, from_dict(data))
+        return GridPoint(labels, from_dict(data))
     except WhenceError as error:
         at = ", ".join(f"{key} = {value}" for key, value in labels.items())
         raise ScenarioError(f"grid point ({at}): {error.what}", error.reason, error.fix) from error

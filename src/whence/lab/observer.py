@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from whence.core.message import NodeId, Packet
 from whence.core.protocol import Protocol as Core
-from whence.sim.engine import Sent
+from whence.sim.driver import Sent
 from whence.trace.measures import Value
 from whence.trace.schema import Kind, Level, Recorder
 

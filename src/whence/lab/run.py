@@ -175,6 +175,11 @@ def _through_cores(
     return msgspec.structs.replace(outcome, measures=measures)
 
 
+def _loses_nothing(engine: Engine) -> bool:
+    renews, is_whole = engine.drivers[0].core.renews, engine.links.is_whole
+    return loses_nothing(engine.scenario, engine.plan, engine.graph, renews=renews, is_whole=is_whole)
+
+
 def _outcome(engine: Engine, why: str) -> Outcome:
     scenario = engine.scenario
     deliveries = sum(driver.delivered for driver in engine.drivers)
@@ -183,7 +188,7 @@ def _outcome(engine: Engine, why: str) -> Outcome:
         run=run_id(scenario),
         scenario=scenario,
         promises=promises_made(
-            scenario, complete=engine.drained and loses_nothing(engine), final_us=engine.time_us
+            scenario, complete=engine.drained and _loses_nothing(engine), final_us=engine.time_us
         ),
         path="core",
         why=why,

@@ -12,7 +12,7 @@ from math import inf
 
 from whence.protocols import registry
 from whence.sim import model
-from whence.sim.files import Scenario
+from whence.sim.model import Scenario
 
 STEPS_PER_SECOND = 30_000.0
 POINT_TO_POINT_HOPS = 3.0  # of a message with one destination

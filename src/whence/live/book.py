@@ -11,6 +11,7 @@ their own, so that reading does not wait for a sync.
     key(key, stream, number, at)             messages that were broadcast with a key, the newest `KEYS_MAX`
     late(lsn)                                entries that were delivered with the flag
     life(at, stream)                         every opening that spoke
+    outbox(ticket, key, until_us, payload)   what waits until a member has admitted this node
     state(name, value)                       next, first, cursor, size, checkpoint, and whose store it is
 
 Opening reads streams, lives and the state: it does not replay the log, and its time does not grow with it.
@@ -29,12 +30,14 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from whence.core.lives import Stream
+from whence.core.lives import Stream, split_stream
 from whence.core.protocol import State
 from whence.errors import MisuseError, StoreError
 from whence.live.sqlite import SqliteFile
 from whence.protocols.log.book import Entry, unplain
 from whence.session.log_host import LogHost
+from whence.session.outbox import Outbox, Post
+from whence.trace.schema import KILLED
 
 FORMAT = 1
 KEYS_MAX = 100_000  # the oldest go first
@@ -60,6 +63,12 @@ CREATE TABLE key (
 ) WITHOUT ROWID;
 CREATE INDEX key_by_age ON key (at)
 """
+# A table that stores of an earlier release lack.
+_OUTBOX = """
+CREATE TABLE IF NOT EXISTS outbox (
+    ticket INTEGER PRIMARY KEY, key BLOB, until_us INTEGER, payload BLOB NOT NULL
+)
+"""
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder().decode
 
@@ -74,6 +83,8 @@ class Batch(NamedTuple):
     done: list[int]
     late: list[int]
     keys: list[tuple[bytes, int, int, int]]
+    posts: list[tuple[int, Post]]
+    sent: list[int]  # tickets of posts that have left the outbox
     state: dict[str, Any]
 
 
@@ -104,6 +115,7 @@ class SqliteBook(SqliteFile):
         self._new_keys: dict[bytes, tuple[int, int, int]] = {}
         self._writing_keys: dict[bytes, tuple[int, int, int]] = {}
         self._new_state: dict[str, Any] = {}
+        self._was_killed = False
 
     def _locked(self, path: Path) -> int:
         """One owner: SQLite's own exclusive mode would keep our second connection out as well."""
@@ -147,6 +159,9 @@ class SqliteBook(SqliteFile):
             raise self._problem(reason, "Restore the file from a copy")
         self._done: set[int] = {lsn for (lsn,) in db.execute("SELECT lsn FROM done")}
         self._late: set[int] = {lsn for (lsn,) in db.execute("SELECT lsn FROM late")}
+        db.execute(_OUTBOX)
+        posts = db.execute("SELECT ticket, key, until_us, payload FROM outbox ORDER BY ticket")
+        self.outbox = Outbox({ticket: Post(*post) for ticket, *post in posts})
 
     # Whose store it is
 
@@ -187,8 +202,28 @@ class SqliteBook(SqliteFile):
 
     def add_life(self, stream: Stream) -> None:
         """The book is opened once more."""
+        self._was_killed = bool(self._lives) and not self._state.get("ended", False)
+        self._new_state["ended"] = False
         self._lives.append(stream)
         self._new_lives.append((len(self._lives), stream))
+
+    def end(self) -> None:
+        """The process ends in order: all that it did is here."""
+        self._new_state["ended"] = True
+
+    @property
+    def opening(self) -> str:
+        """The present life, and whether the one before ended without a word."""
+        return split_stream(self._lives[-1])[1] + (KILLED if self._was_killed else "")
+
+    @property
+    def trace_parts(self) -> int | None:
+        """How many parts of the node's trace tell of what is here; None: take all of them.
+
+        A killed process may have written one or two that tell of steps which did not get here. More than that
+        were written by another copy of this book, and what they tell has happened.
+        """
+        return self._state.get("trace_parts") if self._was_killed else None
 
     # Entries
 
@@ -361,6 +396,8 @@ class SqliteBook(SqliteFile):
             or self._new_keys
             or self._new_late
             or self._new_state
+            or self.outbox.added
+            or self.outbox.dropped
         )
 
     @property
@@ -368,9 +405,11 @@ class SqliteBook(SqliteFile):
         """Whether anything is not with the writer yet, be it only what a reader is done with."""
         return self.is_shut or self._state.get("cursor", 1) != self.cursor or bool(self._new_done)
 
-    def take(self) -> Batch:
-        """Hand over what has happened since the last time."""
+    def take(self, trace_parts: int | None = None) -> Batch:
+        """Hand over what has happened since the last time, and how many parts of a trace tell of it."""
         state = self._new_state
+        if trace_parts is not None:
+            state["trace_parts"] = trace_parts
         state.update(first=self.first, next=self.next, cursor=self.cursor, size_bytes=self.size_bytes)
         self._state["cursor"] = self.cursor
         streams = [(at, self._names[at], self._newest[at], self._floor[at]) for at in sorted(self._dirty)]
@@ -382,6 +421,7 @@ class SqliteBook(SqliteFile):
             [lsn for lsn in self._new_done if lsn >= self.cursor],
             self._new_late,
             [(key, *value) for key, value in self._new_keys.items()],
+            *self.outbox.take(),
             state,
         )
         self._taken = self.next
@@ -405,6 +445,10 @@ class SqliteBook(SqliteFile):
             db.executemany("INSERT OR REPLACE INTO done VALUES (?)", [(lsn,) for lsn in batch.done])
             db.executemany("INSERT OR REPLACE INTO late VALUES (?)", [(lsn,) for lsn in batch.late])
             db.executemany("INSERT OR REPLACE INTO key VALUES (?, ?, ?, ?)", batch.keys)
+            db.executemany(
+                "INSERT INTO outbox VALUES (?, ?, ?, ?)", [(ticket, *post) for ticket, post in batch.posts]
+            )
+            db.executemany("DELETE FROM outbox WHERE ticket = ?", [(ticket,) for ticket in batch.sent])
             if batch.keys:
                 db.execute("DELETE FROM key WHERE at <= ?", (batch.keys[-1][3] - KEYS_MAX,))
             db.execute("DELETE FROM entry WHERE lsn < ?", (first,))
@@ -515,8 +559,8 @@ class BookWriter:
             self._task = None
 
     async def _write_batch(self) -> None:
-        batch = self.book.take()
-        steps, rows = self._host.waiting_for_disk()
+        batch = self.book.take(self._host.flush_rows() if self.book.is_shut else None)
+        steps = self._host.waiting_for_disk()
         waiter, self._waiter = self._waiter, None
         while True:
             try:
@@ -533,9 +577,9 @@ class BookWriter:
         self.entries += len(batch.entries)
         self.book.wrote(batch)
         try:
-            self._host.release(steps, rows)
+            self._host.release(steps)
             if not self.book.is_shut:  # what came meanwhile waited only for its turn
-                self._host.release(*self._host.waiting_for_disk())
+                self._host.release(self._host.waiting_for_disk())
         except Exception as error:  # noqa: BLE001 - the node has failed, and this task must not end silently
             self._fail(error)
         if waiter is not None and not waiter.done():
@@ -554,6 +598,7 @@ class BookWriter:
 
     async def close(self) -> None:
         """Write what waits, if the disk lets us; close the book."""
+        self.book.end()
         self.wake()
         task = self._task
         if task is not None:
@@ -561,6 +606,6 @@ class BookWriter:
             if not done:
                 task.cancel()
         if not self.book.is_shut:
-            self._host.release(*self._host.waiting_for_disk())
+            self._host.release(self._host.waiting_for_disk())
         await self._loop.run_in_executor(self._thread, self.book.close)
         self._thread.shutdown()

@@ -40,9 +40,34 @@ class NodeConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 def load_config(
-    path: Path, node: str | None = None, *, listen: str | None = None, contact: str | list[str] | None = None
+    path: Path | None,
+    node: str | None = None,
+    *,
+    group: str | None = None,
+    listen: str | None = None,
+    contact: str | list[str] | None = None,
 ) -> NodeConfig:
-    """Read a file; `node`, `listen` and `contact` replace the file's own."""
+    """Read a file, if there is one; `group`, `node`, `listen` and `contact` replace the file's own."""
+    if path is None and group is None:
+        raise ConfigError("whence node", "it is not said which group", "Give --group NAME, or --config FILE")
+    config = NodeConfig(group=group or "") if path is None else _decoded(path)
+    given = {"group": group, "node": node, "listen": listen, "contact": contact}
+    config = msgspec.structs.replace(
+        config, **{name: value for name, value in given.items() if value is not None}
+    )
+    what = "whence node" if path is None else str(path)
+    if not config.node:
+        raise ConfigError(
+            what, "it is not said which node this is", "Use --node NAME, or set `node` in a file"
+        )
+    # Before `params` become keywords of `join`, where a name of its own would be a clash.
+    registry.require_live(config.protocol)
+    _check_who(config, what)
+    registry.make(config.protocol, config.node, [config.node, *config.peers], config.params)
+    return config
+
+
+def _decoded(path: Path) -> NodeConfig:
     fix = f"Correct it; the fields are: {', '.join(NodeConfig.__struct_fields__)}"
     try:
         config = msgspec.toml.decode(path.read_bytes(), type=NodeConfig)
@@ -55,17 +80,7 @@ def load_config(
     # Paths are relative to the file, wherever the command is called.
     named = {"keys": config.keys, "store": config.store}
     beside = {name: str(path.parent / value) for name, value in named.items() if value}
-    given = {"node": node, "listen": listen, "contact": contact}
-    config = msgspec.structs.replace(
-        config, **beside, **{name: value for name, value in given.items() if value is not None}
-    )
-    if not config.node:
-        raise ConfigError(str(path), "it does not say which node this is", "Set `node`, or use --node NAME")
-    # Before `params` become keywords of `join`, where a name of its own would be a clash.
-    registry.require_live(config.protocol)
-    _check_who(config, str(path))
-    registry.make(config.protocol, config.node, [config.node, *config.peers], config.params)
-    return config
+    return msgspec.structs.replace(config, **beside)
 
 
 def _check_who(config: NodeConfig, what: str) -> None:

@@ -68,6 +68,16 @@ class Group:
         return self._max_payload_bytes
 
     @property
+    def protocol(self) -> str:
+        """The protocol that orders its messages."""
+        return self._node.settings.protocol
+
+    @property
+    def is_durable(self) -> bool:
+        """Whether what is accepted here survives a crash: then messages are to be `done`."""
+        return self._durable is not None or (self._log is not None and self._log.is_durable)
+
+    @property
     def membership(self) -> Membership:
         """How the node belongs to its group: for daemons and tools, not for applications."""
         return self._node.membership
@@ -104,21 +114,28 @@ class Group:
         newest 65,536 is not sent again, and the id of the first is returned.
 
         In a group that remembers no peer is waited for, unless `copies` asks that so many have it; with
-        `timeout`, `NotCopiedError` says that fewer do.
+        `timeout`, `NotCopiedError` says that fewer do. With `stability` a message waits in the outbox, with a
+        store on the disk, until a member has admitted this node: it is sent then, also by a later life if
+        this one ends; `NotAdmittedError` says that `timeout` was too short for that.
         """
         if isinstance(payload, bytes) and len(payload) > self._max_payload_bytes:
             raise self._too_large(len(payload))
         if key is not None and (known := self._known(key)) is not None:
             return known
-        if self._flow.room <= 0:
-            await self._waiters.room(timeout_s=_seconds(timeout), on_full=_choice(on_full))
         within_us = None if deadline is None else lifetime_us("deadline", deadline)
-        if self._log is not None:
-            id_ = self._log.broadcast(payload, within_us, key)
-            if self._log.is_durable:
-                await self._log.written()
+        log, id_ = self._log, None
+        if self._flow.room <= 0:
+            if log is not None and not log.may_speak and _choice(on_full) == WAIT:
+                id_ = await log.post(payload, within_us, key, _seconds(timeout))
+            else:
+                await self._waiters.room(timeout_s=_seconds(timeout), on_full=_choice(on_full))
+        if log is not None:
+            if id_ is None:
+                id_ = log.broadcast(payload, within_us, key)
+                if log.is_durable:
+                    await log.written()
             if copies:
-                await self._log.copied(id_.number, copies, _seconds(timeout))
+                await log.copied(id_.number, copies, _seconds(timeout))
             return id_
         if copies:
             self._need_log("copies")
@@ -240,7 +257,7 @@ class Group:
         they cannot be had any more.
 
         News of nodes and lives as well: `Rejoined` where a node was out of its group and is in again; in a
-        group that remembers `Joined`, `Left`, `Suspected`, `RolledBack`, `OtherLife`, `Retired`.
+        group that remembers `Joined`, `Left`, `Suspected`, `RolledBack`, `OtherLife`, `Retired`, `Forked`.
         """
         if self._log is not None:
             async for outcome in self._outcomes_of_log(self._log):

@@ -10,7 +10,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, overload
 
 from whence.core import lives
 from whence.core.protocol import Protocol as Core
@@ -33,6 +33,7 @@ from whence.live.overlay import OpenMembership
 from whence.live.settings import SHUFFLE_S, NodeSettings, OverlaySettings
 from whence.live.store import Store
 from whence.live.tls import Keys
+from whence.live.typed import CodecLike, TypedJoining, Value, codec_of
 from whence.protocols import registry
 from whence.protocols.log.core import Log
 from whence.session.addresses import Address, parse_address
@@ -44,6 +45,37 @@ from whence.session.limits import Limits
 from whence.session.log_host import LogHost
 from whence.trace.schema import Level, PromisesMade
 from whence.trace.writer import TraceWriter, manifest_of
+
+
+@overload
+def join(
+    name: str,
+    *,
+    node: str,
+    peers: Mapping[str, str] | None = None,
+    contact: str | Sequence[str] | None = None,
+    listen: str | None = None,
+    protocol: str = "log",
+    trace: str | Path | None = None,
+    limits: Limits | None = None,
+    transport: str | None = None,
+    faults: LinkFaults | None = None,
+    lifetime: float | None = None,
+    shuffle_s: float | None = None,
+    store: str | Path | None = None,
+    keys: str | Path | None = None,
+    plaintext: bool = False,
+    discover: bool | None = None,
+    history: str | bytes | None = None,
+    keep: str | int | None = None,
+    stability: bool | None = None,
+    codec: None = None,
+    **params: Any,
+) -> Joining: ...
+
+
+@overload
+def join(name: str, *, node: str, codec: CodecLike[Value], **options: Any) -> TypedJoining[Value]: ...
 
 
 def join(
@@ -67,8 +99,9 @@ def join(
     history: str | bytes | None = None,
     keep: str | int | None = None,
     stability: bool | None = None,
+    codec: CodecLike[Any] | None = None,
     **params: Any,
-) -> Joining:
+) -> Joining | TypedJoining[Any]:
     """Join the group `name` as `node`: `async with join(...) as group`.
 
     By default (protocol `log`) no one lists the members. The node listens at `listen` ("host:port"; without
@@ -97,6 +130,9 @@ def join(
     `keys` is a folder made by `whence keys`: every connection is then TLS, and every member must have keys
     of the group's authority. Without keys, addresses beyond this machine are refused, unless `plaintext`
     asks for them.
+
+    With `codec` the messages are values in place of bytes, with headers, questions and replies: "json",
+    "msgpack", a msgspec struct or a `Codec`, the same at every member (live/typed.py).
     """
     check_name("group", name)
     asked = _Asked(
@@ -111,7 +147,8 @@ def join(
     else:
         others = {"contact": contact, "shuffle_s": shuffle_s, **of_log}
         settings = _with_list(asked, peers, store, others)
-    return Joining(settings, None if trace is None else Path(trace))
+    joining = Joining(settings, None if trace is None else Path(trace))
+    return joining if codec is None else TypedJoining(joining, codec_of(codec))
 
 
 class _Asked(NamedTuple):
@@ -412,7 +449,7 @@ def _open_trace(node: Node, folder: Path) -> TraceWriter:
     elif isinstance(member, LogMembership) and member.is_durable:
         past = manifest_of(folder, settings.node)
         if past is not None:  # a later life goes on in the same trace, which knows the first
-            parts = len(past.parts)
+            parts = member.trace_parts(len(past.parts))
             params["life"] = past.parameters.get("params", {}).get("life")
     try:
         return TraceWriter(

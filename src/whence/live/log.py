@@ -16,9 +16,17 @@ from typing import Any, cast
 
 import msgspec
 
-from whence.core.lives import Joined, Left, OtherLife, Retired, RolledBack, Stream, Suspected
+from whence.core.group import check_payload
+from whence.core.lives import Forked, Joined, Left, OtherLife, Retired, RolledBack, Stream, Suspected
 from whence.core.message import MessageId, NodeId, Packet
-from whence.errors import MisuseError, NotCopiedError, ParameterError, StoreError
+from whence.errors import (
+    GroupClosedError,
+    MisuseError,
+    NotAdmittedError,
+    NotCopiedError,
+    ParameterError,
+    StoreError,
+)
 from whence.live.beacons import Beacons
 from whence.live.book import BookWriter, SqliteBook
 from whence.live.node import Node
@@ -69,6 +77,7 @@ class LogMembership:
             self._writer = BookWriter(book, self.host, self._refused, self._stepped, node.fail)
         self.is_paused = False
         self._copying: list[tuple[int, int, asyncio.Future[None]]] = []
+        self._posting: dict[int, list[asyncio.Future[MessageId]]] = {}  # of tickets of the outbox
         self._stable_seen = 0
         self._stable_changed = asyncio.Event()
 
@@ -76,6 +85,11 @@ class LogMembership:
     def is_durable(self) -> bool:
         """Whether the log is on a disk."""
         return self._writer is not None
+
+    def trace_parts(self, written: int) -> int:
+        """How many of the parts of this node's trace are kept: all, but for what a kill left half done."""
+        counted = None if self._writer is None else self._writer.book.trace_parts
+        return counted if counted is not None and counted < written <= counted + 2 else written
 
     @property
     def members(self) -> tuple[NodeId, ...]:
@@ -308,6 +322,8 @@ class LogMembership:
             self._tell_news()
         if self._copying:
             self._look_for_copies()
+        if host.outbox.posts and host.log.ready and not node.failed:
+            self._empty_outbox()
         if host.stable_changes != self._stable_seen:
             self._stable_seen = host.stable_changes
             self._stable_changed.set()
@@ -319,7 +335,7 @@ class LogMembership:
     def _tell_news(self) -> None:
         for news in self.host.news:
             peer = news.name if isinstance(news, Joined | Left | Suspected | Retired) else None
-            level = logging.WARNING if isinstance(news, RolledBack | OtherLife) else logging.DEBUG
+            level = logging.WARNING if isinstance(news, RolledBack | OtherLife | Forked) else logging.DEBUG
             self.node.journal.note(type(news).__name__.lower(), peer, str(news), level)
         self.host.news.clear()
         self.node.changed()
@@ -340,6 +356,54 @@ class LogMembership:
         self.node.flow.room -= 1
         self._stepped()
         return id_
+
+    @property
+    def may_speak(self) -> bool:
+        """Whether a member has admitted this node, where that is needed."""
+        return self.host.log.ready
+
+    async def post(
+        self, payload: bytes, lifetime_us: int | None, key: bytes | None, timeout_s: float | None
+    ) -> MessageId:
+        """Before this node may speak: leave a message in the outbox, and wait until it is broadcast."""
+        if self._writer is not None:
+            self._writer.check()
+        check_payload(payload)
+        ticket = self.host.post(payload, lifetime_us, key)
+        future = asyncio.get_running_loop().create_future()
+        self._posting.setdefault(ticket, []).append(future)
+        self._stepped()
+        await self.written()
+        try:
+            async with asyncio.timeout(timeout_s):
+                id_: MessageId = await future
+        except TimeoutError:
+            raise NotAdmittedError(
+                f"broadcast of node {self.node.settings.node!r}",
+                f"no member has admitted this node after {timeout_s:g} s",
+                "It waits in the outbox, and is sent when one has; a key makes trying again safe",
+            ) from None
+        await self.written()
+        return id_
+
+    def _empty_outbox(self) -> None:
+        try:
+            became = self.host.empty_outbox()
+        except Exception as error:  # noqa: BLE001 - as in `broadcast`
+            self.node.fail(error)
+            return
+        for ticket, id_ in became:
+            waiting = [each for each in self._posting.pop(ticket, ()) if not each.done()]
+            if id_ is None:
+                self.node.journal.note("expired", None, "a message died in the outbox", logging.WARNING)
+            for future in waiting:
+                if id_ is None:
+                    future.set_exception(
+                        NotAdmittedError("broadcast", "its deadline came first", "Broadcast it again")
+                    )
+                else:
+                    future.set_result(id_)
+        self._stepped()
 
     async def written(self) -> None:
         """Wait until all that was broadcast is on the disk, if there is one."""
@@ -427,6 +491,7 @@ class LogMembership:
             size_bytes=book.size_bytes,
             streams=len(book.streams()),
             missed=host.missed,
+            outbox=len(host.outbox.posts),
             commits=0 if writer is None else writer.book.commits,
             error=None if writer is None or writer.broken is None else str(writer.broken),
         )
@@ -463,6 +528,10 @@ class LogMembership:
     async def close(self) -> None:
         """The beacon falls silent, the book is closed."""
         self._stable_changed.set()
+        for future in [each for futures in self._posting.values() for each in futures if not each.done()]:
+            future.set_exception(
+                GroupClosedError("group", "it was left before a member admitted this node", "Join again")
+            )
         if self._beacons is not None:
             self._beacons.close()
         if self._writer is not None:

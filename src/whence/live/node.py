@@ -719,7 +719,7 @@ class ListedMembership:
                     peering.say_goodbye(link)
             await node.until(lambda: not any(link.alive for link in met), until_s)
         for link, total in totals:
-            missing = total - link.out.acknowledged
+            missing = link.out.messages_before(total)
             if missing > 0:
                 peering.lost_frames += missing
                 detail = f"{missing} messages for it were not acknowledged before this node left"

@@ -42,6 +42,7 @@ class LogStats(msgspec.Struct, frozen=True, kw_only=True):
     size_bytes: int
     streams: int  # one for each life of each node
     missed: int  # messages that were passed over, each told as an outcome
+    outbox: int  # messages that wait until a member has admitted this node
     commits: int  # synced writes of its store
     error: str | None  # why the last write failed, while that is so
 
@@ -104,7 +105,7 @@ def _of_link(link: Link) -> LinkStats:
     return LinkStats(
         state=connected if link.alive else link.state.value,
         connections=link.connections,
-        unacknowledged_messages=link.out.unacknowledged,
+        unacknowledged_messages=link.out.messages,
         unacknowledged_bytes=link.out.unacknowledged_bytes(),
         packets_sent=link.out.total,
         packets_received=link.incoming.received,

@@ -20,7 +20,7 @@ class PublishedFigure(NamedTuple):
     excepted: str = ""  # why it is not held to the tolerance, if so
 
 
-class Compared(NamedTuple):
+class ComparedPlan(NamedTuple):
     """A published number and the mean of ours."""
 
     name: str
@@ -87,7 +87,7 @@ def generate(scenario: str, seed: int) -> ContactPlan:
     return walker_plan(seed)
 
 
-def compare(scenario: str, found: Sequence[PlanStatistics]) -> list[Compared]:
+def compare(scenario: str, found: Sequence[PlanStatistics]) -> list[ComparedPlan]:
     """The statistics of several plans (one per seed) beside the published ones."""
     rows = []
     for figure in SCENARIOS[scenario]:
@@ -96,7 +96,7 @@ def compare(scenario: str, found: Sequence[PlanStatistics]) -> list[Compared]:
         difference = ours / figure.published - 1
         ok = abs(difference) <= TOLERANCE
         rows.append(
-            Compared(
+            ComparedPlan(
                 figure.name, figure.published, ours, min(values), max(values), difference, ok, figure.excepted
             )
         )

@@ -63,6 +63,7 @@ class ProtocolInfo:
     live_defaults: Mapping[str, Any] = field(default_factory=dict)
     swarm: bool = False  # live nodes join it through a contact: there is no list of members
     local: frozenset[str] = frozenset()  # parameters on which the members need not agree
+    later: frozenset[str] = frozenset()  # of the others, those that nodes of earlier releases do not know
     lives: bool = False  # every opening of a node is a stream of its own: an origin is "name/life"
 
     @classmethod
@@ -78,8 +79,12 @@ class ProtocolInfo:
         )
 
     def shared(self, params: Mapping[str, Any]) -> dict[str, Any]:
-        """The parameters on which all members must agree."""
-        return {name: value for name, value in params.items() if name not in self.local}
+        """The parameters on which all members must agree; those of later releases only where used."""
+        return {
+            name: value
+            for name, value in params.items()
+            if name not in self.local and not (name in self.later and value == self.declared.defaults[name])
+        }
 
     def live_parameters(self, given: Mapping[str, Any]) -> dict[str, Any]:
         """What a live node sets: `given`, and the live defaults that count in the mode that is given."""
@@ -173,7 +178,9 @@ _PROTOCOLS = (
         fifo_links=True,
         live_defaults={"cork_us": 1, "window": 4096},
         lives=True,
-        local=frozenset(Log.parameters.defaults) - {"lifetimes", "lifetime_us", "skew_us", "stability"},
+        local=frozenset(Log.parameters.defaults)
+        - {"lifetimes", "lifetime_us", "skew_us", "stability", "chain"},
+        later=frozenset({"chain"}),
     ),
     ProtocolInfo.of(
         Tdca,

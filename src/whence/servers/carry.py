@@ -10,10 +10,12 @@ owner can open. One JSON object per line, both ways; a payload is `text`, or `ba
     {"op": "status"}                                 {"ok": {...}}
     {"op": "retire", "name": "bob"}                  {"ok": {}}
 
-A mistake is answered with {"error": ..., "fix": ...}. `broadcast` may have `lifetime_s` (in a group with
-lifetimes), `copies` and `timeout_s`. A reader has a name; it begins with all that is retained, and goes on
-where it was done, also after a restart of itself or of the daemon. Readers hold nothing back: what the quota
-has cut off before a reader came is `missed`, with reason "unread".
+A mistake is answered with {"error": ..., "fix": ...}; a `ref` comes back with its answer. `broadcast` may
+have `lifetime_s` (in a group with lifetimes), `copies` and `timeout_s`. A reader has a name; it begins with
+all that is retained, and goes on where it was done, also after a restart of itself or of the daemon. Or it
+has none and says where it is: `{"op": "read", "after": LSN, "epoch": E}`, as {"begin": ...} told it.
+Readers hold nothing back: what the quota has cut off before a reader came is `missed`, with reason
+"unread".
 """
 
 from __future__ import annotations
@@ -21,9 +23,8 @@ from __future__ import annotations
 import asyncio
 import base64
 import contextlib
-import os
-import socket
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple, Self
@@ -31,16 +32,17 @@ from typing import Any, NamedTuple, Self
 import msgspec
 
 from whence.core.effects import Missed
-from whence.errors import MisuseError, PlatformError, RequestError, ServerDownError, WhenceError
+from whence.errors import MisuseError, RequestError, ServerDownError, WhenceError
 from whence.live.book import SqliteBook
 from whence.live.group import Group
 from whence.live.log import LogMembership
+from whence.servers.door import status_of, talking_at
 from whence.session.log_host import LogMessage, LogOutcome
 
 BATCH = 256
 NAME_MAX = 255
 _LINE_SLACK_BYTES = 64 * 1024
-_CLIENTS_MAX = 256
+OPS = frozenset({"broadcast", "read", "done", "status", "retire"})
 
 
 class Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -56,6 +58,11 @@ class Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     reader: str = ""
     lsn: int = 0
     name: str = ""
+    after: int | None = (
+        None  # without a name of its own a reader says where it is, in which opening of the log
+    )
+    epoch: str = ""
+    ref: int = 0  # comes back with the answer
 
 
 class Carried(NamedTuple):
@@ -74,165 +81,158 @@ _request = msgspec.json.Decoder(Request)
 
 
 class Carrier:
-    """Serves a group to local programs until it is cancelled."""
+    """A group as local programs and browsers see it; `serve` wakes those that read, until it is cancelled."""
 
-    def __init__(self, group: Group, member: LogMembership, book: SqliteBook, path: Path) -> None:
+    def __init__(self, group: Group, member: LogMembership) -> None:
         self.group = group
-        self.path = path
+        self.line_max = group.max_payload_bytes * 4 // 3 + _LINE_SLACK_BYTES
         self._member = member
-        self._book = book
+        self.book = member.host.book
         self._news = asyncio.Event()
-        self._clients: set[asyncio.Task[None]] = set()
-        self._line_max = group.max_payload_bytes * 4 // 3 + _LINE_SLACK_BYTES
 
-    async def serve(self, ready: Callable[[], None] = lambda: None) -> None:
-        """Listen, and carry."""
-        server = await asyncio.start_unix_server(self._accept, sock=_listen(self.path), limit=self._line_max)
-        ready()
-        try:
-            async for _ in self.group:  # the daemon itself is done with everything: quotas decide what stays
-                self._wake()
-        finally:
-            server.close()
-            for task in list(self._clients):
-                task.cancel()
-            await asyncio.gather(*self._clients, return_exceptions=True)
-            self.path.unlink(missing_ok=True)
+    async def serve(self) -> None:
+        """Carry: the daemon itself is done with everything, and quotas decide what stays."""
+        async for _ in self.group:
+            self._news.set()
+            self._news = asyncio.Event()
 
-    def _wake(self) -> None:
-        self._news.set()
-        self._news = asyncio.Event()
+    @property
+    def news(self) -> asyncio.Event:
+        """Set when the log has grown."""
+        return self._news
+
+    @property
+    def epoch(self) -> str:
+        """Which opening of the log this is: places in it (`lsn`) of another opening mean nothing here."""
+        return self._member.host.log.life
 
     def status(self) -> dict[str, Any]:
-        """Peers, what is missing here, what is stable, how much is kept, who reads."""
-        stats, group = self.group.stats(), self.group
-        assert stats.log is not None
-        return {
-            "group": group.name,
-            "node": group.node,
-            "members": list(group.members),
-            "links": {peer: link.state for peer, link in stats.links.items()},
-            "log": msgspec.to_builtins(stats.log),
-            "stable": group.stable(),
-            "waiting": [
-                {"id": str(each.id), "missing": [str(id_) for id_ in each.missing]}
-                for each in group.explain()[:100]
-            ],
-            "readers": {name: self._book.next - lsn for name, lsn in self._book.readers().items()},
-        }
+        """What `status_of` says, what is stable, and how far the named readers are."""
+        readers = self.book.readers() if isinstance(self.book, SqliteBook) else {}
+        behind = {name: self.book.next - lsn for name, lsn in readers.items()}
+        return {**status_of(self.group), "stable": self.group.stable(), "readers": behind}
 
-    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        if len(self._clients) >= _CLIENTS_MAX:
-            writer.close()
-            return
-        self._clients.add(task)
-        reading: asyncio.Task[None] | None = None
-        place = _Place()
-        try:
-            while line := await reader.readline():
-                try:
-                    request = _decode(line)
-                    if request.op == "read":
-                        if reading is not None:
-                            raise RequestError("read", "this connection reads already", "Open another one")
-                        place.name = _reader_name(request.reader)
-                        reading = asyncio.create_task(self._tell(place, writer))
-                    elif request.op == "done":
-                        self._done(place, request.lsn)
-                    else:
-                        _write(writer, {"ok": await self._answer(request)})
-                except WhenceError as error:
-                    _write(writer, {"error": f"{error.what}: {error.reason}", "fix": error.fix})
-                await writer.drain()
-        except (OSError, ValueError, asyncio.CancelledError):
-            pass  # the program is gone, or sent a line that is too long, or the daemon ends
-        finally:
-            self._clients.discard(task)
-            if reading is not None:
-                reading.cancel()
-            writer.close()
+    async def broadcast(self, request: Request) -> dict[str, Any]:
+        """What a request asks for; its id when it is on the disk, if there is one."""
+        key = None if request.key is None else request.key.encode()
+        id_ = await self.group.broadcast(
+            _payload(request),
+            key=key,
+            deadline=request.lifetime_s,
+            copies=request.copies,
+            timeout=request.timeout_s,
+        )
+        return {"id": str(id_)}
 
-    async def _answer(self, request: Request) -> dict[str, Any]:
-        if request.op == "status":
-            return self.status()
-        if request.op == "retire":
-            await self.group.retire(request.name)
-            return {}
-        if request.op == "broadcast":
-            key = None if request.key is None else request.key.encode()
-            id_ = await self.group.broadcast(
-                _payload(request),
-                key=key,
-                deadline=request.lifetime_s,
-                copies=request.copies,
-                timeout=request.timeout_s,
-            )
-            return {"id": str(id_)}
-        raise RequestError(f"op {request.op!r}", "there is none of that name", "See docs/log.md")
+    def entries(self, lsn: int) -> tuple[int, list[dict[str, Any]]]:
+        """Some of the log from a place on, as readers are told it, and the place after them."""
+        told: list[dict[str, Any]] = []
+        if lsn < self.book.first:
+            gap = {"first_lsn": lsn, "last_lsn": self.book.first - 1, "reason": "unread"}
+            told.append({"missed": gap})
+        after, found = self._member.entries(lsn, BATCH)
+        told += [_told(at, outcome) for at, outcome in found]
+        return after, told
 
-    def _done(self, place: _Place, lsn: int) -> None:
-        if not place.name or not 0 < lsn < place.told:
-            raise RequestError(f"done {lsn}", "this connection was not given it", "Read first")
-        if lsn + 1 > self._book.readers().get(place.name, 0):
-            self._book.set_reader(place.name, lsn + 1)
+    def reader(self, name: str) -> int:
+        """The place at which a named reader goes on."""
+        return self._store(name).readers().get(name, 1)
+
+    def done(self, name: str, lsn: int) -> None:
+        """A named reader needs nothing up to a place any more, also after restarts."""
+        store = self._store(name)
+        if lsn + 1 > store.readers().get(name, 0):
+            store.set_reader(name, lsn + 1)
             self._member.write_soon()
 
-    async def _tell(self, place: _Place, writer: asyncio.StreamWriter) -> None:
+    def _store(self, name: str) -> SqliteBook:
+        if not isinstance(self.book, SqliteBook):
+            raise RequestError(
+                f"reader {name!r}", "this node has no store to remember it", "Read with `after`"
+            )
+        return self.book
+
+
+class Conversation:
+    """One program and the daemon: requests in, documents out, whatever carries them."""
+
+    def __init__(
+        self, carrier: Carrier, say: Callable[[dict[str, Any]], Awaitable[None]], ops: frozenset[str] = OPS
+    ) -> None:
+        self._carrier = carrier
+        self._say = say
+        self._ops = ops
+        self._reading: asyncio.Task[None] | None = None
+        self._name = ""  # of the reader
+        self._told = 0  # the place after what it was given
+
+    async def hear(self, line: bytes | str) -> None:
+        """Do what one request asks for; a mistake is answered."""
+        ref = 0
+        try:
+            request = _decode(line)
+            ref = request.ref
+            await self._hear(request)
+        except WhenceError as error:
+            await self._say({"error": f"{error.what}: {error.reason}", "fix": error.fix, "ref": ref})
+
+    def close(self) -> None:
+        """The program is gone."""
+        if self._reading is not None:
+            self._reading.cancel()
+
+    async def _hear(self, request: Request) -> None:
+        carrier, op = self._carrier, request.op
+        if op not in self._ops:
+            raise RequestError(f"op {op!r}", "there is none of that name here", "See docs/log-live.md")
+        if op == "read":
+            self._read(request)
+        elif op == "done":
+            if not self._name or not 0 < request.lsn < self._told:
+                raise RequestError(f"done {request.lsn}", "this connection was not given it", "Read first")
+            carrier.done(self._name, request.lsn)
+        elif op == "status":
+            await self._say({"ok": carrier.status(), "ref": request.ref})
+        elif op == "retire":
+            await carrier.group.retire(request.name)
+            await self._say({"ok": {}, "ref": request.ref})
+        else:
+            await self._say({"ok": await carrier.broadcast(request), "ref": request.ref})
+
+    def _read(self, request: Request) -> None:
+        if self._reading is not None:
+            raise RequestError("read", "this connection reads already", "Open another one")
+        if request.reader or request.after is None:
+            self._name = _reader_name(request.reader)
+            lsn = self._carrier.reader(self._name)
+        else:
+            lsn = request.after + 1 if request.epoch == self._carrier.epoch else 1
+        self._reading = asyncio.create_task(self._tell(lsn))
+
+    async def _tell(self, lsn: int) -> None:
         """Give a reader the log from where it was, and go on as it grows."""
-        lsn = self._book.readers().get(place.name, 1)
         with contextlib.suppress(OSError):
+            if not self._name:
+                await self._say({"begin": {"epoch": self._carrier.epoch, "lsn": lsn}})
             while True:
-                news = self._news
-                if lsn < self._book.first:
-                    _write(
-                        writer,
-                        {"missed": {"first_lsn": lsn, "last_lsn": self._book.first - 1, "reason": "unread"}},
-                    )
-                after, found = self._member.entries(lsn, BATCH)
-                for at, outcome in found:
-                    _write(writer, _told(at, outcome))
-                place.told = after
-                await writer.drain()
+                news = self._carrier.news
+                after, told = self._carrier.entries(lsn)
+                self._told = after
+                for document in told:
+                    await self._say(document)
                 if after == lsn:
                     await news.wait()
                 lsn = after
 
 
-class _Place:
-    """How far one connection has been told."""
-
-    def __init__(self) -> None:
-        self.name = ""
-        self.told = 0
-
-
-def _listen(path: Path) -> socket.socket:
-    """A socket that only its owner may open; one that no process serves any more is replaced."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with socket.socket(socket.AF_UNIX) as probe:
-        try:
-            probe.connect(str(path))
-        except OSError:
-            path.unlink(missing_ok=True)
-        else:
-            raise PlatformError(f"socket {path}", "another daemon serves it", "Stop it, or give another path")
-    made = socket.socket(socket.AF_UNIX)
-    before = os.umask(0o177)
-    try:
-        made.bind(str(path))
-    except OSError as error:
-        made.close()
-        raise PlatformError(
-            f"socket {path}", str(error), "Give a shorter path that can be written"
-        ) from error
-    finally:
-        os.umask(before)
-    return made
+async def serve_socket(carrier: Carrier, path: Path, ready: Callable[[], None] = lambda: None) -> None:
+    """Serve a group to local programs over a Unix socket, until it is cancelled."""
+    async with talking_at(path, partial(Conversation, carrier), carrier.line_max):
+        ready()
+        await carrier.serve()
 
 
-def _decode(line: bytes) -> Request:
+def _decode(line: bytes | str) -> Request:
     try:
         return _request.decode(line)
     except (ValueError, RecursionError) as error:  # msgspec's errors are ValueErrors
@@ -270,17 +270,12 @@ def _told(lsn: int, outcome: LogOutcome) -> dict[str, Any]:
     return {"missed": {**gap, "last": outcome.last, "reason": outcome.reason}}
 
 
-def _write(writer: asyncio.StreamWriter, document: dict[str, Any]) -> None:
-    writer.write(msgspec.json.encode(document) + b"\n")
-
-
-def carrier_of(group: Group, path: Path) -> Carrier:
-    """The daemon of a group that remembers, with a store."""
+def carrier_of(group: Group, *, on_disk: bool = True) -> Carrier:
+    """What serves a group that remembers; `on_disk` demands a store."""
     member = group.membership
-    book = member.host.book if isinstance(member, LogMembership) else None
-    if not isinstance(member, LogMembership) or not isinstance(book, SqliteBook):
+    if not isinstance(member, LogMembership) or (on_disk and not isinstance(member.host.book, SqliteBook)):
         raise MisuseError("carry", "the group has no log on a disk", "Use protocol 'log' and give a `store`")
-    return Carrier(group, member, book, path)
+    return Carrier(group, member)
 
 
 class CarryClient:

@@ -26,7 +26,7 @@ _PATIENT_AFTER = 12  # attempts
 _COURTESY_S = 1.0  # of two nodes the smaller name dials; the other one only if that does not come about
 
 
-class Draw(Protocol):
+class Shuffler(Protocol):
     """A source of randomness, as `random.Random` is one."""
 
     def random(self) -> float:
@@ -50,7 +50,9 @@ class Acquaintance:
 class Acquaintances:
     """The addresses that one node knows."""
 
-    def __init__(self, me: NodeId, listens: Address | None, first_s: float, max_s: float, draw: Draw) -> None:
+    def __init__(
+        self, me: NodeId, listens: Address | None, first_s: float, max_s: float, draw: Shuffler
+    ) -> None:
         self._me = me
         self._listens = listens
         self._first_s = first_s

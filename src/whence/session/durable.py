@@ -360,6 +360,8 @@ class DurableServer(Host):
         for peer, received, acknowledged, frames in state["links"]:
             self._links[peer].incoming.received = received
             self._links[peer].out.restore(acknowledged, [frame[HEADER.size :] for frame in frames])
+            if self.core.returns:
+                self._find_marks(self._links[peer])
         messages = [Message(*fields) for fields in state["inbox"]]
         self.inbox.extend(messages)
         self.unread_bytes = sum(len(message.payload) for message in messages)

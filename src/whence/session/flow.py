@@ -103,7 +103,7 @@ class Flow:
         limits, out = self._limits, link.out
         if not link.alive:
             return limits.queue_messages, limits.queue_bytes
-        return limits.queue_messages - out.unacknowledged, limits.queue_bytes - out.unacknowledged_bytes()
+        return limits.queue_messages - out.messages, limits.queue_bytes - out.unacknowledged_bytes()
 
     def may_release(self) -> bool:
         """Whether to acknowledge for a task that reads and is stuck: its peers perhaps wait for that."""
@@ -119,7 +119,7 @@ class Flow:
             for link in self._links
             if link.alive
             and (
-                2 * link.out.unacknowledged > limits.queue_messages
+                2 * link.out.messages > limits.queue_messages
                 or 2 * link.out.unacknowledged_bytes() > limits.queue_bytes
             )
         ]
@@ -135,7 +135,7 @@ class Flow:
         if crowded and not self.full:
             slow = [
                 f"{each.peer} ({'connected' if each.channel else 'not connected'}, "
-                f"{each.out.unacknowledged} messages unacknowledged)"
+                f"{each.out.messages} messages unacknowledged)"
                 for each in crowded
             ]
             away = [each.peer for each in crowded if each.channel is None]

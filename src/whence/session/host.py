@@ -99,6 +99,7 @@ class Host:
         # What nobody has heard of a node that may have had an earlier life; None where that is known.
         self.unheard: list[tuple[NodeId | None, bytes, int | None]] | None = [] if core.returns else None
         self.is_stopped = False  # the core is out of the group, and is given nothing more
+        self._has_marks = core.returns
         self._links = links
         self._timers = timers
         self._owner = owner
@@ -245,20 +246,27 @@ class Host:
     ) -> None:
         """The numbering of a link begins anew: its peer, or this node, is another life than the other knew.
 
-        What followed the first `acknowledged` frames is sent in the new numbering. With `welcomes` the peer
+        What followed the first `acknowledged` packets is sent in the new numbering. With `welcomes` the peer
         is told first where this node is, and begins there.
         """
         link = self._links[peer]
         was_alive = link.alive
-        frames = link.restart(acknowledged)
+        packets = link.restart(acknowledged)
         if not was_alive:
             self.link_up(peer, now_us)
         if welcomes:
-            decode = msgspec.msgpack.Decoder(self.core.packet_type).decode
-            packets = [decode(frame) for frame in frames]
-            queued = sum(self.core.message_of(packet) is not None for packet in packets)
+            queued = len(packets) - len(self._marks_among(packets))
             self.command(WELCOME, peer, str(queued), now_us=now_us)
-        link.out.pending += frames
+        link.out.pending += packets
+        self._find_marks(link)
+
+    def _find_marks(self, link: Link) -> None:
+        """Which packets of a queue that was not filled here, or anew, are no messages."""
+        link.out.mark(self._marks_among(link.out.unacknowledged_packets()))
+
+    def _marks_among(self, packets: list[bytes]) -> list[int]:
+        decode = msgspec.msgpack.Decoder(self.core.packet_type).decode
+        return [at for at, packet in enumerate(packets) if self.core.is_mark(decode(packet))]
 
     def begin_life(self, base: int, now_us: int | None = None) -> None:
         """The numbers of this node go on after `base`; what nobody has heard yet is sent under those."""
@@ -352,6 +360,10 @@ class Host:
                 return 0
             self.largest_frame_bytes = frame_bytes
         links = self._links
+        if self._has_marks and self.core.is_mark(effect.packet):
+            for peer in effect.to:
+                links[peer].out.append_mark(packet)
+            return 0
         for peer in effect.to:
             links[peer].out.pending.append(packet)
         return frame_bytes

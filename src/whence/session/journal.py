@@ -38,18 +38,23 @@ class Journal:
     def note(self, kind: str, peer: str | None, detail: str, level: int = logging.INFO) -> None:
         """Something happened that is not a peer's fault."""
         self.events.append(GroupEvent(self._wall_s(), kind, peer, detail))
-        log.log(level, "%s: %s: %s", self._node, peer or kind, detail)
+        self._log(level, kind, peer or kind, detail, (peer or kind, kind, detail))
 
     def fault(self, kind: str, source: str, error: WhenceError) -> None:
         """A peer (or a stranger at `source`) did what it must not do."""
         self.peer_errors[type(error).__name__] += 1
         self.events.append(GroupEvent(self._wall_s(), kind, source, str(error), error))
-        key = (source, type(error).__name__, error.reason)
-        level = logging.DEBUG if key in self._logged else logging.WARNING
-        self._logged[key] = None
-        if len(self._logged) > _SOURCES_KEPT:
-            del self._logged[next(iter(self._logged))]
-        log.log(level, "%s: %s: %s", self._node, source, error)
+        self._log(logging.WARNING, kind, source, str(error), (source, type(error).__name__, error.reason))
+
+    def _log(self, level: int, kind: str, source: str, text: str, key: tuple[str, str, str]) -> None:
+        """Say it once until it is over, with its parts for handlers that keep them."""
+        if level >= logging.WARNING:
+            level = logging.DEBUG if key in self._logged else level
+            self._logged[key] = None
+            if len(self._logged) > _SOURCES_KEPT:
+                del self._logged[next(iter(self._logged))]
+        parts = {"whence_node": self._node, "whence_kind": kind, "whence_source": source}
+        log.log(level, "%s: %s: %s", self._node, source, text, extra=parts)
 
     def recovered(self, source: str) -> None:
         """The link works again: the next problem is news."""

@@ -8,6 +8,7 @@ how many it has, the other drops those and writes the rest again.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterable
 from enum import Enum
 from itertools import chain
 from typing import Protocol
@@ -32,7 +33,7 @@ class LinkOut:
     """
 
     __slots__ = (
-        "_first", "_measured", "_pending_bytes", "_written", "_written_bytes",
+        "_first", "_marks", "_measured", "_pending_bytes", "_written", "_written_bytes",
         "acknowledged", "pending", "sent", "taken",
     )  # fmt: skip
 
@@ -46,6 +47,7 @@ class LinkOut:
         self._first = 0  # packets of the session before _written[0]
         self._measured = 0  # packets of `pending` that `_pending_bytes` counts
         self._pending_bytes = 0
+        self._marks: deque[int] = deque()  # which of the unacknowledged packets are no messages
 
     @property
     def total(self) -> int:
@@ -56,6 +58,20 @@ class LinkOut:
     def unacknowledged(self) -> int:
         """Frames that the peer has not acknowledged."""
         return self.taken + len(self.pending) - self.acknowledged
+
+    @property
+    def messages(self) -> int:
+        """Messages that the peer has not acknowledged: what a user is told of, and what takes room."""
+        return self.taken + len(self.pending) - self.acknowledged - len(self._marks)
+
+    def messages_before(self, total: int) -> int:
+        """Those among the first `total` packets of the session."""
+        return total - self.acknowledged - sum(mark <= total for mark in self._marks)
+
+    def append_mark(self, packet: bytes) -> None:
+        """Queue a packet that is no message."""
+        self.pending.append(packet)
+        self._marks.append(self.total)
 
     def unacknowledged_bytes(self) -> int:
         """Their bytes; a batch counts until all of it is acknowledged."""
@@ -97,6 +113,7 @@ class LinkOut:
             batch, batch_bytes = written.popleft()
             self._first += len(batch)
             self._written_bytes -= batch_bytes
+        self._drop_marks()
 
     def resume(self, received: int) -> None:
         """A new connection: the peer has `received` packets, all others are pending again."""
@@ -130,18 +147,23 @@ class LinkOut:
         """Become the queue that was kept: `packets` follow the first `acknowledged` of the session."""
         self._forget_written(acknowledged, packets)
 
+    def mark(self, at: Iterable[int]) -> None:
+        """Of the unacknowledged packets these, counted from 0, are no messages."""
+        self._marks = deque(self.acknowledged + 1 + each for each in at)
+
     def clear(self) -> int:
-        """The peer is gone: forget everything; returns how many packets it will never get."""
-        lost = self.unacknowledged
+        """The peer is gone: forget everything; returns how many messages it will never get."""
+        lost = self.messages
         self._forget_written(self.total, [])
         return lost
 
     def drop_pending(self) -> int:
-        """Forget what no connection has been given: it has no number yet. Returns how many packets."""
-        lost = len(self.pending)
+        """Forget what no connection has been given: it has no number yet. Returns how many messages."""
+        before = self.messages
         self.pending = []
         self._pending_bytes = self._measured = 0
-        return lost
+        self._drop_marks()
+        return before - self.messages
 
     def drain(self) -> list[bytes]:
         """All that is pending, for a link that keeps nothing."""
@@ -159,6 +181,15 @@ class LinkOut:
         self.sent = max(self.sent, count)
         self._written.clear()
         self._written_bytes = self._pending_bytes = self._measured = 0
+        self._drop_marks()
+
+    def _drop_marks(self) -> None:
+        """Forget the marks that are acknowledged, or no longer queued."""
+        marks = self._marks
+        while marks and marks[0] <= self.acknowledged:
+            marks.popleft()
+        while marks and marks[-1] > self.total:
+            marks.pop()
 
 
 class LinkIn:

@@ -23,7 +23,8 @@ from whence.protocols.log.core import Log
 from whence.protocols.log.wire import APP
 from whence.session.host import Host, HostOwner, Timers
 from whence.session.links import Link
-from whence.trace.schema import Kind, Recorder
+from whence.session.outbox import Outbox, Post
+from whence.trace.schema import Recorder
 from whence.trace.writer import TraceWriter
 
 READ_ENTRIES = 256  # of the log at a time
@@ -76,28 +77,6 @@ class LogMessage(Message):
 LogOutcome: TypeAlias = LogMessage | Missed | News
 
 
-class GatedRows:
-    """A recorder that keeps rows until what they tell is on the disk."""
-
-    def __init__(self, recorder: Recorder) -> None:
-        self._recorder = recorder
-        self.waiting: list[tuple[Any, ...]] = []
-
-    def event(self, *row: Any) -> None:
-        """As `Recorder.event`, later."""
-        self.waiting.append(row)
-
-    def release(self, count: int) -> None:
-        """The first rows that wait are true now."""
-        speaks = False
-        for row in self.waiting[:count]:
-            self._recorder.event(*row)
-            speaks = speaks or row[2] in (Kind.BROADCAST, Kind.SPEAK)
-        del self.waiting[:count]
-        if speaks and isinstance(self._recorder, TraceWriter):
-            self._recorder.flush()  # no one may have a message that the trace of a killed node does not name
-
-
 class Gate(Protocol):
     """What a host needs of a book on disk."""
 
@@ -108,6 +87,14 @@ class Gate(Protocol):
     @property
     def written(self) -> int:
         """The first LSN that is not on the disk."""
+
+    @property
+    def opening(self) -> str:
+        """Which life this is, and whether the one before was killed: the detail of a RESTART row."""
+
+    @property
+    def outbox(self) -> Outbox:
+        """What waits until this node may speak."""
 
     def mark_late(self, lsn: int) -> None:
         """The entry was delivered with the flag, which a reader must see again after a restart."""
@@ -135,14 +122,16 @@ class LogHost(Host):
         super().__init__(core, links, timers, owner, now_us, max_frame_bytes)
         self.log: Log = core
         self.book: Book = core.book
+        self._done = core.book.done
         self.hand: dict[MessageId, int] = {}  # what readers were given and are not done with, with its LSN
         self.missed = 0  # messages that this node has passed over
         self.stable_changes = 0  # how often the stable cut has grown
         self._others = 0  # gaps and news in the inbox
         self.news: list[News] = []  # for the journal; the node takes them out
         self._gate = gate
+        self.outbox = Outbox() if gate is None else gate.outbox
         self._steps: deque[Effects] = deque()  # what waits for the disk
-        self._kept_rows: GatedRows | None = None
+        self._trace: TraceWriter | None = None
         self._late: set[int] = (
             set()
         )  # without a disk: LSNs of flagged messages that are to be read from the log
@@ -181,6 +170,25 @@ class LogHost(Host):
         self.broadcasts += 1
         return MessageId(core.origin, core.last), self._carry_out(effects)
 
+    # rule 001 R17: until a member has admitted it, a life's broadcasts wait in a durable outbox
+    def post(self, payload: bytes, lifetime_us: int | None, key: bytes | None) -> int:
+        """Keep a message until this node may speak; returns its ticket."""
+        until_us = None if lifetime_us is None else self._now_us() + lifetime_us
+        return self.outbox.add(Post(key, until_us, payload))
+
+    def empty_outbox(self) -> list[tuple[int, MessageId | None]]:
+        """Broadcast all that waits, in order; returns what each ticket became, None if its time was over."""
+        became: list[tuple[int, MessageId | None]] = []
+        for ticket in list(self.outbox.posts):
+            key, until_us, payload = self.outbox.drop(ticket)
+            now_us = self._now_us()
+            left_us = None if until_us is None else until_us - now_us
+            if left_us is not None and left_us <= 0:
+                became.append((ticket, None))
+                continue
+            became.append((ticket, self.broadcast(payload, left_us, now_us, key)[0]))
+        return became
+
     def receive(self, peer: NodeId, packets: list[Packet], now_us: int | None = None) -> None:
         """Packets have arrived over the link from `peer`, in this order."""
         if now_us is None:
@@ -201,24 +209,32 @@ class LogHost(Host):
         super().link_down(peer, now_us)
 
     def record(self, recorder: Recorder | None) -> None:
-        """Write the trace from now on; with a disk only what is on it."""
-        is_later = isinstance(recorder, TraceWriter) and recorder.parts > 0
-        if recorder is not None and self._gate is not None:
-            recorder = self._kept_rows = GatedRows(recorder)
+        """Write the trace from now on."""
         super().record(recorder)
-        if is_later:  # the trace goes on with another life
-            self._rows.restarted(self._now_us())
+        if isinstance(recorder, TraceWriter) and self._gate is not None:
+            self._trace = recorder
+            if recorder.parts:  # the trace goes on with another life
+                self._rows.restarted(self._now_us(), self._gate.opening)
 
     # The disk
 
-    def waiting_for_disk(self) -> tuple[int, int]:
-        """How many steps and rows wait: what the next batch puts on the disk releases them."""
-        return len(self._steps), 0 if self._kept_rows is None else len(self._kept_rows.waiting)
+    def waiting_for_disk(self) -> int:
+        """How many steps wait: what the next batch puts on the disk releases them."""
+        return len(self._steps)
 
-    def release(self, steps: int, rows: int) -> None:
+    def flush_rows(self) -> int | None:
+        """Put the rows of all steps so far on the disk; returns how many parts the trace has, if any.
+
+        The book counts on them: a process that dies before the steps themselves are on the disk is opened
+        without these rows, and one that dies later has them all.
+        """
+        if self._trace is None:
+            return None
+        self._trace.flush()
+        return self._trace.parts
+
+    def release(self, steps: int) -> None:
         """The oldest of what waits is on the disk: it happens now."""
-        if self._kept_rows is not None:
-            self._kept_rows.release(rows)
         for _ in range(steps):
             self._perform(self._steps.popleft())
 
@@ -235,8 +251,6 @@ class LogHost(Host):
         if self._steps or gate.is_shut:
             self._steps.append(effects)
             return 0
-        if self._kept_rows is not None:
-            self._kept_rows.release(len(self._kept_rows.waiting))
         return self._perform(effects)
 
     def _perform(self, effects: Effects) -> int:
@@ -256,17 +270,17 @@ class LogHost(Host):
                     if late:
                         self._late.add(lsn)
                     continue
-                known = streams.get(stream)
-                if known is None:
-                    known = self._know(stream)
+                name, life, mine = streams.get(stream) or self._know(stream)
                 unread_bytes += len(payload)
-                inbox.append(_make(LogMessage, (known[0], number, payload, known[1], known[2], late, lsn)))
+                inbox.append(_make(LogMessage, (name, number, payload, life, mine, late, lsn)))
             elif type(effect) is Send:
                 frame_bytes += self._send(effect)
             elif type(effect) is Discard:
                 self.discards[effect.reason] += 1
             else:
+                self.unread_bytes = unread_bytes
                 self._carry_out_rare(effect)
+                unread_bytes = self.unread_bytes
         self.unread_bytes = unread_bytes
         self.deliveries += delivered
         return frame_bytes
@@ -373,33 +387,33 @@ class LogHost(Host):
             return None
         name, life, mine = self._streams.get(stream) or self._know(stream)
         late = lsn in self._late if self._gate is None else self._gate.is_late(lsn)
-        return _make(LogMessage, (name, entry[1], entry[4], life, mine, late, lsn))
+        return _make(LogMessage, (name, entry[1], self.log.payload_of(entry), life, mine, late, lsn))
 
     def hand_out(self) -> LogOutcome:
         """The next outcome; of a message that is on a disk the reader has yet to say that it is done."""
-        outcome = cast(LogOutcome, self.inbox.popleft())
+        outcome: Any = self.inbox.popleft()
         if type(outcome) is LogMessage:
             self.unread_bytes -= len(outcome[2])
             if self._gate is None:
-                self.log.done(cast(tuple[Any, ...], outcome)[6])
+                self._done(outcome[6])  # type: ignore[misc]
             else:
                 self.hand[outcome.id] = outcome.lsn
             return outcome
         self._others -= 1
         if isinstance(outcome, Missed):
-            self.log.done(outcome.lsn)
-        return outcome
+            self._done(outcome.lsn)
+        return cast(LogOutcome, outcome)
 
     def done(self, message: LogMessage) -> None:
         """A reader has no need of a message any more."""
         self.hand.pop(message.id, None)
-        self.log.done(message.lsn)
+        self._done(message.lsn)
 
     def read(self, id_: MessageId) -> None:
         """The same of a message that was handed out, unless it was put back meanwhile."""
         lsn = self.hand.pop(id_, None)
         if lsn is not None:
-            self.log.done(lsn)
+            self._done(lsn)
 
     def put_back(self, message: LogMessage) -> None:
         """A reader returns a message: it is the next that one is given."""

@@ -344,7 +344,7 @@ class Peering:
 
     def give_up_slow(self, link: Link) -> None:
         """The peer has more unacknowledged than the hard limit allows."""
-        messages, queue_bytes = link.out.unacknowledged, link.out.unacknowledged_bytes()
+        messages, queue_bytes = link.out.messages, link.out.unacknowledged_bytes()
         error = PeerTooSlowError(
             f"node {link.peer!r}",
             f"{messages} messages ({queue_bytes} bytes) are unacknowledged, above the hard limit",

@@ -6,7 +6,8 @@ recorded and what is compared is made by the same lines (trace/rows.py makes the
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Callable
+from typing import Protocol, TypeAlias
 
 import msgspec
 
@@ -26,12 +27,15 @@ from whence.core.effects import (
 )
 from whence.core.message import Message, NodeId, Packet
 from whence.core.protocol import Protocol as Core
-from whence.sim.faults import Clock
+from whence.sim.faults import FaultyClock
 from whence.trace.rows import About, Rows
 from whence.trace.schema import Kind, Level, Recorder
 
+# Is told what a core sends: (sender, to, packet, time_us).
+Sent: TypeAlias = Callable[[Core, tuple[NodeId, ...], Packet, int], None]
 
-class Host(Protocol):
+
+class DriverHost(Protocol):
     """Who carries out what a core asks for. `node` is the driver's index."""
 
     def send(
@@ -67,11 +71,11 @@ class Driver:
         self,
         index: int,
         core: Core,
-        host: Host,
+        host: DriverHost,
         *,
         recorder: Recorder | None = None,
         level: Level = Level.ALL,
-        clock: Clock | None = None,
+        clock: FaultyClock | None = None,
         check: bool = False,
         sized: bool = False,
     ) -> None:
@@ -153,17 +157,17 @@ class Driver:
         if self._any:
             self._rows.crashed(time_us)
 
-    def restart(self, fresh: Core, time_us: int) -> None:
-        """The node comes back as `fresh`, restored from its disk."""
+    def restart(self, fresh: Core, time_us: int, opening: str | None = None) -> None:
+        """The node comes back as `fresh`, restored from its disk; `opening` is the life of a live node."""
         if self._saved is None:  # a recorded restart without a crash: nothing was lost in between
             self._saved = msgspec.msgpack.encode(self.core.save())
         self.openings += 1
-        fresh.reopen(msgspec.msgpack.decode(self._saved), self.openings)
+        fresh.reopen(msgspec.msgpack.decode(self._saved), self.openings, opening)
         self._saved = None
         self.core = fresh
         self._rows = Rows(fresh, self._recorder, self._level)
         if self._any:
-            self._rows.restarted(time_us)
+            self._rows.restarted(time_us, opening)
         if self.check:
             fresh.check()
 

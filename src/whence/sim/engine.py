@@ -16,14 +16,15 @@ from whence.core.message import Message, NodeId, Packet, Waiting
 from whence.core.protocol import Protocol as Core
 from whence.core.rng import below
 from whence.sim.cores import Make, cores_of
-from whence.sim.driver import Driver
+from whence.sim.driver import Driver, Sent
 from whence.sim.faults import NEVER_US, plan_faults
 from whence.sim.links import BROADCAST, CRASH, RECEIVE, REPLY, RESTART, SAMPLE, TIMER, Entry, Links
 from whence.sim.links_overlay import OverlayLinks
-from whence.sim.links_static import StaticLinks, link_specs, make_graph
+from whence.sim.links_static import StaticLinks
 from whence.sim.model import Overlay, Scenario, node_names
 from whence.sim.selection import select
 from whence.sim.series import RunSeries, Tally
+from whence.sim.topology import link_specs, make_graph
 from whence.sim.workload import Reply, Source, responders, sources
 from whence.trace.rows import About
 from whence.trace.schema import Level, Recorder
@@ -31,8 +32,6 @@ from whence.trace.schema import Level, Recorder
 PROGRESS_STEPS = 1 << 14  # how often `progress` is told the time
 
 Progress: TypeAlias = Callable[[int], None]
-# (sender, to, packet, time_us)
-Sent: TypeAlias = Callable[[Core, tuple[NodeId, ...], Packet, int], None]
 
 
 class Engine:
@@ -233,7 +232,7 @@ class Engine:
         if self.agenda and every_us is not None:  # when nothing else is left, the run is over
             self.links.put(SAMPLE, time_us + every_us, 0, 0, 0, None)
 
-    # What the drivers hand over (the `Host` of driver.py)
+    # What the drivers hand over (the `DriverHost` of driver.py)
 
     def send(
         self, node: int, to: tuple[NodeId, ...], packet: Packet, time_us: int, about: About | None

@@ -87,7 +87,7 @@ class Slowness(NamedTuple):
     extra_us: int
 
 
-class Clock(NamedTuple):
+class FaultyClock(NamedTuple):
     """A node's own clock: off by `offset_us` at true time 0, and `drift_ppm` too fast. Never below 0."""
 
     offset_us: int
@@ -116,7 +116,7 @@ class FaultPlan:
     outages: list[Outage] = field(default_factory=list)
     splits: list[Split] = field(default_factory=list)
     slow: dict[int, list[Slowness]] = field(default_factory=dict)
-    clocks: dict[int, Clock] = field(default_factory=dict)
+    clocks: dict[int, FaultyClock] = field(default_factory=dict)
     # With a contact plan: for each pair that ever meets, the times in between.
     apart: dict[tuple[int, int], list[tuple[int, int]]] = field(default_factory=dict)
 
@@ -328,4 +328,4 @@ def _plan_skew(plan: FaultPlan, fault: Skew, names: list[NodeId], where: str, se
             key = stream(seed, _SKEW, entity, node)
             offset_us = below(key, 0, 2 * abs(offset_us) + 1) - abs(offset_us)
             drift_ppm = below(key, 1, 2 * abs(drift_ppm) + 1) - abs(drift_ppm)
-        plan.clocks[node] = Clock(offset_us, drift_ppm)
+        plan.clocks[node] = FaultyClock(offset_us, drift_ppm)

@@ -39,7 +39,7 @@ from typing import Any, ClassVar
 from whence.core.message import NodeId
 from whence.core.rng import chance, purpose, stream
 from whence.errors import InvariantError
-from whence.overlay import graphs, hypercube
+from whence.overlay import graphs
 from whence.overlay.graphs import Graph
 from whence.sim.distributions import Delay, Draw, Ramp, sampler
 from whence.sim.faults import NEVER_US, FaultPlan, Slowness, Windows
@@ -59,29 +59,17 @@ from whence.sim.links import (
     Run,
     Traffic,
 )
-from whence.sim.links_planned import changes, meetings, plan_of
-from whence.sim.model import (
-    Contacts,
-    Full,
-    Grid,
-    Hypercube,
-    Link,
-    Overlay,
-    Override,
-    Random,
-    Ring,
-    Scenario,
-    node_names,
-)
-from whence.sim.selection import scenario_error, select
+from whence.sim.links_planned import changes, plan_of
+from whence.sim.model import Link, Scenario, node_names
+from whence.sim.topology import link_specs
 
 _DELAY = purpose("link delay")
 _LOSS = purpose("link loss")
 _DUPLICATE = purpose("link duplicate")
 _AGAIN = purpose("link further attempts")
-_TOPOLOGY = purpose("topology")
 _CONTROL = purpose("control path")
 
+REDIAL_US = 1_000_000  # after which a connection that one end has closed is made anew
 CONTROL_COUNTER = 1 << 40  # added to the counter of an arrival on the control path: it may tie with others
 
 
@@ -178,10 +166,17 @@ class StaticLinks:
         (driver.link_up if is_up else driver.link_down)(run.names[other], time_us)
 
     def close(self, node: int, peer: NodeId, time_us: int) -> None:
-        """The graph is given: only an overlay has links that close."""
-        raise InvariantError(
-            f"protocol core of {self._run.names[node]}", f"it closes its static link to {peer!r}"
-        )
+        """The graph is given: only a connection can be closed, and it is made anew."""
+        run = self._run
+        if not run.drivers[node].core.sessions:
+            raise InvariantError(
+                f"protocol core of {run.names[node]}", f"it closes its static link to {peer!r}"
+            )
+        other = run.names.index(peer)
+        self.put(LINK_DOWN, time_us, other, node, 0, None)
+        if self._contacts is None:  # else the next contact
+            for one, its in ((node, other), (other, node)):
+                self.put(LINK_UP, time_us + REDIAL_US, one, its, 0, None)
 
     def in_flight(self) -> int:
         """Return how many packets with messages are on their way to nodes that may deliver them."""
@@ -192,50 +187,6 @@ class StaticLinks:
             and run.drivers[entry[2]].core.message_of(entry[5][0]) is not None
             for entry in run.agenda
         )
-
-
-def make_graph(scenario: Scenario) -> Graph:
-    """Who is linked to whom, at any time."""
-    match scenario.topology:
-        case Full():
-            return graphs.full(scenario.nodes)
-        case Ring():
-            return graphs.ring(scenario.nodes)
-        case Grid(columns=columns):
-            return graphs.grid(scenario.nodes, columns)
-        case Hypercube(rooted=rooted):
-            return hypercube.complete(scenario.nodes).links(root=0 if rooted else None)
-        case Random(degree=degree):
-            return graphs.random_regular(scenario.nodes, degree, stream(scenario.seed, _TOPOLOGY))
-        case Contacts() | Overlay():  # no link of an overlay is known before
-            return meetings(plan_of(scenario), scenario.nodes)
-
-
-def link_specs(scenario: Scenario, graph: Graph) -> dict[tuple[int, int], Link]:
-    """The links that an override changes, with what holds on them; a later override wins."""
-    specs: dict[tuple[int, int], Link] = {}
-    names = node_names(scenario.nodes)
-    for at, override in enumerate(scenario.overrides):
-        where = f"overrides[{at}]"
-        sources = select(override.from_nodes, names, f"{where}.from_nodes", scenario.seed)
-        targets = select(override.to_nodes, names, f"{where}.to_nodes", scenario.seed)
-        wanted = {(one, other) for one in sources for other in set(targets) & set(graph[one])}
-        if override.both_ways:
-            wanted |= {(other, one) for one, other in wanted}
-        if not wanted:
-            raise scenario_error(where, "no link of the topology matches it", "Name nodes that are linked")
-        for pair in sorted(wanted):
-            specs[pair] = _overridden(specs.get(pair, scenario.link), override)
-    return specs
-
-
-def _overridden(link: Link, override: Override) -> Link:
-    values = {name: getattr(link, name) for name in link.__struct_fields__}
-    for name in values:
-        value = getattr(override, name)
-        if value is not None:
-            values[name] = value
-    return Link(**values)
 
 
 def make_outlets(

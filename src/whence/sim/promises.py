@@ -6,11 +6,11 @@ message is promised only in a world in which nothing is lost, by a run that has 
 
 from __future__ import annotations
 
+from whence.overlay.graphs import Graph
 from whence.protocols import registry
-from whence.sim.engine import Engine
-from whence.sim.faults import NEVER_US, plan_faults
-from whence.sim.links_static import link_specs
+from whence.sim.faults import NEVER_US, FaultPlan, plan_faults
 from whence.sim.model import Anyone, Contacts, Full, Overlay, Scenario
+from whence.sim.topology import link_specs
 from whence.trace.schema import PromisesMade
 
 
@@ -46,7 +46,7 @@ def clock_slack_us(scenario: Scenario, end_us: int) -> int:
     return max(off_us) - min(off_us) + 1  # clocks show whole microseconds
 
 
-def loses_nothing(engine: Engine) -> bool:
+def loses_nothing(scenario: Scenario, plan: FaultPlan, graph: Graph, *, renews: bool, is_whole: bool) -> bool:
     """Whether the run's world is one in which every node must get everything, once it has drained.
 
     That is so if every node that crashes comes back, every partition heals, and every packet that a
@@ -54,14 +54,13 @@ def loses_nothing(engine: Engine) -> bool:
     in the way of a partition or a crash; and if messages have no lifetimes. Flooding may survive more
     than that, but it is not promised. A protocol that does not relay reaches only the neighbours of
     the origin. Over an overlay all nodes must have joined before the first broadcast, none may crash, and
-    no handshake may fail.
+    no handshake may fail (`is_whole`). A core that `renews` its members repairs in time.
     """
-    scenario, plan = engine.scenario, engine.plan
-    if engine.drivers[0].core.renews:
-        return False  # it repairs in time, and nobody knows whether the run was long enough for that
+    if renews:
+        return False  # no one knows whether the run was long enough for that
     if isinstance(scenario.topology, Overlay):
         # A node must deliver what is broadcast after it has joined, and a crash takes what is in flight.
-        return engine.links.is_whole and not plan.outages
+        return is_whole and not plan.outages
     lifetimes = [each.lifetime for each in scenario.workloads if not isinstance(each, Anyone)]
     if scenario.params.get("lifetime_us") or any(each is not None for each in lifetimes):
         return False  # what has died on its way is nowhere
@@ -71,7 +70,7 @@ def loses_nothing(engine: Engine) -> bool:
     if scenario.params.get("relay") in (False, "need") and not isinstance(scenario.topology, Full):
         return False
     troubled = bool(plan.outages or plan.splits)
-    links = [scenario.link, *link_specs(scenario, engine.graph).values()]
+    links = [scenario.link, *link_specs(scenario, graph).values()]
     return all(
         link.retransmit_us is not None or not (link.loss or link.hop_loss or troubled) for link in links
     )

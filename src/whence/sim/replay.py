@@ -34,7 +34,7 @@ from whence.sim.files import from_dict
 from whence.sim.outcome import WRITER
 from whence.trace.reader import Event, Trace, open_trace
 from whence.trace.rows import About, held
-from whence.trace.schema import Kind, Level, Manifest, command_of
+from whence.trace.schema import KILLED, Kind, Level, Manifest, command_of
 
 LISTED_MAX = 100  # differences that are listed; all are counted
 
@@ -114,7 +114,7 @@ class _Node:
 
 
 class _Replay:
-    """The worklist; also the `Host` of the drivers and their `Recorder`."""
+    """The worklist; also the `DriverHost` of the drivers and their `Recorder`."""
 
     def __init__(self, trace: Trace, run: str, manifest: Manifest, make: Make | None) -> None:
         self.run_id = run
@@ -140,6 +140,12 @@ class _Replay:
             if event.node not in self.nodes:
                 raise TraceError(
                     str(trace.path), f"{event.node!r} is no member of run {run!r}", "Record it again"
+                )
+            if event.kind is Kind.RESTART and (event.detail or "").endswith(KILLED):
+                raise TraceError(
+                    str(trace.path),
+                    f"{event.node!r} was killed, and what it sent last is not in its trace",
+                    "Verify it; a replay needs nodes that left in order",
                 )
             self.nodes[event.node].rows.append(event)
             if event.kind is Kind.SEND and event.peer is not None:
@@ -286,7 +292,7 @@ class _Replay:
         elif kind is Kind.CRASH:
             driver.crash(time_us)
         elif kind is Kind.RESTART:
-            driver.restart(self.make(driver.name, self.members), time_us)
+            driver.restart(self.make(driver.name, self.members), time_us, row.detail)
         # Anything else is an effect that follows no input: nothing is given, and nothing will match.
 
     def _compare_sample(self, node: _Node, row: Event) -> None:

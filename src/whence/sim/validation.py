@@ -18,7 +18,6 @@ from whence.sim.cores import cores_of
 from whence.sim.distributions import Constant, Delay, Ramp, Tagged
 from whence.sim.faults import plan_faults
 from whence.sim.links_planned import plan_of
-from whence.sim.links_static import link_specs, make_graph
 from whence.sim.model import (
     Anyone,
     Burst,
@@ -40,6 +39,7 @@ from whence.sim.model import (
     node_names,
 )
 from whence.sim.selection import scenario_error, select
+from whence.sim.topology import link_specs, make_graph
 from whence.sim.workload import ORIGIN
 
 LOSS_MAX = 0.99  # above, a retransmitting link tries hundreds of times per packet

@@ -27,22 +27,18 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import BinaryType, LongType, StructField, StructType
 
-from whence.explore.expand import Expander, How, NotCommuting
-from whence.explore.machine import SameDigest
+from whence.explore.expand import RETRIED, Expander, How, instead
 from whence.explore.schedule import shown
-from whence.explore.search import Counterexample, Options, Report, SearchProgress, explore
+from whence.explore.search import Options, Report, SearchProgress, explore
 from whence.explore.snapshot import Tables
-from whence.explore.state import State
-from whence.explore.symmetry import NotSymmetric
+from whence.explore.state import Counterexample, State
 from whence.explore.world import World, checked
 from whence.spark.progress import spark_failures
 from whence.spark.session import cores_of
 
 # What a row of a task is.
-STATE, EDGE, COUNT, TABLES, BAD_STATE, BAD_MOVE, NOT_SYMMETRIC, NOT_COMMUTING, SAME_DIGEST = range(9)
-_RAISED: dict[type[Exception], int] = {
-    NotSymmetric: NOT_SYMMETRIC, NotCommuting: NOT_COMMUTING, SameDigest: SAME_DIGEST,
-}  # fmt: skip
+STATE, EDGE, COUNT, TABLES, BAD_STATE, BAD_MOVE, RAISED = range(7)
+_RAISED = tuple(RETRIED)  # of RAISED: which
 STATES_PER_BATCH = 20_000
 _encode, _as_state = msgspec.msgpack.encode, msgspec.msgpack.Decoder(State).decode
 
@@ -67,7 +63,7 @@ def explore_on(spark: SparkSession, world: World, options: Options | None = None
     """Explore `world` with the registry's cores; the same states as `explore` in process."""
     world = checked(world)
     options = options or Options()
-    how = How(options.symmetry, options.order, options.kinds)
+    how = How(options.symmetry, options.order, options.stale, options.kinds)
     with spark_failures("whence explore", "Give --folder on storage that the driver and all workers share"):
         while True:
             if options.folder is not None:
@@ -81,8 +77,8 @@ def explore_on(spark: SparkSession, world: World, options: Options | None = None
                 break
             how = ended.how
     found = ended.counterexample
-    if found is not None and ended.order:  # as in process: look for a shorter one
-        plain = options._replace(order=False, depth_max=len(found.moves) + 1)
+    if found is not None and (ended.order or ended.stale):  # as in process: look for a shorter one
+        plain = options._replace(order=False, stale=False, depth_max=len(found.moves) + 1)
         again = explore(world, plain).counterexample
         found = found._replace(shortest=False) if again is None else again
     return ended._replace(counterexample=found)
@@ -134,6 +130,7 @@ class _SparkSearch:
             why_not=why_not,
             symmetry=len(self._expander.layout.names),
             order=self._expander.order,
+            stale=self._expander.drops,
             counterexample=found,
             seconds=time.process_time() - self._began_s,
             missed_chance=states**2 / 2.0**65,
@@ -190,26 +187,22 @@ class _SparkSearch:
     def _heard(self, found: DataFrame) -> Report | _Tried | None:
         """Take note of what tasks say besides states."""
         said = found.filter(~F.col("kind").isin(STATE, EDGE)).collect()
-        kinds = {row.kind for row in said}
-        if NOT_SYMMETRIC in kinds:
-            return _Tried(self._how._replace(symmetry=False))
-        if NOT_COMMUTING in kinds:
-            return _Tried(self._how._replace(order=False))
-        if SAME_DIGEST in kinds:
-            return _Tried(self._how._replace(salt=self._how.salt + 1))
+        raised = [_RAISED[row.digest] for row in said if row.kind == RAISED]
+        if raised:
+            return _Tried(instead(self._how, raised[0]))
         try:
             for row in said:
                 if row.kind == TABLES:
                     msgspec.msgpack.decode(row.state, type=Tables).into(self._expander)
-        except NotSymmetric:
-            return _Tried(self._how._replace(symmetry=False))
+        except _RAISED as error:
+            return _Tried(instead(self._how, type(error)))
         self._moves += sum(row.digest for row in said if row.kind == COUNT)
         self._finals += sum(row.parent for row in said if row.kind == COUNT)
         for kind in (BAD_STATE, BAD_MOVE):  # the shorter schedule first
             bad = min((row.digest for row in said if row.kind == kind), default=None)
             if bad is not None:
                 finding, moves = shown(self._expander, self._way_to(bad))
-                return self._report(Counterexample(finding, moves, not self._expander.order), None)
+                return self._report(Counterexample(finding, moves, not self._expander.is_reduced), None)
         return None
 
     def _way_to(self, digest: int) -> list[int]:
@@ -258,8 +251,8 @@ class Work:
                 for begin in range(0, batch.num_rows, STATES_PER_BATCH):
                     yield from self._expanded(batch.slice(begin, STATES_PER_BATCH), rest)
             yield _said(TABLES, state=[_encode(Tables.of(self._expander, before))])
-        except (NotSymmetric, NotCommuting, SameDigest) as error:
-            yield _said(_RAISED[type(error)], state=[b""])
+        except _RAISED as error:
+            yield _said(RAISED, np.array([_RAISED.index(type(error))]))
 
     def _expanded(self, batch: pa.RecordBatch, rest: bool) -> Iterator[pa.RecordBatch]:
         expander, layout = self._expander, self._expander.layout

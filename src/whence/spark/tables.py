@@ -40,6 +40,8 @@ except ImportError as error:
 if TYPE_CHECKING:
     from pyspark.sql import Column
 
+SHARE_BYTES = 32 << 20  # of a file that one row of `read_segments` stands for
+
 _TYPES: dict[str, DataType] = {
     "string": StringType(),
     "boolean": BooleanType(),
@@ -185,18 +187,38 @@ def read_segments(
 ) -> DataFrame:
     """The packed rows of a trace folder, or of a sweep's folder: of all its runs, or of those named.
 
-    The manifests, sizes and hashes are checked first, here on the driver: Spark would read a truncated or
-    foreign set of files without a word.
+    The manifests, sizes and hashes are checked first, here on the driver. Tasks read the files with Arrow,
+    from storage that driver and workers share, and pack the events of each segment into a row.
     """
+    import pyarrow as pa
+
+    from whence.trace.columns import FLAT_SCHEMA, PACKED_SCHEMA, packed_of
+    from whence.trace.reader import opened_part
+
     opened = trace if isinstance(trace, Trace) else open_trace(trace)
-    # The files are named one by one, without partition discovery and globbing: the column `run` is in
-    # them, a run id that looks like a number stays a string, and unfinished files stay out.
-    wanted = opened.runs if runs is None else sorted(set(runs))
-    files = [f"file://{path.resolve()}" for run in wanted for path in opened.part_files(run)]
-    if not files:
+    shares = [
+        (source.manifest.run, str((source.folder / part.file).resolve()), share, count)
+        for source in opened.sources
+        if runs is None or source.manifest.run in runs
+        for part in source.manifest.parts
+        for count in [1 + part.size_bytes // SHARE_BYTES]
+        for share in range(count)
+    ]
+    if not shares:
         return spark.createDataFrame([], SEGMENTS)
-    reader = spark.read.schema(SEGMENTS).option("recursiveFileLookup", "true")
-    return reader.option("__globPaths__", "false").parquet(*files)
+
+    def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for run, path, share, count in zip(*batch.to_pydict().values(), strict=True):
+                with opened_part(Path(path)) as stored:
+                    for group in range(share, stored.groups, count):
+                        names = (FLAT_SCHEMA if stored.is_flat else PACKED_SCHEMA).names
+                        rows = stored.read(group, names)
+                        yield packed_of(run, rows) if stored.is_flat else rows.cast(PACKED_SCHEMA)
+
+    return spark.createDataFrame(shares, "run string, path string, share int, count int").mapInArrow(
+        read, SEGMENTS
+    )
 
 
 def read_manifests(

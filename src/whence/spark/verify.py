@@ -102,7 +102,7 @@ def verify_folder(
     which costs half of what rows through the JVM cost. `memory_bytes` is what one task may use.
     `progress` receives Spark's tasks, of which a small run has only a part.
     """
-    trace = folder if isinstance(folder, Trace) else open_trace(folder)
+    trace = folder if isinstance(folder, Trace) else open_trace(folder, dense=False)
     wanted = sorted(trace.runs if runs is None else set(runs))
     for run in wanted:
         require_verifiable(trace, run)

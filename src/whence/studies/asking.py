@@ -25,7 +25,7 @@ Line: TypeAlias = Row | Derived
 
 
 @dataclass(frozen=True)
-class Answer:
+class AskedValue:
     """What the runs say of a claim; `missing` says why they say nothing."""
 
     measured: float | None
@@ -36,18 +36,18 @@ class Answer:
     repetitions: str = "points"  # what `runs` counts
 
 
-def ask(claim: Claim, results: Results, expected: float) -> Answer:
+def ask(claim: Claim, results: Results, expected: float) -> AskedValue:
     """The number of one claim."""
     where = {**claim.where, **claim.at}
     lines = results.lines(where)
     others = [] if claim.against is None else results.lines({**where, **claim.against})
     if not lines or (claim.against is not None and not others):
-        return Answer(None, missing="not run at this scale")
+        return AskedValue(None, missing="not run at this scale")
     if claim.total_min and sum(_values(claim, others)) < claim.total_min:
-        return Answer(None, missing=f"fewer than {claim.total_min:g} of them at this scale")
+        return AskedValue(None, missing=f"fewer than {claim.total_min:g} of them at this scale")
     measured, interval = _measured(claim, lines, others, expected)
     seeded = any(results.repetition in line.labels for line in lines)
-    return Answer(
+    return AskedValue(
         measured,
         sum(line.runs for line in lines),
         interval,

@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from math import isnan, sqrt
 
-from whence.studies.asking import Answer, ask
+from whence.studies.asking import AskedValue, ask
 from whence.studies.claims import EXACT, Claim, Compared, Evidence, Labels, Reading, Relation, Take, Tolerance
 from whence.studies.results import Estimate, Results, t_975
 
@@ -225,7 +225,7 @@ def _demand(claim: Claim, results: Results) -> Judged | None:
     )
 
 
-def _too_few(claim: Claim, found: Answer) -> str:
+def _too_few(claim: Claim, found: AskedValue) -> str:
     if found.runs < claim.runs_min:
         return f"{found.runs} of the {claim.runs_min} {found.repetitions} that it takes"
     is_number = claim.evidence is Evidence.PROTOTYPE and claim.relation is Relation.EQUAL

@@ -1,9 +1,9 @@
 """Reads a trace, and refuses what is not one: corrupt, truncated, foreign or incomplete.
 
 `open_trace` checks everything that can be checked without decoding the events (manifests, sizes, hashes,
-Parquet schema, row counts, dense `seq`); `Trace.batches` checks the rest as it streams; `check_trace` decodes
-every event and computes the trace hashes anew, which is what `whence trace check` does. No path reads a part
-of a trace and keeps silent about the other part.
+Parquet schema, row counts) and that `seq` is dense; `Trace.batches` checks the rest as it streams;
+`check_trace` decodes every event and computes the trace hashes anew, which is what `whence trace check` does.
+No path reads a part of a trace and keeps silent about the other part.
 """
 
 from __future__ import annotations
@@ -12,8 +12,9 @@ import hashlib
 import re
 import struct
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
@@ -21,7 +22,7 @@ from whence.errors import TraceError
 from whence.trace.schema import (
     FORMAT,
     MANIFEST_SUFFIX,
-    VERSION,
+    VERSIONS,
     Kind,
     Manifest,
     Part,
@@ -34,8 +35,6 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
     import pyarrow.parquet as pq
-
-BATCH_ROWS = 64  # up to 64 x 4096 events in memory at a time
 
 
 class Event(NamedTuple):
@@ -112,20 +111,6 @@ class Trace:
             for part in source.manifest.parts
         ]
 
-    def has_peers(self, run: str) -> bool:
-        """Whether any event of a run may have a peer: the files' statistics say so without being decoded."""
-        for path in self.part_files(run):
-            with _open_parquet(path) as parquet:
-                about = parquet.metadata
-                at = [about.schema.column(each).path for each in range(about.num_columns)].index(
-                    "peer.list.element"
-                )
-                for group in range(about.num_row_groups):
-                    found = about.row_group(group).column(at).statistics
-                    if found is None or found.max is None or found.max >= 0:
-                        return True
-        return False
-
     def batches(
         self, columns: Sequence[str] | None = None, run: str | None = None
     ) -> Iterator[pa.RecordBatch]:
@@ -134,18 +119,26 @@ class Trace:
 
         from whence.trace import columns as packed
 
-        wanted = None if columns is None else list(columns)
+        wanted = list(packed.PACKED_SCHEMA.names if columns is None else columns)
+        for source in self.sources:
+            if run not in (None, source.manifest.run):
+                continue
+            for part in source.manifest.parts:
+                with opened_part(source.folder / part.file) as stored:
+                    for group in range(stored.groups):
+                        if stored.is_flat:
+                            flat = stored.read(group, packed.FLAT_SCHEMA.names)
+                            yield packed.packed_of(source.manifest.run, flat).select(wanted)
+                        else:
+                            plain = pa.schema([packed.PACKED_SCHEMA.field(name) for name in wanted])
+                            yield stored.read(group, wanted).cast(plain)
+
+    def stored(self, run: str, *, timed: bool) -> Iterator[pa.RecordBatch]:
+        """The row groups of a run as they are stored, of either form: what a verifier must read of them."""
         for path in self.part_files(run):
-            try:
-                with _open_parquet(path) as parquet:
-                    for batch in parquet.iter_batches(batch_size=BATCH_ROWS, columns=wanted):
-                        batch.validate(full=True)
-                        problem = packed.batch_problem(batch)
-                        if problem is not None:
-                            raise _damaged(path, problem)
-                        yield batch
-            except (OSError, ValueError, pa.ArrowException) as error:
-                raise _damaged(path, f"it cannot be decoded ({error})") from error
+            with opened_part(path) as stored:
+                for group in range(stored.groups):
+                    yield stored.read(group, stored.columns_judged(group, timed=timed))
 
     def events(self, run: str | None = None) -> Iterator[Event]:
         """The flat view: every event, in stored order (each node's own order is kept)."""
@@ -164,11 +157,103 @@ class Trace:
                     )  # fmt: skip
 
 
-def open_trace(path: Path | str, *, hashes: bool = True) -> Trace:
+class StoredPart:
+    """A part file, opened: row groups of either form, decoded one at a time."""
+
+    def __init__(self, path: Path) -> None:
+        from whence.trace.columns import is_flat
+
+        self.path = path
+        self._parquet = _open_parquet(path)
+        self.schema = self._parquet.schema_arrow
+        self.is_flat = is_flat(self.schema)
+        self._parquet = _with_dictionaries(self._parquet, path)
+        self.groups: int = self._parquet.num_row_groups
+
+    def close(self) -> None:
+        """Close the file."""
+        self._parquet.close()
+
+    @property
+    def rows(self) -> int:
+        """Parquet rows of all groups."""
+        return int(self._parquet.metadata.num_rows)
+
+    def read(self, group: int, columns: Sequence[str]) -> pa.RecordBatch:
+        """One row group, checked."""
+        import pyarrow as pa
+
+        from whence.trace import columns as packed
+
+        try:
+            batch = self._read(group, list(columns))
+            batch.validate(full=True)
+        except (OSError, ValueError, pa.ArrowException) as error:
+            raise _damaged(self.path, f"it cannot be decoded ({error})") from error
+        problem = packed.batch_problem(batch)
+        if problem is not None:
+            raise _damaged(self.path, problem)
+        return batch
+
+    def _read(self, group: int, columns: list[str]) -> pa.RecordBatch:
+        import pyarrow as pa
+
+        try:
+            table = self._parquet.read_row_group(group, columns=columns, use_threads=False)
+        except pa.ArrowNotImplementedError:
+            # With very many names a writer drops their dictionary half-way: Arrow does not join the two.
+            self._parquet.close()
+            self._parquet = _open_parquet(self.path)
+            table = self._parquet.read_row_group(group, columns=columns, use_threads=False)
+        batches = table.to_batches()
+        if len(batches) != 1:
+            batches = table.unify_dictionaries().combine_chunks().to_batches()
+        return batches[0] if batches else pa.RecordBatch.from_pylist([], schema=table.schema)
+
+    def columns_judged(self, group: int, *, timed: bool) -> list[str]:
+        """What a verifier must read of a group; peers only where the statistics do not rule them out."""
+        keys = ["node", "seq"] if self.is_flat else ["run", "node", "first_seq", "events", "names"]
+        wanted = [*keys, "kind", "origin", "number", *(("time_us", "detail") if timed else ())]
+        most = self.statistics(group, "peer")[1]
+        return wanted if most in ("", -1) else [*wanted, "peer"]
+
+    def names(self, group: int) -> set[str]:
+        """The names that the events of a group use."""
+        from whence.trace.columns import NONE, text_codes
+
+        found: set[str] = set()
+        batch = self.read(group, ["origin", "peer"] if self.is_flat else ["names"])
+        columns: list[Any] = batch.columns
+        for column in columns:
+            found.update(text_codes(column if self.is_flat else column.flatten()).dictionary.to_pylist())
+        return found - {NONE} if self.is_flat else found
+
+    def statistics(self, group: int, column: str) -> tuple[Any, Any]:
+        """Smallest and largest value of a column of a group; None where the file does not say."""
+        about = self._parquet.metadata.row_group(group)
+        for at in range(about.num_columns):
+            found = about.column(at)
+            if found.path_in_schema.split(".")[0] == column:
+                known = found.statistics
+                return (known.min, known.max) if known is not None and known.has_min_max else (None, None)
+        return None, None
+
+
+@contextmanager
+def opened_part(path: Path) -> Iterator[StoredPart]:
+    """A part file, closed in the end."""
+    part = StoredPart(path)
+    try:
+        yield part
+    finally:
+        part.close()
+
+
+def open_trace(path: Path | str, *, hashes: bool = True, dense: bool = True) -> Trace:
     """Open a trace folder, a sweep's folder of `run=<id>/` traces, or one writer's manifest.
 
     `hashes=False` leaves out the SHA-256 over the part files, for a caller that is about to check it
-    elsewhere or has just written them.
+    elsewhere or has just written them; `dense=False` the check of `seq`, for one that follows every event.
     """
     path = Path(path)
     manifests, leftovers = ([path], []) if path.is_file() else _find_manifests(path)
@@ -177,15 +262,17 @@ def open_trace(path: Path | str, *, hashes: bool = True) -> Trace:
     _check_agreement(path, sources)
     if path.is_dir():
         leftovers += _unlisted(sources)
-    next_seq: dict[tuple[str, str], list[tuple[int, int, Path]]] = {}
+    keys: dict[str, _Keys] = {}
     for source in sources:
         for part in source.manifest.parts:
-            _check_part(source, part, hashes, next_seq)
+            of_run = keys.setdefault(source.manifest.run, _Keys()) if dense else None
+            _check_part(source, part, hashes, of_run)
         listed = sum(part.events for part in source.manifest.parts)
         if listed != source.manifest.events:
             name = source.folder / f"{source.manifest.writer}{MANIFEST_SUFFIX}"
             raise _damaged(name, f"it counts {source.manifest.events} events, its parts {listed}")
-    _check_dense(next_seq)
+    for run in sorted(keys):
+        keys[run].check_dense(run)
     return Trace(path, sources, leftovers)
 
 
@@ -229,10 +316,11 @@ def load_manifest(path: Path) -> Manifest:
         raise TraceError(
             str(path), f"its format is {header.get('format')!r}, not {FORMAT!r}", "Give a Whence trace"
         )
-    if header.get("version") != VERSION:
+    if header.get("version") not in VERSIONS:
+        known = " and ".join(map(str, VERSIONS))
         raise TraceError(
             str(path),
-            f"it has format version {header.get('version')!r}; this Whence reads version {VERSION}",
+            f"it has format version {header.get('version')!r}; this Whence reads versions {known}",
             "Read it with the version of Whence that is named in its field 'software'",
         )
     try:
@@ -289,15 +377,8 @@ def _unlisted(sources: Sequence[TraceSource]) -> list[Path]:
     return found
 
 
-def _check_part(
-    source: TraceSource,
-    part: Part,
-    hashes: bool,
-    segments: dict[tuple[str, str], list[tuple[int, int, Path]]],
-) -> None:
-    """Check one part against its manifest entry, and note where its segments begin and end."""
-    import pyarrow as pa
-
+def _check_part(source: TraceSource, part: Part, hashes: bool, keys: _Keys | None) -> None:
+    """Check one part against its manifest entry, and note in `keys` where its stretches begin and end."""
     from whence.trace import columns as packed
 
     if Path(part.file).name != part.file or not re.fullmatch(r"[^\0]+\.parquet", part.file):
@@ -313,26 +394,34 @@ def _check_part(
         with path.open("rb") as file:
             if hashlib.file_digest(file, "sha256").hexdigest() != part.sha256:
                 raise _damaged(path, "its contents do not match the SHA-256 in the manifest")
-    try:
-        with _open_parquet(path) as parquet:
-            problem = packed.schema_problem(parquet.schema_arrow)
-            if problem is not None:
-                raise TraceError(str(path), f"it is not a trace file: {problem}", "See docs/trace-format.md")
-            keys = parquet.read(columns=["run", "node", "first_seq", "events"]).to_pydict()
-    except (OSError, ValueError, pa.ArrowException) as error:
-        raise _damaged(path, f"it cannot be decoded ({error})") from error
-    if any(None in values for values in keys.values()):
-        raise _damaged(path, "it has a null in run, node, first_seq or events")
-    if len(keys["run"]) != part.rows or sum(keys["events"]) != part.events:
-        raise _damaged(
-            path, f"it does not hold the {part.rows} rows and {part.events} events of its manifest"
-        )
-    for run, node, first_seq, events in zip(*keys.values(), strict=True):
+    with opened_part(path) as stored:
+        problem = packed.schema_problem(stored.schema)
+        if problem is not None:
+            raise TraceError(str(path), f"it is not a trace file: {problem}", "See docs/trace-format.md")
+        events = stored.rows if stored.is_flat else 0
+        for group in range(stored.groups):
+            if stored.statistics(group, "run") != (source.manifest.run,) * 2:
+                _check_run(source, path, stored.read(group, ["run"]))
+            if not stored.is_flat:
+                batch = stored.read(group, ["node", "first_seq", "events", "names"])
+                events += int(packed.numbers_of(batch.column("events")).sum())
+            elif keys is not None:
+                batch = stored.read(group, ["node", "seq"])
+            if keys is not None:
+                keys.add(batch, path)
+        if stored.rows != part.rows or events != part.events:
+            raise _damaged(
+                path, f"it does not hold the {part.rows} rows and {part.events} events of its manifest"
+            )
+
+
+def _check_run(source: TraceSource, path: Path, batch: pa.RecordBatch) -> None:
+    found: Any = batch.column("run").unique()
+    for run in found.to_pylist():
         if run != source.manifest.run:
             raise _damaged(
                 path, f"it holds events of run {run!r}, its manifest is of {source.manifest.run!r}"
             )
-        segments.setdefault((run, node), []).append((first_seq, events, path))
 
 
 def _open_parquet(path: Path) -> pq.ParquetFile:
@@ -340,21 +429,60 @@ def _open_parquet(path: Path) -> pq.ParquetFile:
     import pyarrow.parquet as pq
 
     try:
-        return pq.ParquetFile(path)
+        return pq.ParquetFile(path, memory_map=True)
     except (OSError, ValueError, pa.ArrowException) as error:  # ValueError: names that are not UTF-8
         raise _damaged(path, f"it is not a readable Parquet file ({error})") from error
 
 
-def _check_dense(segments: dict[tuple[str, str], list[tuple[int, int, Path]]]) -> None:
-    """Every node's events must be numbered 0, 1, 2 ... without hole or overlap."""
-    for (run, node), found in sorted(segments.items()):
-        expected = 0
-        for first_seq, events, path in sorted(found, key=lambda each: each[:2]):
-            if first_seq != expected:
-                what = "are missing" if first_seq > expected else "are there twice"
-                low, high = sorted((first_seq, expected))
-                raise _damaged(path, f"events {low} to {high - 1} of node {node!r} in run {run!r} {what}")
-            expected += events
+def _with_dictionaries(plain: pq.ParquetFile, path: Path) -> pq.ParquetFile:
+    """The same file, opened so that names come as they are stored."""
+    import pyarrow.parquet as pq
+
+    from whence.trace.columns import TEXT_COLUMNS
+
+    about = plain.metadata
+    there = {about.schema.column(at).path for at in range(about.num_columns)}
+    texts = [name for name in (*TEXT_COLUMNS, "names.list.element") if name in there]
+    plain.close()
+    return pq.ParquetFile(path, memory_map=True, metadata=about, read_dictionary=texts)
+
+
+class _Keys:
+    """Where the stretches of one run's events begin and end."""
+
+    def __init__(self) -> None:
+        self._ids: dict[str, int] = {}
+        self._found: list[tuple[Any, Any, Any, Path]] = []  # of each group: nodes, first seqs, lengths, file
+
+    def add(self, batch: pa.RecordBatch, path: Path) -> None:
+        """Note those of a row group."""
+        import numpy as np
+
+        from whence.trace.columns import stretches_of
+
+        stretches = stretches_of(batch)
+        texts = stretches.nodes.to_pylist()
+        ids = np.array([self._ids.setdefault(name, len(self._ids)) for name in texts], dtype=np.int64)
+        self._found.append((ids[stretches.node], stretches.first_seq, stretches.lengths, path))
+
+    def check_dense(self, run: str) -> None:
+        """Every node's events must be numbered 0, 1, 2 ... without hole or overlap."""
+        import numpy as np
+
+        node, first, length = (np.concatenate([each[at] for each in self._found]) for at in range(3))
+        order = np.lexsort((length, first, node))
+        node, first, end = node[order], first[order], (first + length)[order]
+        expected = np.where(node[1:] == node[:-1], end[:-1], 0)
+        wrong = np.flatnonzero(first != np.concatenate([[0], expected])[: len(first)])
+        if len(wrong):
+            at = int(wrong[0])
+            begins, due = int(first[at]), int(expected[at - 1]) if at else 0
+            counts = np.cumsum([len(each[0]) for each in self._found])
+            path = self._found[int(np.searchsorted(counts, order[at], side="right"))][3]
+            what = "are missing" if begins > due else "are there twice"
+            low, high = sorted((begins, due))
+            name = list(self._ids)[node[at]]
+            raise _damaged(path, f"events {low} to {high - 1} of node {name!r} in run {run!r} {what}")
 
 
 # The hashes, computed anew

@@ -83,9 +83,9 @@ class Rows:
         """The node is down from now on."""
         self._event(self._me, time_us, Kind.CRASH)
 
-    def restarted(self, time_us: int) -> None:
-        """The node is back, or begins a later life."""
-        self._event(self._me, time_us, Kind.RESTART)
+    def restarted(self, time_us: int, opening: str | None = None) -> None:
+        """The node is back, or begins a later life: `opening` says which, where a host has drawn it."""
+        self._event(self._me, time_us, Kind.RESTART, None, 0, None, 0, 0, opening)
 
     def sample(self, time_us: int) -> None:
         """Write the gauges of the core: the entries in memory and the messages that wait."""

@@ -4,9 +4,10 @@ A trace is a folder. Each writer puts its parts (`<writer>-00000.parquet`, ...) 
 (`<writer>.manifest.json`) there: a simulation is one writer, a live group one writer per node, so
 that merging the traces of several processes means putting their files into one folder.
 
-At rest a Parquet row packs a segment of one node's events into array columns, and carries its own
-table of names: `origin` and `peer` are indices into the same row's `names` (-1 for none). No row
-needs another to be read. docs/trace-format.md has the argument and the numbers.
+At rest a Parquet row is an event (FLAT_SCHEMA in columns.py), and a segment, some consecutive events of
+one node, lies in one row group. In memory and in files of version 1 a row packs a segment into array
+columns, and carries its own table of names: `origin` and `peer` are indices into the same row's `names`
+(-1 for none). docs/trace-format.md has the argument and the numbers.
 """
 
 from __future__ import annotations
@@ -20,10 +21,16 @@ import msgspec
 from whence.errors import TraceError
 
 FORMAT = "whence-trace"
-VERSION = 1
+VERSION = 2
+VERSIONS = (1, VERSION)  # that can be read
 MANIFEST_SUFFIX = ".manifest.json"
 LATER_LIVES = 1_700_000_000_000 << 20  # numbers beyond it are of later lives (core/group.py has the rule)
-SEGMENT_EVENTS = 4096  # events of one node per Parquet row, at most
+SEGMENT_EVENTS = 4096  # consecutive events of one node that are written together, at most
+
+FLAT_COLUMNS = (
+    "run", "node", "segment", "seq", "time_us", "kind", "origin", "number", "peer", "total_bytes",
+    "control_bytes", "detail",
+)  # fmt: skip
 
 
 class Kind(IntEnum):
@@ -88,6 +95,9 @@ VERIFIED_KINDS = (
 def command_text(verb: str, names: tuple[str, ...]) -> str:
     """The `detail` of a COMMAND row."""
     return msgspec.json.encode([verb, *names]).decode()
+
+
+KILLED = " after a kill"  # ends the `detail` of a RESTART row whose node had not left in order
 
 
 def command_of(detail: str | None) -> tuple[str, tuple[str, ...]]:

@@ -29,7 +29,7 @@ JOINED = "joined"  # the SAMPLE of a node that has joined
 PAST_BYTES = 4 << 30  # causal pasts in memory at a time; more of them are done in blocks of columns
 
 
-class Listed(NamedTuple):
+class ListedProblems(NamedTuple):
     """The first findings of each kind in the order of a report, as events of the run."""
 
     fifo: list[int]
@@ -55,7 +55,7 @@ class Analysis(NamedTuple):
     missing: Array  # per node: how many wanted messages it neither delivered nor expired
     wanted: Array  # per message: every surviving node that it is for must deliver it
     ended_at: Callable[[int], Array]  # per message: it ended at this node
-    listed: Listed
+    listed: ListedProblems
     overtakings: dict[int, Overtaken]  # the first deliveries out of order, explained
 
 
@@ -124,7 +124,7 @@ def analyse(
         missing=missing,
         wanted=wanted,
         ended_at=ended_at,
-        listed=Listed(
+        listed=ListedProblems(
             fifo=some(overtaken),
             duplicate=some(repeat),
             late=[_timed(events, placed, event) for event in overdue[:witness_max].tolist()],

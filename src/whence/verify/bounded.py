@@ -24,7 +24,7 @@ from whence.verify.analysis import (
     WHOLE,
     Analysis,
     Block,
-    Listed,
+    ListedProblems,
     is_overdue,
     rank_type,
     survivors,
@@ -367,7 +367,7 @@ class Bounded:
 
     def analyse(self) -> Analysis:
         """All passes."""
-        kept = {name: Lowest(self._witness_max) for name in (*Listed._fields, "causal")}
+        kept = {name: Lowest(self._witness_max) for name in (*ListedProblems._fields, "causal")}
         counts, missing, wanted = self._judge_ends(kept)
         causal, fifo = self._judge_order(kept)
         search = Search(self)
@@ -396,7 +396,7 @@ class Bounded:
             missing=missing,
             wanted=wanted,
             ended_at=self._ended_at,
-            listed=Listed(**{name: kept[name].first() for name in Listed._fields}),
+            listed=ListedProblems(**{name: kept[name].first() for name in ListedProblems._fields}),
             overtakings=overtakings,
         )
 

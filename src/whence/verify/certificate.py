@@ -14,46 +14,272 @@ chain of broadcasts and deliveries. A circle of messages that wait for each othe
 count m itself, and it counts its origin's earlier messages only. And 2 says that nothing is delivered before
 its past.
 
+The first walk takes events as they are stored and keeps two bytes of each delivery: the column of its origin
+(the number is implied). Entries of V are lanes of 64-bit words: with the highest bit of every lane set in
+what is delivered, one subtraction compares four of them.
+
 No certificate is no verdict: the run goes to `analyse`. There is none for runs in which something expires,
-crashes or has one destination, nor where times are judged.
+crashes or has one destination, nor where times are judged or a node's rows are out of order.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterable
+from typing import Any, NamedTuple
 
 import numpy as np
+import pyarrow as pa
 
+from whence.trace.columns import Stretches, stretches_of
 from whence.trace.schema import Kind
-from whence.verify.analysis import PAST_BYTES
+from whence.verify import kernels as loops
 from whence.verify.kernels import Array, Kernels
-from whence.verify.load import RunEvents, places_of
+from whence.verify.load import NameIds, ids_of_names
 
 CACHED_BYTES = 1 << 19  # of vectors that one turn of all nodes should need
+COLUMNS_MAX = 1 << 16
+LOG_BYTES = 2  # of each delivery
+WORD_BYTES = 8
 
 
-def certify(kernels: Kernels, events: RunEvents) -> int | None:
-    """The number of broadcasts of a run that is proved to be clean; None if it is not proved."""
-    if events.timing is not None or len(events.to) or not events.is_node.all():
-        return None
-    broadcasts = np.diff(np.searchsorted(places_of(events.kind, Kind.BROADCAST), events.offsets))
-    starts = np.concatenate([[0], np.cumsum(broadcasts)]).astype(np.int32)
-    speaks = broadcasts > 0
-    column = np.where(speaks, np.cumsum(speaks) - 1, -1).astype(np.int32)
-    most = int(broadcasts.max(initial=0))
-    dtype: np.dtype[Any] = np.dtype(np.int16 if most < np.iinfo(np.int16).max else np.int32)
-    total, width = int(starts[-1]), int(np.count_nonzero(speaks))
-    if not total or total * width * dtype.itemsize > PAST_BYTES:
-        return None
-    vectors: Array = np.empty((total, width), dtype=dtype)
-    columns = (events.offsets, events.kind, events.origin, events.number, column, starts)
-    if not kernels.count_on(*columns, np.zeros(width, dtype=dtype), vectors):
-        return None
-    same = np.empty(total, dtype=np.int32)
-    kernels.find_equal(vectors, np.full(1 << max(4, total.bit_length()), -1, dtype=np.int32), same)
-    nodes = len(events.offsets) - 1
-    passed = kernels.follow_pasts(
-        *columns, vectors, same, max(64, CACHED_BYTES // vectors[0].nbytes), events.offsets[:-1].copy(),
-        np.zeros((nodes, width), dtype=dtype), np.full(nodes, -1, dtype=np.int32),
+class Proof(NamedTuple):
+    """What a clean run consists of."""
+
+    nodes: int
+    events: int
+    broadcasts: int
+    deliveries: int
+
+
+class Counted(NamedTuple):
+    """The result of the first walk over some nodes."""
+
+    nodes: list[str]
+    speakers: list[str]  # of each column
+    sent: Array  # over columns: broadcasts of those of the nodes that speak; 0 of others
+    delivered: Array  # over nodes and columns
+    vectors: Array  # over broadcasts, in the order in which they were met
+    speaker: Array  # the column of each broadcast
+    log: Array  # the column of each delivery
+    stretch_node: Array  # stretch s of the log is of this node, ...
+    stretch_end: Array  # ... and ends here
+    events: int
+
+    def agrees(self, sent: Array) -> bool:
+        """Whether every node has delivered all that was sent, by column."""
+        return bool((self.delivered == sent).all())
+
+
+class Certifier:
+    """The first walk, fed with batches of stored rows; then the second, if no other nodes are there.
+
+    `members` must all deliver everything; more than `memory_bytes` are not used; `events` are expected.
+    """
+
+    def __init__(self, kernels: Kernels, members: Iterable[str], memory_bytes: int, events: int = 0) -> None:
+        self._kernels = kernels
+        self._memory_bytes = memory_bytes
+        self._ids: dict[str, int] = {}
+        self._run: str | None = None
+        self._last: NameIds | None = None
+        self._speakers: list[int] = []  # the node of each column
+        self._lane: Any = np.uint16
+        self._delivered: Array = np.zeros((0, 4), dtype=self._lane)
+        self._vectors: Array = np.zeros((0, 4), dtype=self._lane)
+        self._speaker: Array = np.zeros(0, dtype=np.uint16)
+        self._log: Array = np.empty(min(events, memory_bytes // 2), dtype=np.uint16)
+        self._column, self._own, self._next_seq = (np.zeros(0, dtype=np.int64) for _ in range(3))
+        self._stretches: list[tuple[Array, Array]] = []  # nodes, and ends in the log
+        self._progress = np.zeros(4, dtype=np.int64)
+        self.events = 0
+        for name in members:
+            self._id(name)
+        self._make_room(0, 0)
+
+    def _id(self, name: str) -> int:
+        return self._ids.setdefault(name, len(self._ids))
+
+    @property
+    def names(self) -> list[str]:
+        """Of all nodes and origins."""
+        return list(self._ids)
+
+    def add(self, batch: pa.RecordBatch) -> bool:
+        """Take some rows, which are checked already; False: there is no certificate."""
+        if not self._is_of_one_run(batch):
+            return False
+        rows = stretches_of(batch)
+        kind = rows.columns["kind"]
+        self._last = ids_of_names(rows, self._id, self._last)
+        names = self._last.ids
+        known: Array = np.array([self._id(name) for name in rows.nodes.to_pylist()], dtype=np.int64)
+        node = known[rows.node]
+        if "peer" in rows.columns and _has_destinations(rows, names):
+            return False
+        self._make_room(len(kind), int(np.count_nonzero(kind == Kind.BROADCAST)))
+        if not self._is_next(node, rows) or self.used_bytes > self._memory_bytes:
+            return False
+        self._progress[: loops.ROWS] = 0
+        logged = np.empty(len(node), dtype=np.int64)
+        while True:
+            columns = np.append(self._column, -1)[names]
+            status = self._kernels.count_on(
+                node, rows.starts, rows.base, columns, names, kind, rows.columns["origin"],
+                rows.columns["number"], self._column, self._own, self._delivered,
+                np.iinfo(self._lane).max >> 1, self._vectors, self._speaker, self._log, logged,
+                self._progress,
+            )  # fmt: skip
+            if status == loops.COUNTED:
+                self._stretches.append((node, logged))
+                self.events += len(kind)
+                return True
+            if status == loops.BROKEN or not self._widen(status, node, names, rows):
+                return False
+            if self.used_bytes > self._memory_bytes:
+                return False
+
+    @property
+    def used_bytes(self) -> int:
+        """Of the large arrays, those of the second walk included."""
+        return 2 * self._delivered.nbytes + self._vectors.nbytes + self._log.nbytes
+
+    def _is_of_one_run(self, batch: pa.RecordBatch) -> bool:
+        if "run" in batch.schema.names:
+            runs: Any = batch.column("run").unique()
+            for run in runs.to_pylist():
+                self._run = run if self._run is None else self._run
+                if run != self._run:
+                    return False
+        return True
+
+    def _is_next(self, node: Array, rows: Stretches) -> bool:
+        """Whether the rows go on where their nodes' last ones ended; they are counted."""
+        order = np.argsort(node, kind="stable")
+        of_node, first = node[order], rows.first_seq[order]
+        ends = first + rows.lengths[order]
+        begins = np.flatnonzero(np.concatenate([[True], of_node[1:] != of_node[:-1]]))[: len(order)]
+        due = np.concatenate([[0], ends[:-1]])[: len(order)]
+        due[begins] = self._next_seq[of_node[begins]]
+        self._next_seq[of_node] = ends  # the last one of a node stays
+        return bool((due == first).all())
+
+    def _widen(self, status: int, node: Array, names: Array, rows: Stretches) -> bool:
+        """Make what the walk lacked: a column for an origin, or wider lanes."""
+        if status == loops.NO_LANE:
+            if self._lane is np.uint32:
+                return False
+            self._lane = np.uint32
+        else:
+            stretch, event = self._progress[loops.STRETCH], self._progress[loops.EVENT]
+            origin = names[rows.base[stretch] + rows.columns["origin"][event]]
+            self._column[origin] = len(self._speakers)
+            self._speakers.append(int(origin))
+            if len(self._speakers) > COLUMNS_MAX:
+                return False
+        self._make_room(0, 0)
+        return True
+
+    def _make_room(self, events: int, broadcasts: int) -> None:
+        """Let arrays hold what there is, so many more events and broadcasts, and wider vectors."""
+        rows, logged = int(self._progress[loops.ROWS]), int(self._progress[loops.LOGGED])
+        width, nodes = self._delivered.shape[1], len(self._ids)
+        if len(self._speakers) > width:
+            width *= 2
+        self._delivered = _grown(self._delivered, nodes, width, self._lane)
+        self._vectors = _grown(self._vectors, rows + broadcasts, width, self._lane)
+        self._speaker = _grown(self._speaker, rows + broadcasts)
+        self._log = _grown(self._log, logged + events)
+        have = len(self._column)
+        if have < nodes:
+            self._column, self._own, self._next_seq = (
+                np.concatenate([old, np.full(nodes, fill, dtype=np.int64)])
+                for old, fill in ((self._column, -1), (self._own, 0), (self._next_seq, 0))
+            )
+
+    def counted(self, *, by_name: bool = False) -> Counted:
+        """What the first walk has found; columns as they were met, or in the order of their names."""
+        names = list(self._ids)
+        speakers = [names[at] for at in self._speakers]
+        places = range(len(speakers))
+        order = np.array(sorted(places, key=speakers.__getitem__) if by_name else places, dtype=np.int64)
+        rank = np.argsort(order).astype(np.uint16)
+        rows, logged = int(self._progress[loops.ROWS]), int(self._progress[loops.LOGGED])
+        width = max(1, -(-len(order) * self._vectors.itemsize // WORD_BYTES)) * WORD_BYTES
+        width //= self._vectors.itemsize
+        in_order = bool((order == np.arange(len(order))).all())
+        vectors, log, speaker = self._vectors[:rows], self._log[:logged], self._speaker[:rows]
+        if in_order and width == vectors.shape[1]:
+            found = vectors
+        else:
+            found = np.zeros((rows, width), dtype=vectors.dtype)
+            found[:, : len(order)] = vectors[:, order]
+        return Counted(
+            nodes=names,
+            speakers=[speakers[at] for at in order],
+            sent=self._own[np.array(self._speakers, dtype=np.int64)[order]] if len(order) else self._own[:0],
+            delivered=self._delivered[: len(names), order],
+            vectors=found,
+            speaker=speaker if in_order else rank[speaker],
+            log=log if in_order else rank[log],
+            stretch_node=np.concatenate([each[0] for each in self._stretches] or [np.zeros(0, np.int64)]),
+            stretch_end=np.concatenate([each[1] for each in self._stretches] or [np.zeros(0, np.int64)]),
+            events=self.events,
+        )
+
+    def finish(self) -> Proof | None:
+        """What the run consists of, if it is proved to be clean."""
+        found = self.counted()
+        self._delivered = self._vectors = self._log = np.zeros((0, 4), dtype=self._lane)
+        if not len(found.vectors) or not found.agrees(found.sent):
+            return None
+        if not is_ordered(self._kernels, found, found.vectors, found.speaker):
+            return None
+        return Proof(len(found.nodes), found.events, len(found.vectors), len(found.log))
+
+
+def is_ordered(kernels: Kernels, counted: Counted, vectors: Array, speaker: Array) -> bool:
+    """The second walk, over the nodes counted; `vectors` and `speaker` are of all broadcasts of the run."""
+    words = vectors.view(np.uint64)
+    same = np.empty(len(words), dtype=np.int32)
+    kernels.find_equal(words, np.full(1 << max(4, len(words).bit_length()), -1, dtype=np.int32), same)
+    by_speaker = np.argsort(speaker, kind="stable")
+    starts = np.searchsorted(speaker[by_speaker], np.arange(len(counted.speakers)))
+    nodes, stretches = len(counted.nodes), len(counted.stretch_node)
+    # The stretches of each node as a chain.
+    order = np.argsort(counted.stretch_node, kind="stable")
+    of_node = counted.stretch_node[order]
+    following = np.full(stretches, -1, dtype=np.int64)
+    follows = of_node[1:] == of_node[:-1]
+    following[order[:-1][follows]] = order[1:][follows]
+    begins = np.concatenate([[0], counted.stretch_end[:-1]])[:stretches]
+    head = np.full(nodes, -1, dtype=np.int64)
+    firsts = np.concatenate([[True], ~follows])[:stretches]
+    head[of_node[firsts]] = order[firsts]
+    high = 1 << (8 * vectors.itemsize - 1)
+    lanes: Array = np.full((nodes, vectors.shape[1]), high, dtype=vectors.dtype)
+    return kernels.follow_pasts(
+        head, following, begins, counted.stretch_end, counted.log, words, same[by_speaker], starts,
+        lanes.view(np.uint64), lanes, high, np.full(1, high, vectors.dtype).repeat(4).view(np.uint64)[0],
+        max(64, CACHED_BYTES // words[0].nbytes), np.where(head >= 0, begins[head], 0),
+        np.full(nodes, -1, dtype=np.int32),
     )  # fmt: skip
-    return total if passed else None
+
+
+def _has_destinations(rows: Stretches, names: Array) -> bool:
+    """Whether a broadcast is for one node."""
+    sent = np.flatnonzero(rows.columns["kind"] == Kind.BROADCAST)
+    peer = rows.columns["peer"][sent]
+    of_stretch = np.searchsorted(rows.starts, sent, side="right") - 1
+    named = peer >= 0
+    return bool((names[(rows.base[of_stretch] + peer)[named]] >= 0).any())
+
+
+def _grown(old: Array, rows: int, width: int = 0, dtype: Any = None) -> Array:
+    """The array with room for `rows` rows of the given width; at least twice as large if larger."""
+    dtype = old.dtype if dtype is None else np.dtype(dtype)
+    if rows <= len(old) and (old.ndim == 1 or (width == old.shape[1] and dtype == old.dtype)):
+        return old
+    many = max(rows, 2 * len(old)) if rows > len(old) else len(old)
+    made: Array = np.zeros((many,) if old.ndim == 1 else (many, width), dtype=dtype)
+    made[tuple(map(slice, old.shape))] = old
+    return made

@@ -28,7 +28,8 @@ Array = npt.NDArray[Any]
 
 COMPILED_EVENTS = 200_000  # below this, loading numba takes longer than running without it
 
-BROADCAST_KIND, DELIVER_KIND = int(Kind.BROADCAST), int(Kind.DELIVER)
+BROADCAST_KIND, DELIVER_KIND, SPEAK_KIND = int(Kind.BROADCAST), int(Kind.DELIVER), int(Kind.SPEAK)
+EXPIRE_KIND, CRASH_KIND, RESTART_KIND = int(Kind.EXPIRE), int(Kind.CRASH), int(Kind.RESTART)
 
 NOTHING = 0  # an expiry, a repeated delivery, a delivery of what was never broadcast
 BROADCAST = 1
@@ -199,90 +200,131 @@ def find_overtaken(
 
 # The loops of the certificate (certificate.py says what they prove)
 
+# Why `count_on` returned.
+COUNTED, BROKEN, NEW_ORIGIN, NO_LANE = range(4)
+# Entries of its `progress`.
+STRETCH, EVENT, ROWS, LOGGED = range(4)
+
 
 def count_on(
-    offsets: Array, kind: Array, origin: Array, number: Array, column: Array, starts: Array, delivered: Array,
-    vectors: Array,
-) -> bool:  # fmt: skip
-    """Follow each node alone: numbers without gaps, nothing missing; notes the vector of every broadcast.
+    node: Array, starts: Array, base: Array, name_column: Array, name_id: Array, kind: Array, origin: Array,
+    number: Array, column: Array, own: Array, delivered: Array, most: int, vectors: Array, speaker: Array,
+    log: Array, ends: Array, progress: Array,
+) -> int:  # fmt: skip
+    """Follow nodes alone: numbers without gaps; note the vector of every broadcast, and whose is delivered.
 
-    `column` is over names, -1 for a node that broadcasts nothing; `starts` over names and one more: the first
-    message of each. `delivered` is scratch, over columns. Returns whether all of it holds.
+    Stretches of events: stretch s is of `node[s]`, its origins are entries from `base[s]` of `name_column`
+    (-1: it has none yet) and `name_id`. `column`, `own` (broadcasts so far) and `delivered` are over nodes.
+    In the log a stretch ends at `ends[s]`. `progress` is where to go on; entries of vectors may be up to
+    `most`.
     """
-    for node in range(offsets.shape[0] - 1):
-        delivered[:] = 0
-        own, mine = 0, column[node]
-        for event in range(offsets[node], offsets[node + 1]):
-            who = origin[event]
-            if kind[event] == DELIVER_KIND:
-                at = column[who] if who >= 0 else -1
-                if at < 0 or number[event] != delivered[at] + 1 or (who == node and number[event] > own):
-                    return False
-                delivered[at] += 1
-            elif kind[event] == BROADCAST_KIND:
-                if who != node or number[event] != own + 1:
-                    return False
-                row = vectors[starts[node] + own]
-                row[:] = delivered
-                row[mine] = own
-                own += 1
-            else:
-                return False
-        for other in range(offsets.shape[0] - 1):
-            if column[other] >= 0 and delivered[column[other]] != starts[other + 1] - starts[other]:
-                return False
-    return True
+    rows, logged = progress[ROWS], progress[LOGGED]
+    status = COUNTED
+    for stretch in range(progress[STRETCH], node.shape[0]):
+        me, first = node[stretch], base[stretch]
+        here, mine = delivered[me], column[me]
+        event = max(progress[EVENT], starts[stretch])
+        end = starts[stretch + 1]
+        while event < end:
+            what, index = kind[event], origin[event]
+            if what == DELIVER_KIND:
+                at = name_column[first + index] if index >= 0 else -1
+                if at < 0:
+                    status = NEW_ORIGIN if index >= 0 and name_id[first + index] >= 0 else BROKEN
+                    break
+                if number[event] != here[at] + 1 or (at == mine and number[event] > own[me]):
+                    status = BROKEN
+                    break
+                if number[event] > most:
+                    status = NO_LANE
+                    break
+                here[at] += 1
+                log[logged] = at
+                logged += 1
+            elif what == BROADCAST_KIND:
+                if index < 0 or name_id[first + index] != me or number[event] != own[me] + 1:
+                    status = BROKEN
+                    break
+                if mine < 0 or number[event] > most:
+                    status = NEW_ORIGIN if mine < 0 else NO_LANE
+                    break
+                vectors[rows] = here
+                vectors[rows, mine] = own[me]
+                speaker[rows] = mine
+                rows += 1
+                own[me] += 1
+            elif what in (EXPIRE_KIND, CRASH_KIND, RESTART_KIND, SPEAK_KIND):
+                status = BROKEN
+                break
+            event += 1
+        if status != COUNTED:
+            progress[STRETCH], progress[EVENT] = stretch, event
+            break
+        ends[stretch] = logged
+    progress[ROWS], progress[LOGGED] = rows, logged
+    return status
 
 
 def find_equal(vectors: Array, table: Array, same: Array) -> None:
-    """`same[m]` becomes a message with the same vector as m, mostly; `table` is scratch, all -1."""
-    mask = table.shape[0] - 1
+    """`same[m]` becomes a row equal to row m, mostly; `table` is scratch, all -1."""
+    mask = np.uint64(table.shape[0] - 1)
     for which in range(vectors.shape[0]):
         row = vectors[which]
-        key = 0
-        for at in range(row.shape[0]):
-            key += row[at] * (2 * at + 1)
-        other = table[key & mask]
+        place = np.int64(mix(row) & mask)
+        other = table[place]
         if other >= 0 and (vectors[other] == row).all():
             same[which] = other
         else:
-            same[which] = table[key & mask] = which
+            same[which] = table[place] = which
 
 
-def is_delivered(row: Array, delivered: Array) -> bool:
-    """Whether no entry is above that of `delivered`. (`compiled` says this one line as a loop.)"""
-    return bool((row <= delivered).all())
+def mix(row: Array) -> Any:
+    """A hash of some 64-bit words. (`compiled` has another one.)"""
+    return np.uint64(hash(row.tobytes()) & 0xFFFFFFFF)
+
+
+def is_delivered(row: Array, delivered: Array, mask: Any) -> bool:
+    """Whether no lane is above that of `delivered`, whose highest bits are set. (Compiled: as a loop.)"""
+    return bool(((delivered - row) & mask == mask).all())
 
 
 def follow_pasts(
-    offsets: Array, kind: Array, origin: Array, number: Array, column: Array, starts: Array, vectors: Array,
-    same: Array, chunk: int, reached: Array, delivered: Array, last: Array,
+    head: Array, following: Array, begin: Array, end: Array, log: Array, vectors: Array, same: Array,
+    starts: Array, delivered: Array, lanes: Array, high: int, mask: Any, chunk: int, reached: Array,
+    last: Array,
 ) -> bool:  # fmt: skip
     """Whether every delivery comes after all that its message's vector names.
 
-    Nodes advance by `chunk` events in turn, so that the vectors that they need stay in the cache. `reached`,
-    `delivered` (over nodes and columns) and `last` (over nodes) are where each node is: the vector that it
-    looked at last is not looked at again, because what is delivered only grows.
+    Node i's deliveries are the stretches `begin[s] : end[s]` of the log, from `head[i]` on by `following`
+    (-1: the last). `delivered` is over nodes and 64-bit words of lanes, `lanes` the same memory lane by lane;
+    the highest bit `high` of each lane is set. Nodes advance by `chunk` events in turn, so that the vectors
+    that they need stay in the cache; what a node looked at last it does not look at again, because what is
+    delivered only grows.
     """
-    nodes = offsets.shape[0] - 1
     busy = True
     while busy:
         busy = False
-        for node in range(nodes):
-            end = min(reached[node] + chunk, offsets[node + 1])
-            here = delivered[node]
-            for event in range(reached[node], end):
-                if kind[event] != DELIVER_KIND:
-                    continue
-                who = origin[event]
-                which = same[starts[who] + number[event] - 1]
-                if which != last[node]:
-                    if not is_delivered(vectors[which], here):
-                        return False
-                    last[node] = which
-                here[column[who]] = number[event]
-            reached[node] = end
-            busy = busy or end < offsets[node + 1]
+        for node in range(head.shape[0]):
+            stretch, at = head[node], reached[node]
+            here, counts, seen = delivered[node], lanes[node], last[node]
+            left = chunk
+            while stretch >= 0 and left > 0:
+                stop = min(end[stretch], at + left)
+                left -= stop - at
+                while at < stop:
+                    column = log[at]
+                    which = same[starts[column] + counts[column] - high]
+                    if which != seen:
+                        if not is_delivered(vectors[which], here, mask):
+                            return False
+                        seen = which
+                    counts[column] += 1
+                    at += 1
+                if at == end[stretch]:
+                    stretch = following[stretch]
+                    at = begin[stretch] if stretch >= 0 else at
+            head[node], reached[node], last[node] = stretch, at, seen
+            busy = busy or stretch >= 0
     return True
 
 
@@ -423,7 +465,7 @@ class Kernels(NamedTuple):
     find_overtaken: Callable[..., None]
     mark_part: Callable[..., None]
     run_windows: Callable[..., int]
-    count_on: Callable[..., bool]
+    count_on: Callable[..., int]
     find_equal: Callable[..., None]
     follow_pasts: Callable[..., bool]
 
@@ -456,15 +498,25 @@ def compiled() -> Kernels | None:
 
         return loop
 
-    def is_delivered_compiled(row: Array, delivered: Array) -> Callable[[Array, Array], bool]:
-        def loop(row: Array, delivered: Array) -> bool:  # without an early end it is SIMD, too
-            holds = True
-            for column in range(row.shape[0]):
-                holds &= row[column] <= delivered[column]
-            return holds
+    def is_delivered_compiled(row: Array, delivered: Array, mask: Any) -> Callable[..., bool]:
+        def loop(row: Array, delivered: Array, mask: Any) -> bool:  # without an early end it is SIMD, too
+            holds = mask
+            for word in range(row.shape[0]):
+                holds &= delivered[word] - row[word]
+            return bool(holds & mask == mask)
 
         return loop
 
+    def mix_compiled(row: Array) -> Callable[[Array], Any]:
+        def loop(row: Array) -> Any:
+            key = np.uint64(0)
+            for word in range(row.shape[0]):
+                key += row[word] * np.uint64(2 * word + 1)
+            return key ^ (key >> np.uint64(17)) ^ (key >> np.uint64(31))
+
+        return loop
+
+    overload(mix)(mix_compiled)
     overload(merge)(merge_compiled)
     overload(is_delivered)(is_delivered_compiled)
     return Kernels(*map(_through_numba, plain()))

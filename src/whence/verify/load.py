@@ -6,14 +6,22 @@ to the verifier are kept.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
 from whence.errors import TraceError
-from whence.trace.columns import batch_problem, integer_array, lengths_of, numbers_of
+from whence.trace.columns import (
+    NONE,
+    Stretches,
+    batch_problem,
+    integer_array,
+    numbers_of,
+    stretches_of,
+    text_codes,
+)
 from whence.trace.schema import VERIFIED_KINDS, Kind
 from whence.verify.kernels import Array
 from whence.verify.lives import fold
@@ -115,6 +123,27 @@ class _RowColumns(NamedTuple):
         return PackedRow(node, first_seq, events, seq, kept.kind, origin, kept.number, to, kept.timing)
 
 
+class NameIds(NamedTuple):
+    """The indices of a batch's names; its distinct names are often the next one's."""
+
+    distinct: Any
+    of_distinct: Array
+    ids: Array  # of every entry of the names, -1 for none
+
+
+def ids_of_names(rows: Stretches, identify: Callable[[str], int], last: NameIds | None) -> NameIds:
+    """The index that `identify` gives to each name: one look-up per distinct name, at most."""
+    encoded = text_codes(rows.names)
+    if last is None or not encoded.dictionary.equals(last.distinct):
+        texts: list[str] = encoded.dictionary.to_pylist()
+        found = [-1 if rows.is_flat and name == NONE else identify(name) for name in texts]
+        table = np.array(found, dtype=_index_type(max(found, default=0) + 1))
+    else:
+        table = last.of_distinct
+    indices = numbers_of(encoded.indices)
+    return NameIds(encoded.dictionary, table, table[indices] if len(indices) else table[:0])
+
+
 class Loader:
     """Collects the packed rows of one run; `timed`: with times and lifetimes."""
 
@@ -125,7 +154,7 @@ class Loader:
         self._members = {self._id(name) for name in members}
         self._rows: list[PackedRow] = []
         self._runs: set[str] = set()
-        self._last: tuple[Any, Array] | None = None  # one batch's distinct names are often the next one's
+        self._last: NameIds | None = None
 
     def _id(self, name: str) -> int:
         return self._ids.setdefault(name, len(self._ids))
@@ -144,30 +173,28 @@ class Loader:
         `checked`: the batch has been through `batch_problem` already, as those of `Trace.batches` have.
         """
         if not checked:
-            self._check(batch)
-        runs: Any = batch.column("run").unique()
-        self._runs.update(runs.to_pylist())
-        columns = self._columns_of(batch)
-        names: Any = batch.column("names")
-        ids = self._ids_of(names.flatten())
-        name_ends, ends = (
-            np.cumsum(each).tolist() for each in (lengths_of(names), numbers_of(batch.column("events")))
-        )
-        keys = zip(*(batch.column(name).to_pylist() for name in ("node", "first_seq", "events")), strict=True)
+            self.check(batch)
+        if "run" in batch.schema.names:
+            runs: Any = batch.column("run").unique()
+            self._runs.update(runs.to_pylist())
+        stretches = stretches_of(batch)
+        columns = self._columns_of(stretches)
+        self._last = ids_of_names(stretches, self._id, self._last)
+        ids = self._last.ids
+        tables = [np.append(ids[low:high], ids.dtype.type(-1)) for low, high in stretches.tables()]
+        nodes = [self._id(name) for name in stretches.nodes.to_pylist()]
         rows: list[PackedRow] = []
-        name_start = start = 0
-        for (node, first_seq, events), name_end, end in zip(keys, name_ends, ends, strict=True):
-            table = np.append(ids[name_start:name_end], ids.dtype.type(-1))  # its last entry is for index -1
-            part = columns.part(slice(start, end))
-            rows.append(part.row(self._id(node), first_seq, events, table))
-            name_start, start = name_end, end
+        keys = zip(stretches.node.tolist(), stretches.first_seq.tolist(), strict=True)
+        bounds = stretches.starts.tolist()
+        for at, (node, first_seq) in enumerate(keys):
+            start, end = bounds[at], bounds[at + 1]
+            table = tables[at if len(tables) > 1 else 0]  # its last entry is for index -1
+            rows.append(columns.part(slice(start, end)).row(nodes[node], first_seq, end - start, table))
         return rows
 
-    def _columns_of(self, batch: pa.RecordBatch) -> _RowColumns:
-        lists: dict[str, Any] = {name: batch.column(name) for name in ("kind", "origin", "number")}
-        kind, origin, number = (numbers_of(each.flatten()) for each in lists.values())
-        peers: Any = batch.column("peer") if "peer" in batch.schema.names else None
-        peer = None if peers is None else numbers_of(peers.flatten())
+    def _columns_of(self, stretches: Stretches) -> _RowColumns:
+        kind, origin, number = (stretches.columns[name] for name in ("kind", "origin", "number"))
+        peer = stretches.columns.get("peer")
         kept = _KEPT[kind.view(np.uint8)]
         return _RowColumns(
             kind=kind,
@@ -175,27 +202,16 @@ class Loader:
             number=_narrow(number),
             peer=None if peer is None or peer.max(initial=-1) < 0 else peer,
             kept=None if kept.all() else kept,
-            timing=_timing(batch, kind) if self._timed else None,
+            timing=_timing(stretches) if self._timed else None,
         )
 
-    def _check(self, batch: pa.RecordBatch) -> None:
+    def check(self, batch: pa.RecordBatch) -> None:
+        """Refuse rows that are not of a trace."""
         absent = sorted(set(self._columns) - set(batch.schema.names))
         problem = f"column {absent[0]!r} is missing" if absent else None
         problem = problem or batch_problem(batch.select(list(self._columns)))
         if problem is not None:
             raise TraceError("the rows of a run", problem, "See docs/trace-format.md")
-
-    def _ids_of(self, names: pa.Array[Any]) -> Array:
-        """Provisional indices of many names: one look-up per distinct name, at most."""
-        encoded: Any = names if pa.types.is_dictionary(names.type) else names.dictionary_encode()
-        if self._last is None or not encoded.dictionary.equals(self._last[0]):
-            dictionary: list[str] = encoded.dictionary.to_pylist()
-            ids = [self._id(name) for name in dictionary]
-            found = np.array(ids, dtype=_index_type(len(self._ids)))
-            self._last = (encoded.dictionary, found)
-        distinct = self._last[1]
-        indices = numbers_of(encoded.indices)
-        return distinct[indices] if len(indices) else np.empty(0, dtype=distinct.dtype)
 
     def finish(self) -> RunEvents:
         """Place all events; a hole or an overlap in a node's `seq` is an error."""
@@ -275,15 +291,14 @@ def columns_needed(timed: bool) -> tuple[str, ...]:
     return (*NEEDED_COLUMNS, *TIMING_COLUMNS) if timed else NEEDED_COLUMNS
 
 
-def _timing(batch: pa.RecordBatch, kind: Array) -> Timing:
+def _timing(rows: Stretches) -> Timing:
     """The times of all events, and the lifetimes that the broadcasts among them state."""
-    time_us: Any = batch.column("time_us")
-    details: Any = batch.column("detail")
+    kind = rows.columns["kind"]
     broadcasts = np.flatnonzero(kind == Kind.BROADCAST)
     lifetime_us = np.full(len(kind), FOREVER, dtype=np.int64)
-    stated: list[str | None] = details.flatten().take(integer_array(broadcasts)).to_pylist()
+    stated: list[str | None] = rows.columns["detail"].take(integer_array(broadcasts)).to_pylist()
     lifetime_us[broadcasts] = [_lifetime_us(text) for text in stated]
-    return Timing(numbers_of(time_us.flatten()), lifetime_us)
+    return Timing(rows.columns["time_us"], lifetime_us)
 
 
 def _lifetime_us(text: str | None) -> int:

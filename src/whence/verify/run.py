@@ -5,21 +5,21 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from whence.errors import TraceError
 from whence.trace.columns import numbers_of
 from whence.trace.memory import MemoryTrace
-from whence.trace.reader import Event, Trace, open_trace
+from whence.trace.reader import Event, Trace, open_trace, opened_part
 from whence.trace.schema import Level, PromisesMade
 from whence.verify.analysis import WHOLE, Analysis, Block, analyse, findings, missing_by_node
 from whence.verify.bounded import Bounded, Budget
-from whence.verify.certificate import certify
+from whence.verify.certificate import LOG_BYTES, Certifier, Proof
 from whence.verify.kernels import COMPILED_EVENTS, choose_kernels, compiled
 from whence.verify.lives import judge_lives, node_of_stream
-from whence.verify.load import Loader, RunEvents, columns_needed
+from whence.verify.load import Loader, RunEvents
 from whence.verify.report import KINDS, WITNESS_MAX, Counts, Finding, Progress, RunReport, demanded_kinds
 from whence.verify.segments import TraceGroups
 
@@ -50,7 +50,7 @@ def verify_trace(
     with the same report; `notice` receives a line about it. `block` judges the order of some columns (see
     `merge_blocks`).
     """
-    opened = trace if isinstance(trace, Trace) else open_trace(trace)
+    opened = trace if isinstance(trace, Trace) else open_trace(trace, dense=False)  # below, all is followed
     memory_bytes = default_memory_bytes() if memory_bytes is None else memory_bytes
     if opened.event_count >= COMPILED_EVENTS:
         compiled()  # many small runs are worth it together
@@ -60,10 +60,15 @@ def verify_trace(
         require_verifiable(opened, each)
         promises = promised(manifest.promises, complete, causal)
         needed = needed_bytes(opened, each, promises)
+        proof = None if promises.timely else _certified(opened, each, memory_bytes, progress)
+        if proof is not None:
+            reports.append(clean_report(proof, each, manifest.protocol, promises))
+            continue
         if needed <= memory_bytes or _has_lives(_names_in(opened, each), opened.nodes(each)):
             events = _load(opened, each, promises, progress)
             names = events.names
-            report = _judge(events, each, manifest.protocol, promises, witness_max, block)
+            analysis = analyse(events, witness_max, promises.clock_slack_us, block)
+            report = report_on(analysis, each, manifest.protocol, promises, witness_max)
         else:
             if notice is not None:
                 notice(
@@ -79,6 +84,34 @@ def verify_trace(
     return reports
 
 
+def _certified(trace: Trace, run: str, memory_bytes: int, progress: Progress | None) -> Proof | None:
+    """Proof that a run is clean, read from its files; None if that cannot be proved, or does not pay."""
+    events = sum(manifest.events for manifest in trace.of_run(run))
+    if events * LOG_BYTES > memory_bytes:
+        return None
+    return _proved(trace.stored(run, timed=False), trace.nodes(run), events, memory_bytes, progress)
+
+
+def _proved(
+    batches: Iterable[pa.RecordBatch],
+    members: Sequence[str],
+    events: int,
+    memory_bytes: int,
+    progress: Progress | None = None,
+) -> Proof | None:
+    kernels = choose_kernels(events)
+    if not kernels.are_compiled:
+        return None
+    certifier = Certifier(kernels, members, memory_bytes, events)
+    for batch in batches:
+        before = certifier.events
+        if not certifier.add(batch):
+            return None
+        if progress is not None:
+            progress("proving", certifier.events - before)
+    return None if _has_lives(certifier.names, members) else certifier.finish()
+
+
 def _has_lives(names: Iterable[str], nodes: Iterable[str]) -> bool:
     """Whether origins are streams: every opening of a node is one."""
     members = frozenset(nodes)
@@ -88,9 +121,10 @@ def _has_lives(names: Iterable[str], nodes: Iterable[str]) -> bool:
 def _names_in(trace: Trace, run: str) -> set[str]:
     """Every name that the rows of a run use."""
     names: set[str] = set()
-    for batch in trace.batches(("names",), run=run):
-        column: Any = batch.column("names")
-        names.update(column.flatten().unique().to_pylist())
+    for path in trace.part_files(run):
+        with opened_part(path) as stored:
+            for group in range(stored.groups):
+                names.update(stored.names(group))
     return names
 
 
@@ -123,11 +157,11 @@ def needed_bytes(trace: Trace, run: str, promises: PromisesMade) -> int:
 
 def _load(trace: Trace, run: str, promises: PromisesMade, progress: Progress | None) -> RunEvents:
     loader = Loader(trace.nodes(run), timed=promises.timely)
-    needed = [name for name in columns_needed(promises.timely) if name != "peer" or trace.has_peers(run)]
-    for batch in trace.batches(needed, run=run):
-        loader.add(batch, checked=True)
+    for batch in trace.stored(run, timed=promises.timely):
+        rows = loader.decode(batch, checked=True)
+        loader.keep(rows)
         if progress is not None:
-            progress("reading", int(numbers_of(batch.column("events")).sum()))
+            progress("reading", sum(row.events for row in rows))
     return loader.finish()
 
 
@@ -186,11 +220,22 @@ def verify_table(
     `run` names the run when the table may be empty; `witness_max` limits the findings that are spelled out
     per kind (None: no limit).
     """
+    nodes = list(nodes)
     loader = Loader(nodes, timed=promises.timely)
-    for batch in table.to_batches():
-        loader.add(batch)
-    events = loader.finish()
-    return _judge(events, run if run is not None else events.run or "", protocol, promises, witness_max)
+    batches = table.to_batches()
+    for batch in batches:
+        loader.check(batch)
+    if not promises.timely:
+        events = sum(int(numbers_of(batch.column("events")).sum()) for batch in batches)
+        proof = _proved(batches, nodes, events, default_memory_bytes())
+        if proof is not None:
+            return clean_report(proof, batches[0].column("run")[0].as_py(), protocol, promises)
+    for batch in batches:
+        loader.add(batch, checked=True)
+    found = loader.finish()
+    analysis = analyse(found, witness_max, promises.clock_slack_us)
+    named = run if run is not None else found.run or ""
+    return report_on(analysis, named, protocol, promises, witness_max)
 
 
 def verify_events(
@@ -232,29 +277,17 @@ def require_verifiable(trace: Trace, run: str) -> None:
             )
 
 
-def _judge(
-    events: RunEvents,
-    run: str,
-    protocol: str,
-    promises: PromisesMade,
-    witness_max: int | None,
-    block: Block = WHOLE,
-) -> RunReport:
-    """The report on a run in memory: clean by certificate, or by looking for all that may be wrong."""
-    kernels = choose_kernels(len(events.kind))
-    broadcasts = certify(kernels, events) if kernels.are_compiled else None
-    if broadcasts is None:
-        analysis = analyse(events, witness_max, promises.clock_slack_us, block)
-        return report_on(analysis, run, protocol, promises, witness_max)
+def clean_report(proof: Proof, run: str, protocol: str, promises: PromisesMade) -> RunReport:
+    """The report on a run that is proved to be clean."""
     return RunReport(
         run=run,
         protocol=protocol,
         ok=True,
         promises=promises,
-        nodes=int(events.is_node.sum()),
-        events=events.total,
-        broadcasts=broadcasts,
-        deliveries=len(events.kind) - broadcasts,
+        nodes=proof.nodes,
+        events=proof.events,
+        broadcasts=proof.broadcasts,
+        deliveries=proof.deliveries,
         expiries=0,
         counts=Counts(),
         missing_by_node={},

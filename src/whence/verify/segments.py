@@ -12,14 +12,13 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from whence.errors import TraceError
 from whence.trace.columns import batch_problem
-from whence.trace.reader import Trace
+from whence.trace.reader import StoredPart, Trace
 from whence.trace.schema import Kind
 from whence.verify.kernels import Array
-from whence.verify.load import Loader, PackedRow, RunEvents, Timing, columns_needed
+from whence.verify.load import Loader, PackedRow, RunEvents, Timing
 
 OPEN_FILES = 32
 
@@ -30,7 +29,7 @@ class Groups(Protocol):
     def __len__(self) -> int: ...
 
     def load(self, group: int) -> pa.RecordBatch:
-        """One group; not checked."""
+        """One group."""
         ...
 
 
@@ -38,13 +37,11 @@ class TraceGroups:
     """The row groups of a run's Parquet files."""
 
     def __init__(self, trace: Trace, run: str, timed: bool) -> None:
-        self._columns = list(columns_needed(timed))
-        self._dictionaries = ["names.list.element"]  # names as indices, as they are stored
-        self._open: OrderedDict[Path, pq.ParquetFile] = OrderedDict()
+        self._timed = timed
+        self._open: OrderedDict[Path, StoredPart] = OrderedDict()
         self._groups: list[tuple[Path, int]] = []
         for path in trace.part_files(run):
-            count = self._file(path).metadata.num_row_groups
-            self._groups += [(path, group) for group in range(count)]
+            self._groups += [(path, group) for group in range(self._file(path).groups)]
 
     def __len__(self) -> int:
         return len(self._groups)
@@ -52,30 +49,14 @@ class TraceGroups:
     def load(self, group: int) -> pa.RecordBatch:
         """One row group."""
         path, number = self._groups[group]
-        try:
-            table = self._read(path, number)
-        except (OSError, ValueError, pa.ArrowException) as error:
-            fix = "Record the run again, or restore the file from its source"
-            raise TraceError(str(path), f"it cannot be decoded ({error})", fix) from error
-        batches = table.combine_chunks().to_batches()
-        return batches[0] if batches else pa.RecordBatch.from_pylist([], schema=table.schema)
+        file = self._file(path)
+        return file.read(number, file.columns_judged(number, timed=self._timed))
 
-    def _read(self, path: Path, number: int) -> pa.Table:
-        try:
-            return self._file(path).read_row_group(number, columns=self._columns, use_threads=False)
-        except pa.ArrowNotImplementedError:
-            if not self._dictionaries:
-                raise
-            # With very many names the writer drops their dictionary half-way: Arrow does not join the two.
-            self._dictionaries = []
-            self._open.clear()
-            return self._read(path, number)
-
-    def _file(self, path: Path) -> pq.ParquetFile:
+    def _file(self, path: Path) -> StoredPart:
         if path not in self._open:
             while len(self._open) >= OPEN_FILES:
                 self._open.popitem(last=False)[1].close()
-            self._open[path] = pq.ParquetFile(path, read_dictionary=self._dictionaries)
+            self._open[path] = StoredPart(path)
         self._open.move_to_end(path)
         return self._open[path]
 
@@ -118,7 +99,6 @@ def build_index(groups: Groups, loader: Loader, progress: Callable[[int], None])
     kinds = np.zeros(256, dtype=np.int64)
     for group in range(len(groups)):
         batch = groups.load(group)
-        batch.validate(full=True)
         problem = batch_problem(batch)
         if problem is not None:
             raise TraceError("the rows of a run", problem, "See docs/trace-format.md")

@@ -69,8 +69,8 @@ class _Careless(PlainOrder):
         stream, number, *_ = entry
         return (stream, number - 1) if number > self.ledger.newest[stream] + 1 else None
 
-    def settled(self, theirs: dict[int, int], after: tuple[int, ...]) -> tuple[int, ...] | None:
-        return tuple(theirs[part] if at % 2 == 0 else part for at, part in enumerate(after))
+    def place(self, theirs: dict[int, int], stream: int, number: int, after: tuple[int, ...]) -> Any:
+        return tuple(theirs[part] if at % 2 == 0 else part for at, part in enumerate(after)), None
 
 
 class NoBarrier(Log):
@@ -133,7 +133,7 @@ class NoCheckpoint(Log):
     """R2 and R21: cuts off what an opening would have to look at."""
 
     def _checkpoint(self) -> None:
-        self._checkpointed = self.book.next
+        self.memory.at = self.book.next
 
 
 class DeliversTheDead(Log):
@@ -202,6 +202,30 @@ class RetiresAtOnce(Log):
             stability.counted = at_once  # type: ignore[method-assign]
 
 
+class BlindToForks(Log):
+    """R5: computes the chain, and compares nothing."""
+
+    def _set_up(self, book: Book, life: str, own: int) -> None:
+        super()._set_up(book, life, own)
+        if self.chain is not None:
+            self.chain.tell = lambda stream: False  # type: ignore[method-assign]
+
+
+class BrokenChain(Log):
+    """R5: links a message to the one before the last."""
+
+    def _set_up(self, book: Book, life: str, own: int) -> None:
+        super()._set_up(book, life, own)
+        if self.chain is not None:
+            link, links = self.chain.link, []
+
+            def stale(stream: int) -> bytes:
+                links.append(link(stream))
+                return links[max(0, len(links) - 2)]
+
+            self.chain.link = stale  # type: ignore[method-assign]
+
+
 @dataclass(frozen=True)
 class LogVariant:
     """A mutant, what gives it away, and the worlds in which it is looked for."""
@@ -235,4 +259,5 @@ STORMED = [
     _variant(NoCheckpoint, "causal unflagged", keep="count", keep_count=1),
     _variant(DeliversTheDead, "dead causal", lifetimes=True),
     _variant(NamesNothingAdopted, "causal", lifetimes=True, history="new"),
+    _variant(BrokenChain, "forked", chain=True),
 ]

@@ -46,10 +46,10 @@ from whence.overlay.hypercube import complete
 from whence.protocols import registry
 from whence.protocols.vcube.core import ROOT, VCube
 from whence.sim.files import run_id
-from whence.sim.links_static import make_graph
 from whence.sim.model import Anyone, Replies, Scenario, Stop, node_names
 from whence.sim.outcome import Outcome
 from whence.sim.promises import promises_made
+from whence.sim.topology import make_graph
 from whence.sim.workload import sources
 from whence.trace.schema import Kind, Level, Recorder
 

@@ -19,8 +19,7 @@ from heapq import heappop, heappush
 from typing import Any, ClassVar
 
 from whence.core.effects import Discard, Effects, Expire, Reason
-from whence.core.message import NodeId, Waiting
-from whence.core.protocol import State
+from whence.core.message import NodeId, State, Waiting
 from whence.errors import InvariantError, ParameterError
 from whence.protocols.barrier.wire import NEVER_US, BarrierPacket, Key, as_number, named
 

@@ -30,8 +30,7 @@ from typing import ClassVar
 
 from whence.core.effects import Deliver, Discard, Effects, Expire, Missed, Reason, Tell
 from whence.core.lives import BEFORE, RolledBack
-from whence.core.message import Message, MessageId, NodeId, Waiting
-from whence.core.protocol import State
+from whence.core.message import Message, MessageId, NodeId, State, Waiting
 from whence.protocols.barrier.order import BarrierOrder
 from whence.protocols.barrier.wire import (
     NEVER_US,

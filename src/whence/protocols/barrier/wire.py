@@ -10,8 +10,7 @@ from collections.abc import Iterable
 from hashlib import blake2b
 from typing import Any, NamedTuple, TypeAlias
 
-from whence.core.group import NUMBER_MAX
-from whence.core.message import MessageId, NodeId, Sizes
+from whence.core.message import NUMBER_MAX, MessageId, NodeId, Sizes
 from whence.core.sizes import FRAME_BYTES, array_header_bytes, binary_header_bytes, text_bytes, uint_bytes
 
 NEVER_US = 1 << 62

@@ -162,6 +162,9 @@ class Flooding(Relaying):
     def message_of(self, packet: Packet) -> MessageId | None:
         return id_of(self.members, packet[0], packet[1])
 
+    def is_mark(self, packet: Packet) -> bool:
+        return bool(packet[1] <= 0)
+
     def detail_of(self, packet: Packet) -> str | None:
         """Of what is no message, what it says."""
         return None if packet[1] > 0 else f"{packet[1]} {packet[-1].hex()}"

@@ -20,7 +20,7 @@ from itertools import islice
 from typing import Any, Protocol, TypeAlias
 
 from whence.core.lives import Stream
-from whence.core.protocol import State
+from whence.core.message import State
 from whence.errors import MisuseError
 from whence.protocols.log.wire import Item
 
@@ -134,7 +134,8 @@ class MemoryBook:
     @property
     def size_bytes(self) -> int:
         """Payloads and entries that are kept, about; entries are weighed when somebody asks."""
-        self._bytes += sum(map(entry_bytes, self._entries[self._weighed - self._base :]))
+        fresh = self._entries[self._weighed - self._base :]
+        self._bytes += ENTRY_BYTES * len(fresh) + sum([len(each[4]) for each in fresh if len(each) == 6])
         self._weighed = self.next
         return self._bytes
 

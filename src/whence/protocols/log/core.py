@@ -13,6 +13,7 @@ Source        our own, on "Causal and Δ-causal broadcast in opportunistic netwo
     book.py, ledger.py        the log (R6), D and F          exchange.py, session.py   R11, R12, R15
     plain.py, timed.py        the order, barriers (R9)       repair.py                 R10, R13, R14
     retention.py, people.py   R21; R3, R26                   stability.py              R16 to R20
+    delivery.py, memory.py    R7; R2, R22                    chain.py, budget.py       R5; limits in time
 
 Groups without lifetimes take the fast path: the next number of its stream, every entry of its barrier
 settled, logged and delivered. With `lifetimes` the order is that of `SafeOrder`, over the same log.
@@ -25,26 +26,28 @@ from typing import Any, ClassVar, cast
 
 from whence.core.effects import (
     CancelTimer,
-    Deliver,
+    CloseLink,
     Discard,
     Effects,
-    Internal,
-    Missed,
     Reason,
     Send,
     SetTimer,
+    Tell,
 )
-from whence.core.group import NUMBER_MAX, check_payload, check_peer
-from whence.core.lives import check_life, check_name, life_of, stream_of
-from whence.core.message import Message, MessageId, NodeId, Packet, Sizes, Waiting
+from whence.core.group import NUMBER_MAX, WINDOW_MAX, check_payload, check_peer
+from whence.core.lives import Forked, check_life, check_name, life_of, split_stream, stream_of
+from whence.core.message import MessageId, NodeId, Packet, Sizes, Waiting
 from whence.core.parameters import Parameters
 from whence.core.protocol import LEAVE, Protocol, State
 from whence.errors import MisuseError
 from whence.protocols.barrier.order import check_lifetime
-from whence.protocols.log.book import Book, Entry, MemoryBook
+from whence.protocols.log.book import Book, MemoryBook
+from whence.protocols.log.chain import LINK_BYTES, Chain
+from whence.protocols.log.delivery import Delivery
 from whence.protocols.log.drawn import DrawnExchange
-from whence.protocols.log.exchange import EXPIRED, Exchange
+from whence.protocols.log.exchange import Exchange
 from whence.protocols.log.ledger import Ledger
+from whence.protocols.log.memory import Memory
 from whence.protocols.log.people import People
 from whence.protocols.log.plain import NOTHING, PlainOrder
 from whence.protocols.log.repair import Repair
@@ -76,9 +79,7 @@ SLOT = "slot"  # with `exchange="random"`: when the next message may go to some 
 WAKE = "wake"  # with lifetimes: the first death that changes something
 GO_ON = "go on"  # a long walk through the log
 CORK = "cork"  # own messages have waited `cork_us` for company
-CHECKPOINT_EVERY = 256  # entries that an opening has to look at again, about
 STEPS = 16  # how often a step without lifetimes and members looks at what is kept
-_new = tuple.__new__
 
 
 class Log(Protocol):
@@ -129,9 +130,8 @@ class Log(Protocol):
         if options["exchange"] == "random":
             pace = (options["seed"], options["gap_us"], options["setup_max_us"])
             self.drawn = DrawnExchange(self.me, *pace, self.ledger)
-        limits = (options["window"], options["streams_max"])
         self.exchange = Exchange(
-            self.me, self.own, self.ledger, *limits, timed=self.is_timed, drawn=self.drawn
+            self.me, self.own, self.ledger, options, timed=self.is_timed, drawn=self.drawn
         )
         self.repair = Repair(self.exchange, options["pull_us"], options["jump_us"])
         self.retention = Retention(options, options["skew_us"])
@@ -139,8 +139,11 @@ class Log(Protocol):
         self.plain = PlainOrder(self.own, self.ledger)  # with lifetimes nobody asks it
         self.timed: TimedOrder | None = None
         if self.is_timed:
-            self.timed = TimedOrder(self.own, self.ledger, options["lifetime_us"], options["skew_us"])
+            limits = (options["lifetime_us"], options["skew_us"], options["held_max"])
+            self.timed = TimedOrder(self.own, self.ledger, *limits)
         self.order: PlainOrder | TimedOrder = self.timed or self.plain
+        self.chain = Chain(self.ledger, self.order.stride) if options["chain"] else None
+        self._skip = 0 if self.chain is None else LINK_BYTES  # of what messages carry before their payloads
         self.stability: Stability | None = None
         if options["stability"]:
             self.stability = Stability(
@@ -150,14 +153,17 @@ class Log(Protocol):
                 options["ack_us"],
                 options["alone_us"],
                 self.order.stride,
+                self._skip,
             )
         self._tick_us: int | None = None
         self._cork_us: int | None = None
         self._times: dict[str, int | None] = {}  # of the timers WAKE and SLOT
         self._now_us = 0
-        self._checkpointed = book.first  # there is no newer one
+        self.memory = Memory(book, self.stability, self.chain)
+        parts = (self.ledger, self.exchange, self.timed, self.stability, self.chain)
+        self.delivery = Delivery(own, *parts)
         self._steps = 0
-        self._is_plain = self.timed is None and self.stability is None
+        self._is_plain = self.timed is None and self.stability is None and self.chain is None
         self._is_quick = self._is_plain and self.drawn is None  # the end of a step has little to look at
         self._limit = options["held_max"]
         self._tick_every_us: int = options["tick_us"]
@@ -165,38 +171,18 @@ class Log(Protocol):
         self._acknowledge_at = max(1, options["window"] // 4)
         # Looked up once, for the innermost loop.
         self._newest, self._names = self.ledger.newest, self.ledger.names
-        self._append, self._changed = book.append, self.exchange.changed
-        self._feed, self._forward = self.exchange.feed, self.exchange.forward
+        self._changed, self._feed = self.exchange.changed, self.exchange.feed
 
     def _remember(self) -> None:
-        """Take up what earlier lives knew: the newest checkpoint and the entries since."""
-        book = self.book
-        lsn = book.first
-        saved = book.last_checkpoint()
-        if saved is not None:
-            at, state = saved
-            lsn = self._checkpointed = max(lsn, at)
-            self.order.remember(state["order"])
-            if self.stability is not None and state["stability"] is not None:
-                self.stability.restore(state["stability"])
-        while lsn < book.next:
-            for entry in book.read(lsn, CHECKPOINT_EVERY):
-                self._replay(entry)
-                lsn += 1
+        """Take up what earlier lives knew."""
+        self.memory.recall(self.order)
         self.people.note(self._names, [], quiet=True)
         if self.stability is not None:
             self.stability.open()
 
-    def _replay(self, entry: Entry) -> None:
-        self.order.replay(entry)
-        if self.stability is not None:
-            self.stability.logged(entry)
-
     def _checkpoint(self) -> None:
         """Write down what an opening needs besides the entries."""
-        self._checkpointed = self.book.next
-        stability = None if self.stability is None else self.stability.save()
-        self.book.checkpoint({"order": self.order.memory(), "stability": stability})
+        self.memory.keep(self.order)
 
     # From above
 
@@ -252,10 +238,12 @@ class Log(Protocol):
         self, payload: bytes, lifetime_us: int | None, mark: int, now_us: int, effects: Effects
     ) -> None:
         """Make the next message of this life, log and deliver it, and offer it to the peers."""
+        if self.chain is not None:
+            payload = self.chain.link(self.own) + payload
         entry = self.order.make(payload, lifetime_us, mark, now_us)
         self.last = entry[1]
         self.last_lifetime_us = self._options["lifetime_us"] if lifetime_us is None else lifetime_us
-        self._log(entry, effects)
+        self.delivery.log(entry, now_us, effects)
 
     def command(self, verb: str, names: tuple[NodeId, ...], now_us: int) -> Effects:
         """What the host decides: pause, resume, retire NAME, jump STREAM:NUMBER ..."""
@@ -312,10 +300,13 @@ class Log(Protocol):
         session = self.exchange.end(peer)  # first: nothing more can be sent to it
         self._advance(now_us, effects)
         if session is not None:
-            self.exchange.lost(session, effects)
-            self.repair.ended(session, now_us, effects)
-            self.people.parted(peer, now_us, self._newest)
+            self._ended(session, now_us, effects)
         return self._finish(effects, now_us)
+
+    def _ended(self, session: PeerSession, now_us: int, effects: Effects) -> None:
+        self.exchange.lost(session, effects)
+        self.repair.ended(session, now_us, effects)
+        self.people.parted(session.peer, now_us, self._newest)
 
     def receive(self, peer: NodeId, packet: Packet, now_us: int) -> Effects:
         session = self.exchange.of.get(peer)
@@ -326,63 +317,79 @@ class Log(Protocol):
             self._advance(now_us, effects)
         self._now_us = now_us
         if packet[0] == DATA and session.stage != GREETING:
-            if packet[1] and not self._learn(session, packet, effects):
+            if packet[1] and not self._learn(session, packet, now_us, effects):
                 effects.append(Discard(self.message_of(packet), peer, Reason.MALFORMED))
             else:
                 self._take_all(session, packet[3], now_us, effects)
         elif not self._hear(session, cast(LogPacket, packet), now_us, effects):
             is_stale = session.stage == GREETING and packet[0] != HELLO  # of an earlier session
             effects.append(Discard(None, peer, Reason.STALE if is_stale else Reason.MALFORMED))
+        if session.is_over:  # it can try again, later, where this session has left off
+            self.exchange.end(peer)
+            self._ended(session, now_us, effects)
+            effects.append(CloseLink(peer))
         return self._finish(effects, now_us)
 
-    def _learn(self, session: PeerSession, packet: Packet, effects: Effects) -> bool:
-        """Take the names of a packet, and notice who is new."""
+    def _learn(self, session: PeerSession, packet: Packet, now_us: int, effects: Effects) -> bool:
+        """Take the names of a packet, and notice who is new; without them the session is of no use."""
         known = len(self._names)
-        learned = self.exchange.learn(session, packet[1])
+        learned = self.exchange.learn(session, packet[1], now_us)
         if len(self._names) > known:
             self.people.note(self._names, effects)
+        session.is_over |= not learned
         return learned
 
-    def _take_all(self, session: PeerSession, items: tuple[Item, ...], now_us: int, effects: Effects) -> None:
-        """The items of a DATA packet, one by one; the common case goes straight through."""
+    def _take_all(  # noqa: PLR0912 - the innermost loop
+        self, session: PeerSession, items: tuple[Item, ...], now_us: int, effects: Effects
+    ) -> None:
+        """The items of a DATA packet, one by one; the common cases go straight through."""
         theirs, newest, plain = session.theirs, self._newest, self.plain
-        past, held = plain.past, plain.held
+        past, held, waiters = plain.past, plain.held, plain.waiters
+        sent, feed, stopped = session.sent, self._feed, session.stopped
         session.taken += len(items)
         session.heard_us = now_us
-        is_plain = self._is_plain
+        is_plain, own, log_plain = self._is_plain, self.own, self.delivery.log_plain
         for item in items:
             index, number, _, after, payload, mark = item
             stream = theirs.get(index, -1)
-            if stream < 0 or number != newest[stream] + 1 or stream == self.own or mark or not is_plain:
+            if mark or stream < 0 or stream == own or not is_plain:
                 self._take(session, item, now_us, effects)
                 continue
+            missing = None
             if after:
-                mine = plain.settled(theirs, after)
-                if mine is None:
+                placed = plain.place(theirs, stream, number, after)
+                if placed is None:
                     self._take(session, item, now_us, effects)
                     continue
-                for at in range(0, len(mine), 2):
-                    if past.get(mine[at], NOTHING) <= mine[at + 1]:
-                        del past[mine[at]]
-                after = mine
-            past[stream] = newest[stream] = session.sent[stream] = number
-            if held and (stream, number) in held:
-                plain.forget(stream, number)
+                after, missing = placed
             entry = (stream, number, 0, after, payload, APP)
-            lsn = self._append(entry)
-            # As Deliver(Message(...), lsn) does, in half the time.
-            message = _new(Message, (self._names[stream], number, payload))
-            effects.append(_new(Deliver, (message, lsn, False)))
-            self._changed.add(stream)
-            if not session.stopped or stream not in session.stopped:
-                self._feed[stream] = session
-            targets = self._forward[stream]
-            if targets is None:
-                targets = self.exchange.targets(stream)
-            if targets:
-                self.exchange.offer(lsn, entry, targets)
-            if plain.waiters:
-                self._log_outcomes(plain.release(stream, number), now_us, effects)
+            last = newest[stream]
+            if missing is not None or number != last + 1:
+                if (
+                    not last < number <= last + WINDOW_MAX
+                    or (stream, number) in held
+                    or len(held) >= self._limit
+                ):
+                    self._take(session, item, now_us, effects)
+                    continue
+                if missing is None or number > last + 1:
+                    missing = (stream, number - 1)
+                plain.holdback.hold((stream, number), entry, now_us, missing)  # a tick marks it behind (R10)
+            else:
+                for at in range(0, len(after), 2):
+                    if past.get(after[at], NOTHING) <= after[at + 1]:
+                        del past[after[at]]
+                past[stream] = number
+                if held and (stream, number) in held:
+                    plain.forget(stream, number)
+                log_plain(entry, now_us, effects)
+                if waiters and (stream, number) in waiters:
+                    for freed in plain.release(stream, number):
+                        log_plain(freed, now_us, effects)
+            if sent[stream] < number:  # noqa: PLR1730 - `max` is a call
+                sent[stream] = number
+            if not stopped or stream not in stopped:
+                feed[stream] = session
         if session.taken >= self._acknowledge_at:
             self.exchange.acknowledge(session, effects, least=self._acknowledge_at)
 
@@ -398,11 +405,13 @@ class Log(Protocol):
             or not 0 < number < NUMBER_MAX
             or until < 0
             or mark not in (APP, CONTROL, GONE)
+            or (mark != GONE and len(payload) < self._skip)
         ):
             effects.append(Discard(None, peer, Reason.MALFORMED))
             return
         if mark == GONE:
-            self._hear_gone(stream, number, until, now_us, effects)
+            if self.delivery.gone(stream, number, until, now_us, effects):
+                self.repair.mark(stream, until, now_us)
             return
         id_ = MessageId(self._names[stream], number)
         session.sent[stream] = max(session.sent[stream], number)
@@ -410,18 +419,28 @@ class Log(Protocol):
         entry = (stream, number, until, mine, payload, mark)
         reason = self._refusal(entry, now_us)
         if reason is not None:
+            if self.chain is not None:
+                self._look_for_fork(entry, reason, effects)
             if reason is Reason.DUPLICATE:
                 self.exchange.duplicate(session, stream, effects)
             elif reason is Reason.EXPIRED and self.timed is not None:
                 self.timed.died(stream, number)
-                self._account_dead(stream, now_us, effects)
+                self.delivery.account_dead(stream, now_us, effects)
             effects.append(Discard(id_, peer, reason))
         else:
             if stream not in session.stopped:  # else it would seem to be the feed, and the true one be pruned
                 self._feed[stream] = session
-            self._log_outcomes(self.order.receive(entry, now_us), now_us, effects)
+            self.delivery.log_all(self.order.receive(entry, now_us), now_us, effects)
         if number > self._newest[stream] and stream != self.own:
             self._mark_behind(entry, now_us)  # R10: refused, held or dropped
+
+    # rule 001 R5: two messages with one number prove that a life was forked
+    def _look_for_fork(self, entry: Item, reason: Reason, effects: Effects) -> None:
+        chain = cast(Chain, self.chain)
+        if (reason is Reason.DUPLICATE and chain.came_again(entry)) or (
+            reason is Reason.FORGED and chain.tell(entry[0])
+        ):
+            effects.append(Tell(Forked(*split_stream(self._names[entry[0]]), entry[1])))
 
     def _mark_behind(self, entry: Item, now_us: int) -> None:
         """A message is known and not delivered: it, and what it follows, must be had."""
@@ -447,89 +466,15 @@ class Log(Protocol):
             reason = Reason.NO_ROOM
         return reason
 
-    # Deliveries and gaps
-
-    def _log(self, entry: Item, effects: Effects) -> None:
-        """Log and deliver a message, and offer it to the peers."""
-        stream, number, _, _, payload, mark = entry
-        lsn = self.ledger.append(entry)
-        late = False
-        if self.stability is not None:
-            late = self.stability.logged(entry, effects)
-            self.stability.noted(entry, self._now_us)
-        message = Message(self._names[stream], number, payload)
-        if mark == APP:
-            effects.append(Deliver(message, lsn, late))
-        else:
-            effects.append(Internal(message, stream == self.own))
-            self.book.done(lsn)
-        self._offer(lsn, entry)
-
-    def _offer(self, lsn: int, entry: Entry) -> None:
-        stream = entry[0]
-        self._changed.add(stream)
-        targets = self._forward[stream]
-        if targets is None:
-            targets = self.exchange.targets(stream)
-        if targets:
-            self.exchange.offer(lsn, entry, targets)
-
-    def _log_gap(self, stream: int, last: int, reason: str, effects: Effects) -> None:
-        """Numbers up to `last` will not be delivered here: log that, and tell the application (R7)."""
-        first = self._newest[stream] + 1
-        entry = (stream, first, last, reason)
-        lsn = self.ledger.append(entry)
-        effects.append(Missed(self._names[stream], first, last, reason, lsn))
-        if reason == EXPIRED:
-            self._offer(lsn, entry)
-        else:
-            self._changed.add(stream)
-
-    def _log_outcomes(
-        self, outcomes: Iterable[Item | tuple[int, int]], now_us: int, effects: Effects
-    ) -> None:
-        """Log what the order delivers, and what has died."""
-        timed = self.timed
-        for outcome in outcomes:
-            stream, number = outcome[0], outcome[1]
-            if timed is None:
-                self._log(cast(Item, outcome), effects)
-                continue
-            if len(outcome) == 2:
-                timed.died(stream, number)
-            else:
-                if number > self._newest[stream] + 1:  # what lies between is dead, or nobody would skip it
-                    self._log_gap(stream, number - 1, EXPIRED, effects)
-                self._log(outcome, effects)
-            self._account_dead(stream, now_us, effects)
-
-    def _account_dead(self, stream: int, now_us: int, effects: Effects) -> None:
-        timed = cast(TimedOrder, self.timed)
-        last = timed.dead_after(stream)
-        if last > self._newest[stream]:
-            self._log_gap(stream, last, EXPIRED, effects)
-            self._log_outcomes(timed.jump({stream: last}, now_us), now_us, effects)
-
-    def _hear_gone(self, stream: int, first: int, last: int, now_us: int, effects: Effects) -> None:
-        """A peer says that numbers have expired: they count as settled if nothing before them is missing."""
-        newest = self._newest[stream]
-        if self.timed is None or stream == self.own or not first <= last < NUMBER_MAX or last <= newest:
-            return
-        if first > newest + 1:
-            self.repair.mark(stream, last, now_us)
-            return
-        self._log_gap(stream, last, EXPIRED, effects)
-        self._log_outcomes(self.timed.jump({stream: last}, now_us), now_us, effects)
-
     # rule 001 R8: D and F are joined with a cut, one gap per stream
     def _jump(self, cut: dict[int, int], reason: str, now_us: int, effects: Effects) -> None:
         """Pass over everything at or below `cut`, which is one node's D or F of one moment."""
         names = self._names
         for stream in sorted(cut, key=lambda each: names[each]):
             if stream != self.own and cut[stream] > self._newest[stream]:
-                self._log_gap(stream, cut[stream], reason, effects)
+                self.delivery.miss(stream, cut[stream], reason, effects)
             self.ledger.raise_floor(stream, min(cut[stream], self._newest[stream]))
-        self._log_outcomes(self.order.jump(cut, now_us), now_us, effects)
+        self.delivery.log_all(self.order.jump(cut, now_us), now_us, effects)
 
     # What peers say besides messages
 
@@ -538,7 +483,7 @@ class Log(Protocol):
         kind = packet.kind
         if kind == HELLO:
             return self._hear_hello(session, packet, now_us, effects)
-        if session.stage == GREETING or not self._learn(session, packet, effects):
+        if session.stage == GREETING or not self._learn(session, packet, now_us, effects):
             return False
         if kind == HAVE and packet.numbers:
             return self._hear_have(session, packet, now_us, effects)
@@ -547,11 +492,11 @@ class Log(Protocol):
         if kind == BYE:
             self.people.left(session.peer, effects)
             return True
-        return self.exchange.hear(session, packet, effects)
+        return self.exchange.hear(session, packet, now_us, effects)
 
     def _hear_hello(self, session: PeerSession, packet: LogPacket, now_us: int, effects: Effects) -> bool:
         known = len(self._names)
-        if not self.exchange.greeted(session, packet, effects):
+        if not self.exchange.greeted(session, packet, now_us, effects):
             return False
         self.people.met(session.peer, effects)
         if len(self._names) > known:
@@ -608,7 +553,7 @@ class Log(Protocol):
         if self._cork_us is not None and not is_own and self.exchange.dirty:
             self.exchange.flush(effects)  # what waits goes before anything that follows
         if self.timed is not None:
-            self._log_outcomes(self.timed.advance(now_us), now_us, effects)
+            self.delivery.log_all(self.timed.advance(now_us), now_us, effects)
 
     def timer(self, key: str, now_us: int) -> Effects:
         effects: Effects = []
@@ -634,6 +579,9 @@ class Log(Protocol):
 
     def _tick(self, now_us: int, effects: Effects) -> None:
         self.exchange.tell_news(effects)
+        for stream, number in self.plain.waiters:  # R10: what is waited for must be had
+            if stream != self.own:
+                self.repair.mark(stream, number, now_us)
         self.repair.tick(now_us, effects)
         self.people.tick(now_us, self._newest, effects)
         if self.stability is not None:
@@ -652,10 +600,10 @@ class Log(Protocol):
         """Cut what need not be kept."""
         if not self._options["reads"]:
             self.book.done_before(self.book.next)
-        stable = [] if self.stability is None else self.stability.stable
+        stable = self.stability.stable if self.stability is not None and self.stability.has_company else []
         point = self.retention.point(self.ledger, now_us, stable, effects)
         if point > self.book.first:
-            if point > self._checkpointed:
+            if point > self.memory.at:
                 self._checkpoint()  # an opening could not look at what is gone
             self.exchange.before_cut(point, effects)
             self.ledger.cut(point)
@@ -683,7 +631,7 @@ class Log(Protocol):
             self._retain(now_us, effects)
         if self.timed is not None:
             self._set_timer(WAKE, self.timed.next_us(), 0, effects)
-        if self.book.next - self._checkpointed >= CHECKPOINT_EVERY:
+        if self.memory.is_due:
             self._checkpoint()
         return effects
 
@@ -697,7 +645,7 @@ class Log(Protocol):
 
     def _needs_tick(self) -> bool:
         waits = self.stability is not None and self.stability.waits
-        return bool(self._changed or self.repair.behind or self.people.away or waits)
+        return bool(self._changed or self.repair.behind or self.people.away or self.plain.waiters or waits)
 
     # The rest of the contract
 
@@ -723,20 +671,20 @@ class Log(Protocol):
             self._require(0 <= session.credit <= self.exchange.window, "credit is bounded by the window")
             self._require(len(session.sent) == len(self._names), "a session knows every stream")
             self._require(not session.out or self._cork_us is not None, "a step sends what it has")
-        is_set = self._tick_us is not None or not self._needs_tick()
-        self._require(is_set, "the timer is set while there is something to do")
+        is_set = self._tick_us is not None or not self._needs_tick() or not self._steps
+        self._require(is_set, "after the first input the timer is set while there is something to do")
 
     # rule 001 R2: a node that comes back is a new life on what its store has
-    def reopen(self, state: State, opening: int) -> None:
+    def reopen(self, state: State, opening: int, life: str | None = None) -> None:
         """The next life of the node that `save` described, after a crash that spared its disk."""
         book = MemoryBook()
         book.restore(state["book"])
-        self._open(book, life_of(self.me, opening))
+        self._open(book, life or life_of(self.me, opening))
 
     def save(self) -> State:
         if not isinstance(self.book, MemoryBook):
             raise MisuseError("save", "the log is on disk already", "Open its book in a new core")
-        return {
+        state: State = {
             "book": self.book.save(),
             "life": self.life,
             "own": self.own,
@@ -745,7 +693,7 @@ class Log(Protocol):
             "tick_us": self._tick_us,
             "cork_us": self._cork_us,
             "times": [[key, at_us] for key, at_us in self._times.items()],
-            "checkpointed": self._checkpointed,
+            "checkpointed": self.memory.at,
             "steps": self._steps,
             "last_lifetime_us": self.last_lifetime_us,
             "order": self.order.save(),
@@ -754,6 +702,9 @@ class Log(Protocol):
             "people": self.people.save(),
             "stability": None if self.stability is None else self.stability.save(),
         }
+        if self.chain is not None:
+            state["chain"] = self.chain.save()
+        return state
 
     def restore(self, state: State) -> None:
         book = MemoryBook()
@@ -762,7 +713,7 @@ class Log(Protocol):
         self._begins, self._now_us = state["begins"], state["now_us"]
         self._tick_us, self._cork_us = state["tick_us"], state["cork_us"]
         self._times = dict(state["times"])
-        self._checkpointed, self.last_lifetime_us = state["checkpointed"], state["last_lifetime_us"]
+        self.memory.at, self.last_lifetime_us = state["checkpointed"], state["last_lifetime_us"]
         self._steps = state["steps"]
         self.order.restore(state["order"])
         self.last = self.order.last
@@ -771,6 +722,8 @@ class Log(Protocol):
         self.people.restore(state["people"], self._names)
         if self.stability is not None:
             self.stability.restore(state["stability"])
+        if self.chain is not None:
+            self.chain.restore(state["chain"])
 
     def message_of(self, packet: Packet) -> MessageId | None:
         """The first message, "#" and the sender's index for its stream: a packet alone does not say more."""
@@ -787,7 +740,15 @@ class Log(Protocol):
         return cast(LogPacket, packet).kind != DATA
 
     def sizes(self, packet: Packet) -> Sizes:
-        return packet_sizes(cast(LogPacket, packet))
+        total_bytes, control_bytes = packet_sizes(cast(LogPacket, packet))
+        if self._skip:
+            items = cast(LogPacket, packet).items
+            control_bytes += sum(min(self._skip, len(item[4])) for item in items)
+        return Sizes(total_bytes, control_bytes)
+
+    def payload_of(self, entry: Item) -> bytes:
+        """What the application said in a logged message."""
+        return entry[4][self._skip :]
 
     def entries(self) -> int:
         return 2 * len(self._names) + self.order.entries() + self.exchange.entries() + len(self.repair.behind)

@@ -13,7 +13,7 @@ Nothing is queued for a peer: `cursor` and `back` of its session say where to go
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from whence.core.effects import Effects, Send
@@ -23,6 +23,7 @@ from whence.core.message import NodeId
 from whence.errors import MisuseError
 from whence.protocols.barrier.wire import NEVER_US
 from whence.protocols.log.book import Entry, last_of
+from whence.protocols.log.budget import Budget
 from whence.protocols.log.drawn import DrawnExchange
 from whence.protocols.log.ledger import Ledger
 from whence.protocols.log.session import COMPARING, GREETING, SYNCED, PeerSession, untold
@@ -57,6 +58,8 @@ BATCH_ITEMS = 64
 BATCH_BYTES = 48_000  # of one DATA packet, about
 SCAN_MAX = 4_096  # entries of the log that one step looks at for one peer
 EXPIRED = "expired"
+PULLS_MAX = 256  # streams that one WANT names
+MINUTE_US = 60_000_000
 
 
 class Exchange:
@@ -67,8 +70,7 @@ class Exchange:
         me: NodeId,
         own: int,
         ledger: Ledger,
-        window: int,
-        streams_max: int,
+        options: Mapping[str, Any],
         *,
         timed: bool,
         drawn: DrawnExchange | None = None,
@@ -76,8 +78,11 @@ class Exchange:
         self.me = me
         self.own = own  # the node's own stream
         self.ledger = ledger
-        self.window = window
-        self.streams_max = streams_max
+        self.window: int = options["window"]
+        self.streams_max: int = options["streams_max"]
+        self.new_streams = Budget(options["streams_per_minute"], MINUTE_US)
+        self.new_lives = Budget(options["lives_per_hour"], 60 * MINUTE_US)
+        self.wants = Budget(options["wants_per_minute"], MINUTE_US)
         self.timed = timed
         self.drawn = drawn  # in random order, at a rate
         self.of: dict[NodeId, PeerSession] = {}  # ascending by name
@@ -107,7 +112,9 @@ class Exchange:
         """Those with whom summaries were compared."""
         return [session for session in self.of.values() if session.stage == SYNCED]
 
-    def hear(self, session: PeerSession, packet: LogPacket, effects: Effects) -> bool:
+    def hear(  # noqa: PLR0911 - one for each kind that is wrong
+        self, session: PeerSession, packet: LogPacket, now_us: int, effects: Effects
+    ) -> bool:
         """What a peer says about how it is given messages; returns whether a correct one can have said it."""
         kind, numbers = packet.kind, packet.numbers
         if kind == TREE:
@@ -124,10 +131,12 @@ class Exchange:
         pairs = self.mine(session, numbers)
         if pairs is None or kind not in (PRUNE, WANT, NEAR):
             return False
-        if kind == WANT:
+        if kind != WANT:
+            self._hear_elsewhere(session.pruned if kind == PRUNE else session.near, pairs)
+        elif len(pairs) <= PULLS_MAX and self.wants.take(session.peer, 1, now_us):
             self.feed_streams(session, pairs, effects)
         else:
-            self._hear_elsewhere(session.pruned if kind == PRUNE else session.near, pairs)
+            return False
         return True
 
     def _hear_got(self, session: PeerSession, numbers: tuple[int, ...], effects: Effects) -> bool:
@@ -184,7 +193,7 @@ class Exchange:
             self.feed[:] = [None if feed is session else feed for feed in self.feed]
         return session
 
-    def greeted(self, session: PeerSession, packet: LogPacket, effects: Effects) -> bool:
+    def greeted(self, session: PeerSession, packet: LogPacket, now_us: int, effects: Effects) -> bool:
         """The peer has said who it is; returns whether that can be. Its summary is compared with ours."""
         numbers, names = packet.numbers, packet.names
         if session.stage != GREETING or len(numbers) != 4 or len(names) != 1 or numbers[0] != VERSION:
@@ -193,7 +202,9 @@ class Exchange:
         name, _, _ = names[0][1].rpartition("/")
         if name != session.peer or not 0 <= streams < NUMBER_MAX or bool(flags & TIMED) != self.timed:
             return False
-        if not self.learn(session, names):
+        is_new = names[0][1] not in self.ledger.index
+        if (is_new and not self.new_lives.take(name, 1, now_us)) or not self.learn(session, names, now_us):
+            session.is_over = True
             return False
         session.stream = session.theirs[names[0][0]]
         session.is_member = bool(flags & MEMBER)
@@ -294,12 +305,20 @@ class Exchange:
 
     # Names
 
-    def learn(self, session: PeerSession, names: Iterable[Name]) -> bool:
-        """The peer says what its indices mean; returns whether all of it can be."""
-        theirs = session.theirs
+    def learn(self, session: PeerSession, names: Sequence[Name], now_us: int) -> bool:
+        """The peer says what its indices mean; returns whether all of it can be, and may be so much."""
+        theirs, index_of = session.theirs, self.ledger.index
+        fresh = sum(stream not in index_of for _, stream in names)
+        room = self.new_streams.take(session.peer, fresh, now_us) if fresh else 0
         for index, stream in names:
+            if stream not in index_of:
+                room -= 1
+                if room < 0:
+                    return False
             mine = self.intern(stream)
             if mine is None or theirs.setdefault(index, mine) != mine:
+                return False
+            if len(theirs) > len(index_of):  # each index means a stream of its own
                 return False
         return True
 
@@ -644,7 +663,7 @@ class Exchange:
         )
 
     def save(self) -> dict[str, Any]:
-        """Plain data; `forward` follows from the sessions."""
+        """Plain data; `forward` follows from the sessions, and what peers may use begins anew."""
         return {
             "sessions": [session.save() for session in self.of.values()],
             "feed": [None if feed is None else feed.peer for feed in self.feed],
@@ -658,7 +677,8 @@ class Exchange:
         """Become what `save` described."""
         self.of = {saved[0]: PeerSession.restored(saved) for saved in state["sessions"]}
         self.feed[:] = [None if peer is None else self.of[peer] for peer in state["feed"]]
-        self.changed = set(state["changed"])
+        self.changed.clear()
+        self.changed.update(state["changed"])
         self.paused, self.must_go_on = state["paused"], state["must_go_on"]
         if self.drawn is not None:
             self.drawn.restore(state["drawn"])

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from typing import ClassVar, cast
 
 from whence.core.effects import Reason
-from whence.core.group import WINDOW_MAX
+from whence.core.group import NUMBER_MAX, WINDOW_MAX
 from whence.core.holdback import HoldBack
 from whence.core.message import MessageId, Waiting
 from whence.core.protocol import State
@@ -65,23 +65,35 @@ class PlainOrder:
                 return after[at], after[at + 1]
         return None
 
-    def settled(self, theirs: dict[int, int], after: tuple[int, ...]) -> tuple[int, ...] | None:
-        """A barrier in our indices if all of it is delivered here; None if not, or if it is malformed."""
+    def place(
+        self, theirs: dict[int, int], stream: int, number: int, after: tuple[int, ...]
+    ) -> tuple[tuple[int, ...], tuple[int, int] | None] | None:
+        """The barrier of a message in our indices, and its first entry that is not delivered here.
+
+        None if no correct node can have made it.
+        """
         newest = self.ledger.newest
         size = len(after)
         if size == 2:  # most barriers have one entry
-            stream = theirs.get(after[0], -1)
-            return (stream, after[1]) if stream >= 0 and 0 < after[1] <= newest[stream] else None
+            source, count = theirs.get(after[0], -1), after[1]
+            if source >= 0 and 0 < count <= newest[source]:
+                return (source, count), None
         if size % 2 or size > 2 * BARRIER_MAX:
             return None
         mine: list[int] = []
+        missing = None
         pairs = iter(after)
         for index, count in zip(pairs, pairs, strict=True):
-            stream = theirs.get(index, -1)
-            if stream < 0 or not 0 < count <= newest[stream]:
+            source = theirs.get(index, -1)
+            if source < 0 or not 0 < count < NUMBER_MAX:
                 return None
-            mine += (stream, count)
-        return tuple(mine)
+            if count > newest[source]:
+                if source == self.own or (source == stream and count >= number):
+                    return None
+                if missing is None:
+                    missing = (source, count)
+            mine += (source, count)
+        return tuple(mine), missing
 
     def receive(self, entry: Item, now_us: int) -> Iterator[Item]:
         """A message that was not refused: what is delivered now. The caller logs each before the next."""

@@ -14,11 +14,9 @@ from __future__ import annotations
 from typing import Any
 
 from whence.core.effects import Effects, Send
-from whence.protocols.log.exchange import Exchange
+from whence.protocols.log.exchange import PULLS_MAX, Exchange
 from whence.protocols.log.session import PeerSession
 from whence.protocols.log.wire import HAVE, MAIN, PART, WANT, LogPacket
-
-PULLS_MAX = 256  # streams that one step pulls
 
 
 class Behind:

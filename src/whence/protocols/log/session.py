@@ -16,8 +16,8 @@ class PeerSession:
 
     __slots__ = (
         "asked_floor", "back", "back_end", "base", "credit", "cursor", "depth", "floor", "have", "heard_us",
-        "is_main", "is_member", "levels", "near", "out", "peer", "pruned", "root", "sent", "stage", "start",
-        "stopped", "stream", "streams", "taken", "theirs", "told", "wanted",
+        "is_main", "is_member", "is_over", "levels", "near", "out", "peer", "pruned", "root", "sent", "stage",
+        "start", "stopped", "stream", "streams", "taken", "theirs", "told", "wanted",
     )  # fmt: skip
 
     def __init__(self, peer: NodeId, streams: int, start: int, credit: int, now_us: int) -> None:
@@ -25,6 +25,7 @@ class PeerSession:
         self.stage = GREETING
         self.stream = -1  # the peer's own; -1 before its HELLO
         self.is_member = False  # of a group with stability
+        self.is_over = False  # it has used more than it may: the step that finds out ends it
         # What was said in the HELLO to the peer: both ends compare the same two states.
         self.base: list[int] = []  # D
         self.root = self.streams = self.depth = 0

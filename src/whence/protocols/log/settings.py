@@ -13,6 +13,7 @@ PARAMETERS = Parameters(
     choice("history", "all", ("all", "new")),
     *RETENTION,
     flag("stability", default=False),
+    flag("chain", default=False),  # a hash chain through each life: forks show
     flag("reads", default=False),  # the host says `done`; else what is delivered is read
     choice("exchange", "log", ("log", "random")),
     whole("gap_us", 125_000, 1, LIFETIME_MAX_US),
@@ -22,6 +23,9 @@ PARAMETERS = Parameters(
     whole("cork_us", 0, 0, LIFETIME_MAX_US),  # own messages wait this long for company; 0: they do not
     whole("held_max", 10_000, 1, 1 << 30),
     whole("streams_max", 200_000, 1, 1 << 30),
+    whole("streams_per_minute", 100_000, 1, 1 << 30),  # new ones that one peer may name
+    whole("lives_per_hour", 1_000, 1, 1 << 30),  # new ones in which one name may call
+    whole("wants_per_minute", 6_000, 1, 1 << 30),  # packets with which one peer may pull
     whole("tick_us", 100_000, 1, LIFETIME_MAX_US),
     whole("pull_us", 300_000, 1, LIFETIME_MAX_US),
     whole("jump_us", 1_500_000, 1, LIFETIME_MAX_US),

@@ -32,6 +32,7 @@ from whence.protocols.log.wire import CONTROL, Item
 
 ADMIT, RETIRE, ACK = "admit", "retire", "ack"
 PASTS_MAX = 20_000  # pasts of messages that are kept, the newest
+NUMBERS_MAX = 4_000_000  # numbers in them, about: there may be many streams
 LIVES_MAX = 64  # lives that one ADMIT or RETIRE names
 
 
@@ -46,6 +47,7 @@ class Stability:
         ack_us: int,
         alone_us: int,
         stride: int,
+        skip: int = 0,
     ) -> None:
         self.own = own
         self.ledger = ledger
@@ -63,11 +65,18 @@ class Stability:
         self.since_us: int | None = None  # since when this life looks for a member
         self.has_guests = False  # some peer is not admitted
         self._stride = stride
+        self._skip = skip  # bytes of a message before its payload
+        self._numbers = 0  # in `pasts` and `knows`; no less than there are
 
     @property
     def may_speak(self) -> bool:
         """Whether this life was admitted; a retired one still speaks."""
         return self.own in self.admitted
+
+    @property
+    def has_company(self) -> bool:
+        """Whether more than one member counts: what is stable among one may be nowhere else."""
+        return len(self.admitted - self.retired) > 1
 
     def met(self, stream: int) -> None:
         """A peer's life is here: it may have to be admitted."""
@@ -87,14 +96,27 @@ class Stability:
         past = self._past_of(entry)
         stream, number = entry[0], entry[1]
         late = not _covers(past, self.stable)
-        self.knows[stream] = past
+        self.knows.pop(stream, None)
+        self.knows[stream] = past  # the last that spoke is the last
         self.pasts[stream, number] = past
-        if len(self.pasts) > PASTS_MAX:
-            del self.pasts[next(iter(self.pasts))]
+        self._numbers += len(past)
+        if len(self.pasts) > PASTS_MAX or self._numbers > NUMBERS_MAX:
+            self._trim()
         self.is_new = True
         if entry[5] == CONTROL:
             self._obey(entry, effects)
         return late
+
+    def _trim(self) -> None:
+        """Drop the oldest half of what is known of messages, and of streams that do not count."""
+        self._numbers = sum(map(len, self.pasts.values())) + sum(map(len, self.knows.values()))
+        if len(self.pasts) <= PASTS_MAX and self._numbers <= NUMBERS_MAX:
+            return  # what is stable was dropped meanwhile
+        for key in list(self.pasts)[: len(self.pasts) // 2]:
+            del self.pasts[key]
+        strangers = [each for each in self.knows if each not in self.admitted or each in self.retired]
+        for stream in strangers[: len(strangers) // 2]:
+            del self.knows[stream]
 
     # rule 001 R18: the causal past of a message, from barriers alone
     def _past_of(self, entry: Item) -> list[int]:
@@ -113,7 +135,7 @@ class Stability:
 
     def _obey(self, entry: Item, effects: Effects | None) -> None:
         """ADMIT and RETIRE change who counts; ACK only says what its sender has."""
-        verb, streams = _read(entry[4])
+        verb, streams = _read(entry[4][self._skip :])
         found = [self.intern(each) for each in streams]
         named = [each for each in found if each is not None]
         if len(named) < len(found):
@@ -180,8 +202,11 @@ class Stability:
         """An entry was delivered: does it have to be acknowledged? An own message acknowledges everything."""
         if entry[0] == self.own:
             self.must_ack_us = None
-        elif self.must_ack_us is None and len(entry) == 6 and not _is_ack(entry):
+        elif self.must_ack_us is None and len(entry) == 6 and not self._is_ack(entry):
             self.must_ack_us = now_us
+
+    def _is_ack(self, entry: Item) -> bool:
+        return entry[5] == CONTROL and _read(entry[4][self._skip :])[0] == ACK
 
     @property
     def waits(self) -> bool:
@@ -246,6 +271,7 @@ class Stability:
             "must_ack_us": self.must_ack_us,
             "since_us": self.since_us,
             "has_guests": self.has_guests,
+            "numbers": self._numbers,
         }
 
     def restore(self, state: dict[str, Any]) -> None:
@@ -257,10 +283,7 @@ class Stability:
         self.stable, self.is_new = list(state["stable"]), state["is_new"]
         self.must_ack_us, self.since_us = state["must_ack_us"], state["since_us"]
         self.has_guests = state["has_guests"]
-
-
-def _is_ack(entry: Item) -> bool:
-    return entry[5] == CONTROL and _read(entry[4])[0] == ACK
+        self._numbers = state.get("numbers", 0)  # checkpoints of an earlier release lack it
 
 
 def _covers(past: list[int], stable: list[int]) -> bool:

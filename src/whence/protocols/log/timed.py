@@ -12,8 +12,7 @@ from typing import ClassVar, TypeAlias
 
 from whence.core.effects import Deliver, Effects, Expire, Reason
 from whence.core.lives import Stream
-from whence.core.message import Waiting
-from whence.core.protocol import State
+from whence.core.message import State, Waiting
 from whence.protocols.barrier.safe import SafeOrder
 from whence.protocols.barrier.wire import BarrierEntry, BarrierPacket
 from whence.protocols.log.book import Entry, plain, unplain
@@ -30,8 +29,11 @@ class TimedOrder:
 
     stride: ClassVar[int] = TRIPLE  # numbers of one entry of a barrier
 
-    def __init__(self, own: int, ledger: Ledger, lifetime_us: int | None, skew_us: int) -> None:
+    def __init__(
+        self, own: int, ledger: Ledger, lifetime_us: int | None, skew_us: int, dead_max: int
+    ) -> None:
         self.own = own
+        self.dead_max = dead_max
         self.order = SafeOrder(ledger.names[own], lifetime_us, skew_us)
         self.ledger = ledger
         self.arrived: dict[tuple[Stream, int], Item] = {}  # what is pending, as it is logged
@@ -100,8 +102,9 @@ class TimedOrder:
 
     # rule 001 R10: what has died is accounted for as soon as all before it is
     def died(self, stream: int, number: int) -> None:
-        """A number will never be delivered here."""
-        if number > self.ledger.newest[stream]:
+        """A number will never be delivered here; of too many that are out of turn the rest come again."""
+        ahead = number - self.ledger.newest[stream]
+        if ahead == 1 or (ahead > 1 and sum(map(len, self.dead.values())) < self.dead_max):
             self.dead.setdefault(stream, set()).add(number)
 
     def dead_after(self, stream: int) -> int:

@@ -17,8 +17,7 @@ from __future__ import annotations
 
 from typing import NamedTuple, TypeAlias
 
-from whence.core.group import NUMBER_MAX
-from whence.core.message import Message, NodeId, Sizes
+from whence.core.message import NUMBER_MAX, Message, NodeId, Sizes
 from whence.core.sizes import FRAME_BYTES, array_header_bytes, binary_header_bytes, text_bytes, uint_bytes
 
 MESSAGE, ALPHA, BETA, PI, RHO, BUFFER, RETURN, ABORT, JOIN, WELCOME = range(10)

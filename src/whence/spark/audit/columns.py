@@ -13,7 +13,15 @@ from typing import Any
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import ArrayType, MapType, StringType, StructField, StructType, TimestampType
+from pyspark.sql.types import (
+    ArrayType,
+    IntegralType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
 
 from whence.errors import MisuseError
 from whence.foreign.mapping import (
@@ -29,13 +37,14 @@ from whence.foreign.mapping import (
 )
 from whence.foreign.model import EventKind
 
+UNREAD = ("send_order", "clock", "time", "end")  # fields whose texts may mean nothing
 TABLES = ("csv", "jsonl", "parquet")  # the formats that are tables for Spark, too
 LINE = "_line"  # the place of a row in its file
 CORRUPT = "_corrupt"  # the text of a line that is not JSON
 
 
 def read_rows(spark: SparkSession, path: Path | str, mapping: LogMapping) -> DataFrame:
-    """The rows of a table as they are; every column a text, and `LINE`."""
+    """The rows of a table as they are; every column a text or a whole number, and `LINE`."""
     path = str(path)
     several = "://" not in path and Path(path).is_dir()
     if several and order_of(mapping) == "line":
@@ -62,6 +71,8 @@ def _plain(table: DataFrame, field: StructField) -> Column:
     column = F.col(f"`{field.name}`")
     if isinstance(field.dataType, ArrayType | MapType | StructType):
         return F.to_json(column)
+    if isinstance(field.dataType, IntegralType):
+        return column
     if isinstance(field.dataType, TimestampType):
         return F.date_format(column, "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX")
     return column.cast("string")
@@ -100,7 +111,7 @@ def _struct(tree: Mapping[str, Any]) -> StructType:
     ])  # fmt: skip
 
 
-class Columns:
+class AuditColumns:
     """The expressions of a mapping over the columns of a table."""
 
     def __init__(self, table: DataFrame) -> None:
@@ -119,6 +130,12 @@ class Columns:
         usable = [F.nullif(column.cast("string"), F.lit("")) for column in found]
         return F.coalesce(*usable) if usable else F.lit(None).cast("string")
 
+    def value(self, path: str) -> Column:
+        """As `path`, but whole numbers stay numbers."""
+        if path in self._schema.names and isinstance(self._schema[path].dataType, IntegralType):
+            return F.col(f"`{path}`")
+        return self.path(path)
+
     def text(self, expression: Any) -> Column:
         """The text of an expression."""
         parts = [self._template(template) for template in parse(expression)]
@@ -136,11 +153,11 @@ class Columns:
 
 
 def normalise(rows: DataFrame, mapping: LogMapping, *, exact: bool = False) -> DataFrame:
-    """The events of a table: the columns of the model, and `odd_kind`, `odd_order` and `lacks`.
+    """The events of a table: the columns of the model, and `odd_kind`, `odd_order`, `unread_*`, `has`.
 
     Places and ranks are whole numbers; with `exact` they may have up to nine decimals.
     """
-    of, event = Columns(rows), mapping.event
+    of, event = AuditColumns(rows), mapping.event
     nothing = F.lit(None).cast("string")
 
     def text(field: str) -> Column:
@@ -164,6 +181,8 @@ def normalise(rows: DataFrame, mapping: LogMapping, *, exact: bool = False) -> D
     clock = F.from_json(text("clock"), "map<string,bigint>") if "clock" in event else no_clock
     channel = event.get("channel") or event.get("sender")
     rank = _number(text("send_order"), exact)
+    t0, t1 = time("time"), time("end")
+    readings = dict(zip(UNREAD, (rank, clock, t0, t1), strict=True))
     order = order_of(mapping)
     line = F.col(LINE).cast("bigint")
     pos = {"line": line, "interval": F.lit(None).cast("bigint"), "clock": F.try_element_at(clock, ctx)}.get(
@@ -184,12 +203,12 @@ def normalise(rows: DataFrame, mapping: LogMapping, *, exact: bool = False) -> D
         names("links").alias("links"),
         text("ref").alias("ref"),
         clock.alias("vc"),
-        time("time").alias("t0"),
-        time("end").alias("t1"),
+        t0.alias("t0"),
+        t1.alias("t1"),
         line.alias("line"),
         odd_kind.alias("odd_kind"),
         odd("order", pos).alias("odd_order"),
-        odd("send_order", rank).alias("odd_rank"),
+        *(odd(field, read).alias(f"unread_{field}") for field, read in readings.items()),
         F.array(
             *(F.when(of.path(column).isNotNull(), F.lit(column)) for column in session_columns(mapping))
         ).alias("has"),
@@ -197,7 +216,7 @@ def normalise(rows: DataFrame, mapping: LogMapping, *, exact: bool = False) -> D
     )
 
 
-def _kind(of: Columns, spec: Any) -> tuple[Column, Column]:
+def _kind(of: AuditColumns, spec: Any) -> tuple[Column, Column]:
     """The kind of a row, and whether its text is unknown."""
     rule = kind_rule(spec)
     if rule.constant is not None:

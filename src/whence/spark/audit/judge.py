@@ -24,9 +24,10 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import DecimalType
 
 from whence.errors import DataError, ImportFormatError, WhenceError
-from whence.foreign.judge import check_contract, judge
+from whence.foreign.judge import check_contract, judge, scope_split
 from whence.foreign.mapping import LogMapping, order_of, reader_notes, session_columns
 from whence.foreign.model import Contract, EventKind, Log, Note, log_of_table, make_log
+from whence.foreign.ranked import RankedCounts, plan_of
 from whence.foreign.read import read_log
 from whence.foreign.report import (
     EXITS,
@@ -40,7 +41,8 @@ from whence.foreign.report import (
     verdict_of,
 )
 from whence.foreign.tables import resolution_of
-from whence.spark.audit.columns import TABLES, normalise, read_rows
+from whence.spark.audit.columns import TABLES, UNREAD, normalise, read_rows
+from whence.spark.audit.ranked import count_ranked
 from whence.spark.progress import spark_failures
 from whence.spark.session import cores_of
 from whence.spark.shipping import find_shipped
@@ -48,6 +50,7 @@ from whence.spark.tables import table_of
 
 EVENT_BYTES = 400  # of one event in a task that has the whole log, about
 MEMORY_BYTES = 4 << 30  # what the judge may take in one task unless told otherwise
+LARGE_BYTES = 64 << 20  # of a file of ranked deliveries that is not worth having whole in a task
 _SEND, _DELIVER, _ACK = int(EventKind.SEND), int(EventKind.DELIVER), int(EventKind.ACK)
 _RECEIVE, _RESTART = int(EventKind.RECEIVE), int(EventKind.RESTART)
 
@@ -60,6 +63,7 @@ def audit_log(
     findings_max: int = FINDINGS_MAX,
     blocks: int | None = None,
     memory_bytes: int = MEMORY_BYTES,
+    large_bytes: int = LARGE_BYTES,
 ) -> Audit:
     """The verdict on a log; `blocks` tasks share the scopes (as many as there are cores)."""
     check_contract(mapping.contract)
@@ -67,18 +71,53 @@ def audit_log(
         if mapping.format not in TABLES:
             return _in_one_task(spark, path, mapping, findings_max)
         rows = read_rows(spark, path, mapping)
+        plan = plan_of(mapping) if _bytes_of(path) >= large_bytes else None
+        if plan is not None:
+            counts = count_ranked(rows, mapping, plan, findings_max)
+            if counts is not None:
+                return _of_ranks(counts, str(path), mapping, findings_max)
         events = normalise(rows, mapping)
         facts = _facts(events, mapping)
-        if facts["odd_orders"] or facts["odd_ranks"]:
+        if facts["odd_orders"] or facts["unread_send_order"]:
             events = normalise(rows, mapping, exact=True)
             facts = _facts(events, mapping)
         _require_rows(path, facts)
-        if facts["ranks"] and not _graph(facts):
-            return _by_joins(events, str(path), mapping, facts, findings_max, whole=True)
         if facts["events"] * EVENT_BYTES > memory_bytes:
-            return _by_joins(events, str(path), mapping, facts, findings_max, whole=False)
+            whole = bool(facts["ranks"]) and not _graph(facts)
+            return _by_joins(events, str(path), mapping, facts, findings_max, whole=whole)
         count = blocks or max(1, min(cores_of(spark), facts["scopes"]))
         return _in_blocks(spark, events, str(path), mapping, facts, count, findings_max)
+
+
+def _bytes_of(path: Path | str) -> int:
+    """The size of a file or a folder; what lies elsewhere is taken to be large."""
+    if "://" in str(path):
+        return LARGE_BYTES
+    path = Path(path)
+    return sum(each.stat().st_size for each in path.rglob("*")) if path.is_dir() else path.stat().st_size
+
+
+def _of_ranks(counts: RankedCounts, source: str, mapping: LogMapping, findings_max: int) -> Audit:
+    """The verdict on ranked deliveries: rank alone says what precedes what, so causal order is fifo."""
+    if not counts.rows:
+        raise ImportFormatError(source, "it has no rows", "Check the file")
+    made = dict(judge(_empty(mapping), contract=mapping.contract).properties)
+    firsts = sum(each[0] for each in counts.channels.values())
+    ordered = sum(count for count, low, high in counts.channels.values() if low < high)
+    late = counts.late_findings[:findings_max]
+    if firsts:
+        made["causal"] = Judged(status=OK, count=counts.late, judged=firsts, findings=late)
+    if ordered:
+        made["fifo"] = Judged(status=OK, count=counts.late, judged=ordered, findings=late)
+    if counts.grouped:
+        again = counts.again_findings[:findings_max]
+        made["duplicate"] = Judged(status=OK, count=counts.again, judged=counts.grouped, findings=again)
+    made["cycle"] = Judged(status=OK, judged=counts.rows)
+    notes = reader_notes(mapping, {}, 0, set(counts.had), {})
+    split = sum(len(ctxs) - 1 for ctxs in counts.scopes.values())
+    if split:
+        notes.append(scope_split(split))
+    return _audit(source, counts.rows, order_of(mapping), mapping.contract, made, notes)
 
 
 def _in_one_task(spark: SparkSession, path: Path | str, mapping: LogMapping, findings_max: int) -> Audit:
@@ -158,7 +197,7 @@ def _facts(events: DataFrame, mapping: LogMapping) -> dict[str, Any]:
         "unplaced": F.col("pos").isNull() if "order" in has or "clock" in has or placed else None,
         "odd_kinds": F.col("odd_kind").isNotNull(),
         "odd_orders": F.col("odd_order"),
-        "odd_ranks": F.col("odd_rank"),
+        **{f"unread_{field}": F.col(f"unread_{field}") if field in has else None for field in UNREAD},
         "corrupt": F.col("corrupt"),
         **{
             f"{name}_{unit}": F.col(name) % unit != 0 if field in has else None
@@ -198,7 +237,8 @@ def _require_rows(path: Path | str, facts: dict[str, Any]) -> None:
 def _notes(mapping: LogMapping, facts: dict[str, Any]) -> list[Note]:
     odd = {"": facts["odd_kinds"]} if facts["odd_kinds"] else {}
     unknown = dict.fromkeys(facts["unknown_kinds"], 0) | odd
-    return reader_notes(mapping, unknown, facts["odd_orders"], set(facts["had"] or ()))
+    unread = {field: facts[f"unread_{field}"] for field in UNREAD}
+    return reader_notes(mapping, unknown, facts["odd_orders"], set(facts["had"] or ()), unread)
 
 
 # The whole log in each task

@@ -11,17 +11,17 @@ from __future__ import annotations
 from pathlib import Path
 
 import msgspec
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
 from whence.errors import MisuseError
 from whence.foreign.mapping import LogMapping, order_of
-from whence.foreign.model import EventKind
+from whence.foreign.report import Audit
 from whence.foreign.running import HORIZON_ROWS, RunningAudit, StreamRow
-from whence.spark.audit.columns import LINE, normalise
+from whence.spark.audit.columns import CORRUPT, LINE, json_schema, normalise
 
-_FIELDS = ("ctx", "kind", "msg", "scope", "group", "channel", "rank", "deps", "line")
+_FIELDS = ("proc", "ctx", "kind", "msg", "scope", "group", "channel", "rank", "deps", "line")
 
 
 class _Saved(msgspec.Struct):
@@ -53,8 +53,6 @@ def audit_stream(
         if saved.batch >= number:
             return
         found = batch.orderBy("pos").select(*_FIELDS).toArrow().to_pylist()
-        for row in found:
-            row["kind"] = int(EventKind.DELIVER) if row["kind"] == EventKind.ACK else row["kind"]
         saved.state.feed(msgspec.convert(found, list[StreamRow]))
         audit = saved.state.audit("stream", mapping.contract)
         _replace(folder / "audit.json", msgspec.json.encode(audit))
@@ -62,6 +60,20 @@ def audit_stream(
 
     writer = events.writeStream.foreachBatch(judge).option("checkpointLocation", str(folder / "checkpoint"))
     return (writer.trigger(availableNow=True) if available_now else writer).start()
+
+
+def read_stream(spark: SparkSession, folder: Path | str, mapping: LogMapping) -> DataFrame:
+    """The rows of the files that come into a folder: JSON lines or Parquet."""
+    if mapping.format == "parquet":
+        return spark.readStream.schema(spark.read.parquet(str(folder)).schema).parquet(str(folder))
+    if mapping.format not in {None, "jsonl"}:
+        raise MisuseError(f"format {mapping.format}", "it is not read as a stream", "Give jsonl or parquet")
+    return spark.readStream.schema(json_schema(mapping)).json(str(folder), columnNameOfCorruptRecord=CORRUPT)
+
+
+def read_verdict(folder: Path | str, mapping: LogMapping) -> Audit:
+    """The verdict so far."""
+    return load_state(folder).state.audit("stream", mapping.contract)
 
 
 def load_state(folder: Path | str, horizon: int = HORIZON_ROWS) -> _Saved:

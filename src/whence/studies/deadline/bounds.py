@@ -26,8 +26,9 @@ from whence.protocols.deadline.tdca import Tdca
 from whence.sim.distributions import Ramp, sampler
 from whence.sim.faults import plan_faults
 from whence.sim.links import Entry, Traffic
-from whence.sim.links_static import make_graph, make_outlets, path_loss
+from whence.sim.links_static import make_outlets, path_loss
 from whence.sim.model import Scenario, node_names
+from whence.sim.topology import make_graph
 
 NEVER_US = 1 << 62
 RELAY_DRAWS = 150_000  # each message of which the relay bound is computed takes nodes^2 draws

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from whence.studies.claims import EXACT, Claim, Evidence, Relation, Take, Tolerance, load
-from whence.studies.domains.fit import WAY_BUS, WAY_FLAT, Kind
+from whence.studies.domains.fit import WAY_BUS, WAY_FLAT, FittedKind
 from whence.studies.domains.measures import stamp_bytes
 
 # A claim is a row, and rows are laid out by hand.
@@ -117,7 +117,7 @@ def _planner() -> Iterator[Claim]:
     yield _cost("planned", 75, chosen, traffic="clustered", tolerance=near, demanded=False)
 
 
-def _power(kind: Kind, power: float, within: float, says: str) -> Claim:
+def _power(kind: FittedKind, power: float, within: float, says: str) -> Claim:
     """How the processor time of a message grows: the p of a + b n^p, on both sides."""
     return Claim(f"004-power-{kind.part}-{kind.workload}-{kind.organisation}",
                  f"real servers, {PARTS_OF[kind.part]}, {kind.workload}, {kind.organisation}: p of a + b n^p",
@@ -137,7 +137,7 @@ def _crosses(largest: int) -> Claim:
                  evidence=Evidence.PROTOTYPE, tolerance=Tolerance(absolute=11.5), timed=True)
 
 
-def _straight(kind: Kind, words: str) -> Claim:
+def _straight(kind: FittedKind, words: str) -> Claim:
     return Claim(f"004-complexity-{kind.organisation}",
                  f"real servers of the way, {words} explains of the variance", 0.95,
                  "section 6.2: C ≈ K n with √n domains, n² without; the limit is ours", "share",

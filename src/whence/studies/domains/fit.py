@@ -18,7 +18,7 @@ LARGE_FROM = 50  # servers: from here on the slope counts; below, what does not 
 TIMES = {"cpu_us": "processor time", "wall_us": "wall time"}
 
 
-class Kind(NamedTuple):
+class FittedKind(NamedTuple):
     """What was measured: all sizes of it make one curve."""
 
     part: str
@@ -27,8 +27,8 @@ class Kind(NamedTuple):
     stamps: str
 
 
-FLAT = Kind("live", "ping-pong", "flat", "full")
-BUS = Kind("live", "ping-pong", "bus", "full")
+FLAT = FittedKind("live", "ping-pong", "flat", "full")
+BUS = FittedKind("live", "ping-pong", "bus", "full")
 # Only the servers of the way run: beyond 150 servers, where what does not grow no longer hides what does.
 WAY_FLAT, WAY_BUS = FLAT._replace(part="live-way"), BUS._replace(part="live-way")
 
@@ -46,17 +46,17 @@ class Fit(NamedTuple):
         return float(self.base + self.rate * nodes**self.power)
 
 
-def kinds(results: Results, *parts: str) -> list[Kind]:
+def kinds(results: Results, *parts: str) -> list[FittedKind]:
     """Every curve of these parts, in the order of the plan."""
     found = (
-        Kind(*(str(row.labels[name]) for name in Kind._fields))
+        FittedKind(*(str(row.labels[name]) for name in FittedKind._fields))
         for row in results.rows
         if row.labels["part"] in parts
     )
     return list(dict.fromkeys(found))
 
 
-def rounds(results: Results, kind: Kind, measure: str) -> dict[int, dict[int, float]]:
+def rounds(results: Results, kind: FittedKind, measure: str) -> dict[int, dict[int, float]]:
     """Size -> round -> value, sizes ascending."""
     found: dict[int, dict[int, float]] = {}
     for row in results.select(**kind._asdict()):
@@ -66,12 +66,12 @@ def rounds(results: Results, kind: Kind, measure: str) -> dict[int, dict[int, fl
     return dict(sorted(found.items()))
 
 
-def medians(results: Results, kind: Kind, measure: str) -> dict[int, float]:
+def medians(results: Results, kind: FittedKind, measure: str) -> dict[int, float]:
     """Size -> median over the rounds."""
     return {nodes: median(found.values()) for nodes, found in rounds(results, kind, measure).items()}
 
 
-def ratios(results: Results, kind: Kind, measure: str) -> dict[int, Estimate]:
+def ratios(results: Results, kind: FittedKind, measure: str) -> dict[int, Estimate]:
     """Size -> time over that of the smallest system in the same round: the median, without an interval."""
     found = rounds(results, kind, measure)
     if not found:
@@ -83,12 +83,12 @@ def ratios(results: Results, kind: Kind, measure: str) -> dict[int, Estimate]:
     }
 
 
-def growth(results: Results, kind: Kind, measure: str) -> dict[int, float]:
+def growth(results: Results, kind: FittedKind, measure: str) -> dict[int, float]:
     """The ratios as plain numbers: what slopes and lines are fitted to."""
     return {nodes: found.mean for nodes, found in ratios(results, kind, measure).items()}
 
 
-def gains(results: Results, flat: Kind, bus: Kind, measure: str) -> dict[int, float]:
+def gains(results: Results, flat: FittedKind, bus: FittedKind, measure: str) -> dict[int, float]:
     """Size -> time without domains over time on the bus, in the same round; the median of these."""
     slow, fast = rounds(results, flat, measure), rounds(results, bus, measure)
     return {

@@ -7,9 +7,9 @@ along; forked from here a server costs about 3 MB and 10 ms. Standard input is i
 (`whence.servers.processes`): it stays open as long as the result is wanted.
 
 A server is a member of a live group, and its agent sends back what it receives (paper 004, section 6.1). The
-parent asks over the server's line (`Command`, one line of JSON each way); one of the servers is asked to be
-the paper's main agent, which takes the time. When the line ends, however that came about, so does the server:
-nothing may outlive a measurement.
+parent asks over the server's line (`ServerCommand`, one line of JSON each way); one of the servers is asked
+to be the paper's main agent, which takes the time. When the line ends, however that came about, so does the
+server: nothing may outlive a measurement.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ ASK, ANSWER = b"?", b"!"
 NEVER_S = 86_400.0
 
 
-class Command(msgspec.Struct, frozen=True):
+class ServerCommand(msgspec.Struct, frozen=True):
     """What the parent asks for: `connect`, `cpu`, or `rounds` of one message to each of `to` and back."""
 
     kind: str
@@ -90,7 +90,7 @@ def joining(member: Member) -> Joining:
         backoff_first_s=0.05 if member.all_there else NEVER_S,
         backoff_max_s=1.0 if member.all_there else NEVER_S,
     )
-    return whence.join(
+    joining: Joining = whence.join(
         "study-domains",
         node=member.node,
         peers=member.peers,
@@ -99,6 +99,7 @@ def joining(member: Member) -> Joining:
         store=member.store,
         **member.params,
     )
+    return joining
 
 
 class Mirror:
@@ -152,7 +153,7 @@ class Mirror:
         return tuple(times_ns)
 
 
-async def _obey(command: Command, agent: Mirror) -> ServerReply:
+async def _obey(command: ServerCommand, agent: Mirror) -> ServerReply:
     if command.kind == "connect":
         await agent.group.wait_connected(command.timeout_s)
     elif command.kind == "rounds":
@@ -186,7 +187,7 @@ class ParentLine(asyncio.Protocol):
 
 async def _serve(member: Member, end: socket.socket) -> None:
     _, line = await asyncio.get_running_loop().create_connection(ParentLine, sock=end)
-    decode = msgspec.json.Decoder(Command).decode
+    decode = msgspec.json.Decoder(ServerCommand).decode
     try:
         group = await joining(member).__aenter__()
     except WhenceError as error:
@@ -257,7 +258,7 @@ class Fleet:
                     self.replies([started[name]])
             if system.all_there:
                 self.replies(started.values())
-                self.ask(started.values(), Command("connect", timeout_s=REPLY_S))
+                self.ask(started.values(), ServerCommand("connect", timeout_s=REPLY_S))
         except BaseException:
             self._processes.end(started.values())
             raise
@@ -266,7 +267,7 @@ class Fleet:
     def _fork(self, member: Member) -> Process:
         return self._processes.fork(member.node, lambda line: run_server(member, line))
 
-    def ask(self, servers: Iterable[Process], command: Command) -> list[ServerReply]:
+    def ask(self, servers: Iterable[Process], command: ServerCommand) -> list[ServerReply]:
         """The replies of all, in their order."""
         asked = list(servers)
         for server in asked:
@@ -347,7 +348,7 @@ class Bench:
             yield self._sample("broadcast", round_, others, batch.broadcasts, list(self.servers))
 
     def _rounds(self, to: tuple[NodeId, ...], count: int) -> tuple[int, ...]:
-        command = Command("rounds", to, count, timeout_s=REPLY_S)
+        command = ServerCommand("rounds", to, count, timeout_s=REPLY_S)
         [reply] = self.fleet.ask([self.servers[self.one]], command)
         return reply.wall_ns
 
@@ -360,7 +361,7 @@ class Bench:
         return LiveSample(self.system, round_, workload, count * len(to), wall_ns, cpu_ns)
 
     def _cpu_ns(self, names: Sequence[NodeId]) -> int:
-        replies = self.fleet.ask([self.servers[name] for name in names], Command("cpu"))
+        replies = self.fleet.ask([self.servers[name] for name in names], ServerCommand("cpu"))
         return sum(reply.cpu_ns for reply in replies)
 
 

@@ -15,7 +15,7 @@ from whence.studies.domains.fit import (
     TIMES,
     WAY_BUS,
     WAY_FLAT,
-    Kind,
+    FittedKind,
     crossing,
     fit,
     gains,
@@ -407,12 +407,12 @@ def live_figures(results: Results) -> list[Figure]:
     ]
 
 
-def _ratio_series(results: Results, label: str, kind: Kind, measure: str) -> Series:
+def _ratio_series(results: Results, label: str, kind: FittedKind, measure: str) -> Series:
     found = ratios(results, kind, measure)
     return Series(label, tuple(map(float, found)), tuple(found.values()))
 
 
-def _fitted(results: Results, kind: Kind, power: int) -> Series | None:
+def _fitted(results: Results, kind: FittedKind, power: int) -> Series | None:
     """What the paper says of the shape, drawn through our processor times."""
     values = growth(results, kind, "cpu_us")
     found = fit(values, power)
@@ -422,7 +422,7 @@ def _fitted(results: Results, kind: Kind, power: int) -> Series | None:
     return Series(f"a + b n{'²' if power == 2 else ''}", tuple(map(float, values)), y)
 
 
-def _growth_panel(results: Results, title: str, kind: Kind, power: int) -> Panel:
+def _growth_panel(results: Results, title: str, kind: FittedKind, power: int) -> Panel:
     measured = [_ratio_series(results, words, kind, measure) for measure, words in TIMES.items()]
     fitted = _fitted(results, kind, power)
     smallest = next(iter(medians(results, kind, "cpu_us")), 0)
@@ -502,7 +502,7 @@ def live_tables(results: Results) -> list[Table]:
     return made
 
 
-def _times(results: Results, part: str, words: str, chosen: list[Kind]) -> Table:
+def _times(results: Results, part: str, words: str, chosen: list[FittedKind]) -> Table:
     rows: list[tuple[Cell, ...]] = []
     for kind in chosen:
         wall, cpu = (rounds(results, kind, measure) for measure in ("wall_us", "cpu_us"))
@@ -537,7 +537,7 @@ def _times(results: Results, part: str, words: str, chosen: list[Kind]) -> Table
     return Table(part, f"Measured times: {words}", columns, tuple(rows), note)
 
 
-def _times_grow(results: Results, found: list[Kind]) -> Table:
+def _times_grow(results: Results, found: list[FittedKind]) -> Table:
     rows: list[tuple[Cell, ...]] = []
     for kind in found:
         if kind.workload == "local":

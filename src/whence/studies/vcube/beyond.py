@@ -5,8 +5,8 @@ from __future__ import annotations
 from whence.studies.base import Cell, Table
 from whence.studies.results import Estimate, Label, estimate, percent_change
 from whence.studies.vcube import words
-from whence.studies.vcube.claims import AGGREGATION, PLAIN
-from whence.studies.vcube.crashes import CASES, CRASHES
+from whence.studies.vcube.claims import AGGREGATION, CRASHES, PLAIN
+from whence.studies.vcube.crashes import CASES
 from whence.studies.vcube.runs import LARGE, MAIN, SEVERAL, Runs
 
 PROFILE = "R0"

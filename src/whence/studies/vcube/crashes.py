@@ -20,13 +20,12 @@ from whence.protocols.vcube.members import VCubeMembers
 from whence.sim.distributions import Normal
 from whence.sim.model import Crash, Link, Poisson, Record, Scenario, Stop, node_names
 from whence.sim.outcome import Outcome
+from whence.studies.vcube.claims import TEST_INTERVAL_US, TEST_TIMEOUT_US
 from whence.trace.measures import Value
 from whence.trace.schema import Kind, Level
 
-CRASHES = "crashes"
 CRASH_US = 2_000_000
 BROADCASTS_STOP_US, END_US = 6_000_000, 10_000_000
-TEST_INTERVAL_US, TEST_TIMEOUT_US = 200_000, 1_000_000
 CASES = {"no crash": 0, "1 crash": 1, "4 crashes": 4}
 PHASES = ("before", "during", "after")
 

@@ -19,8 +19,8 @@ from whence.sim.model import Hypercube, Link, Record, Scenario, Stop, Window
 from whence.studies.base import Point, Study, compile_kernel
 from whence.studies.results import Label
 from whence.studies.vcube import findings, measures, page
-from whence.studies.vcube.claims import CLAIMS, SIZES
-from whence.studies.vcube.crashes import CASES, CRASHES, crash_scenario, run_crashes
+from whence.studies.vcube.claims import CLAIMS, CRASHES, SIZES
+from whence.studies.vcube.crashes import CASES, crash_scenario, run_crashes
 from whence.studies.vcube.runs import LARGE, MAIN, MORE, SEVERAL
 
 PROPAGATION_US = 100_000  # tpp: its mean

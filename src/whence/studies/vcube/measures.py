@@ -20,7 +20,7 @@ from whence.sim.model import Scenario
 from whence.sim.outcome import Outcome
 from whence.studies.results import Derived, Results, Row
 from whence.studies.vcube import crashes, shapes
-from whence.studies.vcube.crashes import CRASHES
+from whence.studies.vcube.claims import CRASHES
 from whence.studies.vcube.runs import DEPENDENCY_EDGES, MAIN, Runs
 from whence.trace.measures import Value
 from whence.trace.schema import Level

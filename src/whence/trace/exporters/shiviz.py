@@ -44,7 +44,8 @@ class ExportWindow(NamedTuple):
     """The messages to write: `messages` of them from place `start`, in order of broadcast time.
 
     Only those that were broadcast at `since_us` or later and before `until_us`; only those in `ids`
-    (origin, number); and of all events only those at `nodes`. None means all.
+    (origin, number); and of all events only those at `nodes`, with the sendings of what these take. None
+    means all.
     """
 
     start: int = 0
@@ -99,11 +100,13 @@ def _clocked(
             rows.setdefault(event.node, []).append(event)
     chosen = _chosen(rows, window)
     host_of = _hosts(trace, rows)
+    nodes = set(rows) if window is None or window.nodes is None else window.nodes
+    taken = {_takes(event) for node in nodes for event in rows.get(node, ())} - {None}
     walk = _Walk(rows)
     for event, clock, knows in walk.events():
         if chosen is not None and (event.origin, event.number) not in chosen:
             continue
-        if window is not None and window.nodes is not None and event.node not in window.nodes:
+        if event.node not in nodes and _emits(event) not in taken:
             continue
         clock[event.node] = clock.get(event.node, 0) + 1
         named = {host_of[node]: count for node, count in sorted(clock.items())}

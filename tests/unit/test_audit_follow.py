@@ -1,0 +1,122 @@
+"""A log that grows is judged as it comes, across processes, and as it is judged at rest."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from support.corpus import CorpusCase, cases
+from whence.errors import ImportFormatError, MisuseError
+from whence.foreign.follow import FOLLOWED, Follower
+from whence.foreign.judge import judge
+from whence.foreign.mapping import LogMapping, mapping_of, order_of
+from whence.foreign.read import complete_mapping, read_log
+from whence.foreign.running import STREAMED
+
+CASES = [
+    case for case in cases() if case.mapping.format in FOLLOWED and order_of(case.mapping) in {"line", "seq"}
+]
+
+
+def grown(case: CorpusCase, folder: Path, size: int) -> Follower:
+    """The verdict on a file to which a few bytes at a time are added, each time by another process."""
+    mapping = complete_mapping(case.log, case.mapping)
+    data, target, state = case.log.read_bytes(), folder / case.log.name, folder / "state"
+    for end in range(size, len(data) + size, size):
+        target.write_bytes(data[:end]) if end == size else append(target, data[end - size : end])
+        follower = Follower(target, mapping, state=state)
+        list(follower.read())
+    return follower
+
+
+def append(path: Path, data: bytes) -> None:
+    with path.open("ab") as file:
+        file.write(data)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+@pytest.mark.parametrize("size", [37, 100_000])
+def test_what_is_found_is_what_is_found_at_rest(case: CorpusCase, size: int, tmp_path: Path) -> None:
+    """Findings are certain; those of these short logs, whose rows come in order, are all found."""
+    at_rest = judge(read_log(case.log, case.mapping))
+    audit = grown(case, tmp_path, size).audit()
+    for name in STREAMED:
+        mine, theirs = audit.properties[name], at_rest.properties[name]
+        assert mine.count <= theirs.count, name
+        if mine.judged:
+            assert mine.count == theirs.count, name
+
+
+CHAT = mapping_of({"log": {"format": "jsonl"}, "event": {"process": "n", "kind": "k", "message": "m"}})
+
+
+def rows(*words: str) -> bytes:
+    made = (dict(zip("nkm", word.split(), strict=True)) for word in words)
+    return "".join(json.dumps(row) + "\n" for row in made).encode()
+
+
+def test_a_row_counts_when_its_line_is_complete(tmp_path: Path) -> None:
+    path = tmp_path / "log.jsonl"
+    path.write_bytes(rows("a send x", "b deliver x")[:-1])
+    follower = Follower(path, CHAT)
+    assert list(follower.read()) == []
+    assert follower.audit().events == 1
+    append(path, b"\n" + rows("b deliver x"))
+    assert [name for name, _ in follower.read()] == ["duplicate"]
+    assert follower.audit().events == 3
+
+
+def test_a_file_that_is_replaced_is_read_from_its_beginning(tmp_path: Path) -> None:
+    path = tmp_path / "log.jsonl"
+    path.write_bytes(rows("a send x", "a send y"))
+    follower = Follower(path, CHAT)
+    list(follower.read())
+    path.write_bytes(rows("b deliver y"))
+    list(follower.read())
+    append(path, rows("b deliver x"))
+    assert [name for name, _ in follower.read()] == ["causal"]
+    assert [note.code for note in follower.audit().notes] == ["replaced"]
+
+
+def test_bad_input_is_refused_by_name(tmp_path: Path) -> None:
+    path, state = tmp_path / "log.jsonl", tmp_path / "state"
+    with pytest.raises(ImportFormatError, match="no such file"):
+        list(Follower(path, CHAT).read())
+    path.write_bytes(rows("a send x") + b"{no\n")
+    with pytest.raises(ImportFormatError, match="line 2"):
+        list(Follower(path, CHAT, state=state).read())
+    path.write_bytes(rows("a send x"))
+    list(Follower(path, CHAT, state=state).read())
+    with pytest.raises(MisuseError, match="another mapping"):
+        Follower(path, mapping_of({"log": {"format": "jsonl"}, "event": {"process": "m"}}), state=state)
+    with pytest.raises(MisuseError, match="as they come"):
+        Follower(path, LogMapping(format="otlp"))
+
+
+@pytest.mark.skipif(os.name != "posix", reason="signals")
+def test_the_command_watches_until_it_is_interrupted(tmp_path: Path) -> None:
+    path = tmp_path / "chat.csv"
+    path.write_text(
+        "node,kind,message,time\nann,send,question,1\nbob,deliver,question,2\nbob,send,answer,3\n"
+    )
+    words = [sys.executable, "-m", "whence", "log", "follow", str(path), "--every", "0.05"]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as running:
+        assert running.stdout is not None
+        append(path, b"cy,deliver,answer,4\ncy,deliver,question,5\n")
+        first = running.stdout.readline()  # said while it runs
+        assert first.startswith("causal: question is delivered after what depends on it")
+        time.sleep(0.1)
+        running.send_signal(signal.SIGINT)
+        rest = running.stdout.read()
+    assert running.returncode == 1
+    assert rest.splitlines()[0].startswith("broken: causal 1 (judged: causal, duplicate; not judged:")
+    again = subprocess.run([*words[:6], "--once", "--json"], capture_output=True, text=True, check=False)
+    assert again.returncode == 1
+    assert json.loads(again.stdout)["properties"]["causal"]["count"] == 1

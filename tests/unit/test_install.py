@@ -1,0 +1,72 @@
+"""The wheel alone in a fresh environment, for every Python at hand: the first message, and the tutorials."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from support.processes import find_python
+from support.terminals import perform
+
+ROOT = Path(__file__).parents[2]
+VERSIONS = ("3.11", "3.12", "3.13", "3.14")
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1500)]
+
+
+def run(*command: str | Path) -> str:
+    done = subprocess.run([*map(str, command)], capture_output=True, text=True, timeout=1200, check=False)
+    assert done.returncode == 0, f"{command}: {done.stdout}{done.stderr}"
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("dist")
+    run(sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", folder, ROOT)
+    return next(folder.glob("whence-*.whl"))
+
+
+def environment(version: str, wheel: Path, extras: str, folder: Path) -> Path:
+    """An environment with the wheel and nothing else, and its Python."""
+    found = find_python(version)
+    if found is None:
+        pytest.skip(f"Python {version} is not on this machine")
+    run(found, "-m", "venv", folder / "venv")
+    python = folder / "venv" / "bin" / "python"
+    run(python, "-m", "pip", "install", "--quiet", f"{wheel}{extras}")
+    return python
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_the_first_message_of_the_readme(version: str, wheel: Path, tmp_path: Path) -> None:
+    python = environment(version, wheel, "", tmp_path)
+    perform((ROOT / "README.md").read_text(), tmp_path, python)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize(
+    ("page", "extras"),
+    [
+        ("tutorial-chat.md", "[trace,tls]"),
+        ("tutorial-protocol.md", "[lab]"),
+        ("tutorial-audit.md", "[lab]"),
+    ],
+)
+def test_a_tutorial_from_its_text_alone(
+    version: str, page: str, extras: str, wheel: Path, tmp_path: Path
+) -> None:
+    text = (ROOT / "docs" / page).read_text()
+    assert extras in text.replace('"', ""), f"{page} names other extras than {extras}"
+    perform(text, tmp_path, environment(version, wheel, extras, tmp_path))
+
+
+def test_links_of_the_readme_work_on_a_package_index(wheel: Path, tmp_path: Path) -> None:
+    run(sys.executable, "-m", "zipfile", "-e", wheel, tmp_path)
+    text = next(tmp_path.glob("*.dist-info/METADATA")).read_text()
+    targets = re.findall(r"\]\(([^)#]+)\)", text)
+    assert len(targets) > 20
+    assert [target for target in targets if not target.startswith("https://")] == []
