@@ -2,10 +2,11 @@
 
     python tools/fidelity.py                                   # compare; exit 1 if the page is not current
     python tools/fidelity.py --write
-    python tools/fidelity.py --write --paper out/study-*/results.json    # keep headlines of the scale `paper`
+    python tools/fidelity.py --write --paper out/study-*/results.json    # keep the counts of `paper`
 
 The counts of the scale `demo` come from the runs that tests/golden/record_demo.py recorded, judged anew.
-Those of the scale `paper` are kept as they were printed when it was run.
+Those of the scale `paper` are kept with the command, the day and the commit of the runs, judged when they
+were kept.
 """
 
 from __future__ import annotations
@@ -14,15 +15,18 @@ import argparse
 import json
 import sys
 from collections import Counter
+from collections.abc import Iterable
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "tests"))
 
 from support.recorded import NAMES, path_of, recorded  # noqa: E402 - of the tests, which are beside
 from whence.studies import registry  # noqa: E402
-from whence.studies.claims import Evidence  # noqa: E402
+from whence.studies.claims import Evidence, Reading  # noqa: E402
+from whence.studies.results import Results, Row  # noqa: E402
 from whence.studies.verdicts import Judged, Verdict, tally  # noqa: E402
 
 PAGE = ROOT / "docs" / "fidelity.md"
@@ -33,42 +37,64 @@ HEAD = """# Fidelity
 How many numbers and statements of each paper came out how. `python tools/fidelity.py --write` makes this
 page; a test keeps it current. The words are those of [Studies](studies.md): a claim *agrees* if the printed
 value lies within its rounding plus the interval, is *near* within 10 %, and is *not judged* for a reason that
-is given. Verdicts do not set the exit code of a study: invariants and regressions do.
+is given; *weak* counts those that agree because their interval is wider than ± 20 %. Verdicts do not set the
+exit code of a study: demands do, and they are of four kinds. *Invariants* follow from an argument; numbers of
+a *prototype*, and limits, are ours; *our earlier runs* guard the program against change and say nothing of a
+paper, least of all where they had the same seeds.
 
 """
+
+
+class Came(NamedTuple):
+    """One claim, as far as it is counted here."""
+
+    evidence: str
+    reading: str  # of what a paper or its authors' program has; else empty
+    verdict: str
+    weak: bool
 
 
 def page() -> str:
     """The whole page."""
     judged = {name: registry.lookup(name).judge(recorded(name)) for name in NAMES if path_of(name).exists()}
-    parts = [HEAD, "## At the scale `demo`\n\n", _counts(judged), "\n"]
+    came = {name: _came(found) for name, found in judged.items()}
+    parts = [HEAD, "## At the scale `demo`\n\n", _counts(came)]
     for name, found in judged.items():
-        parts += [f"### {name}\n\n", f"{tally(found).text()}.\n\n", _reasons(found), _refuted(found)]
-    parts += ["## At the scale `paper`\n\n", _at_paper_scale()]
-    return "".join(parts)
+        parts += [f"\n### {name}\n\n", f"{tally(found).text()}.\n", _reasons(found), _refuted(found)]
+    return "".join([*parts, "\n## At the scale `paper`\n\n", *_at_paper_scale()])
 
 
-def _counts(judged: dict[str, list[Judged]]) -> str:
-    lines = [
-        f"| study | evidence | reading | claims | {' | '.join(WORDS)} |\n",
-        "|---" * (4 + len(WORDS)) + "|\n",
+def _came(found: Iterable[Judged]) -> list[Came]:
+    """Claims of papers, and what is demanded."""
+    return [
+        Came(
+            one.claim.evidence.value,
+            one.claim.reading.value if one.claim.is_printed else "",
+            one.verdict.value,
+            one.is_weak,
+        )
+        for one in found
+        if one.claim.is_printed or one.demanded
     ]
-    for name, found in judged.items():
-        kinds = Counter((one.claim.evidence, one.claim.reading) for one in found if one.claim.is_printed)
-        for (evidence, reading), count in kinds.items():
-            verdicts = Counter(
-                one.verdict.value
-                for one in found
-                if one.claim.is_printed and (one.claim.evidence, one.claim.reading) == (evidence, reading)
-            )
-            cells = " | ".join(str(verdicts[word]) for word in WORDS)
-            lines.append(f"| {name} | {evidence} | {reading} | {count} | {cells} |\n")
-        for evidence in (Evidence.INVARIANT, Evidence.PROTOTYPE):
-            asked = [one for one in found if one.claim.evidence is evidence and one.demanded]
-            verdicts = Counter(one.verdict.value for one in asked)
-            cells = " | ".join(str(verdicts[word]) for word in WORDS)
-            lines.append(f"| {name} | {evidence}, demanded | | {len(asked)} | {cells} |\n")
+
+
+def _counts(came: dict[str, list[Came]]) -> str:
+    heads = [*("study", "evidence", "reading", "claims"), *WORDS, "weak"]
+    lines = [f"| {' | '.join(heads)} |\n", "|---" * len(heads) + "|\n"]
+    for name, found in came.items():
+        for evidence, reading in sorted({(one.evidence, one.reading) for one in found}, key=_place):
+            some = [one for one in found if (one.evidence, one.reading) == (evidence, reading)]
+            verdicts = Counter(one.verdict for one in some)
+            numbers = [len(some), *(verdicts[word] for word in WORDS), sum(one.weak for one in some)]
+            kind = evidence if reading else f"{evidence}; demanded"
+            lines.append(f"| {name} | {kind} | {reading} | {' | '.join(map(str, numbers))} |\n")
     return "".join(lines)
+
+
+def _place(kind: tuple[str, str]) -> tuple[int, int]:
+    """The paper first, and what is printed before what is chosen or fitted."""
+    evidence, reading = kind
+    return list(Evidence).index(Evidence(evidence)), list(Reading).index(Reading(reading)) if reading else 0
 
 
 def _reasons(found: list[Judged]) -> str:
@@ -76,7 +102,7 @@ def _reasons(found: list[Judged]) -> str:
         one.reason for one in found if one.claim.is_printed and one.verdict is Verdict.NOT_JUDGED
     )
     lines = [f"- {count} not judged: {reason}\n" for reason, count in reasons.most_common()]
-    return "".join(lines) + ("\n" if lines else "")
+    return "".join(["\n", *lines]) if lines else ""
 
 
 def _refuted(found: list[Judged]) -> str:
@@ -85,38 +111,52 @@ def _refuted(found: list[Judged]) -> str:
         for one in found
         if one.verdict is Verdict.REFUTED
     ]
-    return "".join(lines) + ("\n" if lines else "")
+    return "".join(["\n", *lines]) if lines else ""
 
 
 def _kept() -> dict[str, Any]:
     return json.loads(PAPER_SCALE.read_text(encoding="utf-8")) if PAPER_SCALE.exists() else {}
 
 
-def _at_paper_scale() -> str:
+def _at_paper_scale() -> list[str]:
     kept = _kept()
-    lines = []
+    came = {name: [Came(*one) for one in kept[name]["came"]] for name in NAMES if name in kept}
+    lines = [_counts(came), "\n"] if came else []
     for name in NAMES:
-        one = kept.get(name)
-        said = f"{one['claims']} ({one['runs']:,} runs, commit {one['commit']})" if one else "not run yet"
-        lines.append(f"- `whence study {name} --scale paper`: {said}\n")
-    return "".join(lines)
+        command, one = f"- `whence study {name} --scale paper`", kept.get(name)
+        if one is None:
+            lines.append(f"{command}: not run\n")
+        else:
+            lines.append(
+                f"{command} ({one['runs']:,} runs, {one['failed']} failed; {one['day']}; commit "
+                f"{one['commit']}): {one['claims']}\n"
+            )
+    return lines
 
 
 def keep(results: list[Path]) -> None:
-    """Keep the headline of each result of the scale `paper`."""
+    """Keep the counts of each result of the scale `paper`."""
     kept = _kept()
     for path in results:
         document = json.loads(path.read_text(encoding="utf-8"))
         if document["scale"] != "paper":
             sys.exit(f"error: {path}: the scale is {document['scale']!r}\nfix: run it with --scale paper")
-        kept[document["study"]] = {
-            "claims": document["claims"],
-            "runs": len(document["runs"]),
+        study = registry.lookup(document["study"])
+        rows = [
+            Row(run["run"], run["labels"], run["parameters"], run["measures"], run["verdict"])
+            for run in document["runs"]
+        ]
+        found = study.judge(Results(tuple(rows), study.repetition))
+        kept[study.name] = {
+            "claims": tally(found).text(),
+            "runs": len(rows),
+            "failed": len(document["failures"]),
+            "day": datetime.fromtimestamp(path.stat().st_mtime, UTC).strftime("%Y-%m-%d"),
             "commit": document["environment"]["commit"],
+            "came": _came(found),
         }
-    PAPER_SCALE.write_text(
-        json.dumps(kept, indent=1, sort_keys=True, ensure_ascii=False) + "\n", encoding="utf-8"
-    )
+    lines = ",\n".join(f" {json.dumps(name)}: {json.dumps(kept[name], ensure_ascii=False)}" for name in kept)
+    PAPER_SCALE.write_text(f"{{\n{lines}\n}}\n", encoding="utf-8")
 
 
 def main() -> int:

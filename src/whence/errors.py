@@ -14,6 +14,11 @@ A command prints these without a traceback; anything else is a bug of ours.
 
 from __future__ import annotations
 
+import errno
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
 
 class WhenceError(Exception):
     """Base of every error that Whence raises on purpose."""
@@ -164,6 +169,10 @@ class StoreError(PlatformError):
     """A durable store cannot be opened, read or written."""
 
 
+class DiskError(PlatformError):
+    """A file cannot be written: the disk is full, or gone."""
+
+
 class NoRoomError(WhenceError):
     """A message was not accepted: a queue is full, and the caller would not wait (any longer)."""
 
@@ -190,3 +199,26 @@ def missing_extra(feature: str, package: str, extra: str) -> ExtraMissingError:
         f"the package {package!r} is not installed",
         f"Install it with: pip install 'whence[{extra}]'",
     )
+
+
+# Errors of a machine that cannot write any more, wherever it was writing.
+DISK_ERRNOS = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG, errno.EIO))
+
+
+def disk_problem(error: OSError, what: str | None = None) -> DiskError:
+    """The typed error for a file that cannot be written."""
+    name = what or (str(error.filename) if error.filename is not None else "a file")
+    return DiskError(
+        name,
+        f"it cannot be written ({error.strerror or error})",
+        "Make room on the disk or give a path elsewhere, and run it again",
+    )
+
+
+@contextmanager
+def writing(path: Path | str) -> Iterator[None]:
+    """Turn what the machine says while a file is being written into a `DiskError` that names it."""
+    try:
+        yield
+    except OSError as error:
+        raise disk_problem(error, str(path)) from error

@@ -151,7 +151,7 @@ class Member:
             "links": {peer: link.state for peer, link in stats.links.items()},
             "unread": self.group.unread,
             "errors": stats.peer_errors,
-            "events": [[event.kind, event.peer, event.detail] for event in self.group.events],
+            "events": [[event.kind, event.peer, event.detail] for event in self.group.events()],
         }
 
 

@@ -293,7 +293,7 @@ async def test_a_member_that_lost_its_store_is_refused_where_nobody_is_taken_bac
     async with room.join("a") as a, room.join("b") as b:
         with pytest.raises(WhenceError, match="not connected"):
             await a.wait_connected(2)
-        assert any("takes nobody back" in event.detail for event in b.events)
+        assert any("takes nobody back" in event.detail for event in b.events())
 
 
 @in_a_loop

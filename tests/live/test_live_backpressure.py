@@ -127,7 +127,7 @@ def test_a_peer_that_a_relay_cannot_reach_is_given_up_at_the_hard_limit() -> Non
             await eventually(lambda: carol.stats().deliveries == 500)
             await eventually(lambda: bob.stats().links["carol"].state == "given up")
             assert bob.stats().peer_errors["PeerTooSlowError"] == 1
-            [event] = [event for event in bob.events if event.kind == "given up" and event.error]
+            [event] = [event for event in bob.events() if event.kind == "given up" and event.error]
             assert isinstance(event.error, PeerTooSlowError)
             assert bob.stats().lost_frames >= 160
             assert alice.stats().links["carol"].state == "connected"
@@ -180,7 +180,7 @@ def test_who_is_given_up_comes_back_where_the_others_are() -> None:
             bob._node.peering.give_up(bob._node.links["alice"], error)
             mesh.proxies["alice", "bob"].cut()
             mesh.proxies["alice", "bob"].held.set()
-            await eventually(lambda: any(event.kind == "returned" for event in bob.events))
+            await eventually(lambda: any(event.kind == "returned" for event in bob.events()))
             for group in (alice, bob, carol):
                 await group.wait_connected(10)
             for number in range(100):

@@ -58,7 +58,7 @@ def test_nodes_that_disagree_refuse_each_other_and_name_what_differs(what: str, 
             await eventually(lambda: other.stats().peer_errors.get("HandshakeError", 0) > 0)
             with pytest.raises(HandshakeError, match="not connected after"):
                 await other.wait_connected(0.05)
-            errors = [str(event.error) for group in (bob, other) for event in group.events if event.error]
+            errors = [str(event.error) for group in (bob, other) for event in group.events() if event.error]
             wanted = _alternatives(words.replace("ODD", odd))
             assert any(each in error for error in errors for each in wanted), errors
             assert bob.stats().links[odd].state == "disconnected"
@@ -109,7 +109,7 @@ def test_an_impossible_hello_is_refused_with_its_reason(what: str) -> None:
             refusal = await aaron.refused()
             assert refusal.code == code
             assert refusal.reason == "this connection is refused"  # a stranger learns nothing
-            assert words in str(bob.events[-1].error)
+            assert words in str(bob.events()[-1].error)
             assert bob.stats().peer_errors["HandshakeError"] == 1
             await bob.broadcast(b"on")
             assert (await take(carol, 1))[0].payload == b"on"
@@ -130,7 +130,7 @@ def test_another_version_is_refused_by_type() -> None:
             assert refusal.code == "version"
             assert "the peer speaks version 4, this node version 3" in refusal.reason
             assert bob.stats().peer_errors == {"VersionError": 1}
-            assert isinstance(bob.events[-1].error, VersionError)
+            assert isinstance(bob.events()[-1].error, VersionError)
 
     asyncio.run(main())
 
@@ -176,10 +176,10 @@ def test_a_node_that_restarts_without_its_state_returns_at_a_cut(restarted: str)
                     await second.broadcast(b"again")
                     for group in (stays, carol):
                         assert (await take(group, 1))[0].payload == b"again"
-                        assert any(event.kind == "returned" for event in group.events)
+                        assert any(event.kind == "returned" for event in group.events())
                     await stays.broadcast(b"after")
                     assert [each.payload for each in await take(second, 2)] == [b"again", b"after"]
-                    assert any(event.kind == "rolled back" for event in second.events)
+                    assert any(event.kind == "rolled back" for event in second.events())
 
     asyncio.run(main())
 
@@ -205,7 +205,7 @@ def test_a_second_process_of_the_same_name_is_refused_and_the_first_stays() -> N
             async with live_group("alice", peers=elsewhere, connected=False) as [impostor]:
                 await eventually(lambda: bool(impostor.stats().peer_errors))
                 assert impostor.stats().links["bob"].state == "disconnected"
-                assert any("another process takes part" in event.detail for event in bob.events)
+                assert any("another process takes part" in event.detail for event in bob.events())
             await alice.broadcast(b"still me")
             assert (await take(bob, 1))[0].payload == b"still me"
             assert bob.stats().links["alice"].state == "connected"

@@ -34,7 +34,7 @@ def test_a_stranger_is_answered_with_an_error_and_counted(what: str) -> None:
             for name in ("alice", "bob"):
                 await send_raw(peers[name], noise)
             assert alice.stats().peer_errors == bob.stats().peer_errors == {kind: 1}
-            assert type(bob.events[-1].error).__name__ == kind
+            assert type(bob.events()[-1].error).__name__ == kind
             await alice.broadcast(b"undisturbed")
             assert (await take(bob, 1))[0].payload == b"undisturbed"
             assert bob.stats().reconnects == 0
@@ -88,7 +88,7 @@ def test_a_connection_that_says_nothing_or_dribbles_is_closed_in_time() -> None:
             *_, silent = await asyncio.gather(dribble(), dribble(), send_raw(peers["bob"], b""))
             assert b"refused" in silent
             assert bob.stats().peer_errors == {"HandshakeError": 3}
-            assert isinstance(bob.events[-1].error, HandshakeError)
+            assert isinstance(bob.events()[-1].error, HandshakeError)
             await alice.broadcast(b"meanwhile")
             assert (await take(bob, 1))[0].payload == b"meanwhile"
 
@@ -105,7 +105,7 @@ def test_many_silent_connections_are_bounded() -> None:
             host, _, port = peers["bob"].rpartition(":")
             crowd = [await asyncio.open_connection(host, int(port)) for _ in range(60)]
             await eventually(
-                lambda: sum("too many connections" in event.detail for event in bob.events) >= 20
+                lambda: sum("too many connections" in event.detail for event in bob.events()) >= 20
             )
             assert len(bob._node.peering.strangers) <= 36
             await alice.broadcast(b"through the crowd")
@@ -138,7 +138,7 @@ def test_a_broken_peer_loses_its_connection_but_nothing_that_was_accepted(what: 
             await aaron.connect()
             await aaron.send(data_frame(VectorPacket(0, 1, (), b"good")) + broken)
             assert await aaron.closed()
-            assert kind in [type(event.error) for event in bob.events]
+            assert kind in [type(event.error) for event in bob.events()]
             assert (await take(bob, 1))[0] == ("aaron", 1, b"good")  # what came before the fault counts
             # It comes back, is told that 1 frame was received, and goes on from there.
             assert (await aaron.connect()).received == 1

@@ -89,7 +89,7 @@ def test_leaving_without_the_others_takes_a_bounded_time_and_says_what_is_lost(
                 await alice.broadcast(b"to nobody")
             await asyncio.wait_for(alice.leave(), 10)
             assert alice.stats().lost_frames == 7
-            assert [event.kind for event in alice.events][-1] == "lost"
+            assert [event.kind for event in alice.events()][-1] == "lost"
 
     with caplog.at_level("WARNING", logger="whence.live"):
         asyncio.run(main())

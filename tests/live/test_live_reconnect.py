@@ -57,8 +57,8 @@ def test_a_connection_that_is_silent_without_being_closed_is_found_out() -> None
                 assert bob.stats().links["alice"].state == "connected"
                 proxy.held.clear()
                 await alice.broadcast(b"into the void")
-                await eventually(lambda: any("nothing was heard" in event.detail for event in alice.events))
-                await eventually(lambda: any("nothing was heard" in event.detail for event in bob.events))
+                await eventually(lambda: any("nothing was heard" in event.detail for event in alice.events()))
+                await eventually(lambda: any("nothing was heard" in event.detail for event in bob.events()))
                 proxy.cut()
                 proxy.held.set()
                 assert (await take(bob, 1))[0].payload == b"into the void"
@@ -111,6 +111,6 @@ def test_a_peer_out_of_reach_for_too_long_is_retired_if_that_is_wished() -> None
             assert len(await take(bob, 50)) == 50
             assert alice.stats().links["carol"].state == "retired"
             assert alice.stats().lost_frames >= 10
-            assert any(event.kind == "retired" for event in alice.events)
+            assert any(event.kind == "retired" for event in alice.events())
 
     asyncio.run(main())

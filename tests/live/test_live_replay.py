@@ -23,8 +23,8 @@ LIMITS = quick_limits(leave_timeout_s=0.3)
 
 
 def replays_at(group: whence.Group) -> int:
-    assert all(isinstance(event.error, ReplayError) for event in group.events if event.error is not None), (
-        group.events
+    assert all(isinstance(event.error, ReplayError) for event in group.events() if event.error is not None), (
+        group.events()
     )
     return group.stats().peer_errors.get("ReplayError", 0)
 
@@ -59,7 +59,7 @@ def test_a_recorded_connection_is_refused_in_its_own_session(there: str) -> None
             for count in (1, 2):
                 refusal = refusal_in(await send_raw(peers["bob"], recording))
                 assert refusal.code == "handshake"
-                assert "it repeats another one" in str(bob.events[-1].error)
+                assert "it repeats another one" in str(bob.events()[-1].error)
                 assert replays_at(bob) == count
             link = bob._node.links["aaron"]
             assert (link.incoming.received, link.connections) == (3, 1)  # nothing has moved
@@ -265,7 +265,7 @@ def test_a_recorded_tls_connection_is_refused(tmp_path: Path) -> None:
             for _ in range(2):
                 await send_raw(peers["bob"], recording)
             await eventually(lambda: sum(bob.stats().peer_errors.values()) == 2)
-            assert all(isinstance(event.error, PeerError) for event in bob.events if event.error)
+            assert all(isinstance(event.error, PeerError) for event in bob.events() if event.error)
             assert bob.stats().links["aaron"].state == "connected"
             await aaron.send(data_frame(VectorPacket(0, 2, (), b"twice")))
             assert (await take(bob, 1))[0].payload == b"twice"

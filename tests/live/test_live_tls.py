@@ -206,7 +206,7 @@ def test_a_peers_gossip_does_not_lead_into_the_open() -> None:
             node: Any = alice._node
             tasks = len(node._tasks)
             node.membership.dial("bob", Address("192.0.2.7", 7001))
-            assert "no keys" in alice.events[-1].detail
+            assert "no keys" in alice.events()[-1].detail
             assert len(node._tasks) == tasks
             await asyncio.sleep(0)
 
@@ -329,7 +329,7 @@ def test_a_connection_ends_when_its_certificate_expires(keys: Path) -> None:
             await alice.broadcast(b"in time")
             await take(bob, 1)
             await eventually(lambda: bob.stats().peer_errors.get("CertificateError", 0) >= 2)
-            found = [event.error for event in bob.events if isinstance(event.error, CertificateError)]
+            found = [event.error for event in bob.events() if isinstance(event.error, CertificateError)]
             assert found[0].reason == "its certificate has expired"
             assert "expired" in found[1].reason  # and so it is not let in again
             renew(keys, "alice")

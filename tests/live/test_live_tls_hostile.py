@@ -54,7 +54,7 @@ async def carol_with_alice(keys: Path) -> AsyncIterator[tuple[whence.Group, when
 
 
 def errors_at(group: whence.Group) -> list[WhenceError]:
-    return [event.error for event in group.events if event.error is not None]
+    return [event.error for event in group.events() if event.error is not None]
 
 
 async def dial(peer: RawPeer, then: bytes = FORGED) -> Refusal | None:

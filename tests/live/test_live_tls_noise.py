@@ -19,7 +19,7 @@ def keys(tmp_path: Path) -> Path:
 
 
 def errors_at(group: whence.Group) -> list[WhenceError]:
-    return [event.error for event in group.events if event.error is not None]
+    return [event.error for event in group.events() if event.error is not None]
 
 
 def test_silent_strangers_at_a_node_with_keys_are_bounded_and_counted(keys: Path) -> None:
@@ -30,7 +30,7 @@ def test_silent_strangers_at_a_node_with_keys_are_bounded_and_counted(keys: Path
             host, _, port = peers["bob"].rpartition(":")
             crowd = [await asyncio.open_connection(host, int(port)) for _ in range(60)]
             await eventually(
-                lambda: sum("too many connections" in event.detail for event in bob.events) >= 20
+                lambda: sum("too many connections" in event.detail for event in bob.events()) >= 20
             )
             assert len(bob._node.peering.strangers) <= 36
             await alice.broadcast(b"through the crowd")

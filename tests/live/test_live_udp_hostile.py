@@ -199,7 +199,7 @@ def test_another_group_is_refused() -> None:
             b.send(message(a), digest=b"otherwis")
             b.send(hello_frame(other), digest=b"otherwis")
             await eventually(lambda: a.stats().peer_errors == {"HandshakeError": 2})
-            reasons = [event.error.reason for event in a.events if event.error]
+            reasons = [event.error.reason for event in a.events() if event.error]
             assert reasons[0] == "it is configured otherwise than this node"
             assert "the group ('other room' at 'b', 'room' at 'a')" in reasons[1]
             assert a.stats().packets_received == 0
@@ -222,7 +222,7 @@ def test_a_forged_sender_and_a_stranger_are_refused() -> None:
             b.send(message(a), sender=40_000)
             stranger.send(message(a))  # c's name, from an address that nobody has
             await eventually(lambda: a.stats().peer_errors.get("HandshakeError") == 3)
-            errors = {event.peer: event.error for event in a.events if event.kind == "fault"}
+            errors = {event.peer: event.error for event in a.events() if event.kind == "fault"}
             assert set(errors) == {"b", "stranger at 127.0.0.1"}
             assert all(isinstance(error, HandshakeError) for error in errors.values())
             assert a.stats().packets_received == 0
@@ -260,7 +260,7 @@ def test_a_replayed_datagram_delivers_nothing_twice() -> None:
             assert (a.unread, a.stats().held_messages) == (0, 0)
             # One of an earlier process of that name, seen on the wire and sent again.
             b.send(message(a, 3), session=76)
-            await eventually(lambda: a.stats().peer_errors.get("RestartedError") == 1)
+            await eventually(lambda: any(header.peer_session == 76 for header, _ in b.heard))  # it is asked
             assert a.stats().deliveries == 2
 
     asyncio.run(main())
@@ -307,7 +307,7 @@ def test_the_largest_datagram_and_a_flood_of_garbage() -> None:
                 if rng.random() < 0.1:
                     await asyncio.sleep(0)
             await eventually(lambda: sum(a.stats().peer_errors.values()) > 100)
-            assert len(a.events) <= 1000
+            assert len(a.events()) <= 1000
             refusals = sum(isinstance(each, Refusal) for _, got in b.heard for each in got)
             assert refusals < 50  # not one for each
             await eventually(lambda: _works(a, b))

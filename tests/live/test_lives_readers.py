@@ -108,7 +108,7 @@ async def test_a_caller_may_bound_its_waiting_for_room() -> None:
         waiting = [asyncio.create_task(a.broadcast(b"x")) for _ in range(5)]
         await asyncio.sleep(0.5)
         first, second = [
-            event.detail for event in a.events if event.kind == "waiting"
+            event.detail for event in a.events() if event.kind == "waiting"
         ]  # not one for each task
         assert "this node has just started" in first
         assert "there is no room for b (not connected, 4 messages unacknowledged)" in second

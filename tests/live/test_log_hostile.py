@@ -186,7 +186,7 @@ async def test_a_peer_that_never_reads_costs_a_window_and_no_more() -> None:
             await b.receive()
         link = a.stats().links.get("mallory")
         assert link is None or link.unacknowledged_bytes <= 80 << 20
-        assert any(event.kind == "closed" and event.peer == "mallory" for event in a.events)
+        assert any(event.kind == "closed" and event.peer == "mallory" for event in a.events())
         peer.writer.close()
 
 

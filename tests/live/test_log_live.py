@@ -238,7 +238,7 @@ async def test_news_of_those_who_come_leave_and_vanish() -> None:
         await eventually(lambda: a.members == ("a",))
         await a.broadcast(b"z")
         assert Suspected("c") in await outcomes(a, 1)
-        assert {"joined", "left", "suspected"} <= {event.kind for event in a.events}
+        assert {"joined", "left", "suspected"} <= {event.kind for event in a.events()}
         await c._node._shut()
 
 

@@ -55,7 +55,7 @@ async def test_what_all_members_have_becomes_stable_and_a_dead_one_is_retired() 
         await eventually(lambda: covers(a, b) and covers(b, b))
         assert set(await anext(cuts)) >= set(a.stable())
         assert payloads(await outcomes(b, 1)) == [b"without c"]
-        await eventually(lambda: any(event.kind == "retired" for event in b.events))
+        await eventually(lambda: any(event.kind == "retired" for event in b.events()))
     async with node("d", ports[0]) as d:
         assert d.stable() == {}
         with pytest.raises(MisuseError, match="retire"):

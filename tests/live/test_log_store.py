@@ -140,7 +140,7 @@ async def test_a_full_disk_refuses_and_goes_on_by_itself(tmp_path: Path) -> None
         found = await take(a, number_of(a))
         assert b"end" in payloads(found)
         assert [each.payload for each in found if each.origin == "b"] == [b"%d" % each for each in range(50)]
-        assert sum(event.kind == "store" for event in a.events) > 0
+        assert sum(event.kind == "store" for event in a.events()) > 0
 
 
 def number_of(group: whence.Group) -> int:
@@ -199,7 +199,7 @@ async def test_a_store_restored_in_the_middle_of_a_life_is_noticed(tmp_path: Pat
             assert RolledBack(life, 1, 5) in found
             await b.broadcast(b"on")
             assert payloads(await take(a, 1)) == [b"on"]
-            assert any(event.kind == "rolledback" for event in a.events)
+            assert any(event.kind == "rolledback" for event in a.events())
 
 
 @in_a_loop

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from support.systems import bench, until
-from whence.errors import MisuseError, PayloadTooLargeError, RequestError, ServerDownError
+from whence.errors import ConfigError, PayloadTooLargeError, RequestError, ServerDownError
 from whence.servers.client import Client
 from whence.servers.requests import Refused
 from whence.servers.system import System
@@ -87,7 +87,7 @@ def test_an_endless_request_is_refused_and_closed(system: System) -> None:
 
 def test_errors_keep_their_types(system: System) -> None:
     with Client(system, "a") as client:
-        with pytest.raises(MisuseError, match=r"'z'.*not a member"):
+        with pytest.raises(ConfigError, match=r"'z'.*none of that name"):
             client.send("z", b"x")
         with pytest.raises(PayloadTooLargeError, match="1048577 bytes"):
             client.send("b", bytes(1024 * 1024 + 1))

@@ -271,7 +271,8 @@ def test_a_tail_overhears_an_agent(made: Bench) -> None:
     as_json = made.start("tail", "b", "--count", 1, "--json")
     while tail.poll() is None or as_json.poll() is None:  # it hears what comes after it is there
         made.run("send", "a", "b", "news")
-    assert re.fullmatch(r"a:\d+ news\n  -> c: news\n  -> a: news\n", tail.communicate()[0])
+    overheard = in_their_lives(tail.communicate()[0])
+    assert re.fullmatch(r"a:\d+ news\n  -> c: news\n  -> a: news\n", overheard)
     line = json.loads(as_json.communicate()[0])
     assert (line["origin"], line["text"]) == ("a", "news")
     assert line["outputs"] == [{"to": "c", "text": "news"}, {"to": "a", "text": "news"}]

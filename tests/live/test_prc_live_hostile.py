@@ -145,7 +145,7 @@ def test_a_name_that_is_taken_and_another_group_are_refused() -> None:
             [free] = free_ports(1)
             with pytest.raises(PeerError, match="this connection is refused"):
                 await joining("alice", free, port).__aenter__()
-            assert "under this name" in alice.events[-1].detail  # a stranger is not told why, its owner is
+            assert "under this name" in alice.events()[-1].detail  # a stranger is not told why, its owner is
             for changes, why in (
                 ({"group": "other"}, "the group"),
                 ({"protocol": "vector"}, "the protocol"),
@@ -158,7 +158,7 @@ def test_a_name_that_is_taken_and_another_group_are_refused() -> None:
                 answer = await Stranger(alice, port, **changes).connect()
                 assert isinstance(answer, Refusal)
                 assert answer.reason == "this connection is refused"
-                assert why in alice.events[-1].detail
+                assert why in alice.events()[-1].detail
             assert alice.stats().peer_errors["HandshakeError"] == 8
 
     asyncio.run(main())

@@ -116,20 +116,27 @@ def test_a_burst_of_refusals_is_one_refusal() -> None:
     assert len(b.sent) == 2
 
 
-def test_another_life_of_the_peer_is_refused_and_no_one_is_given_up() -> None:
+def test_another_life_of_the_peer_is_taken_once_the_earlier_is_silent_and_it_has_heard_us() -> None:
     world, a, b = two()
     a.datagrams.call()
     carry(a, b)
     again = Side(world, "a", 77)
     again.say(b"who")
     carry(again, b)
-    assert "RestartedError" in refusals(b)[0]
-    assert b.link.alive
-    assert "RestartedError" in refusals(again)[0]
+    assert "another process takes part under this name" in refusals(b)[0]
     assert again.events == []  # a refusal ends nothing
     a.say(b"still me")
     carry(a, b)
+    b.link.channel = None  # it has been silent for long
+    again.say(b"this could be a recording")
+    carry(again, b)
     assert b.got == [b"still me"]
+    again.say(b"here")
+    carry(again, b)
+    a.say(b"late")
+    carry(a, b)
+    assert "it is of a process that is over" in refusals(b)[-1]
+    assert b.got == [b"still me", b"here"]
 
 
 def test_good_bye_is_answered_again_and_again() -> None:

@@ -58,12 +58,15 @@ def test_a_crash_at_every_step_of_a_small_world() -> None:
 
 
 @pytest.mark.slow
-def test_a_crash_at_every_step_of_two_hundred_worlds() -> None:
-    for seed in range(FIRST, FIRST + CRASHED):
+@pytest.mark.timeout(7200)
+@pytest.mark.parametrize("part", range(20))
+def test_a_crash_at_every_step_of_two_hundred_worlds(part: int) -> None:
+    for seed in range(FIRST + part * CRASHED // 20, FIRST + (part + 1) * CRASHED // 20):
         crashed_at_every_step(seed, 40)
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(7200)
 @pytest.mark.parametrize("part", range(10))
 def test_ten_thousand_worlds(part: int) -> None:
     for seed in range(FIRST + part * WORLDS // 10, FIRST + (part + 1) * WORLDS // 10):
@@ -71,6 +74,7 @@ def test_ten_thousand_worlds(part: int) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(7200)
 def test_nothing_is_late_in_clean_worlds_without_jumps() -> None:
     """One founder, no clones, rollbacks, lost disks or retirements, and everything is kept."""
     for seed in range(FIRST, FIRST + 1_000):

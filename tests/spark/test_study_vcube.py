@@ -15,6 +15,7 @@ from whence.kernels.vcube import kernel as vcube
 from whence.sim.files import from_dict
 from whence.studies.base import StudyResult
 from whence.studies.run import TRACES, run_study
+from whence.studies.vcube.crashes import CRASHES
 from whence.studies.vcube.grid import STUDY
 from whence.studies.verdicts import Verdict
 from whence.trace.measures import read_measures
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 pytestmark = pytest.mark.spark
+
+FULL_TRACES, JUDGED = 2 * 3 + 2 * 3 + 2, 24
 
 
 @pytest.fixture(scope="module")
@@ -41,14 +44,12 @@ def test_the_study_holds_at_the_smallest_scale(result: StudyResult) -> None:
     assert len(result.results.rows) == len(STUDY.grid("tiny"))
     assert list(result.seconds) == ["prepare", "simulate", "verify", "measure"]
     named = {one.claim.text: one for one in result.judged}
-    plain = [
-        row
-        for row in result.results.rows
-        if row.labels["mode"] == "plain" and row.labels["part"] == "main" and row.labels["profile"] == "R0"
-    ]
-    assert {int(row.labels["nodes"]) for row in plain} == {8, 16, 32}
-    for row in plain:
-        assert row.measures["packets"] == int(row.labels["nodes"]) * (int(row.labels["nodes"]) - 1)
+    plain = result.results.select(mode="plain", part="main")
+    for nodes, runs in ((8, 3 + 2), (16, 3 + 2 + 2), (32, 2)):  # of R0, R1 and T25
+        packets = named[f"packets without aggregation, {nodes} nodes, every run"]
+        assert (packets.measured, packets.runs, packets.demanded) == (nodes * (nodes - 1), runs, True)
+        there = [row.measures["packets"] for row in plain if row.labels["nodes"] == nodes]
+        assert there == [nodes * (nodes - 1)] * runs
     assert named["what the verifier found in all of them"].measured == 0
     assert named["deliveries missing from any run without crashes"].measured == 0
     assert [one.claim.text for one in result.judged if one.failed] == []
@@ -56,24 +57,29 @@ def test_the_study_holds_at_the_smallest_scale(result: StudyResult) -> None:
 
 def test_the_verifier_judges_every_run_with_a_trace_and_no_other(result: StudyResult, folder: Path) -> None:
     judged = [row for row in result.results.rows if row.judged]
-    # The first run of each mode: R0 at 8, 16 (every event) and 32 (deliveries; with 5 bytes), R1 at 8 and 16;
-    # and what was added since, with crashes and several messages of a node.
-    assert len(judged) >= 2 * 3 + 4 + 2 * 3
+    main = [row for row in judged if row.labels["part"] == "main"]
+    # The first run of each mode: R0 at 8, 16 (every event) and 32 (deliveries; with 5 bytes), R1 at 8 and 16,
+    # T25, which has no single tree, at 16. And every run with crashes: three cases, two seeds.
+    assert len(main) == FULL_TRACES + 4 == 18
+    assert all(row.labels["part"] == CRASHES for row in judged if row not in main)
+    assert len(judged) == len(main) + 3 * 2 == JUDGED
     for row in judged[::4]:
         (report,) = verify_trace(folder / TRACES / f"run={row.run}")
         assert report.ok
         assert row.verdict["deliveries"] == report.deliveries
+        if row in main:  # each node broadcasts one message, and all deliver it
+            assert report.deliveries == int(row.labels["nodes"]) ** 2
     named = {one.claim.text: one for one in result.judged}
     kept = named["runs with a trace that keep every promise"]
     assert (kept.expected, kept.verdict) == (len(judged), Verdict.AGREES)
     same = named["numbers in which full traces, measured by Spark, differ from the kernel's counts"]
-    assert same.measured == 0
-    assert same.runs >= 12
+    assert (same.measured, same.runs) == (0, FULL_TRACES)
 
 
 def test_measures_are_those_of_the_kernel(result: StudyResult, folder: Path) -> None:
-    of_kernel = [row for row in result.results.rows if row.labels["part"] == "main"]
-    for row in of_kernel[::5]:
+    of_kernel = [row for row in result.results.rows if row.labels["part"] != CRASHES]  # which the cores run
+    assert {row.labels["part"] for row in of_kernel} == {"main", "figure 11", "several messages"}
+    for row in of_kernel[::5] + of_kernel[-1:]:
         direct = vcube.run(from_dict(row.parameters)).detail.measures
         assert row.measures["packets"] == direct.packets
         assert row.measures["aggregated_messages"] == direct.aggregated_messages
@@ -98,8 +104,8 @@ def test_the_command_goes_on_where_it_stopped(folder: Path, capsys: pytest.Captu
         assert words in page
     with (folder / "runs.csv").open(newline="") as file:
         oks = [line["ok"] for line in csv.DictReader(file)]
-    assert oks.count("True") >= 16
-    assert oks.count("") == len(oks) - oks.count("True")
+    assert oks.count("True") == JUDGED
+    assert oks.count("") == len(oks) - JUDGED
 
 
 def test_a_run_whose_measures_are_gone_is_an_error(

@@ -138,6 +138,9 @@ class Proxy:
         self.held.set()
         self.damage: Callable[[bytes], bytes] | None = None
         self.open = True  # False: new connections are refused
+        self.delay_s = 0.0  # of each piece, in order
+        self.truncates = False  # the next piece loses its end, and the connection with it
+        self.swallows: set[bool] = set()  # nothing passes to the target (True), or from it (False), unsaid
         self._writers: set[asyncio.StreamWriter] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._server: asyncio.Server | None = None
@@ -164,6 +167,14 @@ class Proxy:
             writer.transport.abort()
         self._writers.clear()
 
+    def heal(self) -> None:
+        """End all faults; a connection of which something is missing ends with them."""
+        if self.swallows or self.truncates:
+            self.cut()
+        self.delay_s, self.truncates, self.open = 0.0, False, True
+        self.swallows = set()
+        self.held.set()
+
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if not self.open:
             writer.transport.abort()
@@ -174,15 +185,25 @@ class Proxy:
             writer.transport.abort()
             return
         self._writers |= {writer, there_writer}
-        for source, sink in ((reader, there_writer), (there_reader, writer)):
-            task = asyncio.create_task(self._pump(source, sink))
+        for source, sink, outward in ((reader, there_writer, True), (there_reader, writer, False)):
+            task = asyncio.create_task(self._pump(source, sink, outward))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
-    async def _pump(self, source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
+    async def _pump(self, source: asyncio.StreamReader, sink: asyncio.StreamWriter, outward: bool) -> None:
         try:
             while data := await source.read(65536):
                 await self.held.wait()
+                if self.delay_s:
+                    await asyncio.sleep(self.delay_s)
+                if outward in self.swallows:
+                    continue
+                if self.truncates:
+                    self.truncates = False
+                    sink.write(data[: len(data) // 2])
+                    await sink.drain()
+                    self.cut(reset=False)
+                    return
                 sink.write(data if self.damage is None else self.damage(data))
                 await sink.drain()
         except OSError:

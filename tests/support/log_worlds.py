@@ -420,8 +420,7 @@ class LogWorld:
         still = 0
         for _ in range(400):
             before = self._state()
-            while self.net.flying:
-                self.net.arrive(self.net.heads()[0])
+            self.net.settle()
             self.net.pass_time(self.net.now_us + 100_000)
             still = still + 1 if not self.net.flying and self._state() == before else 0
             if still >= 25:

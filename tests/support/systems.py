@@ -31,7 +31,14 @@ class Bench:
         self.folder = folder
         self.path = folder / name
 
-    def write(self, domains: dict[str, list[str]] = TWO_DOMAINS, tables: str = "", top: str = "") -> System:
+    def write(
+        self,
+        domains: dict[str, list[str]] = TWO_DOMAINS,
+        tables: str = "",
+        top: str = "",
+        limits: str = "",
+        agents: str = "",
+    ) -> System:
         """Write a description: every server gets a free port; `tables` are added to it."""
         servers = sorted({server for group in domains.values() for server in group})
         lines = ['name = "test"', 'folder = "data"', top]
@@ -40,7 +47,8 @@ class Bench:
             f"[servers.{server}]\naddress = '127.0.0.1:{port}'\n{_lines_of(server, tables)}"
             for server, port in zip(servers, free_ports(len(servers)), strict=True)
         ]
-        lines.append("[limits]\nbackoff_first_s = 0.01\nbackoff_max_s = 0.2\nack_delay_s = 0.005")
+        lines.append(f"{agents}\n[limits]\nbackoff_first_s = 0.01\nbackoff_max_s = 0.2\nack_delay_s = 0.005")
+        lines.append(limits)
         self.path.write_text("\n".join(lines) + "\n")
         return load_system(self.path)
 
@@ -77,6 +85,7 @@ class Bench:
 
 def in_their_lives(text: str) -> str:
     """Ids in a text with numbers as their origin's life counts them, from 1."""
+    text = re.sub(r":(\d+)~[0-9a-z]+", r":\1", text)  # as `whence mom` shows them
     return re.sub(r":(\d{15,})", lambda found: f":{in_its_life(int(found[1]))}", text)
 
 

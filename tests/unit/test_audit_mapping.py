@@ -359,6 +359,19 @@ def test_a_draft_makes_what_it_can_judgeable(
     assert "[event]" in capsys.readouterr().out or name == "a.jsonl"
 
 
+def test_other_delimiters_are_guessed_and_read(tmp_path: Path) -> None:
+    for delimiter in ";\t|":
+        rows = ["node,kind,message,time", "a,send,x,1", "a,send,y,2", "b,deliver,y,3", "b,deliver,x,4"]
+        (tmp_path / "x.csv").write_text("\n".join(rows).replace(",", delimiter))
+        found = guess(tmp_path / "x.csv")
+        assert found.audit.counts("broken") == {"causal": 1, "fifo": 1}
+        (tmp_path / "x.toml").write_text(found.mapping)
+        again = judge(read_log(tmp_path / "x.csv", load_mapping(tmp_path / "x.toml")))
+        assert again.properties == found.audit.properties
+    with pytest.raises(ConfigError, match="one character"):
+        mapping_of({"log": {"format": "csv", "delimiter": "::"}})
+
+
 def test_nothing_at_all_is_unknown(tmp_path: Path) -> None:
     audit = plain(tmp_path, "a,boot,,1,")
     assert (audit.verdict, audit.judged) == ("unknown", [])

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import random
+from copy import deepcopy
 from typing import Any
 
 import pytest
 
 from support.net import Net
-from whence.core.effects import CloseLink, Discard, Missed, Reason, Send
+from whence.core.effects import CloseLink, Deliver, Discard, Missed, Reason, Send
 from whence.core.lives import Joined, Left, OtherLife, Retired, RolledBack, Suspected, life_of, stream_of
 from whence.core.message import MessageId
 from whence.core.protocol import LEAVE
@@ -611,3 +613,44 @@ def test_steps_that_send_the_same_to_many_send_one_packet() -> None:
     effects = net.cores["a"].broadcast(b"x", net.now_us)
     sends = [effect for effect in effects if isinstance(effect, Send)]
     assert [effect.to for effect in sends] == [("b", "c", "d")]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_packets_that_arrive_together_are_taken_as_one_by_one(seed: int) -> None:
+    """Only how many packets leave may differ: not what is delivered, held, kept or said next."""
+    draw = random.Random(seed)
+    net = Net("log", "abcd", step_us=1, held_max=draw.choice([5, 10_000]))
+    net.settle()
+    one = net.cores["a"]
+    together = Log("a", [], held_max=one._limit)
+    together.restore(deepcopy(one.save()))
+    ids: list[list[str]] = [[], []]
+
+    def arrive(at: int) -> None:
+        """At `a` a burst of one link, of which the shadow is told at once."""
+        sender = net.flying[at].sender
+        mine = [flight for flight in net.flying if (flight.sender, flight.to) == (sender, "a")]
+        burst = mine[: draw.randint(1, 5)]
+        for flight in burst:
+            net.flying.remove(flight)
+        packets = [flight.packet for flight in burst]
+        found = [effect for packet in packets for effect in one.receive(sender, packet, net.now_us)]
+        for into, effects in enumerate((found, together.receive_together(sender, packets, net.now_us))):
+            ids[into] += [str(each.message.id) for each in effects if isinstance(each, Deliver)]
+        net.carry_out("a", found)
+
+    for step in range(600):
+        if step < 400 and draw.random() < 0.2:
+            net.broadcast(draw.choice("bcd"))
+        elif net.flying:
+            at = draw.choice(net.heads())
+            if net.flying[at].to == "a":
+                arrive(at)
+            else:
+                net.arrive(at)
+    assert ids[0] == ids[1]
+    assert len(ids[0]) > 20
+    assert one.ledger.newest == together.ledger.newest
+    assert one.order.save() == together.order.save()
+    assert one.book.save() == together.book.save()
+    together.check()

@@ -23,7 +23,9 @@ from whence.live.authority import make_group
 from whence.overlay.domain_graph import domain_graph, to_toml
 from whence.servers.admin import LINES_KEPT, Tails
 from whence.servers.agents import counter, echo, forward, ignore, ping_pong
-from whence.servers.joining import joining, load_agent, load_system
+from whence.servers.joining import joining, load_agents, load_system
+from whence.servers.letters import Letter, opened_letter, sealed
+from whence.servers.post import Post
 from whence.servers.processes import Lock, holder_of
 from whence.servers.system import read_system
 from whence.session.handshake import canonical_parameters
@@ -46,7 +48,7 @@ def test_a_short_description_is_enough(tmp_path: Path) -> None:
     assert system.addresses == {"a": "127.0.0.1:7100", "b": "127.0.0.1:7101"}
     assert system.folder == tmp_path / "shop-data"
     assert system.trace_folder is None
-    assert load_agent(system, "a") is None
+    assert load_agents(system, "a") == {}
 
 
 def test_a_long_one_says_it_all(tmp_path: Path) -> None:
@@ -62,12 +64,36 @@ def test_a_long_one_says_it_all(tmp_path: Path) -> None:
     assert system.trace_folder == tmp_path / "here" / "trace"
     settings = joining(system, "b")._settings
     assert (settings.group, settings.limits.queue_messages) == ("orders", 10)
-    agent = load_agent(system, "b")
-    assert agent is not None
+    agent = load_agents(system, "b")[""]
     assert agent(b"", Message("x", 1, b"y")) == (b"", [Output("a", b"y")])
 
 
+AGENTS = '[agents.post]\nserver = "b"\nagent = "whence.servers.agents:echo"\n'
+
+
+def test_agents_have_names_of_their_own(tmp_path: Path) -> None:
+    system = load_system(written(tmp_path, GOOD + AGENTS))
+    assert system.server_of("post") == "b"
+    assert system.server_of("a") == "a"
+    post = Post(system, "b", load_agents(system, "b"))
+    sent = post.outgoing("post", b"hello", "x")
+    assert sent.to == "b"
+    state, [back] = post.react(b"", Message("a", 1, sent.payload.replace(b"\xa1x", b"\xa0")))
+    assert (state, back.to, opened_letter(back.payload)) == (b"", "a", Letter("", "post", b"hello"))
+    with pytest.raises(ConfigError, match="no agent of its own"):
+        post.react(b"", Message("a", 1, b"to the server"))
+    odd = sealed(Letter("post", "", b"x"))
+    assert opened_letter(sealed(Letter("", "", odd))) == Letter("", "", odd)  # a payload that looks like one
+
+
 WRONG = {
+    "an agent named as a server": (
+        GOOD + AGENTS.replace("post", "a"),
+        "a server has this name",
+        "[agents.a]",
+    ),
+    "an agent nowhere": (GOOD + AGENTS.replace('"b"', '"z"'), "'z' is in no domain", "[agents.post]"),
+    "an agent without a function": (GOOD + AGENTS.replace(":echo", ""), "names no function", "[agents.post]"),
     "not TOML": ("name = ", "it is not TOML", ""),
     "unknown field": ("nam = 'x'\n" + GOOD, "unknown field `nam`", ""),
     "wrong type": ("trace = 'yes'\n" + GOOD, "Expected `bool`, got `str` (at trace)", ""),
@@ -150,7 +176,7 @@ def test_an_agent_that_cannot_be_loaded_is_named(tmp_path: Path, what: str) -> N
     lines, words = WRONG_AGENTS[what]
     system = load_system(written(tmp_path, GOOD + f"[servers.b]\n{lines}\n"))
     with pytest.raises(ConfigError) as caught:
-        load_agent(system, "b")
+        load_agents(system, "b")
     assert words in caught.value.reason
     assert "[servers.b] agent" in caught.value.what
 

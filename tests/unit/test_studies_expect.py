@@ -301,6 +301,30 @@ def test_a_wide_prediction_is_called_a_weak_test() -> None:
     assert (found.verdict, found.reason) == (Verdict.AGREES, "a weak test: ± 40 %")
 
 
+def test_a_weak_test_is_counted_in_the_headline() -> None:
+    claims = [Claim("x", "x", published, "a test", "time", averaged=1) for published in (12, 10.05, 99)]
+    assert "2 agree (2 by weak tests), 0 near, 1 differ" in tally(judge(claims, MANY)).text()
+    zero = judge([Claim("x", "x", 0, "a test", "left", averaged=1)], Results(tuple(
+        row(8, "new", seed, left=seed % 2) for seed in range(1, 6)
+    )))  # fmt: skip
+    assert zero[0].is_weak  # a printed 0 has no share: the interval is held against the measured number
+
+
+def test_words_that_may_mean_another_number_are_judged_as_printed_and_at_best_fitted_otherwise() -> None:
+    found = of_paper(10, take=Take.MAX, meanings={"times more": 20.0, "half": 5.0})
+    assert (found.verdict, found.expected, found.fits_elsewhere) == (Verdict.DIFFERS, 10, "times more")
+    assert [(name, one.verdict, one.expected) for name, one in found.others] == [
+        ("times more", "fitted", 20),
+        ("half", "differs", 5),
+    ]
+    assert tally([found]).fitted == 1
+
+
+def test_a_demand_that_no_run_can_speak_of_fails() -> None:
+    (found,) = judge([demand(where={"mode": "gone"}, runs_min=2)], RESULTS)
+    assert (found.demanded, found.failed, found.missing) == (True, True, "not run at this scale")
+
+
 def test_two_measures_of_the_same_run_are_compared() -> None:
     found = of_paper(20, measure="time", than="left", compared=Compared.DIFFERENCE, take=Take.MAX)
     assert found.measured == 17
@@ -321,11 +345,14 @@ def test_a_regression_is_demanded_where_it_would_notice_half_and_twice() -> None
     paper, same = judge([claim], MANY)
     assert (paper.verdict, paper.failed) == (Verdict.DIFFERS, False)
     assert (same.claim.evidence, same.expected, same.demanded, same.failed) == (
-        "prototype",
+        Evidence.REPEATED,
         10.5,
         True,
         False,
     )
+    for seeds, evidence in (((6, 30), Evidence.REGRESSION), ((5, 30), Evidence.REPEATED)):
+        of_seeds = replace(claim, ours=Ours(10.5, 1.5, 25, seeds))
+        assert judge([of_seeds], MANY)[1].claim.evidence is evidence
     for factor in (0.5, 2):
         other = Results(tuple(row(8, "new", seed, time=10 * factor + seed / 10) for seed in range(1, 6)))
         assert judge([claim], other)[1].failed

@@ -44,7 +44,7 @@ def test_the_grid(scale: str) -> None:
 def test_the_papers_scale_has_the_papers_sizes() -> None:
     points = [point for point in STUDY.grid("paper") if point.labels["part"] == HOUR]
     assert hour(10_000) in [point.scenario for point in points]
-    assert points[-1].scenario == hour(10_000, 2, "authors")
+    assert points[-1].scenario == hour(10_000, 1, "authors")
     sizes = {point.labels["nodes"] for point in points}
     assert {f"003-view-{nodes}" for nodes in sizes} <= set(printed(STUDY.claims))
     assert sizes == {100, 1_000, 10_000}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -48,9 +49,10 @@ def test_the_grid(scale: str) -> None:
 def test_the_papers_scale_is_the_papers() -> None:
     points = STUDY.grid("paper")
     main = [point for point in points if point.labels["part"] == MAIN]
-    text = [point for point in main if point.labels["profile"] in ("R0", "R1")]
-    assert len(text) == 2 * 30 * (8 * 3 + 1)
-    assert len(main) - len(text) == 3 * 10 * (8 * 2 + 1)
+    runs = Counter(str(point.labels["profile"]) for point in main)
+    assert runs["R0"] == 30 * (8 * 3 + 1)
+    assert runs["R1"] == 30 * 6 * 3 + 10 * (2 * 3 + 1)
+    assert runs["T25"] == runs["T35"] == runs["U35"] == 10 * 7 * 2 + 5 * 3
     assert {point.labels["nodes"] for point in main} == set(SIZES)
     five = {point.labels["nodes"] for point in main if point.labels["mode"] == "5 bytes"}
     assert five == {1024}

@@ -14,6 +14,7 @@ Rich and msgspec are imported by the first use, not by the import of this module
 
 from __future__ import annotations
 
+import re
 import sys
 import time
 from collections.abc import Container, Iterable, Iterator, Sequence
@@ -22,6 +23,8 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING, Annotated, Any, Protocol
 
 import typer
+
+from whence.core.group import LIFE_BITS
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -226,3 +229,26 @@ def progress(description: str, total: int | None = None) -> Iterator[ProgressBar
         ok = True
     finally:
         bar.close(ok=ok)
+
+
+_LONG_ID = re.compile(r":(\d{15,})")
+_LIFE_DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
+
+
+def shown_id(origin: str, number: int) -> str:
+    """An id as people read it: of a later life a:5~mi3k2x1f, the fifth message since that life of a began."""
+    return friendly(f"{origin}:{number}")
+
+
+def friendly(text: str) -> str:
+    """A text whose ids are as `shown_id` shows them."""
+    return _LONG_ID.sub(lambda found: _in_its_life(int(found[1])), text)
+
+
+def _in_its_life(number: int) -> str:
+    life, count = number >> LIFE_BITS, number & ((1 << LIFE_BITS) - 1)
+    digits = ""
+    while life:
+        life, digit = divmod(life, len(_LIFE_DIGITS))
+        digits = _LIFE_DIGITS[digit] + digits
+    return f":{count}~{digits}"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from whence.cli import console
-from whence.cli.console import AsJson
+from whence.cli.console import AsJson, friendly, shown_id
 from whence.errors import ParameterError
 
 if TYPE_CHECKING:
@@ -34,10 +34,17 @@ def list_letters(description: Description, server: Server, as_json: AsJson = Fal
         console.print_json([_plain(letter) for letter in letters])
         return
     rows = [
-        (f"{each.origin}:{each.number}", f"{each.since_s:.0f}", each.attempts, len(each.payload), each.reason)
+        (
+            shown_id(each.origin, each.number),
+            each.to,
+            f"{each.since_s:.0f}",
+            each.attempts,
+            len(each.payload),
+            friendly(each.reason),
+        )
         for each in letters
     ]
-    columns = ["message", "since (s)", "attempts", "bytes", "reason"]
+    columns = ["message", "for", "since (s)", "attempts", "bytes", "reason"]
     console.out.print(console.table(f"{server}: {len(letters)} dead letters", columns, rows))
 
 
@@ -50,7 +57,9 @@ def show_letter(description: Description, server: Server, which: Which, as_json:
                 console.print_json(_plain(letter))
             else:
                 text = letter.payload.decode(errors="replace")
-                console.out.print(f"{letter.origin}:{letter.number} {text}", markup=False, soft_wrap=True)
+                console.out.print(
+                    f"{shown_id(letter.origin, letter.number)} {text}", markup=False, soft_wrap=True
+                )
 
 
 @app.command("retry")
@@ -60,7 +69,7 @@ def retry_letter(description: Description, server: Server, which: Which) -> None
         for letter in _chosen(client, which):
             client.revive(_id(letter))
             console.out.print(
-                f"{letter.origin}:{letter.number} waits for {server}'s agent again", markup=False
+                f"{shown_id(letter.origin, letter.number)} waits for {server}'s agent again", markup=False
             )
 
 
@@ -70,7 +79,7 @@ def drop_letter(description: Description, server: Server, which: Which) -> None:
     with _client(description, server) as client:
         for letter in _chosen(client, which):
             client.drop(_id(letter))
-            console.out.print(f"{letter.origin}:{letter.number} is forgotten", markup=False)
+            console.out.print(f"{shown_id(letter.origin, letter.number)} is forgotten", markup=False)
 
 
 def _client(description: Path, server: str) -> Client:
@@ -82,7 +91,11 @@ def _client(description: Path, server: str) -> Client:
 
 def _chosen(client: Client, which: str) -> list[DeadShown]:
     letters = client.dead()
-    found = [each for each in letters if which in ("all", f"{each.origin}:{each.number}")]
+    found = [
+        each
+        for each in letters
+        if which in ("all", f"{each.origin}:{each.number}", shown_id(each.origin, each.number))
+    ]
     if not found and which != "all":
         raise ParameterError(
             f"dead letter {which!r}",
@@ -108,4 +121,5 @@ def _plain(letter: DeadShown) -> dict[str, Any]:
         "since_s": letter.since_s,
         "attempts": letter.attempts,
         "reason": letter.reason,
+        "to": letter.to,
     }

@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import sys
 import traceback
+from difflib import get_close_matches
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -19,10 +20,35 @@ from typing import Annotated, Any, NamedTuple, NoReturn
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from whence.errors import WhenceError, missing_extra
+from whence.errors import (
+    DISK_ERRNOS,
+    MisuseError,
+    PlatformError,
+    WhenceError,
+    disk_problem,
+    missing_extra,
+)
 
 EXIT_MISUSE = 2
 EXIT_BUG = 70  # EX_SOFTWARE of sysexits.h
+EXIT_INTERRUPTED = 130
+
+# What Ctrl-C leaves behind, and how to go on.
+NOTHING_KEPT = "nothing was written; run the same command again"
+KEPT = {
+    "tour": "what was finished is in its folder; the same command begins again",
+    "node": "what a store has is kept, without a store nothing is; the same command joins again",
+    "carry": "the log is kept in its store; the same command goes on with it",
+    "simulate": "the trace in --out has what happened so far, marked unfinished; run it again to have it all",
+    "emulate": "traces in --out hold what had happened so far; run it again to have all",
+    "keys": "keys that were written are kept; remove the folder and run the same command again",
+    "mom": "servers that run and their stores are as they were; run the same command again",
+    "sweep": "runs that were finished are kept in --out; the same command goes on with the rest",
+    "stream": "what was written is kept in --out; the same command goes on",
+    "explore": "what a --folder keeps is kept; the same command goes on there, or begins again",
+    "trace": "an exported file is not complete; run the same command again",
+    "study": "runs that were finished are kept in --out; the same command goes on with the rest",
+}
 
 # Which extra brings a package that a command imports.
 EXTRAS = {"pyarrow": "trace", "numpy": "trace", "numba": "lab", "matplotlib": "lab", "jinja2": "lab"}
@@ -36,6 +62,10 @@ EXTRAS |= {
 }
 EXTRAS |= {"aiohttp": "gateway", "textual": "top"}
 TRACE, SPARK = ("trace",), ("lab", "spark")
+
+# typer exports only some of the errors that a bad command line raises.
+UsageError: Any = typer.BadParameter.mro()[1]
+ClickException: Any = UsageError.mro()[1]
 
 RUN, JUDGE, STUDY = "Run", "Judge", "Study"
 
@@ -87,6 +117,7 @@ COMMANDS = (
         "metrics", JUDGE, "Measure traces on Spark: latency, held time, packets, bytes, buffers.", ("spark",)
     ),
     Command("trace", JUDGE, "Look into traces, and export them.", TRACE),
+    Command("sql", JUDGE, "Ask the tables of a sweep: runs, verdicts, findings, summaries.", ("sql",)),
     Command("study", STUDY, "Run a study: a grid, its measures, published numbers, one report page.", SPARK),
     Command("protocols", STUDY, "List the protocols: environment, promises, parameters."),
     Command("version", STUDY, "Say which Whence, Python and libraries these are."),
@@ -199,21 +230,30 @@ def _coloured() -> bool:
     return sys.stderr.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
-def _fail(problem: WhenceError) -> NoReturn:
+def _fail(problem: WhenceError, code: int = EXIT_MISUSE) -> NoReturn:
+    """Say what is wrong, why, and what helps; under --json as a JSON document on stdout as well."""
     if debugging():
         traceback.print_exception(problem)
+    if "--json" in _line:
+        import json
+
+        told = {"type": type(problem).__name__, "what": problem.what, "reason": problem.reason}
+        sys.stdout.write(json.dumps({"error": {**told, "fix": problem.fix}}) + "\n")
     _say("error", f"{problem.what}: {problem.reason}", "red")
     _say("fix", problem.fix, "green")
-    sys.exit(EXIT_MISUSE)
+    sys.exit(code)
 
 
 def _fail_os(problem: OSError) -> NoReturn:
     """A missing file or a full disk is the machine's matter, not a bug: no traceback."""
-    if debugging():
-        traceback.print_exception(problem)
-    _say("error", f"{problem.filename}: {problem.strerror or problem}", "red")
-    _say("fix", "Check that the path exists, may be read and written, and that the disk has room", "green")
-    sys.exit(EXIT_MISUSE)
+    if problem.errno in DISK_ERRNOS:
+        _fail(disk_problem(problem))
+    files = (FileNotFoundError, PermissionError, IsADirectoryError, NotADirectoryError)
+    if problem.filename is None and not isinstance(problem, files):
+        _fail_spark(problem)
+    what = problem if problem.filename is None else problem.filename  # pyarrow's name only the path
+    fix = "Check that the path exists, and may be read and written"
+    _fail(PlatformError(str(what), problem.strerror or type(problem).__name__, fix))
 
 
 def _fail_spark(problem: Exception) -> NoReturn:
@@ -228,16 +268,65 @@ def _fail_spark(problem: Exception) -> NoReturn:
 
 
 def _fail_bug(problem: Exception) -> NoReturn:
-    traceback.print_exception(problem)
-    _say("error", f"{type(problem).__name__}: {problem}", "red")
-    _say("fix", "This is a bug in Whence; please report it with the lines above", "green")
-    sys.exit(EXIT_BUG)
+    if not debugging():
+        traceback.print_exception(problem)
+    fix = "This is a bug in Whence; please report it with the lines above"
+    _fail(WhenceError(type(problem).__name__, str(problem), fix), EXIT_BUG)
+
+
+def _fail_usage(problem: Any) -> NoReturn:
+    """A command line that cannot be understood: the nearest word, or where to look."""
+    if type(problem).__name__ == "NoArgsIsHelpError":  # not an error: the message is the help
+        problem.show()
+        sys.exit(EXIT_MISUSE)
+    path = "whence" if problem.ctx is None else problem.ctx.command_path
+    known = [] if problem.ctx is None else _words_of(problem.ctx)
+    asked = [word.partition("=")[0] for word in _line if word.partition("=")[0] in problem.message]
+    near = [match for word in asked for match in get_close_matches(word, known, 1) if match not in asked]
+    near = [match for match in near if match.startswith("-") == any(word.startswith("-") for word in asked)]
+    fix = f"Did you mean {near[0]!r}? Otherwise see" if near else "See"
+    reason = problem.format_message().partition(" Did you mean")[0].strip().rstrip(".")
+    given = _given_for(getattr(problem, "param", None))
+    reason += "" if given is None else f" (given: {given})"
+    _fail(MisuseError(path, reason[:1].lower() + reason[1:], f"{fix} `{path} --help`"))
+
+
+def _given_for(parameter: Any) -> str | None:
+    """The value on the command line that an option refuses."""
+    for at, word in enumerate(_line):
+        option, is_joined, value = word.partition("=")
+        if option in getattr(parameter, "opts", ()) and option.startswith("-"):
+            return value if is_joined else next(iter(_line[at + 1 :]), None)
+    return None
+
+
+def _words_of(ctx: Any) -> list[str]:
+    """What could have been meant: the command's options and sub-commands."""
+    options = [option for parameter in ctx.command.params for option in parameter.opts]
+    return [*options, *getattr(ctx.command, "commands", {})]
+
+
+def _interrupted() -> NoReturn:
+    """Ctrl-C: one sentence about what is kept, and how to go on."""
+    name = next((word for word in _line if word in {entry.name for entry in COMMANDS}), "")
+    _say("interrupted", KEPT.get(name, NOTHING_KEPT), "yellow")
+    sys.exit(EXIT_INTERRUPTED)
+
+
+_line: list[str] = []  # the command line that runs
 
 
 def main(args: list[str] | None = None) -> NoReturn:
     """Run one command line and exit."""
+    _line[:] = sys.argv[1:] if args is None else args
     try:
-        typer.main.get_command(app).main(args=args, prog_name="whence")
+        code = typer.main.get_command(app).main(args=args, prog_name="whence", standalone_mode=False)
+    except KeyboardInterrupt:
+        _interrupted()
+    except UsageError as problem:
+        _fail_usage(problem)
+    except ClickException as problem:
+        _fail(MisuseError("whence", problem.format_message(), "See `whence --help`"))
     except WhenceError as problem:
         _fail(problem)
     except ModuleNotFoundError as problem:
@@ -248,18 +337,18 @@ def main(args: list[str] | None = None) -> NoReturn:
     except BrokenPipeError:
         _leave_pipe()
     except OSError as problem:
-        if problem.filename is None:
-            _fail_spark(problem)
         _fail_os(problem)
     except Exception as problem:  # noqa: BLE001 - the outermost frame: whatever is left is a bug of ours
         _fail_spark(problem)
-    except SystemExit:
-        try:
-            sys.stdout.flush()
-        except BrokenPipeError:  # the reader (head, less) left before the last buffer went out
-            _leave_pipe()
-        raise
-    sys.exit(0)
+    if code == EXIT_INTERRUPTED:
+        _interrupted()
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:  # the reader (head, less) left before the last buffer went out
+        _leave_pipe()
+    except OSError as problem:
+        _fail_os(problem)
+    sys.exit(code if isinstance(code, int) else 0)
 
 
 def _leave_pipe() -> NoReturn:

@@ -11,6 +11,7 @@ import typer
 
 from whence.cli import console
 from whence.cli.console import SparkMaster
+from whence.cli.verify import is_tables
 from whence.trace.reader import Trace, open_trace
 
 # What the terminal shows of a SUMMARY row: heading, unit. --json has all of it.
@@ -42,6 +43,9 @@ def command(
     A dash (null in JSON) means that the run did not record what the figure needs.
     """
 
+    if is_tables(folder):
+        _measure_tables(folder, master, as_json)
+        return
     trace = open_trace(folder)
     with console.progress("starting Spark"):
         from whence.spark.metrics.summary import summary
@@ -64,6 +68,24 @@ def command(
         console.print_json({"folder": folder.resolve(), "runs": [_described(trace, row) for row in figures]})
     else:
         _show(trace, figures)
+
+
+def _measure_tables(folder: Path, master: str | None, as_json: bool) -> None:
+    """Measure every run of a sweep's tables, into the table `summaries`."""
+    from whence.trace.dataset import url_of
+
+    where = url_of(folder)
+    with console.progress("starting Spark"):
+        from whence.spark.datasets import summarise_tables
+        from whence.spark.session import get_session
+
+        session = get_session("whence metrics", master=master)
+    totals = summarise_tables(session, where)
+    if as_json:
+        console.print_json(totals)
+    else:
+        said = f"{totals.runs:,} runs measured in {where}"
+        console.out.print(f'{said} (whence sql --in {where} "select * from summaries")', markup=False)
 
 
 def _described(trace: Trace, row: Mapping[str, Any]) -> dict[str, Any]:

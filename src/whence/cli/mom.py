@@ -1,7 +1,9 @@
 """`whence mom`: message-oriented middleware over domains of causality (docs/mom.md).
 
 up, down, serve         a system of servers as processes
+apply                   a changed description, while the system runs
 status, send, tail      what people ask a running system
+retire, verify          a server that is lost; the traces, judged while it runs
 gateway                 STOMP for programs in other languages
 dead                    messages at which agents failed for good (cli/dead.py)
 traffic, plan           from traces to proposed domains (cli/plan.py)
@@ -16,6 +18,7 @@ import typer
 
 from whence.cli import dead
 from whence.cli import plan as planning
+from whence.cli.console import friendly, shown_id
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -53,10 +56,22 @@ def up(
     from whence.servers.supervisor import Running
 
     system = load_system(description, only or None)
+    _mention_change(system)
     names = sorted(set(only or system.servers))
-    running = Running(system, names, restart=restart)  # forks: nothing may have a thread yet
+    running = Running(system, names, restart=restart, is_all=not only)  # forks: nothing may have a thread yet
     running.stop_on_signals()
     _follow(system, running, len(names), detach=detach)
+
+
+def _mention_change(system: System) -> None:
+    from whence.cli import console
+
+    if not system.is_applied:
+        console.err.print(
+            f"{system.name}: {system.path.name} has changed, and what was applied before runs; "
+            "`whence mom apply` takes the change over",
+            markup=False,
+        )
 
 
 def _follow(system: System, running: Running, count: int, *, detach: bool) -> None:
@@ -191,6 +206,37 @@ def down(
     console.out.print(f"{system.name}: {text}", markup=False)
 
 
+def apply(
+    description: Description,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would change.")] = False,
+    timeout: Annotated[
+        float, typer.Option(help="Wait so many seconds for messages under way, and for starts.", metavar="S")
+    ] = 60.0,
+) -> None:
+    """Take a changed description over while the system runs: servers, domains and agents come and go.
+
+    Only servers whose domains, agents or settings change start again. A change that would make a cycle, or
+    strand a message, is refused, and nothing has changed then.
+    """
+    from whence.cli import console
+    from whence.servers import apply as applying
+    from whence.servers.joining import check_system
+    from whence.servers.system import read_described
+
+    described = read_described(description)
+    check_system(described)
+    if dry_run:
+        change = applying.plan(described)
+        for line in change.lines():
+            console.out.print(line, markup=False)
+    else:
+        change = applying.apply(
+            described, timeout, lambda line: console.out.print(line, markup=False, soft_wrap=True)
+        )
+    text = "applied" if change.lines() else "nothing has changed"
+    console.out.print(f"{described.name}: {'would be ' if dry_run and change.lines() else ''}{text}")
+
+
 # What people ask a running system
 
 
@@ -306,6 +352,7 @@ def _show_one(system: System, name: str, status_: Status | None) -> None:
         "delivered": status_.delivered,
         "reactions": status_.reactions,
         "dead letters": status_.dead,
+        "takes no more": ", ".join(status_.full) or "nobody",
         "control entries": status_.control_entries,
         **{f"store: {key}": value for key, value in store.items() if key != "reactions"},
         **{f"problem: {key}": value for key, value in status_.problems.items()},
@@ -330,7 +377,10 @@ def _show_one(system: System, name: str, status_: Status | None) -> None:
     routes = [(route.to, route.hop, route.domain) for route in status_.routes]
     out.print(table("Routes", ["to", "by way of", "in domain"], routes))
     if status_.held:
-        held = [(each.message, f"{each.since_s:.1f}", ", ".join(each.missing)) for each in status_.held_first]
+        held = [
+            (friendly(each.message), f"{each.since_s:.1f}", friendly(", ".join(each.missing)))
+            for each in status_.held_first
+        ]
         caption = f"{status_.held} in all. a>b:3 is the third message from a to b." if held else None
         out.print(table("Held", ["message", "since (s)", "waits for"], held, caption=caption))
 
@@ -341,6 +391,9 @@ def send(
     to: Annotated[str, typer.Argument(metavar="TO", help="The server that it is for.")],
     text: Annotated[str | None, typer.Argument(help="What to send, as UTF-8.")] = None,
     file: Annotated[Path | None, typer.Option(help="Send the bytes of a file; - is standard input.")] = None,
+    timeout: Annotated[
+        float, typer.Option(min=0, help="Wait so many seconds for room.", metavar="SECONDS")
+    ] = 20.0,
     as_json: _Json = False,
 ) -> None:
     """Let one server send a message to another; returns with its id when the message is durable."""
@@ -352,13 +405,86 @@ def send(
     if (text is None) == (file is None):
         raise ParameterError("TEXT", "give either a text or --file", "Write what to send, or --file PATH")
     system = read_system(description)
-    system.require(to)
+    system.server_of(to)
     with Client(system, source) as client:
-        id_ = client.send(to, _payload(text, file))
+        id_ = client.send(to, _payload(text, file), timeout_s=timeout)
     if as_json:
         console.print_json({"origin": id_.origin, "number": id_.number, "to": to})
     else:
-        console.out.print(str(id_), markup=False)
+        console.out.print(shown_id(*id_), markup=False)
+
+
+def retire(
+    description: Description,
+    name: Annotated[str, typer.Argument(help="The server that is lost.")],
+) -> None:
+    """Tell all servers that run here to wait for a lost server no more; what is queued for it is void.
+
+    Messages to it are refused from then on. It may come back: as another life, without its past, where the
+    others are.
+    """
+    from whence.cli import console
+    from whence.errors import ServerDownError
+    from whence.servers.client import Client
+    from whence.servers.processes import holder_of
+    from whence.servers.system import read_system
+
+    system = read_system(description)
+    lost = system.require(name)
+    if holder_of(system.lock_of(lost)) is not None:
+        raise ServerDownError(
+            f"server {lost!r}", "it runs, and is not lost", f"Stop it first: `whence mom down FILE {lost}`"
+        )
+    told = [
+        server
+        for server in sorted(system.shape.neighbours(lost))
+        if holder_of(system.lock_of(server)) is not None
+    ]
+    if not told:
+        raise ServerDownError(
+            f"server {lost!r}", "none of its neighbours runs here", "Start one of them, on its machine"
+        )
+    void = 0
+    for server in told:
+        with Client(system, server) as client:
+            void += client.status().links[lost].unacknowledged_messages
+            client.retire(lost)
+    console.out.print(
+        f"{system.name}: {lost} is retired; {void} messages that waited for it are void. "
+        "If its store is lost, remove the file before it starts again",
+        markup=False,
+        soft_wrap=True,
+    )
+
+
+def verify(description: Description, as_json: _Json = False) -> None:
+    """Judge the traces of a system, also while it runs; exit 0: causal and as promised, 1: not.
+
+    While what was traced is put on the disk, for a moment nobody sends.
+    """
+    from whence.cli import verify as verifying
+    from whence.errors import ConfigError
+    from whence.servers.client import Client
+    from whence.servers.processes import holder_of
+    from whence.servers.system import read_system
+
+    system = read_system(description)
+    if system.trace_folder is None:
+        raise ConfigError(f"{system.path}: trace", "the system keeps none", "Set trace = true, and apply")
+    running = [server for server in system.servers if holder_of(system.lock_of(server)) is not None]
+    names = list(system.servers)
+    try:
+        for server in running:
+            with Client(system, server) as client:
+                client.hold(names, _STATUS_TIMEOUT_S)
+        for server in running:
+            with Client(system, server) as client:
+                client.flush()
+    finally:
+        for server in running:
+            with Client(system, server) as client:
+                client.hold(())
+    verifying.command(system.trace_folder, as_json=as_json)
 
 
 def _payload(text: str | None, file: Path | None) -> bytes:
@@ -406,12 +532,15 @@ def _print(told: Told, as_json: bool) -> None:
         sys.stderr.write(f"({told.missed} messages missed: this reader is too slow)\n")
     if as_json:
         line: dict[str, Any] = {"origin": told.origin, "number": told.number, **_shown(told.payload)}
+        if told.to:
+            line["to"] = told.to
         line["outputs"] = [{"to": to, **_shown(payload)} for to, payload in told.outputs]
         sys.stdout.write(msgspec.json.encode(line).decode() + "\n")
     else:
         text = told.payload.decode(errors="replace")
         sent = "".join(f"\n  -> {to}: {payload.decode(errors='replace')}" for to, payload in told.outputs)
-        sys.stdout.write(f"{told.origin}:{told.number} {text}{sent}\n")
+        to = f" ({told.to})" if told.to else ""
+        sys.stdout.write(f"{shown_id(told.origin, told.number)}{to} {text}{sent}\n")
     sys.stdout.flush()
 
 
@@ -464,9 +593,12 @@ RUN, PLAN = "Run a system", "Plan its domains"
 app.command(rich_help_panel=RUN)(up)
 app.command(rich_help_panel=RUN)(down)
 app.command(rich_help_panel=RUN)(serve)
+app.command(rich_help_panel=RUN)(apply)
 app.command(rich_help_panel=RUN)(status)
 app.command(rich_help_panel=RUN)(send)
 app.command(rich_help_panel=RUN)(tail)
+app.command(rich_help_panel=RUN)(retire)
+app.command(rich_help_panel=RUN)(verify)
 app.command(rich_help_panel=RUN)(gateway)
 app.add_typer(dead.app, name="dead", rich_help_panel=RUN)
 app.command(rich_help_panel=PLAN)(planning.traffic)

@@ -149,7 +149,7 @@ def _read(path: Path) -> dict[tuple[str, str], int]:
     fix = "Write one with `whence mom traffic TRACE traffic.parquet`"
     try:
         table = pq.read_table(path)
-    except pa.ArrowException as error:
+    except (pa.ArrowException, OSError) as error:
         raise SchemaError(str(path), f"it is not a Parquet file ({error})", fix) from error
     missing = [name for name in ("source", "to", "messages") if name not in table.column_names]
     if missing:

@@ -183,7 +183,7 @@ def _show(result: StudyResult, page: Path, seconds: float) -> None:
     asked = [one for one in result.judged if one.demanded]
     for title, head, shown in (
         ("Claims of the paper that the runs speak of", "printed", measured),
-        ("What is demanded: invariants and regressions", "expected", asked),
+        ("What is demanded: invariants, limits, regressions", "expected", asked),
     ):
         if shown:
             rows = [_claim_row(one) for one in shown]

@@ -21,6 +21,9 @@ def command(
     master: Annotated[
         str | None, typer.Option(help="Spark master (spark://..., sc://...); default: this machine.")
     ] = None,
+    tables: Annotated[
+        bool, typer.Option("--tables", help="Few large files in place of a folder for each run.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> None:
     """Simulate every point of a grid, one run per Spark task.
@@ -31,7 +34,11 @@ def command(
     from whence.cli import console
     from whence.lab.grid import load_grid
     from whence.sim.files import run_id
+    from whence.trace.dataset import is_url
 
+    if tables or is_url(out):
+        _into_tables(grid, out, master, as_json)
+        return
     points = load_grid(grid)
     with console.progress("starting Spark"):
         from whence.spark.session import get_session
@@ -51,11 +58,47 @@ def command(
         raise typer.Exit(1)
 
 
-def _plain(point: GridPoint, status: RunStatus) -> dict[str, Any]:
+def _into_tables(grid: Path, out: Path, master: str | None, as_json: bool) -> None:
+    """Sweep into tables: the driver does nothing for a single run, so it shows none."""
+    from whence.cli import console
+    from whence.lab.grid import read_grid
+    from whence.report.format import plural
+    from whence.trace.dataset import url_of
+
+    data = read_grid(grid)
+    with console.progress("starting Spark"):
+        from whence.spark.datasets import sweep_tables
+        from whence.spark.session import get_session
+
+        session = get_session(f"whence sweep {grid.name}", master=master)
+    where = url_of(out)
+    with console.progress("simulating, tasks", total=0) as bar:
+        totals = sweep_tables(
+            session, data, where, progress=lambda done, total: bar.update(done, total=total)
+        )
+    if as_json:
+        console.print_json({"out": where, **msgspec_plain(totals)})
+    else:
+        said = f"{plural(totals.runs, 'run')} in {where} ({plural(totals.events, 'event')}"
+        console.out.print(f"{said}, {totals.failed} failed)", markup=False)
+    if totals.failed:
+        console.err.print(
+            f"see them: whence sql \"select run, error from runs where status = 'failed'\" --in {where}",
+            markup=False, soft_wrap=True,
+        )  # fmt: skip
+        raise typer.Exit(1)
+
+
+def msgspec_plain(struct: Any) -> dict[str, Any]:
+    """A struct as a dictionary."""
     import msgspec
 
-    plain: dict[str, Any] = msgspec.to_builtins(status)
-    return {"labels": point.labels, **plain}
+    plain: dict[str, Any] = msgspec.to_builtins(struct)
+    return plain
+
+
+def _plain(point: GridPoint, status: RunStatus) -> dict[str, Any]:
+    return {"labels": point.labels, **msgspec_plain(status)}
 
 
 def _show(rows: Sequence[tuple[GridPoint, RunStatus]], statuses: Sequence[RunStatus], out: Path) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, NamedTuple
 
+import msgspec
 import typer
 
 from whence.cli import console
@@ -22,6 +23,7 @@ from whence.verify.report import KINDS, WITNESS_MAX, Finding, RunReport
 
 SPARK_EVENTS = 50_000_000  # several runs of more events together go to Spark, where there is one
 WIDE_NODES = 2_000  # so does a run of more nodes, split by columns
+TABLES_SHOWN = 3  # reports on broken runs of tables; the others are rows
 LONG_EVENTS = 5_000_000  # from here on progress and speed are shown
 TABLE_RUNS = 40  # with more runs only those that are not in order are listed
 SHOWN = 3  # findings of each kind that are printed unless --witnesses says otherwise
@@ -120,6 +122,10 @@ def command(
         wanted = bool(spark) or master is not None or blocks is not None
         on_spark = SparkOptions(wanted=wanted, master=master, blocks=blocks, memory_bytes=memory_bytes)
         audit(trace, foreign, witness_max, on_spark, as_json)
+    if is_tables(trace):
+        asked = VerifyOptions(witness_max, complete, None if as_promised else True, memory_bytes)
+        _judge_tables(trace, master, asked, as_json)
+        return
     opened = open_trace(trace, dense=False)  # whatever judges it follows every event
     for leftover in opened.leftovers:
         console.err.print(f"note: {leftover} was not finished by its writer and is not judged", markup=False)
@@ -129,6 +135,7 @@ def command(
         reports = _by_spark(opened, run, master, blocks, options)
     else:
         reports = _in_process(opened, run, options)
+    reports = [_marked(opened, report) for report in reports]
     _say_speed(sum(report.events for report in reports), time.perf_counter() - began)
     if as_json:
         console.print_json(reports)
@@ -136,6 +143,57 @@ def command(
         show(reports)
         _point_at_the_page(trace, reports)
     if not all(report.ok for report in reports):
+        raise typer.Exit(1)
+    if any(report.unfinished is True for report in reports):
+        raise typer.Exit(3)
+
+
+def _marked(trace: Trace, report: RunReport) -> RunReport:
+    """The report on a run, marked if its writer was interrupted: what came after nobody knows."""
+    if not any(manifest.unfinished is True for manifest in trace.of_run(report.run)):
+        return report
+    console.err.print(
+        f"note: run {report.run} is unfinished: it was interrupted, and is judged as far as it went",
+        markup=False,
+    )
+    return msgspec.structs.replace(report, unfinished=True)
+
+
+def is_tables(trace: Path) -> bool:
+    """Whether it is what `whence sweep --tables` has written."""
+    from whence.trace.dataset import COMMITS, is_url
+
+    return is_url(trace) or (trace / COMMITS).is_dir()
+
+
+def _judge_tables(trace: Path, master: str | None, options: VerifyOptions, as_json: bool) -> None:
+    """Judge every run of a sweep's tables; the verdicts become a table beside them."""
+    from whence.trace.dataset import Dataset, url_of
+
+    where = url_of(trace)
+    if not Dataset(where).exists:
+        raise MisuseError(
+            where, "there are no tables", "Give the place that 'whence sweep --tables' wrote to"
+        )
+    with console.progress("starting Spark"):
+        from whence.spark.datasets import first_broken, verify_tables
+        from whence.spark.session import get_session
+
+        session = get_session("whence verify", master=master)
+    with console.progress("judging, tasks", total=0) as bar:
+        totals = verify_tables(
+            session, where, witness_max=options.witness_max, complete=options.complete, causal=options.causal,
+            progress=lambda done, total: bar.update(done, total=total),
+        )  # fmt: skip
+    if as_json:
+        console.print_json(totals)
+    else:
+        broken = list(first_broken(Dataset(where), TABLES_SHOWN))
+        if broken:
+            show(broken)
+        said = f"{totals.runs:,} runs judged in {where}: {totals.failed:,} not as promised"
+        console.out.print(f'{said} (whence sql --in {where} "select * from verdicts")', markup=False)
+    if totals.failed:
         raise typer.Exit(1)
 
 
@@ -249,7 +307,7 @@ def show(reports: list[RunReport]) -> None:
             report.broadcasts,
             report.deliveries,
             _found(report),
-            "ok" if report.ok else "BROKEN",
+            _verdict([report]),
         )
         for report in listed[:TABLE_RUNS]
     ]
@@ -263,8 +321,15 @@ def show(reports: list[RunReport]) -> None:
             if finding.kind in report.broken:
                 _show_finding(report, finding)
     kept = len(reports) - len(broken)
-    verdict = "ok" if not broken else "BROKEN"
-    console.out.print(f"{verdict}: {kept} of {len(reports)} run(s) keep what is demanded", markup=False)
+    console.out.print(
+        f"{_verdict(reports)}: {kept} of {len(reports)} run(s) keep what is demanded", markup=False
+    )
+
+
+def _verdict(reports: list[RunReport]) -> str:
+    if not all(report.ok for report in reports):
+        return "BROKEN"
+    return "unfinished" if any(report.unfinished is True for report in reports) else "ok"
 
 
 def _found(report: RunReport) -> str:

@@ -24,7 +24,8 @@ from whence.errors import ParameterError
 #                         packets for it are queued, and will be given to it after that
 #     cut-off PEER        this node has no connection to PEER
 #     back PEER           it has one again
-BEGIN, WELCOME, CUT_OFF, BACK = "begin", "welcome", "cut-off", "back"
+#     shape TEXT          the system of servers has changed (overlay/shape.py)
+BEGIN, WELCOME, CUT_OFF, BACK, SHAPE = "begin", "welcome", "cut-off", "back", "shape"
 
 # Why messages are missed.
 BEFORE, OVER = "before joining", "of a life that is over"
@@ -86,7 +87,10 @@ class Forked(NamedTuple):
 
 
 class Rejoined(NamedTuple):
-    """This node was out of its group, and is in again as another life. What it missed is not known."""
+    """This node was out of its group, and goes on as another life: what it missed is not known.
+
+    What it is given after this belongs to the new life; its broadcasts wait until it is in again.
+    """
 
     why: str
 

@@ -7,8 +7,9 @@ does not use: to ignore it would promise something that is not kept.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from difflib import get_close_matches
 from typing import Any
 
 from whence.errors import ParameterError
@@ -60,6 +61,11 @@ def anything(name: str, default: Any, allowed: str) -> Parameter:
     return Parameter(name, default, allowed, lambda value: True)
 
 
+def _meant(name: str, known: Iterable[str]) -> str:
+    near = get_close_matches(name, list(known), 1)
+    return f"Did you mean {near[0]!r}? " if near else ""
+
+
 class Parameters:
     """All parameters of a core, or of a protocol with several modes."""
 
@@ -101,7 +107,8 @@ class Parameters:
                 raise ParameterError(
                     f"parameter {name!r} of protocol {protocol!r}",
                     "there is none of that name",
-                    f"Choose from: {', '.join(sorted(self._declared)) or 'none'}",
+                    f"{_meant(name, self._declared)}Choose from: "
+                    f"{', '.join(sorted(self._declared)) or 'none'}",
                 )
             self._declared[name].check(value)
         for name in given:

@@ -14,7 +14,7 @@ The rules that every core keeps (and `tests/property` holds it to):
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from whence.core.effects import Effects
 from whence.core.message import MessageId, NodeId, Packet, Sizes, Waiting
@@ -39,6 +39,10 @@ class Protocol(ABC):
 
     # Its members may come back as later lives (the commands of core/lives.py).
     returns: ClassVar[bool] = False
+    begins_at_once: ClassVar[bool] = False  # and no one needs to be asked whether this is a later life
+
+    # Its nodes hand on what is for others.
+    routes_for_others: ClassVar[bool] = False
 
     me: NodeId
     last: int  # number of the newest message that this node broadcast or sent
@@ -62,6 +66,18 @@ class Protocol(ABC):
     def next_hop(self, to: NodeId) -> NodeId:
         """The peer over whose link a message to `to` leaves, for point-to-point protocols."""
         return to
+
+    def destinations_over(self, hop: NodeId) -> frozenset[NodeId]:
+        """The destinations whose messages pass over the link to `hop`, itself included, where nodes route."""
+        return frozenset((hop,))
+
+    def agreement(self, peer: NodeId) -> dict[str, Any]:
+        """What this node and `peer` must agree on besides the parameters, as plain data by name."""
+        return {}
+
+    def understands(self, packet: Packet) -> bool:
+        """Whether this node knows all that a packet names; otherwise the peer knows of a later change."""
+        return True
 
     @property
     @abstractmethod

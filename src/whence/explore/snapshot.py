@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from whence.errors import MisuseError
+from whence.errors import MisuseError, writing
 from whence.explore.expand import Expander, How
 from whence.explore.machine import Local
 from whence.explore.parts import Contents
@@ -100,8 +100,9 @@ class Snapshot(Struct, frozen=True, kw_only=True):
         """Write it, whole or not at all."""
         path = folder / FILE
         new = path.with_suffix(".new")
-        new.write_bytes(msgspec.msgpack.encode(msgspec.structs.replace(self, source=_source())))
-        new.replace(path)
+        with writing(path):
+            new.write_bytes(msgspec.msgpack.encode(msgspec.structs.replace(self, source=_source())))
+            new.replace(path)
 
     @classmethod
     def read(cls, folder: Path) -> Snapshot | None:

@@ -23,7 +23,7 @@ from msgspec import Struct
 
 from whence.core.message import Message, NodeId, Packet
 from whence.core.protocol import LEAVE
-from whence.errors import InvariantError, ScenarioError
+from whence.errors import InvariantError, ScenarioError, writing
 from whence.explore.machine import Input, Make, Step
 from whence.explore.state import Counterexample, Flaw, Move, Rules, State
 from whence.explore.world import World, checked
@@ -56,8 +56,9 @@ class Kept(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     def write(self, path: Path) -> None:
         """Write the file."""
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(msgspec.json.format(msgspec.json.encode(self), indent=1) + b"\n")
+        with writing(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(msgspec.json.format(msgspec.json.encode(self), indent=1) + b"\n")
 
 
 def read(path: Path) -> Kept:

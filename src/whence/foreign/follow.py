@@ -115,7 +115,7 @@ class Follower:
 
     def _csv(self, line: str, where: str) -> tuple[Mapping[str, Any], int] | None:
         try:
-            (cells,) = csv.reader([line], strict=True)
+            (cells,) = csv.reader([line], strict=True, delimiter=self._mapping.delimiter or ",")
         except csv.Error as error:
             raise ImportFormatError(
                 where, f"it is not a row of CSV ({error})", "Followed rows must be one line each"

@@ -11,7 +11,7 @@ from whence.foreign.judge import judge
 from whence.foreign.mapping import KINDS, LogMapping, mapping_of
 from whence.foreign.read import format_of, read_log
 from whence.foreign.report import Audit
-from whence.foreign.tables import csv_rows, json_rows, parquet_rows
+from whence.foreign.tables import table_rows
 
 # Names of columns by field, the likeliest first; compared without case, blanks and underscores.
 _SYNONYMS = {
@@ -53,13 +53,21 @@ def guess(path: Path | str) -> Guess:
     """Draft a mapping for a file."""
     path = Path(path)
     format_ = format_of(path)
-    tables = {"csv": csv_rows, "jsonl": json_rows, "parquet": parquet_rows}
     document: dict[str, Any] = {"log": {"format": format_}}
-    if format_ in tables:
-        rows = [row for _, row in _some(tables[format_](path))]
-        document = _draft(format_, rows)
+    if format_ in {"csv", "jsonl", "parquet"}:
+        delimiter = _delimiter(path) if format_ == "csv" else None
+        document = _draft(format_, [row for _, row in _some(table_rows(path, format_, delimiter))])
+        if delimiter not in {None, ","}:
+            document["log"]["delimiter"] = delimiter
     mapping: LogMapping = mapping_of(document)
     return Guess(mapping=_toml(document), audit=judge(read_log(path, mapping), str(path)))
+
+
+def _delimiter(path: Path) -> str:
+    """What stands most often in the header, of what may stand between cells."""
+    with path.open("rb") as file:
+        header = file.readline().decode("utf-8", errors="replace")
+    return max(",;\t|", key=header.count)
 
 
 def _some(rows: Any, most: int = 1000) -> list[Any]:

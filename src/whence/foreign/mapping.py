@@ -123,6 +123,8 @@ def mapping_of(document: Mapping[str, Any], name: str = "mapping") -> LogMapping
     _one_of(f"{name} time_unit", unit, tuple(UNITS_NS))
     if merged.get("format", "csv") not in FORMATS:
         _one_of(f"{name} format", merged["format"], (*FORMATS, *plugin_readers()))
+    if merged.get("format") == "csv" and len(merged.get("delimiter", ",")) != 1:
+        raise ConfigError(f"{name} delimiter", "of CSV it is one character", 'Write it like ";"')
     made = LogMapping(
         format=merged.get("format"), preset=log.get("preset"), time_unit=unit, pattern=merged.get("pattern"),
         delimiter=merged.get("delimiter"), scope=tuple(merged.get("scope", ())),

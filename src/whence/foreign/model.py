@@ -158,12 +158,16 @@ class Log:
     def name(self, event: int) -> str:
         """An event for a reader: who does what, and where that stands."""
         verb = ("does", "sends", "receives", "delivers", "crashes", "restarts", "acknowledges")
-        words = [self.ctxs[self.ctx[event]], verb[self.kind[event]]]
+        who, where = self.ctxs[self.ctx[event]], f"line {self.line[event]}"
+        if self.spans:  # each is a context of its own, whose ids nobody reads
+            who, where = self.procs[self.proc[event]], f"{self.text[event]}, span {who.rpartition(':')[2]}"
+        elif self.line[event] < 0:
+            where = f"event {event}"
+        words = [who, verb[self.kind[event]]]
         if self.msg[event] >= 0:
             words.append(self.msgs[self.msg[event]])
-        elif self.text[event]:
+        elif self.text[event] and not self.spans:
             words.append(repr(self.text[event]))
-        where = f"line {self.line[event]}" if self.line[event] >= 0 else f"event {event}"
         return f"{' '.join(words)} ({where})"
 
 

@@ -12,7 +12,7 @@ from whence.foreign.mapping import LogMapping, mapping_of, plugin_readers
 from whence.foreign.model import Log
 from whence.foreign.otlp import read_otlp
 from whence.foreign.shiviz import read_shiviz
-from whence.foreign.tables import csv_rows, json_rows, parquet_rows, read_history, read_lines, read_table
+from whence.foreign.tables import read_history, read_lines, read_table, table_rows
 
 _SUFFIXES = {
     ".csv": "csv",
@@ -75,7 +75,7 @@ def format_of(path: Path) -> str:
 
 
 def _require_plain(path: Path, format_: str) -> None:
-    _, row = next({"csv": csv_rows, "jsonl": json_rows, "parquet": parquet_rows}[format_](path), (0, {}))
+    _, row = next(table_rows(path, format_), (0, {}))
     lacking = [name for name in ("node", "kind", "message") if name not in row]
     if lacking:
         raise ImportFormatError(

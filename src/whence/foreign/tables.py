@@ -26,9 +26,7 @@ _HOSTS = ("process", "host", "node")  # groups of a line that name its process, 
 def read_table(path: Path | str, mapping: LogMapping) -> Log:
     """The log of a table; every row is an event."""
     path = Path(path)
-    rows = {"csv": csv_rows, "jsonl": json_rows, "parquet": parquet_rows, "mcap": mcap_rows}[
-        mapping.format or "csv"
-    ](path)
+    rows = table_rows(path, mapping.format or "csv", mapping.delimiter)
     normaliser = Normaliser(mapping)
     events = []
     first: Mapping[str, Any] | None = None
@@ -43,6 +41,13 @@ def read_table(path: Path | str, mapping: LogMapping) -> Log:
         events, order=order_of(mapping), contract=mapping.contract, resolution_ns=resolution(events),
         notes=tuple(normaliser.notes()),
     )  # fmt: skip
+
+
+def table_rows(path: Path, format_: str, delimiter: str | None = None) -> Rows:
+    """The rows of a table, with their lines."""
+    if format_ == "csv":
+        return csv_rows(path, delimiter or ",")
+    return {"jsonl": json_rows, "parquet": parquet_rows, "mcap": mcap_rows}[format_](path)
 
 
 def require_columns(name: str, mapping: LogMapping, row: Mapping[str, Any]) -> None:
@@ -73,9 +78,9 @@ def resolution_of(divides: Callable[[int], bool]) -> int:
     return next((unit for unit in (10**6, 10**3) if divides(unit)), 1)
 
 
-def csv_rows(path: Path) -> Rows:
+def csv_rows(path: Path, delimiter: str = ",") -> Rows:
     """The rows of a CSV file with a header."""
-    reader = csv.DictReader(io.StringIO(read_text(path), newline=""))
+    reader = csv.DictReader(io.StringIO(read_text(path), newline=""), delimiter=delimiter)
     if not reader.fieldnames:
         raise ImportFormatError(str(path), "it has no header", "Put the names of columns into the first line")
     for row in reader:

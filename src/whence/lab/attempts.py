@@ -19,6 +19,7 @@ from typing import Literal
 
 import msgspec
 
+from whence.errors import writing
 from whence.lab.run import run as run_scenario
 from whence.sim.files import Scenario, from_dict
 from whence.sim.outcome import Outcome, Runner
@@ -26,6 +27,7 @@ from whence.trace.schema import Level
 
 STATUS_FILE = "status.json"
 RUNNING, FAILED = "_running", "_failed"
+FINISHED = "run="  # before the name of a run: its folder, which is moved there as a whole
 ATTEMPTS_MAX = 2  # a run that has killed its worker twice is not given a third
 
 
@@ -55,7 +57,7 @@ class _Finished(msgspec.Struct, frozen=True, kw_only=True):
 
 def folder_of(out: Path, run: str) -> Path:
     """Where a finished run is."""
-    return out / f"run={run}"
+    return out / f"{FINISHED}{run}"
 
 
 def find_finished(out: Path, run: str, level: Level) -> RunStatus | None:
@@ -153,5 +155,6 @@ def _record_failure(out: Path, run: str, parameters_json: str, seconds: float, t
 
 def _write(path: Path, content: msgspec.Struct) -> None:
     temporary = path.with_name(path.name + ".tmp")
-    temporary.write_bytes(msgspec.json.format(msgspec.json.encode(content), indent=2))
-    temporary.replace(path)
+    with writing(path):
+        temporary.write_bytes(msgspec.json.format(msgspec.json.encode(content), indent=2))
+        temporary.replace(path)

@@ -17,7 +17,6 @@ Every combination is one scenario: 2 x 3 x 2 x 2 x 10 = 240 here.
 from __future__ import annotations
 
 import copy
-import itertools
 import tomllib
 from collections.abc import Iterator, Mapping
 from math import prod
@@ -27,7 +26,7 @@ from typing import Any, NamedTuple
 from whence.errors import ScenarioError, WhenceError
 from whence.sim.files import Scenario, from_dict
 
-POINTS_MAX = 1_000_000  # more is a typing error
+POINTS_MAX = 10_000_000  # more is a typing error
 
 
 class GridPoint(NamedTuple):
@@ -40,19 +39,48 @@ class GridPoint(NamedTuple):
 def load_grid(path: Path) -> list[GridPoint]:
     """Read a grid file; every point is checked before the first one runs."""
     try:
-        data = tomllib.loads(path.read_text(encoding="utf-8"))
+        return expand(read_grid(path))
+    except ScenarioError as error:
+        if error.what.startswith(str(path)):
+            raise
+        raise ScenarioError(f"{path}: {error.what}", error.reason, error.fix) from error
+
+
+def read_grid(path: Path) -> dict[str, Any]:
+    """What a grid file says; its points are not looked at."""
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise ScenarioError(str(path), error.strerror or str(error), "Give a grid file (TOML)") from error
     except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise ScenarioError(str(path), f"it is not valid TOML: {error}", "Fix that place") from error
-    try:
-        return expand(data)
-    except ScenarioError as error:
-        raise ScenarioError(f"{path}: {error.what}", error.reason, error.fix) from error
 
 
 def expand(data: Mapping[str, Any]) -> list[GridPoint]:
     """The points of a grid in the order of its keys, the seeds running fastest."""
+    grid = Grid(data)
+    return [grid.point(at) for at in range(len(grid))]
+
+
+class Grid:
+    """The points of a grid, made when they are asked for."""
+
+    def __init__(self, data: Mapping[str, Any]) -> None:
+        self._base, self._axes = _base_and_axes(data)
+
+    def __len__(self) -> int:
+        return prod(len(values) for values in self._axes.values())
+
+    def point(self, at: int) -> GridPoint:
+        """One combination; the last axis runs fastest."""
+        chosen: dict[tuple[str, ...], Any] = {}
+        for keys, values in reversed(self._axes.items()):
+            at, place = divmod(at, len(values))
+            chosen[keys] = values[place]
+        return _point(self._base, dict(reversed(chosen.items())))
+
+
+def _base_and_axes(data: Mapping[str, Any]) -> tuple[dict[str, Any], dict[tuple[str, ...], list[Any]]]:
     base = {key: value for key, value in data.items() if key != "grid"}
     grid = data.get("grid", {})
     if not isinstance(grid, dict):
@@ -69,10 +97,7 @@ def expand(data: Mapping[str, Any]) -> list[GridPoint]:
     count = prod(len(values) for values in axes.values())
     if count > POINTS_MAX:
         raise _grid_error("", f"it has {count:,} points", f"Keep it below {POINTS_MAX:,}")
-    return [
-        _point(base, dict(zip(axes, combination, strict=True)))
-        for combination in itertools.product(*axes.values())
-    ]
+    return base, axes
 
 
 def _axes(table: Mapping[str, Any], above: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:

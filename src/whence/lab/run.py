@@ -229,7 +229,9 @@ def _total(counts: Iterable[dict[str, int]]) -> dict[str, int]:
 # What is written
 
 
-def open_writer(scenario: Scenario, folder: Path, level: Level, *, overwrite: bool = False) -> TraceWriter:
+def open_writer(
+    scenario: Scenario, folder: Path | None, level: Level, *, overwrite: bool = False
+) -> TraceWriter:
     """Return a writer for the trace of a run of `scenario`, to be closed with what the run promised."""
     from whence.trace.writer import TraceWriter
 

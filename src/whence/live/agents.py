@@ -10,10 +10,11 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from whence.core.message import Message
-from whence.errors import AgentError, GroupClosedError, MisuseError, ParameterError, StoreError
+from whence.errors import AgentError, GroupClosedError, MisuseError, StoreError
 from whence.live.durable import DurableMembership
 from whence.session.durable import Agent
 from whence.session.records import Buried, Output, Reacted
@@ -23,24 +24,32 @@ AGAIN_S, AGAIN_MAX_S = 0.1, 10.0  # before a message at which the agent failed i
 DEAD_MAX = 10_000  # dead letters: with so many the agent itself is broken, and says so
 
 
-async def serve(member: DurableMembership, agent: Agent, attempts: int | None) -> None:
-    """Let the agent react until the group is closed; `attempts` is how often it may fail at one message."""
+async def serve(
+    member: DurableMembership,
+    agent: Agent,
+    attempts: Callable[[str], int | None],
+    who: Callable[[Message], str] = lambda _: "",
+) -> None:
+    """Let the agents react until the group is closed.
+
+    `who` names the one that a message is for: each has a state of its own. `attempts` says how often it may
+    fail at one message; None: the first failure ends all.
+    """
     if member.serving or member.host.hand:
         raise MisuseError("serve", "something else reads this group", "Let one agent, or one task, read it")
-    if attempts is not None and attempts < 1:
-        raise ParameterError("attempts", f"{attempts} is not a number from 1", "Let it try at least once")
     member.serving = True
     failures = 0  # in a row, at one message
     try:
         while await _wait(member):
-            failure = await _react_to_some(member, agent)
+            failure = await _react_to_some(member, agent, who)
             if failure is None:
                 failures = 0
                 continue
             failures = failures + 1 if failure.is_first else 1
-            if attempts is None or len(member.host.dead) >= DEAD_MAX:
+            allowed = attempts(failure.name)
+            if allowed is None or len(member.host.dead) >= DEAD_MAX:
                 raise failure.error
-            if failures < attempts:
+            if failures < allowed:
                 await asyncio.sleep(min(AGAIN_S * 2 ** (failures - 1), AGAIN_MAX_S))
             elif await _bury(member, failures, failure.error):
                 failures = 0
@@ -53,6 +62,7 @@ class _Failure(NamedTuple):
 
     error: AgentError
     is_first: bool
+    name: str
 
 
 async def _bury(member: DurableMembership, attempts: int, error: AgentError) -> bool:
@@ -73,7 +83,7 @@ async def _wait(member: DurableMembership) -> bool:
         if member.node.flow.closed is not None:
             return False
         await member.node.waiters.arrival()
-    if member.node.flow.room <= 0:  # its outputs may go anywhere
+    if member.node.flow.room <= 0 and not member.is_point_to_point:
         try:
             await member.node.waiters.room()
         except GroupClosedError:
@@ -81,28 +91,62 @@ async def _wait(member: DurableMembership) -> bool:
     return member.node.flow.closed is None
 
 
-async def _react_to_some(member: DurableMembership, agent: Agent) -> _Failure | None:
+async def _react_to_some(
+    member: DurableMembership, agent: Agent, who: Callable[[Message], str]
+) -> _Failure | None:
     host = member.host
-    state, failure = host.agent_state, None
+    states: dict[str, bytes] = {}  # after the reactions that are not written yet
+    failure = None
     records: list[Reacted] = []
-    while host.inbox and len(records) < REACTIONS:
+    sends, sends_max = 0, max(1, member.node.limits.queue_messages // 4)  # nobody has them before the commit
+    while host.inbox and len(records) < REACTIONS and sends < sends_max:
         message = host.hand_out()
+        name = who(message)
+        state = states.get(name, host.agent_states.get(name, b""))
         try:
             state, outputs = await _reaction(member, agent, state, message)
         except AgentError as error:
-            failure = error
+            failure = _Failure(error, not records, name)
             break
-        records.append(Reacted(host.now_us(), state, outputs))
+        if not _has_room(member, outputs):
+            if not await _write(member, records) or not await _room(member, outputs):
+                host.take_all_back()
+                return None
+            records = []
+        records.append(Reacted(host.now_us(), state, outputs, name))
+        states[name] = state
+        sends += len(outputs)
+    if await _write(member, records) and failure is not None:
+        host.take_all_back()
+        return failure
+    return None
+
+
+async def _write(member: DurableMembership, records: list[Reacted]) -> bool:
+    """The reactions happen; False if they could not be written, and nothing of them has."""
     try:
         await member.log.submit_all(records)
     except StoreError:
-        host.take_all_back()
+        member.host.take_all_back()
         await member.log.pause()
-        return None
-    if failure is None:
-        return None
-    host.take_all_back()
-    return _Failure(failure, not records)
+        return False
+    return True
+
+
+def _has_room(member: DurableMembership, outputs: tuple[Output, ...]) -> bool:
+    flow, way_to = member.node.flow, member.node.way_to
+    return all(to is None or flow.may_go(way_to(to), reading=True, waited=False) for to, _ in outputs)
+
+
+async def _room(member: DurableMembership, outputs: tuple[Output, ...]) -> bool:
+    """Wait for room at each destination; False when the group is closed."""
+    try:
+        for to, _ in outputs:
+            if to is not None:
+                await member.node.waiters.room(member.node.way_to(to))
+    except GroupClosedError:
+        return False
+    return True
 
 
 async def _reaction(
@@ -128,4 +172,7 @@ def _checked(member: DurableMembership, to: str | None, payload: bytes) -> Outpu
         raise ValueError(f"an output must be at most {member.node.identity.max_payload_bytes} bytes")
     if (to is None) == member.is_point_to_point or (to is not None and to not in member.members):
         raise ValueError(f"no output can go to {to!r}")
+    rooms = member.node.rooms
+    if rooms is not None and to is not None:
+        rooms.sent(to)
     return Output(to, payload)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from whence.core.message import NodeId
-from whence.errors import KeysError, ParameterError, missing_extra
+from whence.errors import KeysError, ParameterError, missing_extra, writing
 from whence.live.arguments import check_name
 from whence.live.tls import AUTHORITY, key_files, names_of, uri_of
 
@@ -61,7 +61,8 @@ def make_group(folder: Path, group: str, nodes: Sequence[NodeId], days: int = NO
     key = ec.generate_private_key(ec.SECP256R1())
     lifetime = timedelta(days=max(days, AUTHORITY_DAYS))
     certificate = certify(group, None, key.public_key(), key, None, lifetime)
-    folder.mkdir(parents=True, exist_ok=True)
+    with writing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
     _write_pair(ca_pem, ca_key, certificate, key)
     return [ca_pem, ca_key, *add_nodes(folder, nodes, days)]
 

@@ -33,7 +33,7 @@ import msgspec
 from whence.core.lives import Stream, split_stream
 from whence.core.protocol import State
 from whence.errors import MisuseError, StoreError
-from whence.live.sqlite import SqliteFile
+from whence.live.sqlite import SqliteFile, require_folder
 from whence.protocols.log.book import Entry, unplain
 from whence.session.log_host import LogHost
 from whence.session.outbox import Outbox, Post
@@ -120,8 +120,8 @@ class SqliteBook(SqliteFile):
     def _locked(self, path: Path) -> int:
         """One owner: SQLite's own exclusive mode would keep our second connection out as well."""
         lock = path.with_name(path.name + "-lock")
+        require_folder(path)
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
             handle = os.open(lock, os.O_RDWR | os.O_CREAT, 0o600)
         except OSError as error:
             raise StoreError(f"store {path}", error.strerror or str(error), "Check the path") from error

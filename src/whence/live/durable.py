@@ -14,21 +14,24 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import msgspec
 
 from whence.core.group import base_of_life
-from whence.core.lives import BEGIN
+from whence.core.lives import BEGIN, SHAPE
 from whence.core.message import MessageId, NodeId, Packet
 from whence.errors import GroupClosedError, MisuseError, StoreError, TraceError
 from whence.live.node import Node, draw_session
 from whence.live.settings import NodeSettings
 from whence.live.stats import StoreStats
 from whence.live.store import CommitLog, Store
+from whence.overlay.shape import Shape, cannot_follow, shape_of
 from whence.protocols import registry
+from whence.protocols.domains.domains import Domains
 from whence.session.durable import DurableServer
 from whence.session.handshake import OwnLives
 from whence.session.links import Link
@@ -50,21 +53,32 @@ RETRY_US = 500_000  # what expired while the store could not be written expires 
 SNAPSHOT_BYTES = 8 << 20  # the log is replaced by a snapshot when it has grown by this much
 
 
-def opened(store: Store, settings: NodeSettings) -> tuple[int, OwnLives]:
-    """The session that the store was begun with, and its lives: this opening is a new one.
+def shape_given(settings: NodeSettings) -> Shape | None:
+    """The shape of a system that may change; None for any other group."""
+    domains = settings.params.get("domains")
+    return shape_of(domains) if isinstance(domains, Mapping) else None
 
-    A store of another node is refused.
+
+def opened(store: Store, settings: NodeSettings) -> tuple[NodeSettings, int, OwnLives]:
+    """What a node goes on with: its settings, the session that the store was begun with, and its lives.
+
+    This opening is a new life. A store of another node is refused. The core of a system that may change
+    begins with the shape that the store was begun with: the log has the changes.
     """
-    mine = {
+    mine: dict[str, Any] = {
         "group": settings.group,
         "node": settings.node,
         "protocol": settings.protocol,
         "parameters": settings.parameters(),
-        "members": sorted(settings.addresses),
     }
+    shape = shape_given(settings)
+    if shape is None:
+        mine["members"] = sorted(settings.addresses)
     found = {key: msgspec.json.decode(value) for key, value in store.meta().items()}
     if not found:
         found = {**mine, "session": draw_session()}
+        if shape is not None:
+            found["shape"] = shape.plain()
         store.describe({key: msgspec.json.encode(value) for key, value in found.items()})
     for key, value in mine.items():
         if found.get(key) != value:
@@ -73,9 +87,21 @@ def opened(store: Store, settings: NodeSettings) -> tuple[int, OwnLives]:
                 f"it belongs to {key} {found.get(key)!r}, and this node has {value!r}",
                 "Give the store of this very node, or start a new one in another file",
             )
+    if shape is not None:
+        settings = _with_first_shape(store, settings, shape, found)
     lives = OwnLives(draw_session(), list(found.get("lives", []))[-EARLIER_MAX:])
     write_lives(store, lives)
-    return int(found["session"]), lives
+    return settings, int(found["session"]), lives
+
+
+def _with_first_shape(
+    store: Store, settings: NodeSettings, shape: Shape, found: Mapping[str, Any]
+) -> NodeSettings:
+    """The settings with which the log can be replayed: the first shape, links to all that ever had one."""
+    first = shape_of(found["shape"])
+    peers = {*found.get("peers", ()), *first.neighbours(settings.node), *shape.neighbours(settings.node)}
+    store.describe({"peers": msgspec.json.encode(sorted(peers))})
+    return replace(settings, params={**settings.params, "domains": first.plain()}, linked=frozenset(peers))
 
 
 def write_lives(store: Store, lives: OwnLives) -> None:
@@ -86,7 +112,8 @@ def write_lives(store: Store, lives: OwnLives) -> None:
 class DurableMembership:
     """A member that comes back: inputs are records, which happen when they are on the disk."""
 
-    def __init__(self, node: Node, store: Store) -> None:
+    def __init__(self, node: Node, store: Store, shape: Shape | None = None) -> None:
+        self._shape = shape  # what a system that may change looks like now
         assert isinstance(node.host, DurableServer)
         self.node = node
         self.host: DurableServer = node.host
@@ -103,6 +130,9 @@ class DurableMembership:
     @property
     def members(self) -> tuple[NodeId, ...]:
         """Every configured member, sorted."""
+        core = self.host.core
+        if isinstance(core, Domains) and core.is_shaped:
+            return core.shape.servers
         return self.node.identity.members
 
     # Recovery
@@ -131,10 +161,37 @@ class DurableMembership:
         for _ in self.host.recover_in_steps(state, records):
             await asyncio.sleep(0)  # others on this loop go on meanwhile
         self._peering.admission.retired.update(self.host.retired)
+        if self._shape is not None:
+            await self._follow_changes(self._shape)
         begins: list[Record] = []
         if self._peering.admission.returns:
-            begins = [Commanded(self.host.now_us(), BEGIN, (str(base_of_life(self.host.now_us())),))]
+            base = max(base_of_life(self.host.now_us()), self.host.core.last + 1)
+            begins = [Commanded(self.host.now_us(), BEGIN, (str(base),))]
         await self.log.submit_all([*self.host.links_up(), *begins])
+
+    async def _follow_changes(self, shape: Shape) -> None:
+        """Take the shape that the system has now, before anybody is met; forget who is no neighbour."""
+        core = self.host.core
+        assert isinstance(core, Domains)
+        problem = cannot_follow(core.shape, shape, core.me)
+        if problem is not None:
+            raise StoreError(
+                f"store {self.store.path}", problem, "Give the store and the folder of this very system"
+            )
+        if core.shape.number < shape.number:
+            await self.log.submit(Commanded(self.host.now_us(), SHAPE, (shape.text(),)))
+        for peer in set(self.node.links) - core.linked:
+            del self.node.links[peer]
+
+    def learn(self, shape: Shape) -> asyncio.Future[MessageId | None]:
+        """The system has changed, and this server's own domains have not."""
+        core = self.host.core
+        assert isinstance(core, Domains)
+        if cannot_follow(core.shape, shape, core.me) or shape.of(core.me) != core.shape.of(core.me):
+            raise MisuseError(
+                f"server {core.me!r}", "its own domains change, or it knows a later change", "Start it again"
+            )
+        return self.log.submit(Commanded(self.host.now_us(), SHAPE, (shape.text(),)))
 
     async def enter(self) -> list[Coroutine[Any, Any, None]]:
         """The log is replayed: its timers run again."""
@@ -175,6 +232,9 @@ class DurableMembership:
             return
         if self.log.broken is not None:
             self._peering.drop(link, "the store cannot be written")
+            return
+        if not all(map(self.host.core.understands, packets)):
+            self._peering.drop(link, "it names servers that this one does not know: `whence mom apply` here")
             return
         self.log.append(self.host.arrival(link, packets), data_bytes)
 
@@ -275,7 +335,8 @@ class DurableMembership:
         self.log.append(Commanded(self.host.now_us(), verb, names))
 
     def begin_life(self, base: int) -> None:
-        """It has: every opening does."""
+        """As every opening did: others have more than this one had reached."""
+        self.command(BEGIN, str(base))
 
     def retired(self, name: NodeId, life: int) -> None:
         """Keep it."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from typing import Any, Self, cast
 
 import msgspec
@@ -15,6 +15,7 @@ from whence.core.message import Expired, Message, MessageId, Waiting
 from whence.errors import (
     GroupClosedError,
     MisuseError,
+    ParameterError,
     PayloadTooLargeError,
     PeerError,
     WhenceError,
@@ -154,18 +155,27 @@ class Group:
     ) -> MessageId:
         """Send `payload` to the member `to` alone, under a point-to-point protocol; returns its id.
 
-        As `broadcast`, but it waits for the link that the message takes, and for no other.
+        As `broadcast`, but it waits for the link that the message takes and, where nodes route, for room at
+        `to`, and for nobody else. To a member that was retired nothing is sent: `MisuseError`.
         """
         if isinstance(payload, bytes) and len(payload) > self._max_payload_bytes:
             raise self._too_large(len(payload))
         if key is not None and (known := self._known(key)) is not None:
             return known
-        link = self._node.links.get(self._host.core.next_hop(to))
-        if not self._flow.may_go(link, reading=False, waited=False) or self._flow.closed is not None:
-            await self._waiters.room(link, timeout_s=_seconds(timeout), on_full=_choice(on_full))
-        if self._durable is not None:
+        way = self._node.way_to(to)
+        if not self._flow.may_go(way, reading=False, waited=False) or self._flow.closed is not None:
+            await self._waiters.room(way, timeout_s=_seconds(timeout), on_full=_choice(on_full))
+        if self._node.rooms is not None:
+            self._node.rooms.sent(to)
+        if self._durable is None:
+            return self._node.broadcast(payload, None, to)
+        if way.link is None:
             return await self._durable.submit(payload, None, to, key)
-        return self._node.broadcast(payload, None, to)
+        way.link.promised += 1  # or all that wait for room would leave together
+        try:
+            return await self._durable.submit(payload, None, to, key)
+        finally:
+            way.link.promised -= 1
 
     def _known(self, key: bytes) -> MessageId | None:
         """The id of the message that has this key; None if it is new."""
@@ -183,7 +193,29 @@ class Group:
         If it raises, `AgentError` says at which message, which stays in the queue. With `attempts` it is
         tried again instead, that many times in all, and then becomes a dead letter: the next one follows.
         """
-        await serve(self._need_store("serve"), agent, attempts)
+        if attempts is not None and attempts < 1:
+            raise ParameterError("attempts", f"{attempts} is not a number from 1", "Let it try at least once")
+        await serve(self._need_store("serve"), agent, lambda _: attempts)
+
+    async def serve_many(
+        self, agent: Agent, who: Callable[[Message], str], attempts: Callable[[str], int]
+    ) -> None:
+        """As `serve`, of many agents under one roof: `who` names the one that a message is for.
+
+        `agent` is given the state of that one, and `attempts` says how often it may fail at one message.
+        """
+        await serve(self._need_store("serve"), agent, attempts, who)
+
+    def hold(self, names: Collection[str]) -> None:
+        """Where nodes route: let every `send` to these members wait, until another call names others."""
+        if self._node.rooms is not None:
+            self._node.rooms.held = frozenset(names)
+            self._waiters.refresh()
+
+    @property
+    def full(self) -> list[str]:
+        """Where nodes route: the members to which a `send` waits now, because they take no more; sorted."""
+        return [] if self._node.rooms is None else sorted(self._node.rooms.full)
 
     @property
     def dead_letters(self) -> list[DeadLetter]:
@@ -384,7 +416,6 @@ class Group:
             return stats
         return msgspec.structs.replace(stats, store=self._durable.store_stats())
 
-    @property
     def events(self) -> list[GroupEvent]:
         """The newest events of the links (at most 1000), oldest first."""
         return list(self._node.journal.events)

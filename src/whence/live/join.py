@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import secrets
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any, NamedTuple, overload
+from typing import Any, NamedTuple, NoReturn, overload
 
 from whence.core import lives
 from whence.core.protocol import Protocol as Core
@@ -24,7 +26,7 @@ from whence.live.arguments import (
     shuffle_period_s,
     store_of,
 )
-from whence.live.durable import DurableMembership, opened
+from whence.live.durable import DurableMembership, opened, shape_given
 from whence.live.group import Group
 from whence.live.linkfaults import LinkFaults
 from whence.live.log import LogMembership, book_of
@@ -35,11 +37,12 @@ from whence.live.store import Store
 from whence.live.tls import Keys
 from whence.live.typed import CodecLike, TypedJoining, Value, codec_of
 from whence.protocols import registry
+from whence.protocols.domains.domains import Domains
 from whence.protocols.log.core import Log
 from whence.session.addresses import Address, parse_address
 from whence.session.admission import Listed, Open
 from whence.session.durable import DurableServer
-from whence.session.handshake import Identity, OwnLives
+from whence.session.handshake import Identity, OwnLives, canonical_parameters
 from whence.session.host import Host
 from whence.session.limits import Limits
 from whence.session.log_host import LogHost
@@ -135,6 +138,7 @@ def join(
     "msgpack", a msgspec struct or a `Codec`, the same at every member (live/typed.py).
     """
     check_name("group", name)
+    _refuse_typos(protocol, params)
     asked = _Asked(
         name, node, protocol, params, limits or Limits(), listen, transport, faults, lifetime, keys, plaintext
     )
@@ -149,6 +153,21 @@ def join(
         settings = _with_list(asked, peers, store, others)
     joining = Joining(settings, None if trace is None else Path(trace))
     return joining if codec is None else TypedJoining(joining, codec_of(codec))
+
+
+def _refuse_typos(protocol: str, params: Mapping[str, object]) -> None:
+    """A keyword that nobody knows is told apart from a bad value, and the nearest one is named."""
+    declared = registry.lookup(protocol).parameters
+    known = [*declared, *(each for each in inspect.signature(join).parameters if each != "params")]
+    for name in params:
+        if name not in declared:
+            near = get_close_matches(name, known, 1)
+            choose = f"protocol {protocol!r} has {', '.join(sorted(declared)) or 'no parameters'}"
+            raise ParameterError(
+                f"keyword {name!r} of join",
+                f"neither join nor protocol {protocol!r} knows it",
+                f"Did you mean {near[0]!r}?" if near else f"Leave it out: {choose}",
+            )
 
 
 class _Asked(NamedTuple):
@@ -228,13 +247,13 @@ def _with_list(
     lifetime = lifetime_of(protocol, asked.lifetime, params)
     params = {**registry.lookup(protocol).live_parameters(params), **lifetime}
     core = registry.make(protocol, node, addresses, params)  # refuse a bad parameter here and now
-    if limits.retire_after_s is not None and not core.returns:
+    transport = choose_transport(asked.transport, protocol, asked.faults, len(addresses))
+    if limits.retire_after_s is not None and (not core.returns or transport == "udp"):
         raise ParameterError(
             "limit 'retire_after_s'",
             f"under protocol {protocol!r} nobody is waited for, or the protocol itself finds out who is gone",
             "Remove it",
         )
-    transport = choose_transport(asked.transport, protocol, asked.faults, len(addresses))
     listens = addresses[node] if listen is None else parse_address(listen, "listen")
     named = {f"address of {member!r}:": address for member, address in addresses.items()}
     return NodeSettings(
@@ -319,6 +338,9 @@ def _parse_addresses(peers: Mapping[str, str]) -> dict[str, Address]:
     return addresses
 
 
+_ENTER = "Write `async with whence.join(...) as group:`, and use the group inside"
+
+
 class Joining:
     """The result of `join`: enter it to be a member, leave it to say good-bye."""
 
@@ -326,6 +348,20 @@ class Joining:
         self._settings = settings
         self._trace = trace
         self._group: Group | None = None
+
+    # What people try first. There is nothing to have without an event loop, and a group is left in the end.
+
+    def __enter__(self) -> NoReturn:
+        raise MisuseError("join", "it is entered with a plain `with`", _ENTER)
+
+    def __exit__(self, *error: object) -> None:
+        """Never entered."""
+
+    def __await__(self) -> NoReturn:
+        raise MisuseError("join", "it is awaited, and nobody would leave the group", _ENTER)
+
+    def __aiter__(self) -> NoReturn:
+        raise MisuseError("join", "it is iterated over before the group is entered", _ENTER)
 
     async def __aenter__(self) -> Group:
         if self._group is not None:
@@ -339,6 +375,8 @@ class Joining:
             # After the address is ours: a failed start must not leave a trace that blocks the next.
             trace = None if self._trace is None else _open_trace(node, self._trace)
             await node.start(trace)
+            if trace is not None:
+                trace.announce()
         except BaseException:
             await node.leave()
             raise
@@ -367,9 +405,10 @@ def make_node(settings: NodeSettings, store: Store | None = None) -> Node:
         kind = GroupKind(partial(Listed, returns=returns), Host, ListedMembership)
         return _node(settings, draw_session(), kind=kind)
     try:
-        membership = partial(DurableMembership, store=store)
+        membership = partial(DurableMembership, store=store, shape=shape_given(settings))
         kind = GroupKind(partial(Listed, keeps=True, returns=returns), DurableServer, membership)
-        return _node(settings, *opened(store, settings), kind=kind)
+        settings, session, lives = opened(store, settings)
+        return _node(settings, session, lives, kind=kind)
     except BaseException:
         store.close()
         raise
@@ -414,6 +453,8 @@ def _node(
     core: Core | None = None,
 ) -> Node:
     members = tuple(sorted(settings.addresses))
+    if core is None:
+        core = registry.make(settings.protocol, settings.node, members, settings.params)
     identity = Identity(
         group=settings.group,
         protocol=settings.protocol,
@@ -424,10 +465,16 @@ def _node(
         session=session,
         listed=settings.overlay is None and settings.log is None,
         lives=lives or OwnLives(draw_session()),
+        agreement=_agreement(core),
     )
-    if core is None:
-        core = registry.make(settings.protocol, settings.node, members, settings.params)
     return Node(settings, identity, core, kind)
+
+
+def _agreement(core: Core) -> Callable[[str], dict[str, str]] | None:
+    """What two servers of a system that may change must agree on."""
+    if isinstance(core, Domains) and core.is_shaped:
+        return lambda peer: canonical_parameters(core.agreement(peer))
+    return None
 
 
 def _open_trace(node: Node, folder: Path) -> TraceWriter:
@@ -446,6 +493,9 @@ def _open_trace(node: Node, folder: Path) -> TraceWriter:
     params, parts, member = dict(settings.params), None, node.membership
     if isinstance(member, DurableMembership):
         parts = member.trace_parts()
+        past = manifest_of(folder, settings.node) if shape_given(settings) is not None else None
+        if parts is None and past is not None:  # a server lost its store: another life goes on
+            parts, params = len(past.parts), past.parameters["params"]
     elif isinstance(member, LogMembership) and member.is_durable:
         past = manifest_of(folder, settings.node)
         if past is not None:  # a later life goes on in the same trace, which knows the first

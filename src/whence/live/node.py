@@ -34,17 +34,19 @@ from whence.live.tcp import Connection, TcpTransport
 from whence.live.udp import UdpOutlet, UdpTransport
 from whence.live.waiting import CoreTimers, Waiters
 from whence.protocols import registry
-from whence.session.admission import Admission, Listed
+from whence.session.admission import UNKNOWN, Admission, Listed
+from whence.session.clocks import ClockWatch
 from whence.session.datagrams import DatagramLink, Datagrams, header_of
-from whence.session.flow import Flow
+from whence.session.flow import Flow, Way
 from whence.session.handshake import Identity
 from whence.session.host import Host
 from whence.session.journal import Journal, log
 from whence.session.links import Channel, Link
 from whence.session.peering import Peering
 from whence.session.roll import Roll
+from whence.session.rooms import Rooms
 from whence.session.session import Session
-from whence.session.wire import BATCH_BYTES, FrameReader, Known, MembersNews
+from whence.session.wire import BATCH_BYTES, ClockNews, FrameReader, Known, MembersNews, RoomNews
 from whence.trace.schema import Recorder
 
 POLL_S = 0.1
@@ -175,6 +177,7 @@ class Node:
         self._ack_timer: asyncio.TimerHandle | None = None
         self._link_list = self.links.values()
         self.clock = settings.clock or WallClock()
+        self.clocks = self._watch() if registry.lookup(settings.protocol).promises.timely else None
         self.timers = CoreTimers(self.clock.now_us, self._timer_expired, self.clock.speed)
         self.host = kind.host(core, self.links, self.timers, self, self.clock.now_us)
         self.peering = Peering(
@@ -188,7 +191,8 @@ class Node:
         )
         self._alone: asyncio.TimerHandle | None = None
         self._begins: asyncio.TimerHandle | None = None  # of a later life
-        self.flow = Flow(self.host, self._link_list if kind.waits_for_peers else (), limits)
+        self.rooms = Rooms(core, self.links, limits) if core.routes_for_others else None
+        self.flow = Flow(self.host, self._link_list if kind.waits_for_peers else (), limits, self.rooms)
         self.waiters = Waiters(self.flow, limits, self.journal, self.wake)
         self.membership = kind.membership(self)
         self.roll = Roll(self.peering, self.links, self.membership.retired)
@@ -201,10 +205,11 @@ class Node:
     def _make_links(self, core: Core, outlet: UdpOutlet | None) -> dict[NodeId, DatagramLink]:
         """One link to each member that this one needs; returns those of datagrams."""
         settings, links = self.settings, {}
-        for peer in self.identity.members:
-            if peer == settings.node or (core.linked is not None and peer not in core.linked):
+        linked = core.linked if settings.linked is None else settings.linked
+        for peer in self.identity.members if linked is None else sorted(linked):
+            if peer == settings.node:
                 continue
-            address = settings.addresses[peer]
+            address = settings.addresses.get(peer, UNKNOWN)
             if outlet is None:
                 self.links[peer] = Link(peer, address, dials=settings.node < peer, renews=core.renews)
             else:
@@ -212,6 +217,11 @@ class Node:
                 links[peer] = DatagramLink(peer, address, settings.limits, outlet, header)
         self.links.update(links)
         return links
+
+    def _watch(self) -> ClockWatch:
+        """Deadlines rest on clocks that agree: look whether they do."""
+        slack_us = max(round(self.limits.clock_slack_s * 1e6), self.settings.params.get("clock_error_us", 0))
+        return ClockWatch(self.clock.now_us, slack_us, self.journal)
 
     def _udp(self, outlet: UdpOutlet, links: dict[NodeId, DatagramLink]) -> UdpTransport:
         reader = FrameReader(self.packet_type, self.settings.max_frame_bytes, datagrams=True)
@@ -251,7 +261,9 @@ class Node:
         for link in self._link_list:
             link.lost_s = now_s
         await self.membership.prepare()
-        if isinstance(self.membership, ListedMembership) and self.peering.admission.returns and self.links:
+        if self.host.core.begins_at_once and self.peering.admission.returns:
+            self._begin_life()
+        elif isinstance(self.membership, ListedMembership) and self.links and self._may_be_back():
             self.host.is_unsure = True
             self._alone = self._loop.call_later(ALONE_S, self._nobody_met)
         self.waiters.refresh()
@@ -259,6 +271,11 @@ class Node:
         self.wake()  # a core may have something to say to a new link
         for each in (*work, *await self.membership.enter(), self._keep_house()):
             self.spawn(each)
+
+    def _may_be_back(self) -> bool:
+        """Whether this may be a later life, which the others take back."""
+        core = self.host.core
+        return self.peering.admission.returns or (core.renews and core.ready)
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
         """Let `work` go on until it ends or the node leaves; its failure is the node's."""
@@ -286,6 +303,8 @@ class Node:
                 continue  # we were asleep ourselves: what has arrived meanwhile is not read yet
             for link in list(self._link_list):
                 self.peering.look_after(link)
+                if self.clocks is not None:
+                    self.clocks.tell(link)
             self.roll.look_around()
             self.host.sample()
 
@@ -384,6 +403,10 @@ class Node:
             self.waiters.wake_readers()
         return id_
 
+    def way_to(self, to: NodeId) -> Way:
+        """The way that a message to one node takes."""
+        return Way(to, self.links.get(self.host.core.next_hop(to)))
+
     def try_step(self, step: Callable[..., None], *given: Any) -> None:
         """A step of the core outside the hot path: if it fails, so does the node."""
         try:
@@ -417,12 +440,21 @@ class Node:
         """The peer's session is known."""
         self.membership.link_met(link)
         self.roll.greet(link)
+        if self.rooms is not None:
+            self.rooms.met(link)
         if self.host.is_unsure:
-            if link.knows_other:
+            if link.knows_other and self.host.core.renews:
+                self.host.is_unsure = False
+                self._loop.call_soon(self.try_step, self.membership.come_back, "it was there before")
+            elif link.knows_other:
                 self._begin_soon(BEGIN_AFTER_S)
-            elif self._begins is None:
-                self.host.is_unsure = False  # whoever it is knows no earlier life: this is the first
-                self.waiters.refresh()
+            elif self._begins is None and all(each.peer_session for each in self._link_list):
+                self._be_sure()  # nobody knows an earlier life: this is the first
+
+    def _be_sure(self) -> None:
+        self.try_step(self.host.be_sure)
+        self.waiters.refresh()
+        self.wake()
 
     def link_restarted(self, link: Link, welcomes: bool) -> None:
         """The numbering of a link begins anew: one of the two is another life."""
@@ -455,8 +487,21 @@ class Node:
         """A peer tells of members that are out of the group, or of reach."""
         self.roll.hear(link, news)
 
+    def room_told(self, link: Link, news: RoomNews) -> None:
+        """A peer tells of destinations that take no message now."""
+        if self.rooms is not None:
+            self.rooms.hear(link, news)
+            self.waiters.refresh()
+            self.wake()
+
     def retire(self, name: NodeId) -> None:
         """Take a member out of the group, for all."""
+        if self.settings.transport == "udp":
+            raise MisuseError(
+                "retire over datagrams",
+                "nothing waits for a member there",
+                "Leave it: what is for it is lost, and it may come back at any time",
+            )
         if not isinstance(self.peering.admission, Listed) or not self.peering.admission.returns:
             raise MisuseError(
                 f"retire under protocol {self.settings.protocol!r}",
@@ -475,21 +520,27 @@ class Node:
                 f"others have number {news.seen} of this node, which knew {news.had}: a later life begins"
             )
             self.journal.note("rolled back", None, detail, logging.WARNING)
-            self._begin_soon(BEGIN_AFTER_S)
+            # A life that has begun goes on, unless others have more than it: a clock was set back.
+            if not self.host.lives_begun or news.seen >= self.host.core.last:
+                self._begin_soon(BEGIN_AFTER_S)
 
     def _begin_soon(self, delay_s: float) -> None:
-        if not self.host.lives_begun and self._begins is None:
+        if self._begins is None:
             self._begins = self._loop.call_later(delay_s, self._begin_life)
 
     def _begin_life(self) -> None:
-        if not self.failed and not self.leaving and not self.host.lives_begun:
-            self.try_step(self.membership.begin_life, base_of_life(self.clock.now_us()))
+        self._begins = None
+        if not self.failed and not self.leaving:
+            base = max(base_of_life(self.clock.now_us()), self.host.core.last + 1)
+            self.try_step(self.membership.begin_life, base)
             self.waiters.refresh()
             self.wake()
 
     def _nobody_met(self) -> None:
-        """Nobody could say whether this is a first life: then its numbers are those of a later one."""
-        if self.host.is_unsure:
+        """Not all could say whether this is a first life: then its numbers are those of a later one."""
+        if self.host.is_unsure and self.host.core.renews:
+            self._be_sure()  # the protocol numbers lives itself
+        elif self.host.is_unsure and self._begins is None:
             self._begin_life()
 
     def introduced(self, link: Link, known: Known) -> None:
@@ -503,6 +554,11 @@ class Node:
         if self.waiters.broadcasts:
             self.waiters.refresh()
         self._changed.set()
+
+    def clock_told(self, link: Link, news: ClockNews) -> None:
+        """The peer tells what time it is there."""
+        if self.clocks is not None:
+            self.clocks.hear(link, news)
 
     def changed(self) -> None:
         """A link was made or lost: those that wait look again."""
@@ -532,9 +588,12 @@ class Node:
         self.rejoins += 1
         detail = f"in the group again as another life, after it was out ({why}); what it missed is unknown"
         self.journal.note("rejoined", None, detail, logging.WARNING)
+        self.waiters.refresh()
+
+    def goes_on_as_another(self, why: str) -> None:
+        """Another life begins here: what the application is given from now on is of that."""
         self.host.tell(Rejoined(why))
         self.waiters.wake_readers()
-        self.waiters.refresh()
 
     def close_link(self, peer: NodeId, why: str) -> None:
         """In the middle of a step of the core: the connection ends now, the consequences come after."""
@@ -557,6 +616,8 @@ class Node:
         waiters, flow = self.waiters, self.flow
         if waiters.arrivals and self.host.inbox:  # a timer or the end of a link may deliver, too
             waiters.wake_readers()
+        if self.rooms is not None:
+            flow.refresh()  # who is full must be told before what made it full is acknowledged
         may_ack, ack_now = flow.may_ack, ack_now or flow.release
         flow.release = False
         max_packets = max(1, BATCH_BYTES // self.host.largest_frame_bytes)
@@ -635,7 +696,8 @@ class ListedMembership:
         self._host.timer(key)
 
     def link_up(self, link: Link) -> None:
-        """A link is up from the start."""
+        """A link is up from the start; where there are no connections, again when its peer is back."""
+        self.node.try_step(self._host.link_up, link.peer)
 
     def link_gone(self, link: Link) -> None:
         """A peer has left, or is abandoned."""
@@ -671,6 +733,7 @@ class ListedMembership:
         node, settings = self.node, self.node.settings
         params = {**settings.params, "joins": True}
         node.timers.close()
+        node.goes_on_as_another(why)
         self._host.replace_core(registry.make(settings.protocol, settings.node, self.members, params))
         for link in self._links.values():
             if link.channel is not None:

@@ -14,6 +14,7 @@ from collections.abc import Coroutine
 from typing import Any, cast
 
 from whence.core.group import base_of_life
+from whence.core.lives import BEGIN
 from whence.core.message import NodeId, Packet
 from whence.errors import FrameError, HandshakeError, PeerError
 from whence.live.node import Node
@@ -64,7 +65,12 @@ class OpenMembership:
     # Coming
 
     async def prepare(self) -> None:
-        """Nothing is there before the first connection."""
+        """No connection is there yet; whoever had this name before may have used the first numbers."""
+        self._number_anew()
+
+    def _number_anew(self) -> None:
+        """No number is used twice under one name."""
+        self._host.command(BEGIN, str(base_of_life(self.node.clock.now_us())))
 
     async def enter(self) -> list[Coroutine[Any, Any, None]]:
         """Be taken in by the contact, or be the first."""
@@ -133,8 +139,9 @@ class OpenMembership:
         self.node.timers.close()
         settings = self.settings
         core = registry.make(settings.protocol, settings.node, [settings.node], settings.params)
-        core.last = base_of_life(self.node.clock.now_us())  # no number is used twice
+        self.node.goes_on_as_another(why)
         self._host.replace_core(core)
+        self._number_anew()
         self.overlay = self._new_overlay()
         self.node.spawn(self._join_again(why))
 

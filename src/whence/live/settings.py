@@ -76,6 +76,7 @@ class NodeSettings:
     plaintext: bool = False  # it was asked for, wherever the others are
     overlay: OverlaySettings | None = None  # of a node over links that change, without a list of members
     clock: Clock | None = None  # None: the wall clock
+    linked: frozenset[NodeId] | None = None  # to whom links are made at first; None: to whom the core says
     log: LogSettings | None = None  # of a node of a group that remembers, without a list as well
 
     @property
@@ -95,12 +96,17 @@ class NodeSettings:
         if self.overlay is not None or self.log is not None:
             return self.limits.max_payload_bytes + self.limits.queue_bytes + _BUFFER_SLACK_BYTES
         matrix = registry.lookup(self.protocol).point_to_point
-        return self.limits.max_frame_bytes(len(self.addresses), matrix=matrix)
+        domains = self.params.get("domains")
+        members = len(domains["seats"] if isinstance(domains, Mapping) else self.addresses)
+        return self.limits.max_frame_bytes(members, matrix=matrix)
 
     def parameters(self) -> dict[str, str]:
         """The protocol's parameters on which all members must agree, each value as JSON text."""
         info = registry.lookup(self.protocol)
-        parameters = canonical_parameters(info.shared({**info.parameters, **self.params}))
+        params = dict(self.params)
+        if isinstance(params.get("domains"), Mapping):  # it may change: `Domains.agreement` says the rest
+            del params["domains"]
+        parameters = canonical_parameters(info.shared({**info.parameters, **params}))
         if self.store is not None and self.log is None:
             parameters["store"] = "true"  # durable members only: the others could not come back
         return parameters

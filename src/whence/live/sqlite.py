@@ -14,6 +14,14 @@ from pathlib import Path
 from whence.errors import StoreError
 
 
+def require_folder(path: Path) -> None:
+    """Refuse a store in a folder that is not there: it would be a typing error that loses a node's past."""
+    if not path.parent.is_dir():
+        raise StoreError(
+            f"store {path}", f"there is no folder {path.parent}", "Make the folder, or give another path"
+        )
+
+
 class SqliteFile:
     """One SQLite file in WAL mode: a commit returns when it is on the disk."""
 
@@ -22,7 +30,7 @@ class SqliteFile:
         self._application_id = application_id
         self._version = version
         with self._errors():
-            path.parent.mkdir(parents=True, exist_ok=True)
+            require_folder(path)
             # Used by one thread at a time: opened here, written by another.
             self._db = sqlite3.connect(path, isolation_level=None, timeout=0, check_same_thread=False)
         try:

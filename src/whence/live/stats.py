@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from whence.live.node import Node
+from whence.session.clocks import ClockWatch
 from whence.session.links import Link
 
 
@@ -18,6 +19,9 @@ class LinkStats(msgspec.Struct, frozen=True, kw_only=True):
     packets_sent: int
     packets_received: int
     last_error: str | None
+    # How far its clock is ahead, and how wrong that may be: where deadlines rest on clocks, once it is known.
+    clock_offset_us: int | None = None
+    clock_error_us: int | None = None
 
 
 class StoreStats(msgspec.Struct, frozen=True, kw_only=True):
@@ -66,7 +70,7 @@ class Stats(msgspec.Struct, frozen=True, kw_only=True):
     control_entries: int  # of control information in memory, for messages and for links being opened
     dropped: dict[str, int]  # packets or datagrams that this node dropped, by cause; none on tcp
     lost_frames: int  # queued for peers that left or were given up
-    missed_messages: int  # that this node will not be given: `Group.events` says which
+    missed_messages: int  # that this node will not be given: `Group.events()` says which
     rejoins: int  # how often this node was out of the group and came back as another life
     links: dict[str, LinkStats]
     store: StoreStats | None = None  # of a durable node
@@ -76,7 +80,7 @@ class Stats(msgspec.Struct, frozen=True, kw_only=True):
 def gather(node: Node) -> Stats:
     """What `node` has counted so far."""
     host = node.host
-    links = {peer: _of_link(link) for peer, link in node.links.items()}
+    links = {peer: _of_link(link, node.clocks) for peer, link in node.links.items()}
     return Stats(
         broadcasts=host.broadcasts,
         deliveries=host.deliveries,
@@ -100,7 +104,8 @@ def gather(node: Node) -> Stats:
     )
 
 
-def _of_link(link: Link) -> LinkStats:
+def _of_link(link: Link, clocks: ClockWatch | None) -> LinkStats:
+    offset = None if clocks is None else clocks.offset(link.peer)
     connected = "connected" if link.channel is not None else "disconnected"
     return LinkStats(
         state=connected if link.alive else link.state.value,
@@ -110,4 +115,6 @@ def _of_link(link: Link) -> LinkStats:
         packets_sent=link.out.total,
         packets_received=link.incoming.received,
         last_error=str(link.last_error) if link.last_error else None,
+        clock_offset_us=None if offset is None else offset.offset_us,
+        clock_error_us=None if offset is None else offset.error_us,
     )

@@ -9,10 +9,9 @@ from typing import Any
 from weakref import WeakSet
 
 from whence.errors import GroupClosedError, NoRoomError
-from whence.session.flow import Flow
+from whence.session.flow import Flow, Way
 from whence.session.journal import Journal
 from whence.session.limits import Limits
-from whence.session.links import Link
 
 RELEASE_AFTER_S = 0.25
 WAIT, RAISE = "wait", "raise"  # what to do with a message for which there is no room
@@ -67,8 +66,8 @@ class Waiters:
 
     def __init__(self, flow: Flow, limits: Limits, journal: Journal, wake: Callable[[], None]) -> None:
         self.arrivals: list[asyncio.Future[None]] = []  # of readers that found nothing
-        # Of messages that wait for room: whether the task reads, and the one link that it waits for.
-        self.broadcasts: list[tuple[asyncio.Future[None], bool, Link | None]] = []
+        # Of messages that wait for room: whether the task reads, and the one way that it waits for.
+        self.broadcasts: list[tuple[asyncio.Future[None], bool, Way | None]] = []
         self._flow = flow
         self._limits = limits
         self._journal = journal
@@ -106,11 +105,11 @@ class Waiters:
         flow.refresh()
         if self.broadcasts:
             staying = []
-            for waiter, reading, link in self.broadcasts:
+            for waiter, reading, way in self.broadcasts:
                 if waiter.done():
                     continue
-                if flow.closed is None and not flow.may_go(link, reading=reading):
-                    staying.append((waiter, reading, link))
+                if flow.closed is None and not flow.may_go(way, reading=reading):
+                    staying.append((waiter, reading, way))
                 else:
                     waiter.set_result(None)
             self.broadcasts = staying
@@ -123,9 +122,9 @@ class Waiters:
         return True
 
     async def room(
-        self, link: Link | None = None, *, timeout_s: float | None = None, on_full: str = WAIT
+        self, way: Way | None = None, *, timeout_s: float | None = None, on_full: str = WAIT
     ) -> None:
-        """Wait until the next message may leave, to all or over one link; `NoRoomError` when time is over.
+        """Wait until the next message may leave, to all or over one way; `NoRoomError` when time is over.
 
         With `on_full` "raise" it may not wait at all.
         """
@@ -139,23 +138,23 @@ class Waiters:
                     self.refresh()
                     if flow.closed is not None:
                         raise GroupClosedError(flow.closed.what, flow.closed.reason, flow.closed.fix)
-                    if flow.may_go(link, reading=reading, waited=waited):
+                    if flow.may_go(way, reading=reading, waited=waited):
                         return
                     if on_full == RAISE:
-                        raise NoRoomError("message", *flow.why_waiting(link))
+                        raise NoRoomError("message", *flow.why_waiting(way))
                     waited = True
-                    await self._wait(link, reading=reading)
+                    await self._wait(way, reading=reading)
         except TimeoutError:
-            reason, fix = flow.why_waiting(link)
+            reason, fix = flow.why_waiting(way)
             raise NoRoomError("message", f"after {timeout_s:g} s {reason}", fix) from None
 
-    async def _wait(self, link: Link | None, *, reading: bool) -> None:
+    async def _wait(self, way: Way | None, *, reading: bool) -> None:
         """Wait until the queues have changed; the first that waits for long says why."""
         loop = self._loop
         if self._warning is None:
-            self._warning = loop.call_later(self._limits.warn_after_s, self._warn, link)
+            self._warning = loop.call_later(self._limits.warn_after_s, self._warn, way)
         waiter: asyncio.Future[None] = loop.create_future()
-        self.broadcasts.append((waiter, reading, link))
+        self.broadcasts.append((waiter, reading, way))
         stuck = loop.call_later(RELEASE_AFTER_S, self._stuck, waiter) if reading else None
         try:
             await waiter
@@ -173,9 +172,9 @@ class Waiters:
         if not waiter.done():  # it may have been woken in this very turn of the loop
             waiter.set_result(None)  # it looks again, and comes back here in another moment if it must
 
-    def _warn(self, link: Link | None) -> None:
+    def _warn(self, way: Way | None) -> None:
         """Once, until there is room again: however many tasks wait."""
-        reason, fix = self._flow.why_waiting(link)
+        reason, fix = self._flow.why_waiting(way)
         waits = f"a message has been waiting for {self._limits.warn_after_s:g} s"
         self._journal.note("waiting", None, f"{waits}: {reason}. {fix}", logging.WARNING)
 

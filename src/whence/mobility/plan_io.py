@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from whence.errors import ContactPlanError, WhenceError, missing_extra
+from whence.errors import ContactPlanError, WhenceError, missing_extra, writing
 from whence.mobility.readers import lines_of
 from whence.overlay.contacts import ContactPlan, make_plan
 
@@ -72,7 +72,8 @@ def save_parquet(plan: ContactPlan, path: Path) -> None:
     schema = pa.schema(fields, metadata={_KEY: json.dumps(about).encode()})
     columns: Sequence[Sequence[Any]] = list(zip(*_intervals(plan), strict=True)) or [()] * len(_COLUMNS)
     arrays = [pa.array(column, kind) for column, kind in zip(columns, kinds, strict=True)]
-    pq.write_table(pa.Table.from_arrays(arrays, schema=schema), path, compression="zstd")
+    with writing(path):
+        pq.write_table(pa.Table.from_arrays(arrays, schema=schema), path, compression="zstd")
 
 
 def _load_parquet(path: Path) -> ContactPlan:
@@ -145,7 +146,7 @@ def _assemble(
 
 def save_csv(plan: ContactPlan, path: Path) -> None:
     """Write a plan as CSV."""
-    with path.open("w", newline="", encoding="utf-8") as file:
+    with writing(path), path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(_COLUMNS)
         writer.writerows(("node", name, "", "", "") for name in plan.nodes)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from whence.errors import ContactPlanError, SchemaError, missing_extra
+from whence.errors import ContactPlanError, SchemaError, missing_extra, writing
 from whence.mobility.kernel import Array
 from whence.mobility.readers import in_order
 from whence.mobility.sampled import intervals, joined, plan_of
@@ -96,7 +96,8 @@ def save_positions(names: tuple[str, ...], columns: dict[str, Array], path: Path
 
     named = pa.array(names, pa.string()).take(columns["node"])
     table: dict[str, Any] = {**columns, "node": named}
-    pq.write_table(pa.table(table), Path(path), compression="zstd")
+    with writing(path):
+        pq.write_table(pa.table(table), Path(path), compression="zstd")
 
 
 def find_step_us(table: PositionTable) -> int:

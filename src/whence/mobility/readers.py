@@ -25,7 +25,7 @@ from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import NamedTuple
 
-from whence.errors import ImportFormatError
+from whence.errors import ImportFormatError, writing
 from whence.overlay.contacts import TIME_US_MAX, ChangeKind, ContactPlan, make_plan
 
 SECOND_US = 1_000_000
@@ -293,7 +293,8 @@ def write_the_one(plan: ContactPlan, path: Path | str) -> int:
         for at_us, kind, a, b in plan.changes()
         if kind in words
     ]
-    Path(path).write_text("".join(lines), encoding="utf-8")
+    with writing(path):
+        Path(path).write_text("".join(lines), encoding="utf-8")
     return len(lines)
 
 

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from whence.errors import writing
 from whence.report import plots, spacetime
 from whence.report.format import MISSING, cell, number, plural, seconds, with_interval
 from whence.report.views import Views
@@ -81,8 +82,9 @@ def write(
     views: Views | None = None,
 ) -> Path:
     """Write the page; `links` are relative names of files beside it, each with what it is."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(render(result, date=date, links=links, views=views), encoding="utf-8")
+    with writing(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(render(result, date=date, links=links, views=views), encoding="utf-8")
     return path
 
 
@@ -164,7 +166,7 @@ def tiles(result: StudyResult) -> list[Tile]:
         promise, tone = f"{promise}; the demands say which must", ""
     return [
         *([Tile(f"{good} of {len(paper)}", "claims of the paper agree")] if paper else []),
-        Tile(f"{held} of {len(asked)}", "invariants and regressions hold", _tone(result.holds)),
+        Tile(f"{held} of {len(asked)}", "demands hold", _tone(result.holds)),
         Tile(f"{kept} of {len(judged)}", promise, tone),
         Tile(number(len(rows) + len(result.failures)), "simulated runs"),
         Tile(number(deliveries), "deliveries judged"),

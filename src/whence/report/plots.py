@@ -171,7 +171,7 @@ def _inline(text: str, figure: Figure) -> str:
     # Without a size of its own the drawing takes the width of its column, and its shape from viewBox.
     text = re.sub(r' (width|height)="[\d.]+pt"', "", text, count=2)
     # One panel alone would be drawn twice as large as one of two.
-    width = f"max-width: {_PANEL_PIXELS * len(figure.panels)}px"
+    width = f"max-width: {_PANEL_PIXELS * len(figure.panels)}px; --panels: {len(figure.panels)}"
     described = f'<svg style="{width}" role="img" aria-label="{escape(alternative(figure))}"'
     return text.replace("<svg", described, 1).strip()
 

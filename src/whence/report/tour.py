@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from whence.errors import writing
 from whence.report import plots, spacetime
 from whence.report.format import number, seconds
 from whence.report.html import Tile, environment
@@ -23,8 +24,9 @@ ONWARD = {
 
 def write(result: StudyResult, path: Path, *, date: str) -> Path:
     """Write the page."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(render(result, date=date, opened=_opened(result, path.parent)), encoding="utf-8")
+    with writing(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(render(result, date=date, opened=_opened(result, path.parent)), encoding="utf-8")
     return path
 
 

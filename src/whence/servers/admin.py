@@ -16,18 +16,24 @@ import socket
 from collections import deque
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
 from whence.core.message import Message, MessageId
 from whence.errors import PlatformError, RequestError, WhenceError
+from whence.servers.letters import opened_letter
 from whence.servers.requests import (
     LINE_SLACK_BYTES,
     Accepted,
     Answer,
     AskDead,
     AskDrop,
+    AskFlush,
+    AskHold,
+    AskLearn,
+    AskQueued,
+    AskRetire,
     AskRevive,
     AskSend,
     AskStatus,
@@ -35,7 +41,9 @@ from whence.servers.requests import (
     AskTail,
     DeadLetters,
     Done,
+    Queued,
     Refused,
+    Request,
     Status,
     Told,
     Took,
@@ -138,38 +146,62 @@ class Tails:
 
 
 def _told(message: Message, outputs: list[Output]) -> Told:
+    letter = opened_letter(message.payload)
+    sent = [(to, opened_letter(payload)) for to, payload in outputs]
     return Told(
-        origin=message.origin,
+        origin=letter.sender or message.origin,
         number=message.number,
-        payload=message.payload,
-        outputs=[(to, payload) for to, payload in outputs],
+        payload=letter.payload,
+        outputs=[(each.to or to, each.payload) for to, each in sent],
+        to=letter.to,
     )
+
+
+class Administered(Protocol):
+    """The server that is asked."""
+
+    def status(self) -> Status:
+        """How it is."""
+
+    async def send(self, to: str, payload: bytes, timeout_s: float | None) -> MessageId:
+        """Send a message; returns when it is durable."""
+
+    def dead(self) -> DeadLetters:
+        """The messages at which agents failed for good."""
+
+    async def revive(self, id_: MessageId) -> None:
+        """Let an agent try a dead letter again."""
+
+    async def drop(self, id_: MessageId) -> None:
+        """Forget a dead letter."""
+
+    async def retire(self, name: str) -> None:
+        """Wait for a server no more."""
+
+    async def flush(self) -> None:
+        """Put what was traced on the disk."""
+
+    def hold(self, names: list[str], seconds: float | None) -> None:
+        """Let senders to `names` wait."""
+
+    def queued(self, names: list[str], leaving: list[str]) -> Queued:
+        """What a change could strand here."""
+
+    async def learn(self) -> None:
+        """Take over what was applied."""
+
+    @property
+    def stop(self) -> Callable[[bool], None]:
+        """Stop in order, and start again if so asked."""
 
 
 class Admin:
     """Replies to requests until it is closed."""
 
-    def __init__(
-        self,
-        path: Path,
-        tails: Tails,
-        *,
-        status: Callable[[], Status],
-        send: Callable[[str, bytes], Awaitable[MessageId]],
-        dead: Callable[[], DeadLetters],
-        revive: Callable[[MessageId], Awaitable[None]],
-        drop: Callable[[MessageId], Awaitable[None]],
-        stop: Callable[[], None],
-        max_payload_bytes: int,
-    ) -> None:
+    def __init__(self, path: Path, tails: Tails, server: Administered, max_payload_bytes: int) -> None:
         self._path = path
         self._tails = tails
-        self._status = status
-        self._send = send
-        self._dead = dead
-        self._revive = revive
-        self._drop = drop
-        self._stop = stop
+        self._of = server
         self._max_line_bytes = max_payload_bytes * 4 // 3 + LINE_SLACK_BYTES  # base64
         self._server: asyncio.Server | None = None
         self._talks: set[asyncio.Task[None]] = set()
@@ -233,29 +265,44 @@ class Admin:
             return b""
 
     async def _answer(self, line: bytes, conversation: _Conversation) -> Answer:
-        answer: Answer = Done()
         try:
-            match decode_request(line):
-                case AskStatus():
-                    answer = self._status()
-                case AskSend(to, payload):
-                    origin, number = await self._send(to, payload)
-                    answer = Accepted(origin=origin, number=number)
-                case AskTail():
-                    answer = conversation.tail()
-                case Took():
-                    answer = conversation.took()
-                case AskDead():
-                    answer = self._dead()
-                case AskRevive(origin, number):
-                    await self._revive(MessageId(origin, number))
-                case AskDrop(origin, number):
-                    await self._drop(MessageId(origin, number))
-                case AskStop():
-                    self._stop()
+            request = decode_request(line)
+            if isinstance(request, AskTail):
+                return conversation.tail()
+            if isinstance(request, Took):
+                return conversation.took()
+            return await self._carry_out(request) or Done()
         except WhenceError as error:
-            answer = Refused.of(error)
-        return answer
+            return Refused.of(error)
+
+    async def _carry_out(self, request: Request) -> Answer | None:
+        """Do what is asked of the server; None: that is all there is to say."""
+        server = self._of
+        match request:
+            case AskStatus():
+                return server.status()
+            case AskSend(to, payload, timeout_s):
+                origin, number = await server.send(to, payload, timeout_s)
+                return Accepted(origin=origin, number=number)
+            case AskDead():
+                return server.dead()
+            case AskQueued(names, leaving):
+                return server.queued(names, leaving)
+            case AskRevive(origin, number):
+                await server.revive(MessageId(origin, number))
+            case AskDrop(origin, number):
+                await server.drop(MessageId(origin, number))
+            case AskRetire(name):
+                await server.retire(name)
+            case AskFlush():
+                await server.flush()
+            case AskHold(names, seconds):
+                server.hold(names, seconds)
+            case AskLearn():
+                await server.learn()
+            case AskStop(again):
+                server.stop(again)
+        return None
 
 
 class _Conversation:

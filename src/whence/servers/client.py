@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from types import TracebackType
 from typing import Self, TypeVar
 
@@ -15,6 +15,11 @@ from whence.servers.requests import (
     Answer,
     AskDead,
     AskDrop,
+    AskFlush,
+    AskHold,
+    AskLearn,
+    AskQueued,
+    AskRetire,
     AskRevive,
     AskSend,
     AskStatus,
@@ -23,6 +28,7 @@ from whence.servers.requests import (
     DeadLetters,
     DeadShown,
     Done,
+    Queued,
     Refused,
     Request,
     Status,
@@ -43,6 +49,7 @@ class Client:
     def __init__(self, system: System, server: str, timeout_s: float = TIMEOUT_S) -> None:
         self.server = system.require(server)
         self._system = system
+        self._timeout_s = timeout_s
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._socket.settimeout(timeout_s)
         try:
@@ -72,9 +79,14 @@ class Client:
         """How the server is."""
         return self._ask(AskStatus(), Status)
 
-    def send(self, to: NodeId, payload: bytes) -> MessageId:
-        """Let the server send a message; returns its id when it is durable."""
-        accepted = self._ask(AskSend(to, payload), Accepted)
+    def send(self, to: NodeId, payload: bytes, *, timeout_s: float | None = None) -> MessageId:
+        """Let the server send a message; returns its id when it is durable.
+
+        `NoRoomError` if there was no room for it within `timeout_s`, or while this connection waits at all.
+        """
+        patience_s = 0.8 * self._timeout_s if timeout_s is None else timeout_s
+        self._socket.settimeout(max(self._timeout_s, 2 * patience_s))
+        accepted = self._ask(AskSend(to, payload, patience_s), Accepted)
         return MessageId(accepted.origin, accepted.number)
 
     def dead(self) -> list[DeadShown]:
@@ -89,9 +101,29 @@ class Client:
         """Forget a dead letter."""
         self._ask(AskDrop(id_.origin, id_.number), Done)
 
-    def stop(self) -> None:
-        """Let the server stop, in order."""
-        self._ask(AskStop(), Done)
+    def retire(self, name: NodeId) -> None:
+        """Let the server, and all that it tells, wait for another no more."""
+        self._ask(AskRetire(name), Done)
+
+    def flush(self) -> None:
+        """Let the server put what it traced so far on the disk."""
+        self._ask(AskFlush(), Done)
+
+    def hold(self, names: Sequence[NodeId], seconds: float | None = None) -> None:
+        """Let whoever sends to `names` there wait, for a time or until told otherwise."""
+        self._ask(AskHold(list(names), seconds), Done)
+
+    def queued(self, names: Sequence[NodeId], leaving: Sequence[NodeId]) -> list[str]:
+        """What is there that a change could strand: on its way to `names`, and all that is of `leaving`."""
+        return self._ask(AskQueued(list(names), list(leaving)), Queued).lines
+
+    def learn(self) -> None:
+        """Let the server take over what was applied, as far as that needs no new start."""
+        self._ask(AskLearn(), Done)
+
+    def stop(self, *, again: bool = False) -> None:
+        """Let the server stop, in order; it starts again at once if `again`."""
+        self._ask(AskStop(again), Done)
 
     def tail(self, count: int | None = None) -> Iterator[Told]:
         """Messages from now on (at most `count`) until the server stops; without an agent those that wait.

@@ -49,7 +49,7 @@ def status_of(group: Group) -> dict[str, Any]:
         ],
         "events": [
             {"time_s": each.time_s, "kind": each.kind, "peer": each.peer, "detail": each.detail}
-            for each in group.events[-EVENTS_SHOWN:]
+            for each in group.events()[-EVENTS_SHOWN:]
         ],
     }
 

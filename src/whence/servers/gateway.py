@@ -188,7 +188,9 @@ class _StompClient:
         destination = frame.need("destination")
         if not destination.startswith(QUEUE):
             raise FrameError(f"destination {destination!r}", "it is not a queue", f"Write {QUEUE}NAME")
-        return self._system.require(destination.removeprefix(QUEUE))
+        name = destination.removeprefix(QUEUE)
+        self._system.server_of(name)
+        return name
 
     def _subscription(self, id_: str) -> _Subscription:
         if id_ not in self._subscriptions:

@@ -25,12 +25,17 @@ def load_system(path: Path, only: Iterable[str] | None = None) -> System:
     `only` names the servers that shall run here: keys of the others need not be on this machine.
     """
     system = read_system(path)
+    check_system(system, only)
+    return system
+
+
+def check_system(system: System, only: Iterable[str] | None = None) -> None:
+    """Check all of a description that can be checked without starting anything."""
     servers = [system.require(server) for server in only] if only is not None else list(system.servers)
     for server in servers:
         # What is the same for all of them is checked once: a large clock takes its time.
         if server == servers[0] or system.servers[server].listen is not None or system.keys is not None:
             joining(system, server)
-    return system
 
 
 def joining(system: System, server: NodeId) -> Joining:
@@ -46,7 +51,7 @@ def joining(system: System, server: NodeId) -> Joining:
             limits=limits_of(system),
             keys=system.keys,
             plaintext=system.plaintext,
-            domains=[list(group) for group in system.graph.groups],
+            domains=system.shape.plain(),
             stamps=system.stamps,
             store=system.store_of(server) if system.durable else None,
         )
@@ -72,30 +77,41 @@ def limits_of(system: System) -> Limits:
         ) from None
 
 
-def load_agent(system: System, server: NodeId) -> Agent | None:
-    """The server's agent, imported; modules beside the description can be imported, too."""
-    table = system.servers[server]
-    if table.agent is None:
-        return None
-    where = f"{system.path}: [servers.{server}] agent"
+def load_agents(system: System, server: NodeId) -> dict[str, Agent]:
+    """The agents at a server by name, imported; the server's own has an empty name.
+
+    Modules beside the description can be imported, too.
+    """
+    own = system.servers[server]
+    agents = {}
+    if own.agent is not None:
+        where = f"{system.path}: [servers.{server}] agent"
+        agents[""] = _load_agent(system, own.agent, own.options, where)
+    for name, table in system.agents_at(server).items():
+        where = f"{system.path}: [agents.{name}] agent"
+        agents[name] = _load_agent(system, table.agent, table.options, where)
+    return agents
+
+
+def _load_agent(system: System, text: str, options: dict[str, Any] | None, where: str) -> Agent:
     here = str(system.path.parent)
     if here not in sys.path:
         sys.path.insert(0, here)
-    module_name, _, function = table.agent.partition(":")
+    module_name, _, function = text.partition(":")
     try:
         agent = getattr(import_module(module_name), function)
     except Exception as error:  # a module of the user's may fail in any way while it is imported
         raise ConfigError(
             where,
-            f"{table.agent!r} cannot be loaded ({type(error).__name__}: {error})",
+            f"{text!r} cannot be loaded ({type(error).__name__}: {error})",
             f"Put the module beside {system.path.name} or on PYTHONPATH, and check the function's name",
         ) from error
-    if table.options is not None:
-        agent = _made(agent, table.options, where)
+    if options is not None:
+        agent = _made(agent, options, where)
     if not callable(agent) or not _takes_two(agent):
         raise ConfigError(
             where,
-            f"{table.agent!r} is not a function of (state, message)",
+            f"{text!r} is not a function of (state, message)",
             "Write def agent(state: bytes, message: Message) -> tuple[bytes, list[Output]]; "
             "one that makes agents needs `options`",
         )

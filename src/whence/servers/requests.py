@@ -16,7 +16,7 @@ goes on.
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from typing import Annotated, TypeAlias
 
 import msgspec
 
@@ -37,10 +37,14 @@ class AskStatus(_AdminRequest, frozen=True, tag="status"):
 
 
 class AskSend(_AdminRequest, frozen=True, tag="send"):
-    """Send `payload` to the server `to`; answered when the message is durable."""
+    """Send `payload` to the server or agent `to`; answered when the message is durable.
+
+    If there is no room for it within `timeout_s`, that is an error, and nothing was sent; None: wait.
+    """
 
     to: NodeId
     payload: bytes
+    timeout_s: Annotated[float, msgspec.Meta(ge=0)] | None = None
 
 
 class AskTail(_AdminRequest, frozen=True, tag="tail"):
@@ -69,11 +73,55 @@ class AskDrop(_AdminRequest, frozen=True, tag="drop"):
     number: int
 
 
+class AskRetire(_AdminRequest, frozen=True, tag="retire"):
+    """A server is out of the system: wait for it no more. It may come back, as another life."""
+
+    name: NodeId
+
+
+class AskFlush(_AdminRequest, frozen=True, tag="flush"):
+    """Put what was traced so far on the disk."""
+
+
+class AskHold(_AdminRequest, frozen=True, tag="hold"):
+    """Let whoever sends to `names` wait, for so many seconds or (None) until told otherwise."""
+
+    names: list[NodeId]
+    seconds: float | None = None
+
+
+class AskQueued(_AdminRequest, frozen=True, tag="queued"):
+    """How much is here that a change could strand: on its way to `names`; all that is of `leaving`."""
+
+    names: list[NodeId]
+    leaving: list[NodeId]
+
+
+class AskLearn(_AdminRequest, frozen=True, tag="learn"):
+    """The description was applied: take it over, as far as that needs no new start."""
+
+
 class AskStop(_AdminRequest, frozen=True, tag="stop"):
-    """Stop, in order; go on from the store at the next start."""
+    """Stop, in order; go on from the store at the next start, which follows now if `again`."""
+
+    again: bool = False
 
 
-Request: TypeAlias = AskStatus | AskSend | AskTail | Took | AskDead | AskRevive | AskDrop | AskStop
+Request: TypeAlias = (
+    AskStatus
+    | AskSend
+    | AskTail
+    | Took
+    | AskDead
+    | AskRevive
+    | AskDrop
+    | AskRetire
+    | AskFlush
+    | AskHold
+    | AskQueued
+    | AskLearn
+    | AskStop
+)
 
 
 class _Answer(msgspec.Struct, frozen=True, tag_field="answer", kw_only=True, omit_defaults=True):
@@ -121,6 +169,7 @@ class Told(_Answer, frozen=True, kw_only=True, tag="message"):
     number: int
     payload: bytes
     outputs: list[tuple[NodeId | None, bytes]] = []
+    to: str = ""  # the named agent that it is for
     missed: int = 0  # messages before this one for which the reader was too slow
 
 
@@ -133,12 +182,19 @@ class DeadShown(msgspec.Struct, frozen=True, kw_only=True):
     since_s: float  # how long ago it was given up
     attempts: int
     reason: str
+    to: str = ""  # the named agent that failed at it
 
 
 class DeadLetters(_Answer, frozen=True, kw_only=True, tag="dead"):
     """All of them, oldest first."""
 
     letters: list[DeadShown]
+
+
+class Queued(_Answer, frozen=True, kw_only=True, tag="queued"):
+    """What a change could strand here; each line says what and how many."""
+
+    lines: list[str]
 
 
 class ClockShown(msgspec.Struct, frozen=True, kw_only=True):
@@ -173,6 +229,8 @@ class Status(_Answer, frozen=True, kw_only=True, tag="status"):
     restarts: int  # by `whence mom up`, after the process died
     up_s: float
     agent: str | None
+    agents: list[str]  # the named ones that live here
+    shape: int  # the newest change of the system that this server knows
     durable: bool
     queue_in: int  # delivered, and not yet reacted to or taken
     queue_out: int  # unacknowledged, over all peers; `links` has each
@@ -186,11 +244,12 @@ class Status(_Answer, frozen=True, kw_only=True, tag="status"):
     clocks: list[ClockShown]
     routes: list[RouteShown]
     links: dict[NodeId, LinkStats]
+    full: list[NodeId]  # destinations that take no more, here or beyond: whoever sends to them waits
     problems: dict[str, int]  # peers' faults by type, and discarded packets by reason
     store: StoreStats | None = None
 
 
-Answer: TypeAlias = Refused | Accepted | Done | Told | DeadLetters | Status
+Answer: TypeAlias = Refused | Accepted | Done | Told | DeadLetters | Queued | Status
 
 _REQUESTS: msgspec.json.Decoder[Request] = msgspec.json.Decoder(Request)
 _ANSWERS: msgspec.json.Decoder[Answer] = msgspec.json.Decoder(Answer)

@@ -47,8 +47,8 @@ from whence.servers.processes import (
     run_and_exit,
 )
 from whence.servers.requests import Refused
-from whence.servers.server import LOG_FORMAT, Server
-from whence.servers.system import System
+from whence.servers.server import AGAIN, LOG_FORMAT, Server
+from whence.servers.system import System, read_system, remember
 
 BACKOFF_FIRST_S = 0.1
 BACKOFF_MAX_S = 10.0
@@ -102,6 +102,7 @@ class Supervisor:
         servers: Sequence[NodeId],
         *,
         restart: bool,
+        is_all: bool,
         events_fd: int,
         front_fd: int,
         lock: Lock,
@@ -110,6 +111,7 @@ class Supervisor:
         self._system = system
         self._servers = {server: Watched() for server in servers}
         self._restart = restart
+        self._is_all = is_all  # servers that are added later are started, too
         self._events_fd = events_fd
         self._lock = lock
         self._log = log
@@ -119,7 +121,7 @@ class Supervisor:
         self._told_up = False
         self._failed = False
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the command's
-        self._processes = Processes(front_fd, (signal.SIGTERM, signal.SIGQUIT))
+        self._processes = Processes(front_fd, (signal.SIGTERM, signal.SIGQUIT, signal.SIGHUP))
 
     def run(self) -> int:
         """Start, watch, stop; returns the exit code."""
@@ -142,6 +144,8 @@ class Supervisor:
             elif isinstance(happening, Lifeline):
                 if not happening.data:  # else the command leaves us alone (--detach)
                     self._stop("the command that started it has ended")
+            elif happening.number == signal.SIGHUP:
+                self._follow_change()
             elif happening.number == signal.SIGQUIT:
                 self._stop("it was told to, at once", at_once=True)
             else:
@@ -155,6 +159,21 @@ class Supervisor:
                 self._start(server)
         if self._kill_at_s is not None and now_s >= self._kill_at_s:
             self._kill()
+
+    def _follow_change(self) -> None:
+        """`whence mom apply` has changed the system: what starts from now on follows it."""
+        try:
+            self._system = read_system(self._system.path)
+        except WhenceError as error:
+            self._tell(ServerEvent(kind="failed", error=Refused.of(error)))
+            return
+        for server, watched in list(self._servers.items()):
+            if server not in self._system.servers and watched.process is None:
+                del self._servers[server]
+        if self._is_all and self._kill_at_s is None:
+            for server in sorted(self._system.servers.keys() - self._servers.keys()):
+                self._servers[server] = Watched()
+                self._pending.append(server)
 
     def _wait_s(self) -> float | None:
         times_s = [watched.due_s for watched in self._servers.values() if watched.due_s is not None]
@@ -211,10 +230,18 @@ class Supervisor:
         watched.process = None
         server, pid = process.name, process.pid
         how = f"signal {-code}" if code < 0 else f"exit code {code}"
+        if code == AGAIN and self._kill_at_s is None:
+            self._follow_change()
+            self._start(server)
+            return
+        if server not in self._system.servers:
+            del self._servers[server]
         if code == 0 or self._kill_at_s is not None:
             self._tell(ServerEvent(kind="stopped", server=server, pid=pid, detail="" if code == 0 else how))
             return
-        if not watched.was_ready:  # a mistake in the description or a port in use stays what it is
+        if (
+            not watched.was_ready and not self._told_up
+        ):  # a mistake in the description or a port in use stays what it is
             self._tell(ServerEvent(kind="died", server=server, pid=pid, detail=f"{how}, before it was ready"))
             self._failed = True
             self._stop("it could not start", server)
@@ -263,16 +290,18 @@ def _run_forked(system: System, server: NodeId, restarts: int, line: socket.sock
     os.close(log_fd)
     logging.basicConfig(level=logging.WARNING, format=LOG_FORMAT, stream=sys.stderr, force=True)
 
-    async def main() -> None:
+    async def main() -> bool:
         made = Server(system, server, restarts=restarts)
         # The supervisor never writes to the line: it becomes readable when the supervisor is gone.
         asyncio.get_running_loop().add_reader(line, _let_go, made, line)
         await made.run(
             ready=lambda: ServerEvent(kind="ready", server=server, pid=os.getpid()).write(line.fileno())
         )
+        return made.again
 
     try:
-        asyncio.run(main())
+        if asyncio.run(main()):
+            return AGAIN
     except WhenceError as error:
         logging.getLogger("whence.servers").error("%s: %s", server, error)
         parts = [part[:PART_MAX] for part in (error.what, error.reason, error.fix)]
@@ -293,7 +322,9 @@ def _let_go(server: Server, line: socket.socket) -> None:
 class Running:
     """A supervisor in a separate process, and what it tells."""
 
-    def __init__(self, system: System, servers: Sequence[NodeId], *, restart: bool = True) -> None:
+    def __init__(
+        self, system: System, servers: Sequence[NodeId], *, restart: bool = True, is_all: bool = True
+    ) -> None:
         """Fork: call this before anything has started a thread or an event loop."""
         events_fd, events_end = os.pipe()
         front_fd, self._front_end = os.pipe()
@@ -304,7 +335,7 @@ class Running:
         if self.pid == 0:
             os.close(events_fd)
             os.close(self._front_end)
-            run_and_exit(lambda: _supervise(system, servers, restart, events_end, front_fd))
+            run_and_exit(lambda: _supervise(system, servers, restart, is_all, events_end, front_fd))
         os.close(events_end)
         os.close(front_fd)
         self._lines = os.fdopen(events_fd, "rb")
@@ -341,7 +372,7 @@ class Running:
 
 
 def _supervise(
-    system: System, servers: Sequence[NodeId], restart: bool, events_fd: int, front_fd: int
+    system: System, servers: Sequence[NodeId], restart: bool, is_all: bool, events_fd: int, front_fd: int
 ) -> int:
     """In the supervisor's process, out of the terminal's reach: Ctrl-C is the command's."""
     os.setsid()
@@ -351,6 +382,7 @@ def _supervise(
             f"system {system.name!r} in {system.folder}",
             f"Stop it with `whence mom down {system.path}`",
         )
+        remember(system)
     except WhenceError as error:
         ServerEvent(kind="failed", error=Refused.of(error)).write(events_fd)
         return 2
@@ -358,7 +390,14 @@ def _supervise(
     redirect(log.fileno())  # a reader of the command's output must see its end, whatever runs on
     allow_files(len(servers))
     supervisor = Supervisor(
-        system, servers, restart=restart, events_fd=events_fd, front_fd=front_fd, lock=lock, log=log
+        system,
+        servers,
+        restart=restart,
+        is_all=is_all,
+        events_fd=events_fd,
+        front_fd=front_fd,
+        lock=lock,
+        log=log,
     )
     code = supervisor.run()
     lock.close()
@@ -401,10 +440,15 @@ def stop_system(system: System, timeout_s: float, *, at_once: bool = False) -> l
         for server in running:
             _ask_to_stop(system, server)
     deadline_s = time.monotonic() + timeout_s
+    asked = supervisor is None
     while True:
         left = [server for server in running if holder_of(system.lock_of(server)) is not None]
         if not left and holder_of(system.up_lock) is None:
             return running
+        if not asked and holder_of(system.up_lock) is None:  # the rest was started by hand
+            asked = True
+            for server in left:
+                _ask_to_stop(system, server)
         if time.monotonic() > deadline_s:
             raise ServerDownError(
                 f"system {system.name!r}",

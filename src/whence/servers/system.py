@@ -16,6 +16,10 @@
     address = "10.0.0.7:7100"
     agent = "orders:store"              # a module (also one beside the file) and a function in it
 
+    [agents.billing]                    # an agent with a name of its own, addressed by it from anywhere
+    server = "store"
+    agent = "orders:billing"
+
 Here is what the file itself can be asked for: words, names, domains. What only `whence.join` knows
 (addresses, limits, parameters of the protocol) is checked by `servers.joining`.
 """
@@ -25,7 +29,7 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -34,6 +38,8 @@ import msgspec
 from whence.core.message import NodeId
 from whence.errors import ConfigError, DomainGraphError
 from whence.overlay.domain_graph import DomainGraph, from_description
+from whence.overlay.shape import Shape, first_shape, next_shape
+from whence.servers.applied import Applied, path_of, read_applied, write_applied
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")  # names become names of files
 AGENT = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
@@ -50,11 +56,21 @@ class ServerTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     attempts: Annotated[int, msgspec.Meta(ge=1)] = 3  # at one message, before it becomes a dead letter
 
 
+class AgentTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What `[agents.NAME]` may say."""
+
+    server: str  # where it lives
+    agent: str  # "module:function"
+    options: dict[str, Any] | None = None
+    attempts: Annotated[int, msgspec.Meta(ge=1)] = 3
+
+
 class _Top(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What a description may say at the top; the tables are looked at one by one."""
 
     domains: Any = None
     servers: dict[str, Any] = {}
+    agents: dict[str, Any] = {}
     name: str | None = None
     stamps: str = "updates"
     base_port: int | None = None
@@ -73,7 +89,10 @@ class System:
     path: Path
     name: str
     graph: DomainGraph
+    shape: Shape  # the domains as they were applied
+    is_applied: bool  # False: the file says more of domains than what was applied, which is what counts
     servers: Mapping[NodeId, ServerTable]  # every server, sorted
+    agents: Mapping[str, AgentTable]  # those with names of their own, sorted
     addresses: Mapping[NodeId, str]
     stamps: str
     folder: Path
@@ -114,30 +133,103 @@ class System:
         """Where every server writes its trace, if traces are wanted."""
         return self.folder / "trace" if self.trace else None
 
+    def agents_at(self, server: NodeId) -> dict[str, AgentTable]:
+        """The named agents that live at a server."""
+        return {name: table for name, table in self.agents.items() if table.server == server}
+
+    def server_of(self, name: str) -> NodeId:
+        """The server at which messages for `name` arrive: its own name, or that of an agent there."""
+        table = self.agents.get(name)
+        return self.require(name) if table is None else table.server
+
     def require(self, server: str) -> NodeId:
         """`server`, or a `ConfigError` if the description has none of that name."""
         if server in self.servers:
             return server
         names = list(self.servers)
         known = ", ".join(names[:20]) + (", ..." if len(names) > 20 else "")
-        raise ConfigError(f"server {server!r}", f"{self.path} has none of that name", f"Use one of: {known}")
+        where = str(self.path) if self.is_applied else f"what was applied of {self.path}"
+        raise ConfigError(f"server {server!r}", f"{where} has none of that name", f"Use one of: {known}")
 
 
 def read_system(path: Path) -> System:
-    """Read and check a description; `ConfigError` or `DomainGraphError` name file, table and fix."""
+    """Read and check a description; `ConfigError` or `DomainGraphError` name file, table and fix.
+
+    If its domains or agents differ from those that were applied, those that were applied count.
+    """
+    data = _toml(read_text(path), path)
+    described = _system(data, path, None)
+    applied = read_applied(described.folder)
+    if applied is None:
+        return described
+    before = _toml(applied.description, path_of(described.folder))
+    if next_shape(applied.shape, described.graph) is applied.shape and (
+        data.get("agents") == before.get("agents")
+    ):
+        return _system(data, path, applied.shape)
+    tables = before.get("servers", {})
+    now = {name: table for name, table in data.get("servers", {}).items() if name in applied.shape.servers}
+    known = {"domains": before["domains"], "agents": before.get("agents", {}), "servers": {**tables, **now}}
+    return replace(_system({**data, **known}, path, applied.shape), is_applied=False)
+
+
+def read_described(path: Path) -> System:
+    """The system that the file describes, whatever was applied of it: what `whence mom apply` takes over."""
+    data = _toml(read_text(path), path)
+    described = _system(data, path, None)
+    applied = read_applied(described.folder)
+    if applied is None:
+        return described
+    return _system(data, path, next_shape(applied.shape, described.graph))
+
+
+def read_as_applied(described: System) -> System:
+    """The system as its last description that was applied had it."""
+    applied = read_applied(described.folder)
+    if applied is None:
+        raise ConfigError(
+            f"system {described.name!r}",
+            f"nothing was started in {described.folder} yet",
+            f"Start it with `whence mom up {described.path}`",
+        )
+    return _system(_toml(applied.description, path_of(described.folder)), described.path, applied.shape)
+
+
+def remember(system: System) -> None:
+    """The system starts: what it is described as counts as applied, if nothing was before."""
+    if read_applied(system.folder) is None:
+        write_applied(system.folder, Applied(system.shape, read_text(system.path)))
+
+
+def read_text(path: Path) -> str:
+    """The text of a description."""
     try:
-        data = tomllib.loads(path.read_text(encoding="utf-8"))
+        return path.read_text(encoding="utf-8")
     except OSError as error:
         raise ConfigError(str(path), error.strerror or str(error), "Give the path of a TOML file") from error
-    except ValueError as error:  # no TOML, or no UTF-8
+    except ValueError as error:  # no UTF-8
         raise ConfigError(str(path), f"it is not TOML ({error})", "Correct the syntax") from None
+
+
+def _toml(text: str, path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(text)
+    except ValueError as error:
+        raise ConfigError(str(path), f"it is not TOML ({error})", "Correct the syntax") from None
+
+
+def _system(data: dict[str, Any], path: Path, shape: Shape | None) -> System:
     top = _table(data, _Top, f"{path}")
     try:
         graph = from_description(data)
     except DomainGraphError as error:
         raise DomainGraphError(f"{path}: {error.what}", error.reason, error.fix) from error
+    shape = shape or first_shape(graph)
     name = path.stem if top.name is None else top.name
-    for each, what in [(name, "name"), *((server, f"server {server!r}") for server in graph.servers)]:
+    agents = _agents(top, graph, path)
+    named = [(server, f"server {server!r}") for server in graph.servers]
+    named += [(agent, f"agent {agent!r}") for agent in agents]
+    for each, what in [(name, "name"), *named]:
         if not NAME.fullmatch(each):
             raise ConfigError(
                 f"{path}: {what}",
@@ -150,8 +242,11 @@ def read_system(path: Path) -> System:
         path=path.resolve(),
         name=name,
         graph=graph,
+        shape=shape,
+        is_applied=True,
         servers=servers,
-        addresses=_addresses(top, servers, path),
+        agents=agents,
+        addresses=_addresses(top, servers, shape, path),
         stamps=top.stamps,
         folder=here / (top.folder or f"{name}-data"),
         trace=top.trace,
@@ -186,21 +281,41 @@ def _servers(top: _Top, graph: DomainGraph, path: Path) -> dict[NodeId, ServerTa
     return tables
 
 
-def _addresses(top: _Top, servers: Mapping[NodeId, ServerTable], path: Path) -> dict[NodeId, str]:
-    """A server without an address gets base_port and its place among all names: the same in every process."""
+def _agents(top: _Top, graph: DomainGraph, path: Path) -> dict[str, AgentTable]:
+    agents = {}
+    for name, data in sorted(top.agents.items()):
+        where = f"{path}: [agents.{name}]"
+        table = _table(data, AgentTable, where)
+        if name in graph.servers:
+            raise ConfigError(where, "a server has this name", "Give the agent a name of its own")
+        if table.server not in graph.servers:
+            raise ConfigError(f"{where} server", f"{table.server!r} is in no domain", "Name a server")
+        if not AGENT.fullmatch(table.agent):
+            raise ConfigError(
+                f"{where} agent", f"{table.agent!r} names no function", 'Write it as "module:function"'
+            )
+        agents[name] = table
+    return agents
+
+
+def _addresses(
+    top: _Top, servers: Mapping[NodeId, ServerTable], shape: Shape, path: Path
+) -> dict[NodeId, str]:
+    """A server without an address gets base_port and its seat: the same in every process, for ever."""
     base_port = top.base_port
-    if base_port is not None and not 0 < base_port <= 65_536 - len(servers):
+    seats = {server: seat for seat, server in enumerate(shape.seats)}
+    if base_port is not None and not 0 < base_port <= 65_536 - len(seats):
         raise ConfigError(
             f"{path}: base_port",
-            f"{base_port} and {len(servers) - 1} ports after it are not all from 1 to 65535",
+            f"{base_port} and {len(seats) - 1} ports after it are not all from 1 to 65535",
             "Use 7100, say",
         )
     addresses = {}
-    for place, (server, table) in enumerate(servers.items()):
+    for server, table in servers.items():
         if table.address is not None:
             addresses[server] = table.address
         elif base_port is not None:
-            addresses[server] = f"127.0.0.1:{base_port + place}"
+            addresses[server] = f"127.0.0.1:{base_port + seats[server]}"
         else:
             raise ConfigError(
                 f"{path}: [servers.{server}]",

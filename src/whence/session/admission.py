@@ -145,9 +145,14 @@ class Listed:
             raise RefusedForNowError(
                 f"node {link.peer!r}", "another process takes part under this name", "Stop one of the two"
             )
+        is_other = link.peer_life not in (
+            0,
+            hello.life,
+            *hello.earlier,
+        )  # it has nothing of what that one had
         is_new = link.peer_session not in (0, hello.session)
         are_we_new = hello.peer_session not in (0, self.identity.session_to(link))
-        is_known = is_new or link.peer_life in (0, hello.life, *hello.earlier)
+        is_known = is_new or not is_other
         resumes = is_new or are_we_new or link.out.can_resume(hello.received)
         if is_known and resumes and not is_new and not are_we_new:
             if link.state is LinkState.GIVEN_UP:
@@ -162,7 +167,8 @@ class Listed:
             )
         behind = not is_known or (not resumes and hello.received < link.out.acknowledged)
         forgotten = link.peer_session == FORGOTTEN
-        welcomes = behind or forgotten or (is_new and not hello.returns)
+        # Both may be new to each other: then each tells the other where it is.
+        welcomes = is_other or behind or forgotten or (is_new and not hello.returns)
         return Accept(link, renewed=True, welcomes=welcomes, redraws=not is_known or not resumes)
 
 

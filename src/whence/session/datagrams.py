@@ -20,15 +20,17 @@ import msgspec
 from whence.core.message import NodeId, Packet
 from whence.errors import FrameError, HandshakeError, PeerError, VersionError
 from whence.session.addresses import Address
-from whence.session.handshake import Identity, check_session, error_code
+from whence.session.handshake import Identity, RefusedForNowError, check_session, error_code
 from whence.session.journal import Journal
 from whence.session.limits import Limits
 from whence.session.links import Link, LinkState
 from whence.session.peering import Peering
 from whence.session.wire import (
     BYE_FRAME,
+    EARLIER_MAX,
     PING_FRAME,
     Bye,
+    ClockNews,
     Control,
     FrameReader,
     Hello,
@@ -172,6 +174,9 @@ class DatagramLink(Link):
     ) -> None:
         super().__init__(peer, address, dials=True)
         self.port = Port(self, header, outlet)
+        self.over: tuple[
+            int, ...
+        ] = ()  # sessions of earlier processes of the peer: their datagrams come too late
         self._limits = limits
         self._outlet = outlet
 
@@ -271,6 +276,8 @@ class Datagrams:
                 return
             if isinstance(each, Hello):
                 self._greet(link)
+            elif isinstance(each, ClockNews):
+                self._peering.owner.clock_told(link, each)
 
     def call(self) -> bool:
         """Greet the peers that have not been heard; returns whether there are any."""
@@ -296,8 +303,10 @@ class Datagrams:
             if not self._peering.parting and any(isinstance(each, Bye) for each in control):
                 link.port.write(BYE_FRAME)  # our reply to its good-bye was lost
             return []
-        # No peer is abandoned for this: an old datagram may come at any time, and no queue waits for it.
-        check_session(link, header.session)
+        if header.session in link.over:
+            raise HandshakeError(f"datagram from {link.peer!r}", "it is of a process that is over", "Wait")
+        if link.peer_session not in (0, header.session) and not self._is_back(link, header):
+            return []
         if header.peer_session not in (0, self._header.session):
             # It speaks to a process that had our name: let it hear of us, and decide.
             self._greet(link)
@@ -307,6 +316,31 @@ class Datagrams:
         self._accept(link, header, len(data))
         self._control = control
         return packets
+
+    def _is_back(self, link: DatagramLink, header: Header) -> bool:
+        """Another process speaks under the peer's name: whether it takes the place of the earlier one.
+
+        It does once that one is silent, and it has heard this node: so it is there now, and no recording.
+        """
+        if not self._peering.admission.returns:
+            check_session(link, header.session)
+        if link.channel is not None:
+            raise RefusedForNowError(
+                f"datagram from {link.peer!r}",
+                "another process takes part under this name",
+                "Stop one of the two",
+            )
+        if header.peer_session != self._header.session:
+            link.port.send(hello_frame(self._peering.identity.hello(link)), header.session)
+            return False
+        link.over = (*link.over, link.peer_session)[-EARLIER_MAX:]
+        link.peer_session = header.session
+        was_alive = link.alive
+        link.state, link.alive = LinkState.ALIVE, True
+        self._journal.note("returned", link.peer, f"{link.peer} is back as another life, and begins anew")
+        if not was_alive:
+            self._peering.owner.link_up(link)
+        return True
 
     def _differs(self, link: DatagramLink, header: Header, body: bytes) -> None:
         """The peer is configured otherwise; if it says how, say where the difference is."""

@@ -31,12 +31,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from typing import Any, NamedTuple, TypeAlias
 
-from whence.core.lives import BEGIN
+from whence.core.lives import BEGIN, SHAPE
 from whence.core.message import Message, MessageId, NodeId, Packet
 from whence.core.protocol import Protocol
 from whence.errors import InvariantError, MisuseError
 from whence.session.host import Host, HostOwner, Timers
-from whence.session.links import FORGOTTEN, Link, LinkState
+from whence.session.links import FORGOTTEN, Link, LinkIn, LinkState
 from whence.session.records import (
     Arrived,
     Buried,
@@ -91,7 +91,7 @@ class DurableServer(Host):
         self.hand: dict[MessageId, Message] = {}
         self.keys: dict[bytes, MessageId] = {}  # in order of age
         self.done = 0  # messages that the application is done with
-        self.agent_state = b""
+        self.agent_states: dict[str, bytes] = {}  # by name; where there is one agent, its name is empty
         self.reactions = 0
         self.dead: dict[MessageId, DeadLetter] = {}  # in order of burial
         self.sessions: dict[NodeId, int] = {}
@@ -111,6 +111,11 @@ class DurableServer(Host):
     @property
     def in_hand(self) -> int:
         return len(self.hand)
+
+    @property
+    def agent_state(self) -> bytes:
+        """What the agent returned last, where there is one; empty before its first reaction."""
+        return self.agent_states.get("", b"")
 
     # Inputs, as records to be written
 
@@ -166,6 +171,8 @@ class DurableServer(Host):
                 self.begin_life(int(record.names[0]), record.now_us)
             else:
                 self.command(record.verb, *record.names, now_us=record.now_us)
+            if record.verb == SHAPE:
+                self._forget_strangers()
         elif isinstance(record, Restarted):
             self._links[record.peer].session = self.own_sessions[record.peer] = record.session
             self.restart_link(
@@ -179,6 +186,15 @@ class DurableServer(Host):
                 link.end(LinkState.RETIRED)
                 link.out.clear()
                 self.link_down(record.peer, record.now_us)
+
+    def _forget_strangers(self) -> None:
+        """Who is no neighbour any more comes back as another life, if it ever does."""
+        for peer in self.linked - (self.core.linked or self.linked):
+            self.linked.discard(peer)
+            self.sessions[peer] = FORGOTTEN
+            self.peer_lives.pop(peer, None)
+            self._links[peer].out.clear()
+            self._links[peer].incoming = LinkIn()
 
     def _arrive(self, record: Arrived, data_bytes: int) -> None:
         incoming = self._links[record.peer].incoming
@@ -211,7 +227,7 @@ class DurableServer(Host):
         """Out of QueueIN, the agent's new state, its outputs: one step (paper 004, section 3)."""
         self._finish_first()
         self.reactions += 1
-        self.agent_state = record.state
+        self.agent_states[record.agent] = record.state
         for output in record.outputs:
             self._give(Output(*output), None, record.now_us)
 
@@ -344,6 +360,7 @@ class DurableServer(Host):
             "inbox": [list(message) for message in (*self.hand.values(), *self.inbox)],
             "done": self.done,
             "agent_state": self.agent_state,
+            **({"agent_states": named} if (named := self._named_states()) else {}),
             "reactions": self.reactions,
             "dead": [[*letter.message, *letter[1:]] for letter in self.dead.values()],
             "sessions": self.sessions,
@@ -353,6 +370,9 @@ class DurableServer(Host):
             "keys": [[key, *id_] for key, id_ in self.keys.items()],
             "counts": [self.broadcasts, self.deliveries, self.held, self.largest_frame_bytes],
         }
+
+    def _named_states(self) -> dict[str, bytes]:
+        return {name: state for name, state in self.agent_states.items() if name}
 
     def _restore(self, state: dict[str, Any]) -> None:
         self.core.restore(state["core"])
@@ -366,7 +386,7 @@ class DurableServer(Host):
         self.inbox.extend(messages)
         self.unread_bytes = sum(len(message.payload) for message in messages)
         self.done = state["done"]
-        self.agent_state = state["agent_state"]
+        self.agent_states = {"": state["agent_state"], **state.get("agent_states", {})}
         self.reactions = state["reactions"]
         for origin, number, payload, *about in state.get("dead", []):  # stores of earlier releases have none
             message = Message(origin, number, payload)

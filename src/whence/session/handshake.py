@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -97,6 +97,12 @@ class Identity:
     session: int
     listed: bool = True  # False: there is no list, `members` is this node alone
     lives: OwnLives = field(default_factory=lambda: OwnLives(0))
+    # What this node and one peer must agree on besides, each value as JSON text; it may change. None: the
+    # members, all of them.
+    agreement: Callable[[NodeId], Mapping[str, str]] | None = None
+
+    def _parameters(self, peer: NodeId) -> dict[str, str]:
+        return {**self.parameters, **({} if self.agreement is None else self.agreement(peer))}
 
     def session_to(self, link: Link) -> int:
         """This node's session towards the peer of `link`."""
@@ -112,7 +118,7 @@ class Identity:
             version=VERSION,
             group=self.group,
             protocol=self.protocol,
-            parameters=dict(self.parameters),
+            parameters=self._parameters(link.peer),
             members=list(self.members) if self.listed else [],
             max_payload_bytes=self.max_payload_bytes,
             node=self.node,
@@ -166,12 +172,15 @@ class Identity:
             if theirs != ours
         ]
         if hello.protocol == self.protocol:
-            for name in sorted({*hello.parameters, *self.parameters}):
-                theirs, ours = hello.parameters.get(name, "unset"), self.parameters.get(name, "unset")
+            parameters = self._parameters(hello.node)
+            for name in sorted({*hello.parameters, *parameters}):
+                theirs, ours = hello.parameters.get(name, "unset"), parameters.get(name, "unset")
                 if theirs != ours:
                     found.append(f"parameter {name!r} ({theirs} {there}, {ours} {here})")
         if not self.listed:
             return [*found, "whether there is a list of members"] if hello.members else found
+        if self.agreement is not None:
+            return found
         only_there = sorted(set(hello.members) - set(self.members))
         only_here = sorted(set(self.members) - set(hello.members))
         if only_there:

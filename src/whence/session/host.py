@@ -96,6 +96,7 @@ class Host:
         self.missed = 0  # messages that this node will not be given
         self.lives_begun = 0
         self.is_unsure = False  # whether this is a first life: its numbers are not known yet
+        self._aside: dict[NodeId, list[Packet]] = {}  # what comes while that is so
         # What nobody has heard of a node that may have had an earlier life; None where that is known.
         self.unheard: list[tuple[NodeId | None, bytes, int | None]] | None = [] if core.returns else None
         self.is_stopped = False  # the core is out of the group, and is given nothing more
@@ -122,7 +123,8 @@ class Host:
     def replace_core(self, core: Core) -> None:
         """Go on with another core: this node was out of the group, and comes back as another life."""
         self.core = core
-        self.is_stopped = False
+        self.is_stopped = self.is_unsure = False
+        self._aside.clear()
         self.unheard = None
         self.record(self.recorder)
         if self._rows.any:
@@ -188,6 +190,8 @@ class Host:
         """Packets have arrived over the link from `peer`, in this order."""
         if self.is_stopped:
             return
+        if self.is_unsure:
+            packets = self._set_aside(peer, packets)
         if now_us is None:
             now_us = self._now_us()
         if self._rows.any:
@@ -214,6 +218,26 @@ class Host:
         self.unread_bytes = unread_bytes
         self.deliveries += len(inbox) - self._told - before
         self.discards.update(discarded)
+
+    def _set_aside(self, peer: NodeId, packets: list[Packet]) -> list[Packet]:
+        """Keep messages until this node knows which life it is: they may follow what an earlier one said.
+
+        Returns what comes before them on the link: where its peer is.
+        """
+        first = 0
+        if peer not in self._aside:
+            marks = (at for at, packet in enumerate(packets) if not self.core.is_mark(packet))
+            first = next(marks, len(packets))
+        if first < len(packets):
+            self._aside.setdefault(peer, []).extend(packets[first:])
+        return packets[:first]
+
+    def be_sure(self) -> None:
+        """This node knows which life it is."""
+        self.is_unsure = False
+        aside, self._aside = self._aside, {}
+        for peer, packets in aside.items():
+            self.receive(peer, packets)
 
     def _receive_recorded(self, peer: NodeId, packets: list[Packet], now_us: int) -> None:
         core, rows = self.core, self._rows
@@ -276,7 +300,6 @@ class Host:
                 link.out.drop_pending()
         self.command(BEGIN, str(base), now_us=now_us)
         self.lives_begun += 1
-        self.is_unsure = False
         for to, payload, lifetime_us in unheard:
             effects = (
                 self.core.send(to, payload, self._time(now_us))
@@ -284,6 +307,7 @@ class Host:
                 else self._effects_of(payload, lifetime_us, self._time(now_us))
             )
             self._follow([effect for effect in effects if type(effect) is not Deliver], self._time(now_us))
+        self.be_sure()
 
     def _time(self, now_us: int | None) -> int:
         return self._now_us() if now_us is None else now_us

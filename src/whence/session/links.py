@@ -254,6 +254,7 @@ class Link:
         self.address = address
         self.dials = dials  # this node makes the connection; otherwise it waits for the peer's
         self.out = LinkOut()
+        self.promised = 0  # messages for it on their way to the disk: they will be in the queue
         self.incoming = LinkIn()
         self.arrived = (
             0  # number of the newest DATA frame on the present connection: it may not be `received`

@@ -196,9 +196,7 @@ class LogHost(Host):
         if self._rows.any:
             self._receive_recorded(peer, packets, now_us)
             return
-        receive, carry_out = self.log.receive, self._carry_out
-        for packet in packets:
-            carry_out(receive(peer, packet, now_us))
+        self._carry_out(self.log.receive_together(peer, packets, now_us))
 
     def link_down(self, peer: NodeId, now_us: int | None = None) -> None:
         """As `Host.link_down`; what waits for the disk and was for the peer is void, as its session is."""

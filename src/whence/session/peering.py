@@ -25,7 +25,17 @@ from whence.session.handshake import (
 from whence.session.journal import Journal
 from whence.session.limits import Limits
 from whence.session.links import Channel, Link, LinkState
-from whence.session.wire import BYE_FRAME, PING_FRAME, Hello, Known, MembersNews, Refusal, error_frame
+from whence.session.wire import (
+    BYE_FRAME,
+    PING_FRAME,
+    ClockNews,
+    Hello,
+    Known,
+    MembersNews,
+    Refusal,
+    RoomNews,
+    error_frame,
+)
 
 CUT_OFF_S = 0.5  # without a connection for this long, others are asked for the peer's messages
 
@@ -62,6 +72,12 @@ class LinkOwner(Protocol):
 
     def members_told(self, link: Link, news: MembersNews) -> None:
         """The peer tells of members that are out of the group, or of reach."""
+
+    def clock_told(self, link: Link, news: ClockNews) -> None:
+        """The peer tells what time it is there."""
+
+    def room_told(self, link: Link, news: RoomNews) -> None:
+        """The peer tells of destinations that take no message now."""
 
     def changed(self) -> None:
         """A link was made, lost or acknowledged."""
@@ -188,12 +204,13 @@ class Peering:
         if link.channel is not None:  # the peer has noticed before us that the old one is dead
             self.drop(link, "it was replaced by a newer connection")
         link.peer = hello.node  # a contact's name is not known before
+        # It speaks to, or has met, another life of this node than the present one.
+        link.knows_other = hello.returns or hello.peer_session not in (0, self.identity.session_to(link))
         if restarts:
             link.restarting = True
             if verdict.redraws:
                 link.session = self.draw()
         link.peer_life = hello.life
-        link.knows_other = hello.returns or (restarts and not verdict.welcomes)
         link.attach(channel, hello.session, 0 if verdict.renewed else hello.received)
         if reply is not None:
             reply(link, verdict.welcomes)

@@ -44,11 +44,12 @@ class Output(NamedTuple):
 
 
 class Reacted(NamedTuple):
-    """The agent has reacted to the first message of QueueIN, which leaves it: the new state, the outputs."""
+    """An agent has reacted to the first message of QueueIN, which leaves it: the new state, the outputs."""
 
     now_us: int
     state: bytes
     outputs: tuple[Output, ...]
+    agent: str = ""  # which one, where there are many
 
 
 class Buried(NamedTuple):

@@ -23,12 +23,14 @@ from whence.session.wire import (
     Answer,
     Bye,
     Challenge,
+    ClockNews,
     FrameReader,
     Greetings,
     Hello,
     Known,
     MembersNews,
     Refusal,
+    RoomNews,
     answer_frame,
     challenge_frame,
     hello_frame,
@@ -156,6 +158,10 @@ class Session:
                 peering.owner.introduced(link, item)
             elif isinstance(item, MembersNews):
                 peering.owner.members_told(link, item)
+            elif isinstance(item, ClockNews):
+                peering.owner.clock_told(link, item)
+            elif isinstance(item, RoomNews):
+                peering.owner.room_told(link, item)
             elif isinstance(item, Refusal):
                 peering.refused_by_peer(link, self.source, item)
                 self.channel.close()

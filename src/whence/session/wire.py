@@ -46,7 +46,9 @@ class FrameType(IntEnum):
     ANSWER = 8
     KNOWN = 9
     MEMBERS = 10
-    BATCH = 11
+    ROOM = 11
+    CLOCK = 12
+    BATCH = 13
 
 
 _HANDSHAKE = (FrameType.HELLO, FrameType.ERROR, FrameType.CHALLENGE, FrameType.ANSWER)
@@ -117,6 +119,21 @@ class MembersNews(msgspec.Struct, array_like=True, frozen=True):
     absent: list[_Name]  # without a connection to the speaker for a long time
 
 
+class ClockNews(msgspec.Struct, array_like=True, frozen=True):
+    """The body of a CLOCK frame: times in microseconds by the clocks of the two."""
+
+    sent_us: _Count  # by the speaker's clock: now
+    echo_us: _Count  # by the listener's: when its last CLOCK frame was sent; 0: none has come
+    received_us: _Count  # by the speaker's: when that one came
+
+
+class RoomNews(msgspec.Struct, array_like=True, frozen=True):
+    """The body of a ROOM frame: destinations at or beyond the speaker that take no message now."""
+
+    full: list[_Name]  # too much waits for them
+    gone: list[_Name]  # they were retired
+
+
 class Ack(msgspec.Struct, array_like=True, frozen=True):
     """The speaker has received this many packets in the session."""
 
@@ -131,13 +148,15 @@ class Known(msgspec.Struct, array_like=True, frozen=True):
 
 
 Greetings: TypeAlias = Hello | Challenge | Answer | Refusal
-Control: TypeAlias = Ack | Bye | Refusal | Hello | Known | MembersNews
+Control: TypeAlias = Ack | Bye | Refusal | Hello | Known | MembersNews | RoomNews | ClockNews
 
 _encode = msgspec.msgpack.Encoder().encode
 _greeting = msgspec.msgpack.Decoder(Greeting)
 _hello = msgspec.msgpack.Decoder(Hello)
 _refusal = msgspec.msgpack.Decoder(Refusal)
 _members_news = msgspec.msgpack.Decoder(MembersNews)
+_clock_news = msgspec.msgpack.Decoder(ClockNews)
+_room_news = msgspec.msgpack.Decoder(RoomNews)
 _number = msgspec.msgpack.Decoder(_Count)
 _known = msgspec.msgpack.Decoder(Known)
 
@@ -190,6 +209,16 @@ def answer_frame(nonce: int) -> bytes:
 def members_frame(news: MembersNews) -> bytes:
     """The frame that tells of members that are out of the group, or of reach."""
     return _frame(FrameType.MEMBERS, _encode(news))
+
+
+def clock_frame(news: ClockNews) -> bytes:
+    """The frame that tells what time it is here."""
+    return _frame(FrameType.CLOCK, _encode(news))
+
+
+def room_frame(news: RoomNews) -> bytes:
+    """The frame that tells of destinations that take no message now."""
+    return _frame(FrameType.ROOM, _encode(news))
 
 
 def hello_frame(hello: Hello) -> bytes:
@@ -324,7 +353,7 @@ class FrameReader:
             if stop > len(data):
                 break
             body = data[at + HEADER.size : stop]
-            if kind == 11:  # FrameType.BATCH; a look-up in the enumeration costs as much as a header
+            if kind == 13:  # FrameType.BATCH; a look-up in the enumeration costs as much as a header
                 packets += self._decode_many(body)
             elif kind == 2:  # FrameType.DATA
                 packets.append(self._decode(body))
@@ -354,6 +383,10 @@ class FrameReader:
             self.control.append(_decoded(_refusal, body, "ERROR"))
         elif kind == FrameType.MEMBERS:
             self.control.append(_decoded(_members_news, body, "MEMBERS"))
+        elif kind == FrameType.CLOCK:
+            self.control.append(_decoded(_clock_news, body, "CLOCK"))
+        elif kind == FrameType.ROOM:
+            self.control.append(_decoded(_room_news, body, "ROOM"))
         elif kind == FrameType.HELLO and self._datagrams:
             self.control.append(_decoded(_hello, body, "HELLO"))
         elif kind == FrameType.KNOWN:

@@ -1,5 +1,7 @@
 """The verifier on Spark: each run, or block of a run's columns, is judged in one task by the very function
-that judges a trace in process, so the reports are equal. Knows no protocol: import-linter keeps it so.
+that judges a trace in process, so the reports are equal. A large run is first shared out by its nodes
+(`verify/shares.py`): most are clean, and that is proved by many tasks sooner than by one. Knows no protocol:
+import-linter keeps it so.
 
 On one machine the in-process verifier needs less CPU (docs/spark.md). This is for traces that do not fit one
 machine, for the many runs of a sweep on a cluster, and for pipelines that go on with the verdicts as a table.
@@ -9,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 import msgspec
@@ -20,7 +23,7 @@ from pyspark.sql.types import ArrayType, LongType, StringType, StructField, Stru
 
 from whence.errors import PlatformError, TraceError
 from whence.spark.progress import Tasks, spark_failures, watched
-from whence.spark.session import cores_of
+from whence.spark.session import cores_of, is_local, is_remote
 from whence.spark.tables import (
     FINDINGS,
     MANIFESTS,
@@ -28,13 +31,17 @@ from whence.spark.tables import (
     VERDICTS,
     columns_of,
     require,
+    table_of,
 )
 from whence.trace.reader import Trace, TraceSource, open_trace
 from whence.trace.schema import PromisesMade
 from whence.verify.analysis import PAST_BYTES, Block
+from whence.verify.certificate import Proof
+from whence.verify.kernels import COMPILED_EVENTS, choose_kernels
 from whence.verify.load import columns_needed
 from whence.verify.report import WITNESS_MAX, RunReport
 from whence.verify.run import (
+    clean_report,
     default_memory_bytes,
     merge_blocks,
     promised,
@@ -42,11 +49,17 @@ from whence.verify.run import (
     verify_table,
     verify_trace,
 )
+from whence.verify.shares import Cut, Share, agreed, count_share, follow_share
 
 BLOCK_NODES = 2_000  # a run of more nodes is split by columns: the vectors are most of its work
 EVENTS_PER_SECOND = 5_000_000  # about, to give tasks their share
 TASK_SECONDS_MAX = 2.0  # of estimated work for runs that share a task
 
+SHARED_EVENTS = 100_000_000  # a smaller run is proved clean by one task before two jobs are under way
+WORKERS_FIX = "Check that the workers have the Python and the packages of this machine (docs/cluster.md)"
+
+# What a task says of a share of the work.
+DONE = table_of("number bigint, result binary")
 # What a task says of a job: the report of a block, or an error's kind, subject, reason and fix.
 JUDGED = StructType(
     [
@@ -97,25 +110,36 @@ def verify_folder(
     """Verify a trace folder, or a sweep's folder: `verify_trace`'s reports, sorted by run.
 
     `runs` limits it to those named: a sweep's folder may hold runs of other grids too. A run is one task, or
-    `blocks` tasks that judge a block of its columns each; by default as many as there are cores for a very
-    wide run, else one. Tasks read the Parquet files themselves, from storage that driver and workers share,
-    which costs half of what rows through the JVM cost. `memory_bytes` is what one task may use.
-    `progress` receives Spark's tasks, of which a small run has only a part.
+    `blocks` tasks: by default as many as there are cores for a very large or very wide run, else one. They
+    share out its nodes to prove that it is clean; where that fails they judge a block of its columns each.
+    Tasks read the Parquet files themselves, from storage that driver and workers share, which costs half of
+    what rows through the JVM cost. `memory_bytes` is what one task may use. `progress` receives Spark's
+    tasks, of which a small run has only a part.
     """
     trace = folder if isinstance(folder, Trace) else open_trace(folder, dense=False)
     wanted = sorted(trace.runs if runs is None else set(runs))
     for run in wanted:
         require_verifiable(trace, run)
     cores = cores_of(spark)
+    parts = {run: _of_run(trace, run) for run in wanted}
+    clean: dict[str, RunReport] = {}
+    for run in wanted:
+        shares = min(blocks or shares_for(trace, run, cores), len(trace.nodes(run)))
+        promises = promised(trace.promises(run), complete, causal)
+        if shares > 1 and not promises.timely:
+            proof = _proved_by_shares(spark, parts[run], run, shares, memory_bytes, progress)
+            if proof is not None:
+                clean[run] = clean_report(proof, run, trace.of_run(run)[0].protocol, promises)
     jobs = [
         _VerifyJob(run, Block(index, count))
         for run in wanted
+        if run not in clean
         for count in [blocks or blocks_for(trace, run, cores)]
         for index in range(count)
     ]
+    if not jobs:
+        return [clean[run] for run in wanted]
     memory_bytes = memory_bytes or default_memory_bytes() // min(cores, max(1, len(jobs)))
-
-    parts = {run: _of_run(trace, run) for run in wanted}
 
     def judge(job: _VerifyJob) -> RunReport:
         (report,) = verify_trace(
@@ -124,10 +148,64 @@ def verify_folder(
         )  # fmt: skip
         return report
 
-    reports: dict[str, list[RunReport]] = {}
+    reports: dict[str, list[RunReport]] = {run: [report] for run, report in clean.items()}
     for report in _judged(spark, trace, jobs, cores, judge, progress):
         reports.setdefault(report.run, []).append(report)
     return [merge_blocks(reports[run], witness_max) for run in wanted]
+
+
+def shares_for(trace: Trace, run: str, cores: int) -> int:
+    """As many shares as cores where a run takes a task many seconds; else one."""
+    return cores if sum(manifest.events for manifest in trace.of_run(run)) >= SHARED_EVENTS else 1
+
+
+def _proved_by_shares(
+    spark: SparkSession, trace: Trace, run: str, shares: int, memory_bytes: int | None, progress: Tasks | None
+) -> Proof | None:
+    """Proof that a run is clean, by tasks that follow a share of its nodes each; None if it is not proved."""
+    events = sum(manifest.events for manifest in trace.of_run(run))
+    allowed = memory_bytes or default_memory_bytes() // min(shares, cores_of(spark))
+    cut = Cut.of(trace.nodes(run), shares)
+    local = not is_remote(spark) and is_local(str(spark.sparkContext.master))
+    beside = trace.path.parent if trace.path.is_file() else trace.path
+    with TemporaryDirectory(prefix=".whence-verify-", dir=None if local else beside) as folder:
+        scratch = Path(folder)
+
+        def count(share: int) -> bytes:
+            kernels = choose_kernels(COMPILED_EVENTS)
+            if not kernels.are_compiled:
+                return msgspec.json.encode(None)
+            return msgspec.json.encode(count_share(kernels, trace, run, cut, share, scratch, allowed))
+
+        counted = _in_tasks(spark, trace, shares, count, progress)
+        found = [msgspec.json.decode(each, type=Share | None) for each in counted]
+        proof = agreed(found, events)
+        whole = [share for share in found if share is not None]
+        if proof is None:
+            return None
+
+        def follow(share: int) -> bytes:
+            return msgspec.json.encode(follow_share(choose_kernels(COMPILED_EVENTS), whole, share, scratch))
+
+        followed = _in_tasks(spark, trace, shares, follow, progress)
+    return proof if all(msgspec.json.decode(each, type=bool) for each in followed) else None
+
+
+def _in_tasks(
+    spark: SparkSession, trace: Trace, count: int, work: Callable[[int], bytes], progress: Tasks | None
+) -> list[bytes]:
+    """The results of `work` for 0, 1, 2 ..., a task each."""
+
+    def perform(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            numbers: list[Any] = batch.column(0).to_pylist()
+            rows = [{"number": number, "result": work(number)} for number in numbers]
+            yield pa.RecordBatch.from_pylist(rows, schema=to_arrow_schema(DONE))
+
+    partitions = spark.range(0, count, 1, numPartitions=count)
+    with spark_failures(f"verifying {trace.path}", WORKERS_FIX), watched(spark, progress):
+        rows = partitions.mapInArrow(perform, DONE).collect()
+    return [bytes(row.result) for row in sorted(rows, key=lambda row: int(row.number))]
 
 
 class _VerifyJob(NamedTuple):
@@ -194,8 +272,7 @@ def _judged(
 
     # range: partition i holds exactly the number i. mapInArrow: Spark Connect has it too.
     partitions = spark.range(0, len(tasks), 1, numPartitions=len(tasks))
-    fix = "Check that the workers have the Python and the packages of this machine (docs/cluster.md)"
-    with spark_failures(f"verifying {trace.path}", fix), watched(spark, progress):
+    with spark_failures(f"verifying {trace.path}", WORKERS_FIX), watched(spark, progress):
         rows = sorted(partitions.mapInArrow(perform, JUDGED).collect(), key=lambda row: int(row.number))
     for row in rows:
         if row.error is not None:

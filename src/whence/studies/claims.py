@@ -34,8 +34,11 @@ class Evidence(StrEnum):
 
     PAPER = "paper"
     AUTHORS_PROGRAM = "authors' program"
-    PROTOTYPE = "prototype"  # ours: an earlier program or earlier runs, and limits that we set ourselves
     INVARIANT = "invariant"  # an argument, or a promise of the protocol
+    PROTOTYPE = "prototype"  # ours: an earlier program, and limits that we set ourselves
+    # Earlier runs of this program: they guard the code, and say nothing of a paper.
+    REGRESSION = "our earlier runs, other seeds"
+    REPEATED = "our earlier runs, the same seeds"
 
 
 class Reading(StrEnum):
@@ -133,11 +136,12 @@ EXACT = Tolerance()
 
 @dataclass(frozen=True)
 class Ours:
-    """What earlier runs of ours measured: mean, deviation of one run, number of runs."""
+    """What earlier runs of ours measured: mean, deviation of one run, number of runs, their seeds."""
 
     mean: float
     deviation: float
     runs: int
+    seeds: tuple[int, int] = (1, 0)  # the first and the last; none known: they may be any
 
 
 @dataclass(frozen=True)
@@ -181,6 +185,7 @@ class Claim:
     others: Mapping[str, Labels] = field(
         default_factory=dict
     )  # readings fitted to this artefact: their labels
+    meanings: Mapping[str, float] = field(default_factory=dict)  # other numbers that the words may stand for
     timed: bool = False  # a time of this machine: no regression follows from it
     ours: Ours | None = None
 

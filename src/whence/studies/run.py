@@ -123,14 +123,14 @@ def run_study(
     if study.preparation is not None:
         with phases.phase("prepare"):
             study.preparation()
-    with phases.phase("simulate", len(points)) as bar:
+    with phases.phase("simulate", len({run_id(point.scenario) for point in points})) as bar:
         ended = _sweep(spark, study, points, traces, bar)
     failures = tuple(
         Failure(status.run, point.labels, status.error or "no reason was given")
         for status, point in ended
         if status.status == "failed"
     )
-    done = {status.run: point for status, point in ended if status.status != "failed"}
+    done = [(status.run, point) for status, point in ended if status.status != "failed"]
     parts = _Parts()
     rows = _judged(spark, study, traces, done, phases)
     if study.measurement is not None:
@@ -186,9 +186,9 @@ def _sweep(
 
 
 def _judged(
-    spark: SparkSession, study: Study, traces: Path, done: Mapping[str, Point], phases: _Phases
+    spark: SparkSession, study: Study, traces: Path, done: Sequence[tuple[str, Point]], phases: _Phases
 ) -> list[Row]:
-    """The runs that finished, verified and measured."""
+    """The points whose runs finished, verified and measured; two points may share a run."""
     counted = _counted(traces, done)
     with phases.phase("verify"):
         traced = _open(traces, done)
@@ -197,14 +197,14 @@ def _judged(
         measures = _measure(spark, _unmeasured(traced, counted))
     return [
         _row(study, run, point, measures.get(run, {}), verdicts.get(run, {}), counted.get(run, {}))
-        for run, point in done.items()
+        for run, point in done
     ]
 
 
-def _counted(traces: Path, done: Mapping[str, Point]) -> dict[str, Mapping[str, Any]]:
+def _counted(traces: Path, done: Sequence[tuple[str, Point]]) -> dict[str, Mapping[str, Any]]:
     """What kernels counted in these runs; a run without a trace must have it."""
     found: dict[str, Mapping[str, Any]] = {}
-    for run, point in done.items():
+    for run, point in done:
         own = read_measures(traces / f"run={run}")
         if own is not None:
             found[run] = own.measures
@@ -217,12 +217,12 @@ def _counted(traces: Path, done: Mapping[str, Point]) -> dict[str, Mapping[str, 
     return found
 
 
-def _open(traces: Path, done: Mapping[str, Point]) -> Trace:
+def _open(traces: Path, done: Sequence[tuple[str, Point]]) -> Trace:
     """The traces that these runs left; the folder may hold others, of another scale or an older grid.
 
     A run that recorded measures only has nothing to be judged by.
     """
-    wanted = [run for run, point in done.items() if point.scenario.record.as_level() > Level.MEASURES]
+    wanted = {run for run, point in done if point.scenario.record.as_level() > Level.MEASURES}
     opened = (open_trace(traces / f"run={run}") for run in sorted(wanted))
     return Trace(traces, [source for trace in opened for source in trace.sources], [])
 

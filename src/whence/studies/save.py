@@ -8,8 +8,8 @@ from typing import Any
 
 import msgspec
 
+from whence.errors import writing
 from whence.studies.base import StudyResult
-from whence.studies.verdicts import recordable
 
 RESULTS_FILE = "results.json"
 RUNS_FILE = "runs.csv"
@@ -47,11 +47,11 @@ def as_document(result: StudyResult) -> dict[str, Any]:
                 "demanded": one.demanded,
                 "verdict": one.verdict.value,
                 "reason": one.reason,
+                "weak": one.is_weak,
                 "fitted": {name: other.verdict.value for name, other in one.others},
             }
             for one in result.judged
         ],
-        "ours": recordable(result.judged),
         "headline": msgspec.to_builtins(result.headline),
         "tables": msgspec.to_builtins(result.tables),
         "failures": msgspec.to_builtins(result.failures),
@@ -71,6 +71,11 @@ def as_document(result: StudyResult) -> dict[str, Any]:
 
 def save(result: StudyResult, folder: Path) -> list[Path]:
     """Write `results.json` and `runs.csv` into `folder`; equal results give equal files."""
+    with writing(folder):
+        return _save(result, folder)
+
+
+def _save(result: StudyResult, folder: Path) -> list[Path]:
     folder.mkdir(parents=True, exist_ok=True)
     document, runs = folder / RESULTS_FILE, folder / RUNS_FILE
     document.write_bytes(msgspec.json.format(msgspec.json.encode(as_document(result)), indent=1) + b"\n")

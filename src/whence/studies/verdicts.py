@@ -6,8 +6,9 @@ within 10 %, or within the factor that was fixed beforehand where a figure was r
 it is *refuted* where the paper's statement is false and a witness shows it. A reading that was fitted to the
 artefact is at best *fitted*. What cannot be said is *not judged*, with the reason.
 
-Invariants and regressions (the same number as our earlier runs had) are demanded: the exit code stands for
-them, and for nothing else. A regression that would not notice half or twice its number is not demanded.
+Invariants, limits of ours and regressions (the same number as our earlier runs had) are demanded: the exit
+code stands for them, and for nothing else. A regression that would not notice half or twice its number is not
+demanded; one that is judged on the seeds that it was recorded with is counted by itself.
 """
 
 from __future__ import annotations
@@ -27,6 +28,9 @@ WEAK_SHARE = 0.20  # of the number: a wider prediction interval is a weak test
 SEEDS_MIN = 5  # of a number that scatters: with fewer an interval says nothing
 SHARP_SHARE = 1 / 3  # of a number: a narrower band notices half and twice of it, wherever in it we are
 NO_MEASURE = "no measure yet"
+WEAK = "a weak test"
+RUNS_OF_OURS = (Evidence.REGRESSION, Evidence.REPEATED)
+DEMANDED = (Evidence.INVARIANT, Evidence.PROTOTYPE, *RUNS_OF_OURS)
 
 
 class Verdict(StrEnum):
@@ -89,6 +93,11 @@ class Judged:
         return self._judged()[1]
 
     @property
+    def is_weak(self) -> bool:
+        """Whether it agrees because the interval is wide: a fifth of the number, or more, either way."""
+        return self.verdict in (Verdict.AGREES, Verdict.FITTED) and self.reason.startswith(WEAK)
+
+    @property
     def failed(self) -> bool:
         """Demanded, and not so."""
         return self.demanded and self.verdict is not Verdict.AGREES
@@ -143,9 +152,9 @@ class Judged:
         if (relation is Relation.AT_LEAST and off > 0) or (relation is Relation.AT_MOST and off < 0):
             return Verdict.AGREES, "a bound"
         if abs(off) <= self.claim.rounding + self.half + 1e-9 * abs(expected):
-            is_weak = expected and self.half > WEAK_SHARE * abs(expected)
-            weak = f"a weak test: ± {100 * self.half / abs(expected):.0f} %" if is_weak else ""
-            return Verdict.AGREES, weak
+            size = max(abs(expected), abs(measured))  # of a printed 0 there is no share
+            is_weak = self.half > WEAK_SHARE * size
+            return Verdict.AGREES, f"{WEAK}: ± {100 * self.half / size:.0f} %" if is_weak else ""
         factor = self.claim.factor
         if factor:
             near = expected <= measured * factor and measured <= expected * factor
@@ -187,7 +196,7 @@ def _all(claim: Claim, results: Results) -> Iterator[Judged]:
         return
     main = _of_paper(claim, results)
     yield main
-    regression = _regression(main)
+    regression = _regression(main, results)
     if regression is not None:
         yield regression
 
@@ -197,8 +206,13 @@ def _of_paper(claim: Claim, results: Results) -> Judged:
         return Judged(claim, claim.published, None, 0)
     expected = claim.published if claim.published is not None else claim.limit or 0.0
     found = ask(claim, results, expected)
-    others = tuple((name, _under(claim, labels, results, expected)) for name, labels in claim.others.items())
-    return Judged(claim, expected, found.measured, found.runs, found.interval, "", found.missing, others)
+    others = [(name, _under(claim, labels, results, expected)) for name, labels in claim.others.items()]
+    main = Judged(claim, expected, found.measured, found.runs, found.interval, "", found.missing)
+    # The same number under other words: chosen when ours was known, so at best fitted.
+    for name, number in claim.meanings.items():
+        meant = replace(claim, published=number, reading=Reading.FITTED, meanings={}, others={}, refuted="")
+        others.append((name, replace(main, claim=meant, expected=number)))
+    return replace(main, others=tuple(others))
 
 
 def _under(claim: Claim, labels: Labels, results: Results, expected: float) -> Judged:
@@ -226,9 +240,11 @@ def _demand(claim: Claim, results: Results) -> Judged | None:
 
 
 def _too_few(claim: Claim, found: AskedValue) -> str:
+    if not found.runs:
+        return ""  # nobody can say it: that is a failure, and no excuse
     if found.runs < claim.runs_min:
         return f"{found.runs} of the {claim.runs_min} {found.repetitions} that it takes"
-    is_number = claim.evidence is Evidence.PROTOTYPE and claim.relation is Relation.EQUAL
+    is_number = claim.evidence is not Evidence.INVARIANT and claim.relation is Relation.EQUAL
     if is_number and not claim.excuse and _is_blunt(claim, found.known):
         return f"{found.known} {found.repetitions} would not notice half of it"
     return ""
@@ -241,18 +257,21 @@ def _is_blunt(claim: Claim, runs: int) -> bool:
     return bool(expected) and any(tolerance.holds(expected, edge) for edge in band)
 
 
-def _regression(main: Judged) -> Judged | None:
+def _regression(main: Judged, results: Results) -> Judged | None:
     """Whether the runs have the number that our earlier ones had, as far as that many runs can tell."""
     claim, ours = main.claim, main.claim.ours
     if ours is None or main.measured is None or claim.timed:
         return None
     runs = main.interval.count if main.interval is not None else max(main.runs, 1)
     allowed = 3 * ours.deviation * sqrt(1 / runs + 1 / ours.runs) + 1e-6 * abs(ours.mean)
+    first, last = ours.seeds
+    seeds = {line.labels.get(results.repetition) for line in results.lines({**claim.where, **claim.at})}
+    is_other = first <= last and not any(isinstance(seed, int) and first <= seed <= last for seed in seeds)
     made = Claim(
         f"{claim.id}-ours", claim.text, ours.mean,
         f"our earlier runs ({ours.runs}): the same within three standard errors", claim.measure, claim.where,
-        claim.at, claim.unit, Evidence.PROTOTYPE, claim.take, claim.over, claim.against, claim.than,
-        claim.compared,
+        claim.at, claim.unit, Evidence.REGRESSION if is_other else Evidence.REPEATED, claim.take, claim.over,
+        claim.against, claim.than, claim.compared,
         tolerance=Tolerance(absolute=allowed),
     )  # fmt: skip
     # Of "% more" the number that could be halved unnoticed is the ratio behind it.
@@ -282,6 +301,7 @@ class Tally:
 
     claims: int
     by_reading: dict[Reading, Counter[Verdict]]
+    weak: dict[Reading, int]  # agree because their interval is wide
     fitted: int  # agree or are near under a reading that was fitted to them, and not otherwise
     authors: Counter[Verdict]
     demanded: dict[Evidence, tuple[int, int]]  # that hold, of
@@ -292,20 +312,26 @@ class Tally:
         for reading, words in ((Reading.AS_PRINTED, "as printed"), (Reading.CHOSEN, "under chosen readings")):
             counts = self.by_reading.get(reading)
             if counts:
-                said.append(f"{words}: {_counted(counts)}")
+                said.append(f"{words}: {_counted(counts, self.weak.get(reading, 0))}")
         if self.claims:
             missed = self.by_reading.get(Reading.FITTED)
             else_ = f" ({_counted(missed)})" if missed else ""
             said.append(f"under readings fitted to the same artefact: {self.fitted}{else_}")
         if self.authors:
             said.append(f"of the authors' program: {_counted(self.authors)}")
-        for evidence, words in ((Evidence.INVARIANT, "invariants"), (Evidence.PROTOTYPE, "regressions")):
+        for evidence in DEMANDED:
             good, every = self.demanded.get(evidence, (0, 0))
             if every:
-                said.append(f"{words}: {good} of {every} hold")
+                said.append(f"{_DEMANDS[evidence]}: {good} of {every} hold")
         return "; ".join(said)
 
 
+_DEMANDS = {
+    Evidence.INVARIANT: "invariants",
+    Evidence.PROTOTYPE: "our prototype's numbers and limits",
+    Evidence.REGRESSION: "regressions against our runs of other seeds",
+    Evidence.REPEATED: "repetitions of our own runs",
+}
 _PLURALS = {
     Verdict.AGREES: "agree",
     Verdict.NEAR: "near",
@@ -315,8 +341,11 @@ _PLURALS = {
 }
 
 
-def _counted(counts: Counter[Verdict]) -> str:
-    return ", ".join(f"{counts[verdict]} {word}" for verdict, word in _PLURALS.items())
+def _counted(counts: Counter[Verdict], weak: int = 0) -> str:
+    said = {verdict: f"{counts[verdict]} {word}" for verdict, word in _PLURALS.items()}
+    if weak:
+        said[Verdict.AGREES] += f" ({weak} by weak tests)"
+    return ", ".join(said.values())
 
 
 def tally(judged: Sequence[Judged]) -> Tally:
@@ -326,10 +355,11 @@ def tally(judged: Sequence[Judged]) -> Tally:
     for one in paper:
         if one.verdict is not Verdict.FITTED:
             by_reading.setdefault(one.claim.reading, Counter())[one.verdict] += 1
+    weak = Counter(one.claim.reading for one in paper if one.is_weak)
     demanded = {}
-    for evidence in (Evidence.INVARIANT, Evidence.PROTOTYPE):
+    for evidence in DEMANDED:
         asked = [one for one in judged if one.claim.evidence is evidence and one.demanded]
         demanded[evidence] = (sum(not one.failed for one in asked), len(asked))
     fitted = sum(one.verdict is Verdict.FITTED or bool(one.fits_elsewhere) for one in paper)
     authors = Counter(one.verdict for one in judged if one.claim.evidence is Evidence.AUTHORS_PROGRAM)
-    return Tally(len(paper), by_reading, fitted, authors, demanded)
+    return Tally(len(paper), by_reading, dict(weak), fitted, authors, demanded)

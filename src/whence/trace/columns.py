@@ -250,6 +250,17 @@ def _one_dictionary(columns: dict[str, Any]) -> Any:
     return names
 
 
+def compacted(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The same rows, with no text in a dictionary that no row uses: of rows cut out of larger ones."""
+    columns: list[Any] = list(batch.columns)
+    for at, column in enumerate(columns):
+        if pa.types.is_dictionary(column.type):
+            used, codes = np.unique(numbers_of(column.indices), return_inverse=True)
+            texts = column.dictionary.take(integer_array(used))
+            columns[at] = pa.DictionaryArray.from_arrays(integer_array(codes.astype(np.int32)), texts)
+    return pa.RecordBatch.from_arrays(columns, names=batch.schema.names)
+
+
 def packed_of(run: str, batch: pa.RecordBatch) -> pa.RecordBatch:
     """Flat rows of one run as packed ones; names are in the order of `pack`."""
     flat = stretches_of(batch)
@@ -374,6 +385,24 @@ def schema_problem(found: pa.Schema) -> str | None:
             return f"column {wanted.name!r} has type {kind} instead of {wanted.type}"
     extra = sorted(set(found.names) - set(form.names))
     return f"it has the unknown column {extra[0]!r}" if extra else None
+
+
+def validate(batch: pa.RecordBatch) -> None:
+    """Raise `ArrowInvalid` unless offsets, indices and texts are sound.
+
+    As `batch.validate(full=True)`, which takes a third of the time of decoding for columns of codes.
+    """
+    batch.validate()
+    columns: list[Any] = batch.columns
+    for column in columns:
+        if not pa.types.is_dictionary(column.type):
+            if not pa.types.is_integer(column.type):
+                column.validate(full=True)
+            continue
+        column.dictionary.validate(full=True)
+        codes = numbers_of(column.indices.drop_null() if column.null_count else column.indices)
+        if len(codes) and not 0 <= codes.min() <= codes.max() < len(column.dictionary):
+            raise pa.ArrowInvalid("an index is outside of its dictionary")
 
 
 def batch_problem(batch: pa.RecordBatch) -> str | None:

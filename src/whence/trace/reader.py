@@ -143,18 +143,23 @@ class Trace:
     def events(self, run: str | None = None) -> Iterator[Event]:
         """The flat view: every event, in stored order (each node's own order is kept)."""
         for batch in self.batches(run=run):
-            for row in batch.to_pylist():
-                names: list[str | None] = [*row["names"], None]  # index -1 is the last: none
-                columns = (
-                    row["time_us"], row["kind"], row["origin"], row["number"], row["peer"],
-                    row["total_bytes"], row["control_bytes"], row["detail"],
-                )  # fmt: skip
-                for seq, values in enumerate(zip(*columns, strict=True), row["first_seq"]):
-                    time_us, kind, origin, number, peer, total_bytes, control_bytes, detail = values
-                    yield Event(
-                        row["run"], row["node"], seq, time_us, Kind(kind), names[origin], number,
-                        names[peer], total_bytes, control_bytes, detail,
-                    )  # fmt: skip
+            yield from events_in(batch)
+
+
+def events_in(batch: pa.RecordBatch) -> Iterator[Event]:
+    """The flat view of packed rows."""
+    for row in batch.to_pylist():
+        names: list[str | None] = [*row["names"], None]  # index -1 is the last: none
+        columns = (
+            row["time_us"], row["kind"], row["origin"], row["number"], row["peer"],
+            row["total_bytes"], row["control_bytes"], row["detail"],
+        )  # fmt: skip
+        for seq, values in enumerate(zip(*columns, strict=True), row["first_seq"]):
+            time_us, kind, origin, number, peer, total_bytes, control_bytes, detail = values
+            yield Event(
+                row["run"], row["node"], seq, time_us, Kind(kind), names[origin], number,
+                names[peer], total_bytes, control_bytes, detail,
+            )  # fmt: skip
 
 
 class StoredPart:
@@ -187,7 +192,7 @@ class StoredPart:
 
         try:
             batch = self._read(group, list(columns))
-            batch.validate(full=True)
+            packed.validate(batch)
         except (OSError, ValueError, pa.ArrowException) as error:
             raise _damaged(self.path, f"it cannot be decoded ({error})") from error
         problem = packed.batch_problem(batch)

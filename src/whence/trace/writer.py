@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable, Mapping
+import signal
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from importlib.metadata import version
 from pathlib import Path
 from types import TracebackType
@@ -35,6 +37,7 @@ from whence.trace.schema import (
 if TYPE_CHECKING:
     from hashlib import _Hash
 
+    import pyarrow as pa
     import pyarrow.parquet as pq
 
 BUFFERED_EVENTS = 1 << 18  # unpacked events over all nodes: some 50 MB
@@ -52,6 +55,28 @@ PARQUET_OPTIONS: dict[str, Any] = {
 }
 
 
+@contextmanager
+def _whole() -> Iterator[None]:
+    """A step that Ctrl-C ends before or after, but not in between: what is on the disk stays a trace."""
+    asked: list[int] = []
+    is_raised = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    try:
+        before = (
+            signal.signal(signal.SIGINT, lambda number, frame: asked.append(number)) if is_raised else None
+        )
+    except ValueError:  # only the main thread is interrupted
+        before = None
+    if before is None:
+        yield
+        return
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+    if asked:
+        raise KeyboardInterrupt
+
+
 class Past(NamedTuple):
     """A writer's state after the parts that are kept: what it must know of them to go on."""
 
@@ -63,7 +88,7 @@ class Past(NamedTuple):
 def resume(path: Path, new: Manifest, parts: int) -> Past:
     """The state after the first `parts` parts of the manifest at `path`, which must be of the same writer."""
     old = load_manifest(path)
-    for field in ("run", "writer", "protocol", "parameters", "nodes", "level"):
+    for field in ("run", "writer", "protocol", "parameters", "level"):
         if getattr(old, field) != getattr(new, field):
             raise TraceError(
                 str(path),
@@ -79,7 +104,8 @@ def resume(path: Path, new: Manifest, parts: int) -> Past:
     kept = old.parts[:parts]
     digest = hashlib.sha256()
     following: dict[str, tuple[int, int]] = {}
-    manifest = msgspec.structs.replace(old, parts=kept)
+    nodes = sorted({*old.nodes, *new.nodes})  # a system of servers may have changed
+    manifest = msgspec.structs.replace(old, parts=kept, nodes=nodes)
     for number, segment in segments_of(Trace(path.parent, [TraceSource(path.parent, manifest)], []), digest):
         following[segment.node] = (number + 1, segment.first_seq + segment.events)
     return Past(
@@ -89,6 +115,13 @@ def resume(path: Path, new: Manifest, parts: int) -> Past:
         digest,
         following,
     )
+
+
+def _is_unfinished(path: Path) -> bool:
+    """Whether the writer of a trace was interrupted: then it may be written again."""
+    with suppress(TraceError):
+        return load_manifest(path).unfinished is True
+    return False
 
 
 def manifest_of(folder: Path, writer: str) -> Manifest | None:
@@ -101,11 +134,12 @@ class TraceWriter:
     """One writer's share of a trace folder; a `Recorder`, and a context manager that closes it.
 
     `keep_parts` goes on with a trace that is there, after that many of its parts; the rest is dropped.
+    Without a folder the rows stay in memory, in `batches`, and the manifest lists no parts.
     """
 
     def __init__(
         self,
-        folder: Path | str,
+        folder: Path | str | None,
         *,
         run: str,
         writer: str,
@@ -121,7 +155,9 @@ class TraceWriter:
         from whence.trace import columns
 
         self._columns = columns
-        self.folder = Path(folder)
+        self._in_memory = folder is None
+        self.folder = Path(folder or "")
+        self.batches: list[pa.RecordBatch] = []
         if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", writer):
             raise MisuseError(
                 f"trace writer {writer!r}",
@@ -151,7 +187,8 @@ class TraceWriter:
         self._parquet: pq.ParquetWriter | None = None
         self._part_events = 0
         self._closed = False
-        self._prepare_folder(overwrite, keep_parts)
+        if not self._in_memory:
+            self._prepare_folder(overwrite, keep_parts)
 
     @property
     def parts(self) -> int:
@@ -196,6 +233,10 @@ class TraceWriter:
         self._write_group()
         self._finish_part()
 
+    def announce(self) -> None:
+        """Write the manifest of what there is so far: readers find a trace while it is being written."""
+        self._write_manifest()
+
     def close(self, *, promises: PromisesMade | None = None) -> Manifest:
         """Flush and end the trace; calling it again only returns the manifest.
 
@@ -217,7 +258,13 @@ class TraceWriter:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.close()
+        if kind is None or self._closed:
+            self.close()
+            return
+        promises = msgspec.structs.replace(self._manifest.promises, complete=False)
+        self._manifest = msgspec.structs.replace(self._manifest, unfinished=True, promises=promises)
+        with suppress(TraceError):  # the disk may be what has ended the work
+            self.close()
 
     def _prepare_folder(self, overwrite: bool, keep_parts: int | None) -> None:
         old = self.manifest_path
@@ -229,7 +276,7 @@ class TraceWriter:
             kept = {part.file for part in past.manifest.parts}
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            if old.exists() and not overwrite and keep_parts is None:
+            if keep_parts is None and not overwrite and old.exists() and not _is_unfinished(old):
                 raise TraceError(
                     str(old),
                     "a trace of this writer is already there",
@@ -253,6 +300,7 @@ class TraceWriter:
         self._next[node] = (0, 0)
         return flat
 
+    @_whole()
     def _seal(self, node: str) -> None:
         """Pack the buffered events of one node."""
         flat = self._buffers[node]
@@ -276,11 +324,18 @@ class TraceWriter:
             if self._room >= BUFFERED_EVENTS // 2:
                 break
 
+    @_whole()
     def _write_group(self) -> None:
         if not self._group:
             return
         numbers, segments = zip(*self._group, strict=True)
         batch = self._columns.flat_batch(self._manifest.run, numbers, segments)
+        self._part_events += self._group_events
+        self._group.clear()
+        self._group_events = 0
+        if self._in_memory:
+            self.batches.append(batch)
+            return
         try:
             if self._parquet is None:
                 self._parquet = self._open_part()
@@ -288,9 +343,6 @@ class TraceWriter:
             size_bytes = self._part_path(".parquet.tmp").stat().st_size
         except OSError as error:
             raise self._unwritable(error) from error
-        self._part_events += self._group_events
-        self._group.clear()
-        self._group_events = 0
         if size_bytes >= PART_BYTES:
             self._finish_part()
 
@@ -304,7 +356,12 @@ class TraceWriter:
             self._part_path(".parquet.tmp"), self._columns.CODED_SCHEMA, **PARQUET_OPTIONS
         )
 
+    @_whole()
     def _finish_part(self) -> None:
+        if self._in_memory:
+            self._manifest = msgspec.structs.replace(
+                self._manifest, events=self._part_events, trace_hash=self._digest.hexdigest()
+            )
         if self._parquet is None:
             return
         temporary, path = self._part_path(".parquet.tmp"), self._part_path(".parquet")
@@ -334,6 +391,8 @@ class TraceWriter:
         self._write_manifest()
 
     def _write_manifest(self) -> None:
+        if self._in_memory:
+            return
         temporary = self.manifest_path.with_name(self.manifest_path.name + ".tmp")
         try:
             temporary.write_bytes(msgspec.json.format(msgspec.json.encode(self._manifest), indent=2))

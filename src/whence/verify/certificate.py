@@ -24,7 +24,7 @@ crashes or has one destination, nor where times are judged or a node's rows are 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -73,12 +73,21 @@ class Counted(NamedTuple):
 class Certifier:
     """The first walk, fed with batches of stored rows; then the second, if no other nodes are there.
 
-    `members` must all deliver everything; more than `memory_bytes` are not used; `events` are expected.
+    `members` must all deliver everything; more than `memory_bytes` are not used; `events` are expected. Of a
+    part of a run's nodes (`belongs`) only the first walk is made: `counted` has its result.
     """
 
-    def __init__(self, kernels: Kernels, members: Iterable[str], memory_bytes: int, events: int = 0) -> None:
+    def __init__(
+        self,
+        kernels: Kernels,
+        members: Iterable[str],
+        memory_bytes: int,
+        events: int = 0,
+        belongs: Callable[[str], bool] | None = None,
+    ) -> None:
         self._kernels = kernels
         self._memory_bytes = memory_bytes
+        self._belongs = belongs
         self._ids: dict[str, int] = {}
         self._run: str | None = None
         self._last: NameIds | None = None
@@ -94,7 +103,8 @@ class Certifier:
         self.events = 0
         for name in members:
             self._id(name)
-        self._make_room(0, 0)
+        # In a clean run every node has an event for each message, and its origin one more.
+        self._make_room(0, events // (len(self._ids) + 1))
 
     def _id(self, name: str) -> int:
         return self._ids.setdefault(name, len(self._ids))
@@ -113,27 +123,33 @@ class Certifier:
         self._last = ids_of_names(rows, self._id, self._last)
         names = self._last.ids
         known: Array = np.array([self._id(name) for name in rows.nodes.to_pylist()], dtype=np.int64)
-        node = known[rows.node]
+        node, starts, stops, base = known[rows.node], rows.starts[:-1], rows.starts[1:], rows.base
+        first_seq = rows.first_seq
+        if self._belongs is not None:
+            ours = np.array([self._belongs(name) for name in rows.nodes.to_pylist()], dtype=bool)[rows.node]
+            node, starts, stops, base, first_seq = (
+                each[ours] for each in (node, starts, stops, base, first_seq)
+            )
         if "peer" in rows.columns and _has_destinations(rows, names):
             return False
         self._make_room(len(kind), int(np.count_nonzero(kind == Kind.BROADCAST)))
-        if not self._is_next(node, rows) or self.used_bytes > self._memory_bytes:
+        if not self._is_next(node, first_seq, stops - starts) or self.used_bytes > self._memory_bytes:
             return False
         self._progress[: loops.ROWS] = 0
         logged = np.empty(len(node), dtype=np.int64)
         while True:
             columns = np.append(self._column, -1)[names]
             status = self._kernels.count_on(
-                node, rows.starts, rows.base, columns, names, kind, rows.columns["origin"],
+                node, starts, stops, base, columns, names, kind, rows.columns["origin"],
                 rows.columns["number"], self._column, self._own, self._delivered,
                 np.iinfo(self._lane).max >> 1, self._vectors, self._speaker, self._log, logged,
                 self._progress,
             )  # fmt: skip
             if status == loops.COUNTED:
                 self._stretches.append((node, logged))
-                self.events += len(kind)
+                self.events += int((stops - starts).sum())
                 return True
-            if status == loops.BROKEN or not self._widen(status, node, names, rows):
+            if status == loops.BROKEN or not self._widen(status, names, base, rows.columns["origin"]):
                 return False
             if self.used_bytes > self._memory_bytes:
                 return False
@@ -152,18 +168,18 @@ class Certifier:
                     return False
         return True
 
-    def _is_next(self, node: Array, rows: Stretches) -> bool:
-        """Whether the rows go on where their nodes' last ones ended; they are counted."""
+    def _is_next(self, node: Array, first_seq: Array, lengths: Array) -> bool:
+        """Whether stretches go on where their nodes' last ones ended; they are counted."""
         order = np.argsort(node, kind="stable")
-        of_node, first = node[order], rows.first_seq[order]
-        ends = first + rows.lengths[order]
+        of_node, first = node[order], first_seq[order]
+        ends = first + lengths[order]
         begins = np.flatnonzero(np.concatenate([[True], of_node[1:] != of_node[:-1]]))[: len(order)]
         due = np.concatenate([[0], ends[:-1]])[: len(order)]
         due[begins] = self._next_seq[of_node[begins]]
         self._next_seq[of_node] = ends  # the last one of a node stays
         return bool((due == first).all())
 
-    def _widen(self, status: int, node: Array, names: Array, rows: Stretches) -> bool:
+    def _widen(self, status: int, names: Array, base: Array, origin: Array) -> bool:
         """Make what the walk lacked: a column for an origin, or wider lanes."""
         if status == loops.NO_LANE:
             if self._lane is np.uint32:
@@ -171,9 +187,9 @@ class Certifier:
             self._lane = np.uint32
         else:
             stretch, event = self._progress[loops.STRETCH], self._progress[loops.EVENT]
-            origin = names[rows.base[stretch] + rows.columns["origin"][event]]
-            self._column[origin] = len(self._speakers)
-            self._speakers.append(int(origin))
+            speaker = int(names[base[stretch] + origin[event]])
+            self._column[speaker] = len(self._speakers)
+            self._speakers.append(speaker)
             if len(self._speakers) > COLUMNS_MAX:
                 return False
         self._make_room(0, 0)
@@ -185,10 +201,10 @@ class Certifier:
         width, nodes = self._delivered.shape[1], len(self._ids)
         if len(self._speakers) > width:
             width *= 2
-        self._delivered = _grown(self._delivered, nodes, width, self._lane)
-        self._vectors = _grown(self._vectors, rows + broadcasts, width, self._lane)
-        self._speaker = _grown(self._speaker, rows + broadcasts)
-        self._log = _grown(self._log, logged + events)
+        self._delivered = _grown(self._delivered, len(self._delivered), nodes, width, self._lane)
+        self._vectors = _grown(self._vectors, rows, rows + broadcasts, width, self._lane)
+        self._speaker = _grown(self._speaker, rows, rows + broadcasts)
+        self._log = _grown(self._log, logged, logged + events)
         have = len(self._column)
         if have < nodes:
             self._column, self._own, self._next_seq = (
@@ -213,16 +229,20 @@ class Certifier:
         else:
             found = np.zeros((rows, width), dtype=vectors.dtype)
             found[:, : len(order)] = vectors[:, order]
+        ours = [at for at, name in enumerate(names) if self._belongs is None or self._belongs(name)]
+        place = np.full(len(names), -1, dtype=np.int64)
+        place[ours] = np.arange(len(ours))
+        ends, nodes = ([each[at] for each in self._stretches] or [place[:0]] for at in (1, 0))
         return Counted(
-            nodes=names,
+            nodes=[names[at] for at in ours],
             speakers=[speakers[at] for at in order],
             sent=self._own[np.array(self._speakers, dtype=np.int64)[order]] if len(order) else self._own[:0],
-            delivered=self._delivered[: len(names), order],
+            delivered=self._delivered[ours][:, order],
             vectors=found,
             speaker=speaker if in_order else rank[speaker],
             log=log if in_order else rank[log],
-            stretch_node=np.concatenate([each[0] for each in self._stretches] or [np.zeros(0, np.int64)]),
-            stretch_end=np.concatenate([each[1] for each in self._stretches] or [np.zeros(0, np.int64)]),
+            stretch_node=place[np.concatenate(nodes)],
+            stretch_end=np.concatenate(ends),
             events=self.events,
         )
 
@@ -232,16 +252,26 @@ class Certifier:
         self._delivered = self._vectors = self._log = np.zeros((0, 4), dtype=self._lane)
         if not len(found.vectors) or not found.agrees(found.sent):
             return None
-        if not is_ordered(self._kernels, found, found.vectors, found.speaker):
+        past = interned(self._kernels, found.vectors)
+        if not is_ordered(self._kernels, found, found.vectors, past, found.speaker):
             return None
         return Proof(len(found.nodes), found.events, len(found.vectors), len(found.log))
 
 
-def is_ordered(kernels: Kernels, counted: Counted, vectors: Array, speaker: Array) -> bool:
-    """The second walk, over the nodes counted; `vectors` and `speaker` are of all broadcasts of the run."""
+def interned(kernels: Kernels, vectors: Array) -> Array:
+    """For each row an equal one, mostly the first of its kind."""
     words = vectors.view(np.uint64)
     same = np.empty(len(words), dtype=np.int32)
     kernels.find_equal(words, np.full(1 << max(4, len(words).bit_length()), -1, dtype=np.int32), same)
+    return same
+
+
+def is_ordered(kernels: Kernels, counted: Counted, vectors: Array, past: Array, speaker: Array) -> bool:
+    """The second walk, over the nodes counted.
+
+    `past` and `speaker` are of all broadcasts of the run, those of a node in its own order: the row of
+    `vectors` that is its past, and the column of its origin.
+    """
     by_speaker = np.argsort(speaker, kind="stable")
     starts = np.searchsorted(speaker[by_speaker], np.arange(len(counted.speakers)))
     nodes, stretches = len(counted.nodes), len(counted.stretch_node)
@@ -257,9 +287,10 @@ def is_ordered(kernels: Kernels, counted: Counted, vectors: Array, speaker: Arra
     head[of_node[firsts]] = order[firsts]
     high = 1 << (8 * vectors.itemsize - 1)
     lanes: Array = np.full((nodes, vectors.shape[1]), high, dtype=vectors.dtype)
+    words = vectors.view(np.uint64)
     return kernels.follow_pasts(
-        head, following, begins, counted.stretch_end, counted.log, words, same[by_speaker], starts,
-        lanes.view(np.uint64), lanes, high, np.full(1, high, vectors.dtype).repeat(4).view(np.uint64)[0],
+        head, following, begins, counted.stretch_end, counted.log, words, past[by_speaker], starts,
+        lanes.view(np.uint64), lanes, high, np.full(4, high, vectors.dtype).view(np.uint64)[0],
         max(64, CACHED_BYTES // words[0].nbytes), np.where(head >= 0, begins[head], 0),
         np.full(nodes, -1, dtype=np.int32),
     )  # fmt: skip
@@ -274,12 +305,15 @@ def _has_destinations(rows: Stretches, names: Array) -> bool:
     return bool((names[(rows.base[of_stretch] + peer)[named]] >= 0).any())
 
 
-def _grown(old: Array, rows: int, width: int = 0, dtype: Any = None) -> Array:
-    """The array with room for `rows` rows of the given width; at least twice as large if larger."""
+def _grown(old: Array, used: int, rows: int, width: int = 0, dtype: Any = None) -> Array:
+    """The array with room for `rows` rows of the given width, those used kept; twice as large if larger."""
     dtype = old.dtype if dtype is None else np.dtype(dtype)
     if rows <= len(old) and (old.ndim == 1 or (width == old.shape[1] and dtype == old.dtype)):
         return old
     many = max(rows, 2 * len(old)) if rows > len(old) else len(old)
     made: Array = np.zeros((many,) if old.ndim == 1 else (many, width), dtype=dtype)
-    made[tuple(map(slice, old.shape))] = old
+    if old.ndim == 1:
+        made[:used] = old[:used]
+    else:
+        made[:used, : old.shape[1]] = old[:used]
     return made

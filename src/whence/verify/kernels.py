@@ -206,63 +206,61 @@ COUNTED, BROKEN, NEW_ORIGIN, NO_LANE = range(4)
 STRETCH, EVENT, ROWS, LOGGED = range(4)
 
 
-def count_on(
-    node: Array, starts: Array, base: Array, name_column: Array, name_id: Array, kind: Array, origin: Array,
-    number: Array, column: Array, own: Array, delivered: Array, most: int, vectors: Array, speaker: Array,
-    log: Array, ends: Array, progress: Array,
+def count_on(  # noqa: PLR0912 - one loop on purpose, as below
+    node: Array, starts: Array, stops: Array, base: Array, name_column: Array, name_id: Array, kind: Array,
+    origin: Array, number: Array, column: Array, own: Array, delivered: Array, most: int, vectors: Array,
+    speaker: Array, log: Array, ends: Array, progress: Array,
 ) -> int:  # fmt: skip
     """Follow nodes alone: numbers without gaps; note the vector of every broadcast, and whose is delivered.
 
-    Stretches of events: stretch s is of `node[s]`, its origins are entries from `base[s]` of `name_column`
-    (-1: it has none yet) and `name_id`. `column`, `own` (broadcasts so far) and `delivered` are over nodes.
-    In the log a stretch ends at `ends[s]`. `progress` is where to go on; entries of vectors may be up to
-    `most`.
+    Stretches of events: stretch s is of `node[s]`, from `starts[s]` to `stops[s]`, its origins are entries
+    from `base[s]` of `name_column` (-1: it has none yet) and `name_id`. `column`, `own` (broadcasts so far)
+    and `delivered` are over nodes. In the log a stretch ends at `ends[s]`. `progress` is where to go on;
+    entries of vectors may be up to `most`.
     """
     rows, logged = progress[ROWS], progress[LOGGED]
-    status = COUNTED
     for stretch in range(progress[STRETCH], node.shape[0]):
         me, first = node[stretch], base[stretch]
         here, mine = delivered[me], column[me]
-        event = max(progress[EVENT], starts[stretch])
-        end = starts[stretch + 1]
-        while event < end:
+        status = COUNTED
+        for event in range(max(progress[EVENT], starts[stretch]), stops[stretch]):
             what, index = kind[event], origin[event]
             if what == DELIVER_KIND:
                 at = name_column[first + index] if index >= 0 else -1
                 if at < 0:
                     status = NEW_ORIGIN if index >= 0 and name_id[first + index] >= 0 else BROKEN
-                    break
-                if number[event] != here[at] + 1 or (at == mine and number[event] > own[me]):
+                elif number[event] != here[at] + 1 or (at == mine and number[event] > own[me]):
                     status = BROKEN
-                    break
-                if number[event] > most:
+                elif number[event] > most:
                     status = NO_LANE
-                    break
-                here[at] += 1
-                log[logged] = at
-                logged += 1
+                else:
+                    here[at] += 1
+                    log[logged] = at
+                    logged += 1
+                    continue
             elif what == BROADCAST_KIND:
                 if index < 0 or name_id[first + index] != me or number[event] != own[me] + 1:
                     status = BROKEN
-                    break
-                if mine < 0 or number[event] > most:
+                elif mine < 0 or number[event] > most:
                     status = NEW_ORIGIN if mine < 0 else NO_LANE
-                    break
-                vectors[rows] = here
-                vectors[rows, mine] = own[me]
-                speaker[rows] = mine
-                rows += 1
-                own[me] += 1
-            elif what in (EXPIRE_KIND, CRASH_KIND, RESTART_KIND, SPEAK_KIND):
+                else:
+                    vectors[rows] = here
+                    vectors[rows, mine] = own[me]
+                    speaker[rows] = mine
+                    rows += 1
+                    own[me] += 1
+                    continue
+            elif what not in (EXPIRE_KIND, CRASH_KIND, RESTART_KIND, SPEAK_KIND):
+                continue
+            else:
                 status = BROKEN
-                break
-            event += 1
-        if status != COUNTED:
             progress[STRETCH], progress[EVENT] = stretch, event
             break
+        progress[ROWS], progress[LOGGED] = rows, logged
+        if status != COUNTED:
+            return status
         ends[stretch] = logged
-    progress[ROWS], progress[LOGGED] = rows, logged
-    return status
+    return COUNTED
 
 
 def find_equal(vectors: Array, table: Array, same: Array) -> None:

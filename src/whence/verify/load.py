@@ -18,6 +18,7 @@ from whence.trace.columns import (
     Stretches,
     batch_problem,
     integer_array,
+    is_flat,
     numbers_of,
     stretches_of,
     text_codes,
@@ -27,6 +28,7 @@ from whence.verify.kernels import Array
 from whence.verify.lives import fold
 
 NEEDED_COLUMNS = ("run", "node", "first_seq", "events", "names", "kind", "origin", "number", "peer")
+FLAT_NEEDED = ("node", "seq", "kind", "origin", "number", "peer")
 TIMING_COLUMNS = ("time_us", "detail")  # needed as well where a run promises to be timely
 
 # Lifetimes that are not a number of microseconds.
@@ -207,9 +209,11 @@ class Loader:
 
     def check(self, batch: pa.RecordBatch) -> None:
         """Refuse rows that are not of a trace."""
-        absent = sorted(set(self._columns) - set(batch.schema.names))
+        flat = is_flat(batch.schema)
+        wanted = [*FLAT_NEEDED, *(TIMING_COLUMNS if self._timed else ())] if flat else self._columns
+        absent = sorted(set(wanted) - set(batch.schema.names))
         problem = f"column {absent[0]!r} is missing" if absent else None
-        problem = problem or batch_problem(batch.select(list(self._columns)))
+        problem = problem or batch_problem(batch.select(list(wanted)))
         if problem is not None:
             raise TraceError("the rows of a run", problem, "See docs/trace-format.md")
 

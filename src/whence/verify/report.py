@@ -70,6 +70,7 @@ class RunReport(msgspec.Struct, frozen=True, kw_only=True):
     counts: Counts
     missing_by_node: dict[str, int]  # nodes that miss something, and how many messages
     findings: list[Finding]
+    unfinished: bool | msgspec.UnsetType = msgspec.UNSET  # true: the run was interrupted
 
     @property
     def broken(self) -> list[str]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from whence.errors import TraceError
-from whence.trace.columns import numbers_of
+from whence.trace.columns import is_flat, numbers_of
 from whence.trace.memory import MemoryTrace
 from whence.trace.reader import Event, Trace, open_trace, opened_part
 from whence.trace.schema import Level, PromisesMade
@@ -64,7 +64,7 @@ def verify_trace(
         if proof is not None:
             reports.append(clean_report(proof, each, manifest.protocol, promises))
             continue
-        if needed <= memory_bytes or _has_lives(_names_in(opened, each), opened.nodes(each)):
+        if needed <= memory_bytes or has_lives(_names_in(opened, each), opened.nodes(each)):
             events = _load(opened, each, promises, progress)
             names = events.names
             analysis = analyse(events, witness_max, promises.clock_slack_us, block)
@@ -78,7 +78,7 @@ def verify_trace(
             analysis = _in_parts(opened, each, promises, witness_max, block, memory_bytes, progress)
             names = analysis.access.names
             report = report_on(analysis, each, manifest.protocol, promises, witness_max)
-        if _has_lives(names, opened.nodes(each)):
+        if has_lives(names, opened.nodes(each)):
             report = with_lives(report, opened.events(each), witness_max)
         reports.append(report)
     return reports
@@ -109,10 +109,10 @@ def _proved(
             return None
         if progress is not None:
             progress("proving", certifier.events - before)
-    return None if _has_lives(certifier.names, members) else certifier.finish()
+    return None if has_lives(certifier.names, members) else certifier.finish()
 
 
-def _has_lives(names: Iterable[str], nodes: Iterable[str]) -> bool:
+def has_lives(names: Iterable[str], nodes: Iterable[str]) -> bool:
     """Whether origins are streams: every opening of a node is one."""
     members = frozenset(nodes)
     return any(node_of_stream(name, members) is not None for name in names)
@@ -215,21 +215,37 @@ def verify_table(
     run: str | None = None,
     protocol: str = "",
 ) -> RunReport:
-    """Verify the packed rows of one run, in any order and however they are cut.
+    """Verify the rows of one run, of either form, in any order and however they are cut.
 
     `run` names the run when the table may be empty; `witness_max` limits the findings that are spelled out
     per kind (None: no limit).
     """
+    return verify_batches(table.to_batches(), promises, nodes, witness_max, run=run, protocol=protocol)
+
+
+def verify_batches(
+    batches: Sequence[pa.RecordBatch],
+    promises: PromisesMade,
+    nodes: Iterable[str],
+    witness_max: int | None = WITNESS_MAX,
+    *,
+    run: str | None = None,
+    protocol: str = "",
+) -> RunReport:
+    """Verify a table's batches, as `verify_table` does."""
     nodes = list(nodes)
     loader = Loader(nodes, timed=promises.timely)
-    batches = table.to_batches()
     for batch in batches:
         loader.check(batch)
     if not promises.timely:
-        events = sum(int(numbers_of(batch.column("events")).sum()) for batch in batches)
+        events = sum(
+            batch.num_rows if is_flat(batch.schema) else int(numbers_of(batch.column("events")).sum())
+            for batch in batches
+        )
         proof = _proved(batches, nodes, events, default_memory_bytes())
         if proof is not None:
-            return clean_report(proof, batches[0].column("run")[0].as_py(), protocol, promises)
+            named = run if run is not None else str(batches[0].column("run")[0].as_py())
+            return clean_report(proof, named, protocol, promises)
     for batch in batches:
         loader.add(batch, checked=True)
     found = loader.finish()
@@ -253,7 +269,7 @@ def verify_events(
     memory.extend(listed)
     run = listed[0].run if listed else ""
     report = verify_table(memory.table(run), promises, nodes, witness_max, run=run, protocol=protocol)
-    if _has_lives({event.origin or "" for event in listed}, {*nodes, *(event.node for event in listed)}):
+    if has_lives({event.origin or "" for event in listed}, {*nodes, *(event.node for event in listed)}):
         return with_lives(report, listed, witness_max)
     return report
 

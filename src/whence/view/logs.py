@@ -198,7 +198,7 @@ def _shown(log: Log, plan: _Plan, name: str, finding: AuditFinding, broken: bool
     return ShownFinding(
         kind=name,
         title=finding.message or "",
-        detail=finding.text,
+        detail=finding.text.removesuffix("; yet"),  # the steps say the rest
         broken=broken,
         steps=steps,
         chain=chain,

@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from whence.errors import writing
 from whence.view.pack import pack
 from whence.view.scene import Scene
 
@@ -50,6 +51,7 @@ def page_of(scene: Scene, *, version: str, focus: int = 0, live: str = "") -> st
 
 def write(scene: Scene, path: Path, *, version: str, focus: int = 0) -> Path:
     """Write the page."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(page_of(scene, version=version, focus=focus), encoding="utf-8")
+    with writing(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(page_of(scene, version=version, focus=focus), encoding="utf-8")
     return path

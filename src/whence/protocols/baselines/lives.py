@@ -16,7 +16,7 @@ from enum import IntEnum
 from typing import Any, NamedTuple
 
 from whence.core.effects import Effects, Tell
-from whence.core.group import LATER_LIVES, NUMBER_MAX
+from whence.core.group import NUMBER_MAX
 from whence.core.lives import RolledBack
 from whence.core.message import NodeId, Packet
 from whence.core.protocol import State
@@ -74,7 +74,7 @@ class Lives:
 
     def hear_own(self, count: int, last: int) -> Effects:
         """A neighbour has `count` messages of this node; news if its store has fewer."""
-        if count >= LATER_LIVES and count >= self.base > 0:
+        if 0 < self.base <= count <= last:
             return []  # of this life
         if count <= max(self.seen, self.before if self.base else last):
             return []

@@ -41,7 +41,16 @@ from operator import le
 from typing import Any, ClassVar, TypeAlias, cast
 
 from whence.core.effects import CancelTimer, Deliver, Discard, Effects, Expire, Reason, Send, SetTimer
-from whence.core.group import NUMBER_MAX, check_payload, check_peer, group_of, id_of
+from whence.core.group import (
+    LIFE_BITS,
+    NUMBER_MAX,
+    WINDOW_MAX,
+    check_payload,
+    check_peer,
+    group_of,
+    id_of,
+)
+from whence.core.lives import BACK, BEGIN, CUT_OFF, WELCOME
 from whence.core.message import Message, MessageId, NodeId, Packet, Sizes, Waiting
 from whence.core.parameters import Parameters, flag, whole
 from whence.core.protocol import Protocol, State
@@ -178,6 +187,8 @@ class Tdca(DeadlineBase):
 
     name: ClassVar[str] = "tdca"
     keeps: ClassVar[bool] = False  # whether delivered messages are stored for others
+    returns: ClassVar[bool] = True
+    begins_at_once: ClassVar[bool] = True  # a message of a later life waits for nothing of an earlier one
     parameters: ClassVar[Parameters] = deadline_parameters(copies=1)
 
     def __init__(self, me: NodeId, members: Iterable[NodeId], **given: Any) -> None:
@@ -356,13 +367,36 @@ class Tdca(DeadlineBase):
             self._drain(now_us, effects)
         else:
             entry = QueuedMessage(message, now_us)
-            if self._ready(entry):
+            is_ready = self._ready(entry)
+            if not is_ready and self._follow_lives(message.after):
+                self._drain(now_us, effects)
+                is_ready = self._ready(entry)
+            if is_ready:
                 self._deliver(message, effects)
                 self._drain(now_us, effects)
             elif self._make_room(len(message.payload)):
                 self._hold(entry, now_us, effects)
             else:
                 self._discard(message, peer, Reason.NO_ROOM, effects)
+
+    # Lives (core/lives.py)
+
+    def command(self, verb: str, names: tuple[NodeId, ...], now_us: int) -> Effects:
+        """What the host knows of lives. Nobody is told where to begin: what is before is late soon."""
+        if verb == BEGIN:
+            mine, self.last = self.my_index, int(names[0])
+            self.accepted[mine] = self.frontier[mine] = self.last
+            self.ends_us[mine] = 0
+        elif verb not in (WELCOME, CUT_OFF, BACK):
+            return super().command(verb, names, now_us)
+        return []
+
+    def _follow_lives(self, after: tuple[int, ...]) -> bool:
+        """Wait for nothing of a member's earlier lives once one names a later; returns whether one does."""
+        leaps = [at for at, newest in enumerate(after) if newest > self.frontier[at] + WINDOW_MAX]
+        for at in leaps:
+            self._advance(at, after[at] >> LIFE_BITS << LIFE_BITS)
+        return bool(leaps)
 
     def _come_too_late(self, message: DeadlineMessage, now_us: int, effects: Effects) -> None:
         """The first copy of a message of which a follower is delivered already."""

@@ -25,6 +25,8 @@ paper calls the cost of a clock. Refusing bad stamps (`problem`) is ours and not
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from math import isqrt
 from typing import ClassVar, TypeAlias
 
 from whence.core.effects import Reason
@@ -83,6 +85,11 @@ class MatrixClock(ABC):
         """Know what `source` says of one pair of servers."""
         self.value[entry] = max(self.value[entry], said)
 
+    def grow(self, size: int) -> None:
+        """The domain has more places: the old ones keep theirs."""
+        old, self.size = self.size, size
+        self.value = _widened(self.value, old, size, 0)
+
     def begin_life(self, base: int) -> None:
         """Count this server's messages on after `base`, wherever they go."""
         for to in range(self.size):
@@ -120,8 +127,13 @@ class FullClock(MatrixClock):
         self.work += len(self.value)
         return tuple(self.value)
 
+    def _read(self, stamp: Stamp) -> Stamp:
+        """A whole matrix of now; one that was stamped before the domain grew lacks the new places."""
+        return stamp if len(stamp) == len(self.value) else matrix_of(stamp, self.size)
+
     def problem(self, source: int, count: int, stamp: Stamp) -> Reason | None:
         size, me, value = self.size, self.me, self.value
+        stamp = self._read(stamp)
         if len(stamp) != size * size or stamp[source * size + me] != count or min(stamp) < 0:
             return Reason.MALFORMED
         for to in range(size):
@@ -135,6 +147,7 @@ class FullClock(MatrixClock):
         if count > self.delivered(source) + 1:
             return source, count - 1
         size, me, value = self.size, self.me, self.value
+        stamp = self._read(stamp)
         self.work += size
         for k in range(size):
             if k != source and k not in self.gone and stamp[k * size + me] > value[k * size + me]:
@@ -142,6 +155,7 @@ class FullClock(MatrixClock):
         return None
 
     def merge(self, source: int, count: int, stamp: Stamp) -> None:
+        stamp = self._read(stamp)
         self.work += len(stamp)
         self.changes += 1
         self.value = [max(known, said) for known, said in zip(self.value, stamp, strict=True)]
@@ -177,6 +191,13 @@ class UpdatesClock(MatrixClock):
         self.sent_state[to] = self.state
         self.state += 1
         return tuple(flat)
+
+    def grow(self, size: int) -> None:
+        old = self.size
+        super().grow(size)
+        self.changed_at = _widened(self.changed_at, old, size, 0)
+        self.changed_by = _widened(self.changed_by, old, size, self.me)
+        self.sent_state += [0] * (size - old)
 
     def _change(self, entry: int, by: int) -> None:
         self.changed_at[entry] = self.state
@@ -279,6 +300,11 @@ class ListedClock(UpdatesClock):
         super().__init__(size, me)
         self.recent: dict[int, None] = {}  # entries that ever changed, the last one changed last
 
+    def grow(self, size: int) -> None:
+        old = self.size
+        super().grow(size)
+        self.recent = {entry // old * size + entry % old: None for entry in self.recent}
+
     def _change(self, entry: int, by: int) -> None:
         super()._change(entry, by)
         self.recent.pop(entry, None)
@@ -305,6 +331,18 @@ class ListedClock(UpdatesClock):
     def restore(self, state: State) -> None:
         super().restore(state)
         self.recent = dict.fromkeys(state["recent"])
+
+
+def _widened(entries: Sequence[int], old: int, size: int, new: int) -> list[int]:
+    """A matrix of `old` rows as one of `size`."""
+    rows = (entries[at : at + old] for at in range(0, old * old, old))
+    return [each for row in rows for each in (*row, *[new] * (size - old))] + [new] * (size * (size - old))
+
+
+def matrix_of(stamp: Stamp, size: int) -> Stamp:
+    """A whole matrix as one of `size` rows, if it has fewer; otherwise as it is."""
+    old = isqrt(len(stamp))
+    return tuple(_widened(stamp, old, size, 0)) if 0 < old * old == len(stamp) and old < size else stamp
 
 
 _KINDS: tuple[type[MatrixClock], ...] = (FullClock, ScannedClock, ListedClock)

@@ -113,7 +113,7 @@ class Consumer:
         self.look_again(hand_on)
 
     def look_again(self, hand_on: HandOn) -> None:
-        """Hand on what waits no more; rare, so everything is looked at."""
+        """Hand on what waits no more, let the rest wait for what it misses now; rare, so all is looked at."""
         found = True
         while found:
             found = False
@@ -124,6 +124,13 @@ class Consumer:
                         self.clock.merge(early.source, early.number, early.stamp)
                         hand_on(early.packet)
                     found = True
+        left = list(self.held.items())
+        self.held.clear()
+        self.holdback.waiters.clear()
+        for key, (early, since_us) in left:
+            obstacle = self._obstacle(early)
+            assert obstacle is not None
+            self.holdback.hold(key, early, since_us, obstacle)
 
     def _drop(self, key: Key) -> None:
         del self.held[key]

@@ -21,17 +21,19 @@ sent. If it put the message aside and sent something else first, that later mess
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple, cast
 
 from whence.core.effects import Deliver, Discard, Effects, Reason
 from whence.core.group import NUMBER_MAX, id_of
+from whence.core.lives import SHAPE
 from whence.core.message import Message, MessageId, NodeId, Packet, Sizes, Waiting
 from whence.core.parameters import Parameters, anything, flag, whole
 from whence.core.protocol import State
 from whence.core.sizes import FRAME_BYTES, array_header_bytes, binary_header_bytes, uint_bytes
-from whence.errors import ParameterError
-from whence.overlay.domain_graph import DomainGraph, domain_graph, organised
+from whence.errors import MisuseError, ParameterError
+from whence.overlay.domain_graph import DomainGraph, Route, domain_graph, organised
+from whence.overlay.shape import Shape, first_shape, shape_of
 from whence.protocols.domains.clock import CLOCKS, STAMPS, Stamp
 from whence.protocols.domains.consumer import Consumer, HandOn
 from whence.protocols.domains.unicast import Unicast, pair
@@ -52,12 +54,14 @@ class DomainPacket(NamedTuple):
 class Domains(Unicast):
     """Causal order across domains.
 
-    `domains`: lists of names, or "flat", "bus", "daisy", "tree"; `size`: 0 for the root of their number.
+    `domains`: lists of names, or "flat", "bus", "daisy", "tree"; `size`: 0 for the root of their number. Or
+    the shape of a system that may change (overlay/shape.py), as plain data.
     `unsafe_cycles` lets a cyclic graph pass, to show what it does to order.
     """
 
     name: ClassVar[str] = "domains"
     packet_type: ClassVar[type[Packet]] = DomainPacket
+    routes_for_others: ClassVar[bool] = True
 
     parameters: ClassVar[Parameters] = Parameters(
         anything("domains", "bus", "lists of names, or flat, bus, daisy, tree"),
@@ -67,17 +71,43 @@ class Domains(Unicast):
     )
 
     def __init__(self, me: NodeId, members: Iterable[NodeId], **given: Any) -> None:
-        super().__init__(me, members)
         options = self.parameters.read(self.name, given)
-        self.graph = self._make_graph(options["domains"], options["size"], options["unsafe_cycles"])
-        self.routes = self.graph.routes(me)
+        domains = options["domains"]
+        super().__init__(me, domains["seats"] if isinstance(domains, Mapping) else members)
+        self._stamps: str = options["stamps"]
         self.places: dict[int, dict[NodeId, int]] = {}  # domain -> server -> its place there
         self.consumers: dict[int, Consumer] = {}
-        for domain in self.graph.domains_of[me]:
-            group = sorted(self.graph.groups[domain])
-            self.places[domain] = {server: place for place, server in enumerate(group)}
-            clock = CLOCKS[options["stamps"]](len(group), self.places[domain][me])
-            self.consumers[domain] = Consumer(clock)
+        self.is_shaped = isinstance(domains, Mapping)
+        if self.is_shaped:
+            self._take_shape(shape_of(domains))
+        else:
+            graph = self._make_graph(domains, options["size"], options["unsafe_cycles"])
+            self._take_shape(first_shape(graph), graph)
+
+    def _take_shape(self, shape: Shape, graph: DomainGraph | None = None) -> None:
+        """Be where `shape` says; what there is of a domain that goes on is kept."""
+        me = self.me
+        self.shape: Shape = shape
+        self.graph = graph = graph or shape.graph()
+        self.members = shape.seats
+        self.index = {server: seat for seat, server in enumerate(shape.seats)}
+        self.my_index = self.index[me]
+        mine = shape.of(me)
+        for domain in set(self.consumers) - set(mine):
+            del self.consumers[domain], self.places[domain]
+        for domain, of in mine.items():
+            self.places[domain] = places = {server: place for place, server in enumerate(of.places)}
+            if domain not in self.consumers:
+                self.consumers[domain] = Consumer(CLOCKS[self._stamps](len(places), places[me]))
+            clock = self.consumers[domain].clock
+            if clock.size < len(places):
+                clock.grow(len(places))
+            clock.gone.update(places[server] for server in of.left)
+        wire = [shape.wire_index(name) for name in graph.names]
+        self.routes = {to: Route(wire[way.domain], way.hop) for to, way in graph.routes(me).items()}
+        self._beyond: dict[NodeId, frozenset[NodeId]] = {}
+        for to, way in self.routes.items():
+            self._beyond[way.hop] = self._beyond.get(way.hop, frozenset()) | {to}
 
     def _make_graph(
         self, domains: str | Sequence[Sequence[NodeId]], size: int, unsafe_cycles: bool
@@ -94,11 +124,49 @@ class Domains(Unicast):
     @property
     def linked(self) -> frozenset[NodeId]:
         """The servers of this server's domains."""
-        groups = (self.graph.groups[domain] for domain in self.consumers)
-        return frozenset(server for group in groups for server in group) - {self.me}
+        return self.shape.neighbours(self.me)
+
+    # A system that changes (overlay/shape.py)
+
+    def command(self, verb: str, names: tuple[NodeId, ...], now_us: int) -> Effects:
+        if verb != SHAPE:
+            return super().command(verb, names, now_us)
+        self._take_shape(shape_of(names[0]))
+        effects: Effects = []
+        for peer in [*self.neighbours, *self.unsent]:
+            if peer not in self.linked:
+                self.neighbours.discard(peer)
+                self.unsent.pop(peer, None)
+        for consumer in self.consumers.values():
+            consumer.look_again(self._hand_on_to(effects))
+        return effects
+
+    def agreement(self, peer: NodeId) -> dict[str, Any]:
+        """The seats, and the domains that are shared: the rest is no matter between the two."""
+        if not self.is_shaped:
+            return {}
+        shared = {
+            f"domain {domain.name!r}": [at, domain.places, domain.left]
+            for at, domain in self.shape.of(self.me).items()
+            if peer in domain.servers
+        }
+        return {"seats": self.members, **shared}
+
+    def held_packets(self) -> list[DomainPacket]:
+        """What waits here for what precedes it, or for a link."""
+        held = [early.packet for consumer in self.consumers.values() for early, _ in consumer.held.values()]
+        unsent = [packet for packets in self.unsent.values() for packet in packets]
+        return [cast(DomainPacket, packet) for packet in (*held, *unsent)]
+
+    def understands(self, packet: Packet) -> bool:
+        _, origin, to, *_ = cast(DomainPacket, packet)
+        return origin < len(self.members) and to < len(self.members)
 
     def next_hop(self, to: NodeId) -> NodeId:
         return self.routes[to].hop if to in self.routes else to
+
+    def destinations_over(self, hop: NodeId) -> frozenset[NodeId]:
+        return self._beyond.get(hop, frozenset())
 
     # Sending (figure 7, left)
 
@@ -106,6 +174,8 @@ class Domains(Unicast):
     def send(self, to: NodeId, payload: bytes, now_us: int) -> Effects:
         """Send over the first hop of the route. A message to oneself is delivered immediately."""
         self._check_send(to, payload)
+        if to not in self.routes and to != self.me:
+            raise MisuseError(f"destination {to!r}", "it is not in the system any more", "Name a server")
         self.last += 1
         if to == self.me:
             return [Deliver(Message(self.me, self.last, payload))]
@@ -116,6 +186,9 @@ class Domains(Unicast):
     def _forward(self, origin: int, to: int, number: int, payload: bytes, effects: Effects) -> None:
         """Stamp a message for its next hop and give it to the link: one step."""
         domain, hop = self.routes[self.members[to]]
+        if self.places[domain][hop] in self.consumers[domain].clock.gone:  # retired: nobody waits for it
+            effects.append(Discard(id_of(self.members, origin, number), hop, Reason.GONE))
+            return
         count, stamp = self.consumers[domain].clock.next_stamp(self.places[domain][hop])
         self._pass_to(hop, DomainPacket(domain, origin, to, number, count, stamp, payload), effects)
 
@@ -169,8 +242,10 @@ class Domains(Unicast):
             return Reason.MALFORMED
         if number <= 0:
             return None
-        if to != self.my_index and self.routes[self.members[to]].domain == domain:
-            return Reason.MISROUTED  # the way on leads back into the domain that it came from
+        if to != self.my_index:
+            way = self.routes.get(self.members[to])
+            if way is None or way.domain == domain:  # or it leads back into the domain that it came from
+                return Reason.NO_ROUTE if way is None else Reason.MISROUTED
         return self.consumers[domain].refuse(self.places[domain][peer], count, stamp)
 
     # The rest of the contract
@@ -197,9 +272,12 @@ class Domains(Unicast):
 
     def save(self) -> State:
         consumers = [[domain, consumer.save()] for domain, consumer in self.consumers.items()]
-        return {**self._save_links(), "consumers": consumers}
+        shape = {"shape": self.shape.plain()} if self.is_shaped else {}
+        return {**self._save_links(), "consumers": consumers, **shape}
 
     def restore(self, state: State) -> None:
+        if self.is_shaped and "shape" in state:
+            self._take_shape(shape_of(state["shape"]))
         self._restore_links(state)
         for domain, saved in state["consumers"]:
             self.consumers[domain].restore(saved, DomainPacket)

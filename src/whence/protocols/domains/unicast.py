@@ -12,7 +12,7 @@ from whence.core.lives import BACK, BEFORE, BEGIN, CUT_OFF, WELCOME, RolledBack
 from whence.core.message import MessageId, NodeId, Packet
 from whence.core.protocol import Protocol, State
 from whence.errors import MisuseError
-from whence.protocols.domains.clock import Stamp
+from whence.protocols.domains.clock import Stamp, matrix_of
 from whence.protocols.domains.consumer import Consumer, HandOn, plain, restored
 
 
@@ -116,6 +116,7 @@ class Unicast(Protocol):
                 return [Discard(None, peer, Reason.MALFORMED)]
             consumer.hear_life(place, -number, sent, hand_on)
             return effects
+        stamp = matrix_of(stamp, consumer.clock.size)
         if sent < 0 or len(stamp) != consumer.clock.size**2 or min(stamp) < 0 or max(stamp) >= NUMBER_MAX:
             return [Discard(None, peer, Reason.MALFORMED)]
         lost, own = consumer.jump(place, sent, stamp, hand_on)

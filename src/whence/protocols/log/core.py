@@ -27,6 +27,7 @@ from typing import Any, ClassVar, cast
 from whence.core.effects import (
     CancelTimer,
     CloseLink,
+    Deliver,
     Discard,
     Effects,
     Reason,
@@ -36,7 +37,7 @@ from whence.core.effects import (
 )
 from whence.core.group import NUMBER_MAX, WINDOW_MAX, check_payload, check_peer
 from whence.core.lives import Forked, check_life, check_name, life_of, split_stream, stream_of
-from whence.core.message import MessageId, NodeId, Packet, Sizes, Waiting
+from whence.core.message import Message, MessageId, NodeId, Packet, Sizes, Waiting
 from whence.core.parameters import Parameters
 from whence.core.protocol import LEAVE, Protocol, State
 from whence.errors import MisuseError
@@ -79,6 +80,7 @@ SLOT = "slot"  # with `exchange="random"`: when the next message may go to some 
 WAKE = "wake"  # with lifetimes: the first death that changes something
 GO_ON = "go on"  # a long walk through the log
 CORK = "cork"  # own messages have waited `cork_us` for company
+_new = tuple.__new__
 STEPS = 16  # how often a step without lifetimes and members looks at what is kept
 
 
@@ -171,7 +173,8 @@ class Log(Protocol):
         self._acknowledge_at = max(1, options["window"] // 4)
         # Looked up once, for the innermost loop.
         self._newest, self._names = self.ledger.newest, self.ledger.names
-        self._changed, self._feed = self.exchange.changed, self.exchange.feed
+        self._append, self._changed = book.append, self.exchange.changed
+        self._feed, self._forward = self.exchange.feed, self.exchange.forward
 
     def _remember(self) -> None:
         """Take up what earlier lives knew."""
@@ -330,6 +333,20 @@ class Log(Protocol):
             effects.append(CloseLink(peer))
         return self._finish(effects, now_us)
 
+    def receive_together(self, peer: NodeId, packets: list[Packet], now_us: int) -> Effects:
+        """As `receive` for each of them, in one step: what follows from all leaves together."""
+        session = self.exchange.of.get(peer)
+        if session is None or session.stage == GREETING or not self._is_quick or self._cork_us is not None:
+            return [effect for packet in packets for effect in self.receive(peer, packet, now_us)]
+        effects: Effects = []
+        self._now_us = now_us
+        for packet in packets:
+            if packet[0] == DATA and not packet[1] and not session.is_over:
+                self._take_all(session, packet[3], now_us, effects)
+            else:
+                effects += self.receive(peer, packet, now_us)
+        return self._finish(effects, now_us)
+
     def _learn(self, session: PeerSession, packet: Packet, now_us: int, effects: Effects) -> bool:
         """Take the names of a packet, and notice who is new; without them the session is of no use."""
         known = len(self._names)
@@ -349,6 +366,7 @@ class Log(Protocol):
         session.taken += len(items)
         session.heard_us = now_us
         is_plain, own, log_plain = self._is_plain, self.own, self.delivery.log_plain
+        names, append, changed, forward = self._names, self._append, self._changed, self._forward
         for item in items:
             index, number, _, after, payload, mark = item
             stream = theirs.get(index, -1)
@@ -379,10 +397,16 @@ class Log(Protocol):
                 for at in range(0, len(after), 2):
                     if past.get(after[at], NOTHING) <= after[at + 1]:
                         del past[after[at]]
-                past[stream] = number
                 if held and (stream, number) in held:
                     plain.forget(stream, number)
-                log_plain(entry, now_us, effects)
+                # As `Delivery.log_plain` does.
+                past[stream] = newest[stream] = number
+                lsn = append(entry)
+                effects.append(_new(Deliver, (_new(Message, (names[stream], number, payload)), lsn, False)))
+                changed.add(stream)
+                targets = forward[stream]
+                if targets or targets is None:
+                    self.exchange.offer_new(lsn, entry)
                 if waiters and (stream, number) in waiters:
                     for freed in plain.release(stream, number):
                         log_plain(freed, now_us, effects)

@@ -43,7 +43,7 @@ class Delivery:
         self._skip = 0 if chain is None else LINK_BYTES  # of what messages carry before their payloads
         # Looked up once, for the innermost loop.
         self._newest, self._names = ledger.newest, ledger.names
-        self._append, self._changed, self._forward = ledger.book.append, exchange.changed, exchange.forward
+        self._append, self._changed = ledger.book.append, exchange.changed
 
     def log(self, entry: Item, now_us: int, effects: Effects) -> None:
         """A message is delivered."""
@@ -75,20 +75,11 @@ class Delivery:
         message = _new(Message, (self._names[stream], number, payload))
         effects.append(_new(Deliver, (message, lsn, False)))
         self._changed.add(stream)
-        targets = self._forward[stream]
-        if targets is None:
-            targets = self.exchange.targets(stream)
-        if targets:
-            self.exchange.offer(lsn, entry, targets)
+        self.exchange.offer_new(lsn, entry)
 
     def _offer(self, lsn: int, entry: Entry) -> None:
-        stream = entry[0]
-        self._changed.add(stream)
-        targets = self._forward[stream]
-        if targets is None:
-            targets = self.exchange.targets(stream)
-        if targets:
-            self.exchange.offer(lsn, entry, targets)
+        self._changed.add(entry[0])
+        self.exchange.offer_new(lsn, entry)
 
     def miss(self, stream: int, last: int, reason: str, effects: Effects) -> None:
         """Numbers up to `last` will not be delivered here."""

@@ -395,6 +395,14 @@ class Exchange:
         self.forward[stream] = found
         return found
 
+    def offer_new(self, lsn: int, entry: Entry) -> None:
+        """An entry was logged: to all whom it may concern."""
+        targets = self.forward[entry[0]]
+        if targets is None:
+            targets = self.targets(entry[0])
+        if targets:
+            self.offer(lsn, entry, targets)
+
     # rule 001 R11: new entries go to all but those that get them elsewhere
     def offer(self, lsn: int, entry: Entry, targets: tuple[PeerSession, ...]) -> None:
         """An entry was logged: for every target that can take it now; the others go on from their cursors."""

@@ -14,6 +14,7 @@ from typing import Any, ClassVar, cast
 
 from whence.core.effects import CancelTimer, CloseLink, Discard, Effects, Reason, Send, SetTimer
 from whence.core.group import check_peer
+from whence.core.lives import BEGIN
 from whence.core.message import Message, MessageId, NodeId, Packet, Sizes
 from whence.core.parameters import choice, whole
 from whence.core.protocol import State
@@ -72,6 +73,9 @@ class Overlaid(LinkMemory):
 
     def command(self, verb: str, names: tuple[NodeId, ...], now_us: int) -> Effects:
         """The same as words, which a trace can keep: `open` names the whole route."""
+        if verb == BEGIN and len(names) == 1:  # whoever had this name before may have used the first numbers
+            self.last = int(names[0])
+            return []
         if verb == "found" and not names:
             self.found()
             return []
@@ -84,7 +88,7 @@ class Overlaid(LinkMemory):
         raise MisuseError(
             f"command {verb!r} with {len(names)} names",
             "there is none such",
-            "Say found, join, open or mediate, with the names that it takes",
+            "Say begin, found, join, open or mediate, with the names that it takes",
         )
 
     @abstractmethod

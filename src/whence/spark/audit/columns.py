@@ -52,7 +52,8 @@ def read_rows(spark: SparkSession, path: Path | str, mapping: LogMapping) -> Dat
             path, "it is several files, whose lines are in no order together", "Map `order` to a column"
         )
     if mapping.format == "csv":
-        rows = spark.read.csv(path, header=True, quote='"', escape='"', enforceSchema=True)
+        sep = mapping.delimiter or ","
+        rows = spark.read.csv(path, header=True, sep=sep, quote='"', escape='"', enforceSchema=True)
     elif mapping.format == "parquet":
         read = spark.read.parquet(path)
         rows = read.select(*(_plain(read, field).alias(field.name) for field in read.schema))

@@ -9,6 +9,7 @@ nothing else. Wall time is shown beside it, but a study must not fail because an
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from whence.studies.claims import EXACT, Claim, Evidence, Relation, Take, Tolerance, load
 from whence.studies.domains.fit import WAY_BUS, WAY_FLAT, FittedKind
@@ -107,7 +108,7 @@ def _planner() -> Iterator[Claim]:
     yield _cost("bus", 219, drawn, tolerance=Tolerance(absolute=2.0))
     # A scale for tests anneals for a moment only, for one seed; its plans prove nothing.
     annealed = "specification: annealed 158, cap on router load not given (here 0.5)"
-    yield _cost("planned", 158, annealed, tolerance=Tolerance(relative=0.3), runs_min=2)
+    yield _cost("planned", 158, annealed, tolerance=Tolerance(relative=0.1), runs_min=2)
     # Of 12 clusterings that were tried (planned cost 72 to 126) this one comes near the specification's
     # figure. Agreement with what was chosen for it proves nothing.
     chosen = (
@@ -146,19 +147,29 @@ def _straight(kind: FittedKind, words: str) -> Claim:
 
 
 # Control bytes of a message on our wire, uniform traffic between 40 servers: the specification's prototype.
+WIRE_NODES = 40
 WIRE = {
     ("flat", "full"): 1616, ("flat", "updates"): 1480, ("bus", "full"): 136, ("bus", "updates"): 95,
     ("planned", "full"): 75, ("planned", "updates"): 45,
 }
 
 
-def _wire(organisation: str, stamps: str) -> Claim:
-    return Claim(f"004-wire-{organisation}-{stamps}",
+# The prototype's Updates saved 8 % in one domain; ours names an entry by three numbers, and costs 9 % more.
+FLAT_UPDATES = 1765
+
+
+def _wire(organisation: str, stamps: str) -> Iterator[Claim]:
+    is_flat = (organisation, stamps) == ("flat", "updates")
+    made = Claim(f"004-wire-{organisation}-{stamps}",
                  f"control bytes on the wire of a message, 40 servers, uniform, {organisation}, {stamps}",
                  WIRE[organisation, stamps], "our prototype: other seeds, another annealing", "wire_bytes",
-                 where={"part": "wire", "organisation": organisation, "stamps": stamps, "nodes": 40},
-                 unit="bytes", evidence=Evidence.PROTOTYPE, tolerance=Tolerance(relative=0.3),
-                 runs_min=2 if organisation == "planned" else 1)
+                 where={"part": "wire", "organisation": organisation, "stamps": stamps, "nodes": WIRE_NODES},
+                 unit="bytes", evidence=Evidence.PROTOTYPE, tolerance=Tolerance(relative=0.05),
+                 demanded=not is_flat, runs_min=2 if organisation == "planned" else 1)
+    yield made
+    if is_flat:
+        yield replace(made, id=f"{made.id}-ours", published=FLAT_UPDATES, source="our earlier runs",
+                      evidence=Evidence.REPEATED, demanded=True)
 
 
 def _tree(measure: str, text: str, unit: str) -> Claim:
@@ -184,7 +195,7 @@ CLAIMS = (
     *(_crosses(largest) for largest in LIVE_LARGEST),
     _straight(WAY_FLAT, "flat: a + b n²"),
     _straight(WAY_BUS, "bus: a + b n"),
-    *(_wire(*kind) for kind in WIRE),
+    *(claim for kind in WIRE for claim in _wire(*kind)),
     _tree("tree_servers_off", "servers off 1 + (s − 1)(k^(d+1) − 1)/(k − 1)", "servers"),
     _tree("tree_cost_off", "entries of a message off (2d + 1) s²", "entries"),
 )

@@ -209,7 +209,7 @@ async def _serve(member: Member, end: socket.socket) -> None:
 
 
 def _troubles(group: Group) -> str:
-    return "; ".join(event.detail for event in group.events[-3:]) or "no event"
+    return "; ".join(event.detail for event in group.events()[-3:]) or "no event"
 
 
 def run_server(member: Member, end: socket.socket) -> int:

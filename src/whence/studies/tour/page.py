@@ -161,8 +161,8 @@ def _deadline(results: Results) -> Chapter:
     late = int(results.total("late", chapter="002"))
     note = f"The paper prints the two ends of the rise only. {_seen(results, '002')}, {late} of them late."
     line = (
-        f"002 deadlines: asking for lost messages delivers {said} more (paper: {known[16]} % at 16, "
-        f"{known[100]} % at 100)"
+        f"002 deadlines: asking for lost messages delivers {said} more, in a network fitted to that (paper: "
+        f"{known[16]} % at 16, {known[100]} % at 100)"
     )
     return _chapter("002", "odca", panel, rows, note, line)
 

@@ -80,7 +80,9 @@ COMMON_NOTE = (
     "Twelve nodes, fifty messages a second, half of them answered; link delays exponential, 10 ms on "
     "average; three seeds. Flooding protocols on a random graph of degree 4, the others where any two "
     "nodes can talk. matrix and domains send to one node, the others to all. tdca and odca: lifetimes of "
-    "2 s. PRC needs FIFO links, on which a flood keeps causal order by itself."
+    "2 s. PRC, link memory and preventive broadcast need FIFO links, on which a flood keeps causal order by "
+    "itself. oppnet is not here: it needs contacts, and has them in its chapter. The origins of log are "
+    "lives of nodes: of these Spark measures no latency yet."
 )
 SUMMARY = (
     "Each of five systems in the environment that it was made for, simulated on Spark, judged by a "

@@ -75,7 +75,7 @@ def _delivery(runs: Runs) -> str:
         return ""
     most = max(abs(change) for change in small.values())
     said = (
-        f"It costs no delivery time: up to {max(small)} nodes messages are delivered within {most:.1f} % of "
+        f"It hardly changes delivery: up to {max(small)} nodes messages are delivered within {most:.1f} % of "
         f"the time without aggregation (paper: {DELIVERY_WITHIN_PERCENT} %)"
     )
     if 1024 in changes:

@@ -100,7 +100,7 @@ WHY_DEPENDENCIES = (
 )
 WHY_GROWTH = (
     "They cannot be ratios of mean latencies: the mean number of hops alone grows by 2.9, from 1.7 to 5.0. "
-    "“2.1 times higher” may mean + 210 %, a ratio of 3.1."
+    "That “2.1 times higher” may mean + 210 %, a ratio of 3.1, was thought of when ours were known."
 )
 WHY_QUEUE = (
     "Near saturation a little more traffic makes far longer queues: without aggregation a node sends 1023 "
