@@ -1,18 +1,17 @@
 """Print the tables of docs/explore.md: worlds per protocol, larger worlds, published modes, mutants, theorem.
 
-python tools/explore_table.py worlds vector prc
-python tools/explore_table.py --states-max 20000000 larger
-python tools/explore_table.py published
-python tools/explore_table.py mutants
-python tools/explore_table.py theorem
+python tools/explore_table.py worlds --only vector prc
+python tools/explore_table.py published theorem
+python tools/explore_table.py --write             # all of them, into docs/explore.md
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from subprocess import run
 
 import msgspec
 from msgspec.structs import replace
@@ -22,7 +21,13 @@ from whence.explore.search import Options, Report, explore
 from whence.explore.world import FaultBudget, Line, World, checked, load
 
 ROOT = Path(__file__).parents[1]
+PAGE = ROOT / "docs" / "explore.md"
+sys.path.insert(0, str(ROOT / "tests"))  # the mutants, and the theorem
 FAULTS = ("losses", "duplicates", "crashes", "amnesias", "cuts", "clock_steps", "joins", "leaves")
+FOUR = (
+    "matrix", "domains", "vcube", "vector", "fifo", "reliable", "barrier", "preventive", "link-memory", "prc",
+    "tdca", "odca", "log", "barrier-lifetimes", "oppnet",
+)  # fmt: skip
 KINDS = ("causal", "late", "duplicate", "fifo", "idle", "ended twice", "unexplained")
 
 
@@ -54,10 +59,10 @@ def verdict(report: Report) -> str:
     return "clean" if report.complete else "not complete"
 
 
-def worlds(states_max: int, only: list[str]) -> None:
+def worlds(states_max: int, only: list[str]) -> Iterator[str]:
     """One line per protocol and fault."""
-    print("| world | messages | fault | links | states | depth | CPU s | verdict |")
-    print("|---|---|---|---|---|---|---|---|")
+    yield "| world | messages | fault | links | states | depth | CPU s | verdict |"
+    yield "|---|---|---|---|---|---|---|---|"
     for path in sorted((ROOT / "examples" / "worlds").glob("*.toml")):
         world = load(path)
         spent = any(getattr(world.budget, each) for each in FAULTS)
@@ -68,47 +73,46 @@ def worlds(states_max: int, only: list[str]) -> None:
             modes.append(as_published(world))
         for mode in modes:
             for fault, each in variants(mode):
-                row(mode.name, fault, each, states_max)
+                yield row(mode.name, fault, each, states_max)
 
 
-def row(name: str, fault: str, world: World, states_max: int) -> None:
+def row(name: str, fault: str, world: World, states_max: int) -> str:
     """One line. A world with a flaw is explored to its end nevertheless, for the number of its states."""
     first = explore(world, Options(states_max=states_max))
     whole = first
     if first.counterexample is not None:
         whole = explore(world, Options(states_max=states_max, kinds=frozenset()))
     size = f"{whole.states:,}" if whole.complete else f"over {states_max:,}"
-    print(
+    return (
         f"| {name} | {len(world.say)} | {fault} | {world.links} | {size} | {whole.depth} | "
-        f"{whole.seconds:.1f} | {verdict(first)} |",
-        flush=True,
+        f"{whole.seconds:.1f} | {verdict(first)} |"
     )
 
 
-def larger(states_max: int, only: list[str]) -> None:
+def larger(states_max: int, only: list[str]) -> Iterator[str]:
     """Worlds beyond three nodes and four messages, and groups that change."""
-    print("| world | messages | faults | links | states | depth | CPU s | verdict |")
-    print("|---|---|---|---|---|---|---|---|")
+    yield "| world | messages | faults | links | states | depth | CPU s | verdict |"
+    yield "|---|---|---|---|---|---|---|---|"
     for name, world in _larger():
         if not only or name in only:
             spent = {key: count for key, count in msgspec.structs.asdict(world.budget).items() if count}
             faults = ", ".join(f"{count} {key}" for key, count in spent.items()) or "none"
-            row(name, faults, world, states_max)
+            yield row(name, faults, world, states_max)
 
 
 def _larger() -> Iterator[tuple[str, World]]:
     folder = ROOT / "examples" / "worlds"
-    for name in ("matrix", "domains", "vcube", "tdca"):
+    for name in FOUR:
         world = load(folder / f"{name}.toml")
-        say = [replace(world.say[at % 3], node=f"n{at}") for at in range(4)]
+        four = [replace(world.say[at % 3], node=f"n{at}") for at in range(4)]
+        chain = [(f"n{at}", f"n{at + 1}") for at in range(3)]
         if name == "domains":
-            world = replace(world, params={"domains": [["n0", "n1"], ["n1", "n2"], ["n2", "n3"]]})
-        yield f"{name}, 4 nodes", replace(world, nodes=4, say=say, budget=FaultBudget())
-    alone = {"relay": False}
-    for name in ("fifo", "vector", "barrier", "reliable"):
-        world = load(folder / f"{name}.toml")
-        four = [Line(node=f"n{at}") for at in range(4)]
-        yield f"{name}, 4 nodes, origins alone send", replace(world, nodes=4, say=four, params=alone)
+            world = replace(world, params={"domains": [list(pair) for pair in chain]})
+        if world.edges is not None:
+            world = replace(world, edges=chain)
+        yield f"{name}, 4 nodes", replace(world, nodes=4, say=four)
+    five = [Line(node=f"n{at % 4}") for at in range(5)]
+    yield "vector, 4 nodes", World(protocol="vector", nodes=4, say=five)
     overlay = load(folder / "prc-dynamic.toml")
     yield "prc-dynamic", overlay
     for faults in ({"ticks": 1}, {"cuts": 1}, {"leaves": 1}, {"crashes": 1, "ticks": 1}):
@@ -120,16 +124,19 @@ def _larger() -> Iterator[tuple[str, World]]:
     for faults in ({}, {"crashes": 1}, {"leaves": 1}, {"joins": 1}):
         three = replace(group, nodes=3, say=group.say[:1], budget=FaultBudget(ticks=1, **faults))
         yield "vcube-detect, 3 nodes", three
-    four = [Line(node=f"n{at}") for at in range(4)]
-    yield "vector, 4 nodes", World(protocol="vector", nodes=4, say=four[:2])
-    yield "vector, 4 nodes", World(protocol="vector", nodes=4, say=four[:3])
-    yield "vector, 4 nodes", World(protocol="vector", nodes=4, say=four)
+    members = load(folder / "log-stable.toml")
+    yield "log-stable", members
+    for faults in ({"retirements": 1}, {"cuts": 1}, {"crashes": 1}, {"amnesias": 1}, {"leaves": 1}):
+        one = replace(members, say=members.say[:1], budget=replace(members.budget, **faults))
+        yield "log-stable", one
+    three = replace(members, nodes=3, say=members.say[:1], settle_ticks=8)
+    yield "log-stable, 3 nodes", three
 
 
-def published() -> None:
+def published() -> Iterator[str]:
     """The shortest counterexample of each kind in the modes `published`."""
-    print("| protocol | script (node, lifetime in us) | kind | moves |")
-    print("|---|---|---|---|")
+    yield "| protocol | script (node, lifetime in us) | kind | moves |"
+    yield "|---|---|---|---|"
     scripts = (
         ((0, 1000), (1, 100)), ((0, 100), (0, 100), (0, 100)), ((0, 1000), (0, 100)),
         ((0, 1000), (0, 100), (1, 500)),
@@ -137,7 +144,8 @@ def published() -> None:
     for protocol in ("barrier", "oppnet", "tdca", "odca"):
         for kind in KINDS:
             found = next((each for script in scripts for each in shortest(protocol, script, kind)), None)
-            print(f"| {protocol} | {found or f'| {kind} | not found in these worlds'} |", flush=True)
+            if found is not None:
+                yield f"| {protocol} | {found} |"
 
 
 def shortest(protocol: str, script: tuple[tuple[int, int], ...], kind: str) -> Iterator[str]:
@@ -156,52 +164,73 @@ def shortest(protocol: str, script: tuple[tuple[int, int], ...], kind: str) -> I
         yield f"{said} | {kind} | {len(report.counterexample.moves)}"
 
 
-def mutants() -> None:
+def mutants() -> Iterator[str]:
     """One line per mutant."""
-    sys.path.insert(0, str(ROOT / "tests"))
     from explore.suspects import NOT_FOUND, convict, suspects
 
-    print("| mutant | found | moves |")
-    print("|---|---|---|")
+    yield "| mutant | found | moves |"
+    yield "|---|---|---|"
     for suspect in suspects():
         report = convict(suspect).report
         found = None if report is None else report.counterexample
         if found is None:
-            print(f"| {suspect.name} | no: {NOT_FOUND[suspect.name]} | |", flush=True)
+            yield f"| {suspect.name} | no: {NOT_FOUND[suspect.name]} | |"
         else:
-            print(f"| {suspect.name} | {found.finding.kind} | {len(found.moves)} |", flush=True)
+            yield f"| {suspect.name} | {found.finding.kind} | {len(found.moves)} |"
 
 
-def theorem() -> None:
+def theorem() -> Iterator[str]:
     """One line per number of servers."""
-    sys.path.insert(0, str(ROOT / "tests"))
     from explore.theorem import hold
 
-    print("| servers | arrangements without a cycle | with one | scripts of 3 messages | explored | CPU s |")
-    print("|---|---|---|---|---|---|")
+    yield "| servers | arrangements without a cycle | with one | scripts of 3 messages | states | CPU s |"
+    yield "|---|---|---|---|---|---|"
     for servers in (3, 4, 5):
         held = hold(servers)
-        print(
+        yield (
             f"| {servers} | {held.acyclic} | {held.cyclic} | {held.scripts:,} | {held.explored:,} | "
-            f"{held.seconds:.0f} |",
-            flush=True,
+            f"{held.seconds:.0f} |"
         )
 
 
+def commit() -> str:
+    """What the tree is, before a table is written into it."""
+    words = ["git", "describe", "--always", "--dirty"]
+    return run(words, cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
+
+
+def write(name: str, head: str, lines: list[str]) -> None:
+    """Put a table where the document has it, with the commit that made it."""
+    before, begin, rest = PAGE.read_text(encoding="utf-8").partition(f"<!-- begin {name} -->\n")
+    _, end, after = rest.partition(f"<!-- end {name} -->")
+    made = f"By `python tools/explore_table.py {name}` at {head}:"
+    table = "\n".join(lines)
+    PAGE.write_text(f"{before}{begin}{made}\n\n{table}\n{end}{after}", encoding="utf-8")
+
+
 def main() -> None:
-    """Print one table."""
+    """Print tables."""
+    tables: dict[str, Callable[[], Iterator[str]]] = {
+        "worlds": lambda: worlds(given.states_max, given.only),
+        "larger": lambda: larger(given.states_max, given.only),
+        "published": published,
+        "mutants": mutants,
+        "theorem": theorem,
+    }
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    tables = {"published": published, "mutants": mutants, "theorem": theorem}
-    parser.add_argument("table", choices=("worlds", "larger", *tables))
-    parser.add_argument("only", nargs="*", help="worlds of these names")
-    parser.add_argument("--states-max", type=int, default=5_000_000)
+    parser.add_argument("tables", nargs="*", metavar="TABLE", help=f"of {', '.join(tables)}; all by default")
+    parser.add_argument("--only", nargs="*", default=[], help="worlds of these names")
+    parser.add_argument("--states-max", type=int, default=2_000_000)
+    parser.add_argument("--write", action="store_true", help="put them into docs/explore.md, too")
     given = parser.parse_args()
-    if given.table == "worlds":
-        worlds(given.states_max, given.only)
-    elif given.table == "larger":
-        larger(given.states_max, given.only)
-    else:
-        tables[given.table]()
+    head = commit()
+    for name in given.tables or tables:
+        lines = []
+        for line in tables[name]():
+            print(line, flush=True)
+            lines.append(line)
+        if given.write:
+            write(name, head, lines)
 
 
 if __name__ == "__main__":

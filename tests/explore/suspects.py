@@ -250,17 +250,16 @@ def _log() -> list[World]:
         _world("log", "n0", b, **three),
         _world("log", "n0", "n1", Line(node="n1", after=[0, 1]), **three),
         _world("log", "n0", b, edges=line, **three),
-        _world("log", "n0", b, cuts=1, **three),
-        _world("log", "n0", b, crashes=1, **three),
-        _world("log", "n0", "n1", cuts=1, ticks=3, **pair),
-        _world("log", "n0", cuts=1, ticks=2, **three),
+        _world("log", "n0", b, crashes=1, edges=line, **three),
+        _world("log", "n0", "n1", cuts=1, ticks=2, **pair),
+        _world("log", "n0", cuts=1, ticks=2, edges=line, **three),
         _world("log", ("n0", 5), "n0", nodes=2, params={**_SWIFT, "lifetimes": True}, links="fifo", ticks=2),
         _world("log", "n0", nodes=2, ticks=2, settle_ticks=6, **members),
         _world("log", "n0", "n1", nodes=2, ticks=3, settle_ticks=6, **members),
-        _world("log", "n0", "n1", nodes=2, ticks=3, settle_ticks=6, cuts=1, retirements=1, **members),
-        _world("log", "n0", "n1", nodes=2, ticks=3, settle_ticks=6, amnesias=1, **members),
+        _world("log", "n0", nodes=2, ticks=2, settle_ticks=6, cuts=1, retirements=1, **members),
+        _world("log", "n0", nodes=2, ticks=2, settle_ticks=6, amnesias=1, **members),
         _world("log", "n0", ticks=3, settle_ticks=8, **members),
-        _world("log", "n0", ticks=2, settle_ticks=8, cuts=1, retirements=1, **members),
+        _world("log", "n0", ticks=1, settle_ticks=8, retirements=1, **members),
     ]
 
 

@@ -196,7 +196,8 @@ def _barrier(mode: str) -> Callable[[Random], Plain]:
         mortal = draw.random() < 0.6
         if mortal:
             params["lifetime_us"] = draw.choice([2_000, 9_000, 60_000])
-            params["late_us"] = draw.choice([0, 1_000, 1_000_000])
+            late_us = draw.choice([0, 1_000, 1_000_000])
+            params |= {"late_us": late_us} if mode == "safe" else {}
         if mode == "safe" and mortal:
             params["skew_us"] = draw.choice([0, 500, 20_000])
         plain = _basis(draw, "barrier", params)
@@ -211,7 +212,8 @@ def _oppnet(mode: str) -> Callable[[Random], Plain]:
         seed = draw.randrange(2**40)
         params: Plain = {"mode": mode, "gap_us": draw.choice([50, 100, 400]), "seed": seed}
         params["setup_max_us"] = draw.choice([0, 300, 1_000])
-        params["late_us"] = draw.choice([10_000_000, 60, 0])
+        late_us = draw.choice([10_000_000, 60, 0])
+        params |= {"late_us": late_us} if mode == "safe" else {}
         params["capacity"] = draw.choice([0, 0, 8])
         if draw.random() < 0.6:
             params["lifetime_us"] = draw.choice([2_000, 6_000, 20_000])

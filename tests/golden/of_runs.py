@@ -45,11 +45,7 @@ def scenario_run(scenario: Any) -> Plain:
 
 
 def replayed(scenario: Any) -> list[Any]:
-    """What a replay of the trace on disk says: the trace's hash, inputs, effects, differences.
-
-    There are differences only where `vcube` detects crashes: its tests carry no message, so a replay may take
-    one for another where links reorder or repeat packets (docs/vcube.md).
-    """
+    """What a replay of the trace on disk says: the trace's hash, inputs, effects, differences."""
     with TemporaryDirectory() as folder:
         manifest = simulate_to(scenario, Path(folder) / "trace", Level.ALL)
         report = replay(Path(folder) / "trace")

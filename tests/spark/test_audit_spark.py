@@ -20,9 +20,9 @@ from whence.foreign.mapping import LogMapping, Normaliser, mapping_of, order_of
 from whence.foreign.read import read_log
 from whence.foreign.report import Audit
 from whence.foreign.tables import csv_rows, json_rows
-from whence.spark.audit.columns import TABLES, json_schema, normalise, read_rows
+from whence.spark.audit.columns import TABLES, normalise, read_rows
 from whence.spark.audit.judge import EVENT_BYTES, audit_log
-from whence.spark.audit.stream import audit_stream
+from whence.spark.audit.stream import audit_stream, read_stream, read_verdict
 
 pytestmark = pytest.mark.spark
 
@@ -149,10 +149,12 @@ def test_a_stream_is_judged_as_it_comes_and_goes_on(spark: SparkSession, tmp_pat
 
     def judged(name: str, some: list[str]) -> Audit:
         (tmp_path / "in" / name).write_text("".join(some))
-        rows = spark.readStream.schema(json_schema(case.mapping)).json(str(tmp_path / "in"))
+        rows = read_stream(spark, tmp_path / "in", case.mapping)
         query = audit_stream(rows, case.mapping, tmp_path / "audit", available_now=True)
         assert query.awaitTermination(200)
-        return msgspec.json.decode((tmp_path / "audit" / "audit.json").read_bytes(), type=Audit)
+        said = msgspec.json.decode((tmp_path / "audit" / "audit.json").read_bytes(), type=Audit)
+        assert said == read_verdict(tmp_path / "audit", case.mapping)
+        return said
 
     assert judged("1.json", lines[:4]).counts("broken") == {}
     whole = judged("2.json", lines[4:])

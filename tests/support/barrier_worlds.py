@@ -183,7 +183,8 @@ def random_run(
     if has_contacts:
         given |= {"seed": seed, "setup_max_us": 4, "gap_us": draw.choice([1, 3])}
         given.setdefault("capacity", draw.choice([0, 3, 6]))
-    given.setdefault("late_us", (0, 20, 10_000)[seed % 3])
+    if given.get("mode", "safe") == "safe":
+        given.setdefault("late_us", (0, 20, 10_000)[seed % 3])
     pairs = list(combinations(names, 2))
     links = [pair for pair in pairs if draw.random() < 0.7] if has_contacts or joiners else None
     net = Judge(

@@ -62,7 +62,8 @@ def small_scenario(seed: int) -> Scenario:
     mode = draw.choice(["safe", "published"])
     params: dict[str, Any] = {"mode": mode, "seed": seed, "gap_us": draw.choice([50, 100, 400])}
     params["setup_max_us"] = draw.choice([0, 300, 1_000])
-    params["late_us"] = (10_000_000, 60, 0)[seed % 3]  # not drawn: the other draws stay what they were
+    if mode == "safe":
+        params["late_us"] = (10_000_000, 60, 0)[seed % 3]  # not drawn: the other draws stay what they were
     lifetime_us = draw.choice([None, 800, 2_000, 6_000])
     if lifetime_us is not None:
         params["lifetime_us"] = lifetime_us

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from whence.cli import console
 from whence.cli.console import AsJson, friendly, shown_id
+from whence.core.message import MessageId
 from whence.errors import ParameterError
-
-if TYPE_CHECKING:
-    from whence.core.message import MessageId
-    from whence.servers.client import Client
-    from whence.servers.requests import DeadShown
+from whence.servers.client import Client
+from whence.servers.requests import DeadShown
 
 Description = Annotated[Path, typer.Argument(metavar="SYSTEM.toml", help="The system's description.")]
 Server = Annotated[str, typer.Argument(metavar="SERVER", help="The server whose agent failed.")]
@@ -83,7 +81,6 @@ def drop_letter(description: Description, server: Server, which: Which) -> None:
 
 
 def _client(description: Path, server: str) -> Client:
-    from whence.servers.client import Client
     from whence.servers.system import read_system
 
     return Client(read_system(description), server)
@@ -106,7 +103,6 @@ def _chosen(client: Client, which: str) -> list[DeadShown]:
 
 
 def _id(letter: DeadShown) -> MessageId:
-    from whence.core.message import MessageId
 
     return MessageId(letter.origin, letter.number)
 

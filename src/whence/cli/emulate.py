@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from whence.cli.console import AsJson
+from whence.sim.model import Scenario
 
 if TYPE_CHECKING:
     from whence.lab.emulate import Emulated
-    from whence.sim.model import Scenario
 
 WITHIN = 0.03  # of the simulation's receives
 

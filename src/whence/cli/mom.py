@@ -19,13 +19,13 @@ import typer
 from whence.cli import dead
 from whence.cli import plan as planning
 from whence.cli.console import friendly, shown_id
+from whence.servers.requests import Status, Told
+from whence.servers.system import System
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from whence.servers.requests import Status, Told
     from whence.servers.supervisor import Running, ServerEvent
-    from whence.servers.system import System
 
 Description = Annotated[Path, typer.Argument(metavar="SYSTEM.toml", help="The system's description.")]
 _ASKED_AT_ONCE = 16

@@ -11,13 +11,13 @@ from whence.core.effects import Missed
 from whence.core.lives import News
 from whence.core.message import Expired, Message
 from whence.live.config import NodeConfig, load_config
+from whence.live.group import Group
+from whence.live.join import Joining
 from whence.session.log_host import LogMessage
 
 if TYPE_CHECKING:
     import asyncio
 
-    from whence.live.group import Group
-    from whence.live.join import Joining
 
 READ_BYTES = 65536
 Outcome: TypeAlias = Message | Expired | Missed | News

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from whence.cli import console
 from whence.cli.console import AsJson, SparkMaster
 from whence.errors import SchemaError
-
-if TYPE_CHECKING:
-    from whence.overlay.planner import Cost, DomainPlan
+from whence.overlay.planner import Cost, DomainPlan
 
 
 def traffic(

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
 from whence.errors import MisuseError
-
-if TYPE_CHECKING:
-    from whence.sim.outcome import Outcome
+from whence.sim.outcome import Outcome
 
 _LONG_US = 1_000_000  # simulated time from which on a progress bar is worth its line
 

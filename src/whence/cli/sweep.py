@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from whence.lab.grid import GridPoint
+
 if TYPE_CHECKING:
     from whence.lab.attempts import RunStatus
-    from whence.lab.grid import GridPoint
 
 
 def command(

@@ -110,7 +110,9 @@ def mapping_of(document: Mapping[str, Any], name: str = "mapping") -> LogMapping
     log = dict(given.get("log", {}))
     _known(f"{name} [log]", log, {"format", "preset", "time_unit", "pattern", "delimiter", "scope"}, "key")
     preset = _preset(name, log)
-    event = {**preset.get("event", {}), **given.get("event", {}), **given.get("scope", {})}
+    within = dict(given.get("scope", {}))
+    attributes = within.pop("attributes", ())  # of spans
+    event = {**preset.get("event", {}), **given.get("event", {}), **within}
     _known(f"{name} [event]", event, set(FIELDS), "field")
     merged = {**preset.get("log", {}), **log}
     promised = dict(preset.get("contract", {}))
@@ -127,7 +129,8 @@ def mapping_of(document: Mapping[str, Any], name: str = "mapping") -> LogMapping
         raise ConfigError(f"{name} delimiter", "of CSV it is one character", 'Write it like ";"')
     made = LogMapping(
         format=merged.get("format"), preset=log.get("preset"), time_unit=unit, pattern=merged.get("pattern"),
-        delimiter=merged.get("delimiter"), scope=tuple(merged.get("scope", ())),
+        delimiter=merged.get("delimiter"),
+        scope=tuple(merged.get("scope") or attributes or _span_scope(merged, event)),
         lines=tuple(_line_rule(name, each) for each in rules), event=event, contract=contract,
     )  # fmt: skip
     for field, expression in event.items():
@@ -136,6 +139,13 @@ def mapping_of(document: Mapping[str, Any], name: str = "mapping") -> LogMapping
         else:
             parse(expression, f"{name} {field}")
     return made
+
+
+def _span_scope(log: Mapping[str, Any], event: Mapping[str, Any]) -> list[str]:
+    """The attributes that make a session of spans."""
+    if log.get("format") != "otlp" or "session" not in event:
+        return []
+    return [column for template in parse(event["session"]) for column in template.columns]
 
 
 def _preset(name: str, log: Mapping[str, Any]) -> dict[str, Any]:

@@ -88,7 +88,7 @@ def _check_who(config: NodeConfig, what: str) -> None:
     protocol = f"protocol {config.protocol!r}"
     if config.protocol == Log.name:
         return  # `join` says what is missing
-    if not registry.lookup(config.protocol).swarm:
+    if not registry.lookup(config.protocol).overlay:
         if not config.peers:
             raise ConfigError(what, "Object missing required field `peers`", f"{protocol} needs every member")
         for name in ("contact", "shuffle_s"):

@@ -146,7 +146,7 @@ def join(
     if protocol == Log.name:
         asked.refuse({"shuffle_s": shuffle_s}, "exchanges no links", "Leave it out")
         settings = _remembering(asked, peers, contact, store, of_log)
-    elif registry.lookup(protocol).swarm:
+    elif registry.lookup(protocol).overlay:
         settings = _without_list(asked, contact, shuffle_s, {"peers": peers, "store": store, **of_log})
     else:
         others = {"contact": contact, "shuffle_s": shuffle_s, **of_log}

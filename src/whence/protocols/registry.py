@@ -61,7 +61,7 @@ class ProtocolInfo:
     live: bool = True  # False: whence.join refuses it (see `environment`)
     # What a live node sets unless told otherwise.
     live_defaults: Mapping[str, Any] = field(default_factory=dict)
-    swarm: bool = False  # live nodes join it through a contact: there is no list of members
+    overlay: bool = False  # live nodes join it through a contact: there is no list of members
     local: frozenset[str] = frozenset()  # parameters on which the members need not agree
     later: frozenset[str] = frozenset()  # of the others, those that nodes of earlier releases do not know
     lives: bool = False  # every opening of a node is a stream of its own: an origin is "name/life"
@@ -223,7 +223,7 @@ _PROTOCOLS = (
         summary="link memory over links that open and close while messages flow (paper 003, Algorithm 2)",
         fifo_links=True,
         live_defaults={"links": "dynamic", "timeout_us": 5_000_000},
-        swarm=True,
+        overlay=True,
         local=frozenset({"timeout_us", "attempts", "own_after_echo"}),
     ),
     ProtocolInfo.of(

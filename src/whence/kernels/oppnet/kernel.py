@@ -223,7 +223,10 @@ def run_plan(
 
 def _check(plan: ContactPlan, settings: OppnetSettings, broadcasts: Array) -> None:
     given = ("lifetime_us", "mode", "skew_us", "seed", "gap_us", "setup_max_us", "late_us")
-    core = {name: getattr(settings, name) for name in given if name != "skew_us" or settings.skew_us}
+    unset = {"skew_us"} if not settings.skew_us else set()
+    if settings.mode != "safe":
+        unset |= {"late_us"}
+    core = {name: getattr(settings, name) for name in given if name not in unset}
     Oppnet("n0", [], **core)  # refuses what the core refuses
     reason = None
     offsets_us = settings.offsets_us or (0,)

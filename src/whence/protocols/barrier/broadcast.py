@@ -59,8 +59,7 @@ from whence.protocols.baselines.flooding import FLOOD, Relaying
 WAKE = "wake"  # the one timer
 SKEW = whole("skew_us", 0, 0, LIFETIME_MAX_US)  # the printed codes make no allowance for clocks
 FORCED = b"cut"  # the payload of a start that is meant for whoever has a past, too: it came back
-# In both modes: it changes nothing as printed, and a run of one mode is that of the other but for `mode`.
-LATE = whole("late_us", LATE_US, 0, LIFETIME_MAX_US)
+LATE = whole("late_us", LATE_US, 0, LIFETIME_MAX_US)  # as printed nothing is said of what comes late
 
 
 def order_parameters(*more: Parameter) -> Parameters:
@@ -68,7 +67,7 @@ def order_parameters(*more: Parameter) -> Parameters:
     lifetime = whole("lifetime_us", None, 1, LIFETIME_MAX_US, optional=True)
     modes = {
         "safe": Parameters(lifetime, SKEW, *more, LATE),
-        "published": Parameters(lifetime, *more, LATE),
+        "published": Parameters(lifetime, *more),
     }
     return Parameters.by_mode(choice("mode", "safe", tuple(modes)), modes, place=1)
 

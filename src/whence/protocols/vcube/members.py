@@ -30,6 +30,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from enum import StrEnum
 from typing import Any, ClassVar, cast
+from zlib import crc32
 
 from whence.core.effects import CancelTimer, CountOn, Deliver, Discard, Effects, Reason, Send, SetTimer, Stop
 from whence.core.group import NUMBER_MAX, check_payload
@@ -707,6 +708,14 @@ class VCubeMembers(VCube):
         store.given = {peer: {(at, number) for at, number in keys} for peer, keys in state["given"]}
         tally.ups = {kid: tuple(sample) for kid, sample in state["ups"]}
         tally.whole = tuple(state["whole"])
+
+    def detail_of(self, packet: Packet) -> str | None:
+        """Of a packet without messages: its kind and a digest, by which a replay tells it from others."""
+        life, _, control = cast(MemberPacket, packet)
+        if control is None:
+            return None
+        digest = crc32(repr((life, *control)).encode())
+        return f"{ControlKind(control.kind).name.lower()}:{digest:08x}"
 
     def sizes(self, packet: Packet) -> Sizes:
         return packet_sizes(cast(MemberPacket, packet))
