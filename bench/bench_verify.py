@@ -1,15 +1,18 @@
 """Verifier: one run of 10^6, 10^7 and 10^8 deliveries (64, 256 and 1024 nodes), from the files to the report.
 
-    python bench/bench_verify.py [--quick] [--huge] [--only in-process,bounded,spark,blocks,duckdb]
-                                 [--keep FOLDER]
+    python bench/bench_verify.py [--quick] [--huge] [--wide] [--shares 16] [--form flat|packed]
+                                 [--only in-process,bounded,spark,blocks,duckdb] [--keep FOLDER]
 
 Each measurement is a process of its own: CPU seconds of it and all its children after a warm-up on a small
 trace (compiling the kernels and starting the JVM are not counted), and the peak memory of them all. Beside
-the in-process path: the bounded one (given a fifth of what the events take), Spark as it decides itself (one
-task for a run), Spark with a column block per core (sooner done, with more CPU), and DuckDB. The DuckDB
-version checks less: duplicates, created, missing, and order per origin (fifo); causal order across origins
-has no affordable form in SQL. It stops at 10^7. `--huge` adds 10^9 deliveries through the bounded path with
-12 GB. The traces are correct runs in the layout of the trace writer: nodes side by side.
+the in-process path: the bounded one (given a fifth of what the events take), Spark as it decides itself,
+Spark with as many tasks as cores, and DuckDB. The DuckDB version checks less: duplicates, created, missing,
+and order per origin (fifo); causal order across origins has no affordable form in SQL. It stops at 10^7.
+`--huge` adds 10^9 deliveries with 12 GB. `--wide` adds 50,000 nodes of which 20 speak. `--shares N` adds the
+certificate of the largest run by N shares of its nodes, one after the other: CPU of all, and of the longest
+share of both phases together (the critical path). `--form packed` writes files of version 1. The traces are
+correct runs in the layout of the trace writer, nodes side by side: lockstep (in each round every node
+broadcasts, then delivers the round) and asynchronous (some 100 messages in flight).
 """
 
 from __future__ import annotations
@@ -21,6 +24,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from itertools import pairwise
@@ -47,8 +51,16 @@ PACKED_OPTIONS: dict[str, Any] = {
     "use_dictionary": ["run", "node", "names.list.element", "kind.list.element", "detail.list.element"],
 }
 PERMUTATIONS = 64  # a node's order of delivery is one of these, rotated at random
-SIZES = ((10**6, 64), (10**7, 256), (10**8, 1024))
-HUGE = (10**9, 1024)
+# Deliveries, nodes, order.
+SIZES = (
+    (10**6, 64, "lockstep"),
+    (10**7, 256, "lockstep"),
+    (10**7, 256, "asynchronous"),
+    (10**8, 1024, "lockstep"),
+)
+HUGE = (10**9, 1024, "lockstep")
+WIDE = (10**7, 50_000, "few speak")
+SPEAKERS = 20
 HUGE_BYTES = 12 << 30
 DUCKDB_MAX = 2 * 10**7
 PATHS = ("in-process", "bounded", "spark", "blocks", "duckdb")
@@ -118,7 +130,28 @@ def asynchronous(nodes: int, deliveries: int, spread: int = 50) -> Iterator[Grou
             yield Group(some, segment, first_seq, kind, origin, which.astype(np.int64))
 
 
-ORDERS = {"lockstep": lockstep, "asynchronous": asynchronous}
+def few_speak(nodes: int, deliveries: int) -> Iterator[Group]:
+    """Rounds of a few speakers among very many nodes; the writer's buffers hold a few events of each."""
+    rounds = max(1, deliveries // (nodes * SPEAKERS))
+    speakers = np.arange(SPEAKERS) * (nodes // SPEAKERS)
+    speaks = np.zeros(nodes, dtype=bool)
+    speaks[speakers] = True
+    reached = np.zeros(nodes, dtype=np.int64)
+    for segment in range(rounds):
+        for some in (speakers, np.flatnonzero(~speaks)):
+            own = int(speaks[some[0]])
+            kind = np.full((len(some), own + SPEAKERS), Kind.DELIVER, dtype=np.int8)
+            origin = np.tile(np.concatenate([np.zeros(own, np.int64), speakers]), (len(some), 1))
+            if own:
+                kind[:, 0], origin[:, 0] = Kind.BROADCAST, some
+            for low in range(0, len(some), 4096):
+                part = slice(low, low + 4096)
+                number = np.full(kind[part].shape, segment + 1, dtype=np.int64)
+                yield Group(some[part], segment, int(reached[some[0]]), kind[part], origin[part], number)
+            reached[some] += own + SPEAKERS
+
+
+ORDERS = {"lockstep": lockstep, "asynchronous": asynchronous, "few speak": few_speak}
 
 
 def write_trace(
@@ -146,7 +179,10 @@ def _flat(run: str, names: list[str], group: Group) -> pa.RecordBatch:
     total = rows * events
 
     def coded(codes: Any, texts: list[str]) -> Any:
-        return pa.DictionaryArray.from_arrays(pa.array(codes.astype(np.int32)), pa.array(texts))
+        used, codes = np.unique(codes, return_inverse=True)  # as the writer does
+        return pa.DictionaryArray.from_arrays(
+            pa.array(codes.astype(np.int32)), pa.array([texts[at] for at in used.astype(int)])
+        )
 
     columns: dict[str, Any] = {
         "run": coded(np.zeros(total), [run]),
@@ -288,6 +324,9 @@ def main() -> None:
     )
     parser.add_argument("--quick", action="store_true", help="stop at 10^6 deliveries")
     parser.add_argument("--huge", action="store_true", help="10^9 deliveries through the bounded path, too")
+    parser.add_argument("--wide", action="store_true", help="50,000 nodes, too")
+    parser.add_argument("--shares", type=int, help="the certificate by so many shares, too")
+    parser.add_argument("--form", choices=("flat", "packed"), default="flat", help="of the files")
     parser.add_argument("--only", default=",".join(PATHS), help="the paths to measure")
     parser.add_argument("--keep", type=Path, help="write the traces here, use those that are there")
     parser.add_argument("--measure", nargs=3, help=argparse.SUPPRESS)
@@ -300,33 +339,90 @@ def main() -> None:
     ]
     if options.huge:
         cases.append((HUGE, "bounded"))
+    if options.wide:
+        cases.append((WIDE, "in-process"))
     with tempfile.TemporaryDirectory(prefix="whence-bench-") as scratch:
-        rows = run_cases(cases, options.keep or Path(scratch))
-    print_table(rows)
+        folder = options.keep or Path(scratch)
+        rows = run_cases(cases, folder, options.form)
+        print_table(rows)
+        if options.shares:
+            size, nodes, order = SIZES[1] if options.quick else SIZES[-1]
+            trace = folder / f"{size}-{nodes}-{order}-{options.form}"
+            if not trace.exists():
+                write_trace(trace, nodes, size, order, options.form)
+            print_shares(trace, options.shares)
     print(json.dumps({"bench": "verify", "rows": rows, "growth": growth(rows)}))
 
 
-def run_cases(cases: list[tuple[tuple[int, int], str]], folder: Path) -> list[dict[str, Any]]:
-    warm = folder / "warm"
+def _deliveries(size: int, nodes: int, order: str) -> int:
+    each = nodes * (SPEAKERS if order == "few speak" else nodes)
+    return max(1, size // each) * each
+
+
+def run_cases(cases: list[tuple[tuple[int, int, str], str]], folder: Path, form: str) -> list[dict[str, Any]]:
+    warm = folder / f"warm-{form}"
     if not warm.exists():
-        write_trace(warm, 64, 300_000)
+        write_trace(warm, 64, 300_000, "lockstep", form)
     rows: list[dict[str, Any]] = []
-    for (size, nodes), path in cases:
+    for (size, nodes, order), path in cases:
         if path == "duckdb" and (size > DUCKDB_MAX or find_spec("duckdb") is None):
             continue
-        trace = folder / f"{size}-{nodes}"
+        trace = folder / f"{size}-{nodes}-{order.replace(' ', '-')}-{form}"
         if not trace.exists():
-            write_trace(trace, nodes, size)
-        deliveries = max(1, size // (nodes * nodes)) * nodes * nodes
-        row = {"path": path, "nodes": nodes, "deliveries": deliveries, **child(path, trace, warm)}
+            write_trace(trace, nodes, size, order, form)
+        deliveries = _deliveries(size, nodes, order)
+        row = {
+            "path": path, "nodes": nodes, "order": order, "deliveries": deliveries,
+            **child(path, trace, warm),
+        }  # fmt: skip
         row["m_per_cpu_s"] = round(deliveries / row["cpu_s"] / 1e6, 2)
         base = next(
-            (r["cpu_s"] for r in rows if (r["deliveries"], r["path"]) == (deliveries, "in-process")), None
+            (
+                r["cpu_s"]
+                for r in rows
+                if (r["deliveries"], r["order"], r["path"]) == (deliveries, order, "in-process")
+            ),
+            None,
         )
         row["against_in_process"] = None if base is None else round(row["cpu_s"] / base, 2)
         rows.append(row)
         print(f"  {row}", file=sys.stderr)
     return rows
+
+
+def print_shares(folder: Path, shares: int) -> None:
+    """CPU of the certificate in one share and in many, one after the other in this process."""
+    alone_s, _ = by_shares(folder, 1)
+    total_s, longest_s = by_shares(folder, shares)
+    print(
+        f"shares: 1 task {alone_s:.2f} CPU-s; {shares} tasks {total_s:.2f} in all "
+        f"({total_s / alone_s:.2f}x), critical path {longest_s:.2f} (1/{alone_s / longest_s:.1f})"
+    )
+
+
+def by_shares(folder: Path, shares: int) -> tuple[float, float]:
+    """CPU seconds of all shares, and of the longest first phase with the longest second one."""
+    from whence.verify.kernels import compiled
+    from whence.verify.shares import Cut, agreed, count_share, follow_share
+
+    kernels = compiled()
+    assert kernels is not None
+    trace = open_trace(folder, dense=False)
+    (run,) = trace.runs
+    cut = Cut.of(trace.nodes(run), shares)
+    with tempfile.TemporaryDirectory() as scratch:
+        counts, first = [], []
+        for share in range(shares):
+            began = time.process_time()
+            counts.append(count_share(kernels, trace, run, cut, share, Path(scratch), 1 << 40))
+            first.append(time.process_time() - began)
+        assert agreed(counts, trace.event_count) is not None
+        second = []
+        for share in range(shares):
+            began = time.process_time()
+            assert follow_share(kernels, [each for each in counts if each is not None], share, Path(scratch))
+            second.append(time.process_time() - began)
+    return sum(first) + sum(second), max(first) + max(second)
 
 
 def growth(rows: list[dict[str, Any]]) -> list[float]:
@@ -336,14 +432,15 @@ def growth(rows: list[dict[str, Any]]) -> list[float]:
 
 
 def print_table(rows: list[dict[str, Any]]) -> None:
-    widths = (11, 6, 14, 9, 8, 9, 8, 7)
-    heads = ("path", "nodes", "deliveries", "CPU s", "M/CPU-s", "s", "peak MB", "ratio")
+    widths = (11, 6, 12, 14, 9, 8, 9, 8, 7)
+    heads = ("path", "nodes", "order", "deliveries", "CPU s", "M/CPU-s", "s", "peak MB", "ratio")
     print(" ".join(f"{head:>{width}}" for head, width in zip(heads, widths, strict=True)))
     for row in rows:
         ratio = "" if row["against_in_process"] is None else f"{row['against_in_process']:.2f}x"
         print(
-            f"{row['path']:>11} {row['nodes']:>6} {row['deliveries']:>14,} {row['cpu_s']:>9.2f} "
-            f"{row['m_per_cpu_s']:>8.2f} {row['wall_s']:>9.1f} {row['peak_mb']:>8,} {ratio:>7}"
+            f"{row['path']:>11} {row['nodes']:>6} {row['order']:>12} {row['deliveries']:>14,} "
+            f"{row['cpu_s']:>9.2f} {row['m_per_cpu_s']:>8.2f} {row['wall_s']:>9.1f} "
+            f"{row['peak_mb']:>8,} {ratio:>7}"
         )
 
 

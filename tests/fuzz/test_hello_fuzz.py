@@ -20,6 +20,7 @@ from support.keyring import client_context, keys_for
 from support.living import free_ports, in_a_loop, live_group, quick_limits, take
 from whence.errors import PeerError
 from whence.protocols.baselines.fifo import FifoPacket
+from whence.session.handshake import Certified
 from whence.session.wire import (
     EARLIER_MAX,
     HEADER,
@@ -79,10 +80,15 @@ class Victims:
         self.sessions = [1000, 1001, 1002, 1100, 1101, 1102]
         self.said = 0
 
-    def attack(self, draw: random.Random) -> None:
+    def attack(self, draw: random.Random, *, secured: bool) -> None:
+        """One connection; `secured`: TLS has proved who calls, a member or one of another group."""
         theirs = Wire(self.carl, None, draw.getrandbits(62))
         theirs.session.begin("127.0.0.1")
-        theirs.session.opened()
+        peer = None
+        if secured:
+            group = draw.choice(["parlour", "parlour", "parlour", "kitchen"])
+            peer = Certified(group, draw.choice(["anna", "bert", "x"]), 1e12)
+        theirs.session.opened(peer)
         pieces = [mutated(draw, self.hello, self.sessions)]
         try:
             theirs.take(pieces[0])
@@ -95,8 +101,12 @@ class Victims:
         except PeerError:
             raise AssertionError("a fault of a stranger is nobody's exception") from None
         is_in = theirs.session.link is not None
-        if not is_in:
+        is_stranger = peer is None or peer.group != "parlour"
+        if is_in and peer is not None:
+            assert theirs.session.link.peer == peer.node, "nobody speaks in another's name"  # type: ignore[union-attr]
+        if not is_in and is_stranger:
             assert not any(name in theirs.sent for name in SECRET), theirs.sent
+        if not is_in:
             theirs.lose(PeerError("connection", "it was cut", "Wait"))
         self.check(draw, stands_in=theirs if is_in else None)
 
@@ -142,23 +152,25 @@ def carl_errors(end: End) -> list[str]:
     return [str(event.error) for event in end.journal.events if event.error is not None][-5:]
 
 
-def fuzz(count: int, seed: str) -> None:
+def fuzz(count: int, seed: str, *, secured: bool) -> None:
     draw, victims = random.Random(seed), Victims()
     for number in range(count):
         if number % 5000 == 4999:
             victims = Victims()
-        victims.attack(draw)
+        victims.attack(draw, secured=secured)
 
 
-def test_mutated_handshakes_end_nothing_and_tell_nothing() -> None:
-    fuzz(3_000, "fast")
+@pytest.mark.parametrize("secured", [False, True])
+def test_mutated_handshakes_end_nothing_and_tell_nothing(secured: bool) -> None:
+    fuzz(1_500, "fast", secured=secured)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("part", range(10))
-def test_a_million_mutated_handshakes(part: int) -> None:
-    fuzz(100_000, f"slow {part}")
+@pytest.mark.parametrize("secured", [False, True])
+def test_a_million_mutated_handshakes(secured: bool, part: int) -> None:
+    fuzz(100_000, f"slow {part}", secured=secured)
 
 
 async def over_sockets(group: whence.Group, count: int, seed: str, context: ssl.SSLContext | None) -> None:

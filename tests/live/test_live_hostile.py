@@ -103,11 +103,11 @@ def test_many_silent_connections_are_bounded() -> None:
             bob,
         ]:
             host, _, port = peers["bob"].rpartition(":")
-            crowd = [await asyncio.open_connection(host, int(port)) for _ in range(60)]
+            crowd = [await asyncio.open_connection(host, int(port)) for _ in range(300)]
             await eventually(
                 lambda: sum("too many connections" in event.detail for event in bob.events()) >= 20
             )
-            assert len(bob._node.peering.strangers) <= 36
+            assert len(bob._node.peering.strangers) <= 260
             await alice.broadcast(b"through the crowd")
             assert (await take(bob, 1))[0].payload == b"through the crowd"
             for _, writer in crowd:
@@ -224,5 +224,34 @@ def test_a_packet_that_is_well_formed_but_wrong_is_a_counted_discard() -> None:
             assert len(bob.stats().discards) == 5
             assert bob.stats().peer_errors == {}
             await aaron.close()
+
+    asyncio.run(main())
+
+
+async def _flood(host: str, port: int, per_s: int, until: asyncio.Event) -> int:
+    """Open connections that say nothing, and keep them, as fast as asked."""
+    crowd = []
+    while not until.is_set():
+        crowd += [await asyncio.open_connection(host, port) for _ in range(per_s // 20)]
+        await asyncio.sleep(0.05)
+    for _, writer in crowd:
+        writer.transport.abort()
+    return len(crowd)
+
+
+def test_w8_a_member_gets_in_while_hundreds_of_connections_a_second_say_nothing() -> None:
+    async def main() -> None:
+        peers = loopback(["alice", "bob"])
+        limits = quick_limits()
+        async with live_group("bob", peers=peers, connected=False, limits=limits):
+            host, _, port = peers["bob"].rpartition(":")
+            over = asyncio.Event()
+            flood = asyncio.create_task(_flood(host, int(port), 500, over))
+            await asyncio.sleep(1.0)
+            began_s = asyncio.get_running_loop().time()
+            async with live_group("alice", peers=peers, limits=limits):
+                assert asyncio.get_running_loop().time() - began_s < 5.0
+                over.set()
+                assert await flood > 100
 
     asyncio.run(main())

@@ -28,15 +28,15 @@ def test_silent_strangers_at_a_node_with_keys_are_bounded_and_counted(keys: Path
         limits = quick_limits(handshake_timeout_s=3.0)
         async with live_group("alice", "bob", peers=peers, limits=limits, keys=keys) as [alice, bob]:
             host, _, port = peers["bob"].rpartition(":")
-            crowd = [await asyncio.open_connection(host, int(port)) for _ in range(60)]
+            crowd = [await asyncio.open_connection(host, int(port)) for _ in range(300)]
             await eventually(
                 lambda: sum("too many connections" in event.detail for event in bob.events()) >= 20
             )
-            assert len(bob._node.peering.strangers) <= 36
+            assert len(bob._node.peering.strangers) <= 260
             await alice.broadcast(b"through the crowd")
             assert (await take(bob, 1))[0].payload == b"through the crowd"
             await eventually(lambda: not bob._node.peering.strangers)
-            assert bob.stats().peer_errors == {"HandshakeError": 60}  # each once, in one way or the other
+            assert bob.stats().peer_errors == {"HandshakeError": 300}  # each once, in one way or the other
             for _, writer in crowd:
                 writer.transport.abort()
 

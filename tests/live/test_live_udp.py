@@ -240,7 +240,7 @@ def test_a_node_that_restarts_without_its_state_is_taken_back_when_the_earlier_o
         async with live_group("a", "b", peers=peers, protocol="odca", limits=limits) as [a, b]:
             b._node.transport.close()
             async with whence.join("room", node="b", peers=peers, protocol="odca", limits=limits) as again:
-                await eventually(lambda: any(event.kind == "returned" for event in a.events))
+                await eventually(lambda: any(event.kind == "returned" for event in a.events()))
                 await again.wait_connected(10)
                 await a.broadcast(b"goes on", deadline=LONG_S)
                 assert (await take(again, 1))[0].payload == b"goes on"

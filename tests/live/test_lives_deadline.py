@@ -73,12 +73,12 @@ async def test_w8_a_clock_that_is_off_is_told_with_its_fix(transport: str) -> No
     wrong._settings = replace(wrong._settings, clock=Ahead())
     async with whence.join("room", node="a", limits=limits, **options) as a, wrong as b:
         for group, peer, sign in ((a, "b", 1), (b, "a", -1)):
-            await eventually(lambda group=group: any(each.kind == "clock" for each in group.events))
+            await eventually(lambda group=group: any(each.kind == "clock" for each in group.events()))
             link = group.stats().links[peer]
             assert link.clock_offset_us is not None
             assert link.clock_error_us is not None
             assert abs(link.clock_offset_us - sign * 2_000_000) <= link.clock_error_us + 1000
-            [event] = [each for each in group.events if each.kind == "clock"]
+            [event] = [each for each in group.events() if each.kind == "clock"]
             assert "Set the clocks of both machines (NTP)" in event.detail
     async with whence.join("room", node="a", limits=limits, **options) as a:
         assert a.stats().links["b"].clock_offset_us is None

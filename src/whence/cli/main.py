@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import sys
 import traceback
+from contextlib import suppress
 from difflib import get_close_matches
 from importlib import import_module
 from importlib.util import find_spec
@@ -238,9 +239,14 @@ def _fail(problem: WhenceError, code: int = EXIT_MISUSE) -> NoReturn:
         import json
 
         told = {"type": type(problem).__name__, "what": problem.what, "reason": problem.reason}
-        sys.stdout.write(json.dumps({"error": {**told, "fix": problem.fix}}) + "\n")
+        with suppress(OSError):  # the output itself may be what cannot be written
+            sys.stdout.write(json.dumps({"error": {**told, "fix": problem.fix}}) + "\n")
     _say("error", f"{problem.what}: {problem.reason}", "red")
     _say("fix", problem.fix, "green")
+    try:
+        sys.stdout.flush()
+    except OSError:
+        _drop_output()
     sys.exit(code)
 
 
@@ -352,6 +358,11 @@ def main(args: list[str] | None = None) -> NoReturn:
 
 
 def _leave_pipe() -> NoReturn:
-    """Leave quietly when the reader is gone; Python would complain again when it flushes at exit."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    """Leave quietly when the reader is gone."""
+    _drop_output()
     sys.exit(1)
+
+
+def _drop_output() -> None:
+    """What is left to write goes nowhere: Python would complain again when it flushes at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

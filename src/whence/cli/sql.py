@@ -16,6 +16,10 @@ WIDE = 12  # columns that a terminal shows side by side
 def command(
     query: Annotated[str, typer.Argument(help='SQL, as "select protocol, count(*) from runs group by 1".')],
     in_: Annotated[Path, typer.Option("--in", help="Folder or URL that the sweep wrote to.")] = Path(),
+    save: Annotated[
+        str | None,
+        typer.Option(help="Write the result: parquet:FILE, delta:FOLDER or iceberg:WAREHOUSE/NAME."),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Ask the tables runs, measures, verdicts, findings, summaries and segments (DuckDB's SQL).
@@ -24,6 +28,13 @@ def command(
     """
     from whence.cli import console
 
+    if save is not None:
+        from whence.trace.lake import save_as
+
+        found = answer_to(query, str(in_)).to_arrow_table()
+        save_as(found, save)
+        console.out.print(f"{found.num_rows:,} rows saved as {save}", markup=False)
+        return
     names, rows = ask(query, str(in_))
     if as_json:
         console.print_json([dict(zip(names, row, strict=True)) for row in rows])
@@ -36,6 +47,12 @@ def command(
 
 def ask(query: str, root: str) -> tuple[list[str], list[tuple[Any, ...]]]:
     """The columns and rows that a query returns."""
+    answer = answer_to(query, root)
+    return [each[0] for each in answer.description or []], answer.fetchall()
+
+
+def answer_to(query: str, root: str) -> Any:
+    """DuckDB's answer, to be fetched."""
     try:
         import duckdb
     except ImportError as error:
@@ -53,11 +70,10 @@ def ask(query: str, root: str) -> tuple[list[str], list[tuple[Any, ...]]]:
         if found is not None:
             base.register(table, found)
     try:
-        answer = base.execute(query)
+        return base.execute(query)
     except duckdb.Error as error:
         there = ", ".join(table for table in TABLES if dataset.files(table))
         raise MisuseError("the query", str(error).strip(), f"Tables that are there: {there}") from error
-    return [each[0] for each in answer.description or []], answer.fetchall()
 
 
 def _cell(value: Any) -> Any:

@@ -33,8 +33,7 @@ from whence.session.wire import Hello
 
 LINKS_MAX = 1024  # more neighbours than any view leads to
 UNKNOWN = Address("unknown", 0)
-_STRANGERS = 32
-_STRANGERS_OPEN = 256
+_STRANGERS = 256  # more than a listening socket hands over in one turn of the loop (100): see `Peering.admit`
 
 
 class Accept(NamedTuple):
@@ -178,7 +177,7 @@ class Open:
     lasting = False
     keeps = False
     returns = False
-    strangers_max = _STRANGERS_OPEN
+    strangers_max = _STRANGERS
 
     def __init__(self, identity: Identity, links: Mapping[NodeId, Link], *, introduces: bool = False) -> None:
         self.identity = identity

@@ -94,6 +94,7 @@ class Stranger(Protocol):
 
     source: str
     channel: Channel
+    has_spoken: bool  # something has come over it
 
 
 class Peering:
@@ -128,8 +129,9 @@ class Peering:
     def admit(self, session: Stranger) -> None:
         """Hold one more unknown connection; if they are too many, the oldest is closed."""
         if len(self.strangers) >= self.admission.strangers_max:
-            # The oldest goes: a member needs a moment for its handshake, and who says nothing needs for ever.
-            oldest = next(iter(self.strangers))
+            # The oldest that has said nothing goes: a member speaks at once, and needs a moment for the rest.
+            silent = (each for each in self.strangers if not each.has_spoken)
+            oldest = next(silent, next(iter(self.strangers)))
             error = HandshakeError("connection", "too many connections have not said HELLO", "Wait")
             self._journal.fault("refused", oldest.source, error)
             del self.strangers[oldest]

@@ -52,6 +52,7 @@ class Session:
         self.reader = reader
         self.link: Link | None = None  # set once the handshake has passed
         self.source = dialled.peer if dialled else "a stranger"
+        self.has_spoken = False  # its peer, before the end of the handshake
         self.deadline_s: float | None = None  # of the handshake, while it lasts
         self.peer: Certified | None = None  # what TLS has proved; in plain text no one can tell
         self._peering = peering
@@ -171,6 +172,7 @@ class Session:
     # Handshake
 
     def _greet(self, data: bytes) -> list[Packet]:
+        self.has_spoken = True
         try:
             link = None
             while link is None:

@@ -154,7 +154,7 @@ class Member:
         self.process: Forked | None = None
         self.log = storm.folder / f"{name}.log"
         self.has_copy = False
-        self.failures = 0  # to start
+        self.started_s = 0.0
 
     @property
     def is_alive(self) -> bool:
@@ -169,6 +169,7 @@ class Member:
         self.openings += 1
         with self.log.open("a") as file:
             file.write(json.dumps(["start", how, round(time.time(), 3)]) + "\n")
+        self.started_s = time.time()
         self.process = self.storm.spawn(self.name, self.openings, self.store(), self.log)
 
     async def kill(self) -> None:
@@ -226,9 +227,9 @@ class Storm:
         options: dict[str, Any] = {"protocol": kind.protocol, **kind.options}
         if kind.protocol == "prc":
             options["listen"] = peers[name]
-            living = [each for each in NAMES if each != name and self.members[each].is_alive]
-            if living:
-                options["contact"] = peers[living[0]]
+            living = [each for each in self.members.values() if each.name != name and each.is_alive]
+            if living:  # whoever has been there for the longest has got in itself
+                options["contact"] = peers[min(living, key=lambda each: each.started_s).name]
         else:
             options["peers"] = peers
         if kind.network == "spaces":

@@ -129,7 +129,7 @@ class Speaker:
 
     def note_events(self) -> None:
         new = []
-        for event in reversed(self.group.events):
+        for event in reversed(self.group.events()):
             if event is self.last_event:
                 break
             new.append(event)
@@ -168,7 +168,10 @@ async def run(settings: Settings) -> None:
         speaker.write("leaves", [str(each) for each in group.explain()[:5]])
         for task in (*tasks, speaking, *rounds):
             task.cancel()
-        await asyncio.gather(*tasks, speaking, *rounds, return_exceptions=True)
+        ended = await asyncio.gather(*tasks, speaking, *rounds, return_exceptions=True)
+        for problem in ended:
+            if isinstance(problem, Exception):
+                raise problem  # the judge would miss what it should have written
 
 
 def take_part(given: dict[str, Any]) -> None:
