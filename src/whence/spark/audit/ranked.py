@@ -25,8 +25,6 @@ from whence.spark.shipping import find_shipped
 from whence.spark.tables import table_of
 
 _SAMPLE_ROWS = 10_000
-# Spark asks for the bytes of a batch after each row, which costs as much as the row; rows bound it, too.
-_BATCH_BYTES = ("spark.sql.execution.arrow.maxBytesPerBatch", str((1 << 31) - 1))
 _ENCODED = table_of("stem bigint, key bigint, rank bigint, pos bigint, name string")
 _SAID = table_of("counts string, unsuited string")
 
@@ -54,15 +52,8 @@ def count_ranked(
         .repartition(tasks, "stem")
         .sortWithinPartitions(F.desc_nulls_first("rank"))
     )
-    session, (name, largest) = rows.sparkSession, _BATCH_BYTES
-    before = session.conf.get(name, None)
-    session.conf.set(name, largest)
-    try:
-        said = by_rank.mapInArrow(_judge(mapping, plan, findings_max), _SAID).collect()
-    finally:
-        session.conf.set(name, before) if before is not None else session.conf.unset(name)
     total = RankedCounts()
-    for row in said:
+    for row in by_rank.mapInArrow(_judge(mapping, plan, findings_max), _SAID).toLocalIterator():
         if row.unsuited is not None:
             return None
         total.add(msgspec.json.decode(row.counts, type=RankedCounts))
