@@ -12,7 +12,8 @@ Two loads: `stream`, everybody broadcasts as fast as the back-pressure lets it; 
 one message for every message that it delivers from each member, so that nearly every message depends on a
 new message of every other node: the worst case for a delta clock.
 
-The second table has `odca` (one copy of each message) over TCP and over UDP, alternating in the same way.
+The second table has vector with `relay="need"`, its live default, against `relay=False`. The third has `odca`
+(one copy of each message) over TCP and over UDP, alternating in the same way.
 Everybody broadcasts 16 messages every 20 ms (`paced`), so that no socket overflows; messages live for 5 s.
 What is lost for good does not fail a round here, it is in the last line: the cost is per delivery made.
 """
@@ -23,7 +24,7 @@ import argparse
 import asyncio
 import json
 import statistics
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from multiprocessing.synchronize import Barrier
 
 import whence
@@ -39,7 +40,7 @@ class Row:
 
     load: str
     nodes: int
-    relay: bool
+    relay: bool | str
     messages: int  # per node
 
 
@@ -156,6 +157,22 @@ def measure(row: Row, rounds: int) -> dict[str, object]:
     }
 
 
+def measure_need(row: Row, rounds: int) -> dict[str, object]:
+    """Relaying by need, the live default of vector, against none: what agreement of survivors costs."""
+    need = replace(row, relay="need")
+    pairs = [(run_round("vector", row), run_round("vector", need)) for _ in range(rounds)]
+    ratios = [kept.cpu_us_per_delivery / plain.cpu_us_per_delivery for plain, kept in pairs]
+    return {
+        "load": row.load,
+        "nodes": row.nodes,
+        "messages": row.messages,
+        "rounds": rounds,
+        "false_cpu_us": round(statistics.median(plain.cpu_us_per_delivery for plain, _ in pairs), 2),
+        "need_cpu_us": round(statistics.median(kept.cpu_us_per_delivery for _, kept in pairs), 2),
+        "cpu_ratio": round(statistics.median(ratios), 3),
+    }
+
+
 def measure_transports(row: Row, rounds: int) -> dict[str, object]:
     pairs = [
         (run_round("tcp", row, datagram_member), run_round("udp", row, datagram_member))
@@ -205,13 +222,23 @@ def main() -> None:
             f"{row.load:8}{row.nodes:>6}{row.relay!s:>7}" + "".join(f"{value:>11,}" for value in values),
             flush=True,
         )
+    line = kept = measure_need(rows[0], rounds)
+    print(f"\n{'vector':8}{'nodes':>6}" + "".join(f"{head:>14}" for head in ("false us", "need us", "ratio")))
+    values = [line[key] for key in ("false_cpu_us", "need_cpu_us", "cpu_ratio")]
+    print(f"{rows[0].load:8}{rows[0].nodes:>6}" + "".join(f"{value:>14,}" for value in values), flush=True)
     line = measure_transports(datagram_row, rounds)
     print(f"\n{'odca':8}{'nodes':>6}" + "".join(f"{head:>14}" for head in ("tcp us", "udp us", "ratio")))
     values = [line[key] for key in ("tcp_cpu_us", "udp_cpu_us", "cpu_ratio")]
     print(f"{'paced':8}{datagram_row.nodes:>6}" + "".join(f"{value:>14,}" for value in values))
     print(
         json.dumps(
-            {"bench": "live", "cpu_ratio": table[0]["cpu_ratio"], "rows": table, "udp_against_tcp": line}
+            {
+                "bench": "live",
+                "cpu_ratio": table[0]["cpu_ratio"],
+                "rows": table,
+                "need_against_false": kept,
+                "udp_against_tcp": line,
+            }
         )
     )
 

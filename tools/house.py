@@ -173,6 +173,14 @@ def places(modules: Iterable[Module], pattern: str) -> list[str]:
     ]
 
 
+def rooms(modules: Iterable[Module]) -> Counter[str]:
+    """The lines of each folder of the package: where it grew."""
+    found: Counter[str] = Counter()
+    for module in modules:
+        found[module.path.partition("/")[0] if "/" in module.path else "whence"] += module.text.count("\n")
+    return found
+
+
 def row_makers(modules: Iterable[Module]) -> list[str]:
     """Classes and functions that turn effects of a core into rows of a trace.
 
@@ -204,6 +212,8 @@ def report(modules: Modules) -> Iterator[Row]:
     support_lines = sum(file.read_text(encoding="utf-8").count("\n") for file in support)
     plain = sum(module.file.stem != "__init__" for module in every)
     yield Row("lines in src", f"{sum(module.text.count(chr(10)) for module in every):,}", "<= 53,000")
+    for room, lines in rooms(every).most_common():
+        yield Row(f"  of these in {room}", f"{lines:,}", "")
     yield Row("modules without __init__", f"{plain}", "<= 250")
     yield Row("lines and files in tests/support", f"{support_lines:,} in {len(support)}", "<= 4,500 in 32")
     yield row("nets in tests/support", "1", (file.stem for file in support if NET.search(file.stem)))
