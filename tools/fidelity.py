@@ -127,15 +127,15 @@ def _at_paper_scale() -> list[str]:
         if one is None:
             lines.append(f"{command}: not run\n")
         else:
-            lines.append(
-                f"{command} ({one['runs']:,} runs, {one['failed']} failed; {one['day']}; commit "
-                f"{one['commit']}): {one['claims']}\n"
-            )
+            done = f"{one['runs']:,} runs, {one['failed']} not finished"
+            when = f"{one['day']}; commit {one['commit']}"
+            note = f"; {one['note']}" if one["note"] else ""
+            lines.append(f"{command} ({done}; {when}{note}): {one['claims']}\n")
     return lines
 
 
-def keep(results: list[Path]) -> None:
-    """Keep the counts of each result of the scale `paper`."""
+def keep(results: list[Path], note: str) -> None:
+    """Keep the counts of each result of the scale `paper`; `note`: what of it was not run."""
     kept = _kept()
     for path in results:
         document = json.loads(path.read_text(encoding="utf-8"))
@@ -151,6 +151,7 @@ def keep(results: list[Path]) -> None:
             "claims": tally(found).text(),
             "runs": len(rows),
             "failed": len(document["failures"]),
+            "note": note,
             "day": datetime.fromtimestamp(path.stat().st_mtime, UTC).strftime("%Y-%m-%d"),
             "commit": document["environment"]["commit"],
             "came": _came(found),
@@ -164,9 +165,10 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Count the verdicts of all studies in docs/fidelity.md.")
     parser.add_argument("--write", action="store_true", help="write the page")
     parser.add_argument("--paper", type=Path, nargs="+", default=[], help="results.json of the scale `paper`")
+    parser.add_argument("--note", default="", help="what of these results was not run")
     given = parser.parse_args()
     if given.paper:
-        keep(given.paper)
+        keep(given.paper, given.note)
     made = page()
     if given.write:
         PAGE.write_text(made, encoding="utf-8")

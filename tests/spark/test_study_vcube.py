@@ -15,7 +15,7 @@ from whence.kernels.vcube import kernel as vcube
 from whence.sim.files import from_dict
 from whence.studies.base import StudyResult
 from whence.studies.run import TRACES, run_study
-from whence.studies.vcube.crashes import CRASHES
+from whence.studies.vcube.claims import CRASHES
 from whence.studies.vcube.grid import STUDY
 from whence.studies.verdicts import Verdict
 from whence.trace.measures import read_measures
