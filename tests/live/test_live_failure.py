@@ -28,10 +28,10 @@ def test_a_bug_in_a_core_ends_the_group_and_not_the_others(caplog: pytest.LogCap
     async def main() -> None:
         async with live_group("alice", "bob", "carol") as [alice, bob, carol]:
 
-            def broken(peer: NodeId, packet: Packet, now_us: int) -> Any:
+            def broken(peer: NodeId, packets: list[Packet], now_us: int) -> Any:
                 raise InvariantError("vector at bob", "two and two are five")
 
-            bob._node.host.core.receive = broken
+            bob._node.host.core.receive_many = broken
             waiting = asyncio.create_task(bob.receive())
             await asyncio.sleep(0)
             await alice.broadcast(b"provoke")

@@ -124,11 +124,11 @@ def test_another_version_is_refused_by_type() -> None:
     async def main() -> None:
         peers = loopback(["aaron", "bob"])
         async with live_group("bob", peers=peers, connected=False) as [bob]:
-            body = msgspec.msgpack.encode(["whence", 3, {"all": "new"}])
+            body = msgspec.msgpack.encode(["whence", 4, {"all": "new"}])
             answer = await send_raw(peers["bob"], HEADER.pack(len(body) + 1, FrameType.HELLO) + body)
             refusal = refusal_in(answer)
             assert refusal.code == "version"
-            assert "the peer speaks version 3, this node version 2" in refusal.reason
+            assert "the peer speaks version 4, this node version 3" in refusal.reason
             assert bob.stats().peer_errors == {"VersionError": 1}
             assert isinstance(bob.events()[-1].error, VersionError)
 
@@ -142,14 +142,14 @@ def test_the_dialler_understands_a_refusal_of_its_version() -> None:
 
         async def future_bob(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             await reader.read(1000)
-            body = msgspec.msgpack.encode(["whence", 3])
+            body = msgspec.msgpack.encode(["whence", 4])
             writer.write(HEADER.pack(len(body) + 1, FrameType.HELLO) + body)
             await writer.drain()
             writer.close()
 
         server = await asyncio.start_server(future_bob, host, int(port))
         async with live_group("alice", peers=peers, connected=False) as [alice]:
-            with pytest.raises(VersionError, match="the peer speaks version 3"):
+            with pytest.raises(VersionError, match="the peer speaks version 4"):
                 await alice.wait_connected(0.3)
         server.close()
 

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from whence.errors import FrameError, HandshakeError
 from whence.protocols.baselines.fifo import FifoPacket
 from whence.session.addresses import Address
-from whence.session.links import ACK_FRAMES, Link, LinkOut, LinkState
-from whence.session.wire import Ack, FrameReader, data_frame
+from whence.session.links import ACK_PACKETS, Link, LinkOut, LinkState
+from whence.session.wire import Ack, FrameReader, encode_packet, packets_frame
 
 
 class Pipe:
@@ -60,7 +60,7 @@ class Ends:
     def queue(self, count: int) -> None:
         for _ in range(count):
             self.queued += 1
-            self.left.out.pending.append(data_frame(FifoPacket(0, self.queued, b"x" * (self.queued % 7))))
+            self.left.out.pending.append(encode_packet(FifoPacket(0, self.queued, b"x" * (self.queued % 7))))
 
     def move(self, count: int) -> None:
         """The first `count` bytes that are on their way arrive at the right."""
@@ -143,11 +143,11 @@ def test_however_batches_are_cut_the_rest_is_exactly_what_was_not_received(batch
 def test_nothing_is_written_while_the_channel_is_full() -> None:
     one = link()
     pipe = Pipe()
-    pipe.capacity = 10
+    pipe.capacity = 20
     one.attach(pipe, 1, 0)
     one.out.pending += [b"a" * 8] * 5
     one.flush(1, may_ack=True, ack_now=False)
-    assert bytes(pipe.data) == b"a" * 16  # the second frame filled it
+    assert bytes(pipe.data) == packets_frame(b"a" * 8) * 2  # the second frame filled it
     assert len(one.out.pending) == 3
     assert one.out.unacknowledged == 5
     assert one.out.unacknowledged_bytes() == 40
@@ -163,8 +163,8 @@ def test_one_write_carries_data_and_acknowledgement() -> None:
     assert writes == []  # a lone acknowledgement waits for company
     one.out.pending += [b"data"]
     one.flush(10, may_ack=True, ack_now=False)
-    assert writes == [b"\0\0\0\x02\x03\x03" + b"data"]
-    one.incoming.take(ACK_FRAMES, 100)
+    assert writes == [b"\0\0\0\x02\x03\x03" + packets_frame(b"data")]
+    one.incoming.take(ACK_PACKETS, 100)
     one.flush(10, may_ack=False, ack_now=True)
     assert len(writes) == 1  # withheld
     one.flush(10, may_ack=True, ack_now=False)
@@ -192,7 +192,7 @@ def test_what_arrived_before_a_cut_may_be_acknowledged_after_it() -> None:
     out.resume(1)  # the second and the third were on their way to the disk
     out.acknowledge(3)
     assert (out.acknowledged, out.pending) == (1, [b"2", b"3", b"4"])  # it expects them on this connection
-    assert out.take(1) == b"2"
+    assert out.take(1) == packets_frame(b"2")
     out.acknowledge(3)
     assert out.acknowledged == 2
     out.resume(3)  # cut once more, before the third could be written again
@@ -234,7 +234,7 @@ def test_who_is_not_counted_on_gets_what_was_written_and_what_is_said_later() ->
     ends.there.writable = False
     assert ends.left.count_on(False) == 4
     assert (ends.left.state, ends.left.alive) == (LinkState.OUT, False)
-    ends.left.out.pending.append(data_frame(FifoPacket(0, 99, b"")))
+    ends.left.out.pending.append(encode_packet(FifoPacket(0, 99, b"")))
     ends.connect()
     ends.left.flush(9, may_ack=True, ack_now=True)
     ends.move(10_000)

@@ -39,14 +39,16 @@ from whence.session.wire import (
     answer_frame,
     challenge_frame,
     data_frame,
+    encode_packet,
     error_frame,
     hello_frame,
+    packets_frame,
 )
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "wire-format.md"
 
 HELLO = Hello(
-    magic="whence", version=2, group="room", protocol="vector", parameters={"relay": "true"},
+    magic="whence", version=3, group="room", protocol="vector", parameters={"relay": "true"},
     members=["alice", "bob"], max_payload_bytes=1048576, node="alice", to="bob", session=258,
     peer_session=0, received=0, nonce=25, life=7,
 )  # fmt: skip
@@ -169,7 +171,11 @@ def test_packets_come_back_as_they_were_sent_however_they_are_cut(protocol: str)
     core = registry.make(protocol, "a", ["a", "b"])
     count = 20 if "messages" in core.packet_type._fields else 200
     packets = [random_packet(draw, core.packet_type) for _ in range(count)]
-    data = b"".join(map(data_frame, packets))
+    data, at = b"", 0
+    while at < len(packets):  # alone, or so many together
+        together = list(map(encode_packet, packets[at : at + draw.choice([1, 1, 2, 15, 16, 90])]))
+        data += packets_frame(b"".join(together), len(together))
+        at += len(together)
     made = reader(100_000_000, core.packet_type)
     got: list[Packet] = []
     at = 0
@@ -210,6 +216,13 @@ BAD_FRAMES = {
     "unknown type": (frame(99, b"x"), FrameError),
     "HELLO again": (hello_frame(HELLO), FrameError),
     "empty DATA": (frame(2, b""), FrameError),
+    "empty BATCH": (frame(13, b""), FrameError),
+    "BATCH of numbers": (frame(13, body([1, 2, 3])), FrameError),
+    "BATCH of which one is wrong": (frame(13, body([[0, 1, [], b""], [0, 2, [], "text"]])), FrameError),
+    "BATCH cut short": (frame(13, b"\x92" + body([0, 1, [], b""])), FrameError),
+    "BATCH with trailing bytes": (frame(13, body([[0, 1, [], b""]]) + b"\0"), FrameError),
+    "BATCH that announces too many": (frame(13, b"\xdd\xff\xff\xff\xff"), FrameError),
+    "BATCH too long": (HEADER.pack(2000, 13), FrameTooLargeError),
     "not MessagePack": (frame(2, b"\xc1"), FrameError),
     "truncated MessagePack": (frame(2, b"\x94\x00\x01\x90\xc4\xff"), FrameError),
     "trailing bytes": (frame(2, body([0, 1, [], b""]) + b"\0"), FrameError),
@@ -243,10 +256,10 @@ BAD_GREETINGS = {
     "too long": (HEADER.pack(GREETING_MAX_BYTES + 1, FrameType.HELLO), FrameTooLargeError),
     "other magic": (frame(1, body(["hwence", 1])), FrameError),
     "not an array": (frame(1, body({"magic": "whence"})), FrameError),
-    "other version": (frame(1, body(["whence", 3, "whatever follows"])), VersionError),
-    "too short": (frame(1, body(["whence", 2, "room"])), FrameError),
+    "other version": (frame(1, body(["whence", 4, "whatever follows"])), VersionError),
+    "too short": (frame(1, body(["whence", 3, "room"])), FrameError),
     "endless name": (frame(1, body([*msgspec.to_builtins(HELLO)[:2], "x" * 256])), FrameError),
-    "number for name": (frame(1, body(["whence", 2, 5])), FrameError),
+    "number for name": (frame(1, body(["whence", 3, 5])), FrameError),
     "nested": (frame(1, b"\x91" * 5000), FrameError),
 }
 
@@ -306,6 +319,9 @@ def test_the_documents_examples_are_what_is_written() -> None:
         "ANSWER": answer_frame(300),
         "DATA of `fifo`": data_frame(FifoPacket(1, 300, b"hi")),
         "DATA of `vector`": data_frame(VectorPacket(0, 7, (1, 300), b"hi")),
+        "BATCH of `fifo`": packets_frame(
+            encode_packet(FifoPacket(1, 300, b"hi")) + encode_packet(FifoPacket(1, 301, b"ho")), 2
+        ),
         "ACK": ack_frame(300),
         "PING": PING_FRAME,
         "BYE": BYE_FRAME,

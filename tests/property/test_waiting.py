@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from random import Random
 from typing import Any
 
@@ -47,12 +48,14 @@ NEVER_WAIT = {"reliable", "preventive"}
 class World:
     """A group on a full mesh: packets arrive in drawn order, some twice, some never; timers when due."""
 
-    def __init__(self, protocol: str, params: dict[str, Any], seed: int) -> None:
+    def __init__(
+        self, protocol: str, params: dict[str, Any], seed: int, make: Callable[..., Any] | None = None
+    ) -> None:
         self.info = registry.lookup(protocol)
         self.draw = Random(seed)
         self.most = 0  # that ever waited at one node
         self.there = list(MEMBERS)
-        self.net = Net(protocol, MEMBERS, **params)
+        self.net = Net(make or protocol, MEMBERS, **params)
         self.net.before = self._look
         self.net.on_stop = self._stop
         self.net.on_close = lambda node, peer: pytest.fail("links are static here")

@@ -17,7 +17,7 @@ from whence.session.datagrams import DatagramLink, Datagrams, Header, digest_of,
 from whence.session.journal import Journal
 from whence.session.links import LinkState
 from whence.session.peering import Peering
-from whence.session.wire import BYE_FRAME, FrameReader, data_frame, hello_frame
+from whence.session.wire import BYE_FRAME, FrameReader, encode_packet, hello_frame
 
 MEMBERS = ("a", "b")
 
@@ -55,7 +55,7 @@ class Side:
         self.datagrams.obey(peer)
 
     def say(self, payload: bytes) -> None:
-        self.link.out.pending.append(data_frame((0, 1, payload)))
+        self.link.out.pending.append(encode_packet((0, 1, payload)))
         self.link.flush(100, may_ack=True, ack_now=False)
 
     def changed(self) -> None: ...

@@ -102,11 +102,11 @@ def test_a_node_that_is_configured_otherwise_is_refused_and_learns_why(changes: 
 def test_another_version_is_refused_before_the_rest_is_read() -> None:
     world, a, b = pair()
     ours, _ = world.connect(a, b)
-    hello = msgspec.structs.replace(a.identity.hello(a.links["b"]), version=3)
+    hello = msgspec.structs.replace(a.identity.hello(a.links["b"]), version=4)
     ours.data[:] = hello_frame(hello)
     world.carry()
-    assert refusals(b) == ["VersionError: the peer speaks version 3, this node version 2"]
-    assert refusals(a) == ["VersionError: the peer speaks version 3, this node version 2"]
+    assert refusals(b) == ["VersionError: the peer speaks version 4, this node version 3"]
+    assert refusals(a) == ["VersionError: the peer speaks version 4, this node version 3"]
 
 
 def test_a_recorded_dialler_cannot_answer_the_challenge() -> None:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from session.pairs import LIMITS, End, World, durable, pair, refusals
 from whence.errors import PeerError
-from whence.session.links import ACK_FRAMES, LinkState
+from whence.session.links import ACK_PACKETS, LinkState
 from whence.session.wire import HEADER, PING_FRAME, FrameType, ack_frame, data_frame, error_frame
 
 
@@ -88,7 +88,7 @@ def test_acknowledgements_travel_with_data_or_when_they_are_due() -> None:
     world.carry()
     assert a.links["b"].out.unacknowledged == 0
     assert a.events[-1] == "acknowledged"
-    for _ in range(ACK_FRAMES):
+    for _ in range(ACK_PACKETS):
         a.say(b"y")
     world.carry()
     b.flush()
@@ -108,7 +108,7 @@ def test_an_acknowledgement_of_what_was_not_sent_ends_the_connection_only(claime
     a.say(b"x")
     theirs.write(ack_frame(claimed))
     world.carry()
-    assert f"FrameError: it acknowledges {claimed} frames" in refusals(a)[0]
+    assert f"FrameError: it acknowledges {claimed} packets" in refusals(a)[0]
     assert a.links["b"].channel is None
     assert a.links["b"].alive
     assert ours.is_closed

@@ -26,7 +26,7 @@ from whence.session.host import Host
 from whence.session.links import Link, LinkState
 from whence.session.overlay import Draw, SprayByMessages
 from whence.session.overlay_wire import OVERLAY, word_of
-from whence.session.wire import FrameReader, data_frame
+from whence.session.wire import FrameReader, encode_packet, packets_frame
 
 # Everything is carried to its end after each event, so that what a join, a leave or a crash does to the arcs
 # can be counted. The same seed gives the same run: the overlay draws from `random`, which is seeded here.
@@ -184,7 +184,7 @@ class SwarmGroup:
     def _frame(self, flight: Flight) -> None:
         """What a core sends goes over its link as a frame, with the overlay's words."""
         self.net.flying.remove(flight)
-        self.members[flight.sender].links[flight.to].out.pending.append(data_frame(flight.packet))
+        self.members[flight.sender].links[flight.to].out.pending.append(encode_packet(flight.packet))
 
     def _wake(self, name: str, effects: Effects) -> None:
         self.awake[name] = None
@@ -244,7 +244,7 @@ class SwarmGroup:
         if link is None or other is None:
             return
         reader = FrameReader(PrcPacket, 1 << 24)
-        for packet in cast(list[PrcPacket], reader.feed(b"".join(link.out.drain()))):
+        for packet in cast(list[PrcPacket], reader.feed(b"".join(map(packets_frame, link.out.drain())))):
             if link.alive and member.name in other.links and other.links[member.name].alive:
                 other.receive(member.name, packet)
 

@@ -21,7 +21,7 @@ from whence.foreign.read import read_log
 from whence.foreign.report import Audit
 from whence.foreign.tables import csv_rows, json_rows
 from whence.spark.audit.columns import TABLES, normalise, read_rows
-from whence.spark.audit.judge import EVENT_BYTES, audit_log
+from whence.spark.audit.judge import audit_log
 from whence.spark.audit.stream import audit_stream, read_stream, read_verdict
 
 pytestmark = pytest.mark.spark
@@ -176,59 +176,7 @@ def test_places_with_decimals_are_exact(spark: SparkSession, tmp_path: Path) -> 
         assert audit.counts("broken") == {"causal": 1, "fifo": 1}  # 2 after 3; 5 and 4 have one place
 
 
-REQUESTS = 30
-
-
-def requests() -> str:
-    """Short-lived requests that a worker never sees the end of; two of them answer before they ask."""
-    lines = ["ctx,kind,msg,place"]
-    got = []
-    for number in range(REQUESTS):
-        ask, reply, one = f"q{number}", f"r{number}", f"t{number}"
-        lines += [f"{one}/a,send,{ask},1", f"{one}/b,deliver,{ask},1", f"{one}/b,send,{reply},2"]
-        got += [reply, ask] if number % 15 == 4 else [ask, reply]
-    lines += [f"sink,deliver,{message},{place}" for place, message in enumerate(got)]
-    return "\n".join(lines) + "\n"
-
-
-def test_a_log_larger_than_a_task_is_judged_by_parts_that_share_no_cause(
-    spark: SparkSession, tmp_path: Path
-) -> None:
-    (tmp_path / "log.csv").write_text(requests())
-    event = {"process": "ctx", "kind": "kind", "message": "msg", "order": "place"}
-    mapping = mapping_of({"log": {"format": "csv"}, "event": event})
-    here = judge(read_log(tmp_path / "log.csv", mapping))
-    assert here.counts("broken") == {"causal": 2}
-    parts = audit_log(spark, tmp_path / "log.csv", mapping, memory_bytes=60 * EVENT_BYTES)
-    for name in ("causal", "cycle", "duplicate"):
-        assert parts.properties[name].count == here.properties[name].count
-        assert parts.properties[name].status == here.properties[name].status
-    assert parts.properties["causal"].judged == here.properties["causal"].judged == 3 * REQUESTS
-    small = audit_log(spark, tmp_path / "log.csv", mapping, memory_bytes=3 * EVENT_BYTES)
-    assert "5 of 150 events hang together" in small.properties["causal"].why
-
-
-def test_named_causes_are_compared_by_one_join(spark: SparkSession, tmp_path: Path) -> None:
-    mapping = mapping_of({
-        "log": {"format": "jsonl"},
-        "event": {"process": "v", "message": "m", "depends_on": "after", "order": "n"},
-    })  # fmt: skip
-
-    def judged(*messages: str) -> Audit:
-        rows = [
-            f'{{"v":"v","m":"{m[0]}","after":"{" ".join(m[1:])}","n":{n}}}\n' for n, m in enumerate(messages)
-        ]
-        (tmp_path / "x.jsonl").write_text("".join(rows))
-        audit = audit_log(spark, tmp_path / "x.jsonl", mapping, memory_bytes=EVENT_BYTES)
-        here = judge(read_log(tmp_path / "x.jsonl", mapping)).properties["causal"]
-        assert audit.properties["causal"].status in {here.status, "not judged"}
-        return audit
-
-    assert judged("a", "ba", "cb").properties["causal"].status == "ok"
-    assert judged("ba", "a", "cb").properties["causal"].count == 1
-    assert judged("cb", "a").properties["causal"].status == "not judged"  # b, which may name a, is not there
-
-
+@pytest.mark.slow
 def test_the_fast_path_of_ranks_says_what_the_judge_says(spark: SparkSession, tmp_path: Path) -> None:
     """On random logs of two groups and sessions: the same counts, or it declines."""
     rng = random.Random(7)

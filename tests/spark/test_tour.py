@@ -120,7 +120,9 @@ def test_measures_are_those_of_the_simulator_and_verdicts_those_of_the_verifier(
         assert row.verdict == msgspec.to_builtins(report)
         assert row.measures["causal"] == report.counts.causal
         assert report.deliveries == direct.deliveries
-    assert {row.labels["chapter"] for row in result.results.rows[::3]} >= {*page.STUDIES, grid.COMMON}
+    compared = {row.labels["chapter"] for row in result.results.rows[::3]}
+    # Chapter 002 records deliveries only, of which Spark counts no packets.
+    assert compared >= {*page.STUDIES, grid.COMMON} - {grid.DEADLINE}
 
 
 def test_the_page_and_the_files_hold_every_run(result: StudyResult, tmp_path: Path) -> None:

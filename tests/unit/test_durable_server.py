@@ -38,7 +38,7 @@ from whence.session.records import (
     Submitted,
     Taken,
 )
-from whence.session.wire import FrameReader
+from whence.session.wire import FrameReader, packets_frame
 
 NAMES = "abc"
 
@@ -82,7 +82,7 @@ def server(me: str = "b") -> Server:
 def packets_for(there: str, source: Server) -> list[Any]:
     """What waits for a peer."""
     reader = FrameReader(source.core.packet_type, 1 << 20)
-    return reader.feed(b"".join(source.links[there].out.unacknowledged_frames()))
+    return reader.feed(b"".join(map(packets_frame, source.links[there].out.unacknowledged_packets())))
 
 
 def packets(count: int) -> list[MatrixPacket]:

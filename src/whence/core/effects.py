@@ -1,7 +1,8 @@
 """What a core asks its host to do, in the order in which it must be done.
 
-A host carries out the effects of one input before it gives the core the next one. `Send` names all
-receivers together, so that a host encodes the packet once.
+A host carries out the effects of one input before it gives the core the next one; packets that arrived
+together are one input (`Protocol.receive_many`). `Send` names all receivers together, so that a host encodes
+the packet once.
 """
 
 from __future__ import annotations
@@ -48,6 +49,20 @@ class Deliver(NamedTuple):
     message: Message
     lsn: int = 0  # its place in the node's log, where the protocol keeps one
     late: bool = False  # it is concurrent with something that this node has called stable
+
+
+class Deliveries(NamedTuple):
+    """A `Deliver` of each message, one after the other: how `Protocol.receive_many` says so of a run."""
+
+    messages: list[Message]
+
+
+def close_run(run: list[Message], effects: Effects) -> list[Message]:
+    """Put a run of deliveries among the effects, if there is one; returns the next, which is empty."""
+    if run:
+        effects.append(Deliveries(run))
+        return []
+    return run
 
 
 class Missed(NamedTuple):
@@ -149,6 +164,7 @@ class Stop(NamedTuple):
 Effect: TypeAlias = (
     Send
     | Deliver
+    | Deliveries
     | SetTimer
     | CancelTimer
     | Discard

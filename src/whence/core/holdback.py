@@ -35,18 +35,29 @@ class HoldBack(Generic[Item]):
         The caller delivers a message before it asks for the next one, because `missing_of` is then asked
         about what waited for that message too.
         """
-        stack = self.waiters.pop(key, [])[::-1]
-        while stack:
+        held, waiters = self.held, self.waiters
+        stack: list[Key] = []
+        freed = waiters.pop(key, None)
+        while freed or stack:
+            if freed:
+                stack += freed[::-1] if len(freed) > 1 else freed
+                freed = None
             waiter = stack.pop()
-            item = self.held[waiter][0]
+            item = held[waiter][0]
             missing = missing_of(item)
             if missing is not None:
-                self.waiters.setdefault(missing, []).append(waiter)
+                waiters.setdefault(missing, []).append(waiter)
                 continue
-            del self.held[waiter]
+            del held[waiter]
             yield item
-            if waiter in self.waiters:
-                stack += self.waiters.pop(waiter)[::-1]
+            freed = waiters.pop(waiter, None)
+
+    def take_all(self) -> list[tuple[Key, tuple[Item, int]]]:
+        """Empty it; returns what was held."""
+        held = list(self.held.items())
+        self.held.clear()
+        self.waiters.clear()
+        return held
 
     def broken_rule(self, is_delivered: Callable[[Key], bool]) -> str | None:
         """Return the invariant that does not hold; None if all do."""

@@ -108,6 +108,16 @@ class Protocol(ABC):
     def receive(self, peer: NodeId, packet: Packet, now_us: int) -> Effects:
         """A packet of `packet_type` has arrived over the link from `peer`."""
 
+    def receive_many(self, peer: NodeId, packets: list[Packet], now_us: int) -> Effects:
+        """Packets have arrived together: returns the effects of `receive` for each, in this order.
+
+        A core that can returns a run of `Deliver`s as one `Deliveries`; no other difference is allowed.
+        """
+        effects: Effects = []
+        for packet in packets:
+            effects += self.receive(peer, packet, now_us)
+        return effects
+
     @abstractmethod
     def link_up(self, peer: NodeId, now_us: int) -> Effects:
         """A reliable link to `peer` exists from now on."""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection
-from typing import Self
+from typing import Any, Self, cast
 
 import msgspec
 
@@ -277,9 +278,10 @@ class Group:
         At a durable node a message is done when its loop asks for the next: not if the body raised.
         """
         self._waiters.reads()
-        if self._log is not None:
-            return Reading(self._next_logged, self._log.read if self._log.is_durable else None)
-        return Reading(self._next, None if self._durable is None else self._durable.finished_if_in_hand)
+        done = None if self._durable is None else self._durable.finished_if_in_hand
+        if self._log is not None and self._log.is_durable:
+            done = self._log.read
+        return Reading(self._inbox, self._wait, self._take, done)
 
     async def outcomes(self) -> AsyncIterator[Message | Expired | Missed | News]:
         """Every message, and from now on also an `Expired` for each that came or waited too long here, and a
@@ -304,44 +306,18 @@ class Group:
                 return
 
     async def _next(self) -> Message | Expired | Missed | News:
-        inbox, durable = self._inbox, self._durable
-        if durable is not None:
-            durable.check_reader()
-        while not inbox:
-            if self._flow.closed is not None:
-                if self._node.failed:
-                    raise _again(self._flow.closed)
-                raise StopAsyncIteration
-            self._waiters.reads()
-            await self._waiters.arrival()
-        if durable is not None:
-            message: Message | Expired | Missed | News = durable.host.hand_out()
-        else:
-            message = inbox.popleft()
-            if isinstance(message, Message):
-                self._host.unread_bytes -= len(message[2])
-        if self._flow.full and self._waiters.relieved():
-            self._node.wake()
-        return message
+        if not self._inbox or self._durable is not None:
+            await self._wait()
+        return self._take()
 
-    async def _outcomes_of_log(self, log: LogMembership) -> AsyncIterator[LogOutcome]:
-        self._waiters.reads()
-        while True:
-            try:
-                outcome = await self._next_logged()
-            except StopAsyncIteration:
-                return
-            yield outcome
-            if log.is_durable and isinstance(outcome, LogMessage):
-                log.read(outcome.id)  # the loop has asked for the next
-
-    async def _next_logged(self) -> LogOutcome:
-        log, inbox = self._log, self._inbox
-        assert log is not None
-        host = log.host
+    async def _wait(self) -> None:
+        """Wait until the inbox has something."""
+        inbox = self._inbox
+        if self._durable is not None:
+            self._durable.check_reader()
         while not inbox:
-            if host.may_refill:
-                host.refill()
+            if self._log is not None and self._log.host.may_refill:
+                self._log.host.refill()
                 continue
             if self._flow.closed is not None:
                 if self._node.failed:
@@ -349,12 +325,26 @@ class Group:
                 raise StopAsyncIteration
             self._waiters.reads()
             await self._waiters.arrival()
-        outcome = host.hand_out()
-        if log.is_paused:
-            log.relieve()
+
+    def _take(self) -> Message | Expired | Missed | News:
+        """The first of the inbox, which is not empty."""
+        outcome: Message | Expired | Missed | News = self._host.hand_out()
+        if self._log is not None and self._log.is_paused:
+            self._log.relieve()
         if self._flow.full and self._waiters.relieved():
             self._node.wake()
         return outcome
+
+    async def _outcomes_of_log(self, log: LogMembership) -> AsyncIterator[LogOutcome]:
+        self._waiters.reads()
+        while True:
+            try:
+                outcome = cast(LogOutcome, await self._next())
+            except StopAsyncIteration:
+                return
+            yield outcome
+            if log.is_durable and isinstance(outcome, LogMessage):
+                log.read(outcome.id)  # the loop has asked for the next
 
     async def receive(self) -> Message:
         """The next message; own messages are delivered too. `GroupClosedError` when there are no more.
@@ -362,9 +352,8 @@ class Group:
         Several tasks may ask. At a durable node the message comes again after a restart unless it is `done`.
         """
         self._waiters.reads()
-        take = self._next if self._log is None else self._next_logged
         try:
-            while not isinstance(outcome := await take(), Message):
+            while not isinstance(outcome := await self._next(), Message):
                 pass
             return outcome
         except StopAsyncIteration:
@@ -467,8 +456,14 @@ class Reading:
     """One loop over a group's messages; `done` is told of each when the next is asked for."""
 
     def __init__(
-        self, take: Callable[[], Awaitable[object]], done: Callable[[MessageId], None] | None
+        self,
+        inbox: deque[Any],
+        wait: Callable[[], Awaitable[None]],
+        take: Callable[[], object],
+        done: Callable[[MessageId], None] | None,
     ) -> None:
+        self._inbox = inbox
+        self._wait = wait
         self._take = take
         self._done = done
         self._last: MessageId | None = None
@@ -477,17 +472,23 @@ class Reading:
         return self
 
     async def __anext__(self) -> Message:
-        if self._done is None:
-            while not isinstance(outcome := await self._take(), Message):
-                pass
-            return outcome
+        if self._done is not None:
+            return await self._next_undone(self._done)
+        while True:
+            if not self._inbox:
+                await self._wait()
+            if isinstance(outcome := self._take(), Message):
+                return outcome
+
+    async def _next_undone(self, done: Callable[[MessageId], None]) -> Message:
         last, self._last = self._last, None
         if last is not None:
-            self._done(last)
-        while not isinstance(message := await self._take(), Message):
-            pass
-        self._last = message.id
-        return message
+            done(last)
+        while True:
+            await self._wait()
+            if isinstance(message := self._take(), Message):
+                self._last = message.id
+                return message
 
 
 def _seconds(timeout_s: float | None) -> float | None:

@@ -46,13 +46,12 @@ from whence.session.peering import Peering
 from whence.session.roll import Roll
 from whence.session.rooms import Rooms
 from whence.session.session import Session
-from whence.session.wire import ClockNews, FrameReader, Known, MembersNews, RoomNews
+from whence.session.wire import BATCH_BYTES, ClockNews, FrameReader, Known, MembersNews, RoomNews
 from whence.trace.schema import Recorder
 
 POLL_S = 0.1
 ALONE_S = 0.5  # so long a node without a store waits for somebody who knows whether it had an earlier life
 BEGIN_AFTER_S = 0.3  # so long a node that has come back listens to what its peers know of it
-BATCH_BYTES = 256 * 1024  # one write: about as much as the transport takes before it asks to wait
 _READINGS = 10
 
 
@@ -621,13 +620,13 @@ class Node:
             flow.refresh()  # who is full must be told before what made it full is acknowledged
         may_ack, ack_now = flow.may_ack, ack_now or flow.release
         flow.release = False
-        max_frames = max(1, BATCH_BYTES // self.host.largest_frame_bytes)
+        max_packets = max(1, BATCH_BYTES // self.host.largest_frame_bytes)
         now_s = self._loop.time()
         ack_later = False
         for link in self._link_list:
             incoming = link.incoming
             if link.out.pending or incoming.received > incoming.told:
-                written = link.flush(max_frames, may_ack=may_ack, ack_now=ack_now)
+                written = link.flush(max_packets, may_ack=may_ack, ack_now=ack_now)
                 if written:
                     self.bytes_sent += written
                     link.wrote_s = now_s

@@ -21,7 +21,6 @@ from whence.servers.post import Post
 from whence.servers.requests import ClockShown, DeadLetters, DeadShown, HeldShown, Queued, RouteShown, Status
 from whence.servers.system import read_system
 from whence.session.records import Done
-from whence.session.wire import HEADER
 
 HELD_SHOWN = 100
 _decode = msgspec.msgpack.Decoder(DomainPacket).decode
@@ -141,8 +140,8 @@ class Office:
         """Messages that are queued or held here for others: from, to, payload."""
         core = member.host.core
         assert isinstance(core, Domains)
-        frames = (frame for link in member.node.links.values() for frame in link.out.unacknowledged_frames())
-        for packet in (*(_decode(frame[HEADER.size :]) for frame in frames), *core.held_packets()):
+        queued = (each for link in member.node.links.values() for each in link.out.unacknowledged_packets())
+        for packet in (*map(_decode, queued), *core.held_packets()):
             if packet.number > 0:
                 yield core.members[packet.origin], core.members[packet.to], packet.payload
 

@@ -37,6 +37,7 @@ from whence.session.wire import (
     Refusal,
     error_frame,
     hello_frame,
+    packets_frame,
 )
 
 MAGIC = b"WD"
@@ -179,7 +180,7 @@ class DatagramLink(Link):
         self._limits = limits
         self._outlet = outlet
 
-    def flush(self, max_frames: int, *, may_ack: bool, ack_now: bool) -> int:
+    def flush(self, max_packets: int, *, may_ack: bool, ack_now: bool) -> int:
         """Send what is pending in as few datagrams as hold it; returns the bytes sent."""
         incoming, out = self.incoming, self.out
         incoming.told = incoming.received  # no one waits for an acknowledgement
@@ -191,7 +192,7 @@ class DatagramLink(Link):
         if not self._outlet.writable:
             self._drop_oldest()
             return 0
-        frames = out.drain()
+        frames = [packets_frame(packet) for packet in out.drain()]
         fitting = [frame for frame in frames if len(frame) <= MAX_BYTES - HEADER_BYTES]
         if len(fitting) < len(frames):
             self._outlet.dropped["too large for a datagram"] += len(frames) - len(fitting)

@@ -55,11 +55,12 @@ from whence.session.records import (
     Submitted,
     Taken,
 )
+from whence.session.wire import HEADER, packets_frame
 
 # (state, message) -> (new state, what it sends)
 Agent: TypeAlias = Callable[[bytes, Message], tuple[bytes, list[Output]]]
 
-_ALL_FRAMES = 1 << 60
+_ALL = 1 << 60  # packets
 STEP_RECORDS = 256  # of a recovery, before anything else may go on
 KEYS_KEPT = 65_536  # the newest: a message that is tried again with one of these keys is the same message
 
@@ -340,7 +341,7 @@ class DurableServer(Host):
                 yield
         self._recovering = False
         for link in self._links.values():
-            link.out.take(_ALL_FRAMES)  # all of it may have been sent: the peer's HELLO says what it has
+            link.out.take(_ALL)  # all of it may have been sent: the peer's HELLO says what it has
             link.peer_session = self.sessions.get(link.peer, 0)
             link.peer_life = self.peer_lives.get(link.peer, 0)
             link.session = self.own_sessions.get(link.peer, 0)
@@ -353,7 +354,7 @@ class DurableServer(Host):
             "core": self.core.save(),
             "linked": sorted(self.linked),
             "links": [
-                [peer, link.incoming.received, link.out.acknowledged, link.out.unacknowledged_frames()]
+                [peer, link.incoming.received, link.out.acknowledged, _frames(link)]
                 for peer, link in self._links.items()
             ],
             "inbox": [list(message) for message in (*self.hand.values(), *self.inbox)],
@@ -378,7 +379,7 @@ class DurableServer(Host):
         self.linked = set(state["linked"])
         for peer, received, acknowledged, frames in state["links"]:
             self._links[peer].incoming.received = received
-            self._links[peer].out.restore(acknowledged, frames)
+            self._links[peer].out.restore(acknowledged, [frame[HEADER.size :] for frame in frames])
             if self.core.returns:
                 self._find_marks(self._links[peer])
         messages = [Message(*fields) for fields in state["inbox"]]
@@ -408,3 +409,8 @@ class DurableServer(Host):
 
     def _broken(self, rule: str) -> InvariantError:
         return InvariantError(f"node {self.core.me}", rule)
+
+
+def _frames(link: Link) -> list[bytes]:
+    """What a snapshot keeps of a link's queue: a DATA frame for each packet, as in every release."""
+    return [packets_frame(packet) for packet in link.out.unacknowledged_packets()]

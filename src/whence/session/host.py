@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Callable, Mapping
+from operator import itemgetter
 from typing import Any, Protocol
 
 import msgspec
@@ -17,6 +18,7 @@ from whence.core.effects import (
     CloseLink,
     CountOn,
     Deliver,
+    Deliveries,
     Discard,
     Effect,
     Effects,
@@ -29,15 +31,16 @@ from whence.core.effects import (
     Tell,
 )
 from whence.core.lives import BEGIN, WELCOME, News
-from whence.core.message import Expired, MessageId, NodeId, Packet
+from whence.core.message import Expired, Message, MessageId, NodeId, Packet
 from whence.core.protocol import LEAVE
 from whence.core.protocol import Protocol as Core
 from whence.session.links import Link
-from whence.session.wire import HEADER, data_frame
+from whence.session.wire import HEADER, encode_packet
 from whence.trace.rows import Rows
 from whence.trace.schema import Kind, Recorder
 
 NO_LIMIT = 1 << 62
+_payload = itemgetter(2)  # of a message
 
 
 class Timers(Protocol):
@@ -194,23 +197,24 @@ class Host:
         if self._rows.any:
             self._receive_recorded(peer, packets, now_us)
             return
-        receive, inbox = self.core.receive, self.inbox
+        inbox = self.inbox
         before, unread_bytes = len(inbox) - self._told, self.unread_bytes
-        add = inbox.append
         discarded: list[Reason] = []
-        for packet in packets:
-            for effect in receive(peer, packet, now_us):
-                # Inline, because this line runs once per delivery of the whole group.
-                if type(effect) is Deliver:
-                    message = effect[0]
-                    add(message)
-                    unread_bytes += len(message[2])
-                elif type(effect) is Discard:  # where messages are relayed, most packets are copies
-                    discarded.append(effect[2])
-                elif type(effect) is Send:
-                    self._send(effect)
-                else:
-                    self._carry_out_rare(effect)
+        for effect in self.core.receive_many(peer, packets, now_us):
+            # Inline, because this may run once per delivery of the whole group.
+            if type(effect) is Deliveries:
+                inbox += effect[0]
+                unread_bytes += sum(map(len, map(_payload, effect[0])))
+            elif type(effect) is Deliver:
+                message = effect[0]
+                inbox.append(message)
+                unread_bytes += len(message[2])
+            elif type(effect) is Discard:  # where messages are relayed, most packets are copies
+                discarded.append(effect[2])
+            elif type(effect) is Send:
+                self._send(effect)
+            else:
+                self._carry_out_rare(effect)
         self.unread_bytes = unread_bytes
         self.deliveries += len(inbox) - self._told - before
         self.discards.update(discarded)
@@ -266,28 +270,27 @@ class Host:
     ) -> None:
         """The numbering of a link begins anew: its peer, or this node, is another life than the other knew.
 
-        What followed the first `acknowledged` frames is sent in the new numbering. With `welcomes` the peer
+        What followed the first `acknowledged` packets is sent in the new numbering. With `welcomes` the peer
         is told first where this node is, and begins there.
         """
         link = self._links[peer]
         was_alive = link.alive
-        frames = link.restart(acknowledged)
+        packets = link.restart(acknowledged)
         if not was_alive:
             self.link_up(peer, now_us)
         if welcomes:
-            queued = len(frames) - len(self._marks_among(frames))
+            queued = len(packets) - len(self._marks_among(packets))
             self.command(WELCOME, peer, str(queued), now_us=now_us)
-        link.out.pending += frames
+        link.out.pending += packets
         self._find_marks(link)
 
     def _find_marks(self, link: Link) -> None:
-        """Which frames of a queue that was not filled here, or anew, are no messages."""
-        link.out.mark(self._marks_among(link.out.unacknowledged_frames()))
+        """Which packets of a queue that was not filled here, or anew, are no messages."""
+        link.out.mark(self._marks_among(link.out.unacknowledged_packets()))
 
-    def _marks_among(self, frames: list[bytes]) -> list[int]:
+    def _marks_among(self, packets: list[bytes]) -> list[int]:
         decode = msgspec.msgpack.Decoder(self.core.packet_type).decode
-        packets = (decode(frame[HEADER.size :]) for frame in frames)
-        return [at for at, packet in enumerate(packets) if self.core.is_mark(packet)]
+        return [at for at, packet in enumerate(packets) if self.core.is_mark(decode(packet))]
 
     def begin_life(self, base: int, now_us: int | None = None) -> None:
         """The numbers of this node go on after `base`; what nobody has heard yet is sent under those."""
@@ -340,6 +343,15 @@ class Host:
         if self._rows.any:
             self._rows.sample(self._now_us())
 
+    # The application
+
+    def hand_out(self) -> Any:
+        """The next of the inbox, for a reader."""
+        outcome = self.inbox.popleft()
+        if isinstance(outcome, Message):
+            self.unread_bytes -= len(outcome[2])
+        return outcome
+
     # Effects
 
     def _follow(self, effects: Effects, now_us: int) -> None:
@@ -364,8 +376,8 @@ class Host:
         return frame_bytes
 
     def _send(self, effect: Send) -> int:
-        frame = data_frame(effect.packet)
-        frame_bytes = len(frame)
+        packet = encode_packet(effect.packet)
+        frame_bytes = HEADER.size + len(packet)
         if frame_bytes > self.largest_frame_bytes:
             if frame_bytes > self._max_frame_bytes:
                 self._close_links(effect.to, frame_bytes)
@@ -374,10 +386,10 @@ class Host:
         links = self._links
         if self._has_marks and self.core.is_mark(effect.packet):
             for peer in effect.to:
-                links[peer].out.append_mark(frame)
+                links[peer].out.append_mark(packet)
             return 0
         for peer in effect.to:
-            links[peer].out.pending.append(frame)
+            links[peer].out.pending.append(packet)
         return frame_bytes
 
     def _close_links(self, peers: tuple[NodeId, ...], frame_bytes: int) -> None:

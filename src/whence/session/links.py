@@ -1,7 +1,7 @@
 """One link, without any I/O: what is unacknowledged, what was received, who the peer is.
 
 This is the reliable FIFO link over TCP; `datagrams.py` has the other one. A link outlives its TCP
-connections. Both ends count the DATA frames of the session; after a reconnection each says in its HELLO
+connections. Both ends count the packets of the session; after a reconnection each says in its HELLO
 how many it has, the other drops those and writes the rest again.
 """
 
@@ -16,20 +16,20 @@ from typing import Protocol
 from whence.core.message import NodeId
 from whence.errors import FrameError, HandshakeError, PeerError
 from whence.session.addresses import Address
-from whence.session.wire import ack_frame
+from whence.session.wire import ack_frame, packets_frame
 
 # An acknowledgement travels with data, or alone once this much has arrived, or when its delay is over.
-ACK_FRAMES = 128
+ACK_PACKETS = 128
 ACK_BYTES = 64 * 1024
 FORGOTTEN = 1  # the session of no process: a link that knew its peer, and does not any more
 
 
 class LinkOut:
-    """Frames for one peer that it has not acknowledged, oldest first.
+    """Encoded packets for one peer that it has not acknowledged, oldest first.
 
-    `pending` is what the present connection has not been given; a host that queues a frame appends to
-    it directly, because a call per receiver would cost more than the appending. Frames are written
-    and acknowledged in batches, so the bookkeeping costs per batch, not per frame.
+    `pending` is what the present connection has not been given; a host that queues a packet appends to
+    it directly, because a call per receiver would cost more than the appending. Packets are written
+    and acknowledged in batches, so the bookkeeping costs per batch, not per packet.
     """
 
     __slots__ = (
@@ -39,15 +39,15 @@ class LinkOut:
 
     def __init__(self) -> None:
         self.pending: list[bytes] = []
-        self.taken = 0  # frames of the session before pending[0]
-        self.sent = 0  # frames of the session that any connection was given: after a cut more than `taken`
+        self.taken = 0  # packets of the session before pending[0]
+        self.sent = 0  # packets of the session that any connection was given: after a cut more than `taken`
         self.acknowledged = 0
         self._written: deque[tuple[list[bytes], int]] = deque()  # batches with their bytes
         self._written_bytes = 0
-        self._first = 0  # frames of the session before _written[0]
-        self._measured = 0  # frames of `pending` that `_pending_bytes` counts
+        self._first = 0  # packets of the session before _written[0]
+        self._measured = 0  # packets of `pending` that `_pending_bytes` counts
         self._pending_bytes = 0
-        self._marks: deque[int] = deque()  # which of the unacknowledged frames are no messages
+        self._marks: deque[int] = deque()  # which of the unacknowledged packets are no messages
 
     @property
     def total(self) -> int:
@@ -65,12 +65,12 @@ class LinkOut:
         return self.taken + len(self.pending) - self.acknowledged - len(self._marks)
 
     def messages_before(self, total: int) -> int:
-        """Those among the first `total` frames of the session."""
+        """Those among the first `total` packets of the session."""
         return total - self.acknowledged - sum(mark <= total for mark in self._marks)
 
-    def append_mark(self, frame: bytes) -> None:
-        """Queue a frame that is no message."""
-        self.pending.append(frame)
+    def append_mark(self, packet: bytes) -> None:
+        """Queue a packet that is no message."""
+        self.pending.append(packet)
         self._marks.append(self.total)
 
     def unacknowledged_bytes(self) -> int:
@@ -80,23 +80,23 @@ class LinkOut:
             self._measured = len(self.pending)
         return self._written_bytes + self._pending_bytes
 
-    def take(self, max_frames: int) -> bytes:
-        """The next pending frames, joined for one write."""
+    def take(self, max_packets: int) -> bytes:
+        """The next pending packets, in one frame."""
         pending = self.pending
-        if len(pending) <= max_frames:
+        if len(pending) <= max_packets:
             batch, self.pending = pending, []
         else:
-            batch, self.pending = pending[:max_frames], pending[max_frames:]
-        data = b"".join(batch)
+            batch, self.pending = pending[:max_packets], pending[max_packets:]
+        packets = b"".join(batch)
         self._pending_bytes = self._measured = 0
-        self._written.append((batch, len(data)))
-        self._written_bytes += len(data)
+        self._written.append((batch, len(packets)))
+        self._written_bytes += len(packets)
         self.taken += len(batch)
         self.sent = max(self.sent, self.taken)
-        return data
+        return packets_frame(packets, len(batch))
 
     def acknowledge(self, received: int) -> None:
-        """The peer has received the session's first `received` frames.
+        """The peer has received the session's first `received` packets.
 
         Of those, some may have travelled on an earlier connection while its HELLO for this one did not count
         them (they were on the way to its disk). They are pending, and it counts on them: they travel again.
@@ -104,7 +104,7 @@ class LinkOut:
         if not self.acknowledged <= received <= self.sent:
             raise FrameError(
                 "ACK frame",
-                f"it acknowledges {received} frames, where {self.acknowledged} to {self.sent} are possible",
+                f"it acknowledges {received} packets, where {self.acknowledged} to {self.sent} are possible",
                 "Check that the peer runs this release",
             )
         self.acknowledged = received = min(received, self.taken)
@@ -116,11 +116,11 @@ class LinkOut:
         self._drop_marks()
 
     def resume(self, received: int) -> None:
-        """A new connection: the peer has `received` frames, all others are pending again."""
+        """A new connection: the peer has `received` packets, all others are pending again."""
         if not self.acknowledged <= received <= self.sent:
             raise HandshakeError(
                 "HELLO frame",
-                f"the peer says that it received {received} frames of this session, "
+                f"the peer says that it received {received} packets of this session, "
                 f"where {self.acknowledged} to {self.sent} are possible",
                 "Restart the group: one of the two has lost its state",
             )
@@ -128,27 +128,27 @@ class LinkOut:
         self._forget_written(received, (written + self.pending)[received - self._first :])
 
     def can_resume(self, received: int) -> bool:
-        """Whether a peer that has `received` frames can go on where this queue is."""
+        """Whether a peer that has `received` packets can go on where this queue is."""
         return self.acknowledged <= received <= self.sent
 
     def restart(self, acknowledged: int) -> list[bytes]:
-        """A new numbering begins; returns what followed the first `acknowledged` frames of the old one."""
-        frames = self.unacknowledged_frames()[acknowledged - self.acknowledged :]
+        """A new numbering begins; returns what followed the first `acknowledged` packets of the old one."""
+        packets = self.unacknowledged_packets()[acknowledged - self.acknowledged :]
         self._forget_written(0, [])
         self.sent = 0
-        return frames
+        return packets
 
-    def unacknowledged_frames(self) -> list[bytes]:
+    def unacknowledged_packets(self) -> list[bytes]:
         """What a durable node keeps of the queue."""
         written = list(chain.from_iterable(batch for batch, _ in self._written))
         return written[self.acknowledged - self._first :] + self.pending
 
-    def restore(self, acknowledged: int, frames: list[bytes]) -> None:
-        """Become the queue that was kept: `frames` follow the first `acknowledged` of the session."""
-        self._forget_written(acknowledged, frames)
+    def restore(self, acknowledged: int, packets: list[bytes]) -> None:
+        """Become the queue that was kept: `packets` follow the first `acknowledged` of the session."""
+        self._forget_written(acknowledged, packets)
 
     def mark(self, at: Iterable[int]) -> None:
-        """Of the unacknowledged frames these, counted from 0, are no messages."""
+        """Of the unacknowledged packets these, counted from 0, are no messages."""
         self._marks = deque(self.acknowledged + 1 + each for each in at)
 
     def clear(self) -> int:
@@ -167,12 +167,12 @@ class LinkOut:
 
     def drain(self) -> list[bytes]:
         """All that is pending, for a link that keeps nothing."""
-        frames = self.pending
+        packets = self.pending
         self.clear()
-        return frames
+        return packets
 
     def drop_oldest(self, count: int) -> None:
-        """Forget the oldest pending frames of such a link."""
+        """Forget the oldest pending packets of such a link."""
         self._forget_written(self.taken + count, self.pending[count:])
 
     def _forget_written(self, count: int, pending: list[bytes]) -> None:
@@ -198,18 +198,18 @@ class LinkIn:
     __slots__ = ("received", "told", "untold_bytes")
 
     def __init__(self) -> None:
-        self.received = 0  # DATA frames of the session
+        self.received = 0  # packets of the session
         self.told = 0  # how many of them we have acknowledged
         self.untold_bytes = 0
 
-    def take(self, frames: int, data_bytes: int) -> None:
-        """`frames` more DATA frames have arrived and been accepted."""
-        self.received += frames
+    def take(self, packets: int, data_bytes: int) -> None:
+        """So many more packets have arrived and been accepted."""
+        self.received += packets
         self.untold_bytes += data_bytes
 
     def ack_is_due(self) -> bool:
         """An acknowledgement should leave even if nothing travels with it."""
-        return self.received - self.told >= ACK_FRAMES or self.untold_bytes >= ACK_BYTES
+        return self.received - self.told >= ACK_PACKETS or self.untold_bytes >= ACK_BYTES
 
     def ack(self) -> bytes:
         """The frame that acknowledges all that was received."""
@@ -283,7 +283,7 @@ class Link:
         self.alive = False
 
     def count_on(self, counts: bool) -> int:
-        """The protocol goes on with the peer or without it; returns how many frames are void for that."""
+        """The protocol goes on with the peer or without it; returns how many packets are void for that."""
         if self.state not in (LinkState.ALIVE, LinkState.OUT):
             return 0
         self.state, self.alive = LinkState.ALIVE if counts else LinkState.OUT, counts
@@ -298,7 +298,7 @@ class Link:
 
     @property
     def received(self) -> int:
-        """What our HELLO says that we have of the peer's frames."""
+        """What our HELLO says that we have of the peer's packets."""
         return 0 if self.restarting else self.incoming.received
 
     def begin(self) -> None:
@@ -317,18 +317,18 @@ class Link:
 
     def restart(self, acknowledged: int) -> list[bytes]:
         """Begin a new numbering with a peer that may be another life; returns what it was to be sent."""
-        frames = self.out.restart(acknowledged)
+        packets = self.out.restart(acknowledged)
         self.incoming = LinkIn()
         self.state, self.alive = LinkState.ALIVE, True
         self.restarting, self.faults = False, 0
         self.refuse_until_s, self._fault_at = 0.0, -1
-        return frames
+        return packets
 
     def forget_peer(self) -> None:
         """Whoever comes under the peer's name is another life."""
         self.peer_session = FORGOTTEN
 
-    def flush(self, max_frames: int, *, may_ack: bool, ack_now: bool) -> int:
+    def flush(self, max_packets: int, *, may_ack: bool, ack_now: bool) -> int:
         """Write what is pending, and an acknowledgement if one is due; returns the bytes written.
 
         One write carries both. `may_ack` is False while the application has too much to read.
@@ -345,7 +345,7 @@ class Link:
             ack = incoming.ack()
         written = 0
         while out.pending and channel.writable:
-            data = out.take(max_frames)
+            data = out.take(max_packets)
             if ack:
                 data, ack = ack + data, b""
             channel.write(data)

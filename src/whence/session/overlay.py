@@ -50,7 +50,7 @@ from whence.session.overlay_wire import (
     overlay_packet,
     word_of,
 )
-from whence.session.wire import data_frame
+from whence.session.wire import encode_packet
 
 T = TypeVar("T")
 
@@ -369,5 +369,5 @@ class SprayByMessages:
     def _say(self, peer: NodeId, word: Word) -> None:
         link = self._lines.links.get(peer)
         if link is not None and link.alive:
-            link.out.pending.append(data_frame(overlay_packet(self.me, word)))
+            link.out.pending.append(encode_packet(overlay_packet(self.me, word)))
             self._lines.wake()

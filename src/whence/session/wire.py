@@ -1,8 +1,8 @@
 """The wire format, without any I/O. docs/wire-format.md specifies it for another implementer.
 
 A frame is a 4-byte big-endian length (of all that follows it), a 1-byte type and a body. Bodies are
-MessagePack. A DATA body is the protocol's packet as an array; its number on the link is implicit
-(the n-th DATA frame of a session), so one encoded frame serves every receiver.
+MessagePack. A DATA body is the protocol's packet as an array, a BATCH body an array of such packets. The
+number of a packet on its link is implicit (the n-th of a session), so it is encoded once for all receivers.
 
 Whatever a peer sends, `FrameReader` returns decoded frames or a typed error, and raises no other
 exception: tests/fuzz holds it to that.
@@ -21,11 +21,13 @@ from whence.core.message import Packet
 from whence.errors import FrameError, FrameTooLargeError, HandshakeError, PeerError, VersionError
 
 MAGIC = "whence"
-VERSION = 2
+VERSION = 3
 GREETING_MAX_BYTES = 256 * 1024  # a HELLO lists the members; no stranger may make us buffer more
 
 HEADER = struct.Struct(">IB")  # length of what follows the length, type
 _LENGTH_BYTES = 4
+_SHORT_ARRAY, _ARRAY, _LONG_ARRAY = struct.Struct(">B"), struct.Struct(">BH"), struct.Struct(">BI")
+BATCH_BYTES = 64 * 1024  # of a BATCH frame: so long a frame every member takes, whatever its payload limit
 _TEXT_MAX = 1000
 EARLIER_MAX = 64  # lives that a HELLO names
 _TLS_OPENING = b"\x16\x03"  # no frame of ours announces that many bytes
@@ -46,6 +48,7 @@ class FrameType(IntEnum):
     MEMBERS = 10
     ROOM = 11
     CLOCK = 12
+    BATCH = 13
 
 
 _HANDSHAKE = (FrameType.HELLO, FrameType.ERROR, FrameType.CHALLENGE, FrameType.ANSWER)
@@ -77,7 +80,7 @@ class Hello(msgspec.Struct, array_like=True, frozen=True):
     to: _Name  # whom it believes to speak to
     session: _Count  # the speaker's incarnation: random, drawn when it starts
     peer_session: _Count  # the listener's incarnation as the speaker knows it; 0 if they never met
-    received: _Count  # DATA frames received from the listener in that pair of sessions
+    received: _Count  # packets received from the listener in that pair of sessions
     nonce: _Count = 0  # the dialler's, drawn for this connection; the other side's HELLO repeats it
     life: _Count = 0  # of the speaker: drawn at every start, with a store or without
     # Lives of the speaker before, as far as its store knows them, the newest last.
@@ -132,7 +135,7 @@ class RoomNews(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Ack(msgspec.Struct, array_like=True, frozen=True):
-    """The speaker has received this many DATA frames in the session."""
+    """The speaker has received this many packets in the session."""
 
     received: _Count
 
@@ -167,14 +170,29 @@ def _frame(kind: FrameType, body: bytes) -> bytes:
     return HEADER.pack(len(body) + 1, kind) + body
 
 
+def encode_packet(packet: Packet) -> bytes:
+    """The packet as it waits in the queue of a link: the body of a DATA frame."""
+    return _encode(packet)
+
+
 def data_frame(packet: Packet) -> bytes:
-    """The frame that carries a protocol's packet."""
-    body = _encode(packet)
-    return HEADER.pack(len(body) + 1, 2) + body  # 2: a look-up in the enumeration costs a third of all this
+    """The frame that carries a protocol's packet alone."""
+    return packets_frame(_encode(packet))
+
+
+def packets_frame(packets: bytes, count: int = 1) -> bytes:
+    """The frame that carries so many encoded packets: DATA one, BATCH more, which are decoded in one call."""
+    if count == 1:
+        return HEADER.pack(len(packets) + 1, FrameType.DATA) + packets
+    if count < 16:
+        head = _SHORT_ARRAY.pack(0x90 + count)
+    else:
+        head = _ARRAY.pack(0xDC, count) if count < 1 << 16 else _LONG_ARRAY.pack(0xDD, count)
+    return HEADER.pack(len(head) + len(packets) + 1, FrameType.BATCH) + head + packets
 
 
 def ack_frame(received: int) -> bytes:
-    """The frame that acknowledges the first `received` DATA frames."""
+    """The frame that acknowledges the first `received` packets."""
     return _frame(FrameType.ACK, _encode(received))
 
 
@@ -243,6 +261,7 @@ class FrameReader:
         self.error: PeerError | None = None
         self.control: list[Control] = []  # filled by `feed`, emptied by the session that handles them
         self._decode = msgspec.msgpack.Decoder(packet_type).decode
+        self._decode_many = msgspec.msgpack.Decoder(list[packet_type]).decode  # type: ignore[valid-type]
         self._max_bytes = max_frame_bytes
         self._datagrams = datagrams
         self._tail = bytearray()  # the beginning of a frame that is not complete
@@ -305,7 +324,7 @@ class FrameReader:
         except PeerError as error:
             self.error = error
         except (ValueError, RecursionError) as error:
-            self.error = _undecodable("DATA", error)
+            self.error = _undecodable("DATA or BATCH", error)
         else:
             if at < len(data):
                 self._tail += data[at:]
@@ -318,28 +337,28 @@ class FrameReader:
         try:
             at = self._cut(data, packets)
         except (ValueError, RecursionError) as error:
-            raise _undecodable("DATA", error) from None
+            raise _undecodable("DATA or BATCH", error) from None
         if at < len(data):
             raise FrameError("datagram", "its last frame is cut off", "Check the peer's release")
         return packets
 
     def _cut(self, data: bytes, packets: list[Packet]) -> int:
         """Decode every complete frame of `data`; return where the first incomplete one begins."""
-        # The hot loop: one pass, no call per frame but the unpacking and the decoding.
-        unpack, decode, add, max_bytes = HEADER.unpack_from, self._decode, packets.append, self._max_bytes
         at, last = 0, len(data) - HEADER.size
         while at <= last:
-            length, kind = unpack(data, at)
-            stop = at + 4 + length
-            if kind == 2 and 1 < length <= max_bytes:  # FrameType.DATA, and of a sane length
-                if stop > len(data):
-                    break
-                add(decode(data[at + 5 : stop]))
+            length, kind = HEADER.unpack_from(data, at)
+            stop = at + _LENGTH_BYTES + length
+            if not 0 < length <= self._max_bytes:
+                self._check_length(length, self._max_bytes)
+            if stop > len(data):
+                break
+            body = data[at + HEADER.size : stop]
+            if kind == 13:  # FrameType.BATCH; a look-up in the enumeration costs as much as a header
+                packets += self._decode_many(body)
+            elif kind == 2:  # FrameType.DATA
+                packets.append(self._decode(body))
             else:
-                self._check_length(length, max_bytes)
-                if stop > len(data):
-                    break
-                self._read_control(kind, data[at + 5 : stop])
+                self._read_control(kind, body)
             at = stop
         else:
             self._need = HEADER.size
@@ -377,8 +396,6 @@ class FrameReader:
                 raise FrameError(f"{FrameType(kind).name} frame", "it has a body", "Check the peer's release")
             if kind == FrameType.BYE:
                 self.control.append(Bye())
-        elif kind == FrameType.DATA:
-            raise FrameError("DATA frame", "it is empty", "Check the peer's release")
         else:
             raise FrameError(
                 "frame", f"its type {kind} is not allowed here", "Check that the peer runs this release"

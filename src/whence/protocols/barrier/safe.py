@@ -39,6 +39,7 @@ from whence.protocols.barrier.wire import (
     Key,
     as_field,
     as_number,
+    names_possible,
     plain,
     unplain,
     well_formed,
@@ -63,6 +64,7 @@ class SafeOrder(BarrierOrder):
 
     mode: ClassVar[str] = "safe"
     pins: ClassVar[bool] = True
+    common_entries = 4  # a shorter barrier is looked through as fast as it is compared
 
     def __init__(self, me: NodeId, lifetime_us: int | None, skew_us: int) -> None:
         super().__init__(me, lifetime_us)
@@ -80,6 +82,12 @@ class SafeOrder(BarrierOrder):
         self._dying: list[tuple[int, int, Key]] = []  # (own deadline, seq, key)
         # (obstacle's deadline, seq, key, its place, its source)
         self._obstacles: list[tuple[int, int, Key, int, NodeId]] = []
+        # The barrier of a message that was delivered here: those that have heard the same name the same, so
+        # that many arrive, and what was found out of the first holds for all.
+        self._common: tuple[BarrierEntry, ...] = ()
+        self._common_newest: dict[NodeId, int] = {}  # of each source, the newest number in it
+        self._common_us = 0  # what it names is covered, as far as it dies no later
+        self._familiar: BarrierPacket | None = None  # the packet at hand, if its barrier is that one
         # Of the other two registries: what is to be forgotten when it is dead.
         self._forgettable: list[tuple[int, NodeId]] = []  # (latest deadline, source)
         self._fading: list[tuple[int, NodeId, int]] = []  # (deadline, source, number)
@@ -101,9 +109,14 @@ class SafeOrder(BarrierOrder):
 
     # rule 001 F2: a number that is delivered or held is a duplicate
     def refuse(self, packet: BarrierPacket, now_us: int) -> Reason | None:
-        if not well_formed(packet) or not packet.number:
+        origin, number, _, barrier, _ = packet
+        self._familiar = packet if barrier and barrier == self._common else None
+        if self._familiar is None:
+            is_right = well_formed(packet)
+        else:
+            is_right = names_possible(packet) and self._common_newest.get(origin, 0) < number
+        if not is_right or not number:
             return Reason.MALFORMED
-        origin, number = packet.origin, packet.number
         if origin == self.me:
             return Reason.DUPLICATE if number <= self.last else Reason.FORGED
         if packet.deadline_us is not None and packet.deadline_us < now_us:
@@ -111,9 +124,11 @@ class SafeOrder(BarrierOrder):
         newest = self.delivered.get(origin)
         if (newest is not None and number <= newest[0]) or (origin, number) in self.pending:
             return Reason.DUPLICATE  # F2
-        if any(entry.origin == self.me and entry.number > self.last for entry in packet.barrier):
-            return Reason.IMPOSSIBLE
-        return None
+        if self._familiar is not None:
+            own = self._common_newest.get(self.me, 0)
+        else:
+            own = max((each for source, each, _ in barrier if source == self.me), default=0)
+        return Reason.IMPOSSIBLE if own > self.last else None
 
     # rule 001 Code 11: deliver, or hold until the barrier is settled
     def receive(self, packet: BarrierPacket, now_us: int, effects: Effects) -> None:
@@ -127,8 +142,16 @@ class SafeOrder(BarrierOrder):
             return
         ready: list[tuple[int, int, Key]] = []
         self._settle(packet, effects)
+        self._remember(packet)
         self._release(packet, -1, 0, ready, now_us)
         self._deliver_ready(ready, now_us, effects)
+
+    def _remember(self, packet: BarrierPacket) -> None:
+        """Its barrier is settled and covered: the same one need not be looked through again."""
+        if packet is not self._familiar and len(packet.barrier) >= self.common_entries:
+            self._common = packet.barrier
+            self._common_newest = {source: number for source, number, _ in packet.barrier}
+            self._common_us = as_number(packet.deadline_us)
 
     def deliverable(self, packet: BarrierPacket, now_us: int) -> bool:
         """Whether a message could be delivered immediately."""
@@ -136,14 +159,18 @@ class SafeOrder(BarrierOrder):
 
     def _find_obstacle(self, held: PendingMessage, now_us: int) -> bool:
         """Move to the next entry that is neither delivered nor dead. What is settled stays so."""
-        barrier = held.packet.barrier
-        while held.at < len(barrier):
-            source, number, deadline_us = barrier[held.at]
-            if deadline_us is None or deadline_us >= now_us:
-                newest = self.delivered.get(source)
-                if newest is None or newest[0] < number:
-                    return True
-            held.at += 1
+        barrier, delivered = held.packet.barrier, self.delivered
+        if held.packet is self._familiar:
+            held.at = len(barrier)
+            return False
+        for at in range(held.at, len(barrier)):
+            source, number, deadline_us = barrier[at]
+            if (source not in delivered or delivered[source][0] < number) and (
+                deadline_us is None or deadline_us >= now_us
+            ):
+                held.at = at
+                return True
+        held.at = len(barrier)
         return False
 
     def _watch(self, held: PendingMessage) -> None:
@@ -164,8 +191,11 @@ class SafeOrder(BarrierOrder):
         self.delivered[source] = (number, max(until_us, deadline_us))
         if deadline_us < NEVER_US and deadline_us > until_us:
             heappush(self._forgettable, (deadline_us, source))
-        for entry in barrier:
-            self._cover(entry.origin, entry.number, deadline_us)
+        if packet is not self._familiar or deadline_us > self._common_us:
+            past = self.past
+            for origin, each, _ in barrier:
+                if origin in past and min(past[origin]) <= each:  # mostly what is named there is newer
+                    self._cover(origin, each, deadline_us)
         self._cover(source, number - 1, deadline_us)
         self._name(source, number, deadline_us)
         if self.cut:
@@ -199,6 +229,8 @@ class SafeOrder(BarrierOrder):
     def _name(self, source: NodeId, number: int, deadline_us: int) -> None:
         """Put a message into the next barrier."""
         self.past.setdefault(source, {})[number] = deadline_us
+        if number <= self._common_newest.get(source, 0):
+            self._forget_common()  # it may cover this one
         if deadline_us < NEVER_US:
             heappush(self._fading, (deadline_us, source, number))
 
@@ -282,6 +314,10 @@ class SafeOrder(BarrierOrder):
             until_us, source = heappop(self._forgettable)
             if self.delivered.get(source, (0, NEVER_US))[1] == until_us and source != self.me:
                 del self.delivered[source]
+                self._forget_common()
+
+    def _forget_common(self) -> None:
+        self._common, self._common_newest, self._familiar = (), {}, None
 
     def _tidy(self, source: NodeId) -> None:
         """Drop outdated waiters: otherwise those for messages that never come would stay forever."""

@@ -66,24 +66,28 @@ def told(what: str, ids: Iterable[Iterable[object]]) -> str:
 
 def well_formed(packet: BarrierPacket) -> bool:
     """Whether a correct node could have made the packet; the entries are ascending and distinct."""
-    origin, number, deadline_us, barrier, _ = packet
-    if not (0 < len(origin) <= NAME_MAX and 0 <= number < NUMBER_MAX and _is_deadline(deadline_us)):
+    origin, number, _, barrier, _ = packet
+    if not names_possible(packet):
         return False
-    previous: Key = ("", 0)
-    for entry in barrier:
-        key = (entry.origin, entry.number)
-        if not (previous < key and 0 < len(entry.origin) <= NAME_MAX and 0 < entry.number < NUMBER_MAX):
+    before, count = "", 0
+    for source, each, until_us in barrier:  # inline, because a barrier may name every member
+        if source <= before and (source < before or each <= count):
             return False
-        if not _is_deadline(entry.deadline_us) or (
-            number and entry.origin == origin and entry.number >= number
-        ):
+        if not source or len(source) > NAME_MAX or not 0 < each < NUMBER_MAX:
             return False
-        previous = key
+        if until_us is not None and not 0 <= until_us < NEVER_US:
+            return False
+        if source == origin and number and each >= number:
+            return False
+        before, count = source, each
     return True
 
 
-def _is_deadline(deadline_us: int | None) -> bool:
-    return deadline_us is None or 0 <= deadline_us < NEVER_US
+def names_possible(packet: BarrierPacket) -> bool:
+    """Whether the message of a packet could be: `well_formed` without the barrier."""
+    origin, number, until_us, _, _ = packet
+    is_deadline = until_us is None or 0 <= until_us < NEVER_US
+    return 0 < len(origin) <= NAME_MAX and 0 <= number < NUMBER_MAX and is_deadline
 
 
 def as_number(deadline_us: int | None) -> int:

@@ -20,10 +20,10 @@ from abc import abstractmethod
 from collections.abc import Iterable
 from typing import Any, ClassVar
 
-from whence.core.effects import Discard, Effects, Missed, Reason, Send
+from whence.core.effects import Discard, Effects, Missed, Reason, Send, close_run
 from whence.core.group import check_peer, group_of, id_of
 from whence.core.lives import BACK, BEFORE, BEGIN, CUT_OFF, OVER, WELCOME
-from whence.core.message import MessageId, NodeId, Packet
+from whence.core.message import Message, MessageId, NodeId, Packet
 from whence.core.parameters import Parameter, Parameters, flag
 from whence.core.protocol import Protocol, State
 from whence.protocols.baselines.lives import KeptForNeed, Lives, Word, read_word
@@ -111,6 +111,33 @@ class Flooding(Relaying):
         if self.lives.marks:
             self._begin_lives(effects)
         return effects
+
+    # Packets that arrive together: a subclass delivers what goes straight through in runs
+
+    def _origin_of_runs(self, peer: NodeId) -> int:
+        """The only origin whose messages may go straight through when `peer` brings them; negative: none."""
+        if self.relay or peer == self.me or peer not in self._without:
+            return -1
+        return self.index.get(peer, -1)
+
+    def _keep_in_run(self, packet: Packet, run: list[Message], effects: Effects) -> list[Message]:
+        """As `_keep`; returns the run that goes on."""
+        assert self.kept is not None
+        self.kept.of[packet[0]].append(packet)
+        if not packet[1] & TOLD_EVERY or self._wanted_by:
+            run = close_run(run, effects)
+            self._after_keeping(packet, effects)
+        return run
+
+    def _take_alone(
+        self, peer: NodeId, packet: Packet, now_us: int, run: list[Message], effects: Effects
+    ) -> list[Message]:
+        """Receive a packet that does not go straight through, after a run; returns the run that goes on."""
+        others = self.receive(peer, packet, now_us)
+        if others:
+            run = close_run(run, effects)
+            effects += others
+        return run
 
     @abstractmethod
     def _refuse(self, packet: Packet) -> Reason | None:

@@ -3,11 +3,11 @@
 A log of any format but a table is judged in one task, by the judge itself. A table becomes events
 (`columns.normalise`). Then, by what the log has:
 
-- a large log of deliveries with ranks and nothing else that says what precedes what (a topic, a stream) is
-  judged in one pass (`ranked`), or by joins and windows;
-- a log that fits a task is judged whole. Scopes are independent, so each task takes it with a block of them;
-- of any other log, causes are looked for in parts that share none (`components`), the rest is judged by joins
-  and windows, and what cannot be is not judged, with the size as the reason.
+- deliveries with ranks and nothing else that says what precedes what (a topic, a stream): every property is a
+  join or a window, and the log may be larger than any memory;
+- sends, dependencies, links or clocks: order needs the whole graph. Scopes are independent, so that each task
+  takes the whole log and a block of the scopes. If the log does not fit a task, what joins and windows can
+  judge is judged, and the rest is not, with the size as the reason.
 """
 
 from __future__ import annotations
@@ -42,7 +42,6 @@ from whence.foreign.report import (
 )
 from whence.foreign.tables import resolution_of
 from whence.spark.audit.columns import TABLES, UNREAD, normalise, read_rows
-from whence.spark.audit.components import PARTS, find_parts, judge_named_causes, judge_parts
 from whence.spark.audit.ranked import count_ranked
 from whence.spark.progress import spark_failures
 from whence.spark.session import cores_of
@@ -85,8 +84,7 @@ def audit_log(
         _require_rows(path, facts)
         if facts["events"] * EVENT_BYTES > memory_bytes:
             whole = bool(facts["ranks"]) and not _graph(facts)
-            rows_max = memory_bytes // EVENT_BYTES
-            return _by_joins(events, str(path), mapping, facts, findings_max, rows_max, whole=whole)
+            return _by_joins(events, str(path), mapping, facts, findings_max, whole=whole)
         count = blocks or max(1, min(cores_of(spark), facts["scopes"]))
         return _in_blocks(spark, events, str(path), mapping, facts, count, findings_max)
 
@@ -280,10 +278,10 @@ def _in_blocks(
 
 
 def _by_joins(
-    events: DataFrame, source: str, mapping: LogMapping, facts: dict[str, Any], findings_max: int,
-    rows_max: int, *, whole: bool,
+    events: DataFrame, source: str, mapping: LogMapping, facts: dict[str, Any], findings_max: int, *,
+    whole: bool,
 ) -> Audit:  # fmt: skip
-    """A log that no task can hold. `whole`: it has ranks and nothing else that orders."""
+    """Every property that needs no graph. `whole`: the log has nothing else to say."""
     contract = mapping.contract
     if facts["acks"]:
         taken = EventKind.INTERNAL if facts["deliveries"] else EventKind.DELIVER
@@ -308,34 +306,11 @@ def _by_joins(
         made["cycle"] = Judged(status=OK, judged=facts["events"])
     else:
         made |= {"cycle": too_large, "time": too_large}
-        made |= _by_parts(events, delivered, mapping, facts, findings_max, rows_max)
         made |= {name: too_large for name in ("lost", "stuck") if "deliveries" in contract.complete}
     if whole and {"deliveries", "ranks"} <= set(contract.complete) and contract.members:
         made["lost"] = _gaps(delivered, contract, findings_max)
     notes = _notes(mapping, facts)
     return _audit(source, facts["events"], order_of(mapping), contract, made, notes)
-
-
-def _by_parts(
-    events: DataFrame, delivered: DataFrame, mapping: LogMapping, facts: dict[str, Any], findings_max: int,
-    rows_max: int,
-) -> dict[str, Judged]:  # fmt: skip
-    """What can be told of causes: by the causes that messages name, else by parts that share none."""
-    if facts["deps"] and not any(facts[name] for name in ("sends", "links", "clocks", "ranks", "restarts")):
-        found = judge_named_causes(delivered, findings_max)
-        if found is not None:
-            return {"causal": found}
-    if facts["clocks"] or facts["restarts"] or not rows_max:
-        return {}
-    parts = find_parts(events.select(*_MODEL), intervals=bool(facts["unplaced"]))
-    if not 0 < parts.largest <= rows_max:
-        why = f"{parts.largest} of {facts['events']} events hang together, more than a task holds"
-        remedy = "give more --memory, or judge a part of it"
-        return dict.fromkeys(PARTS, Judged(status=NOT_JUDGED, why=why, remedy=remedy))
-    about = {"order": order_of(mapping), "contract": mapping.contract}
-    return judge_parts(
-        parts, _MODEL, rows_max, lambda table: judge(log_of_table(table, **about), findings_max=findings_max)
-    )
 
 
 def _empty(mapping: LogMapping) -> Log:
