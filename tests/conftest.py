@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 # pytest-xdist tells its workers that they are 80 columns wide; our tables take a pipe's width.
 os.environ.pop("COLUMNS", None)
 
-# A shell that runs us in the background has SIGINT ignored, and programs that tests interrupt would inherit that.
+# A shell that runs us in the background ignores SIGINT, and programs that tests interrupt would inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Start fast rather than run fast: tests are many small jobs.

@@ -19,7 +19,7 @@ from whence.foreign.judge import judge
 from whence.foreign.mapping import LogMapping, Normaliser, mapping_of, order_of
 from whence.foreign.read import read_log
 from whence.foreign.report import Audit
-from whence.foreign.tables import csv_rows, json_rows
+from whence.foreign.tables import csv_rows, json_rows, parquet_rows
 from whence.spark.audit.columns import TABLES, normalise, read_rows
 from whence.spark.audit.judge import audit_log
 from whence.spark.audit.stream import audit_stream, read_stream, read_verdict
@@ -41,7 +41,7 @@ def plain(value: Any) -> Any:
 
 
 def by_python(path: Path, mapping: LogMapping) -> list[list[Any]]:
-    rows = (csv_rows if mapping.format == "csv" else json_rows)(path)
+    rows = {"csv": csv_rows, "parquet": parquet_rows}.get(mapping.format, json_rows)(path)
     normaliser = Normaliser(mapping)
     made = [normaliser.row(row, line) for line, row in rows]
     return [[plain(value) for value in row[:16]] for row in made]

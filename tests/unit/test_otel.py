@@ -196,11 +196,10 @@ def encoded(document: dict[str, Any]) -> bytes:
 
 @pytest.mark.parametrize("path", sorted(CORPUS.glob("*/spans.json")), ids=lambda path: path.parent.name)
 def test_protobuf_is_read_as_json_is(path: Path, tmp_path: Path) -> None:
-    lines = [
-        json.loads(line) for line in path.read_text().splitlines() if line.strip().startswith('{"resource')
-    ]
-    document = {"resourceSpans": [part for line in lines for part in line["resourceSpans"]]}
-    document = document if lines else json.loads(path.read_text())
+    text = path.read_text()
+    if text.count('"resourceSpans"') > 1:
+        pytest.skip("several requests, one per line: this test writes one")
+    document = json.loads(text)
     for part in document["resourceSpans"]:
         for each in part["scopeSpans"][0]["spans"]:
             # The mapping of protobuf to JSON has base64 where OTLP has hexadecimal digits.
