@@ -189,10 +189,9 @@ class Ear(Proxy):
         super().__init__(port)
         self.heard: list[tuple[bool, bytearray]] = []  # whether the dialler speaks, and what it says
 
-    async def _pump(self, source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
-        dialler = len(self.heard) % 2 == 0  # the dialler's direction is the first of each connection
+    async def _pump(self, source: asyncio.StreamReader, sink: asyncio.StreamWriter, outward: bool) -> None:
         line = bytearray()
-        self.heard.append((dialler, line))
+        self.heard.append((outward, line))
         read = source.read
 
         async def overhear(size: int) -> bytes:
@@ -201,7 +200,7 @@ class Ear(Proxy):
             return data
 
         source.read = overhear  # type: ignore[method-assign]  # it is this stream only
-        await super()._pump(source, sink)
+        await super()._pump(source, sink, outward)
 
     def lines(self, *, dialler: bool) -> list[bytes]:
         return [bytes(line) for speaks, line in self.heard if speaks is dialler]

@@ -14,10 +14,9 @@ import pytest
 
 import whence
 from support.living import in_a_loop, loopback
-from whence.cli.top import cells
 from whence.errors import RequestError, ServerDownError
 from whence.servers.door import Door, knock, talking_at
-from whence.servers.watch import Seen, look_at, rows
+from whence.servers.watch import Seen, cells, look_at, rows
 
 OUT = Path(__file__).parents[2] / "out" / "looked-at"
 

@@ -10,8 +10,7 @@ from textual.app import App, ComposeResult
 from textual.binding import Binding, BindingType
 from textual.widgets import DataTable, Footer, Header, Static
 
-from whence.cli.top import COLUMNS, cells
-from whence.servers.watch import Look, Row, Seen, rows
+from whence.servers.watch import COLUMNS, Look, Row, Seen, cells, rows
 
 NOTHING = "Nothing waits here."
 

@@ -35,35 +35,11 @@ def command(
         _screen(look, every)
 
 
-COLUMNS = (
-    "node",
-    "group",
-    "protocol",
-    "members",
-    "links",
-    "sent/s",
-    "delivered/s",
-    "unread",
-    "held",
-    "lag",
-    "state",
-)
-
-
-def cells(row: Any) -> tuple[str, ...]:
-    """One node as text, column by column."""
-    seen = row.seen
-    links = f"{seen.connected}/{len(seen.links)}"
-    rates = ["-" if rate is None else f"{rate:,.0f}" for rate in (row.sent_per_s, row.delivered_per_s)]
-    numbers = [f"{number:,}" for number in (seen.unread, seen.held, seen.lag)]
-    return (seen.name, seen.group, seen.protocol, str(seen.members), links, *rates, *numbers, seen.state)
-
-
 def _print(seen: Any) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from whence.servers.watch import rows
+    from whence.servers.watch import COLUMNS, cells, rows
 
     table = Table(*COLUMNS, box=None)
     for row in rows(seen, [], 0.0):

@@ -122,7 +122,8 @@ class Worker:
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self._process = process
         self._number = 0
-        self._waiting: dict[int, asyncio.Future[None]] = {0: asyncio.get_running_loop().create_future()}
+        self._ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting: dict[int, asyncio.Future[None]] = {0: self._ready}
         self._listening = asyncio.create_task(self._listen())
 
     @classmethod
@@ -135,7 +136,7 @@ class Worker:
     async def ready(self) -> None:
         """Wait until all nodes of the process listen."""
         async with asyncio.timeout(START_S):
-            await self._waiting[0]
+            await self._ready
 
     def order(self, *words: Any) -> asyncio.Future[None]:
         """Say something; the future is done when it is."""

@@ -12,6 +12,20 @@ from whence.servers.door import knock
 from whence.servers.requests import Status
 from whence.servers.system import read_system
 
+COLUMNS = (
+    "node",
+    "group",
+    "protocol",
+    "members",
+    "links",
+    "sent/s",
+    "delivered/s",
+    "unread",
+    "held",
+    "lag",
+    "state",
+)
+
 
 class Seen(NamedTuple):
     """One node at one moment."""
@@ -68,6 +82,15 @@ def rows(now: Sequence[Seen], before: Sequence[Seen], passed_s: float) -> list[R
         return float(getattr(seen, field) - getattr(last, field)) / passed_s
 
     return [Row(seen, rate(seen, "sent"), rate(seen, "delivered")) for seen in now]
+
+
+def cells(row: Row) -> tuple[str, ...]:
+    """One node as text, column by column."""
+    seen = row.seen
+    links = f"{seen.connected}/{len(seen.links)}"
+    rates = ["-" if rate is None else f"{rate:,.0f}" for rate in (row.sent_per_s, row.delivered_per_s)]
+    numbers = [f"{number:,}" for number in (seen.unread, seen.held, seen.lag)]
+    return (seen.name, seen.group, seen.protocol, str(seen.members), links, *rates, *numbers, seen.state)
 
 
 def _of_door(path: Path) -> Look:

@@ -238,7 +238,7 @@ def text_codes(column: Any) -> Any:
 
 def _one_dictionary(columns: dict[str, Any]) -> Any:
     """Replace origins and peers by indices into the names that it returns."""
-    names: Any = pa.array([], pa.string())
+    names: Any = pa.nulls(0, pa.string())  # `pa.array` would import pandas
     for name in ("origin", "peer"):
         if name in columns:
             coded = text_codes(columns[name])
