@@ -97,6 +97,7 @@ class Host:
         self.lives_begun = 0
         self.is_unsure = False  # whether this is a first life: its numbers are not known yet
         self._aside: dict[NodeId, list[Packet]] = {}  # what comes while that is so
+        self._links_later: list[tuple[Kind, NodeId]] = []  # what became of links whose packets are aside
         # What nobody has heard of a node that may have had an earlier life; None where that is known.
         self.unheard: list[tuple[NodeId | None, bytes, int | None]] | None = [] if core.returns else None
         self.is_stopped = False  # the core is out of the group, and is given nothing more
@@ -125,6 +126,7 @@ class Host:
         self.core = core
         self.is_stopped = self.is_unsure = False
         self._aside.clear()
+        self._links_later.clear()
         self.unheard = None
         self.record(self.recorder)
         if self._rows.any:
@@ -238,6 +240,16 @@ class Host:
         aside, self._aside = self._aside, {}
         for peer, packets in aside.items():
             self.receive(peer, packets)
+        later, self._links_later = self._links_later, []
+        for kind, peer in later:
+            (self.link_up if kind is Kind.LINK_UP else self.link_down)(peer)
+
+    def _is_later(self, kind: Kind, peer: NodeId) -> bool:
+        """Whether a link's change must wait for its packets, which are set aside: a peer may have left."""
+        if peer not in self._aside:
+            return False
+        self._links_later.append((kind, peer))
+        return True
 
     def _receive_recorded(self, peer: NodeId, packets: list[Packet], now_us: int) -> None:
         core, rows = self.core, self._rows
@@ -249,7 +261,7 @@ class Host:
 
     def link_up(self, peer: NodeId, now_us: int | None = None) -> None:
         """A reliable link to `peer` exists from now on."""
-        if not self.is_stopped:
+        if not self.is_stopped and not self._is_later(Kind.LINK_UP, peer):
             now_us = self._now_us() if now_us is None else now_us
             effects = self.core.link_up(peer, now_us)
             if self._rows.any:
@@ -258,7 +270,7 @@ class Host:
 
     def link_down(self, peer: NodeId, now_us: int | None = None) -> None:
         """The link to `peer` is gone permanently."""
-        if not self.is_stopped:
+        if not self.is_stopped and not self._is_later(Kind.LINK_DOWN, peer):
             now_us = self._now_us() if now_us is None else now_us
             effects = self.core.link_down(peer, now_us)
             if self._rows.any:
