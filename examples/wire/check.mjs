@@ -6,7 +6,7 @@
 // sessions and nonces have 62 bits.
 import { readFileSync } from "node:fs";
 
-const TYPES = [, "HELLO", "DATA", "ACK", "PING", "BYE", "ERROR", "CHALLENGE", "ANSWER", "KNOWN", "MEMBERS"];
+const TYPES = [, "HELLO", "DATA", "ACK", "PING", "BYE", "ERROR", "CHALLENGE", "ANSWER", "KNOWN", "MEMBERS", "ROOM", "CLOCK", "BATCH"];
 
 function reader(bytes) {
   const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
