@@ -714,8 +714,9 @@ class VCubeMembers(VCube):
         life, _, control = cast(MemberPacket, packet)
         if control is None:
             return None
-        digest = crc32(repr((life, *control)).encode())
-        return f"{ControlKind(control.kind).name.lower()}:{digest:08x}"
+        kind = ControlKind(control.kind)  # a plain number where the packet came over a wire
+        digest = crc32(repr((life, kind, *control[1:])).encode())
+        return f"{kind.name.lower()}:{digest:08x}"
 
     def sizes(self, packet: Packet) -> Sizes:
         return packet_sizes(cast(MemberPacket, packet))
