@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 JOBS ?= 2
 
-.PHONY: help setup run test test-slow bench docs coverage house lint format lock clean
+.PHONY: help setup run test test-slow bench peers docs jars coverage house lint format lock clean
 
 help:            ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1	/p' $(MAKEFILE_LIST) | expand -t 12
@@ -30,7 +30,7 @@ run: $(READY)    ## the tour: five systems on embedded Spark, and one page
 	$(BIN)/whence tour
 
 test: $(READY) lint ## lint, then the fast tests, then the numbers of `house`, which fail nothing
-	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --durations=40 --durations-min=1
 	-@$(BIN)/python tools/house.py --live
 
 test-slow: $(READY) ## the slow suites: long runs, other interpreters, full sizes
@@ -41,6 +41,9 @@ coverage: $(READY) ## the fast tests with their coverage, branches included: out
 
 bench: $(READY)  ## side-by-side ratios, one file per claim
 	@for file in bench/bench_*.py; do echo "== $$file"; $(BIN)/python $$file || exit 1; done
+
+peers: $(READY)  ## fetch the systems that bench/bench_peers.py measures Whence against, into .peers
+	$(BIN)/python bench/peers/fetch.py
 
 docs: $(READY)   ## the site, with search and the API reference: out/site/index.html
 	$(BIN)/python -m sphinx -W --keep-going -q -b html docs out/site
@@ -58,6 +61,9 @@ lint: $(READY)   ## style, types and the arrows between the rooms
 format: $(READY) ## rewrite the code in the house style
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+jars: $(READY)   ## Java artefacts that slow tests use (S3A, Kafka; 730 MB), from Maven Central
+	$(BIN)/python tools/jars.py
 
 lock:            ## resolve the dependencies again (needs uv)
 	uv pip compile --universal --python-version 3.11 --generate-hashes --no-header --no-annotate \

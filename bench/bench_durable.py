@@ -1,6 +1,6 @@
 """What durability costs: durable nodes against a bare SQLite loop, FIFO, TLS, and nodes without a store.
 
-    python bench/bench_durable.py [--quick] [--rounds N] [--folder DIR]
+    python bench/bench_durable.py [--quick] [--rounds N] [--nodes N] [--only-ratio] [--folder DIR]
 
 A group of forked processes on loopback, 64-byte payloads; in each, 256 tasks broadcast one message after the
 other, and one task reads. The stores are in a temporary folder of `--folder` (by default the current one: a
@@ -149,14 +149,35 @@ def measure(nodes: int, messages: int, rounds: int, folder: Path) -> dict[str, f
     return {key: round(statistics.median(each[key] for each in seen), 3) for key in seen[0]}
 
 
+def ratio(nodes: int, messages: int, rounds: int, folder: Path) -> dict[str, float]:
+    """With a store and without, in turns; medians, and how far the rounds lie apart."""
+    pairs = []
+    for _ in range(rounds):
+        durable = round_of("vector", nodes, messages, folder)
+        pairs.append((durable, round_of("vector", nodes, messages, folder, durable=False)))
+    ratios = sorted(with_.cpu_us_per_delivery / without.cpu_us_per_delivery for with_, without in pairs)
+    return {
+        "vector us": statistics.median(with_.cpu_us_per_delivery for with_, _ in pairs),
+        "without store us": statistics.median(without.cpu_us_per_delivery for _, without in pairs),
+        "vector/s": statistics.median(with_.messages_per_s for with_, _ in pairs),
+        "without store/s": statistics.median(without.messages_per_s for _, without in pairs),
+        "store : none, CPU": statistics.median(ratios),
+        "from": ratios[0],
+        "to": ratios[-1],
+    }
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
     parser.add_argument("--quick", action="store_true", help="few messages and rounds")
     parser.add_argument("--rounds", type=int, default=None)
+    parser.add_argument("--nodes", type=int, default=3)
+    parser.add_argument("--only-ratio", action="store_true", help="`vector` with and without a store only")
     parser.add_argument("--folder", type=Path, default=Path())
     options = parser.parse_args()
-    nodes, messages, rounds = (3, 2_560, 1) if options.quick else (3, 25_600, 5)
-    line = measure(nodes, messages, options.rounds or rounds, options.folder)
+    messages, rounds = (2_560, 1) if options.quick else (25_600, 5)
+    nodes, judge = options.nodes, ratio if options.only_ratio else measure
+    line = judge(nodes, messages, options.rounds or rounds, options.folder)
     print(f"{nodes} nodes, {messages:,} messages of {len(PAYLOAD)} bytes each")
     for key, value in line.items():
         print(f"{key:26}{value:>14,.2f}")

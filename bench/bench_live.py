@@ -1,6 +1,6 @@
 """Live causal against live FIFO on the same transport, and UDP against TCP: CPU per delivery.
 
-    python bench/bench_live.py [--quick] [--rounds N]
+    python bench/bench_live.py [--quick] [--rounds N] [--only-order]
 
 A group of forked processes on loopback, 64-byte payloads, every process reads all that it is delivered.
 Rounds alternate (fifo, vector, fifo, vector ...), so that a change in the machine's load meets both;
@@ -196,6 +196,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
     parser.add_argument("--quick", action="store_true", help="small groups and few rounds")
     parser.add_argument("--rounds", type=int, default=None)
+    parser.add_argument("--only-order", action="store_true", help="vector against fifo without relaying only")
     options = parser.parse_args()
     if options.quick:
         rows = [Row("stream", 4, False, 3_000), Row("woven", 4, False, 2_000)]
@@ -205,7 +206,7 @@ def main() -> None:
         rows = [
             Row("stream", 8, False, 12_000),
             Row("woven", 8, False, 6_000),
-            Row("stream", 8, True, 1_500),
+            *([] if options.only_order else [Row("stream", 8, True, 1_500)]),
         ]
         rounds = options.rounds or 7
         datagram_row = Row("paced", 8, False, 2_000)
@@ -222,6 +223,9 @@ def main() -> None:
             f"{row.load:8}{row.nodes:>6}{row.relay!s:>7}" + "".join(f"{value:>11,}" for value in values),
             flush=True,
         )
+    if options.only_order:
+        print(json.dumps({"bench": "live", "cpu_ratio": table[0]["cpu_ratio"], "rows": table}))
+        return
     line = kept = measure_need(rows[0], rounds)
     print(f"\n{'vector':8}{'nodes':>6}" + "".join(f"{head:>14}" for head in ("false us", "need us", "ratio")))
     values = [line[key] for key in ("false_cpu_us", "need_cpu_us", "cpu_ratio")]

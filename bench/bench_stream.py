@@ -1,13 +1,16 @@
 """What causal order costs a stream: against a query that passes rows through, and against the core alone.
 
-    python bench/bench_stream.py [--quick] [--only cost|state|poison]
+    python bench/bench_stream.py [--quick] [--only shapes|cost|state|poison]
 
 1. The core alone: `CausalOrder` in one process, per key, saved and restored between batches, as in Spark.
 2. Pass-through: the same files read, grouped by nobody, written as Parquet.
 3. `causal_order` on the same files, then `causal_sort` on the table at rest.
-4. The state over a long run, in which rooms come and go: keys and memory as the query's progress reports
-   them, and the bytes of the state itself, read from the checkpoint.
+4. The state over a long run, in which rooms come and go: keys, rows that wait, and bytes, read from the
+   versions beside the checkpoint.
 5. Poison: rows made to make the core search. Twice the rows should cost twice the CPU.
+6. Shapes: few keys with many rows, many with few. The CPU of `whence stream` against pass-through, and its
+   rows against those of the operator of version 0.1 (`tests/golden/data/stream-shapes.json` has their hash:
+   `--record` wrote it with that operator, before it was removed).
 
 CPU-seconds are those of this process and all its descendants (JVM, Python workers), read from /proc, so Linux
 only. Ratios are printed as JSON last.
@@ -23,6 +26,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +37,7 @@ from cpu import measured, show
 from whence.order import Arrival, CausalOrder
 from whence.spark.ordering.job import StreamJob, run_job
 from whence.spark.ordering.sort import causal_sort
+from whence.spark.ordering.versions import StateStore
 from whence.spark.session import get_session
 
 SCHEMA = "room string, id string, after array<string>, at timestamp, text string"
@@ -40,8 +45,13 @@ ORDER: dict[str, Any] = {
     "key": "room", "id": "id", "depends_on": "after", "event_time": "at", "lifetime": "2s", "remember": "2s",
 }  # fmt: skip
 LIFETIME_US = 2_000_000
-CACHE_MB = 1
 BEGAN_US = 1_767_225_600_000_000
+GOLDEN = Path(__file__).parents[1] / "tests/golden/data/stream-shapes.json"
+# Keys and rows of each per batch, batches.
+SHAPES = {
+    "100 keys x 200": (100, 200, 5), "10,000 keys x 2": (10_000, 2, 5), "20,000 keys x 1": (20_000, 1, 5),
+    "one key x 20,000": (1, 20_000, 5), "100 keys x 1,000": (100, 1_000, 3),
+}  # fmt: skip
 
 
 def made(rows: int, keys: int, lives: int | None = None) -> list[tuple[str, str, list[str], int]]:
@@ -106,7 +116,6 @@ def ordered(
     source: Path,
     out: Path,
     files: int,
-    progress: Callable[[Any], None] | None = None,
     *,
     flush: bool = True,
 ) -> Any:
@@ -114,7 +123,7 @@ def ordered(
         source=str(source), out=str(out), checkpoint=f"{out}.checkpoint", order=ORDER, schema=SCHEMA,
         source_options={"maxFilesPerTrigger": str(files)}, available_now=True, flush=flush,
     )  # fmt: skip
-    return run_job(spark, job, progress)
+    return run_job(spark, job)
 
 
 def cost(folder: Path, quick: bool) -> dict[str, Any]:
@@ -151,37 +160,73 @@ def cost(folder: Path, quick: bool) -> dict[str, Any]:
     }
 
 
+def digest(spark: Any, out: Path) -> dict[str, Any]:
+    """All rows of a result, whatever their order, as one hash; and how many there are of each outcome."""
+    table = spark.read.parquet(str(out)).toArrow()
+    names = ("room", "id", "after", "at", "text", "outcome", "missing", "position", "epoch")
+    rows = sorted(zip(*(map(str, table.column(name).to_pylist()) for name in names), strict=True))
+    counts: dict[str, int] = {}
+    for row in rows:
+        counts[row[5]] = counts.get(row[5], 0) + 1
+    return {"rows": len(rows), "sha256": sha256(repr(rows).encode()).hexdigest(), "outcomes": counts}
+
+
+def shaped(folder: Path, name: str, quick: bool) -> Path:
+    """The files of a shape."""
+    keys, each, batches = SHAPES[name]
+    if quick:
+        keys, each = (keys // 10, each) if keys > 1 else (keys, each // 10)
+    source = folder / f"shape-{keys}-{each}"
+    write(source, made(keys * each * batches, keys), batches)
+    return source
+
+
+def shapes(folder: Path, quick: bool, record: bool, names: list[str]) -> dict[str, Any]:
+    """Part 6: CPU against pass-through for each shape, and whether the rows are the recorded ones."""
+    spark = session()
+    recorded = json.loads(GOLDEN.read_text()) if GOLDEN.exists() else {}
+    known = recorded.setdefault("quick" if quick else "full", {})
+    write(folder / "warmed", made(20_000, 50), 2)
+    for _ in range(1 if record or names else 2):
+        passed_through(spark, folder / "warmed", Path(tempfile.mkdtemp(dir=folder)) / "out", 1)
+        ordered(spark, folder / "warmed", Path(tempfile.mkdtemp(dir=folder)) / "out", 1)
+    found: dict[str, Any] = {}
+    table: list[list[Any]] = []
+    for name in names or SHAPES:
+        source = shaped(folder, name, quick)
+        out, through = source.with_suffix(".out"), source.with_suffix(".through")
+        _, base, _ = measured(lambda: passed_through(spark, source, through, 1))  # noqa: B023 - run here
+        summary, cpu, wall = measured(lambda: ordered(spark, source, out, 1))  # noqa: B023
+        table.append([name, summary.rows_in, base, cpu, wall, summary.rows_in / cpu, cpu / base])
+        rows = digest(spark, out)
+        if record:
+            known[name] = rows
+        assert summary.rows_out == summary.rows_in, "every row must come out once"
+        assert rows == known[name], f"{name}: the rows are not the recorded ones"
+        found[f"order_to_pass_through_cpu, {name}"] = cpu / base
+        for each in (source, out, through):
+            shutil.rmtree(each)
+    show(["", "rows", "through CPU s", "CPU s", "s", "rows/CPU s", "ratio"], table)
+    if record:
+        GOLDEN.write_text(json.dumps(recorded, indent=1) + "\n")
+    return found
+
+
 def state(folder: Path, quick: bool) -> dict[str, Any]:
     """Part 4: 400 rows a batch, rooms of ten batches; what is held after each generation of rooms."""
     batches, lives = (20, 4) if quick else (80, 10)
     rows = made(400 * batches, 5, 400 * lives)
     write(folder / "long", rows, batches)
     spark = session()
-    # RocksDB keeps what it has read up to this limit, however small the state is. The default, 8 MB for each
-    # partition, is not reached within this run.
-    spark.conf.set("spark.sql.streaming.stateStore.rocksdb.blockCacheSizeMB", str(CACHE_MB))
-    seen: dict[int, tuple[int, int]] = {}
-
-    def look(so_far: Any) -> None:
-        seen[so_far.batches] = (so_far.state_keys, so_far.state_memory_bytes)
-
-    summary = ordered(spark, folder / "long", folder / "long-out", 1, look, flush=False)
-    held = spark.read.format("statestore").option("stateVarName", "order")
+    summary = ordered(spark, folder / "long", folder / "long-out", 1, flush=False)
+    store = StateStore(f"{folder / 'long-out'}.checkpoint/whence")
     table = []
     for batch in range(lives, batches + 1, lives):
-        stored = held.option("batchId", batch - 1).load(f"{folder / 'long-out'}.checkpoint")
-        size = stored.selectExpr("coalesce(sum(length(value.blob)), 0)").first()[0]
-        keys, memory = seen.get(batch, (-1, -1))  # a batch shorter than a look is missed
-        table.append([batch, 400 * batch, 5 * batch // lives, keys, stored.count(), size, memory])
-    headings = (
-        "batch",
-        "rows made",
-        "rooms so far",
-        "keys (progress)",
-        "keys",
-        "state bytes",
-        "memory (progress)",
-    )
+        sizes = store.sizes(batch - 1)
+        keys, waiting = sum(size.keys for size in sizes), sum(size.waiting for size in sizes)
+        whole = sum(len(each.bucket) for part in range(2) for each in store.versions(part, batch - 1))
+        table.append([batch, 400 * batch, 5 * batch // lives, keys, waiting, whole])
+    headings = ("batch", "rows made", "rooms so far", "keys", "rows that wait", "state bytes")
     for line in (headings, *table):
         print("".join(f"{cell if isinstance(cell, str) else format(cell, ','):>18}" for cell in line))
     sizes = [row[5] for row in table]
@@ -244,13 +289,17 @@ def session() -> Any:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="a tenth of the work")
-    parser.add_argument("--only", choices=["cost", "state", "poison"], help="one of the parts")
+    parser.add_argument("--only", choices=["shapes", "cost", "state", "poison"], help="one of the parts")
+    parser.add_argument("--shape", action="append", default=[], choices=list(SHAPES), help="these only")
+    parser.add_argument("--record", action="store_true", help="take the rows of the shapes as they are now")
     given = parser.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="whence-bench-"))
     found: dict[str, Any] = {"bench": "stream", "at": time.strftime("%Y-%m-%d")}
     try:
         if given.only in (None, "cost"):
             found |= cost(folder, given.quick)
+        if given.only in (None, "shapes"):
+            found |= shapes(folder, given.quick, given.record, given.shape)
         if given.only in (None, "state"):
             found |= state(folder, given.quick)
         if given.only in (None, "poison"):

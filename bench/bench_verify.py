@@ -1,6 +1,6 @@
 """Verifier: one run of 10^6, 10^7 and 10^8 deliveries (64, 256 and 1024 nodes), from the files to the report.
 
-    python bench/bench_verify.py [--quick] [--huge] [--wide] [--shares 16] [--form flat|packed]
+    python bench/bench_verify.py [--quick] [--form flat|packed]
                                  [--only in-process,bounded,spark,blocks,duckdb] [--keep FOLDER]
 
 Each measurement is a process of its own: CPU seconds of it and all its children after a warm-up on a small
@@ -8,11 +8,10 @@ trace (compiling the kernels and starting the JVM are not counted), and the peak
 the in-process path: the bounded one (given a fifth of what the events take), Spark as it decides itself,
 Spark with as many tasks as cores, and DuckDB. The DuckDB version checks less: duplicates, created, missing,
 and order per origin (fifo); causal order across origins has no affordable form in SQL. It stops at 10^7.
-`--huge` adds 10^9 deliveries with 12 GB. `--wide` adds 50,000 nodes of which 20 speak. `--shares N` adds the
-certificate of the largest run by N shares of its nodes, one after the other: CPU of all, and of the longest
-share of both phases together (the critical path). `--form packed` writes files of version 1. The traces are
-correct runs in the layout of the trace writer, nodes side by side: lockstep (in each round every node
-broadcasts, then delivers the round) and asynchronous (some 100 messages in flight).
+A correct run is proved clean without the bounded path, which is therefore asked directly. `--form packed`
+writes files of version 1; `bench_scale.py` has the aims, wide runs, shares and 10^9. The traces are correct
+runs in the layout of the trace writer, nodes side by side: lockstep (in each round every node broadcasts,
+then delivers the round) and asynchronous (some 100 messages in flight).
 """
 
 from __future__ import annotations
@@ -24,7 +23,6 @@ import os
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from itertools import pairwise
@@ -42,7 +40,10 @@ from whence.trace.columns import CODED_SCHEMA, PACKED_SCHEMA
 from whence.trace.reader import open_trace
 from whence.trace.schema import SEGMENT_EVENTS, Kind, Manifest, Part, PromisesMade
 from whence.trace.writer import PARQUET_OPTIONS
-from whence.verify.run import EVENT_BYTES, verify_trace
+from whence.verify.bounded import Bounded, MemoryBudget
+from whence.verify.report import WITNESS_MAX
+from whence.verify.run import EVENT_BYTES, report_on, verify_trace
+from whence.verify.segments import TraceGroups
 
 GROUP_ROWS = 32
 # How files of version 1 were written.
@@ -244,14 +245,15 @@ def judge_in_process(folder: Path) -> bool:
 
 
 def judge_bounded(folder: Path) -> bool:
-    events = open_trace(folder, hashes=False).event_count
-    # The fifth part of what the events would take, but no less than the tables of messages need.
-    memory_bytes = HUGE_BYTES if events > 5 * 10**8 else min(events * EVENT_BYTES // 5 + (64 << 20), 2 << 30)
-    memory_bytes = min(memory_bytes, events * EVENT_BYTES - 1)
-    said: list[str] = []
-    ok = verify_trace(folder, memory_bytes=memory_bytes, notice=said.append)[0].ok
-    assert said, "it was not judged in parts"
-    return ok
+    """In a fifth of what the events would take, but no less than the tables of messages need."""
+    trace = open_trace(folder, dense=False)
+    (run,) = trace.runs
+    memory_bytes = min(trace.event_count * EVENT_BYTES // 5 + (64 << 20), 2 << 30)
+    bounded = Bounded(
+        TraceGroups(trace, run, timed=False), trace.nodes(run), timed=False, witness_max=WITNESS_MAX,
+        budget=MemoryBudget.of(memory_bytes),
+    )  # fmt: skip
+    return report_on(bounded.analyse(), run, "", trace.promises(run), WITNESS_MAX).ok
 
 
 def judge_by_spark(folder: Path) -> bool:
@@ -323,9 +325,6 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--quick", action="store_true", help="stop at 10^6 deliveries")
-    parser.add_argument("--huge", action="store_true", help="10^9 deliveries through the bounded path, too")
-    parser.add_argument("--wide", action="store_true", help="50,000 nodes, too")
-    parser.add_argument("--shares", type=int, help="the certificate by so many shares, too")
     parser.add_argument("--form", choices=("flat", "packed"), default="flat", help="of the files")
     parser.add_argument("--only", default=",".join(PATHS), help="the paths to measure")
     parser.add_argument("--keep", type=Path, help="write the traces here, use those that are there")
@@ -337,20 +336,10 @@ def main() -> None:
     cases = [
         (size, only) for size in (SIZES[:1] if options.quick else SIZES) for only in options.only.split(",")
     ]
-    if options.huge:
-        cases.append((HUGE, "bounded"))
-    if options.wide:
-        cases.append((WIDE, "in-process"))
     with tempfile.TemporaryDirectory(prefix="whence-bench-") as scratch:
         folder = options.keep or Path(scratch)
         rows = run_cases(cases, folder, options.form)
         print_table(rows)
-        if options.shares:
-            size, nodes, order = SIZES[1] if options.quick else SIZES[-1]
-            trace = folder / f"{size}-{nodes}-{order}-{options.form}"
-            if not trace.exists():
-                write_trace(trace, nodes, size, order, options.form)
-            print_shares(trace, options.shares)
     print(json.dumps({"bench": "verify", "rows": rows, "growth": growth(rows)}))
 
 
@@ -388,41 +377,6 @@ def run_cases(cases: list[tuple[tuple[int, int, str], str]], folder: Path, form:
         rows.append(row)
         print(f"  {row}", file=sys.stderr)
     return rows
-
-
-def print_shares(folder: Path, shares: int) -> None:
-    """CPU of the certificate in one share and in many, one after the other in this process."""
-    alone_s, _ = by_shares(folder, 1)
-    total_s, longest_s = by_shares(folder, shares)
-    print(
-        f"shares: 1 task {alone_s:.2f} CPU-s; {shares} tasks {total_s:.2f} in all "
-        f"({total_s / alone_s:.2f}x), critical path {longest_s:.2f} (1/{alone_s / longest_s:.1f})"
-    )
-
-
-def by_shares(folder: Path, shares: int) -> tuple[float, float]:
-    """CPU seconds of all shares, and of the longest first phase with the longest second one."""
-    from whence.verify.kernels import compiled
-    from whence.verify.shares import Cut, agreed, count_share, follow_share
-
-    kernels = compiled()
-    assert kernels is not None
-    trace = open_trace(folder, dense=False)
-    (run,) = trace.runs
-    cut = Cut.of(trace.nodes(run), shares)
-    with tempfile.TemporaryDirectory() as scratch:
-        counts, first = [], []
-        for share in range(shares):
-            began = time.process_time()
-            counts.append(count_share(kernels, trace, run, cut, share, Path(scratch), 1 << 40))
-            first.append(time.process_time() - began)
-        assert agreed(counts, trace.event_count) is not None
-        second = []
-        for share in range(shares):
-            began = time.process_time()
-            assert follow_share(kernels, [each for each in counts if each is not None], share, Path(scratch))
-            second.append(time.process_time() - began)
-    return sum(first) + sum(second), max(first) + max(second)
 
 
 def growth(rows: list[dict[str, Any]]) -> list[float]:

@@ -3,15 +3,23 @@
 python tools/explore_table.py worlds --only vector prc
 python tools/explore_table.py published theorem
 python tools/explore_table.py --write             # all of them, into docs/explore.md
+
+Every row is kept in build/explore-table/ with a digest of the source that made it. After a stop, or from
+several processes each with tables of its own, the same command takes the rows that this source has made
+and works out the others.
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
+import time
 from collections.abc import Callable, Iterator
+from functools import cache, partial
+from hashlib import blake2b
 from pathlib import Path
 from subprocess import run
+from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
 from msgspec.structs import replace
@@ -19,8 +27,16 @@ from msgspec.structs import replace
 from whence.errors import WhenceError
 from whence.explore.search import Options, Report, explore
 from whence.explore.world import FaultBudget, Line, World, checked, load
+from whence.protocols.registry import lookup
 
+if TYPE_CHECKING:
+    from explore.suspects import Suspect
+
+Row: TypeAlias = tuple[str, Callable[[], str]]  # what it is of, and how its line is worked out
 ROOT = Path(__file__).parents[1]
+KEPT = ROOT / "build" / "explore-table"
+SOURCES = ("src/whence", "examples/worlds")
+OF_TESTS = ("tests/explore", "tests/zoo/mutants")  # of mutants and theorem, besides
 PAGE = ROOT / "docs" / "explore.md"
 sys.path.insert(0, str(ROOT / "tests"))  # the mutants, and the theorem
 FAULTS = ("losses", "duplicates", "crashes", "amnesias", "cuts", "clock_steps", "joins", "leaves")
@@ -34,7 +50,7 @@ KINDS = ("causal", "late", "duplicate", "fifo", "idle", "ended twice", "unexplai
 def variants(world: World) -> Iterator[tuple[str, World]]:
     """The world, and its first three messages with one fault of each kind that the protocol allows."""
     yield "none", world
-    for fault in FAULTS:
+    for fault in (*FAULTS, "ticks") if lookup(world.protocol).lives else FAULTS:
         faulty = replace(world, say=world.say[:3], budget=replace(world.budget, **{fault: 1}))
         try:
             yield fault, checked(faulty)
@@ -59,14 +75,13 @@ def verdict(report: Report) -> str:
     return "clean" if report.complete else "not complete"
 
 
-def worlds(states_max: int, only: list[str]) -> Iterator[str]:
-    """One line per protocol and fault."""
-    yield "| world | messages | fault | links | states | depth | CPU s | verdict |"
-    yield "|---|---|---|---|---|---|---|---|"
+def worlds(states_max: int, only: list[str]) -> Iterator[Row]:
+    """One row per protocol and fault."""
     for path in sorted((ROOT / "examples" / "worlds").glob("*.toml")):
         world = load(path)
         spent = any(getattr(world.budget, each) for each in FAULTS)
-        if world.change or spent or "published" in world.name or (only and world.name not in only):
+        is_other = world.change or spent or world.nodes != 3 or "published" in world.name
+        if is_other or (only and world.name not in only):
             continue
         modes = [world]
         if any(line.lifetime_us for line in world.say):
@@ -76,7 +91,13 @@ def worlds(states_max: int, only: list[str]) -> Iterator[str]:
                 yield row(mode.name, fault, each, states_max)
 
 
-def row(name: str, fault: str, world: World, states_max: int) -> str:
+def row(name: str, fault: str, world: World, states_max: int) -> Row:
+    """One row, known by its world."""
+    key = msgspec.json.encode((name, states_max, world)).decode()
+    return key, partial(explored, name, fault, world, states_max)
+
+
+def explored(name: str, fault: str, world: World, states_max: int) -> str:
     """One line. A world with a flaw is explored to its end nevertheless, for the number of its states."""
     first = explore(world, Options(states_max=states_max))
     whole = first
@@ -89,10 +110,8 @@ def row(name: str, fault: str, world: World, states_max: int) -> str:
     )
 
 
-def larger(states_max: int, only: list[str]) -> Iterator[str]:
+def larger(states_max: int, only: list[str]) -> Iterator[Row]:
     """Worlds beyond three nodes and four messages, and groups that change."""
-    yield "| world | messages | faults | links | states | depth | CPU s | verdict |"
-    yield "|---|---|---|---|---|---|---|---|"
     for name, world in _larger():
         if not only or name in only:
             spent = {key: count for key, count in msgspec.structs.asdict(world.budget).items() if count}
@@ -133,19 +152,21 @@ def _larger() -> Iterator[tuple[str, World]]:
     yield "log-stable, 3 nodes", three
 
 
-def published() -> Iterator[str]:
-    """The shortest counterexample of each kind in the modes `published`."""
-    yield "| protocol | script (node, lifetime in us) | kind | moves |"
-    yield "|---|---|---|---|"
+def published() -> Iterator[Row]:
+    """The shortest counterexample of each kind in the modes `published`; no line where there is none."""
     scripts = (
         ((0, 1000), (1, 100)), ((0, 100), (0, 100), (0, 100)), ((0, 1000), (0, 100)),
         ((0, 1000), (0, 100), (1, 500)),
     )  # fmt: skip
     for protocol in ("barrier", "oppnet", "tdca", "odca"):
         for kind in KINDS:
-            found = next((each for script in scripts for each in shortest(protocol, script, kind)), None)
-            if found is not None:
-                yield f"| {protocol} | {found} |"
+            yield f"{protocol} {kind} {scripts}", partial(first_shown, protocol, scripts, kind)
+
+
+def first_shown(protocol: str, scripts: tuple[tuple[tuple[int, int], ...], ...], kind: str) -> str:
+    """The line of the first script that shows a finding of this kind; nothing, if none does."""
+    found = next((each for script in scripts for each in shortest(protocol, script, kind)), None)
+    return "" if found is None else f"| {protocol} | {found} |"
 
 
 def shortest(protocol: str, script: tuple[tuple[int, int], ...], kind: str) -> Iterator[str]:
@@ -164,33 +185,96 @@ def shortest(protocol: str, script: tuple[tuple[int, int], ...], kind: str) -> I
         yield f"{said} | {kind} | {len(report.counterexample.moves)}"
 
 
-def mutants() -> Iterator[str]:
-    """One line per mutant."""
-    from explore.suspects import NOT_FOUND, convict, suspects
+def mutants() -> Iterator[Row]:
+    """One row per mutant."""
+    from explore.suspects import suspects
 
-    yield "| mutant | found | moves |"
-    yield "|---|---|---|"
     for suspect in suspects():
-        report = convict(suspect).report
-        found = None if report is None else report.counterexample
-        if found is None:
-            yield f"| {suspect.name} | no: {NOT_FOUND[suspect.name]} | |"
-        else:
-            yield f"| {suspect.name} | {found.finding.kind} | {len(found.moves)} |"
+        yield suspect.name, partial(convicted, suspect)
 
 
-def theorem() -> Iterator[str]:
-    """One line per number of servers."""
-    from explore.theorem import hold
+def convicted(suspect: Suspect) -> str:
+    """What gives a mutant away, or why nothing does."""
+    from explore.suspects import NOT_FOUND, convict
 
-    yield "| servers | arrangements without a cycle | with one | scripts of 3 messages | states | CPU s |"
-    yield "|---|---|---|---|---|---|"
+    report = convict(suspect).report
+    found = None if report is None else report.counterexample
+    if found is None:
+        return f"| {suspect.name} | no: {NOT_FOUND[suspect.name]} | |"
+    return f"| {suspect.name} | {found.finding.kind} | {len(found.moves)} |"
+
+
+def theorem() -> Iterator[Row]:
+    """One row per number of servers."""
     for servers in (3, 4, 5):
-        held = hold(servers)
-        yield (
-            f"| {servers} | {held.acyclic} | {held.cyclic} | {held.scripts:,} | {held.explored:,} | "
-            f"{held.seconds:.0f} |"
-        )
+        yield str(servers), partial(held_to, servers)
+
+
+def held_to(servers: int) -> str:
+    """How often the theorem was held to; each arrangement is kept, since there are many."""
+    from explore.theorem import Held, arrangements, hold_one, summed
+
+    parts = []
+    for groups in arrangements(servers):
+        held = partial(hold_one, groups, servers)
+        line = worked_out("theorem", str(groups), lambda held=held: msgspec.json.encode(held()).decode())
+        parts.append(msgspec.json.decode(line, type=Held))
+    held = summed(parts)
+    return (
+        f"| {servers} | {held.acyclic} | {held.cyclic} | {held.scripts:,} | {held.explored:,} | "
+        f"{held.seconds:.0f} |"
+    )
+
+
+HEADS = {
+    "worlds": "world | messages | fault | links | states | depth | CPU s | verdict",
+    "larger": "world | messages | faults | links | states | depth | CPU s | verdict",
+    "published": "protocol | script (node, lifetime in us) | kind | moves",
+    "mutants": "mutant | found | moves",
+    "theorem": "servers | arrangements without a cycle | with one | scripts of 3 messages | states | CPU s",
+}
+
+
+@cache
+def source(table: str) -> str:
+    """A digest of all that decides what a row says."""
+    digest = blake2b(digest_size=16)
+    for place in (*SOURCES, *OF_TESTS) if table in ("mutants", "theorem") else SOURCES:
+        path = ROOT / place
+        for each in sorted(path.rglob("*.*")) if path.is_dir() else [path]:
+            if each.suffix in (".py", ".toml"):
+                digest.update(each.read_bytes())
+    return digest.hexdigest()
+
+
+def kept(table: str) -> dict[str, str]:
+    """The rows of a table that this source has made, by what they are of."""
+    path = KEPT / f"{table}.jsonl"
+    lines = path.read_bytes().splitlines() if path.exists() else []
+    rows = [msgspec.json.decode(line, type=tuple[str, str, str]) for line in lines]
+    return {key: line for made_by, key, line in rows if made_by == source(table)}
+
+
+def lines_of(table: str, rows: Iterator[Row]) -> Iterator[str]:
+    """The lines of a table, those that are not kept worked out and kept."""
+    columns = HEADS[table].split(" | ")
+    yield f"| {' | '.join(columns)} |"
+    yield f"|{'---|' * len(columns)}"
+    for key, make in rows:
+        line = worked_out(table, key, make)
+        if line:
+            yield line
+
+
+def worked_out(table: str, key: str, make: Callable[[], str]) -> str:
+    """What is kept of a key, or else made and kept."""
+    line = kept(table).get(key)
+    if line is None:
+        made_by, line = source(table), make()
+        KEPT.mkdir(parents=True, exist_ok=True)
+        with (KEPT / f"{table}.jsonl").open("ab") as file:
+            file.write(msgspec.json.encode((made_by, key, line)) + b"\n")
+    return line
 
 
 def commit() -> str:
@@ -203,16 +287,16 @@ def write(name: str, head: str, lines: list[str]) -> None:
     """Put a table where the document has it, with the commit that made it."""
     before, begin, rest = PAGE.read_text(encoding="utf-8").partition(f"<!-- begin {name} -->\n")
     _, end, after = rest.partition(f"<!-- end {name} -->")
-    made = f"By `python tools/explore_table.py {name}` at {head}:"
+    made = f"By `python tools/explore_table.py {name}` on {time.strftime('%Y-%m-%d')} at {head}:"
     table = "\n".join(lines)
     PAGE.write_text(f"{before}{begin}{made}\n\n{table}\n{end}{after}", encoding="utf-8")
 
 
 def main() -> None:
     """Print tables."""
-    tables: dict[str, Callable[[], Iterator[str]]] = {
+    tables: dict[str, Callable[[], Iterator[Row]]] = {
         "worlds": lambda: worlds(given.states_max, given.only),
-        "larger": lambda: larger(given.states_max, given.only),
+        "larger": lambda: larger(given.states_max // 2, given.only),
         "published": published,
         "mutants": mutants,
         "theorem": theorem,
@@ -220,13 +304,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("tables", nargs="*", metavar="TABLE", help=f"of {', '.join(tables)}; all by default")
     parser.add_argument("--only", nargs="*", default=[], help="worlds of these names")
-    parser.add_argument("--states-max", type=int, default=2_000_000)
+    parser.add_argument("--states-max", type=int, default=2_000_000, help="of a world; of a larger one half")
     parser.add_argument("--write", action="store_true", help="put them into docs/explore.md, too")
     given = parser.parse_args()
     head = commit()
     for name in given.tables or tables:
         lines = []
-        for line in tables[name]():
+        for line in lines_of(name, tables[name]()):
             print(line, flush=True)
             lines.append(line)
         if given.write:

@@ -45,7 +45,7 @@ held to the same deliveries by tests/equivalence/test_stream_barrier.py.
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from heapq import heapify, heappop, heappush
 from typing import Any, Literal, NamedTuple
 
@@ -64,6 +64,7 @@ __all__ = [
     "Arrival",
     "CausalOrder",
     "Ending",
+    "OnceReader",
     "Policy",
 ]
 
@@ -174,10 +175,13 @@ class IdMemory:
     Time decides, not what happens to be still in memory: results must not depend on when `forget` is called.
     """
 
-    def __init__(self, remember_us: int | None, vector: bool, saved: bytes) -> None:
+    def __init__(self, remember_us: int | None, vector: bool, saved: Sequence[bytes]) -> None:
         self._remember_us = remember_us
         self.vector = vector
-        self.state = _decoder.decode(saved) if saved else OrderState()
+        self.state = _decoder.decode(saved[-1]) if saved else OrderState()
+        if len(saved) > 1:
+            self.state.placed = _placed_in(saved)
+        self._placed_since: dict[str, int] = {}  # since it was made: what `changes` tells of `placed`
 
     @property
     def remember_us(self) -> int:
@@ -220,7 +224,7 @@ class IdMemory:
 
     def place(self, id_: str, deadline_us: int) -> None:
         """Remember a row that has got a position."""
-        self.state.placed[id_] = self.forget_us(deadline_us)
+        self.state.placed[id_] = self._placed_since[id_] = self.forget_us(deadline_us)
         self.move_frontier(id_)
 
     def leave(self, id_: str, deadline_us: int, needs: dict[str, int]) -> None:
@@ -245,6 +249,7 @@ class IdMemory:
         """Free the memory of what is forgotten."""
         state, now_us = self.state, self.state.now_us
         state.placed = {id_: us for id_, us in state.placed.items() if us >= now_us}
+        self._placed_since = {id_: us for id_, us in self._placed_since.items() if us >= now_us}
         state.missed = {id_: us for id_, us in state.missed.items() if us >= now_us}
         state.jumped.intersection_update(state.missed)
         state.gone = {id_: gone for id_, gone in state.gone.items() if gone.forget_us >= now_us}
@@ -253,6 +258,19 @@ class IdMemory:
         """Return the state as bytes, to be given to `saved` later."""
         self.forget()
         return _encoder.encode(self.state)
+
+    def changes(self) -> bytes:
+        """Return the state without the ids that had a position before it was made."""
+        self.forget()
+        return _encoder.encode(msgspec.structs.replace(self.state, placed=self._placed_since))
+
+
+def _placed_in(saved: Sequence[bytes]) -> dict[str, int]:
+    """The ids with a position in a saved state and the changes after it."""
+    placed: dict[str, int] = {}
+    for each in saved:
+        placed |= _decoder.decode(each).placed
+    return placed
 
 
 def _split(id_: str) -> tuple[str, int]:
@@ -307,7 +325,7 @@ class CausalOrder:
     `remember_us`: how long after its end the id of a row is known; None: the largest lifetime.
     `horizon_us`: the largest lifetime that any row may have; it grows when a larger one is seen.
     `vector`: ids are `origin:number` of vector clocks, where number k of an origin stands for all of its
-    numbers up to k.
+    numbers up to k. `saved`: what `save` returned, or that and what `changes` returned after it, in order.
     """
 
     def __init__(
@@ -317,11 +335,13 @@ class CausalOrder:
         remember_us: int | None = None,
         horizon_us: int = 0,
         vector: bool = False,
-        saved: bytes = b"",
+        saved: bytes | Sequence[bytes] = (),
     ) -> None:
         if policy not in POLICIES:
             raise MisuseError(f"policy {policy!r}", "no such policy", f"Choose from: {', '.join(POLICIES)}")
         self.policy = policy
+        if isinstance(saved, bytes):
+            saved = [saved] if saved else []
         self._memory = IdMemory(remember_us, vector, saved)
         self._state = state = self._memory.state
         state.horizon_us = max(state.horizon_us, horizon_us)
@@ -421,6 +441,18 @@ class CausalOrder:
     def save(self) -> bytes:
         """Return the state as bytes, to be given to `saved` later; payloads must be plain data."""
         return self._memory.save()
+
+    def changes(self) -> bytes:
+        """Return what has changed since the order was made of what was `saved`: to be kept after that.
+
+        With many ids that are remembered this is far less than `save`.
+        """
+        return self._memory.changes()
+
+    @property
+    def remembered(self) -> int:
+        """How many ids with a position are known."""
+        return len(self._state.placed)
 
     def check(self) -> None:
         """Assert what must always hold."""
@@ -673,3 +705,22 @@ class CausalOrder:
                 if need not in self._place_of:  # if it waits, the two depend on each other
                     self._abandon(need)
             self._settle(row.id, 0, -1)
+
+
+class OnceReader:
+    """Tells which records of an ordered topic are new: one that was written again has an id that was seen.
+
+    An id is `batch.partition.number`; within a batch and partition of the stream numbers ascend, and a batch
+    that is done again begins at its first. So the newest id of each partition is all that is remembered.
+    """
+
+    def __init__(self) -> None:
+        self._newest: dict[tuple[Any, int], tuple[int, int]] = {}
+
+    def is_new(self, id_: str, place: Any = None) -> bool:
+        """Whether a record is read for the first time; `place`: the partition of the topic that it is in."""
+        batch, partition, number = map(int, id_.split("."))
+        if (batch, number) <= self._newest.get((place, partition), (-1, -1)):
+            return False
+        self._newest[place, partition] = (batch, number)
+        return True

@@ -9,7 +9,7 @@ import pytest
 from whence.lab.run import path_of, run
 from whence.protocols.deadline.tdca import Tdca
 from whence.studies.deadline.grid import SCALES, STUDY, VARIANTS, scenario
-from whence.studies.deadline.measures import Tally, counted, run_point
+from whence.studies.deadline.measures import DeadlineTally, counted, run_point
 from whence.trace.schema import Level
 
 
@@ -51,7 +51,7 @@ def test_the_past_in_a_packet_is_what_its_origin_had_accepted() -> None:
             accepted[self.my_index, self.last] = tuple(past)
             return effects
 
-    tally = Tally(chosen, optimum=True)
+    tally = DeadlineTally(chosen, optimum=True)
     run(chosen, observers=[tally], make=lambda me, members: Noting(me, members, **chosen.params))
     assert tally._pasts == accepted
     assert len(accepted) > 20

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from support.hashing import HashingRecorder
+from support.parts import parts
 from support.running import simulate
 from support.simulating import KeptRows
 from support.vcube_runs import random_scenario, run_core, without_links
@@ -59,7 +60,7 @@ def compare(scenario: Scenario, *, check: bool = False) -> int:
     return result.packets
 
 
-@pytest.mark.parametrize("part", range(10))
+@pytest.mark.parametrize("part", parts(10, fast=2))
 def test_a_thousand_random_configurations(part):
     packets = sum(compare(random_scenario(seed)) for seed in range(part * 100, part * 100 + 100))
     assert packets > 10_000

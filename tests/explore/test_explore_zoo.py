@@ -32,7 +32,11 @@ def test_every_reason_is_for_a_mutant() -> None:
     assert set(NOT_FOUND) <= {each.name for each in ALL}
 
 
-RIGHT = {world.protocol: each.worlds for each in ALL for world in each.worlds}
+EVERY = list({repr(world): world for each in ALL for world in each.worlds}.values())
+RIGHT = {
+    protocol: [world for world in EVERY if world.protocol == protocol]
+    for protocol in sorted({world.protocol for world in EVERY})
+}
 
 
 @pytest.mark.parametrize("protocol", RIGHT)
@@ -40,6 +44,14 @@ def test_no_right_core_is_found_in_the_same_worlds(protocol: str) -> None:
     for world in RIGHT[protocol][:5]:
         report = explore(world)
         assert report.complete, (world, report.counterexample)
+
+
+@pytest.mark.parametrize(
+    "name", ["BrokenChain", "NeverPulls", "ShortBarrier", "DeliversTheDead", "IgnoresSilent"]
+)
+def test_a_right_log_is_not_found_where_a_broken_one_is(name: str) -> None:
+    (made_for,) = [each.worlds[0] for each in ALL if each.name == f"log {name}"]
+    assert explore(made_for).complete
 
 
 @pytest.mark.slow

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from support.parts import parts
 from whence.core.effects import (
     CancelTimer,
     CloseLink,
@@ -243,9 +244,21 @@ def give(core: Protocol, peer: str, packet: Packet, now_us: int) -> None:
 
 
 @pytest.mark.parametrize("protocol", registry.names())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(data=st.data())
 def test_any_sequence_of_packets_is_survived(protocol: str, data: st.DataObject) -> None:
+    survive(protocol, data)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("protocol", registry.names())
+@settings(max_examples=1_000, deadline=None)
+@given(data=st.data())
+def test_any_of_many_sequences_of_packets_is_survived(protocol: str, data: st.DataObject) -> None:
+    survive(protocol, data)
+
+
+def survive(protocol: str, data: st.DataObject) -> None:
     core = fresh(protocol, data.draw(st.booleans()))
     names, several = fields(protocol)
     named = NAMED.get(protocol)
@@ -275,12 +288,13 @@ def test_any_sequence_of_packets_is_survived(protocol: str, data: st.DataObject)
     core.entries()
 
 
+@pytest.mark.parametrize("part", parts(5, fast=1))
 @pytest.mark.parametrize("protocol", registry.names())
-def test_thousands_of_nearly_right_packets(protocol: str) -> None:
+def test_thousands_of_nearly_right_packets(protocol: str, part: int) -> None:
     """Small numbers meet the real state far more often than arbitrary ones."""
     names, several = fields(protocol)
     delivered = 0
-    for seed in range(250):
+    for seed in range(part * 50, part * 50 + 50):
         draw = random.Random(f"{protocol}/{seed}")
         core = fresh(protocol, seed % 2 == 0)
         for now_us in range(120):

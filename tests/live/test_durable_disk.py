@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import os
 import resource
 import subprocess
 from collections.abc import Callable, Iterator
@@ -29,12 +31,25 @@ def node_of(group: whence.Group) -> DurableMembership:
 
 
 @contextmanager
-def sqlite_limit(groups: list[whence.Group], folder: Path) -> Iterator[None]:
-    """SQLite's own bound on the file: the error is that of a full disk, SQLITE_FULL."""
+def full_disk(groups: list[whence.Group], folder: Path) -> Iterator[None]:
+    """No block is free for these nodes: the kernel writes what fits, and then refuses; SQLite is full too."""
+    write = os.pwrite
+    limits = {}
     for group in groups:
-        pages = node_of(group).store._db.execute("PRAGMA page_count").fetchone()[0]
-        node_of(group).store._db.execute(f"PRAGMA max_page_count = {pages + 4}")
+        store = node_of(group).store
+        limits[store._batches._file] = store._batches._at + 20_000
+        pages = store._db.execute("PRAGMA page_count").fetchone()[0]
+        store._db.execute(f"PRAGMA max_page_count = {pages + 4}")
+
+    def pwrite(file: int, data: bytes, at: int) -> int:
+        room = max(0, limits.get(file, 1 << 40) - at)
+        if not room:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return write(file, data[:room], at)
+
+    os.pwrite = pwrite  # type: ignore[assignment]
     yield
+    os.pwrite = write
     for group in groups:
         node_of(group).store._db.execute("PRAGMA max_page_count = 1000000")
 
@@ -43,7 +58,7 @@ def sqlite_limit(groups: list[whence.Group], folder: Path) -> Iterator[None]:
 def failing_writes(groups: list[whence.Group], folder: Path) -> Iterator[None]:
     """The kernel refuses to let any file of this process grow beyond a size: an input-output error."""
     _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    longest = max(path.stat().st_size for path in folder.glob("*.db-wal"))
+    longest = max(path.stat().st_size for path in folder.glob("*.db-*"))
     resource.setrlimit(resource.RLIMIT_FSIZE, (longest + 20_000, hard))
     try:
         yield
@@ -136,7 +151,7 @@ def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    ("trouble", "words"), [(sqlite_limit, "no room"), (failing_writes, "I/O")], ids=["full", "failing"]
+    ("trouble", "words"), [(full_disk, "no room"), (failing_writes, "too large")], ids=["full", "failing"]
 )
 @in_a_loop
 async def test_new_sends_are_refused_and_nothing_is_lost(

@@ -68,6 +68,7 @@ def test_two_hundred_kills_lose_and_double_nothing(tmp_path: Path) -> None:
     kills = 0
     for seed in range(5):
         folder = tmp_path / str(seed)
+        folder.mkdir()
         servers = asyncio.run(storm(folder, kills=40, tokens=200, hops=100, seed=seed))
         kills += sum(server.kills for server in servers)
         judge(folder, 200, 100)

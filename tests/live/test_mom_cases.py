@@ -25,7 +25,8 @@ from whence.servers.joining import load_system
 from whence.servers.processes import holder_of
 from whence.servers.system import System
 
-SLOW_SEEDS = [pytest.param(seed, marks=pytest.mark.slow) for seed in range(20)]
+CASE_SEEDS = int(os.environ.get("WHENCE_CASE_SEEDS", "20"))
+SLOW_SEEDS = [pytest.param(seed, marks=pytest.mark.slow) for seed in range(CASE_SEEDS)]
 SEEDS = [0, *SLOW_SEEDS[1:]]
 SMALL = "queue_messages = 64\n"
 HEALED_S = 30.0  # after the end of a fault, all that live exchange messages

@@ -16,7 +16,7 @@ import whence
 from support.living import in_a_loop, loopback
 from whence.errors import RequestError, ServerDownError
 from whence.servers.door import Door, knock, talking_at
-from whence.servers.watch import Seen, cells, look_at, rows
+from whence.servers.watch import NodeLook, cells, look_at, rows
 
 OUT = Path(__file__).parents[2] / "out" / "looked-at"
 
@@ -80,12 +80,12 @@ async def test_the_screen_shows_nodes_and_the_one_that_is_chosen(tmp_path: Path)
 
 
 def test_rates_are_of_the_time_between_two_looks() -> None:
-    before = [Seen("ann", "room", "up", sent=10, delivered=100)]
-    now = [Seen("ann", "room", "up", sent=30, delivered=500), Seen("bob", "room", "it does not run")]
+    before = [NodeLook("ann", "room", "up", sent=10, delivered=100)]
+    now = [NodeLook("ann", "room", "up", sent=30, delivered=500), NodeLook("bob", "room", "it does not run")]
     ann, bob = rows(now, before, 2.0)
     assert (ann.sent_per_s, ann.delivered_per_s) == (10.0, 200.0)
     assert (bob.sent_per_s, cells(bob)[-1]) == (None, "it does not run")
-    (again,) = rows([Seen("ann", "room", "up", sent=1)], before, 2.0)
+    (again,) = rows([NodeLook("ann", "room", "up", sent=1)], before, 2.0)
     assert again.sent_per_s is None  # another life: its counters began again
 
 

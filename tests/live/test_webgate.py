@@ -5,16 +5,18 @@ from __future__ import annotations
 import asyncio
 import json
 from contextlib import asynccontextmanager
+from importlib.resources import files
 from pathlib import Path
 
 import aiohttp
 import pytest
 
 import whence
+from support.browser import BROWSER, DRIVER, NO_BROWSER, Browser
 from support.living import free_ports, in_a_loop
 from whence.errors import MisuseError
 from whence.servers.carry import carrier_of
-from whence.servers.webgate import Gate, WebGateway
+from whence.servers.webgate import GateRules, WebGateway
 from whence.session.addresses import Address
 
 TOKEN = "sesame-sesame-sesame"
@@ -25,7 +27,7 @@ async def gateway(**options):
     """A node `ann` with a gateway, a node `bob` beside it, and a client of HTTP."""
     port, http = free_ports(2)
     base = f"http://127.0.0.1:{http}"
-    gate = Gate(Address("127.0.0.1", http), **options)
+    gate = GateRules(Address("127.0.0.1", http), **options)
     ann = whence.join("room", node="ann", listen=f"127.0.0.1:{port}")
     bob = whence.join("room", node="bob", contact=f"127.0.0.1:{port}")
     async with ann as at_ann, bob as at_bob, aiohttp.ClientSession(base) as client:
@@ -57,6 +59,7 @@ async def test_a_browser_talks_and_resumes_where_it_was() -> None:
             await bob.broadcast(b"\xff\x00")
             last = await told(socket, "message")
             assert (last["origin"], last["base64"]) == ("bob", "/wA=")
+            assert last["id"] == f"bob/{last['life']}:{last['number']}"
         await bob.broadcast(b"while it was away")
         async with client.ws_connect("/ws") as socket:
             await socket.send_json({"op": "read", "after": last["lsn"], "epoch": begin["epoch"]})
@@ -126,9 +129,9 @@ async def test_strangers_are_not_let_in() -> None:
 
 def test_other_machines_need_a_token(tmp_path: Path) -> None:
     with pytest.raises(MisuseError, match="no token"):
-        Gate(Address("0.0.0.0", 1)).check()
+        GateRules(Address("0.0.0.0", 1)).check()
     with pytest.raises(MisuseError, match="not there"):
-        Gate(Address("127.0.0.1", 1), static=tmp_path / "nothing").check()
+        GateRules(Address("127.0.0.1", 1), static=tmp_path / "nothing").check()
 
 
 @in_a_loop
@@ -140,3 +143,24 @@ async def test_a_client_that_does_not_read_holds_up_no_one() -> None:
         async with client.ws_connect("/ws") as socket:
             await socket.send_str(json.dumps({"op": "broadcast", "text": "still here", "ref": 1}))
             assert await told(socket, "ok")
+
+
+@pytest.mark.skipif(BROWSER is None or DRIVER is None, reason=NO_BROWSER)
+def test_numbers_beyond_those_of_javascript_are_two_messages(tmp_path: Path) -> None:
+    """The page with a socket that says two ids which a JavaScript number cannot tell apart."""
+    web = files("whence.servers") / "web"
+    script = (web / "whence.js").read_text().replace("export ", "")
+    page = (web / "index.html").read_text().replace('import { Whence } from "./whence.js";', script)
+    (tmp_path / "page.html").write_text(page.replace('<script type="module">', f"<script>{SOCKET}", 1))
+    with Browser() as browser:
+        browser.visit((tmp_path / "page.html").as_uri())
+        numbers = (2**53, 2**53 + 1, 2**53 + 1)
+        for number in numbers:
+            told = {"lsn": 1, "id": f"ann/0f:{number}", "origin": "ann", "number": number, "text": "x"}
+            browser.run("socket.onmessage({data: arguments[0]})", json.dumps({"message": told}))
+        assert browser.run("return document.querySelectorAll('#messages li').length") == 2
+
+
+SOCKET = """
+  class WebSocket { static OPEN = 1; readyState = 1; constructor() { window.socket = this; } send() {} }
+"""

@@ -48,10 +48,7 @@ def made(rng: random.Random) -> list[dict[str, object]]:
 
 def running(rows: list[dict[str, object]], horizon: int, rng: random.Random) -> RunningAudit:
     state = RunningAudit(horizon=horizon)
-    given = [
-        StreamRow(ctx=row["proc"], **{key: value for key, value in row.items() if key != "pos"})
-        for row in rows
-    ]
+    given = [StreamRow(ctx=row["proc"], **row) for row in rows]
     while given:
         size = rng.randint(1, 10)
         state.feed(given[:size])
@@ -105,7 +102,7 @@ def test_ranks_are_a_set_of_intervals() -> None:
 
 def test_what_lies_beyond_the_horizon_is_said() -> None:
     state = RunningAudit(horizon=5)
-    state.feed([StreamRow("a", "a", DELIVER, "x", "s", "g"), StreamRow("a", "a", DELIVER, "y", "s", "g")])
+    state.feed([StreamRow("a", "a", DELIVER, each, "s", "g", pos=at) for at, each in enumerate("xy")])
     audit = state.audit("stream", Contract(require=("causal",)))
     assert (audit.verdict, audit.exit) == ("unknown", 3)
     assert [note.code for note in audit.notes] == ["beyond-horizon"]

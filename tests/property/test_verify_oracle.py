@@ -16,7 +16,7 @@ from whence.verify import kernels as kernel
 from whence.verify.report import Finding, RunReport
 from whence.verify.run import verify_table
 
-TRACES = 5_000
+TRACES = 1_500
 
 
 def name(which: Id) -> str:
@@ -72,8 +72,13 @@ def assert_chain(finding: Finding, run: Run, oracle: Oracle) -> None:
         assert name(rows[seq][1:]) == message
 
 
-def test_the_verifier_agrees_with_brute_force_on_5000_random_traces() -> None:
+def test_the_verifier_agrees_with_brute_force_on_random_traces() -> None:
     compare(TRACES, 20_240_611)
+
+
+@pytest.mark.slow
+def test_the_verifier_agrees_with_brute_force_on_5000_random_traces() -> None:
+    compare(5_000, 20_240_611)
 
 
 @pytest.mark.slow
@@ -120,7 +125,7 @@ def compare(count: int, seed: int) -> None:
         "untimely",
         "indirect",
     ):
-        assert seen[kind] >= 100, (kind, seen)
+        assert seen[kind] >= count // 50, (kind, seen)
 
 
 @pytest.mark.parametrize("past_bytes", [1, 64, 1 << 30])

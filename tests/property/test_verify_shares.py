@@ -8,10 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from property.test_verify_certificate import causal_run, certified, damage, events_of, found_in, table_of
+from property.test_verify_certificate import certified, events_of, found_in, table_of
+from support.traces import causal_run, damage
 from whence.trace.reader import open_trace
 from whence.trace.schema import Level, PromisesMade
 from whence.trace.writer import TraceWriter
+from whence.verify import certificate
 from whence.verify.certificate import Proof
 from whence.verify.kernels import plain
 from whence.verify.report import Counts
@@ -26,6 +28,12 @@ def written(folder: Path, events: list, members: list[str], rng: random.Random) 
             out.event(event.node, event.time_us, event.kind, event.origin, event.number)
             if rng.random() < 0.1:
                 out.flush()
+
+
+@pytest.fixture(autouse=True, params=[1, 32])
+def blocks(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With small blocks hardly a share needs vectors; with large ones nearly all do."""
+    monkeypatch.setattr(certificate, "BLOCK", request.param)
 
 
 def by_shares(folder: Path, shares: int, scratch: Path) -> Proof | None:

@@ -17,7 +17,7 @@ from whence.verify import kernels as kernel
 from whence.verify.report import Finding
 from whence.verify.run import verify_table
 
-TRACES = 3_000
+TRACES = 1_000
 
 
 def assert_chain(finding: Finding, run: Run, to: To, oracle: UnicastOracle) -> None:
@@ -42,8 +42,13 @@ def assert_chain(finding: Finding, run: Run, to: To, oracle: UnicastOracle) -> N
     assert hops == oracle.distance(ids[finding.message], ids[finding.other])
 
 
-def test_the_verifier_agrees_with_brute_force_on_3000_random_unicast_traces() -> None:
+def test_the_verifier_agrees_with_brute_force_on_random_unicast_traces() -> None:
     compare(TRACES, 20_261_116)
+
+
+@pytest.mark.slow
+def test_the_verifier_agrees_with_brute_force_on_3000_random_unicast_traces() -> None:
+    compare(3_000, 20_261_116)
 
 
 @pytest.mark.slow
@@ -68,7 +73,7 @@ def compare(count: int, seed: int) -> None:
         seen["indirect"] += any(len(finding.chain) > 3 for finding in report.findings)
     for kind in ("causal", "fifo", "duplicate", "created", "missing", "malformed", "ok", "misplaced",
                  "stranger", "indirect"):  # fmt: skip
-        assert seen[kind] >= 50, (kind, seen)
+        assert seen[kind] >= count // 60, (kind, seen)
 
 
 def test_compiled_kernels_column_blocks_and_cuts_give_the_same_report(

@@ -165,7 +165,7 @@ class End:
     @property
     def got(self) -> list[bytes]:
         """The payloads that were delivered here."""
-        return [message.payload for message in self.host.inbox]
+        return [payload for _, _, payload in self.host.inbox]
 
     def say(self, payload: bytes) -> None:
         """Broadcast, and write what can be written."""

@@ -45,8 +45,8 @@ def test_whatever_is_cut_every_message_arrives_once_and_in_order(steps: list[tup
         a.flush(ack_now=True)
         b.flush(ack_now=True)
         world.carry()
-    assert [message.payload for message in b.host.inbox if message.origin == "a"] == said["a"]
-    assert [message.payload for message in a.host.inbox if message.origin == "b"] == said["b"]
+    assert [payload for origin, _, payload in b.host.inbox if origin == "a"] == said["a"]
+    assert [payload for origin, _, payload in a.host.inbox if origin == "b"] == said["b"]
     assert a.links["b"].out.unacknowledged == b.links["a"].out.unacknowledged == 0
     assert refusals(a) == refusals(b) == []
 

@@ -90,3 +90,12 @@ def test_who_was_retired_is_refused_and_told_once() -> None:
     assert b.may_go("d", must_read=False)  # nobody waits for it ...
     with pytest.raises(MisuseError, match="it was retired"):
         b.sent("d")  # ... and nothing is sent to it
+
+
+def test_whom_only_a_retired_router_leads_to_is_refused_with_it() -> None:
+    b, links, _ = rooms_of("b", "a", "c")
+    links["c"].end(LinkState.RETIRED)
+    b.refresh(reads_too_little=False)
+    assert b.gone == {"c", "d"}
+    with pytest.raises(MisuseError, match="'c', the only way to it, was retired"):
+        b.sent("d")

@@ -25,7 +25,7 @@ from whence.trace.schema import Kind
 from whence.verify.run import verify_trace
 from zoo.mutants import members as mutants
 
-FAST_SEEDS, SLOW_SEEDS = 100, 1000
+FAST_SEEDS, SLOW_SEEDS = 40, 1000
 EXAMPLE = Path(__file__).parents[2] / "examples" / "scenarios" / "vcube-crash.toml"
 
 

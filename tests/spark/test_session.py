@@ -288,18 +288,22 @@ def test_what_a_stream_calls_finds_the_shipped_package(tmp_path: Path) -> None:
     """In a Python without it, where Spark Connect has put it into a session's folder and names another."""
     import sysconfig
 
+    import pyarrow as pa
+
     from whence.spark.ordering.columns import OrderSettings
-    from whence.spark.ordering.stream import Orderer
+    from whence.spark.ordering.stream import BucketOrderer
     from whence.spark.shipping import find_shipped
 
     (tmp_path / "session").mkdir()
     package = package_zip(tmp_path / "session")
     sent = tmp_path / "sent"
     sent.write_bytes(
-        cloudpickle.dumps((find_shipped, Orderer(OrderSettings("emit", 1, 1, False, False)).init))
+        cloudpickle.dumps(
+            (find_shipped, BucketOrderer(OrderSettings("emit", 1, 1, False, False), pa.schema([]), "").init)
+        )
     )
     command = [sys.executable, "-S", "-c", STREAM, str(sent), str(tmp_path / package.name)]
     environment = {"PYTHONPATH": sysconfig.get_path("purelib")}
     done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.splitlines() == ["order", f"{package}/whence/__init__.py"]
+    assert done.stdout.splitlines() == ["bucket", f"{package}/whence/__init__.py"]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
+import shutil
 from pathlib import Path
 
 import pytest
@@ -48,6 +50,19 @@ def test_the_stream(spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureF
     here = re.sub(r'"(in|in/0.json|checkpoint|out)"', rf'"{tmp_path}/\1"', STREAM)
     exec(compile(here, "docs/stream.md", "exec"), {})
     assert [row[1] for row in shown(capsys.readouterr().out)] == ["question", "answer"]
+
+
+@pytest.mark.slow
+def test_the_notebook(spark: SparkSession, capsys: pytest.CaptureFixture[str]) -> None:
+    """Its cells run one after another, as a kernel would run them."""
+    cells = json.loads((Path(__file__).parents[2] / "examples" / "stream.ipynb").read_text())["cells"]
+    names: dict[str, object] = {}
+    for cell in cells:
+        if cell["cell_type"] == "code":
+            exec(compile("".join(cell["source"]), "examples/stream.ipynb", "exec"), names)
+    said = [row[0] for row in shown(capsys.readouterr().out) if row[0] != "id"]
+    assert said == ["question", "answer", "thanks", "question", "answer"]
+    shutil.rmtree(str(names["folder"]))
 
 
 def test_outcomes_and_columns_are_described() -> None:

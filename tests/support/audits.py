@@ -350,15 +350,16 @@ class Brute:
         })  # fmt: skip
 
     def gone(self) -> set[str]:
-        last: dict[str, tuple[int, int]] = {}
-        for row in self.rows:
-            if row["kind"] in (CRASH, RESTART):
-                last[row["proc"]] = max(last.get(row["proc"], (-1, 0)), (self._place(row), row["kind"]))
-        return {proc for proc, (_, kind) in last.items() if kind == CRASH}
+        def is_later(row: Row, crash: Row) -> bool:
+            if row["ctx"] == crash["ctx"]:
+                return bool(row["pos"] is not None and row["pos"] > crash["pos"])
+            return bool(row.get("line", -1) > crash.get("line", -1))
 
-    def _place(self, row: Row) -> int:
-        here = [other["pos"] for other in self.rows if other["ctx"] == row["ctx"]]
-        return len({each for each in here if each < row["pos"]})
+        return {
+            crash["proc"] for crash in self.rows
+            if crash["kind"] == CRASH
+            and not any(is_later(row, crash) for row in self.rows if row["proc"] == crash["proc"])
+        }  # fmt: skip
 
     def lost(self) -> int:
         deliveries = [self.rows[at] for at in self._of_kind(DELIVER)]

@@ -106,8 +106,13 @@ class Shop:
             await self._news[name].get()
 
     async def _client(self, name: str, port: int) -> None:
+        rng = random.Random(f"{self.plan.seed} {name}")  # not shared: when others draw depends on the machine
+        written = ""
         for number in range(OPERATIONS):
-            key, put = f"k{self.rng.randint(0, 1)}", number < 2 or self.rng.random() < 0.7
+            last = number == OPERATIONS - 1  # a read of a register that was written, so that reads are judged
+            put = number < 2 or (not last and rng.random() < 0.7)
+            key = written if last else f"k{rng.randint(0, 1)}"
+            written = key if put else written
             value = f"{name}.{number}" if put else None
             request, found = f"{name}-{number}", None
             for attempt in range(20):

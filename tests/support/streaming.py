@@ -135,13 +135,21 @@ def command(source: Path, out: Path, *more: str) -> list[str]:
     ]  # fmt: skip
 
 
-def run_killed(line: list[str], kills: int, seed: int, scratch: Path) -> int:
+def run_killed(
+    line: list[str],
+    kills: int,
+    seed: int,
+    scratch: Path,
+    data_batches: int = 0,
+    checkpoint: Path | None = None,
+) -> int:
     """Run a command to its end, and on the way kill it and all its children; how often it was killed.
 
+    With `data_batches` the last kill comes when these have been committed: what waits is in the state alone.
     `scratch` takes what a killed Spark cannot clean up.
     """
     draw = random.Random(seed)
-    checkpoint = Path(f"{line[5]}.checkpoint")
+    checkpoint = checkpoint or Path(f"{line[5]}.checkpoint")
     scratch.mkdir(parents=True, exist_ok=True)
     # A small heap starts sooner, and this is made of starts.
     places = {"TMPDIR": str(scratch), "SPARK_LOCAL_DIRS": str(scratch), "SPARK_DRIVER_MEMORY": "1g"}
@@ -155,9 +163,12 @@ def run_killed(line: list[str], kills: int, seed: int, scratch: Path) -> int:
             env=os.environ | places,
         )
         if done < kills:
-            batches, folder = draw.randrange(1, 3), draw.choice(["offsets", "commits"])
-            _await_batches(process, checkpoint / folder, batches)
-            time.sleep(draw.random() * 1.5)  # about a batch: some die in it, some between two
+            if data_batches and done == kills - 1:
+                await_commit(process, checkpoint, data_batches - 1)
+            else:
+                batches, folder = draw.randrange(1, 3), draw.choice(["offsets", "commits"])
+                _await_batches(process, checkpoint / folder, batches)
+                time.sleep(draw.random() * 1.5)  # about a batch: some die in it, some between two
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGKILL)
                 process.communicate()
@@ -167,6 +178,14 @@ def run_killed(line: list[str], kills: int, seed: int, scratch: Path) -> int:
         assert process.returncode == 0, errors.decode()[-2000:]
         assert json.loads(said)["summary"]["batches"] >= 0
         return done
+
+
+def await_commit(process: subprocess.Popen[bytes], checkpoint: Path, batch: int) -> None:
+    """Wait until the query has committed a batch."""
+    deadline = time.monotonic() + 240
+    while not (checkpoint / "commits" / str(batch)).exists() and process.poll() is None:
+        assert time.monotonic() < deadline, f"batch {batch} was not committed"
+        time.sleep(0.01)
 
 
 def _await_batches(process: subprocess.Popen[bytes], folder: Path, more: int) -> None:

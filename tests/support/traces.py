@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import random
 from collections import deque
+from collections.abc import Iterator
 from typing import Any
+
+import pyarrow as pa
 
 from whence.trace.memory import MemoryTrace
 from whence.trace.schema import Kind, PromisesMade
@@ -17,6 +20,7 @@ from whence.verify.run import verify_table
 
 Row = tuple[Kind, str | None, int]
 Run = dict[str, list[Row]]
+Rows = dict[str, list[tuple[Kind, str, int]]]  # a run in which every row has an origin
 Id = tuple[str | None, int]
 Timing = dict[tuple[str, int], tuple[int, str | None]]  # (node, seq) -> time_us, detail
 To = dict[Id, str]  # message -> the one node that it is for
@@ -284,6 +288,65 @@ def random_run(rng: random.Random) -> tuple[Run, list[str]]:
     for _ in range(rng.choice([0, 0, 1, 1, 2, 3])):
         rng.choice(FAULTS)(run, rng)
     return run, members
+
+
+def causal_run(rng: random.Random) -> Rows:
+    """A clean run: nodes broadcast and deliver at random, each message after its past."""
+    names = [f"n{at}" for at in range(rng.randint(1, 5))]
+    speakers = rng.sample(names, rng.randint(1, len(names)))
+    rows: Rows = {name: [] for name in names}
+    past: dict[tuple[str, int], dict[str, int]] = {}
+    seen = {name: dict.fromkeys(names, 0) for name in names}
+    sent = dict.fromkeys(names, 0)
+    budget = rng.randint(1, 15)
+    while True:
+        moves = [("broadcast", name, name) for name in speakers if sum(sent.values()) < budget]
+        for name in names:
+            for origin in names:
+                number = seen[name][origin] + 1
+                needs = past.get((origin, number))
+                if needs is not None and all(seen[name][each] >= count for each, count in needs.items()):
+                    moves.append(("deliver", name, origin))
+        if not moves:
+            return rows
+        what, name, origin = rng.choice(moves)
+        if what == "broadcast":
+            past[name, sent[name] + 1] = seen[name] | {name: sent[name]}
+            sent[name] += 1
+            rows[name].append((Kind.BROADCAST, name, sent[name]))
+        else:
+            seen[name][origin] += 1
+            rows[name].append((Kind.DELIVER, origin, seen[name][origin]))
+
+
+def damage(rows: Rows, rng: random.Random) -> Rows:
+    """One change at one node: two events swapped, one lost, repeated or moved."""
+    rows = {node: list(of_node) for node, of_node in rows.items()}
+    of_node = rows[rng.choice([node for node in rows if rows[node]])]
+    at, to = rng.randrange(len(of_node)), rng.randrange(len(of_node))
+    match rng.randrange(4):
+        case 0:
+            of_node[at], of_node[to] = of_node[to], of_node[at]
+        case 1:
+            of_node.pop(at)
+        case 2:
+            of_node.insert(to, of_node[at])
+        case _:
+            of_node.insert(to, of_node.pop(at))
+    return rows
+
+
+def random_tables(rng: random.Random, count: int) -> Iterator[tuple[pa.Table, PromisesMade, list[str]]]:
+    """Broadcast and point-to-point runs in turn, damaged or not, cut at random."""
+    for _ in range(count):
+        run, members = random_run(rng)
+        timing = random_timing(run, rng)
+        promises = PromisesMade(complete=True, timely=rng.random() < 0.7, clock_slack_us=rng.choice([0, 30]))
+        memory = record(run, timing)
+        yield memory.table("r", segment_events=rng.randint(1, 6)), promises, members
+        run, members, to = random_unicast_run(rng)
+        memory = record(run, to=to)
+        yield memory.table("r", segment_events=rng.randint(1, 6)), PromisesMade(complete=True), members
 
 
 def random_timing(run: Run, rng: random.Random) -> Timing:

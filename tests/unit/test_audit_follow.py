@@ -20,8 +20,13 @@ from whence.foreign.mapping import LogMapping, mapping_of, order_of
 from whence.foreign.read import complete_mapping, read_log
 from whence.foreign.running import STREAMED
 
+SEVERAL_LINES = "texts-with-line-breaks"  # refused: a followed row is one line
 CASES = [
-    case for case in cases() if case.mapping.format in FOLLOWED and order_of(case.mapping) in {"line", "seq"}
+    case
+    for case in cases()
+    if case.mapping.format in FOLLOWED
+    and order_of(case.mapping) in {"line", "seq"}
+    and case.name != SEVERAL_LINES
 ]
 
 
@@ -50,8 +55,26 @@ def test_what_is_found_is_what_is_found_at_rest(case: CorpusCase, size: int, tmp
     for name in STREAMED:
         mine, theirs = audit.properties[name], at_rest.properties[name]
         assert mine.count <= theirs.count, name
-        if mine.judged:
+        if mine.judged and not any(note.code == "late-rows" for note in audit.notes):
             assert mine.count == theirs.count, name
+
+
+def test_rows_without_a_place_behind_the_others_are_not_judged(tmp_path: Path) -> None:
+    """3 and 2 share a place; 1 comes after what it precedes; 4 stands behind 5, and is late."""
+    mapping = mapping_of({
+        "log": {"format": "jsonl"},
+        "event": {"process": "c", "message": "n", "channel": "c", "send_order": "n", "order": "t"},
+    })  # fmt: skip
+    rows = [(3, 30), (2, 30), (1, 10), (5, 40), (4, 50)]
+    lines = [json.dumps({"c": "c", "n": n, "t": t}).encode() + b"\n" for n, t in rows]
+    path = tmp_path / "log.jsonl"
+    follower = Follower(path, mapping)
+    for line in lines:
+        append(path, line)
+        list(follower.read())
+    audit = follower.audit()
+    assert audit.counts("broken") == {"causal": 1, "fifo": 1}
+    assert [(note.code, note.count) for note in audit.notes] == [("late-rows", 2)]
 
 
 CHAT = mapping_of({"log": {"format": "jsonl"}, "event": {"process": "n", "kind": "k", "message": "m"}})

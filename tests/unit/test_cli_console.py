@@ -10,7 +10,9 @@ import msgspec
 import pytest
 from rich.console import Console
 
-from whence.cli import console
+from whence.cli import console, node
+from whence.cli.console import shown_id
+from whence.core.message import Message
 
 
 class Struct(msgspec.Struct):
@@ -100,3 +102,11 @@ def test_progress_on_a_terminal(monkeypatch: pytest.MonkeyPatch, total: int | No
     assert "[sweep]" in text
     assert "✓" in text
     assert ("3/3" in text) == (total is not None)
+
+
+def test_an_id_of_a_later_life_is_short_for_people() -> None:
+    later = (1_794_979_550_000 << 20) + 5
+    assert shown_id("ann", 5) == "ann:5"
+    assert shown_id("ann", later) == "ann:5~mwloh8vk"
+    assert node._as_line(Message("ann", 5, b"hello")) == "ann:5 hello\n"
+    assert node._as_line(Message("ann", later, b"hello")) == "ann:5~mwloh8vk hello\n"

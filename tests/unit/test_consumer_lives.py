@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from whence.core.message import Packet
+from whence.core.effects import Deliver, Missed
+from whence.core.lives import CUT_OFF, OVER, WELCOME
+from whence.core.message import Message, Packet
 from whence.protocols.domains.clock import ListedClock
 from whence.protocols.domains.consumer import Consumer
+from whence.protocols.domains.matrix import Matrix, MatrixPacket
 
 BASE = 1000
 
@@ -18,3 +21,87 @@ def test_what_waited_for_a_life_and_for_a_message_is_handed_on_after_both() -> N
     consumer.accept(2, 1, (), ("from c",), 0, handed.append)
     assert handed == [("from c",), ("from a",)]
     assert (len(consumer.held), consumer.holdback.waiters) == (0, {})
+
+
+def test_what_an_earlier_life_sent_and_lost_is_told_and_not_waited_for() -> None:
+    consumer, handed = Consumer(ListedClock(3, 2)), list[Packet]()
+    consumer.accept(0, 1, (), ("first",), 0, handed.append)
+    consumer.accept(1, 1, (0, 2, 3), ("after the third",), 0, handed.append)
+    consumer.hear_life(0, BASE, 3, handed.append)  # others have told it that it had sent three
+    assert handed == [("first",), ("after the third",)]
+    assert consumer.skipped == [(0, 2, 3)]
+    consumer.accept(0, BASE + 1, (), ("later",), 0, handed.append)
+    assert handed[-1] == ("later",)
+    assert (len(consumer.held), consumer.marks) == (0, {})
+
+
+def test_what_is_held_of_two_lives_is_handed_on_in_order() -> None:
+    consumer, handed = Consumer(ListedClock(3, 2)), list[Packet]()
+    consumer.accept(0, 1, (1, 2, 1), ("one",), 0, handed.append)
+    consumer.hear_life(0, BASE, 1, handed.append)
+    consumer.accept(0, BASE + 1, (), ("two",), 0, handed.append)
+    consumer.hear_life(0, 2 * BASE, BASE + 1, handed.append)
+    consumer.accept(0, 2 * BASE + 1, (), ("three",), 0, handed.append)
+    kept = Consumer(ListedClock(3, 2))
+    kept.restore(consumer.save(), lambda *fields: tuple(fields))
+    for each in (consumer, kept):
+        handed.clear()
+        each.accept(1, 1, (), ("it",), 0, handed.append)
+        each.begin_lives(handed.append)  # as the server does after every message
+        assert handed == [("it",), ("one",), ("two",), ("three",)]
+        assert (each.skipped, each.marks, len(each.held)) == ([], {}, 0)
+
+
+def test_what_a_retired_server_sent_and_nobody_brings_is_told() -> None:
+    c = Matrix("c", "abc")
+    for peer in "ab":
+        c.link_up(peer, 0)
+    assert c.receive("b", MatrixPacket(1, 1, 1, (0, 2, 2), b"after two of a"), 0) == []
+    effects = c.link_down("a", 0)
+    assert effects == [Deliver(Message("b", 1, b"after two of a")), Missed("a>c", 1, 2, OVER)]
+
+
+def test_a_server_that_comes_back_gets_no_message_that_says_too_little() -> None:
+    """A set of updates means what it says only after those before it, which another life has not."""
+    b = Matrix("b", "abcd")
+    for peer in "acd":
+        b.link_up(peer, 0)
+    b.receive("d", MatrixPacket(3, 1, 1, (3, 0, 1), b"d had sent to a"), 0)
+    b.send("a", b"tells a of that", 0)
+    b.send("a", b"tells nothing new", 0)
+    [cut] = b.command(WELCOME, ("a", "1"), 0)  # the second was not acknowledged
+    assert (cut.packet.number, cut.packet.sent) == (0, 2)
+    [sent] = b.send("a", b"tells all", 0)
+    assert sent.packet.stamp == (3, 0, 1)
+
+
+def test_what_was_sent_while_a_server_was_away_is_for_its_next_life() -> None:
+    b = Matrix("b", "abcd")
+    for peer in "acd":
+        b.link_up(peer, 0)
+    b.receive("d", MatrixPacket(3, 1, 1, (3, 0, 1), b"d had sent to a"), 0)
+    b.send("a", b"tells a of that", 0)
+    b.command(CUT_OFF, ("a",), 0)
+    [whole] = b.send("a", b"tells all", 0)
+    assert whole.packet.stamp == (3, 0, 1)
+    b.send("a", b"tells what is new", 0)
+    again = Matrix("b", "abcd")
+    again.restore(b.save())
+    for each in (b, again):
+        [cut] = each.command(WELCOME, ("a", "3"), 0)
+        assert cut.packet.sent == 1
+
+
+def test_what_a_life_sent_that_another_has_overtaken_is_told_once() -> None:
+    """A store was copied, and both go on: the one that began later is heard first."""
+    c = Matrix("c", "abc")
+    c.link_up("a", 0)
+    c.receive("a", MatrixPacket(0, 1, 1, (), b"before"), 0)
+    assert c.receive("a", MatrixPacket(0, -2 * BASE, 1, (), b""), 0) == []
+    late = MatrixPacket(0, BASE + 1, BASE + 1, (), b"of the other")
+    told = Missed("a>c", BASE + 1, BASE + 1, OVER)
+    kept = Matrix("c", "abc")
+    kept.restore(c.save())
+    for each in (c, kept):
+        assert told in each.receive("a", late, 0)
+        assert told not in each.receive("a", late, 0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 from typing import Any
 
@@ -10,9 +11,9 @@ import pytest
 
 from session.pairs import Nothing
 from whence.core.effects import CancelTimer, Effects, SetTimer
-from whence.core.message import MessageId
+from whence.core.message import Message, MessageId
 from whence.core.protocol import Protocol
-from whence.errors import DataError, InvariantError
+from whence.errors import DataError, InvariantError, MisuseError
 from whence.protocols.baselines.vector import Vector
 from whence.protocols.domains.matrix import Matrix, MatrixPacket
 from whence.protocols.vcube.core import VCube
@@ -30,11 +31,13 @@ from whence.session.records import (
     Linked,
     Met,
     Output,
+    Passed,
     Reacted,
     RecordCodec,
     Restarted,
     Retired,
     Revived,
+    Said,
     Submitted,
     Taken,
 )
@@ -279,6 +282,8 @@ def test_records_survive_the_disk_and_damaged_ones_are_refused() -> None:
         Arrived(5, "a", 1, (packet, packet)),
         Taken(7),
         Done((MessageId("a", 3), MessageId("c", 1))),
+        Said(1, [b"y", b"z"]),
+        Passed(8),
         Submitted(1, None, b"y"),
         Submitted(1, "b", b"y", 9, b"key"),
         Reacted(2, b"state", (Output("a", b"z"), Output("c", b""))),
@@ -308,8 +313,8 @@ def test_records_survive_the_disk_and_damaged_ones_are_refused() -> None:
 def test_the_numbers_of_records_are_those_of_written_stores() -> None:
     assert {number: kind.__name__ for number, kind in RECORDS.items()} == {
         3: "Submitted", 4: "Reacted", 5: "Linked", 6: "Fired", 7: "Arrived", 8: "Taken", 9: "Met",
-        10: "Done", 11: "Commanded", 12: "Restarted", 13: "Retired", 20: "Buried", 21: "Revived",
-        22: "Dropped",
+        10: "Done", 11: "Commanded", 12: "Restarted", 13: "Retired", 14: "Said", 15: "Passed",
+        20: "Buried", 21: "Revived", 22: "Dropped",
     }  # fmt: skip
     codec = RecordCodec(MatrixPacket)
     packet = MatrixPacket(0, 1, 1, (0, 2, 1), b"x")
@@ -318,3 +323,151 @@ def test_the_numbers_of_records_are_those_of_written_stores() -> None:
     ).hex() == "950705a161019195000101930002 01c40178".replace(" ", "")
     assert codec.encode(Submitted(1, None, b"y")).hex() == "960301c0c40179c0c0"
     assert codec.decode(bytes.fromhex("950301c0c40179c0")) == Submitted(1, None, b"y")  # as it was once
+
+
+def vector(me: str = "a") -> Server:
+    there = made(Vector(me, NAMES, relay=False))
+    for record in there.links_up():
+        there.apply(record)
+    return there
+
+
+def restarted(there: Server, records: list[Any]) -> Server:
+    """What the disk says, alone."""
+    again = made(Vector(there.core.me, NAMES, relay=False))
+    again.recover(None, records)
+    again.check()
+    return again
+
+
+def test_what_is_said_together_is_said_one_by_one() -> None:
+    together, alone = vector(), vector()
+    said = together.say(Said(9, [b"x", b"y", "no bytes", b"z"]))  # type: ignore[list-item]
+    ids = [alone.apply(Submitted(9, None, payload)) for payload in (b"x", b"y", b"z")]
+    assert [each for each in said if isinstance(each, MessageId)] == ids
+    assert isinstance(said[2], MisuseError)
+    assert together.save() == alone.save()
+
+
+def test_packets_are_kept_as_they_came() -> None:
+    source = vector("b")
+    source.say(Said(1, [b"%d" % at for at in range(40)]))
+    encoded = source.links["a"].out.unacknowledged_packets()
+    frames = packets_frame(encoded[0]) + packets_frame(b"".join(encoded[1:20]), 19)
+    frames += packets_frame(b"".join(encoded[20:25]), 5) + packets_frame(b"".join(encoded[25:]), 15)
+    codec = RecordCodec(source.core.packet_type)
+    plain = FrameReader(source.core.packet_type, 1 << 20).feed(frames)
+    kept = FrameReader(source.core.packet_type, 1 << 20, keeps_encoded=True).feed(frames)
+    assert list(kept) == plain
+    records = [vector().arrival(Link("b", Address("h", 1), dials=True), packets) for packets in (plain, kept)]
+    assert codec.encode(records[0]) == codec.encode(records[1])
+    assert codec.decode_batch(codec.encode_batch(records)) == [records[0], records[0]]
+
+
+def read(there: Server, last: Message | None) -> Message:
+    """As a loop does (live/group.py): it passes `last`, or names it, and takes the next."""
+    if last is not None and there.lent is last:
+        there.lent = None
+        there.passed += 1
+    return there.lend()
+
+
+def test_a_loop_passes_messages_without_naming_them() -> None:
+    there = vector()
+    log: list[Any] = [*made(there.core).links_up(), Said(1, [b"%d" % at for at in range(6)])]
+    there.apply(log[-1])
+    last = None
+    for _ in range(4):
+        last = read(there, last)
+    assert (there.passed, there.hand, there.in_hand) == (3, {}, 4)
+    assert payloads(restarted(there, log)) == [b"0", b"1", b"2", b"3", b"4", b"5"]
+    log.append(Passed(2))  # what was cut when two were passed
+    there.apply(log[-1])
+    assert (there.passed, there.done) == (1, 2)
+    there.check()
+    assert payloads(restarted(there, log)) == [b"2", b"3", b"4", b"5"]
+
+
+def test_a_snapshot_has_what_loops_passed_and_the_log_goes_on_after_it() -> None:
+    there = vector()
+    there.apply(Said(1, [b"%d" % at for at in range(6)]))
+    last = read(there, None)
+    last = read(there, last)
+    passed, state = there.passed, there.save()
+    last = read(there, last)  # while the snapshot is written
+    there.kept(passed)
+    assert (there.passed, there.done) == (1, 1)
+    there.apply(Passed(1))
+    again = made(Vector("a", NAMES, relay=False))
+    again.recover(state, [Passed(1)])
+    assert payloads(again) == [b"2", b"3", b"4", b"5"]
+    assert [message.payload for message in there.undone()] == [b"2", b"3", b"4", b"5"]
+    again.check()
+    there.check()
+
+
+def test_a_loop_names_messages_after_others_were_put_back_in_another_order() -> None:
+    there = vector()
+    log: list[Any] = [*made(there.core).links_up(), Said(1, [b"0", b"1", b"2"])]
+    there.apply(log[-1])
+    for message in [there.hand_out(), there.hand_out()]:
+        there.take_back(message.id)
+    last = read(there, None)
+    assert (last.payload, there.lent) == (b"1", None)  # "the oldest" would be 0 after a crash
+    assert there.has_handed_out(last.id)
+    log.append(Done((last.id,)))
+    there.apply(log[-1])
+    assert payloads(there) == payloads(restarted(there, log)) == [b"0", b"2"]
+    while there.inbox:
+        last = there.lend()
+    assert last is not there.lent
+    there.apply(Done(tuple(there.hand)))
+    there.apply(Said(2, [b"3"]))
+    assert read(there, None) is there.lent  # nothing is left of that order
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_readers_of_every_kind_and_a_crash_agree_on_what_is_done(seed: int) -> None:
+    """Loops, tasks that receive and say done or put back, in any mixture: the log gives what is not done."""
+    rng = random.Random(seed)
+    there = vector()
+    log: list[Any] = [*made(there.core).links_up()]
+    loops: list[Message | None] = [None] * rng.choice([1, 1, 2])
+    named: set[MessageId] = set()
+    said: list[MessageId] = []
+    passed: list[MessageId] = []
+    for step in range(80):
+        kind = rng.choice(["say", "loop", "loop", "loop", "receive", "done", "again", "commit"])
+        if kind == "say":
+            log.append(Said(step, [b"%d.%d" % (step, at) for at in range(rng.randrange(1, 4))]))
+            there.apply(log[-1])
+        elif kind == "loop" and there.inbox:
+            at = rng.randrange(len(loops))
+            last = loops[at]
+            if last is not None and there.lent is not last and there.has_handed_out(last.id):
+                if last.id not in said:
+                    said.append(last.id)
+                named.discard(last.id)
+            if last is not None and there.lent is last:
+                passed.append(last.id)
+            loops[at] = read(there, last)
+        elif kind == "receive" and there.inbox:
+            named.add(there.hand_out().id)
+        elif kind in ("done", "again") and named:
+            id_ = rng.choice(sorted(named))
+            assert there.has_handed_out(id_)
+            named.discard(id_)
+            if kind == "done":
+                said.append(id_)
+            else:
+                there.take_back(id_)
+        elif kind == "commit":
+            for record in (Passed(there.passed), Done(tuple(said))):
+                log.append(record)
+                there.apply(record)
+            said, passed = [], []
+        there.check()
+        waiting = {message.id for message in there.undone()}
+        undone = {message.id for message in restarted(there, log).inbox}
+        assert undone == waiting | set(passed)
+        assert len(undone) == len(waiting) + len(passed)

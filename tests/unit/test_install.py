@@ -23,11 +23,14 @@ def run(*command: str | Path) -> str:
     return done.stdout
 
 
-@pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("dist")
+def built(folder: Path) -> Path:
     run(sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", folder, ROOT)
     return next(folder.glob("whence-*.whl"))
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return built(tmp_path_factory.mktemp("dist"))
 
 
 def environment(version: str, wheel: Path, extras: str, folder: Path) -> Path:
@@ -64,9 +67,22 @@ def test_a_tutorial_from_its_text_alone(
     perform(text, tmp_path, environment(version, wheel, extras, tmp_path))
 
 
-def test_links_of_the_readme_work_on_a_package_index(wheel: Path, tmp_path: Path) -> None:
-    run(sys.executable, "-m", "zipfile", "-e", wheel, tmp_path)
-    text = next(tmp_path.glob("*.dist-info/METADATA")).read_text()
+def description(wheel: Path, folder: Path) -> str:
+    run(sys.executable, "-m", "zipfile", "-e", wheel, folder)
+    return next(folder.glob("*.dist-info/METADATA")).read_text()
+
+
+def test_a_wheel_without_a_home_has_no_address_of_one(wheel: Path, tmp_path: Path) -> None:
+    text = description(wheel, tmp_path)
+    assert "Project-URL" not in text
+    assert re.findall(r"\]\(([^)#]+)\)", text) == []
+
+
+def test_links_of_the_readme_work_on_a_package_index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    home = "https://forge.example/us/whence"
+    monkeypatch.setenv("WHENCE_HOME", home)
+    text = description(built(tmp_path), tmp_path)
+    assert f"Project-URL: Homepage, {home}" in text
     targets = re.findall(r"\]\(([^)#]+)\)", text)
     assert len(targets) > 20
-    assert [target for target in targets if not target.startswith("https://")] == []
+    assert [target for target in targets if not target.startswith(home)] == []

@@ -81,7 +81,7 @@ def test_auto_takes_a_kernel_only_where_it_saves_time(monkeypatch: pytest.Monkey
     monkeypatch.setattr(lab, "estimate_seconds", lambda scenario: 3.0)
     assert path_of(much) == ("kernel", contract.TESTED)
     monkeypatch.setattr(kernel, "is_compiled", lambda: False)
-    assert path_of(much) == ("core", "the kernel is not compiled, which takes 18 s")
+    assert path_of(much) == ("core", "the kernel is not compiled, which takes 11 s")
     monkeypatch.setattr(lab, "estimate_seconds", lambda scenario: 19.0)
     assert path_of(much)[0] == "kernel"
     assert path_of(long_run(1), kernel="always")[0] == "kernel"

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from support.net import Net
-from whence.core.effects import CloseLink, Deliver, Discard, Missed, Reason, Send
+from whence.core.effects import CloseLink, Deliver, Discard, Effects, Logged, Missed, Reason, Send
 from whence.core.lives import Joined, Left, OtherLife, Retired, RolledBack, Suspected, life_of, stream_of
 from whence.core.message import MessageId
 from whence.core.protocol import LEAVE
@@ -18,7 +18,7 @@ from whence.lab.run import run
 from whence.protocols.log import stability
 from whence.protocols.log.book import MemoryBook
 from whence.protocols.log.core import Log
-from whence.protocols.log.wire import DATA, FLOOR, HAVE, HELLO, PART, WANT, WHOLE, LogPacket
+from whence.protocols.log.wire import APP, CONTROL, DATA, FLOOR, HAVE, HELLO, PART, WANT, WHOLE, LogPacket
 from whence.sim.model import Link, Periodic, Ring, Scenario, Stop
 
 SECOND_US = 1_000_000
@@ -357,6 +357,22 @@ def test_a_fresh_core_keeps_its_invariants_before_any_input() -> None:
     Log("a", [], stability=True).check()
 
 
+def test_what_comes_from_an_outbox_is_known_to_every_life_of_the_name_and_to_nobody_else() -> None:
+    net = group("ab", **QUICK)
+    later(net)
+    b = net.cores["b"]
+    net.do("b", lambda core, now_us: core.command("sent", ("1f", "2e"), now_us))
+    later(net)
+    known = {"1f": (b.own, b.last + 1), "2e": (b.own, b.last + 2)}
+    assert b.stability.sent == known
+    assert net.cores["a"].stability.sent == {}
+    again = reopened(b, 1, **QUICK)
+    assert again.stability is not None
+    assert again.stability.sent == known
+    words = stability._read(stability._write(stability.SENT, ["x" * (stability.TAG_MAX + 1)]))
+    assert words == ("", [])  # no host writes that
+
+
 def test_a_lone_founder_keeps_what_is_stable_for_the_first_to_come() -> None:
     net = group("a", stability=True, keep="stable", alone_us=1)
     net.do("a", lambda core, now_us: core.timer("begin", now_us))
@@ -615,16 +631,66 @@ def test_steps_that_send_the_same_to_many_send_one_packet() -> None:
     assert [effect.to for effect in sends] == [("b", "c", "d")]
 
 
+def _told(effects: Effects) -> list[tuple[str, int, bytes, int]]:
+    """What is delivered, with its place in the log: one by one, or as runs."""
+    found = []
+    for each in effects:
+        if isinstance(each, Deliver):
+            assert not each.late
+            found.append((*each.message, each.lsn))
+        elif isinstance(each, Logged):
+            assert each.payload_bytes == sum(len(entry[4]) for entry in each.entries)
+            for lsn, entry in enumerate(each.entries, each.lsn):
+                found.append((each.stream, entry[1], entry[4], lsn))
+    return found
+
+
+def _sent(effects: Effects) -> tuple[dict[str, list[Any]], dict[str, list[Any]]]:
+    """What goes to each peer: messages, and all other packets."""
+    items: dict[str, list[Any]] = {}
+    others: dict[str, list[Any]] = {}
+    for each in effects:
+        if isinstance(each, Send):
+            for peer in each.to:
+                if each.packet.kind == DATA:
+                    items.setdefault(peer, []).extend(each.packet.items)
+                else:
+                    others.setdefault(peer, []).append(each.packet)
+    return items, others
+
+
+def test_what_stands_between_the_messages_of_a_run_is_logged_between_them() -> None:
+    net = group("ab")
+    a, b = net.cores["a"], net.cores["b"]
+    items = [(b.own, number, 0, (), b"x", CONTROL if number == 3 else APP) for number in (1, 2, 3, 4, 5)]
+    twice = (*items[:4], items[1], items[4])
+    effects = a.receive_together("b", [LogPacket(DATA, (), (), twice)], net.now_us)
+    assert [(number, lsn) for _, number, _, lsn in _told(effects)] == [(1, 1), (2, 2), (4, 4), (5, 5)]
+    assert [entry[1] for entry in a.book.read(1, 9)] == [1, 2, 3, 4, 5]
+    assert [each.reason for each in effects if isinstance(each, Discard)] == [Reason.DUPLICATE]
+    a.check()
+
+
+@pytest.mark.parametrize("shape", ["mesh", "line"])
 @pytest.mark.parametrize("seed", range(20))
-def test_packets_that_arrive_together_are_taken_as_one_by_one(seed: int) -> None:
-    """Only how many packets leave may differ: not what is delivered, held, kept or said next."""
+def test_packets_that_arrive_together_are_taken_as_one_by_one(seed: int, shape: str) -> None:
+    """Only how messages are put into packets may differ: not what is delivered, held, kept or said next."""
     draw = random.Random(seed)
-    net = Net("log", "abcd", step_us=1, held_max=draw.choice([5, 10_000]))
+    options = {"held_max": draw.choice([5, 10_000]), "window": draw.choice([3, 256])}
+    pairs = None if shape == "mesh" else ["ba", "ac", "cd"]
+    net = Net("log", "abcd", pairs, step_us=1, **options)
     net.settle()
     one = net.cores["a"]
-    together = Log("a", [], held_max=one._limit)
+    together = Log("a", [], **options)
     together.restore(deepcopy(one.save()))
-    ids: list[list[str]] = [[], []]
+    one._cork_every_us = together._cork_every_us = draw.choice([0, 20])
+    told: list[list[Any]] = [[], []]
+
+    def both(found: Effects, shadow: Effects) -> None:
+        for into, effects in enumerate((found, shadow)):
+            told[into] += _told(effects)
+        assert _sent(found) == _sent(shadow)
+        net.carry_out("a", found)
 
     def arrive(at: int) -> None:
         """At `a` a burst of one link, of which the shadow is told at once."""
@@ -635,22 +701,25 @@ def test_packets_that_arrive_together_are_taken_as_one_by_one(seed: int) -> None
             net.flying.remove(flight)
         packets = [flight.packet for flight in burst]
         found = [effect for packet in packets for effect in one.receive(sender, packet, net.now_us)]
-        for into, effects in enumerate((found, together.receive_together(sender, packets, net.now_us))):
-            ids[into] += [str(each.message.id) for each in effects if isinstance(each, Deliver)]
-        net.carry_out("a", found)
+        both(found, together.receive_together(sender, packets, net.now_us))
 
     for step in range(600):
         if step < 400 and draw.random() < 0.2:
-            net.broadcast(draw.choice("bcd"))
+            sender = draw.choice("abcd")
+            if sender == "a":
+                both(one.broadcast(b"own", net.now_us), together.broadcast(b"own", net.now_us))
+            else:
+                net.broadcast(sender)
         elif net.flying:
             at = draw.choice(net.heads())
             if net.flying[at].to == "a":
                 arrive(at)
             else:
                 net.arrive(at)
-    assert ids[0] == ids[1]
-    assert len(ids[0]) > 20
+    assert told[0] == told[1]
+    assert len(told[0]) > 20
     assert one.ledger.newest == together.ledger.newest
     assert one.order.save() == together.order.save()
     assert one.book.save() == together.book.save()
+    assert one.exchange.save() == together.exchange.save()
     together.check()

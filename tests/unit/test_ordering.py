@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from support.rows import run
-from whence.order import Arrival, CausalOrder, Ending
+from whence.order import Arrival, CausalOrder, Ending, OnceReader
 
 
 def row(id_: str | None, at_us: int = 0, *needs: str, lifetime_us: int = 100, **told: int) -> Arrival:
@@ -228,3 +228,13 @@ def test_what_is_missing_is_named_once() -> None:
     order.offer(Arrival("b", 0, 10, {"a": 20}, None))
     order.offer(Arrival("c", 0, 15, {"b": None, "a": 20}, None))
     assert [ending.missing for ending in order.end()] == [["a"], ["b", "a"]]
+
+
+def test_records_that_were_written_again_are_not_new() -> None:
+    """Batch 1 was written in part, and again; each partition of the stream and of the topic counts alone."""
+    written = ["0.0.0", "0.1.0", "1.0.0", "1.0.1", "1.0.0", "1.0.1", "1.0.2", "1.1.0", "2.0.0", "1.0.2"]
+    reader = OnceReader()
+    assert [id_ for id_ in written if reader.is_new(id_, 7)] == [
+        "0.0.0", "0.1.0", "1.0.0", "1.0.1", "1.0.2", "1.1.0", "2.0.0"
+    ]  # fmt: skip
+    assert reader.is_new("0.0.0", 8)

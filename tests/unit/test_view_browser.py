@@ -16,7 +16,7 @@ import pytest
 from support.browser import BROWSER, DRIVER, ENTER, ESCAPE, NO_BROWSER, Browser
 from support.scenes import large_scene, random_scene
 from unit.test_view_scene import write_trace
-from whence.trace.schema import Kind, Level, PromisesMade
+from whence.trace.schema import LATER_LIVES, Kind, Level, PromisesMade
 from whence.trace.writer import TraceWriter
 from whence.view.exports import perfetto, shiviz
 from whence.view.open import open_scene
@@ -408,6 +408,34 @@ def test_the_worker_reads_what_was_packed(browser, tmp_path):
         for event in range(0, len(scene), 5):
             cones = browser.wait(CONES, event)
             assert cones == [cone(scene, [event], past=way).tolist() for way in (True, False)]
+
+
+def test_numbers_of_later_lives_are_shown_to_the_last_digit(browser, tmp_path):
+    """They are beyond 2**53, where a JavaScript number would round them: names, search and exports."""
+    numbers = [LATER_LIVES + (5 << 20) + more for more in (1, 2, 3, 10**15 - 7)]
+    names = [f"a:{number}" for number in numbers]
+    with TraceWriter(
+        tmp_path / "t", run="later", writer="sim", protocol="fifo", parameters={}, promises=PromisesMade(),
+        seed=1, nodes=["a", "b"], level=Level.DELIVERIES,
+    ) as trace:  # fmt: skip
+        for at, number in enumerate(numbers):
+            trace.event("a", 10 * at, Kind.BROADCAST, "a", number)
+            trace.event("b", 10 * at + 5, Kind.DELIVER, "a", number)
+    scene = open_scene(tmp_path / "t", None, events_max=None)
+    assert sorted(scene.msgs) == sorted(names)
+    browser.open(write(scene, tmp_path / "later.html", version="test"))
+    texts = json.loads(browser.run(COLUMNS))["text"]
+    for event, text in enumerate(texts):
+        assert scene.msgs[scene.msg[event]] in text.split()
+    for name in names:
+        browser.run(
+            "const q = document.getElementById('query'); q.value = arguments[0]; q.form.requestSubmit()",
+            f"msg:{name}",
+        )
+        browser.until("return whence.view.query === arguments[0] && whence.view.hits", f"msg:{name}")
+        assert (name, state(browser)["hits"]) == (name, 2)
+    log = browser.wait(EXPORT, "shiviz", False)
+    assert all(f"broadcast {name}\n" in log for name in names)
 
 
 def test_more_arrows_than_can_be_drawn_are_bundled(browser, tmp_path):

@@ -72,6 +72,13 @@ MUTANTS = [
     AuditMutant("default-session-is-the-process", "mapping",
                 'if "session" in self.mapping.event else ctx', 'if "session" in self.mapping.event else proc'),
     AuditMutant("info-did-not-happen", "tables", "            if place in unsure:\n", "            if False:\n"),
+    AuditMutant("crashed-for-good", "judge", " & (log.pos == last[log.ctx])", ""),
+    AuditMutant("every-log-is-ours", "shiviz", "    return all(map(_EXPORTED.match, texts)) and any",
+                "    return True or any"),
+    AuditMutant("nanoseconds-are-cut", "mapping", 'int(finer[1].ljust(3, "0")) if finer else 0', "0"),
+    AuditMutant("bytes-by-their-looks", "mapping", "_text_of_bytes(value) if isinstance(value, bytes) else str(value)",
+                "str(value)"),
+    AuditMutant("numbers-of-64-bits", "model", "    made = Decimal(found[1])\n", "    made = Decimal(float(found[1]))\n"),
     AuditMutant("stale-reads-pass", "registers", "and newer != writer and", "and newer == writer and"),
 ]  # fmt: skip
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 import typer
 
 from whence.core.effects import Missed
+from whence.core.group import LIFE_BITS
 from whence.core.lives import News
 from whence.core.message import Expired, Message
 from whence.live.config import NodeConfig, load_config
@@ -230,7 +231,12 @@ async def _print(group: Group, as_json: bool) -> None:
 
 
 def _as_line(message: Message) -> str:
-    return f"{message.origin}:{message.number} {message.payload.decode(errors='replace')}\n"
+    id_ = f"{message.origin}:{message.number}"
+    if message.number >> LIFE_BITS:  # of a later life
+        from whence.cli.console import friendly
+
+        id_ = friendly(id_)
+    return f"{id_} {message.payload.decode(errors='replace')}\n"
 
 
 def _as_json(outcome: Outcome) -> str:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from whence.cli import console
 from whence.cli.console import AsJson, SparkMaster
 from whence.errors import SchemaError
-from whence.overlay.planner import Cost, DomainPlan
+
+if TYPE_CHECKING:  # numpy, which no other command of `whence mom` needs
+    from whence.overlay.planner import Cost, DomainPlan
 
 
 def traffic(

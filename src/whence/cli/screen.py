@@ -10,7 +10,7 @@ from textual.app import App, ComposeResult
 from textual.binding import Binding, BindingType
 from textual.widgets import DataTable, Footer, Header, Static
 
-from whence.servers.watch import COLUMNS, Look, Row, Seen, cells, rows
+from whence.servers.watch import COLUMNS, Look, NodeLook, NodeRates, cells, rows
 
 NOTHING = "Nothing waits here."
 
@@ -30,8 +30,8 @@ class Screen(App[None]):
         self._look = look
         self._every_s = every_s
         self._clock_s = clock_s
-        self._rows: list[Row] = []
-        self._seen: list[Seen] = []
+        self._rows: list[NodeRates] = []
+        self._seen: list[NodeLook] = []
         self._at_s = 0.0
         self._paused = False
 

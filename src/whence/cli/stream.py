@@ -17,8 +17,12 @@ if TYPE_CHECKING:
 
 
 # What the command takes, in the order of its --help.
-Source = Annotated[str, typer.Argument(help="Folder of files, or what the source's format calls a path.")]
-Out = Annotated[str, typer.Argument(help="Folder to write to.")]
+Source = Annotated[
+    str, typer.Argument(help="Folder of files, kafka://HOST:PORT/TOPIC, or what the format calls a path.")
+]
+Out = Annotated[
+    str, typer.Argument(help="Folder to write to, or kafka://HOST:PORT/TOPIC (with --checkpoint).")
+]
 Lifetime = Annotated[
     str, typer.Option(help="How long a row may wait: 10s, 5 minutes, or a column of seconds.")
 ]
@@ -31,6 +35,12 @@ Format = Annotated[
 ToFormat = Annotated[str, typer.Option(help="Of the result: parquet, json, csv, orc.")]
 Checkpoint = Annotated[
     str | None, typer.Option(help="Folder with the state of the query.", show_default="OUT.checkpoint")
+]
+State = Annotated[
+    str | None,
+    typer.Option(
+        help="Path or URL (s3://, gs://, abfs://) of the order's state.", show_default="CHECKPOINT/whence"
+    ),
 ]
 Key = Annotated[list[str] | None, typer.Option(help="Column(s) within whose values order is kept.")]
 Id = Annotated[str | None, typer.Option("--id", help="Column with a row's id.")]
@@ -62,12 +72,12 @@ Option = Annotated[list[str] | None, typer.Option(help="An option of the source:
 
 def command(
     source: Source, out: Out, lifetime: Lifetime, format_: Format = "parquet",
-    to_format: ToFormat = "parquet", checkpoint: Checkpoint = None, key: Key = None, id_: Id = None,
-    depends_on: DependsOn = None, clock: Clock = None, origin: Origin = None, event_time: EventTime = None,
-    policy: Policy = "emit", lifetime_max: LifetimeMax = None, remember: Remember = None, delay: Delay = "0s",
-    available_now: AvailableNow = False, flush: Flush = False, every: Every = "1 second",
-    schema: Schema = None, separator: Separator = " ", option: Option = None, master: SparkMaster = None,
-    as_json: AsJson = False,
+    to_format: ToFormat = "parquet", checkpoint: Checkpoint = None, state: State = None,
+    key: Key = None, id_: Id = None, depends_on: DependsOn = None, clock: Clock = None, origin: Origin = None,
+    event_time: EventTime = None, policy: Policy = "emit", lifetime_max: LifetimeMax = None,
+    remember: Remember = None, delay: Delay = "0s", available_now: AvailableNow = False, flush: Flush = False,
+    every: Every = "1 second", schema: Schema = None, separator: Separator = " ", option: Option = None,
+    master: SparkMaster = None, as_json: AsJson = False,
 ) -> None:  # fmt: skip
     """Put the rows of a stream into causal order (docs/stream.md).
 
@@ -81,13 +91,15 @@ def command(
         "event_time": event_time, "lifetime": lifetime, "lifetime_max": lifetime_max, "remember": remember,
         "delay": delay, "policy": policy,
     }  # fmt: skip
+    if out.startswith("kafka:/") and checkpoint is None:
+        raise MisuseError("whence stream", "a topic has no folder beside it", "Give --checkpoint FOLDER")
     with console.progress("starting Spark"):
         from whence.spark.ordering.job import StreamJob
         from whence.spark.session import get_session
 
         job = StreamJob(
             source=source, out=out, checkpoint=checkpoint or f"{out.rstrip('/')}.checkpoint",
-            order=_adapted(order, format_), source_format=format_, out_format=to_format,
+            state=state, order=_adapted(order, format_), source_format=format_, out_format=to_format,
             source_options=_options(option or []), schema=schema, separator=separator,
             available_now=available_now, flush=flush, every=every,
         )  # fmt: skip
@@ -167,6 +179,7 @@ def _show(job: StreamJob, summary: StreamSummary) -> None:
     console.out.print(
         f"{summary.rows_in:,} rows in, {summary.rows_out:,} out ({summary.unplaced:,} without a position), "
         f"{summary.batches} batches, {summary.rows_per_second:,.0f} rows/s; "
-        f"state: {summary.state_keys:,} keys, {summary.state_memory_bytes / 1e6:.1f} MB of memory",
+        f"state: {summary.state_keys:,} keys, {summary.state_rows:,} rows that wait, "
+        f"{summary.state_bytes / 1e6:.1f} MB",
         markup=False,
     )

@@ -118,6 +118,8 @@ def command(
     memory_bytes = None if memory is None else parse_bytes(memory)
     witness_max = witnesses if witnesses is not None else WITNESS_MAX if as_json else SHOWN
     foreign = LogOptions(map_=map_, contract=contract or [], require=require or [], scope=scope)
+    if str(trace).startswith("kafka:/"):
+        _judge_topic(str(trace), foreign, witness_max, master, as_json)
     if foreign.given or (trace.is_file() and not trace.name.endswith(MANIFEST_SUFFIX)):
         wanted = bool(spark) or master is not None or blocks is not None
         on_spark = SparkOptions(wanted=wanted, master=master, blocks=blocks, memory_bytes=memory_bytes)
@@ -146,6 +148,26 @@ def command(
         raise typer.Exit(1)
     if any(report.unfinished is True for report in reports):
         raise typer.Exit(3)
+
+
+def _judge_topic(
+    address: str, options: LogOptions, witnesses: int, master: str | None, as_json: bool
+) -> None:
+    """Judge the records that a topic of Kafka has, by the preset `kafka` unless another mapping is given."""
+    import tempfile
+
+    import pyarrow.parquet as pq
+
+    with console.progress(f"reading {address}"):
+        from whence.spark.ordering.kafka import topic_log
+        from whence.spark.session import get_session
+
+        records = topic_log(get_session("whence verify", master=master), address).toArrow()
+    with tempfile.TemporaryDirectory(prefix="whence-topic-") as folder:
+        log = Path(folder) / "topic.parquet"
+        pq.write_table(records, log)
+        chosen = options if options.map_ is not None else msgspec.structs.replace(options, map_="kafka")
+        audit(log, chosen, witnesses, SparkOptions(wanted=False), as_json)
 
 
 def _marked(trace: Trace, report: RunReport) -> RunReport:

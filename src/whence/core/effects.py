@@ -11,7 +11,7 @@ from enum import StrEnum
 from typing import NamedTuple, TypeAlias
 
 from whence.core.lives import Life, News, Stream, split_stream
-from whence.core.message import Message, MessageId, NodeId, Packet
+from whence.core.message import Message, MessageId, NodeId, Packet, Unread
 
 
 class Reason(StrEnum):
@@ -54,10 +54,22 @@ class Deliver(NamedTuple):
 class Deliveries(NamedTuple):
     """A `Deliver` of each message, one after the other: how `Protocol.receive_many` says so of a run."""
 
-    messages: list[Message]
+    messages: list[Unread]
 
 
-def close_run(run: list[Message], effects: Effects) -> list[Message]:
+class Logged(NamedTuple):
+    """A `Deliver` of each of these messages of a stream, with LSNs from `lsn` on: a run where a log is kept.
+
+    They are as they stand in the log: (stream's index, number, until, after, payload, mark).
+    """
+
+    stream: Stream
+    lsn: int
+    entries: list[tuple[int, int, int, tuple[int, ...], bytes, int]]
+    payload_bytes: int  # of all
+
+
+def close_run(run: list[Unread], effects: Effects) -> list[Unread]:
     """Put a run of deliveries among the effects, if there is one; returns the next, which is empty."""
     if run:
         effects.append(Deliveries(run))
@@ -165,6 +177,7 @@ Effect: TypeAlias = (
     Send
     | Deliver
     | Deliveries
+    | Logged
     | SetTimer
     | CancelTimer
     | Discard

@@ -89,6 +89,16 @@ def base_of_life(now_us: int) -> int:
     return now_us // 1000 << LIFE_BITS
 
 
+def is_base(number: int) -> bool:
+    """Return whether a life begins after `number`, so that no message has it."""
+    return number & (1 << LIFE_BITS) - 1 == 0
+
+
+def base_beyond(number: int) -> int:
+    """Return the number after which a node begins anew whose name another has used up to `number`."""
+    return (number >> LIFE_BITS) + 1 << LIFE_BITS
+
+
 class Gaps:
     """The ids that are missing before each held message, asked in ascending order: linear in what is held."""
 

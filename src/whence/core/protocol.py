@@ -14,6 +14,7 @@ The rules that every core keeps (and `tests/property` holds it to):
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from whence.core.effects import Effects
@@ -75,8 +76,8 @@ class Protocol(ABC):
         """What this node and `peer` must agree on besides the parameters, as plain data by name."""
         return {}
 
-    def understands(self, packet: Packet) -> bool:
-        """Whether this node knows all that a packet names; otherwise the peer knows of a later change."""
+    def understands(self, packets: Sequence[Packet]) -> bool:
+        """Whether this node knows all that packets name; otherwise the peer knows of a later change."""
         return True
 
     @property

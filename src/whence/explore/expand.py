@@ -76,7 +76,7 @@ class Expander:
 
     def __init__(self, world: World, how: How, make: Make | None = None) -> None:
         self.rules = rules = Rules(world, make, how.salt)
-        symmetry = Symmetry(rules) if how.symmetry else None
+        symmetry = Symmetry(rules) if how.symmetry and not world.run_on_ticks else None
         self.symmetry = symmetry if symmetry is not None and len(symmetry.names) > 1 else None
         nobody = Renamed(tuple(range(world.nodes)), {}, rules.any_order)
         self.layout = layout = Layout(rules, self.symmetry.names if self.symmetry else [nobody])
@@ -97,7 +97,7 @@ class Expander:
         self._flawed = Column(np.bool_)
         self._appended: dict[int, int] = {}
         self._ticked: dict[tuple[int, int], int] = {}
-        self._judged: dict[tuple[int, int, int], bool] = {}
+        self._judged: dict[tuple[int, int, tuple[int, int]], bool] = {}
         self._nodes_up = Column(np.int8)  # by part: its status
         self._world_flags = Column(np.bool_, 3)  # by part: quiet, ticks, wide
         self._world_next_us = Column(np.int64)
@@ -469,8 +469,9 @@ class Expander:
             row = rows[at].tolist()
             state: State | None = None
             statuses = self._nodes_up.now[row[1 : 1 + self.rules.nodes]]
+            company = self._company(row, statuses)
             for node, part in enumerate(row[1 : 1 + self.rules.nodes]):
-                key = (part, row[0], self._company(row, statuses))
+                key = (part, row[0], company)
                 wrong = self._judged.get(key)
                 if wrong is None:
                     state = state or self.layout.state(row)
@@ -478,9 +479,13 @@ class Expander:
                     wrong = self._judged[key] = bool(self.counted(flaws))
                 if wrong:
                     return at
+            if self.rules.world.run_on_ticks:
+                state = state or self.layout.state(row)
+                if self.counted(self.rules.judge_later(state)):
+                    return at
         return None
 
-    def _company(self, row: list[int], statuses: NDArray[Any]) -> int:
+    def _company(self, row: list[int], statuses: NDArray[Any]) -> tuple[int, int]:
         """What of the other nodes counts for a node: what they have, who is down, whether timers are set."""
         delivered, timers = 0, False
         locals_ = self.rules.machine.locals
@@ -489,4 +494,5 @@ class Expander:
                 delivered |= self.layout.nodes.content[part][3]
                 timers |= bool(locals_[self.layout.nodes.content[part][1]].timers)
         lowest = 3 if DOWN in statuses else int(statuses.max(initial=0))
-        return delivered << 3 | timers << 2 | lowest
+        shared = self.rules.shared(self.layout.state(row)) if self.rules.stabilises else -1
+        return delivered << 3 | timers << 2 | lowest, shared

@@ -25,8 +25,9 @@ from whence.core.effects import (
     SetTimer,
     Stable,
     Stop,
+    Tell,
 )
-from whence.core.lives import life_of, split_stream
+from whence.core.lives import Forked, life_of, split_stream
 from whence.core.message import Message, MessageId, NodeId, Packet
 from whence.core.protocol import LEAVE
 from whence.core.protocol import Protocol as Core
@@ -93,6 +94,7 @@ class Machine:
         self._make = make or self._registered
         self._keys: dict[bytes, int] = {}
         self._allowed: dict[tuple[int, Input], bool] = {}
+        self._ready: dict[int, bool] = {}
         # Overlays begin alone: such a core is not told who else there is.
         self.is_overlay = world.params.get("links") == "dynamic"
         self._late = {self.index[name] for name in world.late}
@@ -100,7 +102,8 @@ class Machine:
         first = self._make(self.names[0], self._members(0))
         self.renews = "joins" in first.parameters.defaults
         self.sessions = first.sessions  # its links are connections: they end with its process
-        lives = 1 + world.budget.crashes + world.budget.amnesias
+        restarts = sum(each.restart is not None for each in world.change)
+        lives = 1 + world.budget.crashes + world.budget.amnesias + restarts
         self._life = {life_of(name, at): at for name in self.names for at in range(lives)}
 
     def _registered(self, me: NodeId, members: Sequence[NodeId], **more: Any) -> Core:
@@ -134,7 +137,7 @@ class Machine:
         if known is None:
             known = self.locals[local].status == UP
             if known and what[0] == "say":
-                known = self.restored(node, local).ready
+                known = self.is_ready(node, local)
             if known:
                 try:
                     self.step(node, local, what)
@@ -146,6 +149,12 @@ class Machine:
     def status(self, local: int) -> int:
         """Whether the node is up, down, or out of the group."""
         return self.locals[local].status
+
+    def is_ready(self, node: int, local: int) -> bool:
+        """Whether the node may broadcast: where a group admits its members, whether it is one."""
+        if local not in self._ready:
+            self._ready[local] = self.restored(node, local).ready
+        return self._ready[local]
 
     def due(self, local: int, now_us: int) -> tuple[str, ...]:
         """The timers that may fire now."""
@@ -241,6 +250,8 @@ class Machine:
                 closes.append(self.index[effect.peer])
             elif isinstance(effect, Stop):
                 status = STOPPED
+            elif isinstance(effect, Tell) and isinstance(effect.news, Forked):
+                problem = f"forked: {self.names[node]} says that a life of {effect.news.name} was forked"
         after = Local(_encode(core.save()), tuple(sorted(timers.items())), status)
         if problem is None and len(core.explain()) != core.waiting:
             problem = "explain: it does not name what waits"

@@ -122,6 +122,9 @@ class Rules:
             for at, line in enumerate(world.say)
         ]
         self.taken: list[tuple[int, int, Input, Step]] = []  # local steps of the last move
+        self._begins_as_group = self.stabilises and all(
+            self.machine.is_ready(node, local) for node, local in enumerate(self.first()[0].locals)
+        )
 
     def first(self) -> tuple[State, list[Flaw]]:
         """The state in which all links are up (if it is a mesh) and nothing has been said."""
@@ -156,6 +159,8 @@ class Rules:
             state = self._settled(state, found)
             now_us = self._next_us(state)
             state = state if now_us is None else state._replace(now_us=now_us)
+        for at, line in enumerate(self.world.say[: self.world.said_first]):
+            state = self._settled(self._say(state, machine.index[line.node], at, found), found)
         return (self._settled(state, found) if self.world.settle_ticks else state), found
 
     def _settled(self, state: State, found: list[Flaw]) -> State:
@@ -390,8 +395,10 @@ class Rules:
             return self._tell(state, index[name], ("command", verb, tuple(names)), found)
         if change.join is not None:
             return self._join(state, index[change.join], found)
-        assert change.leave is not None
-        return self._leave(state, index[change.leave], found)
+        if change.leave is not None:
+            return self._leave(state, index[change.leave], found)
+        assert change.restart is not None
+        return self._restart(self._crash(state, index[change.restart], found), index[change.restart], found)
 
     def _join(self, state: State, node: int, found: list[Flaw]) -> State:
         """A node gets its links to those who are there; in an overlay one link, to the first of them."""
@@ -472,7 +479,9 @@ class Rules:
 
     def _opening(self, state: State) -> int:
         """A number of a life that no earlier one of the same node has."""
-        return sum(self.budget[which] - state.left[which] for which in (CRASHES, AMNESIAS))
+        restarts = sum(each.restart is not None for each in self.world.change[: state.changed])
+        spent: int = sum(self.budget[which] - state.left[which] for which in (CRASHES, AMNESIAS))
+        return restarts + spent
 
     def _forget(self, state: State, node: int, found: list[Flaw]) -> State:
         """A node comes back as a fresh process: its links are new, what was in flight on them is lost."""
@@ -640,7 +649,29 @@ class Rules:
     def judge_final(self, state: State) -> list[Flaw]:
         """What is wrong with a state in which nothing must happen any more."""
         owed = self.owed(state)
-        return [flaw for node in range(self.nodes) for flaw in self.judge_node(state, node, owed)]
+        found = [flaw for node in range(self.nodes) for flaw in self.judge_node(state, node, owed)]
+        return found or self.judge_later(state)
+
+    def judge_later(self, state: State) -> list[Flaw]:
+        """What goes wrong if everything arrives, and time goes on `run_on_ticks` times, in a fixed order.
+
+        Who keeps a log owes by then, though a timer may still be set, what any node that links lead to has.
+        """
+        found: list[Flaw] = []
+        for _ in range(self.world.run_on_ticks):
+            now_us = self._next_us(state)
+            if now_us is None or found:
+                break
+            state = self._settled(state._replace(now_us=now_us), found)
+        if found or not self.world.run_on_ticks:
+            return found
+        owed = self._logged(state, is_over=True)
+        return [
+            Flaw("incomplete", f"{self.machine.names[node]} never delivers message {at}")
+            for node in range(self.nodes)
+            for at in range(len(state.pasts))
+            if owed & ~(state.ended[node] | state.given_up[node]) & 1 << at
+        ]
 
     def judge_node(self, state: State, node: int, owed: int) -> list[Flaw]:
         """What is wrong with one node of such a state; `owed` are the messages that it must have."""
@@ -655,6 +686,8 @@ class Rules:
                 found.append(Flaw("incomplete", f"{name} never delivers message {at}"))
         if self.stabilises and self._is_over(state) and owed & ~state.stable[node]:
             found.append(Flaw("unstable", f"{name} does not call stable what all have, and waits no more"))
+        if state.stable[node] & ~self.shared(state):
+            found.append(Flaw("unshared", f"{name} has called stable what some member does not have"))
         core = self.machine.restored(node, local)
         for waiting in core.explain():
             if not waiting.missing and not self.machine.locals[local].timers:
@@ -685,10 +718,10 @@ class Rules:
 
         Completeness: all that were said, if nothing was lost and all are up. Agreement, where messages
         spread: what one that is up has, if nodes have crashed or left and nothing else was lost. Who keeps a
-        log and has connections owes that whatever was lost, once all are linked and no timer is set.
+        log and has connections owes that whatever was lost, once links lead to all and no timer is set.
         """
         if self.machine.sessions:
-            return self._logged(state)
+            return self._logged(state, is_over=self._is_over(state))
         if self.is_whole(state):
             return sum(1 << at for at, past in enumerate(state.pasts) if past >= 0)
         if not self.spreads or self.mortal or self.world.change or state.absent:
@@ -697,6 +730,22 @@ class Rules:
             return 0
         return self._delivered(state)
 
+    def shared(self, state: State) -> int:
+        """The messages that every member has, or has passed over, as a mask; -1 where none is demanded.
+
+        A member is a node that was admitted and knows it, if that was so of all in the first state. Once a
+        node was retired, or came back as another life, this observer does not know who counts.
+        """
+        if not self._begins_as_group or any(each.command for each in self.world.change):
+            return -1
+        if any(self.budget[which] != state.left[which] for which in (RETIREMENTS, AMNESIAS, CRASHES)):
+            return -1
+        shared = -1
+        for node, local in enumerate(state.locals):
+            if not state.absent >> node & 1 and self.machine.is_ready(node, local):
+                shared &= state.ended[node] | state.given_up[node]
+        return shared
+
     def _delivered(self, state: State) -> int:
         delivered = 0
         for local, ended in zip(state.locals, state.ended, strict=True):
@@ -704,12 +753,18 @@ class Rules:
                 delivered |= ended
         return delivered
 
-    def _logged(self, state: State) -> int:
-        linked = all(state.links >> (one * self.nodes + other) & 1 for one, other in self.edges)
+    def _logged(self, state: State, *, is_over: bool) -> int:
         up = all(self.machine.status(local) == UP for local in state.locals)
-        if self.mortal or state.absent or not (linked and up and self._is_over(state)):
+        if self.mortal or state.absent or not (up and is_over and self._is_connected(state)):
             return 0
         return self._delivered(state)
+
+    def _is_connected(self, state: State) -> bool:
+        """Whether links lead from the first node to all others."""
+        reached = [0]
+        for node in reached:
+            reached += [peer for peer in self._peers(state, node) if peer not in reached]
+        return len(reached) == self.nodes
 
     def is_whole(self, state: State) -> bool:
         """Whether the faults so far leave the promise of completeness whole."""

@@ -15,7 +15,7 @@
 
     [[change]]                     # what the overlay does, in this order, at any moment
     link = ["n0", "n1"]            # also: cut = [..], command = ["n1", "open", "n0", "n2"],
-                                   # join = "n2" (its links come only then), leave = "n2"
+                                   # join = "n2" (its links come only then), leave = "n2", restart = "n2"
 
     [budget]                       # how often at most, in one schedule, at any moment
     losses = 1
@@ -63,6 +63,7 @@ class WorldChange(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     command: list[str] | None = None  # the node, the verb, the names
     join: NodeId | None = None  # it gets its links, to all that are there
     leave: NodeId | None = None
+    restart: NodeId | None = None  # it stops, and comes back immediately with what it has kept
 
 
 class FaultBudget(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -92,7 +93,9 @@ class World(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     budget: FaultBudget = field(default_factory=FaultBudget)
     edges: list[tuple[NodeId, NodeId]] | None = None  # the links that there are from the start; None: all
     clock_step_us: Annotated[int, Meta(ge=1)] = 1_000
-    settle_ticks: Count = 0  # before the first state: everything arrives, and time goes on so often
+    settle_ticks: Count = 0  # before the first state: everything arrives, and time goes on that often
+    said_first: Count = 0  # after that, before the first state: the first lines are said
+    run_on_ticks: Count = 0  # the same behind every final state, before it is judged
     name: str = "world"
 
     @property
@@ -135,6 +138,8 @@ def checked(world: World) -> World:
         f"the links of {world.protocol} are there from the start and stay",
         "Leave cuts, amnesias and joins out, or choose protocol 'prc' with links = \"dynamic\"",
     )
+    said = 0 <= world.said_first <= len(world.say)
+    _demand(said, "said_first", f"there are {len(world.say)} lines", "Give no more than these")
     _demand(world.budget.joins < world.nodes, "budget.joins", "nobody is there from the start", "Leave one")
     for name in chain.from_iterable(world.edges or ()):
         _named(world, "edges", name)
@@ -156,11 +161,12 @@ def checked(world: World) -> World:
             _demand(0 <= other < len(world.say), f"{where}.after", f"no line {other}", "Use places from 0")
     for at, change in enumerate(world.change):
         given = [field for field in change.__struct_fields__ if getattr(change, field) is not None]
-        one = "Give link, cut, command, join or leave"
+        one = "Give link, cut, command, join, leave or restart"
         _demand(len(given) == 1, f"change[{at}]", "it is not one change", one)
         for name in change.link or change.cut or ():
             _named(world, f"change[{at}]", name)
-        for name in change.command[:1] if change.command else filter(None, [change.join, change.leave]):
+        whom = [change.join, change.leave, change.restart]
+        for name in change.command[:1] if change.command else filter(None, whom):
             _named(world, f"change[{at}]", name)
     return world
 

@@ -93,7 +93,7 @@ class Follower:
                 yield from news
 
     def _ordered(self, data: bytes) -> list[StreamRow]:
-        rows = [self._normaliser.row(*each) for each in self._rows(data.decode("utf-8-sig").splitlines())]
+        rows = [self._normaliser.row(*each) for each in self._rows(data.decode("utf-8-sig").split("\n")[:-1])]
         if order_of(self._mapping) == "seq":
             rows.sort(key=lambda row: (row[2] is None, row[2] or 0))  # late rows within a piece are sorted
         return [StreamRow.of(row) for row in rows]
@@ -103,7 +103,7 @@ class Follower:
         read: Callable[[str, str], tuple[Any, ...] | None] = {
             "jsonl": self._json, "csv": self._csv, "lines": self._text,
         }[self._mapping.format or ""]  # fmt: skip
-        for line in lines:
+        for line in (each.rstrip("\r") for each in lines):
             self._now.lines += 1
             where = f"{self._path}, line {self._now.lines}"
             found = read(line, where) if line.strip() else None

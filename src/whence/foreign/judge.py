@@ -345,13 +345,16 @@ class Case:
         return either
 
     def _gone(self) -> set[str]:
-        """Processes that crashed and did not come back."""
+        """Processes with a crash after which they did nothing: by places in its context, else by lines."""
         log = self.log
-        last: dict[int, tuple[int, int]] = {}
-        for event in np.flatnonzero((log.kind == EventKind.CRASH) | (log.kind == EventKind.RESTART)).tolist():
-            proc = int(log.proc[event])
-            last[proc] = max(last.get(proc, (-1, -1)), (int(log.pos[event]), int(log.kind[event])))
-        return {log.procs[proc] for proc, (_, kind) in last.items() if kind == EventKind.CRASH}
+        last = np.full(len(log.ctxs), -1, dtype=np.int64)
+        np.maximum.at(last, log.ctx, log.pos)
+        gone = set()
+        for crash in np.flatnonzero((log.kind == EventKind.CRASH) & (log.pos == last[log.ctx])).tolist():
+            elsewhere = (log.proc == log.proc[crash]) & (log.ctx != log.ctx[crash])
+            if not np.any(log.line[elsewhere] > log.line[crash]):
+                gone.add(log.procs[log.proc[crash]])
+        return gone
 
     def stuck(self) -> Judged:
         """What was received and never delivered."""

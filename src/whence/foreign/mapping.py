@@ -23,7 +23,7 @@ import msgspec
 
 from whence import plugins
 from whence.errors import ConfigError
-from whence.foreign.model import Contract, EventKind, Log, Note, number
+from whence.foreign.model import INT64_MAX, Contract, EventKind, Log, Note, number
 
 FORMATS = ("csv", "jsonl", "parquet", "lines", "shiviz", "otlp", "history", "mcap")
 PRESETS = ("plain", "shiviz", "kafka", "nats", "mqtt", "rosbag", "otlp", "history")
@@ -35,6 +35,12 @@ FIELDS = (
 )  # fmt: skip
 SEPARATOR = " | "  # between the parts of a list; a bar inside a part is doubled
 LIST_SPLIT = r"[\s,;|]+"  # between the names in a cell that has several
+
+# A time in words, in the forms that Python and Spark both read once commas are points; the basic form of ISO
+# 8601; and the nanoseconds, which neither keeps.
+ISO_TIME = r"^\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d(?:[.,]\d{1,9})?)?(?:Z|[+-]\d\d(?::?\d\d)?)?)?$"
+BASIC_TIME = r"^(\d{4})(\d\d)(\d\d)T(\d\d)(\d\d)(\d\d)"
+BELOW_MICROS = r"[.,]\d{6}(\d{1,3})"
 
 _ABOUT = {
     "story",
@@ -115,12 +121,8 @@ def mapping_of(document: Mapping[str, Any], name: str = "mapping") -> LogMapping
     event = {**preset.get("event", {}), **given.get("event", {}), **within}
     _known(f"{name} [event]", event, set(FIELDS), "field")
     merged = {**preset.get("log", {}), **log}
-    promised = dict(preset.get("contract", {}))
-    rules = preset.get("lines", [])
-    if given.get("lines"):
-        rules = given["lines"]
-        promised.pop("complete", None)  # the preset says so of what its own patterns find
-    contract = contract_of({**promised, **given.get("contract", {})}, f"{name} [contract]")
+    rules = given.get("lines") or preset.get("lines", [])
+    contract = contract_of({**preset.get("contract", {}), **given.get("contract", {})}, f"{name} [contract]")
     unit = merged.get("time_unit", "s")
     _one_of(f"{name} time_unit", unit, tuple(UNITS_NS))
     if merged.get("format", "csv") not in FORMATS:
@@ -257,15 +259,20 @@ def text_of(value: Any) -> str | None:
     """A value as text; None for what is missing or empty."""
     if value is None or value == "":
         return None
-    if isinstance(value, str):
-        return value
-    if isinstance(value, bool):
-        return "true" if value else "false"
+    if isinstance(value, str | bool):
+        return value if isinstance(value, str) else str(value).lower()
     if isinstance(value, dict | list):
-        return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+        return json.dumps(value, separators=(",", ":"), ensure_ascii=False, default=text_of)
     if isinstance(value, datetime):
         return (value if value.tzinfo else value.replace(tzinfo=UTC)).astimezone(UTC).isoformat()
-    return str(value)
+    return _text_of_bytes(value) if isinstance(value, bytes) else str(value)
+
+
+def _text_of_bytes(value: bytes) -> str:
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return value.hex()
 
 
 def compile_text(expression: Any) -> Text:
@@ -306,21 +313,32 @@ def names_in(text: str | None) -> list[str]:
         except ValueError:
             return []
         return [each for each in found if each is not None]
-    return [each for each in re.split(LIST_SPLIT, text) if each]
+    return [each for each in re.split(LIST_SPLIT, text, flags=re.ASCII) if each]
 
 
 def time_ns(text: str, unit_ns: int) -> int | None:
-    """A time in nanoseconds from a number or an ISO 8601 text (UTC unless it says otherwise)."""
+    """A time in nanoseconds from a number or an ISO 8601 text (UTC unless it says otherwise).
+
+    None for what is none, and for what 64 bits do not hold, such as the year 9999.
+    """
     value = number(text)
-    if value is not None:
-        return int(value * unit_ns)
+    time = _iso_ns(text) if value is None else int(value * unit_ns)
+    return time if time is not None and -INT64_MAX <= time <= INT64_MAX else None
+
+
+def _iso_ns(text: str) -> int | None:
+    text = re.sub(BASIC_TIME, r"\1-\2-\3T\4:\5:\6", text.strip(), flags=re.ASCII)
     try:
-        when = datetime.fromisoformat(text)
+        when = datetime.fromisoformat(text) if re.match(ISO_TIME, text, re.ASCII) else None
     except ValueError:
+        return None
+    if when is None:
         return None
     when = when if when.tzinfo else when.replace(tzinfo=UTC)
     whole = when - datetime(1970, 1, 1, tzinfo=UTC)
-    return (whole.days * 86400 + whole.seconds) * 10**9 + whole.microseconds * 1000
+    finer = re.search(BELOW_MICROS, text)
+    below = int(finer[1].ljust(3, "0")) if finer else 0
+    return (whole.days * 86400 + whole.seconds) * 10**9 + whole.microseconds * 1000 + below
 
 
 def kind_rule(spec: Any, name: str = "kind") -> KindRule:
@@ -486,6 +504,7 @@ def _clock(text: str) -> dict[str, int] | None:
         clock = json.loads(text)
     except ValueError:
         return None
-    if not isinstance(clock, dict) or not all(type(count) is int and count >= 0 for count in clock.values()):
+    if not isinstance(clock, dict):
         return None
-    return clock
+    sane = all(type(count) is int and 0 <= count <= INT64_MAX for count in clock.values())
+    return clock if sane else None

@@ -16,9 +16,10 @@ vector clock. Times are nanoseconds. What an event does not have is -1, or `NO_T
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -35,6 +36,9 @@ Number = int | Decimal
 NO_TIME = -(1 << 63)  # no time was logged
 NO_RANK = -(1 << 63)
 INT64_MAX = (1 << 63) - 1
+
+# The text of a number; Spark reads it by the same.
+NUMBER = r"^\s*([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d{1,3})?)\s*$"
 
 
 class EventKind(IntEnum):
@@ -177,12 +181,10 @@ def number(value: object) -> Number | None:
         return None
     if isinstance(value, int):
         return value
-    try:
-        made = Decimal(str(value).strip())
-    except InvalidOperation:
+    found = re.match(NUMBER, str(value), re.ASCII)
+    if found is None:
         return None
-    if not made.is_finite():
-        return None
+    made = Decimal(found[1])
     return int(made) if made == made.to_integral_value() else made
 
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from hashlib import blake2b
 from itertools import pairwise
+from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 KEYS_MAX = 1_000_000  # combinations of names in one task
-BUFFER_ROWS = 1_000_000  # rows that are put in order at once
 _KEY_FIELDS = ("process", "context", "session", "group", "channel", "sender")
 _FIELDS = {*_KEY_FIELDS, "kind", "message", "send_order", "order", "time", "end"}
 
@@ -197,11 +197,22 @@ def _combined(columns: list[Any], rows: int) -> tuple[Array, list[tuple[Any, ...
         encoded = column.dictionary_encode()
         size = len(encoded.dictionary) + 1
         mine = encoded.indices.fill_null(size - 1).to_numpy(zero_copy_only=False).astype(np.int64)
-        code = np.unique(code, return_inverse=True)[1] if code.max(initial=0) * size > 1 << 40 else code
+        code = distinct(code)[0] if code.max(initial=0) * size > 1 << 40 else code
         code = code * size + mine
-    _, first, code = np.unique(code, return_index=True, return_inverse=True)
+    code, first = distinct(code)
     values = [column.take(first).to_pylist() for column in columns]
     return code, list(zip(*values, strict=True)) if values else [()] * len(first)
+
+
+def distinct(values: Array) -> tuple[Array, Array]:
+    """For each value its number among those that differ, and where each of these stands first."""
+    import pyarrow as pa
+
+    found = pa.array(values).dictionary_encode()
+    code: Array = found.indices.to_numpy().astype(np.int64)
+    first = np.zeros(len(found.dictionary), dtype=np.int64)
+    first[code[::-1]] = np.arange(len(code))[::-1]
+    return code, first
 
 
 def _whole(column: Any, kept: Array) -> Array:
@@ -254,7 +265,7 @@ class RankedCounts(msgspec.Struct):
 
 
 class RankedJudge:
-    """Counts what is late and what comes again, given deliveries by rank, the highest first."""
+    """Counts what is late and what comes again, given deliveries by blocks of ranks, the highest first."""
 
     def __init__(self, mapping: LogMapping, plan: RankedPlan, keys: dict[int, str]) -> None:
         self._reader = KeyReader(mapping, plan)
@@ -270,29 +281,12 @@ class RankedJudge:
         )
         sizes = (int(each.max(initial=-1)) + 1 for each in (self._lane, self._group, self._channel))
         self._state = fresh_ranks(*sizes)
-        self._waiting: list[tuple[Array, Array, Array]] = []
-        self._waiting_rows = 0
-        self._due_rows = BUFFER_ROWS
 
     def feed(self, key: Array, rank: Array, pos: Array) -> None:
-        """Take the next rows."""
-        self._waiting.append((key, rank, pos))
-        self._waiting_rows += len(key)
-        if self._waiting_rows >= self._due_rows:
-            self._judge(last=False)
-            self._due_rows = 2 * self._waiting_rows + BUFFER_ROWS  # one rank may fill the buffer
-
-    def _judge(self, *, last: bool) -> None:
-        """Judge what waits, but for the lowest rank, of which more may come."""
-        if not self._waiting_rows:
-            return
-        key, rank, pos = (np.concatenate(columns) for columns in zip(*self._waiting, strict=True))
-        end = len(rank) if last else int(np.searchsorted(-rank, -rank[-1]))
-        self._waiting = [(key[end:], rank[end:], pos[end:])]
-        self._waiting_rows = len(rank) - end
-        key, rank, pos = np.searchsorted(self._ids, key[:end]), rank[:end], pos[:end]
+        """Take all deliveries of some ranks, in any order; what is fed later is of lower ranks."""
+        key = np.searchsorted(self._ids, key)
         lanes = len(self._state.late)
-        order = np.lexsort((pos, self._stem[key] * (lanes + 1) + self._lane[key] + 1, -rank))
+        order = _sorted(rank.max(initial=0) - rank, self._stem[key] * (lanes + 1) + self._lane[key] + 1, pos)
         choose_kernels(len(order)).scan_ranks(
             rank[order], pos[order], key[order], self._stem, self._lane, self._group, self._channel,
             self._state,
@@ -300,7 +294,6 @@ class RankedJudge:
 
     def counts(self, findings_max: int) -> RankedCounts:
         """What was found, once all rows are there."""
-        self._judge(last=True)
         state = self._state
         if state.mixed[0]:
             raise Unsuited("messages in several channels")
@@ -344,3 +337,15 @@ def _numbered(names: Any) -> Array:
     return np.array(
         [-1 if name is None else places.setdefault(name, len(places)) for name in names], dtype=np.int64
     )
+
+
+def _sorted(*columns: Array) -> Array:
+    """The order of rows by the first column, then the next: by one number for each, if they fit one."""
+    lows = [int(column.min(initial=NEVER)) for column in columns]
+    widths = [int(column.max(initial=low)) - low + 1 for column, low in zip(columns, lows, strict=True)]
+    if prod(widths) >= NEVER:
+        return np.lexsort(columns[::-1])
+    one = np.zeros(len(columns[0]), dtype=np.int64)
+    for column, low, width in zip(columns, lows, widths, strict=True):
+        one = one * width + (column - low)
+    return np.argsort(one)

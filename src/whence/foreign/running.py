@@ -11,6 +11,7 @@ from __future__ import annotations
 import struct
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
+from decimal import Decimal
 from hashlib import blake2b
 from typing import Any
 
@@ -99,13 +100,14 @@ class StreamRow(msgspec.Struct, frozen=True):
     rank: int | None = None
     deps: list[str] = []
     line: int = -1
+    pos: int | Decimal | None = None  # its place in the context
 
     @classmethod
     def of(cls, row: Sequence[Any]) -> StreamRow:
         """From a row in the order of `LogBuilder.add`."""
-        proc, ctx, _, kind, msg, _, scope, group, channel, rank, deps, *_, line, _ = row
+        proc, ctx, pos, kind, msg, _, scope, group, channel, rank, deps, *_, line, _ = row
         whole = rank if isinstance(rank, int) else None
-        return cls(proc, ctx, kind, msg, scope, group, channel, whole, list(deps), line)
+        return cls(proc, ctx, kind, msg, scope, group, channel, whole, list(deps), line, pos)
 
 
 class RunningAudit(msgspec.Struct):
@@ -114,6 +116,8 @@ class RunningAudit(msgspec.Struct):
     horizon: int = HORIZON_ROWS
     rows: int = 0
     beyond: int = 0  # deliveries that could not be judged
+    late: int = 0  # rows that do not come behind all others of their context
+    places: dict[str, int | Decimal] = {}  # context -> the last place in it
     judged: dict[str, int] = {}
     counts: dict[str, int] = {}
     findings: dict[str, list[AuditFinding]] = {}
@@ -142,6 +146,7 @@ class RunningAudit(msgspec.Struct):
                 self.lives[row.proc] = self.lives.get(row.proc, 0) + 1
             for message in ([row.msg] if row.msg is not None else []) + row.deps:
                 self.first.setdefault(message, self.rows)
+            in_order = self._in_order(row)
             if row.msg is None:
                 continue
             if row.deps:
@@ -151,19 +156,28 @@ class RunningAudit(msgspec.Struct):
                         followers.append(row.msg)
                 self._learn(row.msg, row.deps)
             if row.kind == EventKind.SEND:
-                self._send(row.ctx, row.msg)
+                self._send(row.ctx, row.msg, in_order)
             elif row.kind == EventKind.DELIVER or (row.kind == EventKind.ACK and not self.handed):
-                self._deliver(row, row.msg)
+                self._deliver(row, row.msg, in_order)
         self._forget()
         news, self.news = self.news, []
         return news
 
-    def _send(self, ctx: str, message: str) -> None:
+    def _in_order(self, row: StreamRow) -> bool:
+        """Whether a row stands behind all that came of its context; what it follows is not known else."""
+        last = self.places.get(row.ctx)
+        if row.pos is None or (last is not None and row.pos <= last):
+            self.late += 1
+            return False
+        self.places[row.ctx] = row.pos
+        return True
+
+    def _send(self, ctx: str, message: str, in_order: bool) -> None:
         """A message began with its first send; one that several contexts send gives no order at all."""
         sender = self.senders.get(message)
         if sender is None and not self.sent.may_hold(message):
             self.senders[message] = ctx
-            self._learn(message, self.known.get(ctx, []))
+            self._learn(message, self.known.get(ctx, []) if in_order else [])
             self._knows(ctx, message)
         elif sender not in {None, ctx, _SEVERAL}:
             self.senders[message] = _SEVERAL
@@ -214,11 +228,16 @@ class RunningAudit(msgspec.Struct):
         """Whether a scope may have delivered a message beyond the horizon."""
         return scope in self.earlier and self.earlier[scope].may_hold(message)
 
-    def _deliver(self, row: StreamRow, message: str) -> None:
+    def _deliver(self, row: StreamRow, message: str, in_order: bool) -> None:
         self._duplicate(row, message)
         if row.scope is None:
             return
         scope = f"{row.scope}\0{row.ctx}\0{self.lives.get(row.proc, 0)}"
+        if not in_order:  # it may have come first
+            self.earlier.setdefault(scope, Seen()).add(message)
+            self.behind.get(scope, {}).pop(message, None)
+            self._knows(row.ctx, message)
+            return
         overtaken = self._fifo(row, message, scope)
         delivered = self.delivered.setdefault(scope, {})
         if message not in delivered and not self._earlier(scope, message):
@@ -314,9 +333,11 @@ class RunningAudit(msgspec.Struct):
         )  # fmt: skip
 
     def _notes(self) -> list[Note]:
-        if not self.beyond:
-            return []
-        text = (
-            f"{self.beyond} deliveries have nothing within {self.horizon} rows that says what precedes them"
-        )
-        return [Note("beyond-horizon", text, self.beyond)]
+        notes = []
+        if self.beyond:
+            told = f"{self.beyond} deliveries have nothing within {self.horizon} rows"
+            notes.append(Note("beyond-horizon", f"{told} that says what precedes them", self.beyond))
+        if self.late:
+            told = f"{self.late} rows have no place behind all that came of their context before them"
+            notes.append(Note("late-rows", f"{told}: their order is not judged", self.late))
+        return notes

@@ -26,8 +26,10 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from msgspec import structs
+
 from whence.errors import ImportFormatError
-from whence.foreign.mapping import KINDS, LineRule, LogMapping, Normaliser
+from whence.foreign.mapping import KINDS, LineRule, LogMapping, Normaliser, mapping_of
 from whence.foreign.model import EventKind, Log, Note, make_log
 
 DELIMITER = r"^=== ?(?P<trace>.*?) ?===\s*$"
@@ -37,6 +39,7 @@ _JS_GROUP = re.compile(r"\(\?<(?![=!])")  # (?<name> but not a look-behind
 _FIX = 'Give the layout as for ShiViz: pattern = "(?<event>.*)\\n(?<host>\\S*) (?<clock>{.*})"'
 _RECEIVES = re.compile(r"\b(?:receiv|recv|deliver|got)", re.IGNORECASE)
 _SENDS = re.compile(r"\b(?:send|sent|broadcast|publish|post|put|request)", re.IGNORECASE)
+_EXPORTED = re.compile(r"(?:broadcast|deliver|expire|send|receive) .+:\d|(?:crash|restart)\b")
 
 
 # From text to events
@@ -284,6 +287,12 @@ def read_shiviz(path: Path | str, mapping: LogMapping) -> Log:
     several = len(parsed.executions) > 1
     normaliser = Normaliser(mapping)
     rules = [(re.compile(rule.pattern), rule) for rule in mapping.lines]
+    contract, exported = mapping.contract, _is_exported(parsed)
+    if mapping.lines == mapping_of({"log": {"format": "shiviz"}}).lines:
+        if exported:
+            contract = structs.replace(contract, complete=tuple(dict.fromkeys((*contract.complete, "sends"))))
+        else:  # "deliver the pizza at 10:30" is not about a message of a node "the pizza at 10"
+            rules = [(re.compile(pattern.pattern.replace(".+?", r"\S+?")), rule) for pattern, rule in rules]
     rows = []
     for at, execution in enumerate(parsed.executions, 1):
         prefix = f"{execution.label or at}/" if several else ""
@@ -295,8 +304,13 @@ def read_shiviz(path: Path | str, mapping: LogMapping) -> Log:
                 row["msg"] = prefix + columns["msg"]
             rows.append(normaliser.row(row, event.line, kind or EventKind.INTERNAL, event.text))
     notes = [*normaliser.notes(), *_line_notes(parsed), *_receive_notes(parsed, rules)]
-    contract = mapping.contract
     return make_log(rows, order="clock", contract=contract, notes=tuple(notes))
+
+
+def _is_exported(parsed: ParsedLog) -> bool:
+    """Whether every event is told as our own export tells it."""
+    texts = [event.text for execution in parsed.executions for event in execution.events]
+    return all(map(_EXPORTED.match, texts)) and any(text.startswith("broadcast ") for text in texts)
 
 
 def matched(

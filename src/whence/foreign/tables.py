@@ -7,6 +7,7 @@ import io
 import json
 import re
 import struct
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -83,6 +84,9 @@ def csv_rows(path: Path, delimiter: str = ",") -> Rows:
     reader = csv.DictReader(io.StringIO(read_text(path), newline=""), delimiter=delimiter)
     if not reader.fieldnames:
         raise ImportFormatError(str(path), "it has no header", "Put the names of columns into the first line")
+    twice = [name for name, count in Counter(reader.fieldnames).items() if count > 1]
+    if twice:
+        raise ImportFormatError(str(path), f"two columns are called {twice[0]!r}", "Rename one of them")
     for row in reader:
         if None in row:
             raise ImportFormatError(
@@ -121,7 +125,11 @@ def parquet_rows(path: Path) -> Rows:
         raise ImportFormatError(str(path), f"it is not Parquet ({error})", "Check the file") from error
     line = 0
     for batch in file.iter_batches():
-        for row in batch.to_pylist():
+        columns = dict(zip(batch.schema.names, batch.columns, strict=True))
+        for name, column in columns.items():  # a Python time has no nanoseconds
+            if pa.types.is_timestamp(column.type) and column.type.unit == "ns":
+                columns[name] = column.cast(pa.timestamp("ns", "UTC")).cast(pa.string())
+        for row in pa.RecordBatch.from_pydict(columns).to_pylist(maps_as_pydicts="lossy"):
             line += 1
             yield line, row
 
@@ -181,7 +189,8 @@ def read_lines(path: Path | str, mapping: LogMapping) -> Log:
     mapping = rules.mapping
     normaliser = Normaliser(mapping)
     events, left_out = [], []
-    for number, text in enumerate(read_text(path).splitlines(), 1):
+    for number, whole in enumerate(read_text(path).split("\n"), 1):
+        text = whole.rstrip("\r")
         if not text.strip():
             continue
         kind, row = rules.read(text)
@@ -215,16 +224,20 @@ def read_history(path: Path | str, mapping: LogMapping) -> Log:
     events: list[tuple[Any, ...]] = []
     reads: list[tuple[int, str, str | None]] = []
     writes: list[tuple[int, str, str]] = []
-    maybe: set[tuple[str, str]] = set()
+    maybe: set[tuple[str, str | None]] = set()
     for place, (line, row) in enumerate(rows):
         how = row.get("type", "ok")
-        if how != "ok":
+        operations = [_operation(each) for each in _listed(row)]
+        if how != "ok":  # also what Jepsen's nemesis does, which is no operation
             if place in unsure:
-                maybe |= {(key, value) for name, key, value in _operations(path, line, row)
-                          if name in _WRITES and value is not None}  # fmt: skip
+                maybe |= {each[1:] for each in operations if each and each[0] in _WRITES and each[2]}
             continue
+        if None in operations:
+            raise ImportFormatError(
+                f"{path}, line {line}", f"{row!r} is not an operation", "Give [r|w, key, value]"
+            )
         process = text_of(look_up(row, "process")) or "log"
-        for name, key, value in _operations(path, line, row):
+        for name, key, value in filter(None, operations):
             if name in _WRITES and value is not None:
                 writes.append((len(events), key, value))
             elif name in _READS:
@@ -258,18 +271,18 @@ def _unfinished(rows: list[tuple[int, Mapping[str, Any]]]) -> set[int]:
     return unsure | set(open_.values())
 
 
-def _operations(path: Path | str, line: int, row: Mapping[str, Any]) -> Iterator[tuple[str, str, str | None]]:
-    """(name, key, value) of each operation of a row."""
+def _listed(row: Mapping[str, Any]) -> list[Any]:
+    """The operations of a row as they are written."""
     name, value = row.get("f"), row.get("value", row.get("txn"))
     if name == "txn" or (name is None and isinstance(value, list)):
-        found = value if isinstance(value, list) else []
-    elif "key" in row:
-        found = [[name, row["key"], value]]
-    else:
-        found = [[name, *value]] if isinstance(value, list) else [[name, "x", value]]
-    for each in found:
-        if not isinstance(each, list) or len(each) != 3 or str(each[0]) not in _READS | _WRITES:
-            raise ImportFormatError(
-                f"{path}, line {line}", f"{each!r} is not an operation", "Give [r|w, key, value]"
-            )
-        yield str(each[0]), str(each[1]), text_of(each[2])
+        return value if isinstance(value, list) else []
+    if "key" in row:
+        return [[name, row["key"], value]]
+    return [[name, *value]] if isinstance(value, list) else [[name, "x", value]]
+
+
+def _operation(given: Any) -> tuple[str, str, str | None] | None:
+    """Name, key and value; None if it is no operation on a register."""
+    if not isinstance(given, list) or len(given) != 3 or str(given[0]) not in _READS | _WRITES:
+        return None
+    return str(given[0]), str(given[1]), text_of(given[2])

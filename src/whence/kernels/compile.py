@@ -19,14 +19,51 @@ from typing import Any, TypeVar, cast
 
 import numba
 import numpy.typing as npt
+from numba.core.codegen import JITCodeLibrary
+from numba.core.compiler import Compiler
 
 Array = npt.NDArray[Any]
 F = TypeVar("F", bound=Callable[..., Any])
 
+
+class PartLibrary(JITCodeLibrary):
+    """Code that only becomes a part of its callers: linked, and not made machine code by itself."""
+
+    def _optimize_final_module(self) -> None:
+        """Its caller's module is optimised, once for all parts."""
+
+    def _finalize_final_module(self) -> None:
+        self._finalize_dynamic_globals()  # type: ignore[no-untyped-call]
+        self._finalized = True
+
+    def get_pointer_to_function(self, name: str) -> int:
+        return 0  # "no such symbol": Python cannot call it
+
+    @property
+    def codegen(self) -> Any:
+        return self
+
+    def set_env(self, name: str, env: Any) -> None:
+        """There is no machine code that could look for it."""
+
+
+class PartCompiler(Compiler):
+    """Numba's compiler, but for where it puts the code."""
+
+    def define_pipelines(self) -> Any:
+        state, library = self.state, cast(Any, PartLibrary)
+        state.library = library(state.targetctx.codegen(), state.func_id.func_qualname)
+        state.library.enable_object_caching()
+        return super().define_pipelines()  # type: ignore[no-untyped-call]
+
+
 # Functions that make no array need not count references to those they are given: counting would be most of
 # the work of a kernel that looks into twenty arrays in each step (VCube's is 7 times as fast without).
 _BARE = {"_nrt": False}
+# What Python would need to call a function with twenty arrays is dearer to compile than most functions.
+_NOT_FOR_PYTHON = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True, "pipeline_class": PartCompiler}
 _njit: Any = numba.njit  # its stubs do not know all of its options
+_types: Any = numba.types
 
 
 def bare(function: F) -> F:
@@ -36,12 +73,28 @@ def bare(function: F) -> F:
 
 def inner(function: F) -> F:
     """As `bare`, for a function that only kernels call: what Python would need to call it is not made."""
-    return cast(F, _njit(**_BARE, no_cpython_wrapper=True, no_cfunc_wrapper=True)(function))
+    return cast(F, _in_one_version(_njit(**_BARE, **_NOT_FOR_PYTHON)(function)))
 
 
 def inlined(function: F) -> F:
     """As `bare`, and made part of its caller: to pass twenty arrays can cost more than the work itself."""
-    return cast(F, _njit(**_BARE, forceinline=True)(function))
+    return cast(F, _in_one_version(_njit(**_BARE, **_NOT_FOR_PYTHON, forceinline=True)(function)))
+
+
+def _in_one_version(made: Any) -> Any:
+    """Compile for 64 bits whatever whole number a caller has: each width and literal would be a version."""
+    template_for = made.get_call_template
+
+    def get_call_template(args: Any, kws: Any) -> Any:
+        return template_for([_wide(each) for each in args], kws)
+
+    made.get_call_template = get_call_template
+    return made
+
+
+def _wide(argument: Any) -> Any:
+    plain = _types.unliteral(argument)
+    return _types.int64 if isinstance(plain, _types.Integer) and plain.signed else plain
 
 
 def cached(function: F) -> F:

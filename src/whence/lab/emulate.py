@@ -72,7 +72,7 @@ class Emulated(msgspec.Struct, frozen=True, kw_only=True):
     ok: bool  # the verifier's judgement
 
 
-class Tally:
+class ReceiveTally:
     """A recorder that counts receives, and keeps what was broadcast."""
 
     def __init__(self) -> None:
@@ -310,12 +310,12 @@ def emulate(
     With `free` the plan's clock runs on whatever happens: what the machine is too slow for is lost then.
     """
     scenario = checked(scenario)
-    simulated = Tally()
+    simulated = ReceiveTally()
     run(scenario, recorder=simulated, level=Level.DELIVERIES, kernel="never")
     emulation = Emulation(scenario, simulated.said, speed, free=free)
     processes = min(processes, scenario.nodes)
     asyncio.run(emulation.go(folder, processes, progress))
-    emulated = Tally()
+    emulated = ReceiveTally()
     for event in open_trace(folder).events(run_id(scenario)):
         emulated.event(
             event.node, event.time_us, event.kind, event.origin, event.number, event.peer,

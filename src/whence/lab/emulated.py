@@ -70,7 +70,7 @@ class PlanClock:
         return int((time.monotonic_ns() - self.began_ns) * self.speed) // 1000
 
 
-class Process:
+class NodesProcess:
     """The nodes of this process, and what they are told."""
 
     def __init__(self, troupe: Troupe) -> None:
@@ -159,7 +159,7 @@ async def serve(troupe: Troupe) -> None:
         nodes=troupe.all_nodes,
         level=Level.ALL,
     )
-    process = Process(troupe)
+    process = NodesProcess(troupe)
     tasks: set[asyncio.Task[None]] = set()
 
     async def obey(number: int, words: list[Any]) -> None:

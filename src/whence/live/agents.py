@@ -35,7 +35,7 @@ async def serve(
     `who` names the one that a message is for: each has a state of its own. `attempts` says how often it may
     fail at one message; None: the first failure ends all.
     """
-    if member.serving or member.host.hand:
+    if member.serving or member.host.in_hand:
         raise MisuseError("serve", "something else reads this group", "Let one agent, or one task, read it")
     member.serving = True
     failures = 0  # in a row, at one message

@@ -35,6 +35,7 @@ from whence.core.protocol import State
 from whence.errors import MisuseError, StoreError
 from whence.live.sqlite import SqliteFile, require_folder
 from whence.protocols.log.book import Entry, unplain
+from whence.protocols.log.wire import Item
 from whence.session.log_host import LogHost
 from whence.session.outbox import Outbox, Post
 from whence.trace.schema import KILLED
@@ -237,6 +238,19 @@ class SqliteBook(SqliteFile):
         self.size_bytes += size
         self._recent_bytes += size
         self._newest[stream] = _last_of(entry)
+        self._dirty.add(stream)
+        return lsn
+
+    def append_run(self, entries: list[Item], payload_bytes: int) -> int:
+        """As `append` for each of some messages of one stream; returns the LSN of the first."""
+        lsn = self.next
+        self.next = lsn + len(entries)
+        self._recent += entries
+        stream, number = entries[-1][:2]
+        size = _ENTRY_BYTES * len(entries) + payload_bytes
+        self.size_bytes += size
+        self._recent_bytes += size
+        self._newest[stream] = number
         self._dirty.add(stream)
         return lsn
 

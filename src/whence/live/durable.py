@@ -21,10 +21,10 @@ from typing import Any
 
 import msgspec
 
-from whence.core.group import base_of_life
+from whence.core.group import base_of_life, check_payload
 from whence.core.lives import BEGIN, SHAPE
 from whence.core.message import MessageId, NodeId, Packet
-from whence.errors import GroupClosedError, MisuseError, StoreError, TraceError
+from whence.errors import MisuseError, StoreError, TraceError
 from whence.live.node import Node, draw_session
 from whence.live.settings import NodeSettings
 from whence.live.stats import StoreStats
@@ -44,6 +44,7 @@ from whence.session.records import (
     RecordCodec,
     Restarted,
     Retired,
+    Said,
     Submitted,
 )
 from whence.session.wire import EARLIER_MAX, Known
@@ -119,7 +120,7 @@ class DurableMembership:
         self.host: DurableServer = node.host
         self.store = store
         codec = RecordCodec(node.packet_type)
-        self.log = CommitLog(store, codec, self._apply, self._committed, self._refused, node.fail)
+        self.log = CommitLog(store, codec, self.host, self._apply, self._committed, self._refused, node.fail)
         self.serving = False
         self._finished: set[MessageId] = set()  # in hand, done with, and not on the disk yet
         self.is_point_to_point = registry.lookup(node.settings.protocol).point_to_point
@@ -153,13 +154,13 @@ class DurableMembership:
 
     async def prepare(self) -> None:
         """Replay the log; links that it does not know come up now, on the disk as well."""
-        self._is_entered = True
         snapshot, batches = await asyncio.to_thread(self.store.recover)
         state = None if snapshot is None else msgspec.msgpack.decode(snapshot)
         decode = self.log.codec.decode_batch
         records = (record for batch in batches for record in decode(batch))
         for _ in self.host.recover_in_steps(state, records):
             await asyncio.sleep(0)  # others on this loop go on meanwhile
+        self._is_entered = True  # before that, a last snapshot would keep half of it
         self._peering.admission.retired.update(self.host.retired)
         if self._shape is not None:
             await self._follow_changes(self._shape)
@@ -200,14 +201,22 @@ class DurableMembership:
 
     # Inputs
 
-    def _apply(self, record: Record, data_bytes: int) -> MessageId | None:
+    def _apply(self, record: Record, data_bytes: int) -> list[MessageId | MisuseError] | None:
+        """Carry out what is on the disk; returns the ids of what was submitted, None if the node failed."""
         if self.node.failed:
             return None
+        if isinstance(record, Said):
+            return self.host.say(record)
         id_ = self.host.apply(record, data_bytes)
         if isinstance(record, Done):
             self._finished.difference_update(record.ids)
-        self.node.wake()
-        return id_
+        return [] if id_ is None else [id_]
+
+    def broadcast(self, payload: bytes) -> asyncio.Future[MessageId | None]:
+        """Broadcast: done when the message is on the disk, with what other tasks say in this turn."""
+        check_payload(payload)
+        self.node.flow.room -= 1
+        return self.log.say(payload)
 
     async def submit(
         self, payload: bytes, lifetime_us: int | None, to: NodeId | None, key: bytes | None = None
@@ -216,14 +225,10 @@ class DurableMembership:
 
         One that is tried again with the same `key` is not sent again.
         """
+        check_payload(payload)
         self.node.flow.room -= 1
         id_ = await self.log.submit(Submitted(self.host.now_us(), to, payload, lifetime_us, key))
-        if id_ is None:
-            raise GroupClosedError(
-                f"group {self.node.settings.group!r}",
-                "the node failed while the message was written",
-                "Start it again: the message leaves then",
-            )
+        assert id_ is not None
         return id_
 
     def receive(self, link: Link, packets: list[Packet], data_bytes: int) -> None:
@@ -233,7 +238,7 @@ class DurableMembership:
         if self.log.broken is not None:
             self._peering.drop(link, "the store cannot be written")
             return
-        if not all(map(self.host.core.understands, packets)):
+        if not self.host.core.understands(packets):
             self._peering.drop(link, "it names servers that this one does not know: `whence mom apply` here")
             return
         self.log.append(self.host.arrival(link, packets), data_bytes)
@@ -265,7 +270,7 @@ class DurableMembership:
             self.finished(id_)
 
     def _is_in_hand(self, id_: MessageId) -> bool:
-        return id_ in self.host.hand and id_ not in self._finished
+        return self.host.has_handed_out(id_) and id_ not in self._finished
 
     def _check_in_hand(self, id_: MessageId) -> None:
         self.check_reader()
@@ -284,6 +289,7 @@ class DurableMembership:
 
     def _committed(self) -> bytes | None:
         """A snapshot, if it is time for one: everything that is on the disk has happened."""
+        self.node.wake()
         if self.node.failed or self.store.log_bytes < SNAPSHOT_BYTES:
             return None
         return self._state()
@@ -304,7 +310,7 @@ class DurableMembership:
             snapshots=store.snapshots,
             log_bytes=store.log_bytes,
             reactions=self.host.reactions,
-            in_hand=len(self.host.hand),
+            in_hand=self.host.in_hand,
             error=None if log.broken is None else str(log.broken),
         )
 

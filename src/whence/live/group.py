@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection
-from typing import Any, Self, cast
+from typing import Self, cast
 
 import msgspec
 
@@ -28,6 +27,8 @@ from whence.live.node import Membership, Node
 from whence.live.stats import Stats, gather
 from whence.live.waiting import RAISE, WAIT
 from whence.session.durable import Agent, DeadLetter
+from whence.session.flow import Flow
+from whence.session.host import Host
 from whence.session.journal import GroupEvent
 from whence.session.links import Link
 from whence.session.log_host import LogMessage, LogOutcome
@@ -35,6 +36,7 @@ from whence.session.records import Dropped, Revived
 from whence.trace.writer import TraceWriter
 
 KEY_MAX_BYTES = 255
+_make = tuple.__new__  # of a named tuple: half the cost of its own constructor
 
 
 class Group:
@@ -140,9 +142,14 @@ class Group:
             return id_
         if copies:
             self._need_log("copies")
-        if self._durable is not None:
-            return await self._durable.submit(payload, within_us, None, key)
-        return self._node.broadcast(payload, within_us)
+        durable = self._durable
+        if durable is None:
+            return self._node.broadcast(payload, within_us)
+        if within_us is None and key is None:
+            id_ = await durable.broadcast(payload)
+            assert id_ is not None
+            return id_
+        return await durable.submit(payload, within_us, None, key)
 
     async def send(
         self,
@@ -278,10 +285,12 @@ class Group:
         At a durable node a message is done when its loop asks for the next: not if the body raised.
         """
         self._waiters.reads()
-        done = None if self._durable is None else self._durable.finished_if_in_hand
-        if self._log is not None and self._log.is_durable:
-            done = self._log.read
-        return Reading(self._inbox, self._wait, self._take, done)
+        durable, log = self._durable, self._log
+        if durable is not None:
+            return DurableReading(durable, self._wait, self._relieve)
+        if log is not None:
+            return LogReading(log, self._wait, self._take)
+        return Reading(self._host, self._flow, self._wait, self._relieve)
 
     async def outcomes(self) -> AsyncIterator[Message | Expired | Missed | News]:
         """Every message, and from now on also an `Expired` for each that came or waited too long here, and a
@@ -331,9 +340,14 @@ class Group:
         outcome: Message | Expired | Missed | News = self._host.hand_out()
         if self._log is not None and self._log.is_paused:
             self._log.relieve()
-        if self._flow.full and self._waiters.relieved():
-            self._node.wake()
+        if self._flow.full:
+            self._relieve()
         return outcome
+
+    def _relieve(self) -> None:
+        """A reader has taken a message while too much was unread."""
+        if self._waiters.relieved():
+            self._node.wake()
 
     async def _outcomes_of_log(self, log: LogMembership) -> AsyncIterator[LogOutcome]:
         self._waiters.reads()
@@ -353,9 +367,11 @@ class Group:
         """
         self._waiters.reads()
         try:
-            while not isinstance(outcome := await self._next(), Message):
-                pass
-            return outcome
+            while True:
+                if not self._inbox or self._durable is not None:
+                    await self._wait()
+                if isinstance(outcome := self._take(), Message):
+                    return outcome
         except StopAsyncIteration:
             raise _again(self._flow.closed) from None
 
@@ -453,42 +469,118 @@ class Group:
 
 
 class Reading:
-    """One loop over a group's messages; `done` is told of each when the next is asked for."""
+    """One loop over a group's messages. What it does for each is all here: this runs once per delivery."""
 
     def __init__(
-        self,
-        inbox: deque[Any],
-        wait: Callable[[], Awaitable[None]],
-        take: Callable[[], object],
-        done: Callable[[MessageId], None] | None,
+        self, host: Host, flow: Flow, wait: Callable[[], Awaitable[None]], relieve: Callable[[], None]
     ) -> None:
-        self._inbox = inbox
+        self._host = host
+        self._inbox = host.inbox
+        self._flow = flow
         self._wait = wait
-        self._take = take
-        self._done = done
-        self._last: MessageId | None = None
+        self._relieve = relieve
 
     def __aiter__(self) -> Self:
         return self
 
     async def __anext__(self) -> Message:
-        if self._done is not None:
-            return await self._next_undone(self._done)
         while True:
             if not self._inbox:
                 await self._wait()
-            if isinstance(outcome := self._take(), Message):
-                return outcome
+            outcome = self._inbox.popleft()
+            if type(outcome) is tuple or type(outcome) is Message:
+                self._host.unread_bytes -= len(outcome[2])
+                if self._flow.full:
+                    self._relieve()
+                return _make(Message, outcome)
 
-    async def _next_undone(self, done: Callable[[MessageId], None]) -> Message:
-        last, self._last = self._last, None
-        if last is not None:
-            done(last)
+
+class DurableReading:
+    """One loop at a durable node: a message is done, or passed, when the next is asked for."""
+
+    def __init__(
+        self, durable: DurableMembership, wait: Callable[[], Awaitable[None]], relieve: Callable[[], None]
+    ) -> None:
+        self._durable = durable
+        self._host = durable.host
+        self._inbox = durable.host.inbox
+        self._flow = durable.node.flow
+        self._wait = wait
+        self._relieve = relieve
+        self._last: Message | None = None
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Message:
+        host, last, inbox = self._host, self._last, self._inbox
+        if last is None or host.lent is not last or host.hand or not inbox:
+            return await self._next_slowly(last)
+        # The usual: this loop is alone, and has the oldest message; so no agent serves, and all is in order.
+        host.passed = passed = host.passed + 1
+        if passed == 1:
+            self._durable.log.passed()
+        message: Message
+        host.lent = self._last = message = _make(Message, inbox.popleft())
+        host.unread_bytes -= len(message[2])
+        if self._flow.full:
+            self._relieve()
+        return message
+
+    async def _next_slowly(self, last: Message | None) -> Message:
+        host, self._last = self._host, None
+        if last is not None and host.lent is last:
+            host.lent = None
+            host.passed += 1
+            self._durable.log.passed()
+        elif last is not None:
+            self._durable.finished_if_in_hand(last.id)
+        await self._wait()
+        self._durable.check_reader()
+        self._last = message = host.lend()
+        if self._flow.full:
+            self._relieve()
+        return message
+
+
+class LogReading:
+    """One loop over a group that remembers; with a store a message is read when the next is asked for."""
+
+    def __init__(
+        self, log: LogMembership, wait: Callable[[], Awaitable[None]], take: Callable[[], object]
+    ) -> None:
+        self._log = log
+        self._host = log.host
+        self._inbox = log.host.inbox
+        self._flow = log.node.flow
+        self._done = log.host.book.done
+        self._wait = wait
+        self._take = take
+        self._is_durable = log.is_durable
+        self._last: Message | None = None
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Message:
+        if self._last is not None:
+            self._log.read(self._last.id)
+            self._last = None
         while True:
-            await self._wait()
-            if isinstance(message := self._take(), Message):
-                self._last = message.id
-                return message
+            if not self._inbox:
+                await self._wait()
+            outcome = self._inbox[0]
+            if type(outcome) is LogMessage and not (
+                self._is_durable or self._log.is_paused or self._flow.full
+            ):  # as `_take` does, without the calls: this runs once per delivery
+                del self._inbox[0]
+                self._host.unread_bytes -= len(outcome[2])
+                self._done(outcome[6])  # type: ignore[misc]
+                return outcome
+            if isinstance(outcome := self._take(), Message):
+                if self._is_durable:
+                    self._last = outcome
+                return outcome
 
 
 def _seconds(timeout_s: float | None) -> float | None:

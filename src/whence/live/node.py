@@ -22,12 +22,7 @@ from whence.core.group import base_of_life
 from whence.core.lives import BACK, CUT_OFF, News, Rejoined, RolledBack
 from whence.core.message import MessageId, NodeId, Packet
 from whence.core.protocol import Protocol as Core
-from whence.errors import (
-    GroupClosedError,
-    InvariantError,
-    MisuseError,
-    WhenceError,
-)
+from whence.errors import GroupClosedError, InvariantError, MisuseError, WhenceError
 from whence.live.secure import SecureConnection
 from whence.live.settings import NodeSettings
 from whence.live.tcp import Connection, TcpTransport
@@ -37,6 +32,7 @@ from whence.protocols import registry
 from whence.session.admission import UNKNOWN, Admission, Listed
 from whence.session.clocks import ClockWatch
 from whence.session.datagrams import DatagramLink, Datagrams, header_of
+from whence.session.durable import DurableServer
 from whence.session.flow import Flow, Way
 from whence.session.handshake import Identity
 from whence.session.host import Host
@@ -245,7 +241,8 @@ class Node:
         return SecureConnection(self._session, receive, self.wake, self.limits, link, keys)
 
     def _session(self, channel: Channel, link: Link | None) -> Session:
-        reader = FrameReader(self.packet_type, self.settings.max_frame_bytes)
+        keeps = isinstance(self.host, DurableServer)
+        reader = FrameReader(self.packet_type, self.settings.max_frame_bytes, keeps_encoded=keeps)
         return Session(self.peering, channel, reader, link, draw_session())
 
     # Life
@@ -449,7 +446,10 @@ class Node:
             elif link.knows_other:
                 self._begin_soon(BEGIN_AFTER_S)
             elif self._begins is None and all(each.peer_session for each in self._link_list):
-                self._be_sure()  # nobody knows an earlier life: this is the first
+                if len(self.links) + 1 < len(self.identity.members):
+                    self._begin_life()  # others, whom it does not meet, may know an earlier life
+                else:
+                    self._be_sure()  # nobody knows an earlier life: this is the first
 
     def _be_sure(self) -> None:
         self.try_step(self.host.be_sure)
@@ -681,7 +681,9 @@ class ListedMembership:
         node = self.node
         if self._peering.parting or node.failed:
             return  # not acknowledged: no peer will believe that they were delivered here
-        link.incoming.take(len(packets), data_bytes)
+        incoming = link.incoming
+        incoming.received += len(packets)
+        incoming.untold_bytes += data_bytes
         host, waiters = self._host, self._waiters
         try:
             host.receive(link.peer, packets)

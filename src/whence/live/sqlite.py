@@ -25,8 +25,12 @@ def require_folder(path: Path) -> None:
 class SqliteFile:
     """One SQLite file in WAL mode: a commit returns when it is on the disk."""
 
-    def __init__(self, path: Path, application_id: int, version: int, tables: str) -> None:
+    def __init__(
+        self, path: Path, application_id: int, version: int, tables: str, earlier: tuple[int, ...] = ()
+    ) -> None:
+        """With `earlier` formats, which become this one."""
         self.path = path
+        self._earlier = earlier
         self._application_id = application_id
         self._version = version
         with self._errors():
@@ -62,7 +66,9 @@ class SqliteFile:
         if self._db.execute("PRAGMA application_id").fetchone()[0] != self._application_id:
             raise self._problem("it is not a store of Whence for this kind of group", "Give another file")
         version = self._db.execute("PRAGMA user_version").fetchone()[0]
-        if version != self._version:
+        if version in self._earlier:
+            self._db.execute(f"PRAGMA user_version = {self._version}")
+        elif version != self._version:
             raise self._problem(
                 f"it has format {version}, and this release reads {self._version}",
                 "Use the release that wrote it",
@@ -92,7 +98,7 @@ class SqliteFile:
             raise self._typed(str(error)) from error
 
     def _typed(self, text: str) -> StoreError:
-        if "full" in text:
+        if "full" in text or "No space" in text:
             return self._problem(f"there is no room for it ({text})", "Make room; the node goes on by itself")
         if "locked" in text:
             return self._problem("another process uses it", "Stop that process, or give another file")

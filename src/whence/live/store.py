@@ -1,7 +1,8 @@
 """The durable store of one node: batches of records in the order of their commits, and snapshots.
 
-One SQLite file in WAL mode with one owner. `write` returns when the batch is on the disk; a batch that cannot
-be written has not happened, and the next one tries again. What the bytes mean is durable.py's business.
+One SQLite file in WAL mode with one owner, and beside it, until the node is closed, a file of the batches
+since the last snapshot. `write` returns when the batch is on the disk; a batch that cannot be written has not
+happened, and the next one tries again. What the bytes mean is durable.py's business.
 
 Everything here blocks: durable.py calls it from a separate thread, so that the event loop never waits for
 the disk and whatever arrives during a sync shares the next one.
@@ -10,17 +11,24 @@ the disk and whatever arrives during a sync shares the next one.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+import os
+import struct
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from hashlib import blake2b
+from itertools import zip_longest
 from pathlib import Path
 from typing import NamedTuple
 
 from whence.core.message import MessageId
-from whence.errors import MisuseError, StoreError
+from whence.errors import GroupClosedError, MisuseError, StoreError
 from whence.live.sqlite import SqliteFile
-from whence.session.records import Done, Record, RecordCodec
+from whence.session.durable import DurableServer
+from whence.session.records import Done, Passed, Record, RecordCodec, Said
 
-FORMAT = 1
+FORMAT = 2
+_WITH_ROWS = 1  # the format of earlier releases: batches are rows
 _APPLICATION_ID = 0x57484E43  # "WHNC": other SQLite files are refused
 _TABLES = """
 CREATE TABLE meta (key TEXT PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID;
@@ -36,17 +44,115 @@ class Recovered(NamedTuple):
     batches: list[bytes]
 
 
+_HEAD = struct.Struct(">IQ8s")  # of a batch in its file: bytes, number, seal of number and bytes
+_LENGTH_BYTES = 4  # before the number
+_KEY_BYTES = 16
+_sync = getattr(os, "fdatasync", os.fsync)
+
+
+class BatchFile:
+    """Batches one after the other, each with its number and a seal that shows whether all of it was written.
+
+    A third of the cost of a row in SQLite, which writes each page with a sum of its own, and later again.
+    After a snapshot the file begins anew at its front: behind the new batches are rests of old ones, with
+    smaller numbers. Such rests hold payloads that any peer may have chosen: only who knows the store's `key`
+    can seal a batch, so that none of them is ever taken for one.
+    """
+
+    def __init__(self, path: Path, key: bytes) -> None:
+        self.path = path
+        self._key = key
+        is_new = not path.exists()
+        self._file = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+        self._at = 0  # where the next one begins
+        if is_new:
+            folder = os.open(path.parent, os.O_RDONLY)
+            os.fsync(folder)  # the name, too, must survive
+            os.close(folder)
+
+    def read(self, after: int) -> list[bytes] | None:
+        """The batches with the numbers after `after`; None if the file is damaged, or lacks the first.
+
+        The end is what is not whole, or not the next: it was never written, unless its successor is there.
+        """
+        data = self.path.read_bytes()
+        batches: list[bytes] = []
+        at, number = 0, 0
+        while (found := self._batch_at(data, at)) is not None and number in (0, found[0] - 1):
+            number, batch, at = found
+            if number > after:
+                if number != after + 1 + len(batches):
+                    return None
+                batches.append(batch)
+        if self._is_anywhere(max(number, after) + 2, data, at):
+            return None
+        self._at = at if batches else 0
+        return batches
+
+    def write(self, number: int, batch: bytes) -> None:
+        """Append a batch; it is on the disk when this returns."""
+        data = _HEAD.pack(len(batch), number, self._seal(number, batch)) + batch
+        try:
+            written = 0
+            while written < len(data):
+                written += os.pwrite(self._file, data[written:] if written else data, self._at + written)
+            _sync(self._file)
+        except OSError:
+            with suppress(OSError):  # or it would be there after all, if the node stopped now
+                os.pwrite(self._file, bytes(_HEAD.size), self._at)
+            raise
+        self._at += len(data)
+
+    def restart(self) -> None:
+        """A snapshot holds all that was written."""
+        self._at = 0
+
+    def close(self) -> None:
+        """Close the file; it is removed if nothing is lost with it."""
+        os.close(self._file)
+        if self._at == 0:
+            self.path.unlink(missing_ok=True)
+
+    def _seal(self, number: int, batch: bytes) -> bytes:
+        return blake2b(batch, digest_size=8, key=self._key, salt=number.to_bytes(16)).digest()
+
+    def _batch_at(self, data: bytes, at: int) -> tuple[int, bytes, int] | None:
+        """The batch that begins there, if it is whole: its number, its bytes, where it ends."""
+        if not 0 <= at <= len(data) - _HEAD.size:
+            return None
+        length, number, seal = _HEAD.unpack_from(data, at)
+        stop = at + _HEAD.size + length
+        batch = data[at + _HEAD.size : stop]
+        if not length or stop > len(data) or self._seal(number, batch) != seal:
+            return None
+        return number, batch, stop
+
+    def _is_anywhere(self, number: int, data: bytes, at: int) -> bool:
+        """Whether the batch of this number is somewhere behind `at`."""
+        mark = number.to_bytes(8)
+        while (at := data.find(mark, at)) >= 0:
+            found = self._batch_at(data, at - _LENGTH_BYTES)
+            if found is not None and found[0] == number:
+                return True
+            at += 1
+        return False
+
+
 class Store(SqliteFile):
     """Batches and snapshots. Open it, `recover` what it holds, then `write`."""
 
     def __init__(self, path: Path) -> None:
-        super().__init__(path, _APPLICATION_ID, FORMAT, _TABLES)
+        super().__init__(path, _APPLICATION_ID, FORMAT, _TABLES, earlier=(_WITH_ROWS,))
         self.last = 0  # number of the newest batch on the disk
         self.log_bytes = 0  # since the last snapshot
         self.commits = self.snapshots = 0
         try:
             with self._errors():
                 self._check()
+                self._batches = BatchFile(path.with_name(path.name + "-log"), self._batch_key())
+                batches = self._written()
+                self.last += len(batches)
+                self.log_bytes += sum(map(len, batches))
         except StoreError:
             self._db.close()
             raise
@@ -65,8 +171,19 @@ class Store(SqliteFile):
                 f"it is damaged (batches {oldest} to {newest} are {count}, after a snapshot at {before})",
                 "Restore the file from a copy",
             )
-        self.last = max(before, newest or 0)
+        self.last = self._last_in_tables = max(before, newest or 0)
         self.log_bytes = int(size)
+
+    def _batch_key(self) -> bytes:
+        """The key of the file of batches, drawn once; stores of earlier releases have none yet."""
+        with self._transaction():
+            self._db.execute("CREATE TABLE IF NOT EXISTS batch_key (key BLOB NOT NULL)")
+            row = self._db.execute("SELECT key FROM batch_key").fetchone()
+            if row is None:
+                row = (os.urandom(_KEY_BYTES),)
+                self._db.execute("INSERT INTO batch_key VALUES (?)", row)
+        key: bytes = row[0]
+        return key
 
     # Reading
 
@@ -75,7 +192,18 @@ class Store(SqliteFile):
         with self._errors():
             row = self._db.execute("SELECT state FROM snapshot").fetchone()
             batches = self._db.execute("SELECT batch FROM log ORDER BY id").fetchall()
-        return Recovered(None if row is None else row[0], [batch for (batch,) in batches])
+            written = self._written()
+        return Recovered(None if row is None else row[0], [*(batch for (batch,) in batches), *written])
+
+    def _written(self) -> list[bytes]:
+        """The batches in their file."""
+        batches = self._batches.read(self._last_in_tables)
+        if batches is None:
+            raise self._problem(
+                f"{self._batches.path.name} beside it is damaged, or belongs to another copy",
+                "Restore both files from a copy",
+            )
+        return batches
 
     def meta(self) -> dict[str, bytes]:
         """Who the store belongs to; empty if it is new."""
@@ -91,25 +219,34 @@ class Store(SqliteFile):
 
     def write(self, batch: bytes) -> None:
         """Append a batch; it is on the disk when this returns."""
-        with self._errors(), self._transaction():
-            self._db.execute("INSERT INTO log VALUES (?, ?)", (self.last + 1, batch))
+        with self._errors():
+            self._batches.write(self.last + 1, batch)
         self.last += 1
         self.log_bytes += len(batch)
         self.commits += 1
+
+    def close(self) -> None:
+        """Close the files. All that was written is kept."""
+        with self._errors():
+            self._batches.close()
+        super().close()
 
     def snapshot(self, state: bytes) -> None:
         """Replace all batches by the state after them."""
         with self._errors(), self._transaction():
             self._db.execute("INSERT OR REPLACE INTO snapshot VALUES (1, ?, ?)", (self.last, state))
-            self._db.execute("DELETE FROM log")
+            self._db.execute("DELETE FROM log")  # which earlier releases wrote
+        self._batches.restart()
+        self._last_in_tables = self.last
         self.log_bytes = 0
         self.snapshots += 1
 
 
 # Group commit: inputs wait for the sync that they share, and happen, in their order, once they are on disk.
 #
-#     input -> append -> [ encode, write, sync: one batch, in a thread ] -> apply, in order -> effects
+#     inputs of a turn -> [ encode, write, sync: one batch, in a thread ] -> apply all, in order -> effects
 #
+# What comes while the thread writes shares the next batch, and so do the tasks that a batch lets go on.
 # So nothing that an input causes can be seen by anybody before the input is on the disk, and an input whose
 # batch cannot be written has not happened: a task that waits for it receives `StoreError`.
 
@@ -122,14 +259,32 @@ class LogEntry(NamedTuple):
     """An input that waits: its record, who waits for it, how many bytes it came in."""
 
     record: Record
-    waiter: asyncio.Future[MessageId | None] | None
+    waiters: list[asyncio.Future[MessageId | None]]
     data_bytes: int
+
+
+class Batch(NamedTuple):
+    """What one commit writes: what readers are done with, then inputs in their order."""
+
+    passed: int
+    done: tuple[MessageId, ...]
+    entries: list[LogEntry]
+
+    def records(self) -> Iterable[Record]:
+        """As they are written."""
+        if self.passed:
+            yield Passed(self.passed)
+        if self.done:
+            yield Done(self.done)
+        for entry in self.entries:
+            yield entry.record
 
 
 class CommitLog:
     """Writes inputs in batches, and carries them out once they are on the disk.
 
-    `apply` carries an input out; `committed` returns a state to keep as a snapshot, if it is time for one;
+    `apply` carries an input out and returns the ids of what it submits (None: the node has failed);
+    `committed` follows each batch, and returns a state to keep as a snapshot, if it is time for one;
     `refused` is called when the inputs that waited have not happened; `fail` when the node cannot go on.
     """
 
@@ -137,7 +292,8 @@ class CommitLog:
         self,
         store: Store,
         codec: RecordCodec,
-        apply: Callable[[Record, int], MessageId | None],
+        host: DurableServer,
+        apply: Callable[[Record, int], list[MessageId | MisuseError] | None],
         committed: Callable[[], bytes | None],
         refused: Callable[[StoreError], None],
         fail: Callable[[Exception], None],
@@ -146,34 +302,56 @@ class CommitLog:
         self.codec = codec
         self.broken: StoreError | None = None  # the last write failed, and none has succeeded since
         self.records = 0
+        self._host = host
         self._apply = apply
         self._committed = committed
         self._refused = refused
         self._fail = fail
         self._waiting: list[LogEntry] = []
+        self._saying: LogEntry | None = None  # the last of them, if more may be said with it
         self._done: list[MessageId] = []
-        self._writer: asyncio.Task[None] | None = None
-        self._idle: asyncio.TimerHandle | None = None
+        self._is_busy = False  # a batch is being written, or will be in this turn of the loop
+        self._later: asyncio.TimerHandle | None = None  # of a batch that need not be written now
+        self._closed: asyncio.Future[None] | None = None  # nothing waits, and no more will come
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="whence-store")
         self._loop = asyncio.get_running_loop()
 
     def append(self, record: Record, data_bytes: int = 0) -> None:
         """An input that no task waits for."""
-        self._waiting.append(LogEntry(record, None, data_bytes))
+        self._waiting.append(LogEntry(record, [], data_bytes))
+        self._saying = None
         self._start()
 
     def submit(self, record: Record) -> asyncio.Future[MessageId | None]:
         """An input that a task waits for: done when it is on the disk and has happened."""
-        if self.broken is not None:
-            raise StoreError(self.broken.what, self.broken.reason, self.broken.fix)
-        waiter: asyncio.Future[MessageId | None] = self._loop.create_future()
-        self._waiting.append(LogEntry(record, waiter, 0))
+        self._check()
+        waiter: asyncio.Future[MessageId | None] = asyncio.Future(loop=self._loop)
+        self._waiting.append(LogEntry(record, [waiter], 0))
+        self._saying = None
         self._start()
+        return waiter
+
+    def say(self, payload: bytes) -> asyncio.Future[MessageId | None]:
+        """A broadcast that a task waits for; those that follow each other share a record."""
+        if self.broken is not None:
+            self._check()
+        waiter: asyncio.Future[MessageId | None] = asyncio.Future(loop=self._loop)
+        saying = self._saying
+        if saying is None:
+            saying = self._saying = LogEntry(Said(self._host.now_us(), []), [], 0)
+            self._waiting.append(saying)
+            self._start()
+        saying.record.payloads.append(payload)  # type: ignore[union-attr]  # it is a `Said`
+        saying.waiters.append(waiter)
         return waiter
 
     async def submit_all(self, records: Sequence[Record]) -> None:
         """Inputs that share a commit, if they can; returns when all are on the disk and have happened."""
         await asyncio.gather(*[self.submit(record) for record in records])
+
+    def _check(self) -> None:
+        if self.broken is not None:
+            raise StoreError(self.broken.what, self.broken.reason, self.broken.fix)
 
     def later(self, work: Callable[[], None]) -> None:
         """Do something with the store in its thread."""
@@ -186,96 +364,163 @@ class CommitLog:
     def done(self, id_: MessageId) -> None:
         """The application is done with a message: written with something else, or soon."""
         self._done.append(id_)
-        if self._idle is None and self._writer is None:
-            self._idle = self._loop.call_later(IDLE_S, self._start)
+        if not self._is_busy:
+            self._start_later()
+
+    def passed(self) -> None:
+        """A loop has passed a message, and the disk knew of all before it."""
+        if not self._is_busy:
+            self._start_later()
+
+    # One batch after the other, while anything waits
 
     def _start(self) -> None:
-        if self._idle is not None:
-            self._idle.cancel()
-            self._idle = None
-        if self._writer is None:
-            self._writer = self._loop.create_task(self._write_all())
+        if not self._is_busy:
+            self._is_busy = True
+            if self._later is not None:
+                self._later.cancel()
+                self._later = None
+            self._loop.call_soon(self._cut)
 
-    async def _write_all(self) -> None:
-        """One sync after the other while anything waits; what comes meanwhile shares the next one.
+    def _start_later(self) -> None:
+        if self._later is None:
+            self._later = self._loop.call_later(IDLE_S, self._start)
 
-        While the disk fails, empty batches ask whether it still does.
-        """
+    def _cut(self) -> None:
+        """Give all that waits to the thread. While the disk fails, that may be nothing: does it still?"""
+        self._later = None
+        batch = Batch(self._host.passed, tuple(self._done), self._waiting)
+        self._waiting, self._saying = [], None
+        self._thread.submit(self._write, batch)
+
+    def _write(self, batch: Batch) -> None:
+        """In the thread."""
+        error: Exception | None = None
         try:
-            while self._waiting or self._done or self.broken is not None:
-                if not await self._write_batch():
-                    await asyncio.sleep(PROBE_S)
-        finally:
-            self._writer = None
+            self.store.write(self.codec.encode_batch(batch.records()))
+        except Exception as problem:  # noqa: BLE001 - the loop must hear of it, whatever it is
+            error = problem
+        self._loop.call_soon_threadsafe(self._written, batch, error)
 
-    async def _write_batch(self) -> bool:
-        batch, self._waiting = self._waiting, []
-        records = [entry.record for entry in batch]
-        done = Done(tuple(self._done))
-        if done.ids:
-            records.append(done)
-        try:
-            await self._loop.run_in_executor(self._thread, self.store.write, self.codec.encode_batch(records))
-        except StoreError as error:
-            self.broken = error
+    def _written(self, batch: Batch, error: Exception | None) -> None:
+        """If a batch could not be written, nothing of it has happened; else all of it does now, in order."""
+        if error is not None:
+            if isinstance(error, StoreError):
+                self.broken = error
+            else:
+                self._fail(error)
             self._refuse(batch, error)
-            return False
+            if self._closed is None:
+                self._later = self._loop.call_later(PROBE_S, self._cut)
+            else:
+                self._close()
+            return
         self.broken = None
-        self.records += len(records)
-        for entry in batch:
-            self._carry_out(entry)
-        if done.ids:
-            del self._done[: len(done.ids)]
-            self._carry_out(LogEntry(done, None, 0))
+        self._carry_out(batch)
         try:
             state = self._committed()
-        except Exception as error:  # noqa: BLE001 - the node has failed, and this task must not end silently
-            self._fail(error)
-            return True
-        if state is not None:
-            await self._snapshot(state)
-        return True
+        except Exception as problem:  # noqa: BLE001 - the node has failed, and must say so
+            self._fail(problem)
+            state = None
+        if state is None:
+            self._go_on()
+        else:
+            self._thread.submit(self._keep, state, self._host.passed)
 
-    def _carry_out(self, entry: LogEntry) -> None:
-        record, waiter, data_bytes = entry
+    def _keep(self, state: bytes, passed: int) -> None:
+        """In the thread: the log is whole if it fails, and a later commit tries again."""
         try:
-            id_ = self._apply(record, data_bytes)
+            self.store.snapshot(state)
+        except StoreError:
+            passed = 0
+        self._loop.call_soon_threadsafe(self._kept, passed)
+
+    def _kept(self, passed: int) -> None:
+        self._host.kept(passed)
+        self._go_on()
+
+    def _go_on(self) -> None:
+        """The tasks that were waiting go on first, so that what they say is in the next batch."""
+        if self._waiting or (self._closed is not None and (self._host.passed or self._done)):
+            self._loop.call_soon(self._cut)
+            return
+        self._is_busy = False
+        if self._closed is not None:
+            self._close()
+        elif self._host.passed or self._done:
+            self._start_later()
+
+    def _close(self) -> None:
+        if self._closed is not None and not self._closed.done():
+            self._closed.set_result(None)
+
+    def _carry_out(self, batch: Batch) -> None:
+        if batch.passed:
+            self._carry_out_one(LogEntry(Passed(batch.passed), [], 0))
+            self.records += 1
+        if batch.done:
+            del self._done[: len(batch.done)]
+            self._carry_out_one(LogEntry(Done(batch.done), [], 0))
+            self.records += 1
+        for entry in batch.entries:
+            self._carry_out_one(entry)
+            self.records += max(1, len(entry.waiters))
+
+    def _carry_out_one(self, entry: LogEntry) -> None:
+        record, waiters, data_bytes = entry
+        try:
+            happened = self._apply(record, data_bytes)
         except MisuseError as error:
             # The caller's mistake: the core has refused it, and will again in a replay.
-            if waiter is not None and not waiter.done():
-                waiter.set_exception(error)
+            _refuse_all(waiters, error)
             return
-        except Exception as error:  # noqa: BLE001 - the node has failed, and this task must not end silently
+        except Exception as error:  # noqa: BLE001 - the node has failed, and must say so
             self._fail(error)
-            if waiter is not None and not waiter.done():
-                waiter.set_exception(error)
+            _refuse_all(waiters, error)
             return
-        if waiter is not None and not waiter.done():
-            waiter.set_result(id_)
+        if happened is None:
+            _refuse_all(waiters, self._too_late())
+            return
+        for waiter, id_ in zip_longest(waiters, happened):
+            if waiter is None or waiter.done():
+                continue
+            if isinstance(id_, MisuseError):
+                waiter.set_exception(id_)
+            else:
+                waiter.set_result(id_)
 
-    def _refuse(self, batch: list[LogEntry], error: StoreError) -> None:
-        lost = [*batch, *self._waiting]  # what came meanwhile may depend on what is refused
-        self._waiting = []
-        for _, waiter, _ in lost:
-            if waiter is not None and not waiter.done():
-                waiter.set_exception(StoreError(error.what, error.reason, error.fix))
-        self._refused(error)
+    def _too_late(self) -> GroupClosedError:
+        return GroupClosedError(
+            f"store {self.store.path}",
+            "the node failed while the message was written",
+            "Start it again: the message leaves then",
+        )
 
-    async def _snapshot(self, state: bytes) -> None:
-        try:
-            await self._loop.run_in_executor(self._thread, self.store.snapshot, state)
-        except StoreError as error:
-            self.broken = error  # the log is whole; a later commit tries again
+    def _refuse(self, batch: Batch, error: Exception) -> None:
+        lost = [*batch.entries, *self._waiting]  # what came meanwhile may depend on what is refused
+        self._waiting, self._saying = [], None
+        for entry in lost:
+            _refuse_all(entry.waiters, error)
+        if isinstance(error, StoreError):
+            self._refused(error)
 
     async def close(self, state: Callable[[], bytes] | None) -> None:
         """Write what waits, then a last snapshot of `state`; close the store."""
-        self._start()
-        writer = self._writer
-        if writer is not None:
-            done, _ = await asyncio.wait([writer], timeout=None if self.broken is None else 2 * PROBE_S)
-            if not done:
-                writer.cancel()
+        if self._is_busy or self._waiting or self._host.passed or self._done:
+            self._closed = self._loop.create_future()
+            self._start()
+            await self._closed
         if state is not None and self.broken is None:
-            await self._snapshot(state())
+            with suppress(StoreError):
+                await self._loop.run_in_executor(self._thread, self.store.snapshot, state())
         await self._loop.run_in_executor(self._thread, self.store.close)
         self._thread.shutdown()
+
+
+def _refuse_all(waiters: list[asyncio.Future[MessageId | None]], error: Exception) -> None:
+    """Raise an error in each; one of the store is shared, and raising it twice mixes up its traceback."""
+    for waiter in waiters:
+        if isinstance(error, StoreError):
+            error = StoreError(error.what, error.reason, error.fix)
+        if not waiter.done():
+            waiter.set_exception(error)

@@ -28,9 +28,10 @@ class CoreTimers:
     ) -> None:
         self._now_us = now_us
         self._second_us = 1e6 * speed  # of the loop's time
-        self._call_later = asyncio.get_running_loop().call_later
+        loop = asyncio.get_running_loop()
+        self._call_later, self._call_soon = loop.call_later, loop.call_soon
         self._expired = expired
-        self._handles: dict[str, asyncio.TimerHandle] = {}
+        self._handles: dict[str, asyncio.Handle] = {}
 
     def __contains__(self, key: str) -> bool:
         return key in self._handles
@@ -38,9 +39,11 @@ class CoreTimers:
     def set(self, key: str, at_us: int) -> None:
         """Expire at `at_us`, and not at the time of an earlier setting."""
         self.cancel(key)
-        self._handles[key] = self._call_later(
-            (at_us - self._now_us()) / self._second_us, self._due, key, at_us
-        )
+        left_us = at_us - self._now_us()
+        if left_us <= 0:  # due already: in the next turn of the loop, before what is scheduled after it
+            self._handles[key] = self._call_soon(self._due, key, at_us)
+        else:
+            self._handles[key] = self._call_later(left_us / self._second_us, self._due, key, at_us)
 
     def cancel(self, key: str) -> None:
         """Do not expire."""

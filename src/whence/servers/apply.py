@@ -34,7 +34,7 @@ FIXED = ("name", "folder", "stamps", "durable")
 FOR_ALL = ("limits", "trace", "keys", "plaintext")
 
 
-class Change(NamedTuple):
+class SystemChange(NamedTuple):
     """What is different in a description."""
 
     old: System
@@ -55,7 +55,7 @@ class Change(NamedTuple):
         return lines
 
 
-def plan(described: System) -> Change:
+def plan(described: System) -> SystemChange:
     """What a description changes in the system that was applied; refused if it cannot change."""
     old, new = read_as_applied(described), described
     for field in FIXED:
@@ -80,7 +80,7 @@ def plan(described: System) -> Change:
             )
     both = old.servers.keys() & new.servers.keys()
     leaving = [*(old.servers.keys() - new.servers.keys()), *(old.agents.keys() - new.agents.keys())]
-    return Change(
+    return SystemChange(
         old=old,
         new=new,
         added=tuple(sorted(new.servers.keys() - old.servers.keys())),
@@ -102,7 +102,7 @@ def _starts_again(old: System, new: System, server: NodeId) -> bool:
     )
 
 
-def apply(described: System, timeout_s: float, say: Callable[[str], None]) -> Change:
+def apply(described: System, timeout_s: float, say: Callable[[str], None]) -> SystemChange:
     """Change the running system into the one that is described; what cannot be done is refused."""
     change = plan(described)
     running = {server for server in change.old.servers if holder_of(change.old.lock_of(server)) is not None}
@@ -122,7 +122,7 @@ def apply(described: System, timeout_s: float, say: Callable[[str], None]) -> Ch
 # Drain
 
 
-def _drain(change: Change, running: set[NodeId], timeout_s: float) -> None:
+def _drain(change: SystemChange, running: set[NodeId], timeout_s: float) -> None:
     """Return when nothing is under way to where the way changes; otherwise nothing has changed."""
     absent = [server for server in change.old.servers if server not in running]
     absent = [server for server in absent if not _is_retired(change.old, server, running)]
@@ -162,7 +162,7 @@ def _is_retired(system: System, server: NodeId, running: set[NodeId]) -> bool:
     return bool(states) and set(states) == {"retired"}
 
 
-def _found(change: Change, running: Iterable[NodeId]) -> list[str]:
+def _found(change: SystemChange, running: Iterable[NodeId]) -> list[str]:
     """Hold, then ask every server: a line for each that has something."""
     _hold(change.old, running, change.drained, LEASE_S)
     found = []
@@ -185,7 +185,7 @@ def _running(system: System) -> list[NodeId]:
     return [server for server in system.servers if holder_of(system.lock_of(server)) is not None]
 
 
-def _follow(change: Change, running: set[NodeId], timeout_s: float) -> None:
+def _follow(change: SystemChange, running: set[NodeId], timeout_s: float) -> None:
     """Let every server that runs take the change over; a server that is down does so when it starts."""
     old, new = change.old, change.new
     asked_s = time.monotonic()

@@ -4,7 +4,7 @@ It joins a group that remembers, with a store, and lets local programs in over a
 owner can open. One JSON object per line, both ways; a payload is `text`, or `base64` where it is none.
 
     {"op": "broadcast", "text": "hi", "key": "17"}   {"ok": {"id": "ann/0f3c...:12"}}
-    {"op": "read", "reader": "index"}                {"message": {"lsn": 7, "origin": "bob", ...}}, and so on;
+    {"op": "read", "reader": "index"}                {"message": {"lsn": 7, "id": ..., ...}}, and so on;
                                                      {"missed": {...}} for what cannot be had any more
     {"op": "done", "lsn": 7}                         no answer: the reader is done up to that place
     {"op": "status"}                                 {"ok": {...}}
@@ -258,8 +258,8 @@ def _payload(request: Request) -> bytes:
 
 def _told(lsn: int, outcome: LogOutcome) -> dict[str, Any]:
     if isinstance(outcome, LogMessage):
-        told = {"lsn": lsn, "origin": outcome.origin, "life": outcome.life, "number": outcome.number}
-        told |= {"mine": outcome.mine, "late": outcome.late}
+        told = {"lsn": lsn, "id": str(outcome.id), "origin": outcome.origin, "life": outcome.life}
+        told |= {"number": outcome.number, "mine": outcome.mine, "late": outcome.late}
         try:
             told["text"] = outcome.payload.decode()
         except UnicodeDecodeError:

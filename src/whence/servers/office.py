@@ -127,7 +127,7 @@ class Office:
                 found[f"for {letter.to or to} on their way"] += 1
             elif me in leaving and origin == me:
                 found[f"from {me} on their way"] += 1
-        unread: list[Message] = [*member.host.hand.values(), *member.host.inbox]
+        unread: list[Message] = list(member.host.undone())
         dead = [letter.message for letter in member.host.dead.values()]
         for messages, what in ((unread, "that were not taken"), (dead, "dead letters")):
             for message in messages:

@@ -27,7 +27,7 @@ COLUMNS = (
 )
 
 
-class Seen(NamedTuple):
+class NodeLook(NamedTuple):
     """One node at one moment."""
 
     name: str
@@ -54,15 +54,15 @@ class Seen(NamedTuple):
         return sum(unacknowledged for _, _, unacknowledged in self.links)
 
 
-class Row(NamedTuple):
+class NodeRates(NamedTuple):
     """A node with its rates since the look before."""
 
-    seen: Seen
+    seen: NodeLook
     sent_per_s: float | None
     delivered_per_s: float | None
 
 
-Look = Callable[[], Sequence[Seen]]
+Look = Callable[[], Sequence[NodeLook]]
 
 
 def look_at(targets: Iterable[Path]) -> Look:
@@ -71,20 +71,20 @@ def look_at(targets: Iterable[Path]) -> Look:
     return lambda: [seen for look in looks for seen in look()]
 
 
-def rows(now: Sequence[Seen], before: Sequence[Seen], passed_s: float) -> list[Row]:
+def rows(now: Sequence[NodeLook], before: Sequence[NodeLook], passed_s: float) -> list[NodeRates]:
     """What is seen now, with what has happened since."""
     earlier = {(seen.group, seen.name): seen for seen in before if seen.state == "up"}
 
-    def rate(seen: Seen, field: str) -> float | None:
+    def rate(seen: NodeLook, field: str) -> float | None:
         last = earlier.get((seen.group, seen.name))
         if last is None or seen.state != "up" or passed_s <= 0 or getattr(seen, field) < getattr(last, field):
             return None  # it has just come, or come back
         return float(getattr(seen, field) - getattr(last, field)) / passed_s
 
-    return [Row(seen, rate(seen, "sent"), rate(seen, "delivered")) for seen in now]
+    return [NodeRates(seen, rate(seen, "sent"), rate(seen, "delivered")) for seen in now]
 
 
-def cells(row: Row) -> tuple[str, ...]:
+def cells(row: NodeRates) -> tuple[str, ...]:
     """One node as text, column by column."""
     seen = row.seen
     links = f"{seen.connected}/{len(seen.links)}"
@@ -94,18 +94,18 @@ def cells(row: Row) -> tuple[str, ...]:
 
 
 def _of_door(path: Path) -> Look:
-    def look() -> Sequence[Seen]:
+    def look() -> Sequence[NodeLook]:
         try:
             return [_from_door(knock(path, op="status"))]
         except WhenceError as error:
-            return [Seen(path.name, "", error.reason)]
+            return [NodeLook(path.name, "", error.reason)]
 
     return look
 
 
-def _from_door(told: dict[str, Any]) -> Seen:
+def _from_door(told: dict[str, Any]) -> NodeLook:
     stats = told["stats"]
-    return Seen(
+    return NodeLook(
         name=told["node"],
         group=told["group"],
         state="up",
@@ -126,21 +126,21 @@ def _from_door(told: dict[str, Any]) -> Seen:
 def _of_system(path: Path) -> Look:
     system = read_system(path)
 
-    def look() -> Sequence[Seen]:
+    def look() -> Sequence[NodeLook]:
         found = []
         for server in system.servers:
             try:
                 with Client(system, server, timeout_s=2.0) as client:
                     found.append(_from_server(system.name, len(system.servers), client.status()))
             except WhenceError as error:
-                found.append(Seen(server, system.name, error.reason))
+                found.append(NodeLook(server, system.name, error.reason))
         return found
 
     return look
 
 
-def _from_server(system: str, servers: int, status: Status) -> Seen:
-    return Seen(
+def _from_server(system: str, servers: int, status: Status) -> NodeLook:
+    return NodeLook(
         name=status.server,
         group=system,
         state="up",

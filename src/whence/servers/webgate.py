@@ -40,7 +40,7 @@ _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 @dataclass(frozen=True)
-class Gate:
+class GateRules:
     """Who may call, and what is served beside the group."""
 
     listen: Address
@@ -77,7 +77,7 @@ class Gate:
 class WebGateway:
     """Serves a carrier's group until it is cancelled."""
 
-    def __init__(self, carrier: Carrier, gate: Gate) -> None:
+    def __init__(self, carrier: Carrier, gate: GateRules) -> None:
         gate.check()
         self._carrier = carrier
         self._gate = gate
@@ -204,7 +204,7 @@ def _json(document: object, status: int = 200) -> web.Response:
 
 def gate_of(
     listen: Address, token_file: Path | None, origins: Sequence[str] | None, static: Path | None
-) -> Gate:
+) -> GateRules:
     """The gate that a command line asks for; a token is the first line of a file."""
     token = None
     if token_file is not None:
@@ -214,4 +214,4 @@ def gate_of(
             raise MisuseError(f"token {token_file}", error.strerror or str(error), "Give a file") from error
         if len(token) < 16:
             raise MisuseError(f"token {token_file}", "it has under 16 characters", "Make it longer")
-    return Gate(listen, token, tuple(origins or ()), static)
+    return GateRules(listen, token, tuple(origins or ()), static)

@@ -27,11 +27,12 @@ where this very class is crashed at every step, in the right order and in each w
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from itertools import chain
 from typing import Any, NamedTuple, TypeAlias
 
-from whence.core.lives import BEGIN, SHAPE
+from whence.core.lives import BACK, BEGIN, CUT_OFF, SHAPE
 from whence.core.message import Message, MessageId, NodeId, Packet
 from whence.core.protocol import Protocol
 from whence.errors import InvariantError, MisuseError
@@ -47,15 +48,17 @@ from whence.session.records import (
     Linked,
     Met,
     Output,
+    Passed,
     Reacted,
     Record,
     Restarted,
     Retired,
     Revived,
+    Said,
     Submitted,
     Taken,
 )
-from whence.session.wire import HEADER, packets_frame
+from whence.session.wire import HEADER, EncodedPackets, packets_frame
 
 # (state, message) -> (new state, what it sends)
 Agent: TypeAlias = Callable[[bytes, Message], tuple[bytes, list[Output]]]
@@ -89,6 +92,9 @@ class DurableServer(Host):
         self.linked: set[NodeId] = set()
         # Given to the application, which is not done with them, in the order of giving.
         self.hand: dict[MessageId, Message] = {}
+        self.lent: Message | None = None  # what a loop has, older than all in `hand`
+        self.passed = 0  # messages that loops have passed, which the disk does not know yet
+        self._in_order = True  # the inbox is in the order of delivery
         self.keys: dict[bytes, MessageId] = {}  # in order of age
         self.done = 0  # messages that the application is done with
         self.agent_states: dict[str, bytes] = {}  # by name; where there is one agent, its name is empty
@@ -110,7 +116,12 @@ class DurableServer(Host):
 
     @property
     def in_hand(self) -> int:
-        return len(self.hand)
+        return len(self.hand) + (self.lent is not None) + self.passed
+
+    def undone(self) -> Iterator[Message]:
+        """What no loop has passed, and no record calls done: oldest first."""
+        lent = () if self.lent is None else (self.lent,)
+        return chain(lent, self.hand.values(), (Message(*fields) for fields in self.inbox))
 
     @property
     def agent_state(self) -> bytes:
@@ -119,10 +130,11 @@ class DurableServer(Host):
 
     # Inputs, as records to be written
 
-    def arrival(self, link: Link, packets: Iterable[Packet]) -> Arrived:
+    def arrival(self, link: Link, packets: Sequence[Packet]) -> Arrived:
         """Packets have arrived on the present connection of a link."""
-        record = Arrived(self.now_us(), link.peer, link.arrived + 1, tuple(packets))
-        link.arrived += len(record.packets)
+        kept = packets if isinstance(packets, EncodedPackets) else tuple(packets)
+        record = Arrived(self.now_us(), link.peer, link.arrived + 1, kept)
+        link.arrived += len(kept)
         return record
 
     def links_up(self) -> list[Linked]:
@@ -137,22 +149,20 @@ class DurableServer(Host):
         `data_bytes` is how many arrived with it. `MisuseError` if the core refuses it: then nothing has
         happened, and nothing happens in a recovery.
         """
-        if not isinstance(record, Taken | Met | Done):
+        if not isinstance(record, Taken | Met | Done | Passed):
             self._last_us = max(self._last_us, record.now_us)
         if isinstance(record, Arrived):
             self._arrive(record, data_bytes)
         elif isinstance(record, Submitted):
             return self._submit(record)
-        elif isinstance(record, Done):
-            for id_ in record.ids:
-                self._finish(id_)
+        elif isinstance(record, Said):
+            self.say(record)
+        elif isinstance(record, Passed | Done | Taken):
+            self._be_done(record)
         elif isinstance(record, Reacted):
             self._react(record)
         elif isinstance(record, Buried | Revived | Dropped):
             self._tend_dead(record)
-        elif isinstance(record, Taken):
-            while self.done < record.messages:
-                self._finish_first()
         elif isinstance(record, Fired):
             self._fire(record)
         elif isinstance(record, Linked):
@@ -173,6 +183,8 @@ class DurableServer(Host):
                 self.command(record.verb, *record.names, now_us=record.now_us)
             if record.verb == SHAPE:
                 self._forget_strangers()
+            elif self._recovering and record.verb in (CUT_OFF, BACK):
+                self._links[record.names[0]].is_cut_off = record.verb == CUT_OFF
         elif isinstance(record, Restarted):
             self._links[record.peer].session = self.own_sessions[record.peer] = record.session
             self.restart_link(
@@ -182,10 +194,9 @@ class DurableServer(Host):
             self.retired[record.peer] = record.life
             self.sessions[record.peer] = FORGOTTEN
             link = self._links[record.peer]
-            if link.alive:
-                link.end(LinkState.RETIRED)
-                link.out.clear()
-                self.link_down(record.peer, record.now_us)
+            link.end(LinkState.RETIRED)  # as it is already, but in a recovery
+            link.out.clear()
+            self.link_down(record.peer, record.now_us)
 
     def _forget_strangers(self) -> None:
         """Who is no neighbour any more comes back as another life, if it ever does."""
@@ -218,6 +229,17 @@ class DurableServer(Host):
                 del self.keys[next(iter(self.keys))]
         return id_
 
+    def say(self, record: Said) -> list[MessageId | MisuseError]:
+        """Broadcast what is on the disk; returns the id of each message, or why the core refuses it."""
+        self._last_us = max(self._last_us, record.now_us)
+        said: list[MessageId | MisuseError] = []
+        for payload in record.payloads:
+            try:
+                said.append(self.broadcast(payload, None, record.now_us)[0])
+            except MisuseError as error:
+                said.append(error)
+        return said
+
     def _give(self, output: Output, lifetime_us: int | None, now_us: int) -> MessageId:
         if output.to is None:
             return self.broadcast(output.payload, lifetime_us, now_us)[0]
@@ -244,6 +266,22 @@ class DurableServer(Host):
             self.inbox.append(letter.message)
             self.unread_bytes += len(letter.message.payload)
 
+    def _be_done(self, record: Passed | Done | Taken) -> None:
+        """The application is done with messages; in a recovery they wait in the inbox."""
+        if isinstance(record, Done):
+            for id_ in record.ids:
+                self._finish(id_)
+            return
+        if isinstance(record, Taken):
+            count = record.messages - self.done
+        else:
+            passed = min(self.passed, record.messages)
+            self.passed -= passed
+            self.done += passed
+            count = record.messages - passed
+        for _ in range(count):
+            self._finish_first()
+
     def _finish_first(self) -> Message:
         """The application is done with the oldest message, which is returned."""
         if not self.hand and not self.inbox:
@@ -265,7 +303,7 @@ class DurableServer(Host):
         self.done += 1
         for message in reversed(skipped):
             if message.id != id_:
-                self.take_back(message.id)
+                self._wait_again(self.hand.pop(message.id))
 
     def _fire(self, record: Fired) -> None:
         if self.due.get(record.key, record.now_us + 1) <= record.now_us:  # else it was cancelled meanwhile
@@ -284,22 +322,41 @@ class DurableServer(Host):
 
     def hand_out(self) -> Message:
         """Return the next message of the inbox; the application has it until it is done with it."""
-        message = self.inbox.popleft()
-        assert isinstance(message, Message)  # `tells_outcomes` is never set here
+        message = Message(*self.inbox.popleft())  # `tells_outcomes` is never set here
         self.unread_bytes -= len(message.payload)
         self.hand[message.id] = message
         return message
 
+    def lend(self) -> Message:
+        """As `hand_out`, to a loop: it need not be named if it is the oldest of all, and all is in order."""
+        is_oldest = not self.hand and self.lent is None
+        self._in_order = self._in_order or (is_oldest and len(self.inbox) == 1)
+        message = self.hand_out()
+        if is_oldest and self._in_order:
+            self.lent = self.hand.pop(message.id)
+        return message
+
+    def has_handed_out(self, id_: MessageId) -> bool:
+        """Whether a reader has the message; what a loop has is named in `hand` from now on."""
+        if self.lent is not None:
+            self.hand = {self.lent.id: self.lent, **self.hand}
+            self.lent = None
+        return id_ in self.hand
+
     def take_back(self, id_: MessageId) -> None:
         """A message that was handed out waits again, before all others."""
         message = self.hand.pop(id_)
+        self._in_order = self._in_order and not self.hand
+        self._wait_again(message)
+
+    def _wait_again(self, message: Message) -> None:
         self.unread_bytes += len(message.payload)
         self.inbox.appendleft(message)
 
     def take_all_back(self) -> None:
         """What was handed out waits again: a reaction to it could not be written."""
         for id_ in reversed(list(self.hand)):
-            self.take_back(id_)
+            self._wait_again(self.hand.pop(id_))
 
     # Timers: what is due is state
 
@@ -349,7 +406,10 @@ class DurableServer(Host):
                 link.end(LinkState.RETIRED)
 
     def save(self) -> dict[str, Any]:
-        """Return the whole state as plain data: what a snapshot keeps in place of the records before it."""
+        """Return the whole state as plain data: what a snapshot keeps in place of the records before it.
+
+        What loops have passed is done there: once it is written, `kept` must be told how much that was.
+        """
         return {
             "core": self.core.save(),
             "linked": sorted(self.linked),
@@ -357,19 +417,29 @@ class DurableServer(Host):
                 [peer, link.incoming.received, link.out.acknowledged, _frames(link)]
                 for peer, link in self._links.items()
             ],
-            "inbox": [list(message) for message in (*self.hand.values(), *self.inbox)],
-            "done": self.done,
+            "inbox": list(map(list, self.undone())),
+            "done": self.done + self.passed,
             "agent_state": self.agent_state,
             **({"agent_states": named} if (named := self._named_states()) else {}),
             "reactions": self.reactions,
             "dead": [[*letter.message, *letter[1:]] for letter in self.dead.values()],
             "sessions": self.sessions,
             "lives": [self.peer_lives, self.own_sessions, self.retired],
+            **({"cut_off": cut_off} if (cut_off := self._cut_off()) else {}),
             "due": self.due,
             "last_us": self._last_us,
             "keys": [[key, *id_] for key, id_ in self.keys.items()],
             "counts": [self.broadcasts, self.deliveries, self.held, self.largest_frame_bytes],
         }
+
+    def _cut_off(self) -> list[NodeId]:
+        """The peers of which the core was told that there is no connection to them."""
+        return [peer for peer, link in self._links.items() if link.is_cut_off]
+
+    def kept(self, passed: int) -> None:
+        """A snapshot is on the disk in which that many messages are done that were only passed before."""
+        self.passed -= passed
+        self.done += passed
 
     def _named_states(self) -> dict[str, bytes]:
         return {name: state for name, state in self.agent_states.items() if name}
@@ -393,6 +463,8 @@ class DurableServer(Host):
             self.dead[message.id] = DeadLetter(message, *about)
         self.sessions = state["sessions"]
         self.peer_lives, self.own_sessions, self.retired = state.get("lives", [{}, {}, {}])
+        for peer in state.get("cut_off", []):
+            self._links[peer].is_cut_off = True
         self.due = state["due"]
         self._last_us = state["last_us"]
         self.keys = {key: MessageId(origin, number) for key, origin, number in state.get("keys", [])}
@@ -401,7 +473,7 @@ class DurableServer(Host):
     def check(self) -> None:
         """Raise `InvariantError` if the state breaks an invariant."""
         self.core.check()
-        if self.deliveries != self.done + len(self.hand) + len(self.inbox):
+        if self.deliveries != self.done + self.in_hand + len(self.inbox):
             raise self._broken("a message that was delivered is neither done with nor in QueueIN")
         for peer, link in self._links.items():
             if link.incoming.told > link.incoming.received:

@@ -77,19 +77,17 @@ class Flow:
         elif 2 * free >= limits.queue_messages and 2 * free_bytes >= limits.queue_bytes:
             # Half the queue, so that a waiting broadcaster comes back with a batch and not one by one.
             self._congested = False
-        self._judge_reading()
+        if self.full:
+            self.full = not self.half_read()
+        else:
+            host = self._host
+            waiting = len(host.inbox) + host.held + host.in_hand
+            self.full = waiting >= limits.unread_messages or host.unread_bytes >= limits.unread_bytes
+        self._overfull = self.full and self._is_above(limits.hard_factor)
         if self.rooms is not None:
             self.rooms.refresh(reads_too_little=self.full)
         self.room = free if self.may_go(reading=False) and self.closed is None else 0
         self.room_bytes = free_bytes
-
-    def _judge_reading(self) -> None:
-        limits = self._limits
-        if self.full:
-            self.full = not self.half_read()
-        else:
-            self.full = self._is_above(1)
-        self._overfull = self.full and self._is_above(limits.hard_factor)
 
     def _is_above(self, times: int) -> bool:
         host, limits = self._host, self._limits

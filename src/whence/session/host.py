@@ -85,7 +85,8 @@ class Host:
         max_frame_bytes: int = NO_LIMIT,
     ) -> None:
         self.core = core
-        # What the application has not yet taken: delivered, and expired if it asks for outcomes.
+        # What the application has not yet taken: delivered (`Unread`, or a message that was put back), and
+        # expired if it asks for outcomes.
         self.inbox: deque[Any] = deque()  # in a group that remembers gaps and news as well
         self.tells_outcomes = False
         self.unread_bytes = 0
@@ -290,6 +291,8 @@ class Host:
         packets = link.restart(acknowledged)
         if not was_alive:
             self.link_up(peer, now_us)
+            packets += link.out.pending  # of a core that kept them meanwhile: they follow the cut, too
+            link.out.drop_pending()
         if welcomes:
             queued = len(packets) - len(self._marks_among(packets))
             self.command(WELCOME, peer, str(queued), now_us=now_us)
@@ -360,6 +363,8 @@ class Host:
     def hand_out(self) -> Any:
         """The next of the inbox, for a reader."""
         outcome = self.inbox.popleft()
+        if type(outcome) is tuple:
+            outcome = Message(*outcome)
         if isinstance(outcome, Message):
             self.unread_bytes -= len(outcome[2])
         return outcome

@@ -13,17 +13,31 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping
+from itertools import count, repeat
+from operator import itemgetter
 from typing import Any, Protocol, TypeAlias, cast
 
-from whence.core.effects import Deliver, Discard, Effect, Effects, Internal, Missed, Send, Stable, Tell
+from whence.core.effects import (
+    Deliver,
+    Discard,
+    Effect,
+    Effects,
+    Internal,
+    Logged,
+    Missed,
+    Send,
+    Stable,
+    Tell,
+)
 from whence.core.lives import News, Stream, split_stream
 from whence.core.message import Message, MessageId, NodeId, Packet
 from whence.protocols.log.book import Book, Entry
 from whence.protocols.log.core import Log
+from whence.protocols.log.stability import LIVES_MAX
 from whence.protocols.log.wire import APP
 from whence.session.host import Host, HostOwner, Timers
 from whence.session.links import Link
-from whence.session.outbox import Outbox, Post
+from whence.session.outbox import Outbox, Post, tag_of
 from whence.trace.schema import Recorder
 from whence.trace.writer import TraceWriter
 
@@ -32,6 +46,7 @@ _LONG_BYTES = 16 * 1024  # of a frame: a full window of shorter ones is small
 _NEWS_FACTOR = 2  # news wait beside messages, up to that many times as many
 
 _make = tuple.__new__
+_NUMBER, _PAYLOAD = itemgetter(1), itemgetter(4)  # of an entry
 
 
 class LogMessage(Message):
@@ -179,15 +194,38 @@ class LogHost(Host):
     def empty_outbox(self) -> list[tuple[int, MessageId | None]]:
         """Broadcast all that waits, in order; returns what each ticket became, None if its time was over."""
         became: list[tuple[int, MessageId | None]] = []
+        sending: list[tuple[int, Post]] = []
         for ticket in list(self.outbox.posts):
-            key, until_us, payload = self.outbox.drop(ticket)
-            now_us = self._now_us()
-            left_us = None if until_us is None else until_us - now_us
-            if left_us is not None and left_us <= 0:
+            post = self.outbox.drop(ticket)
+            if post.until_us is not None and post.until_us <= self._now_us():
                 became.append((ticket, None))
-                continue
-            became.append((ticket, self.broadcast(payload, left_us, now_us, key)[0]))
+            elif (known := self._sent_before(ticket, post.key)) is not None:
+                became.append((ticket, known))
+            else:
+                sending.append((ticket, post))
+        for at in range(0, len(sending), LIVES_MAX):
+            together = sending[at : at + LIVES_MAX]
+            if self._gate is not None:  # another copy of the store may have them too
+                self.command("sent", *(tag_of(ticket) for ticket, _ in together))
+            for ticket, (key, until_us, payload) in together:
+                now_us = self._now_us()
+                left_us = None if until_us is None else max(1, until_us - now_us)
+                became.append((ticket, self.broadcast(payload, left_us, now_us, key)[0]))
         return became
+
+    # rule 001 R24: what another copy of the store has sent is not sent again
+    def _sent_before(self, ticket: int, key: bytes | None) -> MessageId | None:
+        """The message that a post has become, under its key or in another copy of this store."""
+        log = self.log
+        known = None if key is None else log.id_of(key)
+        if known is not None or log.stability is None:
+            return known
+        found = log.stability.sent.get(tag_of(ticket))
+        if found is None:
+            return None
+        if key is not None:
+            self.book.add_key(key, *found)
+        return MessageId(log.ledger.names[found[0]], found[1])
 
     def receive(self, peer: NodeId, packets: list[Packet], now_us: int | None = None) -> None:
         """Packets have arrived over the link from `peer`, in this order."""
@@ -271,6 +309,9 @@ class LogHost(Host):
                 name, life, mine = streams.get(stream) or self._know(stream)
                 unread_bytes += len(payload)
                 inbox.append(_make(LogMessage, (name, number, payload, life, mine, late, lsn)))
+            elif type(effect) is Logged:
+                delivered += len(effect[2])
+                unread_bytes += self._queue_run(effect, unread_bytes)
             elif type(effect) is Send:
                 frame_bytes += self._send(effect)
             elif type(effect) is Discard:
@@ -282,6 +323,28 @@ class LogHost(Host):
         self.unread_bytes = unread_bytes
         self.deliveries += delivered
         return frame_bytes
+
+    def _queue_run(self, run: Logged, unread_bytes: int) -> int:
+        """Put a run of messages into the queue, as far as there is room; returns the bytes of those."""
+        stream, lsn, entries, payload_bytes = run
+        if self._behind:
+            return 0
+        room = self._unread_messages - len(self.inbox)
+        if len(entries) > room or unread_bytes + payload_bytes > self._unread_bytes:
+            fitting = 0
+            for entry in entries[: max(room, 0)]:
+                if unread_bytes >= self._unread_bytes:
+                    break
+                unread_bytes += len(entry[4])
+                fitting += 1
+            if fitting < len(entries):
+                self._behind = lsn + fitting
+                entries = entries[:fitting]
+            payload_bytes = sum(map(len, map(_PAYLOAD, entries)))
+        name, life, mine = self._streams.get(stream) or self._know(stream)
+        parts = (repeat(name), map(_NUMBER, entries), map(_PAYLOAD, entries), repeat(life), repeat(mine))
+        self.inbox += map(_make, repeat(LogMessage), zip(*parts, repeat(False), count(lsn)))
+        return payload_bytes
 
     def _send(self, effect: Send) -> int:
         """As `Host._send`. Credits count messages: a peer that lets long ones pile up is cut off."""

@@ -2,15 +2,25 @@
 
 A host hands them to its core when it may speak, in order, and drops each in the step that makes it a message:
 with a store both are one write, so a crash leaves it here or in the log, never in both and never in neither.
+
+A ticket is a place in the order and 40 random bits: in a copy of the store it is the same, and no other copy
+draws it again. By it a copy knows what another one has sent (R24).
 """
 
 from __future__ import annotations
 
+from secrets import randbits
 from typing import NamedTuple
 
 from whence.errors import NoRoomError
 
 POSTS_MAX = 10_000
+_RANDOM_BITS = 40  # of a ticket
+
+
+def tag_of(ticket: int) -> str:
+    """What peers are told of a ticket."""
+    return f"{ticket:x}"
 
 
 class Post(NamedTuple):
@@ -26,7 +36,6 @@ class Outbox:
 
     def __init__(self, posts: dict[int, Post] | None = None) -> None:
         self.posts = posts or {}
-        self.next = max(self.posts, default=0) + 1
         self.added: list[tuple[int, Post]] = []
         self.dropped: list[int] = []
 
@@ -42,7 +51,7 @@ class Outbox:
                 f"{POSTS_MAX} messages wait until a member admits this node",
                 "Connect it to a member of its group",
             )
-        ticket, self.next = self.next, self.next + 1
+        ticket = ((max(self.posts, default=0) >> _RANDOM_BITS) + 1 << _RANDOM_BITS) + randbits(_RANDOM_BITS)
         self.posts[ticket] = post
         self.added.append((ticket, post))
         return ticket

@@ -6,13 +6,14 @@ cores are deterministic. So one record is one atomic step, whatever it changes (
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import msgspec
 
 from whence.core.message import MessageId, NodeId, Packet
 from whence.errors import DataError
+from whence.session.wire import EncodedPackets
 
 T = TypeVar("T")
 
@@ -23,7 +24,7 @@ class Arrived(NamedTuple):
     now_us: int
     peer: NodeId
     seq: int
-    packets: tuple[Packet, ...]
+    packets: Sequence[Packet]
 
 
 class Submitted(NamedTuple):
@@ -34,6 +35,13 @@ class Submitted(NamedTuple):
     payload: bytes
     lifetime_us: int | None = None
     key: bytes | None = None  # the same key is the same message
+
+
+class Said(NamedTuple):
+    """The application broadcasts these payloads, one after the other."""
+
+    now_us: int
+    payloads: list[bytes]
 
 
 class Output(NamedTuple):
@@ -84,6 +92,12 @@ class Done(NamedTuple):
     """The application is done with these messages."""
 
     ids: tuple[MessageId, ...]
+
+
+class Passed(NamedTuple):
+    """The application is done with that many messages, the oldest of those that it was not done with."""
+
+    messages: int
 
 
 class Met(NamedTuple):
@@ -138,12 +152,14 @@ class Fired(NamedTuple):
 Record: TypeAlias = (
     Arrived
     | Submitted
+    | Said
     | Reacted
     | Taken
     | Met
     | Linked
     | Fired
     | Done
+    | Passed
     | Commanded
     | Restarted
     | Retired
@@ -165,11 +181,22 @@ RECORDS: dict[int, type[Record]] = {
     11: Commanded,
     12: Restarted,
     13: Retired,
+    14: Said,
+    15: Passed,
     20: Buried,
     21: Revived,
     22: Dropped,
 }
 _NUMBERS = {kind: number for number, kind in RECORDS.items()}
+
+
+def _fields(record: Record) -> tuple[Any, ...]:
+    """The number of its kind and its fields; packets whose bytes are there are not encoded again."""
+    if isinstance(record, Arrived):
+        now_us, peer, seq, packets = record
+        if isinstance(packets, EncodedPackets):
+            return _NUMBERS[Arrived], now_us, peer, seq, msgspec.Raw(packets.body())
+    return (_NUMBERS[type(record)], *record)
 
 
 class RecordCodec:
@@ -180,7 +207,7 @@ class RecordCodec:
 
     def encode(self, record: Record) -> bytes:
         """MessagePack: the number of the kind, then the fields."""
-        return msgspec.msgpack.encode((_NUMBERS[type(record)], *record))
+        return msgspec.msgpack.encode(_fields(record))
 
     def decode(self, data: bytes) -> Record:
         """Return the record, or raise `DataError` for bytes that no codec of this protocol wrote."""
@@ -188,7 +215,7 @@ class RecordCodec:
 
     def encode_batch(self, records: Iterable[Record]) -> bytes:
         """Several records, which one commit puts on disk together."""
-        return msgspec.msgpack.encode([(_NUMBERS[type(record)], *record) for record in records])
+        return msgspec.msgpack.encode(list(map(_fields, records)))
 
     def decode_batch(self, data: bytes) -> list[Record]:
         """Return what `encode_batch` was given."""

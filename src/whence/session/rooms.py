@@ -50,8 +50,12 @@ class Rooms:
     def sent(self, to: NodeId) -> None:
         """A message leaves for `to`; `MisuseError` if that was retired."""
         if to in self.gone:
+            hop = self._links.get(self._core.next_hop(to))
+            is_way = hop is not None and hop.peer != to and hop.state is LinkState.RETIRED
             raise MisuseError(
-                f"destination {to!r}", "it was retired", "Start it again: it comes back as another life"
+                f"destination {to!r}",
+                f"{hop.peer!r}, the only way to it, was retired" if is_way and hop else "it was retired",
+                "Start it again: it comes back as another life",
             )
         if to in self.full:
             self._passed[to] = self._passed.get(to, 0) + 1
@@ -84,7 +88,9 @@ class Rooms:
             beyond = self._core.destinations_over(peer)
             full.update(set(news.full).intersection(beyond))
             gone.update(set(news.gone).intersection(beyond))
-        gone |= {peer for peer, link in self._links.items() if link.state is LinkState.RETIRED}
+        for peer, link in self._links.items():
+            if link.state is LinkState.RETIRED:  # and with it whom only it leads to
+                gone |= self._core.destinations_over(peer) | {peer}
         full -= gone
         if full != self.full or gone != self.gone:
             self.full, self.gone = frozenset(full), frozenset(gone)

@@ -11,6 +11,7 @@ exception: tests/fuzz holds it to that.
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 from enum import IntEnum
 from typing import Annotated, TypeAlias, TypeVar
 
@@ -27,6 +28,7 @@ GREETING_MAX_BYTES = 256 * 1024  # a HELLO lists the members; no stranger may ma
 HEADER = struct.Struct(">IB")  # length of what follows the length, type
 _LENGTH_BYTES = 4
 _SHORT_ARRAY, _ARRAY, _LONG_ARRAY = struct.Struct(">B"), struct.Struct(">BH"), struct.Struct(">BI")
+_HEAD_BYTES = {0xDC: _ARRAY.size, 0xDD: _LONG_ARRAY.size}  # of an array that is not short
 BATCH_BYTES = 64 * 1024  # of a BATCH frame: so long a frame every member takes, whatever its payload limit
 _TEXT_MAX = 1000
 EARLIER_MAX = 64  # lives that a HELLO names
@@ -151,6 +153,7 @@ Greetings: TypeAlias = Hello | Challenge | Answer | Refusal
 Control: TypeAlias = Ack | Bye | Refusal | Hello | Known | MembersNews | RoomNews | ClockNews
 
 _encode = msgspec.msgpack.Encoder().encode
+encode_packet: Callable[[Packet], bytes] = _encode  # as it waits in the queue of a link: a DATA frame's body
 _greeting = msgspec.msgpack.Decoder(Greeting)
 _hello = msgspec.msgpack.Decoder(Hello)
 _refusal = msgspec.msgpack.Decoder(Refusal)
@@ -170,11 +173,6 @@ def _frame(kind: FrameType, body: bytes) -> bytes:
     return HEADER.pack(len(body) + 1, kind) + body
 
 
-def encode_packet(packet: Packet) -> bytes:
-    """The packet as it waits in the queue of a link: the body of a DATA frame."""
-    return _encode(packet)
-
-
 def data_frame(packet: Packet) -> bytes:
     """The frame that carries a protocol's packet alone."""
     return packets_frame(_encode(packet))
@@ -184,11 +182,15 @@ def packets_frame(packets: bytes, count: int = 1) -> bytes:
     """The frame that carries so many encoded packets: DATA one, BATCH more, which are decoded in one call."""
     if count == 1:
         return HEADER.pack(len(packets) + 1, FrameType.DATA) + packets
-    if count < 16:
-        head = _SHORT_ARRAY.pack(0x90 + count)
-    else:
-        head = _ARRAY.pack(0xDC, count) if count < 1 << 16 else _LONG_ARRAY.pack(0xDD, count)
+    head = _array_head(count)
     return HEADER.pack(len(head) + len(packets) + 1, FrameType.BATCH) + head + packets
+
+
+def _array_head(count: int) -> bytes:
+    """What stands before the items of an array in MessagePack."""
+    if count < 16:
+        return _SHORT_ARRAY.pack(0x90 + count)
+    return _ARRAY.pack(0xDC, count) if count < 1 << 16 else _LONG_ARRAY.pack(0xDD, count)
 
 
 def ack_frame(received: int) -> bytes:
@@ -249,6 +251,19 @@ def _undecodable(kind: str, error: Exception) -> FrameError:
     )
 
 
+class EncodedPackets(list[Packet]):
+    """Packets with their bytes, for a log that keeps them as they came."""
+
+    __slots__ = ("encoded",)
+
+    def __init__(self) -> None:
+        self.encoded: list[bytes] = []  # of one packet or of several that follow each other
+
+    def body(self) -> bytes:
+        """All of them as one array."""
+        return _array_head(len(self)) + b"".join(self.encoded)
+
+
 class FrameReader:
     """Cuts one connection's bytes into frames and decodes them.
 
@@ -257,13 +272,21 @@ class FrameReader:
     and takes a HELLO among other frames.
     """
 
-    def __init__(self, packet_type: type[Packet], max_frame_bytes: int, *, datagrams: bool = False) -> None:
+    def __init__(
+        self,
+        packet_type: type[Packet],
+        max_frame_bytes: int,
+        *,
+        datagrams: bool = False,
+        keeps_encoded: bool = False,
+    ) -> None:
         self.error: PeerError | None = None
         self.control: list[Control] = []  # filled by `feed`, emptied by the session that handles them
         self._decode = msgspec.msgpack.Decoder(packet_type).decode
         self._decode_many = msgspec.msgpack.Decoder(list[packet_type]).decode  # type: ignore[valid-type]
         self._max_bytes = max_frame_bytes
         self._datagrams = datagrams
+        self._packets: type[list[Packet]] = EncodedPackets if keeps_encoded else list
         self._tail = bytearray()  # the beginning of a frame that is not complete
         self._need = HEADER.size  # bytes that the tail must reach before it is worth looking at
 
@@ -309,7 +332,7 @@ class FrameReader:
 
     def feed(self, data: bytes) -> list[Packet]:
         """The packets that `data` completes. Other frames go to `control`; a fault to `error`."""
-        packets: list[Packet] = []
+        packets = self._packets()
         if self.error is not None:
             return packets
         if self._tail:
@@ -345,6 +368,7 @@ class FrameReader:
     def _cut(self, data: bytes, packets: list[Packet]) -> int:
         """Decode every complete frame of `data`; return where the first incomplete one begins."""
         at, last = 0, len(data) - HEADER.size
+        encoded = packets.encoded if isinstance(packets, EncodedPackets) else None
         while at <= last:
             length, kind = HEADER.unpack_from(data, at)
             stop = at + _LENGTH_BYTES + length
@@ -355,8 +379,12 @@ class FrameReader:
             body = data[at + HEADER.size : stop]
             if kind == 13:  # FrameType.BATCH; a look-up in the enumeration costs as much as a header
                 packets += self._decode_many(body)
+                if encoded is not None:
+                    encoded.append(body[_HEAD_BYTES.get(body[0], 1) :])
             elif kind == 2:  # FrameType.DATA
                 packets.append(self._decode(body))
+                if encoded is not None:
+                    encoded.append(body)
             else:
                 self._read_control(kind, body)
             at = stop

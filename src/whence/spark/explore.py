@@ -261,6 +261,7 @@ class Work:
         rows = np.array([layout.row(state) for state in states], np.uint32)
         survey = expander.survey(rows)
         if not rest:
+            yield _said(COUNT, parent=np.array([int(survey.finals.sum())]))
             wrong = expander.misjudged(rows, survey.finals)
             if wrong is not None:
                 yield _said(BAD_STATE, own[wrong : wrong + 1])
@@ -269,8 +270,7 @@ class Work:
         if found.bad is not None:
             yield _said(BAD_MOVE, own[found.bad : found.bad + 1])
             return
-        finals = 0 if rest else int(survey.finals.sum())
-        yield _said(COUNT, np.array([len(found.rows)]), np.array([finals]))
+        yield _said(COUNT, np.array([len(found.rows)]))
         digests, names = layout.canonical(found.rows)
         distinct, first = np.unique(digests, return_index=True)
         fresh = layout.renamed(found.rows[first], names[first])
@@ -291,7 +291,7 @@ def _said(
     kind: int, digest: Any = None, parent: Any = None, state: list[bytes] | None = None
 ) -> pa.RecordBatch:
     """Rows of one kind."""
-    count = len(digest) if digest is not None else len(state or [])
+    count = max(len(each) for each in (digest, parent, state) if each is not None)
     columns = [np.full(count, kind, np.int64)]
     columns += [np.zeros(count, np.int64) if each is None else each for each in (digest, parent)]
     arrays: list[Any] = [pa.array(each, pa.int64()) for each in columns]

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from pyspark.errors import PySparkException
 
-from whence.errors import DataError, PlatformError, WhenceError
+from whence.errors import DataError, DiskError, PlatformError, WhenceError
 from whence.spark.java import last_error
 from whence.spark.session import is_remote
 
@@ -60,19 +60,29 @@ _WORKER_FIX = (
 )
 
 
+_FULL = re.compile(r"No space left on device|Disk quota exceeded|Read-only file system")
+_FULL_FIX = (
+    "Make room, or write elsewhere; what Spark spills goes to the folder of the variable SPARK_LOCAL_DIRS. "
+    "Then give the same command again"
+)
+
+
 # Failures
 
 
 def explained(error: Exception, what: str, fix: str) -> WhenceError:
-    """Spark's error as one of ours: of memory if that was the cause, else of the data, with `fix`."""
+    """Spark's error as one of ours: of the machine if that was the cause, else of the data, with `fix`."""
     return platform_problem(error, what) or DataError(what, reason_of(error), fix)
 
 
 def platform_problem(error: BaseException, what: str) -> PlatformError | None:
-    """The error to show if memory was short, or the JVM or the server is gone; else None."""
+    """The error to show if memory or disk was short, or the JVM or the server is gone; else None."""
     said = str(error)
     if _is_silence(error):
         said += last_error() or ""
+    full = _FULL.search(said)
+    if full:
+        return DiskError(what, f"a disk that Spark writes to is full or closed ({full[0]})", _FULL_FIX)
     heap = _HEAP.search(said)
     if heap:
         detail = f" ({heap[1]})" if heap[1] else ""

@@ -11,13 +11,17 @@ Spark allows one session per process: a second call gets the running one.
 from __future__ import annotations
 
 import importlib
+import logging
 import os
 import shlex
+import signal
 import socket
 import sys
+import threading
 import time
 import warnings
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -160,6 +164,7 @@ def _start(app_name: str, master: str | None, conf: Mapping[str, str]) -> SparkS
     except (py4j.Py4JError, PySparkException, ValueError) as error:
         reason = _reason(error)
         raise PlatformError(where, reason, _start_fix(master, reason)) from error
+    _end_quietly(context)
     context.setLogLevel(jvm.log_level())
     if not is_local(str(context.master)):
         _await_executor(context, where)
@@ -167,6 +172,29 @@ def _start(app_name: str, master: str | None, conf: Mapping[str, str]) -> SparkS
     for plugin in plugin_zips(jvm.scratch()):  # a worker on this machine need not have our working folder
         context.addPyFile(str(plugin))
     return SparkSession(context)
+
+
+_OUTCRY = "KeyboardInterrupt while sending command."
+
+
+def _end_quietly(context: Any) -> None:
+    """Let Ctrl-C end the jobs, and be a `KeyboardInterrupt` and nothing else.
+
+    PySpark's own handler talks to the JVM over the connection that is just in use: two pages of errors.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        return  # then PySpark has no handler either
+
+    def stop(number: int, frame: object) -> None:
+        threading.Thread(target=cancel, daemon=True).start()  # a thread has a connection of its own
+        raise KeyboardInterrupt
+
+    def cancel() -> None:
+        with suppress(Exception):  # the process may have ended meanwhile
+            context.cancelAllJobs()
+
+    signal.signal(signal.SIGINT, stop)
+    logging.getLogger().addFilter(lambda record: record.msg != _OUTCRY)
 
 
 def _fill(settings: SparkConf, master: str | None, conf: Mapping[str, str]) -> None:

@@ -18,13 +18,14 @@ from typing import IO, TYPE_CHECKING, Any, NamedTuple, TypeAlias
 import msgspec
 
 from whence import plugins
-from whence.errors import MisuseError, PlatformError
+from whence.errors import DiskError, MisuseError, PlatformError
 from whence.lab import attempts as runs
 from whence.lab.attempts import RunStatus
 from whence.lab.run import expected_seconds
 from whence.lab.tasks import tasks_of
 from whence.sim.files import Scenario, run_id, to_dict
 from whence.sim.outcome import Runner
+from whence.spark.progress import platform_problem
 from whence.spark.session import cores_of
 from whence.spark.tables import STATUS
 from whence.trace.schema import Level
@@ -104,6 +105,9 @@ def _run_all(
                 "Give an out folder on storage that the driver and all workers share",
             )
         if len(unended) == len(left):
+            full = None if problem is None else platform_problem(problem, f"sweep into {out}")
+            if isinstance(full, DiskError):
+                raise full from problem
             raise PlatformError(
                 f"sweep into {out}",
                 f"Spark gave up: {_last_line(str(problem))}",

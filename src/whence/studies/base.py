@@ -18,7 +18,7 @@ from whence.sim.model import Scenario
 from whence.sim.outcome import Runner
 from whence.studies.claims import Claim
 from whence.studies.results import Derived, Estimate, Label, Results, Row
-from whence.studies.verdicts import Judged, Tally, judge, tally
+from whence.studies.verdicts import Judged, VerdictCounts, judge, tally
 from whence.studies.witness import Witness
 
 Cell: TypeAlias = str | int | float | bool | Estimate | None
@@ -197,6 +197,6 @@ class StudyResult:
         return not any(one.failed for one in self.judged)
 
     @property
-    def tally(self) -> Tally:
+    def tally(self) -> VerdictCounts:
         """How many claims came out how."""
         return tally(self.judged)

@@ -296,7 +296,7 @@ def recordable(judged: Iterable[Judged]) -> dict[str, dict[str, float]]:
 
 
 @dataclass(frozen=True)
-class Tally:
+class VerdictCounts:
     """How many claims came out how: those of the paper by reading, and what is demanded."""
 
     claims: int
@@ -348,7 +348,7 @@ def _counted(counts: Counter[Verdict], weak: int = 0) -> str:
     return ", ".join(said.values())
 
 
-def tally(judged: Sequence[Judged]) -> Tally:
+def tally(judged: Sequence[Judged]) -> VerdictCounts:
     """Count the verdicts."""
     paper = [one for one in judged if one.claim.evidence is Evidence.PAPER]
     by_reading: dict[Reading, Counter[Verdict]] = {}
@@ -362,4 +362,4 @@ def tally(judged: Sequence[Judged]) -> Tally:
         demanded[evidence] = (sum(not one.failed for one in asked), len(asked))
     fitted = sum(one.verdict is Verdict.FITTED or bool(one.fits_elsewhere) for one in paper)
     authors = Counter(one.verdict for one in judged if one.claim.evidence is Evidence.AUTHORS_PROGRAM)
-    return Tally(len(paper), by_reading, dict(weak), fitted, authors, demanded)
+    return VerdictCounts(len(paper), by_reading, dict(weak), fitted, authors, demanded)

@@ -69,19 +69,39 @@ def _shown(url: str) -> str:
     return re.sub(r"//[^/@]*@", "//", url)
 
 
+def open_place(root: Path | str) -> tuple[fs.FileSystem, str]:
+    """The file system of a path or URL, and the path in it. Hadoop's names of S3 (`s3a://`) are known."""
+    address = re.sub(r"^s3[an]://", "s3://", url_of(root))
+    try:
+        if is_url(address):
+            files, base = fs.FileSystem.from_uri(address)
+            return files, base
+        return fs.LocalFileSystem(), str(Path(address.removeprefix("file:")).resolve())
+    except (OSError, ValueError, pa.ArrowException) as error:
+        fix = "Give a path or a URL that Arrow can open"
+        raise PlatformError(_shown(address), str(error), fix) from error
+
+
+def put_whole(files: fs.FileSystem, path: str, content: Any) -> None:
+    """Write an object that no reader sees in part, however many write it at a time."""
+    if isinstance(files, fs.LocalFileSystem):
+        files.create_dir(path.rsplit("/", 1)[0], recursive=True)
+        # A local file grows under its name, an object appears whole: make the local one do so too.
+        aside = f"{path}.{uuid.uuid4().hex}.part"
+        with files.open_output_stream(aside) as out:
+            out.write(content)
+        files.move(aside, path)
+    else:
+        with files.open_output_stream(path) as out:
+            out.write(content)
+
+
 class Dataset:
     """The tables below one root."""
 
     def __init__(self, root: Path | str) -> None:
         self.root = _shown(url_of(root))
-        address = url_of(root)
-        try:
-            if is_url(address):
-                self._fs, self._base = fs.FileSystem.from_uri(address)
-            else:
-                self._fs, self._base = fs.LocalFileSystem(), str(Path(address).resolve())
-        except (OSError, ValueError, pa.ArrowException) as error:
-            raise PlatformError(self.root, str(error), "Give a path or a URL that Arrow can open") from error
+        self._fs, self._base = open_place(root)
 
     @property
     def exists(self) -> bool:
@@ -105,17 +125,8 @@ class Dataset:
         )
 
     def _put(self, path: str, content: Any) -> None:
-        whole = f"{self._base}/{path}"
         try:
-            if isinstance(self._fs, fs.LocalFileSystem):
-                self._fs.create_dir(whole.rsplit("/", 1)[0], recursive=True)
-                # A local file grows under its name, an object appears whole: make the local one do so too.
-                with self._fs.open_output_stream(f"{whole}.part") as out:
-                    out.write(content)
-                self._fs.move(f"{whole}.part", whole)
-            else:
-                with self._fs.open_output_stream(whole) as out:
-                    out.write(content)
+            put_whole(self._fs, f"{self._base}/{path}", content)
         except (OSError, pa.ArrowException) as error:
             raise PlatformError(
                 f"{self.root}/{path}", f"it cannot be written ({error})", "Check the address and permissions"

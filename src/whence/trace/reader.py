@@ -408,7 +408,8 @@ def _check_part(source: TraceSource, part: Part, hashes: bool, keys: _Keys | Non
             if stored.statistics(group, "run") != (source.manifest.run,) * 2:
                 _check_run(source, path, stored.read(group, ["run"]))
             if not stored.is_flat:
-                batch = stored.read(group, ["node", "first_seq", "events", "names"])
+                # Names cost most of this, and who leaves `keys` out reads them itself.
+                batch = stored.read(group, ["events", *(("node", "first_seq", "names") if keys else ())])
                 events += int(packed.numbers_of(batch.column("events")).sum())
             elif keys is not None:
                 batch = stored.read(group, ["node", "seq"])

@@ -253,7 +253,7 @@ def _too_little(needed_bytes: int) -> PlatformError:
     )
 
 
-class Budget(NamedTuple):
+class MemoryBudget(NamedTuple):
     """How much of what may be in memory."""
 
     memory_bytes: int
@@ -263,7 +263,7 @@ class Budget(NamedTuple):
     parts: int = 16  # nodes whose events the search for witnesses keeps
 
     @classmethod
-    def of(cls, memory_bytes: int) -> Budget:
+    def of(cls, memory_bytes: int) -> MemoryBudget:
         """A share of the memory for each purpose."""
         return cls(memory_bytes, memory_bytes * 2 // 5, memory_bytes // 100)
 
@@ -307,7 +307,7 @@ class Bounded:
         *,
         timed: bool,
         witness_max: int | None,
-        budget: Budget,
+        budget: MemoryBudget,
         clock_slack_us: int = 0,
         block: Block = WHOLE,
         progress: Progress | None = None,

@@ -16,7 +16,8 @@ its past.
 
 The first walk takes events as they are stored and keeps two bytes of each delivery: the column of its origin
 (the number is implied). Entries of V are lanes of 64-bit words: with the highest bit of every lane set in
-what is delivered, one subtraction compares four of them.
+what is delivered, one subtraction compares four of them. Pasts of a block of messages are joined: a node that
+has delivered the joined past has delivered each, so most messages need no comparison of their own.
 
 No certificate is no verdict: the run goes to `analyse`. There is none for runs in which something expires,
 crashes or has one destination, nor where times are judged or a node's rows are out of order.
@@ -36,6 +37,7 @@ from whence.verify import kernels as loops
 from whence.verify.kernels import Array, Kernels
 from whence.verify.load import NameIds, ids_of_names
 
+BLOCK = 32  # messages whose pasts are joined
 CACHED_BYTES = 1 << 19  # of vectors that one turn of all nodes should need
 COLUMNS_MAX = 1 << 16
 LOG_BYTES = 2  # of each delivery
@@ -88,7 +90,8 @@ class Certifier:
         self._kernels = kernels
         self._memory_bytes = memory_bytes
         self._belongs = belongs
-        self._ids: dict[str, int] = {}
+        self.names = list(dict.fromkeys(members))  # of all nodes and origins
+        self._ids = dict(zip(self.names, range(len(self.names)), strict=True))  # the place of each
         self._run: str | None = None
         self._last: NameIds | None = None
         self._speakers: list[int] = []  # the node of each column
@@ -101,18 +104,14 @@ class Certifier:
         self._stretches: list[tuple[Array, Array]] = []  # nodes, and ends in the log
         self._progress = np.zeros(4, dtype=np.int64)
         self.events = 0
-        for name in members:
-            self._id(name)
         # In a clean run every node has an event for each message, and its origin one more.
         self._make_room(0, events // (len(self._ids) + 1))
 
     def _id(self, name: str) -> int:
-        return self._ids.setdefault(name, len(self._ids))
-
-    @property
-    def names(self) -> list[str]:
-        """Of all nodes and origins."""
-        return list(self._ids)
+        known = self._ids.setdefault(name, len(self._ids))
+        if known == len(self.names):
+            self.names.append(name)
+        return known
 
     def add(self, batch: pa.RecordBatch) -> bool:
         """Take some rows, which are checked already; False: there is no certificate."""
@@ -122,17 +121,19 @@ class Certifier:
         kind = rows.columns["kind"]
         self._last = ids_of_names(rows, self._id, self._last)
         names = self._last.ids
-        known: Array = np.array([self._id(name) for name in rows.nodes.to_pylist()], dtype=np.int64)
+        nodes: list[str] = rows.nodes.to_pylist()
+        ids = list(map(self._ids.get, nodes))  # mostly members: there may be more of them than events
+        known: Array = np.array(list(map(self._id, nodes)) if None in ids else ids, dtype=np.int64)
         node, starts, stops, base = known[rows.node], rows.starts[:-1], rows.starts[1:], rows.base
         first_seq = rows.first_seq
         if self._belongs is not None:
-            ours = np.array([self._belongs(name) for name in rows.nodes.to_pylist()], dtype=bool)[rows.node]
+            ours = np.array(list(map(self._belongs, nodes)), dtype=bool)[rows.node]
             node, starts, stops, base, first_seq = (
                 each[ours] for each in (node, starts, stops, base, first_seq)
             )
         if "peer" in rows.columns and _has_destinations(rows, names):
             return False
-        self._make_room(len(kind), int(np.count_nonzero(kind == Kind.BROADCAST)))
+        self._make_room(len(kind), int(np.count_nonzero(kind == loops.BROADCAST_KIND)))
         if not self._is_next(node, first_seq, stops - starts) or self.used_bytes > self._memory_bytes:
             return False
         self._progress[: loops.ROWS] = 0
@@ -149,9 +150,12 @@ class Certifier:
                 self._stretches.append((node, logged))
                 self.events += int((stops - starts).sum())
                 return True
-            if status == loops.BROKEN or not self._widen(status, names, base, rows.columns["origin"]):
+            if status == loops.BROKEN:
                 return False
-            if self.used_bytes > self._memory_bytes:
+            stretch, event = self._progress[loops.STRETCH], self._progress[loops.EVENT]
+            rest = slice(event, stops[stretch])
+            speaks = (kind[rest] == loops.DELIVER_KIND) | (kind[rest] == loops.BROADCAST_KIND)
+            if not self._widen(status, names[base[stretch] :], rows.columns["origin"][rest][speaks]):
                 return False
 
     @property
@@ -179,27 +183,26 @@ class Certifier:
         self._next_seq[of_node] = ends  # the last one of a node stays
         return bool((due == first).all())
 
-    def _widen(self, status: int, names: Array, base: Array, origin: Array) -> bool:
-        """Make what the walk lacked: a column for an origin, or wider lanes."""
+    def _widen(self, status: int, names: Array, origin: Array) -> bool:
+        """Make what the walk lacked: wider lanes, or columns for new origins, in the order of their names."""
         if status == loops.NO_LANE:
             if self._lane is np.uint32:
                 return False
             self._lane = np.uint32
         else:
-            stretch, event = self._progress[loops.STRETCH], self._progress[loops.EVENT]
-            speaker = int(names[base[stretch] + origin[event]])
-            self._column[speaker] = len(self._speakers)
-            self._speakers.append(speaker)
-            if len(self._speakers) > COLUMNS_MAX:
-                return False
+            known = names[np.unique(origin[origin >= 0])]
+            known = np.unique(known[known >= 0])
+            for speaker in sorted(known[self._column[known] < 0].tolist(), key=self.names.__getitem__):
+                self._column[speaker] = len(self._speakers)
+                self._speakers.append(speaker)
         self._make_room(0, 0)
-        return True
+        return len(self._speakers) <= COLUMNS_MAX and self.used_bytes <= self._memory_bytes
 
     def _make_room(self, events: int, broadcasts: int) -> None:
         """Let arrays hold what there is, so many more events and broadcasts, and wider vectors."""
         rows, logged = int(self._progress[loops.ROWS]), int(self._progress[loops.LOGGED])
         width, nodes = self._delivered.shape[1], len(self._ids)
-        if len(self._speakers) > width:
+        while len(self._speakers) > width:
             width *= 2
         self._delivered = _grown(self._delivered, len(self._delivered), nodes, width, self._lane)
         self._vectors = _grown(self._vectors, rows, rows + broadcasts, width, self._lane)
@@ -214,7 +217,7 @@ class Certifier:
 
     def counted(self, *, by_name: bool = False) -> Counted:
         """What the first walk has found; columns as they were met, or in the order of their names."""
-        names = list(self._ids)
+        names = self.names
         speakers = [names[at] for at in self._speakers]
         places = range(len(speakers))
         order = np.array(sorted(places, key=speakers.__getitem__) if by_name else places, dtype=np.int64)
@@ -252,28 +255,45 @@ class Certifier:
         self._delivered = self._vectors = self._log = np.zeros((0, 4), dtype=self._lane)
         if not len(found.vectors) or not found.agrees(found.sent):
             return None
-        past = interned(self._kernels, found.vectors)
-        if not is_ordered(self._kernels, found, found.vectors, past, found.speaker):
+        pasts = pasts_of(self._kernels, found.vectors, found.speaker)
+        if not is_ordered(self._kernels, found, pasts, lambda: found.vectors):
             return None
         return Proof(len(found.nodes), found.events, len(found.vectors), len(found.log))
 
 
-def interned(kernels: Kernels, vectors: Array) -> Array:
-    """For each row an equal one, mostly the first of its kind."""
-    words = vectors.view(np.uint64)
-    same = np.empty(len(words), dtype=np.int32)
-    kernels.find_equal(words, np.full(1 << max(4, len(words).bit_length()), -1, dtype=np.int32), same)
-    return same
+class Pasts(NamedTuple):
+    """The pasts of messages, those of one origin in its own order."""
+
+    speaker: Array  # the column of its origin
+    row: Array  # the vector that is its past
+    block: Array  # its block ...
+    joined: Array  # ... and the largest entries of all vectors of that block
 
 
-def is_ordered(kernels: Kernels, counted: Counted, vectors: Array, past: Array, speaker: Array) -> bool:
-    """The second walk, over the nodes counted.
+def pasts_of(kernels: Kernels, vectors: Array, speaker: Array) -> Pasts:
+    """Where the past of each message is: for rows that are equal mostly the first of its kind.
 
-    `past` and `speaker` are of all broadcasts of the run, those of a node in its own order: the row of
-    `vectors` that is its past, and the column of its origin.
+    Blocks are of messages with pasts of about one size: those are often delivered at about one time.
     """
-    by_speaker = np.argsort(speaker, kind="stable")
-    starts = np.searchsorted(speaker[by_speaker], np.arange(len(counted.speakers)))
+    words = vectors.view(np.uint64)
+    row = np.empty(len(words), dtype=np.int32)
+    kernels.find_equal(words, np.full(1 << max(4, len(words).bit_length()), -1, dtype=np.int32), row)
+    size = np.empty(len(row), dtype=np.int64)
+    kernels.add_up(vectors, row, np.full(len(vectors), -1, dtype=np.int64), size)
+    order = np.argsort(size, kind="stable")
+    block = np.empty(len(row), dtype=np.int32)
+    block[order] = np.arange(len(row), dtype=np.int32) // BLOCK
+    joined = np.zeros((-(-len(row) // BLOCK), vectors.shape[1]), dtype=vectors.dtype)
+    kernels.join_pasts(vectors, row, order, BLOCK, joined)
+    return Pasts(speaker, row, block, joined)
+
+
+def is_ordered(kernels: Kernels, counted: Counted, pasts: Pasts, vectors: Callable[[], Array]) -> bool:
+    """The second walk, over the nodes counted, with the pasts of all messages; vectors only if needed."""
+    by_speaker = np.argsort(pasts.speaker, kind="stable")
+    columns = len(counted.speakers)
+    starts = np.searchsorted(pasts.speaker[by_speaker], np.arange(columns))
+    row, block, joined = pasts.row[by_speaker], pasts.block[by_speaker], pasts.joined
     nodes, stretches = len(counted.nodes), len(counted.stretch_node)
     # The stretches of each node as a chain.
     order = np.argsort(counted.stretch_node, kind="stable")
@@ -285,15 +305,21 @@ def is_ordered(kernels: Kernels, counted: Counted, vectors: Array, past: Array, 
     head = np.full(nodes, -1, dtype=np.int64)
     firsts = np.concatenate([[True], ~follows])[:stretches]
     head[of_node[firsts]] = order[firsts]
-    high = 1 << (8 * vectors.itemsize - 1)
-    lanes: Array = np.full((nodes, vectors.shape[1]), high, dtype=vectors.dtype)
-    words = vectors.view(np.uint64)
-    return kernels.follow_pasts(
-        head, following, begins, counted.stretch_end, counted.log, words, past[by_speaker], starts,
-        lanes.view(np.uint64), lanes, high, np.full(4, high, vectors.dtype).view(np.uint64)[0],
-        max(64, CACHED_BYTES // words[0].nbytes), np.where(head >= 0, begins[head], 0),
-        np.full(nodes, -1, dtype=np.int32),
-    )  # fmt: skip
+    high = 1 << (8 * joined.itemsize - 1)
+    mask = np.full(4, high, joined.dtype).view(np.uint64)[0]
+    lanes: Array = np.full((nodes, joined.shape[1]), high, dtype=joined.dtype)
+    slots = 1 << max(4, (4 * columns // BLOCK).bit_length())
+    reached, last = np.where(head >= 0, begins[head], 0), np.full(nodes, -1, dtype=np.int32)
+    passed = np.full((nodes, slots), -1, dtype=np.int32)
+    status, given = loops.NO_VECTORS, joined[:0]
+    while status == loops.NO_VECTORS:
+        status = kernels.follow_pasts(
+            head, following, begins, counted.stretch_end, counted.log, given.view(np.uint64), row,
+            joined.view(np.uint64), block, starts, lanes.view(np.uint64), lanes, high, mask,
+            max(64, CACHED_BYTES // lanes[:1].nbytes), reached, last, passed,
+        )  # fmt: skip
+        given = vectors() if status == loops.NO_VECTORS else given
+    return bool(status == loops.COUNTED)
 
 
 def _has_destinations(rows: Stretches, names: Array) -> bool:

@@ -200,10 +200,11 @@ def find_overtaken(
 
 # The loops of the certificate (certificate.py says what they prove)
 
-# Why `count_on` returned.
-COUNTED, BROKEN, NEW_ORIGIN, NO_LANE = range(4)
+# Why `count_on` or `follow_pasts` returned.
+COUNTED, BROKEN, NEW_ORIGIN, NO_LANE, NO_VECTORS = range(5)
 # Entries of its `progress`.
 STRETCH, EVENT, ROWS, LOGGED = range(4)
+LUCK = 16  # comparisons with joined pasts that may fail before they become rare
 
 
 def count_on(  # noqa: PLR0912 - one loop on purpose, as below
@@ -286,36 +287,67 @@ def is_delivered(row: Array, delivered: Array, mask: Any) -> bool:
     return bool(((delivered - row) & mask == mask).all())
 
 
+def add_up(vectors: Array, past: Array, row_size: Array, size: Array) -> None:
+    """`size[m]` becomes the sum of the lanes of m's past; `row_size` (over rows, all -1) is scratch."""
+    for message in range(past.shape[0]):
+        which = past[message]
+        if row_size[which] < 0:
+            row_size[which] = vectors[which].sum()
+        size[message] = row_size[which]
+
+
+def join_pasts(vectors: Array, past: Array, order: Array, size: int, joined: Array) -> None:
+    """Row b of `joined`, zeros, becomes the largest of `size` pasts, lane by lane: those next in `order`."""
+    for at in range(order.shape[0]):
+        merge(joined[at // size], vectors[past[order[at]]])
+
+
 def follow_pasts(
-    head: Array, following: Array, begin: Array, end: Array, log: Array, vectors: Array, same: Array,
-    starts: Array, delivered: Array, lanes: Array, high: int, mask: Any, chunk: int, reached: Array,
-    last: Array,
-) -> bool:  # fmt: skip
-    """Whether every delivery comes after all that its message's vector names.
+    head: Array, following: Array, begin: Array, end: Array, log: Array, vectors: Array, past: Array,
+    joined: Array, block: Array, starts: Array, delivered: Array, lanes: Array, high: int, mask: Any,
+    chunk: int, reached: Array, last: Array, passed: Array,
+) -> int:  # fmt: skip
+    """Whether every delivery comes after all that its message's vector names: COUNTED, or BROKEN.
 
     Node i's deliveries are the stretches `begin[s] : end[s]` of the log, from `head[i]` on by `following`
     (-1: the last). `delivered` is over nodes and 64-bit words of lanes, `lanes` the same memory lane by lane;
     the highest bit `high` of each lane is set. Nodes advance by `chunk` events in turn, so that the vectors
-    that they need stay in the cache; what a node looked at last it does not look at again, because what is
-    delivered only grows.
+    that they need stay in the cache. Delivered counts only grow, so nothing is compared twice: neither the
+    vector that a node compared last, nor those of a `block` of messages whose `joined` vectors it has all
+    delivered (`passed[i]`, all -1, remembers some blocks). Where joined vectors mostly fail they are seldom
+    tried. NO_VECTORS: those are needed and not given; the next call goes on.
     """
     busy = True
+    slots = passed.shape[1] - 1
     while busy:
         busy = False
         for node in range(head.shape[0]):
             stretch, at = head[node], reached[node]
-            here, counts, seen = delivered[node], lanes[node], last[node]
-            left = chunk
+            here, counts, seen, known = delivered[node], lanes[node], last[node], passed[node]
+            left, luck = chunk, LUCK
             while stretch >= 0 and left > 0:
                 stop = min(end[stretch], at + left)
                 left -= stop - at
                 while at < stop:
                     column = log[at]
-                    which = same[starts[column] + counts[column] - high]
-                    if which != seen:
-                        if not is_delivered(vectors[which], here, mask):
-                            return False
-                        seen = which
+                    message = starts[column] + counts[column] - high
+                    group = block[message]
+                    if known[group & slots] != group:
+                        which = past[message]
+                        if which != seen:
+                            holds = False
+                            if luck > 0 or at % LUCK == 0:
+                                holds = is_delivered(joined[group], here, mask)
+                                luck = LUCK if holds else luck - 1
+                            if holds:
+                                known[group & slots] = group
+                            elif vectors.shape[0] == 0:
+                                head[node], reached[node], last[node] = stretch, at, seen
+                                return NO_VECTORS
+                            elif is_delivered(vectors[which], here, mask):
+                                seen = which
+                            else:
+                                return BROKEN
                     counts[column] += 1
                     at += 1
                 if at == end[stretch]:
@@ -323,7 +355,7 @@ def follow_pasts(
                     at = begin[stretch] if stretch >= 0 else at
             head[node], reached[node], last[node] = stretch, at, seen
             busy = busy or stretch >= 0
-    return True
+    return COUNTED
 
 
 # The loops of the bounded path
@@ -465,7 +497,9 @@ class Kernels(NamedTuple):
     run_windows: Callable[..., int]
     count_on: Callable[..., int]
     find_equal: Callable[..., None]
-    follow_pasts: Callable[..., bool]
+    add_up: Callable[..., None]
+    join_pasts: Callable[..., None]
+    follow_pasts: Callable[..., int]
 
     @property
     def are_compiled(self) -> bool:
@@ -477,7 +511,7 @@ def plain() -> Kernels:
     """The loops as they stand: no start-up cost."""
     return Kernels(
         mark_repeats, advance, break_circle, find_disordered, find_overtaken, mark_part, run_windows,
-        count_on, find_equal, follow_pasts,
+        count_on, find_equal, add_up, join_pasts, follow_pasts,
     )  # fmt: skip
 
 

@@ -15,7 +15,7 @@ from whence.trace.memory import MemoryTrace
 from whence.trace.reader import Event, Trace, open_trace, opened_part
 from whence.trace.schema import Level, PromisesMade
 from whence.verify.analysis import WHOLE, Analysis, Block, analyse, findings, missing_by_node
-from whence.verify.bounded import Bounded, Budget
+from whence.verify.bounded import Bounded, MemoryBudget
 from whence.verify.certificate import LOG_BYTES, Certifier, Proof
 from whence.verify.kernels import COMPILED_EVENTS, choose_kernels, compiled
 from whence.verify.lives import judge_lives, node_of_stream
@@ -115,7 +115,7 @@ def _proved(
 def has_lives(names: Iterable[str], nodes: Iterable[str]) -> bool:
     """Whether origins are streams: every opening of a node is one."""
     members = frozenset(nodes)
-    return any(node_of_stream(name, members) is not None for name in names)
+    return any(node_of_stream(name, members) is not None for name in set(names) - members)
 
 
 def _names_in(trace: Trace, run: str) -> set[str]:
@@ -179,7 +179,7 @@ def _in_parts(
         trace.nodes(run),
         timed=promises.timely,
         witness_max=witness_max,
-        budget=Budget.of(memory_bytes),
+        budget=MemoryBudget.of(memory_bytes),
         clock_slack_us=promises.clock_slack_us,
         block=block,
         progress=progress,

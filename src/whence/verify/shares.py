@@ -18,10 +18,11 @@ import numpy as np
 import pyarrow as pa
 
 from whence.trace.reader import Trace, opened_part
-from whence.verify.certificate import Certifier, Counted, Proof, interned, is_ordered
+from whence.verify.certificate import Certifier, Counted, Pasts, Proof, is_ordered, pasts_of
 from whence.verify.kernels import Array, Kernels
 
-ARRAYS = ("vectors", "past", "speaker", "log", "stretch_node", "stretch_end")
+SHARED = ("speaker", "row", "block", "joined", "vectors")  # what every share may need
+OWN = ("log", "stretch_node", "stretch_end")
 
 
 class Share(msgspec.Struct, frozen=True, kw_only=True):
@@ -60,17 +61,20 @@ def count_share(
     def belongs(name: str) -> bool:
         return cut.share_of(name) == share
 
-    members = list(filter(belongs, trace.nodes(run)))
-    certifier = Certifier(kernels, members, memory_bytes, belongs=belongs)
+    nodes = trace.nodes(run)
+    members = list(filter(belongs, nodes))
+    events = sum(manifest.events for manifest in trace.of_run(run)) * len(members) // max(1, len(nodes))
+    certifier = Certifier(kernels, members, memory_bytes, events, belongs)
     if not all(map(certifier.add, _groups(trace, run, cut, share))):
         return None
     found = certifier.counted(by_name=True)
     if len(found.delivered) and not (found.delivered == found.delivered[0]).all():
         return None
-    past = interned(kernels, found.vectors)
-    distinct, past = np.unique(past, return_inverse=True)
-    arrays = found._asdict() | {"vectors": found.vectors[distinct], "past": past.astype(np.int32)}
-    for name in ARRAYS:
+    pasts = pasts_of(kernels, found.vectors, found.speaker)
+    distinct, row = np.unique(pasts.row, return_inverse=True)
+    arrays = found._asdict() | pasts._asdict()
+    arrays |= {"vectors": found.vectors[distinct], "row": row.astype(np.int32)}
+    for name in (*SHARED, *OWN):
         np.save(scratch / f"{share}.{name}.npy", arrays[name], allow_pickle=False)
     return Share(
         nodes=found.nodes,
@@ -112,37 +116,47 @@ def agreed(shares: Sequence[Share | None], events: int) -> Proof | None:
 
 
 def follow_share(kernels: Kernels, counts: Sequence[Share], share: int, scratch: Path) -> bool:
-    """Phase 2, for a run whose shares agree."""
-    parts = [{name: _load(scratch, at, name) for name in ARRAYS[:3]} for at in range(len(counts))]
-    dtype: Any = max((part["vectors"].dtype for part in parts), key=lambda each: each.itemsize)
-    # Vectors have whole words: a share with wider lanes has another number of them.
-    speakers = len(counts[share].speakers)
-    words = -(-speakers * dtype.itemsize // 8)
-    vectors: Array = np.zeros(
-        (sum(len(part["vectors"]) for part in parts), words * 8 // dtype.itemsize), dtype
+    """Phase 2, for a run whose shares agree; most need the vectors of none, which are the most to read."""
+    own, parts = counts[share], range(len(counts))
+    speaker, row, block, joined = ([_load(scratch, at, name) for at in parts] for name in SHARED[:4])
+    sizes = [int(each.max(initial=-1)) + 1 for each in row]
+    dtype: Any = max((each.dtype for each in joined), key=lambda each: each.itemsize)
+
+    def stacked(arrays: list[Array]) -> Array:
+        # Vectors have whole words: a share with wider lanes has another number of them.
+        words = -(-len(own.speakers) * dtype.itemsize // 8)
+        made: Array = np.zeros((sum(map(len, arrays)), words * 8 // dtype.itemsize), dtype)
+        begin = 0
+        for each in arrays:
+            made[begin : begin + len(each), : len(own.speakers)] = each[:, : len(own.speakers)]
+            begin += len(each)
+        return made
+
+    pasts = Pasts(
+        speaker=np.concatenate(speaker),
+        row=np.concatenate(_shifted(row, sizes)),
+        block=np.concatenate(_shifted(block, list(map(len, joined)))),
+        joined=stacked(joined),
     )
-    pasts: list[Array] = []
-    begin = 0
-    for part in parts:
-        of_share = part["vectors"]
-        vectors[begin : begin + len(of_share), :speakers] = of_share[:, :speakers]
-        pasts.append(part["past"] + np.int32(begin))
-        begin += len(of_share)
-    own = counts[share]
     counted = Counted(
         nodes=own.nodes,
         speakers=own.speakers,
         sent=np.array(own.sent),
-        delivered=vectors[:0],
-        vectors=vectors,
-        speaker=parts[share]["speaker"],
-        log=_load(scratch, share, "log"),
-        stretch_node=_load(scratch, share, "stretch_node"),
-        stretch_end=_load(scratch, share, "stretch_end"),
+        delivered=pasts.joined[:0],
+        vectors=pasts.joined[:0],
+        speaker=speaker[share],
         events=own.events,
+        **{name: _load(scratch, share, name) for name in OWN},
     )
-    speaker = np.concatenate([part["speaker"] for part in parts])
-    return is_ordered(kernels, counted, vectors, np.concatenate(pasts), speaker)
+    return is_ordered(
+        kernels, counted, pasts, lambda: stacked([_load(scratch, at, "vectors") for at in parts])
+    )
+
+
+def _shifted(indices: list[Array], sizes: list[int]) -> list[Array]:
+    """Indices into arrays of these sizes, as indices into all of them end to end."""
+    begins = np.cumsum([0, *sizes[:-1]])
+    return [each + np.int32(begin) for each, begin in zip(indices, begins, strict=True)]
 
 
 def _load(scratch: Path, share: int, name: str) -> Array:

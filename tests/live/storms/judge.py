@@ -101,13 +101,15 @@ class Judge:
             except ValueError:
                 continue  # cut in the middle of a word
             if kind == "start":  # written by the driver
-                how = fields[0]
+                if how == "same":  # one killed before it opened anything has lost its store all the same
+                    how = fields[0]
                 continue
             if kind == "open":
                 before = chain
                 chain = before if how == "same" and before is not None else Chain(node, at_s)
                 if chain is not before and not is_twin:
                     self._begin(chain)
+                how = "same"
                 order = []
                 self._orders.append((node, order))
                 given_before = dict(chain.got)
@@ -234,15 +236,18 @@ class Judge:
                 continue
             self.verdict.judged += len(there)
             for chain in there:
-                if sent.name not in chain.got and not self._is_told(chain, sent):
+                hops = [(sent.origin, chain)]
+                if router is not None:  # whoever misses what one hop brought is told, and nobody else can be
+                    hops = [(sent.origin, each) for each in self._chains[router]] + [(router, chain)]
+                if sent.name not in chain.got and not any(self._is_told(*hop, sent) for hop in hops):
                     rule = "silence" if sent.chain.is_last else "agreement"
                     self._wrong(f"{rule}: {chain.node} never gets {sent.name} ({sent.origin}:{sent.number})")
 
-    def _is_told(self, chain: Chain, sent: Sent) -> bool:
+    def _is_told(self, source: str, chain: Chain, sent: Sent) -> bool:
         for origin, first, last, at_s in chain.missed:
             if origin == sent.origin and first <= sent.number <= last:
                 return True
-            if origin.startswith(f"{sent.origin}>") and at_s > sent.at_s:
+            if origin.startswith(f"{source}>") and at_s > sent.at_s:
                 return True  # numbers of pairs are not those of messages
         return False
 

@@ -25,13 +25,16 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
 from itertools import combinations
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from live.storms.forked import Forked
+from live.storms.indoors import Indoors, begin, patched
 from live.storms.judge import Judge, rounds_heard, summary
 from live.storms.storm_member import Settings
 from live.storms.weather import can_make_spaces, network_of
+from support.virtual import VirtualProcess, World
 
+Process: TypeAlias = Forked | VirtualProcess
 GOES_ON_S = 30.0
 NAMES = "abcd"
 LIMITS = {
@@ -151,7 +154,7 @@ class Member:
         self.storm = storm
         self.name = name
         self.openings = 0
-        self.process: Forked | None = None
+        self.process: Process | None = None
         self.log = storm.folder / f"{name}.log"
         self.has_copy = False
         self.started_s = 0.0
@@ -168,8 +171,8 @@ class Member:
             how = "fresh"
         self.openings += 1
         with self.log.open("a") as file:
-            file.write(json.dumps(["start", how, round(time.time(), 3)]) + "\n")
-        self.started_s = time.time()
+            file.write(json.dumps(["start", how, round(self.storm.now_s(), 3)]) + "\n")
+        self.started_s = self.storm.now_s()
         self.process = self.storm.spawn(self.name, self.openings, self.store(), self.log)
 
     async def kill(self) -> None:
@@ -204,7 +207,10 @@ class Member:
 class Storm:
     """One storm from its name to its verdict."""
 
-    def __init__(self, name: str, seconds: float, case: str, folder: Path) -> None:
+    def __init__(
+        self, name: str, seconds: float, case: str, folder: Path, world: World | None = None
+    ) -> None:
+        self.world = world  # where it blows in memory
         self.name = name
         self.kind_name, store, self.seed = name.split("/")
         self.kind = KINDS[self.kind_name]
@@ -212,10 +218,15 @@ class Storm:
         self.seconds = seconds
         self.case = case
         self.folder = folder
-        self.network = network_of(self.kind.network, NAMES)
+        self.network: Any = (
+            network_of(self.kind.network, NAMES)
+            if world is None
+            else Indoors(world, NAMES, spaces=self.kind.network == "spaces")
+        )
+        self.now_s = time.time if world is None else world.clock().time
         self.steps = schedule_of(name, self.kind, self.durable, CASES[case][0], seconds)
         self.members = {each: Member(self, each) for each in NAMES}
-        self.twins: list[Forked] = []
+        self.twins: list[Process] = []
         self.problems: list[str] = []
         self.goes_on_s = 0.0
         self._ends: set[asyncio.Task[None]] = set()
@@ -238,14 +249,17 @@ class Storm:
             options["store"] = str(store)
         return options
 
-    def spawn(self, name: str, opening: int, store: Path, log: Path, listen: str = "") -> Forked:
+    def spawn(self, name: str, opening: int, store: Path, log: Path, listen: str = "") -> Process:
         options = self.options(name, store)
         if listen:
             options["listen"] = listen
         settings = Settings(
             name, opening, NAMES, options, str(log), LIMITS, self.kind.is_point_to_point, hash_of(self.name)
         )
-        return Forked(asdict(settings), self.network.space(name), self.folder / f"{name}.err")
+        errors = self.folder / f"{name}.err"
+        if self.world is not None:
+            return begin(self.world, asdict(settings), errors)
+        return Forked(asdict(settings), self.network.space(name), errors)
 
     # The storm
 
@@ -440,12 +454,18 @@ def names_of(case: str, storms: int, first: int, only: list[str]) -> Iterator[st
         yield f"{found[number % len(found)]}/{first + number}"
 
 
-def one(name: str, seconds: float, case: str, keep: Path | None) -> dict[str, Any]:
-    """Run one storm, and judge it."""
+def one(name: str, seconds: float, case: str, keep: Path | None, *, indoors: bool = False) -> dict[str, Any]:
+    """Run one storm, on real processes or in memory, and judge it."""
     folder = Path(tempfile.mkdtemp(prefix="storm-")) if keep is None else keep
     folder.mkdir(parents=True, exist_ok=True)
-    storm = Storm(name, seconds, case, folder)
-    asyncio.run(storm.run())
+    if indoors:
+        world = World(name)
+        storm = Storm(name, seconds, case, folder, world)
+        with patched(world):
+            world.run(storm.run())
+    else:
+        storm = Storm(name, seconds, case, folder)
+        asyncio.run(storm.run())
     verdict = storm.judged()
     verdict["folder"] = str(folder)
     if verdict["problems"]:
@@ -486,6 +506,21 @@ async def many(options: argparse.Namespace) -> list[dict[str, Any]]:
     return await asyncio.gather(*map(run, names))
 
 
+def indoors_all(options: argparse.Namespace) -> int:
+    """One storm after the other in this process."""
+    bad = count = 0
+    for name in names_of(options.case, options.storms, options.first, options.kind):
+        if "udp" in name:
+            continue
+        verdict = one(name, options.seconds, options.case, None, indoors=True)
+        show(verdict, ["python", "-m", "live.storms.storm", "--indoors", "--one", name,
+                       "--seconds", str(options.seconds), "--case", options.case])  # fmt: skip
+        bad += bool(verdict["problems"])
+        count += 1
+    print(f"{count} storms in memory, {bad} bad")
+    return 1 if bad else 0
+
+
 _WIDTHS = (7, 9, 7, 8, 8, 6, 9)
 
 
@@ -515,12 +550,15 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=60.0)
     parser.add_argument("--at-once", type=int, default=8)
     parser.add_argument("--kind", action="append", default=[], choices=sorted(KINDS))
+    parser.add_argument("--indoors", action="store_true", help="in memory, in virtual time")
     parser.add_argument("--keep", type=Path, help="a folder for the logs of `--one`")
     options = parser.parse_args()
     if options.one:
-        verdict = one(options.one, options.seconds, options.case, options.keep)
+        verdict = one(options.one, options.seconds, options.case, options.keep, indoors=options.indoors)
         print(json.dumps(verdict))
         return 1 if verdict["problems"] else 0
+    if options.indoors:
+        return indoors_all(options)
     verdicts = asyncio.run(many(options))
     bad = sum(bool(verdict["problems"]) for verdict in verdicts)
     slowest_s = max(verdict.get("goes_on_s", 0.0) for verdict in verdicts)

@@ -12,6 +12,7 @@ import json
 import os
 import random
 import time
+from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -140,8 +141,11 @@ class Speaker:
                 self.write("told", event.kind, event.peer, event.detail)
 
 
-async def run(settings: Settings) -> None:
-    log = os.open(settings.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+def open_log(settings: Settings) -> int:
+    return os.open(settings.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+
+
+async def run(settings: Settings, log: int, told: AsyncIterator[str]) -> None:
     limits = whence.Limits(**settings.limits)
     options = dict(settings.options)
     if "faults" in options:
@@ -152,7 +156,7 @@ async def run(settings: Settings) -> None:
         tasks = [asyncio.create_task(work) for work in (speaker.read(), speaker.look())]
         speaking = asyncio.create_task(speaker.speak())
         rounds = []
-        async for line in orders():
+        async for line in told:
             verb, *given = line.split()
             if verb == "calm":
                 speaking.cancel()
@@ -176,4 +180,9 @@ async def run(settings: Settings) -> None:
 
 def take_part(given: dict[str, Any]) -> None:
     """Take part, in a process of its own, with orders on standard input."""
-    asyncio.run(run(Settings(**given)))
+    settings = Settings(**given)
+
+    async def main() -> None:
+        await run(settings, open_log(settings), orders())
+
+    asyncio.run(main())

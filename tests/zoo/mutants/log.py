@@ -9,6 +9,7 @@ from typing import Any
 from whence.core.effects import Effects, Missed, Reason
 from whence.core.lives import life_of
 from whence.protocols.log.book import Book
+from whence.protocols.log.chain import LINK_BYTES
 from whence.protocols.log.core import Log
 from whence.protocols.log.plain import PlainOrder
 from whence.protocols.log.stability import Stability
@@ -217,11 +218,13 @@ class BrokenChain(Log):
     def _set_up(self, book: Book, life: str, own: int) -> None:
         super()._set_up(book, life, own)
         if self.chain is not None:
-            link, links = self.chain.link, []
+            link = self.chain.link
 
             def stale(stream: int) -> bytes:
-                links.append(link(stream))
-                return links[max(0, len(links) - 2)]
+                lsn = book.find(stream, self.last)
+                entries = [] if lsn is None else book.read(lsn, 1)
+                # What the newest message begins with is the link that it was given.
+                return entries[0][4][:LINK_BYTES] if entries else link(stream)
 
             self.chain.link = stale  # type: ignore[method-assign]
 

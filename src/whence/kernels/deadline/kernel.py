@@ -39,7 +39,7 @@ from whence.sim.promises import promises_made
 from whence.sim.workload import sources
 from whence.trace.schema import Kind, Level, Recorder
 
-COMPILE_SECONDS = 18.0
+COMPILE_SECONDS = 11.0
 BUCKETS = 1 << 13
 POOL_MAX = 1 << 26  # numbers that the pool begins with at most; it grows if they do not suffice
 

@@ -43,7 +43,7 @@ from whence.sim.promises import promises_made
 from whence.sim.workload import sources
 from whence.trace.schema import Kind, Level, Recorder
 
-COMPILE_SECONDS = 20.0
+COMPILE_SECONDS = 10.0
 KEEPS = frozenset(("registries",))  # with (nodes, every so many microseconds)
 
 

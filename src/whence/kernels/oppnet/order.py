@@ -6,7 +6,7 @@ on average in the Östermalm study), and a look at one message is a look at its 
 
 from __future__ import annotations
 
-from whence.kernels.compile import bare, inlined
+from whence.kernels.compile import inlined, inner
 from whence.kernels.oppnet import state as a
 from whence.kernels.oppnet.state import NEVER_US, OppnetArrays
 
@@ -76,7 +76,7 @@ def _let_go(s: OppnetArrays, node: int, record: int) -> None:
 # Code 3
 
 
-@bare
+@inner
 def deliver(s: OppnetArrays, node: int, record: int, now_us: int) -> None:
     """Registries, and the record's own account."""
     message = s.records[record, a.R_MESSAGE]
@@ -136,7 +136,7 @@ def _cover(s: OppnetArrays, node: int, message: int) -> None:
     reach[own] = 0
 
 
-@bare
+@inner
 def _compact(s: OppnetArrays, node: int) -> None:
     """The published registry is about to go backwards: what it has settled so far stays settled.
 
@@ -166,7 +166,7 @@ def _compact(s: OppnetArrays, node: int) -> None:
 # Codes 7 and 13
 
 
-@bare
+@inner
 def release(s: OppnetArrays, node: int, now_us: int) -> None:
     """Passes over the pending registry until one delivers nothing; then see when to look again."""
     clock_us = local(s, node, now_us)
@@ -202,7 +202,7 @@ def ends_us(s: OppnetArrays, record: int) -> int:
 # Codes 10 and 12; oppnet_discard
 
 
-@bare
+@inner
 def expire(s: OppnetArrays, node: int, now_us: int) -> None:
     """Do what was due: end what is dead, the earliest deadline first, and release what waited for it."""
     clock_us = local(s, node, now_us)
@@ -247,7 +247,7 @@ def _look_ahead(s: OppnetArrays, node: int) -> None:
 # Code 9
 
 
-@bare
+@inner
 def make_barrier(s: OppnetArrays, node: int, message: int, now_us: int) -> None:
     """Leave out what is expired, and write the message's barrier."""
     clock_us = local(s, node, now_us)

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from whence.core.rng import below, purpose, stream
-from whence.kernels.compile import Array, bare, inlined
+from whence.kernels.compile import Array, bare, inlined, inner
 from whence.kernels.rng import bits
 from whence.overlay.contacts import ContactPlan
 from whence.protocols.barrier.carry import ORDER, SETUP
@@ -161,7 +161,7 @@ def push(s: OppnetArrays, time_us: int, kind: int, node: int, source: int, data:
         at = parent
 
 
-@bare
+@inner
 def drop_first(s: OppnetArrays) -> None:
     """Take the first event away."""
     size = s.counters[HEAPED] - 1

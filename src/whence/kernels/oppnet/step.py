@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from whence.kernels.compile import bare, cached, fingerprint, inlined
+from whence.kernels.compile import cached, fingerprint, inlined, inner
 from whence.kernels.oppnet import state as a
 from whence.kernels.oppnet.order import (
     deliver,
@@ -100,7 +100,7 @@ def _queue_carried(s: OppnetArrays, node: int, direction: int, now_us: int) -> N
         record = following
 
 
-@bare
+@inner
 def _exchange(s: OppnetArrays, direction: int, now_us: int) -> None:
     """The sender has been told what the other has: queue what it lacks."""
     node = _sender(s, direction)
@@ -120,7 +120,7 @@ def _exchange(s: OppnetArrays, direction: int, now_us: int) -> None:
     _plan_slot(s, direction, now_us)
 
 
-@bare
+@inner
 def _part(s: OppnetArrays, direction: int) -> None:
     """A contact ends, as seen from one side."""
     if s.directions[direction, a.BASE_US] == NEVER_US:
@@ -148,7 +148,7 @@ def _plan_slot(s: OppnetArrays, direction: int, now_us: int) -> None:
         push(s, slot_us, a.TIMER, _sender(s, direction), 1 + _receiver(s, direction), 0, direction)
 
 
-@bare
+@inner
 def _send(s: OppnetArrays, direction: int, now_us: int) -> None:
     """The end of a slot: the next message that the peer is not known to have goes out."""
     node = _sender(s, direction)
@@ -166,7 +166,7 @@ def _send(s: OppnetArrays, direction: int, now_us: int) -> None:
     _plan_slot(s, direction, now_us)
 
 
-@bare
+@inner
 def _acquire(s: OppnetArrays, node: int, record: int, giver: int, now_us: int) -> None:
     """Carry a message, and queue it for all contacts but the one that it came from."""
     message = s.records[record, a.R_MESSAGE]
@@ -213,7 +213,7 @@ def _end_late(s: OppnetArrays, node: int, message: int, now_us: int) -> None:
     s.slots[node, message] = -1
 
 
-@bare
+@inner
 def _receive(s: OppnetArrays, node: int, message: int, direction: int, now_us: int) -> None:
     if message == a.HELLO:
         _exchange(s, direction, now_us)
@@ -246,7 +246,7 @@ def _receive(s: OppnetArrays, node: int, message: int, direction: int, now_us: i
     _acquire(s, node, record, _sender(s, direction), now_us)
 
 
-@bare
+@inner
 def _broadcast(s: OppnetArrays, node: int, message: int, now_us: int) -> None:
     s.messages[message, a.SENT_US] = now_us
     s.counters[a.BROADCAST_SO_FAR] = message + 1
@@ -256,7 +256,7 @@ def _broadcast(s: OppnetArrays, node: int, message: int, now_us: int) -> None:
     _acquire(s, node, record, -1, now_us)
 
 
-@bare
+@inner
 def _sample(s: OppnetArrays, now_us: int) -> None:
     """The registries of the watched nodes, as large as they would be after a look at the clock."""
     for at in range(s.watched.shape[0]):
@@ -284,7 +284,7 @@ def _sample(s: OppnetArrays, now_us: int) -> None:
         s.samples[row, a.S_PENDING] = s.nodes[node, a.PENDING]
 
 
-@bare
+@inner
 def _present_us(s: OppnetArrays, node: int, now_us: int) -> int:
     """Now, if the node is there; otherwise when it enters next, or never."""
     for at in range(s.first_stay[node], s.first_stay[node + 1]):
@@ -335,7 +335,7 @@ def _step(s: OppnetArrays) -> None:
         push(s, wake_us, a.TIMER, node, 0, 0, 0)
 
 
-@bare
+@inner
 def _room(s: OppnetArrays) -> int:
     """What must grow before the next step."""
     counters = s.counters

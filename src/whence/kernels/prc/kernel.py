@@ -32,7 +32,7 @@ from whence.sim.series import RunSeries, WindowSums
 from whence.sim.workload import broadcast_times
 from whence.trace.schema import Kind, Level, Recorder
 
-COMPILE_SECONDS = 30.0
+COMPILE_SECONDS = 10.0
 NODES_MAX = 1 << 24
 _HOPS = 12  # a handshake takes ten delays; its buffers must stand in the log
 

@@ -12,7 +12,7 @@ from collections.abc import Callable
 import numpy as np
 
 from whence.core import rng
-from whence.kernels.compile import Array, bare, cached, fingerprint, inlined
+from whence.kernels.compile import Array, cached, fingerprint, inlined, inner
 from whence.kernels.prc import state as a
 from whence.kernels.prc.state import PrcArrays
 from whence.kernels.rng import below, mix64, stream
@@ -84,7 +84,7 @@ def deliver(s: PrcArrays, node: int, row: int, slot: int, now_us: int, arrive_us
     push(s, arrive_us, MESSAGE, node, row)
 
 
-@bare
+@inner
 def row_for(s: PrcArrays, number: int) -> int:
     """The row of a message; a new one for what only a buffer holds, neither in flight nor expected."""
     counters = s.counters
@@ -112,7 +112,7 @@ def release_row(s: PrcArrays, row: int) -> None:
         s.counters[a.ROWS_FREE] += 1
 
 
-@bare
+@inner
 def find(s: PrcArrays, node: int, peer: int) -> int:
     """The place of `peer` in a process's adjacency; -1 - place if it is not there, but belongs there."""
     low, high = 0, s.people[node, a.LINKED]
@@ -127,14 +127,14 @@ def find(s: PrcArrays, node: int, peer: int) -> int:
     return int(-1 - low)
 
 
-@bare
+@inner
 def is_safe(s: PrcArrays, node: int, peer: int) -> bool:
     """Whether the link is used in both directions at this end."""
     at = find(s, node, peer)
     return bool(at >= 0 and s.cold[node, at, a.SLOT] >= 0 and s.hot[node, at, a.SINCE] != a.UNUSED)
 
 
-@bare
+@inner
 def connect(s: PrcArrays, one: int, mediator: int, other: int) -> int:
     """A new link, up at both ends and used at neither; one arc joins the pair."""
     counters = s.counters
@@ -154,7 +154,7 @@ def connect(s: PrcArrays, one: int, mediator: int, other: int) -> int:
     return link
 
 
-@bare
+@inner
 def _insert(s: PrcArrays, node: int, peer: int, link: int) -> None:
     place = -1 - find(s, node, peer)
     size = s.people[node, a.LINKED]
@@ -177,7 +177,7 @@ def _move(s: PrcArrays, node: int, source: int, target: int) -> None:
         s.cold[node, target, column] = s.cold[node, source, column]
 
 
-@bare
+@inner
 def use_in(s: PrcArrays, node: int, peer: int, now_us: int) -> int:
     """Qi ← Qi ∪ peer: a slot of the in-view, told to the peer's end. Answers the slot."""
     slot = 0
@@ -198,13 +198,13 @@ def use_in(s: PrcArrays, node: int, peer: int, now_us: int) -> int:
     return slot
 
 
-@bare
+@inner
 def use_out(s: PrcArrays, node: int, peer: int) -> None:
     """Qo ← Qo ∪ peer: whatever is sent from now on goes there too."""
     s.hot[node, find(s, node, peer), a.SINCE] = s.counters[a.TAIL]
 
 
-@bare
+@inner
 def expect(s: PrcArrays, node: int, number: int, slot: int) -> None:
     """E[slot] ← E[slot] ∪ m."""
     row = row_for(s, number)
@@ -213,14 +213,14 @@ def expect(s: PrcArrays, node: int, number: int, slot: int) -> None:
     s.counters[a.EXPECTED] += 1
 
 
-@bare
+@inner
 def release(s: PrcArrays, link: int, now_us: int) -> None:
     """A handshake does not need the link any more."""
     s.links[link, a.HOLDS] -= 1
     close_if_unneeded(s, link, now_us)
 
 
-@bare
+@inner
 def close_if_unneeded(s: PrcArrays, link: int, now_us: int) -> None:
     """Close a link that no arc joins and no handshake needs."""
     if s.links[link, a.ARCS] == 0 and s.links[link, a.HOLDS] == 0:
@@ -232,7 +232,7 @@ def close_if_unneeded(s: PrcArrays, link: int, now_us: int) -> None:
         s.links[link, a.ARCS] = -1
 
 
-@bare
+@inner
 def _remove(s: PrcArrays, node: int, peer: int, now_us: int) -> None:
     at = find(s, node, peer)
     slot = s.cold[node, at, a.SLOT]
@@ -247,7 +247,7 @@ def _remove(s: PrcArrays, node: int, peer: int, now_us: int) -> None:
     s.people[node, a.LINKED] = size
 
 
-@bare
+@inner
 def _expect_nothing(s: PrcArrays, node: int, slot: int, since_us: int, now_us: int) -> None:
     """E ← E \\ slot. Only what was delivered lately can be in it.
 
@@ -278,7 +278,7 @@ _BEGINS, _ANSWERS = np.uint64(links_overlay.BEGINS), np.uint64(links_overlay.ANS
 ELIGIBLE, CHOSEN, WAS, BECOMES = range(4)  # rows of `scratch`
 
 
-@bare
+@inner
 def join(s: PrcArrays, node: int, now_us: int) -> None:
     """The process asks a member."""
     key = stream(np.uint64(s.settings[a.SEED]), _CONTACT, s.settings[a.NODES])
@@ -288,7 +288,7 @@ def join(s: PrcArrays, node: int, now_us: int) -> None:
     push(s, now_us + delay_us(s.points, now_us), JOIN, link, 0)
 
 
-@bare
+@inner
 def introduce(s: PrcArrays, contact: int, joiner: int, now_us: int) -> None:
     """Each node that the contact names over a safe link names the joiner; if none, the contact does."""
     if s.people[contact, a.NAMED] == 0:
@@ -307,13 +307,13 @@ def introduce(s: PrcArrays, contact: int, joiner: int, now_us: int) -> None:
         _open(s, node, contact, joiner, now_us, False)
 
 
-@bare
+@inner
 def _take(s: PrcArrays, node: int, name: int) -> None:
     s.arcs[node, s.people[node, a.NAMED]] = name
     s.people[node, a.NAMED] += 1
 
 
-@bare
+@inner
 def _open(s: PrcArrays, opener: int, mediator: int, target: int, now_us: int, is_counted: bool) -> None:
     """A pair has got an arc; `is_counted` if a link that was there before knows of it already."""
     at = find(s, opener, target)
@@ -330,12 +330,12 @@ def _open(s: PrcArrays, opener: int, mediator: int, target: int, now_us: int, is
     push(s, now_us + delay_us(s.points, now_us), ALPHA_1, link, 0)
 
 
-@bare
+@inner
 def _is_safe_between(s: PrcArrays, node: int, other: int) -> bool:
     return is_safe(s, node, other) and is_safe(s, other, node)
 
 
-@bare
+@inner
 def _is_given(s: PrcArrays, node: int, peer: int) -> bool:
     """Whether a safe link may be exchanged: the authors' program leaves out what a handshake needs."""
     if not is_safe(s, node, peer):
@@ -343,7 +343,7 @@ def _is_given(s: PrcArrays, node: int, peer: int) -> bool:
     return not s.settings[a.BY_AUTHORS] or s.links[s.cold[node, find(s, node, peer), a.LINK], a.HOLDS] == 0
 
 
-@bare
+@inner
 def partner_of(s: PrcArrays, node: int) -> int:
     """The process behind the oldest arc over a link that both use; -1 if there is none."""
     for at in range(s.people[node, a.NAMED]):
@@ -352,7 +352,7 @@ def partner_of(s: PrcArrays, node: int) -> int:
     return -1
 
 
-@bare
+@inner
 def shuffle(s: PrcArrays, node: int, partner: int, number: int, now_us: int) -> None:
     """Half of the safe arcs go to the partner, half of the partner's come back."""
     s.counters[a.TOKEN] += 1
@@ -381,7 +381,7 @@ def shuffle(s: PrcArrays, node: int, partner: int, number: int, now_us: int) -> 
             close_if_unneeded(s, int(s.cold[giver, place, a.LINK]), now_us)
 
 
-@bare
+@inner
 def _give(s: PrcArrays, node: int, partner: int, key: np.uint64, begins: bool, start: int) -> int:
     """Take half of the safe arcs out of the view; they stand in `scratch` from `start` on."""
     arcs: Array = s.arcs[node]
@@ -428,7 +428,7 @@ _JOIN, _SHUFFLE = links_overlay.JOIN, links_overlay.SHUFFLE
 _SHUFFLE_MESSAGES = links_overlay.SHUFFLE_MESSAGES
 
 
-@bare
+@inner
 def _advance(s: PrcArrays) -> int:
     counters, total = s.counters, len(s.externals)
     end_us = s.settings[a.DURATION_US]
@@ -472,7 +472,7 @@ def _advance(s: PrcArrays) -> int:
     return a.DONE
 
 
-@bare
+@inner
 def _pass_time(s: PrcArrays, now_us: int) -> None:
     """Integrate what all hold up to now."""
     counters, window_us = s.counters, s.settings[a.WINDOW_US]
@@ -493,7 +493,7 @@ def _pass_time(s: PrcArrays, now_us: int) -> None:
         counters[a.TIME_US] = until_us
 
 
-@bare
+@inner
 def _missing_room(s: PrcArrays, links_open: bool, node: int, partner: int) -> int:
     """What must grow before processes may get new links or names."""
     if not links_open:
@@ -516,12 +516,12 @@ def _missing_room(s: PrcArrays, links_open: bool, node: int, partner: int) -> in
     return a.DONE
 
 
-@bare
+@inner
 def _free_rows(s: PrcArrays) -> int:
     return int(s.counters[a.ROWS_FREE] + len(s.rows) - s.counters[a.ROWS_USED])
 
 
-@bare
+@inner
 def _rows_needed(s: PrcArrays, link: int) -> int:
     """How many messages that only the buffers of a link hold may come back to life."""
     row, mask, count = s.links[link], s.log.shape[1] - 1, 0
@@ -533,7 +533,7 @@ def _rows_needed(s: PrcArrays, link: int) -> int:
     return count
 
 
-@bare
+@inner
 def _external(s: PrcArrays, at: int, now_us: int) -> int:
     what, node, number = s.externals[at, a.E_WHAT], s.externals[at, a.E_NODE], s.externals[at, a.E_NUMBER]
     if what == _JOIN:
@@ -587,7 +587,7 @@ def _spread(s: PrcArrays, node: int, row: int, entry: int, now_us: int) -> None:
     release_row(s, row)
 
 
-@bare
+@inner
 def _arrive(s: PrcArrays, what: int, link: int, now_us: int) -> None:
     """Control, a buffer, or a node that joins."""
     row, counters = s.links[link], s.counters
@@ -629,7 +629,7 @@ def _arrive(s: PrcArrays, what: int, link: int, now_us: int) -> None:
         counters[a.PROCESSES] += 1
 
 
-@bare
+@inner
 def _stamp(s: PrcArrays, which: int, node: int, start: int, stop: int) -> int:
     """Mark what stands in an interval of a process's log; return the mark."""
     s.counters[a.TOKEN] += 1
@@ -641,7 +641,7 @@ def _stamp(s: PrcArrays, which: int, node: int, start: int, stop: int) -> int:
     return int(s.counters[a.TOKEN])
 
 
-@bare
+@inner
 def _take_buffer(s: PrcArrays, link: int, now_us: int, arrive_us: int) -> None:
     """Bβ is in: deliver Bβ \\ Bα \\ Bπ, expect Bπ \\ Bβ, answer with it, use the link."""
     row, mask = s.links[link], s.log.shape[1] - 1
@@ -665,7 +665,7 @@ def _take_buffer(s: PrcArrays, link: int, now_us: int, arrive_us: int) -> None:
     use_out(s, target, opener)
 
 
-@bare
+@inner
 def _take_return(s: PrcArrays, link: int, now_us: int, arrive_us: int) -> None:
     """The answer is in: deliver what is new, expect what was delivered since ρ and is not in it."""
     row, mask = s.links[link], s.log.shape[1] - 1

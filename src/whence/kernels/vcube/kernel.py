@@ -53,7 +53,7 @@ from whence.sim.topology import make_graph
 from whence.sim.workload import sources
 from whence.trace.schema import Kind, Level, Recorder
 
-COMPILE_SECONDS = 25.0
+COMPILE_SECONDS = 8.0
 KEEPS = frozenset(("trail",))
 
 _DELAY = purpose("link delay")  # as in sim/links_static.py

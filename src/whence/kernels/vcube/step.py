@@ -23,7 +23,7 @@ from whence.kernels.calendar import (
     remove_first,
     sender_of,
 )
-from whence.kernels.compile import bare, cached, fingerprint, inlined
+from whence.kernels.compile import cached, fingerprint, inlined, inner
 from whence.kernels.rng import draw
 from whence.kernels.vcube import state as a
 from whence.kernels.vcube.state import VCubeArrays
@@ -514,7 +514,7 @@ def _obstacle(s: VCubeArrays, node: int, message: int) -> tuple[int, int]:
     return -1, -1
 
 
-@bare
+@inner
 def _advance(s: VCubeArrays) -> int:
     settings, counters = s.settings, s.counters
     end_us, total = settings[a.END_US], s.starts.shape[0]

@@ -26,9 +26,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from heapq import heapify, heappop, heappush
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from whence.core.effects import Deliver, Discard, Effects, Expire, Missed, Reason, Tell
+from whence.core.group import WINDOW_MAX
 from whence.core.lives import BEFORE, RolledBack
 from whence.core.message import Message, MessageId, NodeId, State, Waiting
 from whence.protocols.barrier.order import BarrierOrder
@@ -73,6 +74,8 @@ class SafeOrder(BarrierOrder):
         self.past: dict[NodeId, dict[int, int]] = {}  # the next barrier: source -> number -> deadline
         self.pending: dict[Key, PendingMessage] = {}
         self.before = 0  # the last own number before the present life
+        # Of origins whose later life is here: the numbers between were given up; what comes of them is told.
+        self.overtaken: dict[NodeId, tuple[int, int]] = {}
         self.now_us = 0  # of the newest input: for `explain`, which is given no time
         self._seq = 0
         # Indexes of `pending`; what is outdated in them is skipped when it comes up.
@@ -187,8 +190,10 @@ class SafeOrder(BarrierOrder):
         """Deliver one message: registries first, then the effect (F11)."""
         source, number, _, barrier, payload = packet
         deadline_us = as_number(packet.deadline_us)
-        _, until_us = self.delivered.get(source, (0, 0))
+        known, until_us = self.delivered.get(source, (0, 0))
         self.delivered[source] = (number, max(until_us, deadline_us))
+        if number - known > WINDOW_MAX:
+            self.overtaken[source] = (known, number)
         if deadline_us < NEVER_US and deadline_us > until_us:
             heappush(self._forgettable, (deadline_us, source))
         if packet is not self._familiar or deadline_us > self._common_us:
@@ -417,6 +422,14 @@ class SafeOrder(BarrierOrder):
         self.before, self.last = self.last, base
         self.delivered[self.me] = (base, NEVER_US)
 
+    def was_overtaken(self, source: NodeId, number: int) -> bool:
+        """Whether a message comes that was given up when its origin began a later life; once for each."""
+        first, end = self.overtaken.get(source, (0, 0))
+        if not first < number < end:
+            return False
+        self.overtaken[source] = (number, end)
+        return True
+
     def _hear_own(self, number: int) -> Effects:
         """A neighbour has more of this node's messages than it has itself."""
         had = self.before if self.before < number < self.last else self.last
@@ -478,12 +491,17 @@ class SafeOrder(BarrierOrder):
                 newest = self.delivered.get(source, (0, 0))
                 self._require(newest[0] >= number, "the barrier names what was delivered or adopted")
 
+    def _overtaken(self) -> list[list[Any]]:
+        """Of origins of which something was here before."""
+        return [[source, *pair] for source, pair in sorted(self.overtaken.items()) if pair[0]]
+
     def save(self) -> State:
         return {
             "last": self.last,
             "now_us": self.now_us,
             "seq": self._seq,
             **({"before": self.before} if self.before else {}),
+            **({"overtaken": overtaken} if (overtaken := self._overtaken()) else {}),
             "delivered": [[source, *pair] for source, pair in sorted(self.delivered.items())],
             "past": [
                 [source, sorted(map(list, numbers.items()))] for source, numbers in sorted(self.past.items())
@@ -496,6 +514,7 @@ class SafeOrder(BarrierOrder):
     def restore(self, state: State) -> None:
         self.last, self.now_us, self._seq = state["last"], state["now_us"], state["seq"]
         self.before = state.get("before", 0)
+        self.overtaken = {source: (first, end) for source, first, end in state.get("overtaken", [])}
         for source, number, until_us in state["delivered"]:
             self.delivered[source] = (number, until_us)
             if until_us < NEVER_US:

@@ -21,9 +21,9 @@ from collections.abc import Iterable
 from typing import Any, ClassVar
 
 from whence.core.effects import Discard, Effects, Missed, Reason, Send, close_run
-from whence.core.group import check_peer, group_of, id_of
+from whence.core.group import base_beyond, check_peer, group_of, id_of, is_base
 from whence.core.lives import BACK, BEFORE, BEGIN, CUT_OFF, OVER, WELCOME
-from whence.core.message import Message, MessageId, NodeId, Packet
+from whence.core.message import MessageId, NodeId, Packet, Unread
 from whence.core.parameters import Parameter, Parameters, flag
 from whence.core.protocol import Protocol, State
 from whence.protocols.baselines.lives import KeptForNeed, Lives, Word, read_word
@@ -120,7 +120,7 @@ class Flooding(Relaying):
             return -1
         return self.index.get(peer, -1)
 
-    def _keep_in_run(self, packet: Packet, run: list[Message], effects: Effects) -> list[Message]:
+    def _keep_in_run(self, packet: Packet, run: list[Unread], effects: Effects) -> list[Unread]:
         """As `_keep`; returns the run that goes on."""
         assert self.kept is not None
         self.kept.of[packet[0]].append(packet)
@@ -130,8 +130,8 @@ class Flooding(Relaying):
         return run
 
     def _take_alone(
-        self, peer: NodeId, packet: Packet, now_us: int, run: list[Message], effects: Effects
-    ) -> list[Message]:
+        self, peer: NodeId, packet: Packet, now_us: int, run: list[Unread], effects: Effects
+    ) -> list[Unread]:
         """Receive a packet that does not go straight through, after a run; returns the run that goes on."""
         others = self.receive(peer, packet, now_us)
         if others:
@@ -251,7 +251,8 @@ class Flooding(Relaying):
     def _begin_life(self, base: int, effects: Effects) -> None:
         """This node's numbers go on after `base`: whoever has all of its earlier lives follows it there."""
         lives = self.lives
-        lives.before = max(self.last, lives.seen)
+        # A life that has said nothing leaves nothing to wait for: those who did not hear of it never will.
+        lives.before = self.last if is_base(lives.seen) else max(self.last, lives.seen)
         lives.base = self.last = base
         self._skip_to(self.my_index, base, effects)
         if self.neighbours:
@@ -289,7 +290,10 @@ class Flooding(Relaying):
             known = self._counts()[member]
             if member == self.my_index:
                 effects += lives.hear_own(count, self.last)
-                if count > self.last:  # it has not begun a later life yet, and this is one
+                if count > self.last and lives.base:
+                    # Another copy of the store has gone further: where it is, two would use one number.
+                    self._begin_life(base_beyond(count), effects)
+                elif count > self.last:  # it has not begun a later life yet, and this is one
                     self.last = count
                     self._skip_to(member, count, effects)
             elif count > known:
@@ -303,7 +307,9 @@ class Flooding(Relaying):
     ) -> None:
         """A member begins a later life, after `before`: here once that is accounted for."""
         lives = self.lives
-        if origin == self.my_index or base <= max(self._counts()[origin], lives.marks.get(origin, (0, 0))[0]):
+        marks = lives.marks.get(origin, [])
+        is_known = base <= self._counts()[origin] or any(base == each for each, _ in marks)
+        if origin == self.my_index or is_known:
             effects.append(Discard(None, peer, Reason.DUPLICATE))
             return
         if self._direct and self.members[origin] != peer:
@@ -313,18 +319,19 @@ class Flooding(Relaying):
             self._pass_on(peer, packet, effects)
         elif self.kept is not None:
             self._keep(packet, effects)
-        lives.marks[origin] = (base, before)
+        lives.marks[origin] = sorted([*marks, (base, before)])
         self._begin_lives(effects)
 
     def _begin_lives(self, effects: Effects) -> None:
         """Follow the members whose earlier lives are accounted for."""
         lives = self.lives
-        for origin, (base, before) in sorted(lives.marks.items()):
-            known = self._counts()[origin]
-            if known >= before or self._direct:
-                del lives.marks[origin]
+        for origin, marks in sorted(lives.marks.items()):
+            while marks and ((known := self._counts()[origin]) >= marks[0][1] or self._direct):
+                base, before = marks.pop(0)
                 if known < base:
                     if known < before:
                         effects.append(Missed(self.members[origin], known + 1, before, OVER))
                     lives.overtaken[origin] = (max(known, before), base)
                     self._skip_to(origin, base, effects)
+            if not marks:
+                del lives.marks[origin]

@@ -69,7 +69,8 @@ class Lives:
         self.before = 0  # its last number before that, as far as it knows
         self.seen = 0  # the newest number of its earlier lives that a neighbour has
         # Members whose later life is announced, and what must be accounted for before: (base, before).
-        self.marks: dict[int, tuple[int, int]] = {}
+        # There may be several: others have heard of a life, or of a copy of a store, that this node has not.
+        self.marks: dict[int, list[tuple[int, int]]] = {}
         self.overtaken: dict[int, tuple[int, int]] = {}  # numbers between these came too late, if they come
 
     def hear_own(self, count: int, last: int) -> Effects:
@@ -92,13 +93,14 @@ class Lives:
     def save(self) -> list[Any]:
         return [
             self.base, self.before, self.seen,
-            [[origin, *pair] for origin, pair in sorted(self.marks.items())],
+            [[origin, *pair] for origin, marks in sorted(self.marks.items()) for pair in marks],
             [[origin, *pair] for origin, pair in sorted(self.overtaken.items())],
         ]  # fmt: skip
 
     def restore(self, saved: list[Any]) -> None:
         self.base, self.before, self.seen, marks, overtaken = saved
-        self.marks = {origin: (base, before) for origin, base, before in marks}
+        for origin, base, before in marks:
+            self.marks.setdefault(origin, []).append((base, before))
         self.overtaken = {origin: (first, end) for origin, first, end in overtaken}
 
 

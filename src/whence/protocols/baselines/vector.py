@@ -28,15 +28,13 @@ from collections.abc import Iterable, Iterator
 from typing import Any, ClassVar, NamedTuple, cast
 
 from whence.core.clocks import Delta, DeltaClock
-from whence.core.effects import Deliver, Discard, Effects, Reason, Send, close_run
+from whence.core.effects import Deliver, Deliveries, Discard, Effects, Reason, Send
 from whence.core.group import WINDOW_MAX, Gaps, check_payload, is_too_far, refuse_id
 from whence.core.holdback import HoldBack, Key
-from whence.core.message import Message, MessageId, NodeId, Packet, Sizes, Waiting
+from whence.core.message import Message, MessageId, NodeId, Packet, Sizes, Unread, Waiting
 from whence.core.protocol import State
 from whence.core.sizes import FRAME_BYTES, array_header_bytes, binary_header_bytes, uint_bytes
 from whence.protocols.baselines.flooding import TOLD_EVERY, Flooding
-
-_make = tuple.__new__  # of a named tuple: half the cost of its own constructor
 
 
 class VectorPacket(NamedTuple):
@@ -63,9 +61,10 @@ class Vector(Flooding):
     # Rule 1 (BSS 5.1, step 1): increment the own entry, send the clock with the message.
 
     def broadcast(self, payload: bytes, now_us: int) -> Effects:
-        check_payload(payload)
+        if type(payload) is not bytes:
+            check_payload(payload)
         clock = self.clock
-        after = clock.take_delta()
+        after = clock.take_delta() if clock.changed else ()
         self.last += 1
         # The own entry is the packet's number: `advance` would repeat it in the next delta.
         clock.counts[self.my_index] = self.last
@@ -111,7 +110,7 @@ class Vector(Flooding):
         counts, changed, held, waiters = self.clock.counts, self.clock.changed, self.held, self.waiters
         is_met, marks, keeps = self.is_met, self.lives.marks, self.kept is not None
         effects: Effects = []
-        run: list[Message] = []
+        run: list[Unread] = []
         for packet in packets:
             origin, number, after, payload = cast(VectorPacket, packet)
             if (
@@ -124,7 +123,7 @@ class Vector(Flooding):
                 if keeps:
                     run = self._keep_in_run(packet, run, effects)
                 counts[origin] = changed[origin] = number
-                run.append(_make(Message, (peer, number, payload)))
+                run.append((peer, number, payload))
                 if waiters and (origin, number) in waiters:
                     run += self._released(origin, number)
             elif (
@@ -136,7 +135,8 @@ class Vector(Flooding):
                 self.holdback.hold((origin, number), cast(VectorPacket, packet), now_us, (origin, number - 1))
             else:
                 run = self._take_alone(peer, packet, now_us, run, effects)
-        close_run(run, effects)
+        if run:
+            effects.append(Deliveries(run))
         return effects
 
     def is_met(self, after: Delta) -> bool:
@@ -214,14 +214,14 @@ class Vector(Flooding):
     def _release(self, origin: int, number: int, effects: Effects) -> None:
         """Deliver what waited for (origin, number), and what waited for that, in order of arrival."""
         if (origin, number) in self.waiters:
-            effects += map(Deliver, self._released(origin, number))
+            effects += [Deliver(Message(*fields)) for fields in self._released(origin, number)]
 
-    def _released(self, origin: int, number: int) -> Iterator[Message]:
+    def _released(self, origin: int, number: int) -> Iterator[Unread]:
         counts, changed, members = self.clock.counts, self.clock.changed, self.members
         for packet in self.holdback.release((origin, number), self.missing_of):
             origin, number, _, payload = packet
             counts[origin] = changed[origin] = number
-            yield _make(Message, (members[origin], number, payload))
+            yield members[origin], number, payload
 
     # Lives (flooding.py)
 

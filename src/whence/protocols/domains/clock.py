@@ -85,6 +85,18 @@ class MatrixClock(ABC):
         """Know what `source` says of one pair of servers."""
         self.value[entry] = max(self.value[entry], said)
 
+    def owe_whole(self, to: int, *, is_cut_off: bool) -> None:
+        """The server at `to` may be another life: it has not what earlier messages to it told."""
+        return  # where every stamp is whole
+
+    def back(self, to: int) -> None:
+        """The server at `to` is the one that it was, and gets all that was sent to it."""
+        return
+
+    def cut_for(self, to: int, queued: int) -> int:
+        """How many messages to `to` another life of it does not get; the newest `queued` are on their way."""
+        return self.value[self.me * self.size + to] - queued
+
     def grow(self, size: int) -> None:
         """The domain has more places: the old ones keep theirs."""
         old, self.size = self.size, size
@@ -181,16 +193,52 @@ class UpdatesClock(MatrixClock):
         self.changed_at = [0] * (size * size)
         self.changed_by = [me] * (size * size)
         self.sent_state = [0] * size
+        # A set of updates means what it says only after those before it. A server that comes back as another
+        # life has none of them, so the first message after it was cut off, or came back, tells all that it
+        # follows; of the messages that wait for it, those before that one are of no use to another life.
+        self.owed: set[int] = set()  # servers whose next stamp is such a whole one
+        self.whole_from: dict[int, int] = {}  # servers that are cut off -> the count of that message, or 0
 
     # rule 004 flaw 1: compute the set, then note what was sent
     def _stamp(self, to: int, entry: int) -> Stamp:
         self._change(entry, self.me)
         flat: list[int] = []
-        for index in self._updates(to, entry):
+        updates = self._updates(to, entry)
+        if to in self.owed:
+            updates = self._with_column(to, updates)
+        for index in updates:
             flat += (*divmod(index, self.size), self.value[index])
         self.sent_state[to] = self.state
         self.state += 1
         return tuple(flat)
+
+    def _with_column(self, to: int, updates: list[int]) -> list[int]:
+        """A stamp with all that was sent to `to`, as far as it is known here."""
+        self.owed.discard(to)
+        if self.whole_from.get(to) == 0:
+            self.whole_from[to] = self.value[self.me * self.size + to]
+        column = {k * self.size + to for k in range(self.size) if k not in (self.me, to)}
+        return sorted({*updates, *(entry for entry in column if self.value[entry])})
+
+    def owe_whole(self, to: int, *, is_cut_off: bool) -> None:
+        self.owed.add(to)
+        if is_cut_off:
+            self.whole_from.setdefault(to, 0)
+        else:
+            self.whole_from.pop(to, None)
+
+    def back(self, to: int) -> None:
+        self.whole_from.pop(to, None)
+
+    def begin_life(self, base: int) -> None:
+        super().begin_life(base)
+        for to in self.whole_from:  # counts jump: what was sent before is of no use to another life of it
+            self.whole_from[to] = 0
+            self.owed.add(to)
+
+    def cut_for(self, to: int, queued: int) -> int:
+        first = self.whole_from.get(to, 0)
+        return super().cut_for(to, min(queued, super().cut_for(to, first - 1) if first else 0))
 
     def grow(self, size: int) -> None:
         old = self.size
@@ -265,6 +313,8 @@ class UpdatesClock(MatrixClock):
             "changed_by": list(self.changed_by),
             "sent_state": list(self.sent_state),
         }
+        if self.owed or self.whole_from:
+            more["owed"] = [sorted(self.owed), sorted(self.whole_from.items())]
         return super().save() | more
 
     def restore(self, state: State) -> None:
@@ -273,6 +323,8 @@ class UpdatesClock(MatrixClock):
         self.changed_at = list(state["changed_at"])
         self.changed_by = list(state["changed_by"])
         self.sent_state = list(state["sent_state"])
+        owed, whole_from = state.get("owed", [[], []])
+        self.owed, self.whole_from = set(owed), dict(whole_from)
 
 
 class ScannedClock(UpdatesClock):

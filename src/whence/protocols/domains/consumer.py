@@ -36,13 +36,22 @@ class Consumer:
         self.clock = clock
         self.holdback: HoldBack[Early] = HoldBack()
         self.held = self.holdback.held  # (source, count) -> the message, since when
-        self.marks: dict[int, tuple[int, int]] = {}  # servers whose later life is announced: (base, before)
+        # Servers whose later lives are announced: what is here of the life before, and where the next begins.
+        self.marks: dict[int, list[tuple[int, int]]] = {}
+        # (source, first, last) of what counts as delivered and never was: the server's owner takes them.
+        self.skipped: list[tuple[int, int, int]] = []
+        # Counts between these were given up when a server began a later life: if they come, that is told.
+        self.overtaken: dict[int, tuple[int, int]] = {}
 
     def refuse(self, source: int, count: int, stamp: Stamp) -> Reason | None:
         """Why a message ends here; None for one that can be delivered, now or later."""
         if count < 1:
             return Reason.MALFORMED
         if count <= self.clock.delivered(source) or (source, count) in self.held:
+            first, end = self.overtaken.get(source, (0, 0))
+            if first < count <= end:  # two lives went on beside each other: a store was copied
+                self.overtaken[source] = (count, end)
+                self.skipped.append((source, count, count))
             return Reason.DUPLICATE
         return self.clock.problem(source, count, stamp)
 
@@ -56,19 +65,33 @@ class Consumer:
             early = Early(source, count, stamp, packet)
             self.holdback.hold((source, count), early, now_us, obstacle)
             return
-        self.clock.merge(source, count, stamp)
+        self._merge(source, count, stamp)
         hand_on(packet)
         if self.held:
             for early in self.holdback.release((source, count), self._obstacle):
-                self.clock.merge(early.source, early.number, early.stamp)
+                self._merge(early.source, early.number, early.stamp)
                 hand_on(early.packet)
+
+    def _merge(self, source: int, count: int, stamp: Stamp) -> None:
+        """The message is delivered; what it follows of a server that is out of the group never will be."""
+        clock = self.clock
+        if not clock.gone:
+            clock.merge(source, count, stamp)
+            return
+        before = {k: clock.delivered(k) for k in clock.gone if k != source}
+        clock.merge(source, count, stamp)
+        for k, had in sorted(before.items()):
+            if clock.delivered(k) > had:
+                self.skipped.append((k, had + 1, clock.delivered(k)))
 
     # Lives (core/lives.py)
 
     def cut_for(self, to: int, queued: int) -> tuple[int, Stamp]:
         """Where a server that came back begins: what it was sent before the `queued`, and what is known."""
         clock = self.clock
-        return max(0, clock.value[clock.me * clock.size + to] - queued), tuple(clock.value)
+        sent = max(0, clock.cut_for(to, queued))
+        clock.owe_whole(to, is_cut_off=False)
+        return sent, tuple(clock.value)
 
     def jump(
         self, source: int, sent: int, known: Stamp, hand_on: HandOn
@@ -93,17 +116,31 @@ class Consumer:
         return ((had + 1, sent) if sent > had else None), lost_own
 
     def hear_life(self, source: int, base: int, before: int, hand_on: HandOn) -> None:
-        """A server counts on after `base`, once what it sent before is delivered here."""
-        if base > self.clock.delivered(source):
-            self.marks[source] = (base, before)
-            self.begin_lives(hand_on)
+        """A server counts on after `base`, once what has come of it before is delivered here.
+
+        It comes in order over the link from that server: what it sent before, and is not here, was lost with
+        the life that sent it.
+        """
+        here = max([self.clock.delivered(source), *(count for k, count in self.held if k == source)])
+        if base <= here:
+            return
+        marks = self.marks.setdefault(source, [])
+        last = max([here, *(base for _, base in marks)])
+        if before > last:
+            self.skipped.append((source, last + 1, before))
+        marks.append((last, base))
+        self.begin_lives(hand_on)
 
     def begin_lives(self, hand_on: HandOn) -> None:
         """Follow the servers whose earlier messages are delivered."""
-        for source, (base, before) in sorted(self.marks.items()):
-            if self.clock.delivered(source) >= before:
-                del self.marks[source]
+        for source, marks in sorted(self.marks.items()):
+            while marks and self.clock.delivered(source) >= marks[0][0]:
+                here, base = marks.pop(0)
+                if here:
+                    self.overtaken[source] = (here, base)
                 self.skip_to(source, base, hand_on)
+            if not marks:
+                del self.marks[source]
 
     def skip_to(self, source: int, count: int, hand_on: HandOn) -> None:
         """What `source` sent here up to `count` is accounted for; what waits is looked at again."""
@@ -121,7 +158,7 @@ class Consumer:
                 if early.number <= self.clock.delivered(early.source) or self._obstacle(early) is None:
                     self._drop(key)
                     if early.number > self.clock.delivered(early.source):
-                        self.clock.merge(early.source, early.number, early.stamp)
+                        self._merge(early.source, early.number, early.stamp)
                         hand_on(early.packet)
                     found = True
         left = list(self.held.items())
@@ -178,9 +215,13 @@ class Consumer:
                 for (source, count, stamp, packet), since_us in self.held.values()
             ],
             "waiters": self.holdback.save_waiters(),
-            **({"marks": [[k, *pair] for k, pair in sorted(self.marks.items())]} if self.marks else {}),
+            **({"marks": self._saved_marks()} if self.marks else {}),
+            **({"overtaken": sorted(self.overtaken.items())} if self.overtaken else {}),
             **({"gone": sorted(self.clock.gone)} if self.clock.gone else {}),
         }
+
+    def _saved_marks(self) -> list[list[int]]:
+        return [[k, base, here] for k, marks in sorted(self.marks.items()) for here, base in marks]
 
     def restore(self, state: State, packet_of: Callable[..., Packet]) -> None:
         """`packet_of(*fields)` makes the protocol's packet."""
@@ -189,7 +230,9 @@ class Consumer:
             early = Early(source, count, tuple(stamp), restored(fields, packet_of))
             self.held[source, count] = (early, since_us)
         self.holdback.restore_waiters(state["waiters"])
-        self.marks = {k: (base, before) for k, base, before in state.get("marks", [])}
+        self.overtaken = {k: (first, end) for k, (first, end) in state.get("overtaken", [])}
+        for k, base, here in state.get("marks", []):
+            self.marks.setdefault(k, []).append((here, base))
         self.clock.gone = set(state.get("gone", []))
 
 

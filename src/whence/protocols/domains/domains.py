@@ -77,6 +77,7 @@ class Domains(Unicast):
         self._stamps: str = options["stamps"]
         self.places: dict[int, dict[NodeId, int]] = {}  # domain -> server -> its place there
         self.consumers: dict[int, Consumer] = {}
+        self.newest: dict[int, int] = {}  # of each origin beyond a router, the newest number delivered
         self.is_shaped = isinstance(domains, Mapping)
         if self.is_shaped:
             self._take_shape(shape_of(domains))
@@ -139,6 +140,7 @@ class Domains(Unicast):
                 self.unsent.pop(peer, None)
         for consumer in self.consumers.values():
             consumer.look_again(self._hand_on_to(effects))
+            self._tell_skipped(consumer, effects)
         return effects
 
     def agreement(self, peer: NodeId) -> dict[str, Any]:
@@ -158,9 +160,8 @@ class Domains(Unicast):
         unsent = [packet for packets in self.unsent.values() for packet in packets]
         return [cast(DomainPacket, packet) for packet in (*held, *unsent)]
 
-    def understands(self, packet: Packet) -> bool:
-        _, origin, to, *_ = cast(DomainPacket, packet)
-        return origin < len(self.members) and to < len(self.members)
+    def understands(self, packets: Sequence[Packet]) -> bool:
+        return all(origin < len(self.members) > to for _, origin, to, *_ in packets)
 
     def next_hop(self, to: NodeId) -> NodeId:
         return self.routes[to].hop if to in self.routes else to
@@ -198,9 +199,12 @@ class Domains(Unicast):
     def receive(self, peer: NodeId, packet: Packet, now_us: int) -> Effects:
         arrived = cast(DomainPacket, packet)
         refused = self._refuse(peer, arrived)
-        if refused is not None:
-            return [Discard(id_of(self.members, arrived.origin, arrived.number), peer, refused)]
         effects: Effects = []
+        if refused is not None:
+            effects.append(Discard(id_of(self.members, arrived.origin, arrived.number), peer, refused))
+            if arrived.domain in self.consumers:
+                self._tell_skipped(self.consumers[arrived.domain], effects)
+            return effects
         domain = arrived.domain
         source, consumer = self.places[domain][peer], self.consumers[domain]
         if arrived.number <= 0:
@@ -209,6 +213,8 @@ class Domains(Unicast):
         consumer.accept(source, arrived.sent, arrived.stamp, arrived, now_us, hand_on)
         if consumer.marks:
             consumer.begin_lives(hand_on)
+        if consumer.skipped:
+            self._tell_skipped(consumer, effects)
         return effects
 
     def _hand_on_to(self, effects: Effects) -> HandOn:
@@ -226,11 +232,18 @@ class Domains(Unicast):
     # rule 004 section 4.2: a router stamps a forward in the step that delivers it
     def _hand_on(self, packet: Packet, effects: Effects) -> None:
         """Deliver here, or forward: in the step that merged the clock."""
-        _, origin, to, number, _, _, payload = cast(DomainPacket, packet)
-        if to == self.my_index:
-            effects.append(Deliver(Message(self.members[origin], number, payload)))
-        else:
+        domain, origin, to, number, _, _, payload = cast(DomainPacket, packet)
+        if to != self.my_index:
             self._forward(origin, to, number, payload, effects)
+            return
+        source = self.members[origin]
+        if source not in self.places[domain]:
+            # A router that lost its state may forward again. One way leads from there to here, in order.
+            if number <= self.newest.get(origin, 0):
+                effects.append(Discard(MessageId(source, number), source, Reason.DUPLICATE))
+                return
+            self.newest[origin] = number
+        effects.append(Deliver(Message(source, number, payload)))
 
     def _refuse(self, peer: NodeId, packet: DomainPacket) -> Reason | None:
         domain, origin, to, number, count, stamp, _ = packet
@@ -273,12 +286,14 @@ class Domains(Unicast):
     def save(self) -> State:
         consumers = [[domain, consumer.save()] for domain, consumer in self.consumers.items()]
         shape = {"shape": self.shape.plain()} if self.is_shaped else {}
-        return {**self._save_links(), "consumers": consumers, **shape}
+        newest = {"newest": sorted(self.newest.items())} if self.newest else {}
+        return {**self._save_links(), "consumers": consumers, **shape, **newest}
 
     def restore(self, state: State) -> None:
         if self.is_shaped and "shape" in state:
             self._take_shape(shape_of(state["shape"]))
         self._restore_links(state)
+        self.newest = dict(state.get("newest", []))
         for domain, saved in state["consumers"]:
             self.consumers[domain].restore(saved, DomainPacket)
 

@@ -68,7 +68,9 @@ class Matrix(Unicast):
         origin, number, count, stamp, _ = cast(MatrixPacket, packet)
         refused = self._refuse(peer, cast(MatrixPacket, packet))
         if refused is not None:
-            return [Discard(id_of(self.members, origin, number), peer, refused)]
+            ended: Effects = [Discard(id_of(self.members, origin, number), peer, refused)]
+            self._tell_skipped(self.consumer, ended)
+            return ended
         if number <= 0:
             return self._hear(peer, self.consumer, origin, number, count, stamp)
         effects: Effects = []
@@ -76,6 +78,8 @@ class Matrix(Unicast):
         self.consumer.accept(origin, count, stamp, packet, now_us, deliver)
         if self.consumer.marks:
             self.consumer.begin_lives(deliver)
+        if self.consumer.skipped:
+            self._tell_skipped(self.consumer, effects)
         return effects
 
     def _hand_on_to(self, effects: Effects) -> HandOn:

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from whence.core.effects import Discard, Effects, Missed, Reason, Send, Tell
 from whence.core.group import NUMBER_MAX, check_payload, check_peer, group_of
-from whence.core.lives import BACK, BEFORE, BEGIN, CUT_OFF, WELCOME, RolledBack
+from whence.core.lives import BACK, BEFORE, BEGIN, CUT_OFF, OVER, WELCOME, RolledBack
 from whence.core.message import MessageId, NodeId, Packet
 from whence.core.protocol import Protocol, State
 from whence.errors import MisuseError
@@ -63,6 +63,7 @@ class Unicast(Protocol):
         for consumer, place in self._shared_with(peer):
             consumer.clock.gone.add(place)
             consumer.look_again(self._hand_on_to(effects))
+            self._tell_skipped(consumer, effects)
         return effects
 
     # Lives (core/lives.py). What is said of them is a packet of number 0 (a cut) or below (a life begins).
@@ -80,7 +81,7 @@ class Unicast(Protocol):
         """What is done with a message whose turn has come."""
 
     def command(self, verb: str, names: tuple[NodeId, ...], now_us: int) -> Effects:
-        """What the host knows of lives. Whom it cannot hear is no matter: nobody else has its messages."""
+        """What the host knows of links and lives."""
         effects: Effects = []
         if verb == BEGIN:
             self._begin_life(int(names[0]), effects)
@@ -88,7 +89,13 @@ class Unicast(Protocol):
             for consumer, place in self._shared_with(names[0]):
                 sent, known = consumer.cut_for(place, int(names[1]))
                 self._pass_to(names[0], self._word(consumer, 0, sent, known), effects)
-        elif verb not in (CUT_OFF, BACK):
+        elif verb in (CUT_OFF, BACK):
+            for consumer, place in self._shared_with(names[0]):
+                if verb == CUT_OFF:
+                    consumer.clock.owe_whole(place, is_cut_off=True)
+                else:
+                    consumer.clock.back(place)
+        else:
             return super().command(verb, names, now_us)
         return effects
 
@@ -115,6 +122,7 @@ class Unicast(Protocol):
             if sent < 0 or -number <= sent or stamp:
                 return [Discard(None, peer, Reason.MALFORMED)]
             consumer.hear_life(place, -number, sent, hand_on)
+            self._tell_skipped(consumer, effects)
             return effects
         stamp = matrix_of(stamp, consumer.clock.size)
         if sent < 0 or len(stamp) != consumer.clock.size**2 or min(stamp) < 0 or max(stamp) >= NUMBER_MAX:
@@ -125,7 +133,15 @@ class Unicast(Protocol):
         if own is not None:
             effects.append(Tell(RolledBack("", own[0] - 1, own[1])))
         consumer.begin_lives(hand_on)
+        self._tell_skipped(consumer, effects)
         return effects
+
+    def _tell_skipped(self, consumer: Consumer, effects: Effects) -> None:
+        """What counts as delivered here and never was is told."""
+        skipped, consumer.skipped = consumer.skipped, []
+        for place, first, last in skipped:
+            [source] = [peer for peer in self.members if (consumer, place) in self._shared_with(peer)]
+            effects.append(Missed(f"{source}>{self.me}", first, last, OVER))
 
     def _save_links(self) -> State:
         return {

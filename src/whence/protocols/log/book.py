@@ -65,6 +65,9 @@ class Book(Protocol):
     def append(self, entry: Entry) -> int:
         """One entry more; D of its stream becomes its last number. Returns its LSN."""
 
+    def append_run(self, entries: list[Item], payload_bytes: int) -> int:
+        """Messages of one stream, one after the other, with so many bytes; returns the LSN of the first."""
+
     def read(self, lsn: int, limit: int) -> list[Entry]:
         """Up to `limit` consecutive entries from `lsn` on, which is not below `first`."""
 
@@ -123,21 +126,12 @@ class MemoryBook:
         self._done: set[int] = set()  # LSNs above the cursor
         self._keys: dict[bytes, tuple[int, int]] = {}
         self._checkpoint: tuple[int, State] | None = None
-        self._bytes = 0  # of the entries below `_weighed`
-        self._weighed = 1
+        self.size_bytes = 0  # payloads and entries that are kept, about
 
     @property
     def next(self) -> int:
         """LSN of the next entry."""
         return self._base + len(self._entries)
-
-    @property
-    def size_bytes(self) -> int:
-        """Payloads and entries that are kept, about; entries are weighed when somebody asks."""
-        fresh = self._entries[self._weighed - self._base :]
-        self._bytes += ENTRY_BYTES * len(fresh) + sum([len(each[4]) for each in fresh if len(each) == 6])
-        self._weighed = self.next
-        return self._bytes
 
     def streams(self) -> list[tuple[Stream, int, int]]:
         """Every stream with its D and F, in order of its index."""
@@ -159,8 +153,18 @@ class MemoryBook:
         entries.append(entry)
         if len(entry) == 6:
             self._lsns[entry[0]].append(lsn)
+            self.size_bytes += ENTRY_BYTES + len(entry[4])
         else:
             self._skip(entry[0], entry[2], lsn)
+            self.size_bytes += ENTRY_BYTES
+        return lsn
+
+    def append_run(self, entries: list[Item], payload_bytes: int) -> int:
+        """As `append` for each of some messages of one stream; returns the LSN of the first."""
+        lsn = self._base + len(self._entries)
+        self._entries += entries
+        self._lsns[entries[0][0]] += range(lsn, lsn + len(entries))
+        self.size_bytes += ENTRY_BYTES * len(entries) + payload_bytes
         return lsn
 
     def _skip(self, stream: int, last: int, lsn: int) -> None:
@@ -191,10 +195,9 @@ class MemoryBook:
     def cut(self, lsn: int) -> dict[int, int]:
         """Drop what is below `lsn` (not above `cursor`)."""
         raised: dict[int, int] = {}
-        self._bytes = self.size_bytes
         for entry in self._entries[self.first - self._base : lsn - self._base]:
             stream, last = entry[0], last_of(entry)
-            self._bytes -= entry_bytes(entry)
+            self.size_bytes -= entry_bytes(entry)
             if last > self._floor[stream]:
                 raised[stream] = self._floor[stream] = last
         self.first = max(self.first, lsn)
@@ -278,7 +281,7 @@ class MemoryBook:
 
     def restore(self, state: State) -> None:
         """Become the book that `save` described; only an empty one."""
-        self.first = self._base = self._weighed = state["first"]
+        self.first = self._base = state["first"]
         self.cursor, self._done = state["cursor"], set(state["done"])
         entries = [unplain(entry) for entry in state["entries"]]
         for stream, newest, floor in state["streams"]:

@@ -13,6 +13,7 @@ from __future__ import annotations
 from hashlib import blake2b
 from typing import Any
 
+from whence.core.effects import Reason
 from whence.protocols.log.book import Entry
 from whence.protocols.log.ledger import Ledger
 from whence.protocols.log.wire import Item
@@ -53,6 +54,13 @@ class Chain:
         [known] = self.ledger.book.read(lsn, 1)
         is_same = len(known) == 4 or known[1] != number or self.hash_of(known) == self.hash_of(entry)
         return not is_same and self.tell(stream)
+
+    # rule 001 R5: two messages with one number prove that a life was forked
+    def is_forked(self, entry: Item, reason: Reason) -> bool:
+        """A message was refused; returns whether that shows a fork for the first time."""
+        if reason is Reason.DUPLICATE:
+            return self.came_again(entry)
+        return reason is Reason.FORGED and self.tell(entry[0])
 
     def tell(self, stream: int) -> bool:
         """A stream is forked; returns whether that is new."""

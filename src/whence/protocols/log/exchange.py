@@ -14,7 +14,7 @@ Nothing is queued for a peer: `cursor` and `back` of its session say where to go
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 from whence.core.effects import Effects, Send
 from whence.core.group import NUMBER_MAX
@@ -22,7 +22,7 @@ from whence.core.lives import is_stream
 from whence.core.message import NodeId
 from whence.errors import MisuseError
 from whence.protocols.barrier.wire import NEVER_US
-from whence.protocols.log.book import Entry, last_of
+from whence.protocols.log.book import Entry, last_of, plain, unplain
 from whence.protocols.log.budget import Budget
 from whence.protocols.log.drawn import DrawnExchange
 from whence.protocols.log.ledger import Ledger
@@ -60,6 +60,8 @@ SCAN_MAX = 4_096  # entries of the log that one step looks at for one peer
 EXPIRED = "expired"
 PULLS_MAX = 256  # streams that one WANT names
 MINUTE_US = 60_000_000
+# To whom entries go, the LSN of the first, and the entries: of one stream, one after the other in the log.
+Offer: TypeAlias = tuple[tuple[PeerSession, ...], int, list[Entry]]
 
 
 class Exchange:
@@ -91,8 +93,8 @@ class Exchange:
         self.changed: set[int] = set()  # streams that grew since the last HAVE
         self.paused = False  # the reader is slow: acknowledge nothing
         self.must_go_on = False  # a walk through the log was cut short
-        self.dirty: list[PeerSession] = []  # sessions with something in `out`
-        self._waiting_bytes = 0  # payloads that wait there, at the most
+        self.offers: list[Offer] = []  # what this step has for the peers, in log order
+        self._waiting_bytes = 0  # payloads among them
         self._stride = 3 if timed else 2  # of barriers
         self.grow()
 
@@ -186,7 +188,6 @@ class Exchange:
         """The link is gone, and the session with it."""
         session = self.of.pop(peer, None)
         if session is not None:
-            self.dirty = [each for each in self.dirty if each is not session]
             if self.drawn is not None:
                 self.drawn.end(peer)
             self.reroute()
@@ -396,39 +397,36 @@ class Exchange:
         return found
 
     def offer_new(self, lsn: int, entry: Entry) -> None:
-        """An entry was logged: to all whom it may concern."""
-        targets = self.forward[entry[0]]
-        if targets is None:
-            targets = self.targets(entry[0])
-        if targets:
-            self.offer(lsn, entry, targets)
+        """An entry was logged: for all whom it may concern."""
+        size = len(entry[4]) if len(entry) == 6 else 0
+        self.offer(lsn, [entry], size)
 
     # rule 001 R11: new entries go to all but those that get them elsewhere
-    def offer(self, lsn: int, entry: Entry, targets: tuple[PeerSession, ...]) -> None:
-        """An entry was logged: for every target that can take it now; the others go on from their cursors."""
-        stream, number = entry[0], last_of(entry)
-        if self.drawn is not None:
-            for session in targets:
-                if session.sent[stream] < number:
-                    self.drawn.add(session, lsn, entry)
+    def offer(self, lsn: int, entries: Sequence[Entry], payload_bytes: int) -> None:
+        """Entries of one stream were logged, one after the other: the end of the step sends them."""
+        stream = entries[0][0]
+        targets = self.forward[stream]
+        if targets is None:
+            targets = self.targets(stream)
+        if not targets:
             return
-        for session in targets:
-            if session.cursor or session.sent[stream] >= number:
-                continue
-            if session.credit <= 0 or session.back:
-                session.cursor = lsn
-                continue
-            session.credit -= 1
-            session.sent[stream] = number
-            if not session.out:
-                self.dirty.append(session)
-            session.out.append(entry)
-        if len(entry) == 6:
-            self._waiting_bytes += len(entry[4])
+        if self.drawn is not None:
+            for at, entry in enumerate(entries, lsn):
+                for session in targets:
+                    if session.sent[stream] < last_of(entry):
+                        self.drawn.add(session, at, entry)
+            return
+        self._waiting_bytes += payload_bytes
+        if self.offers:
+            last_targets, first_lsn, waiting = self.offers[-1]
+            if last_targets is targets and first_lsn + len(waiting) == lsn:
+                waiting += entries
+                return
+        self.offers.append((targets, lsn, list(entries)))  # it may grow
 
     def is_batch(self) -> bool:
-        """Whether what waits for a peer fills a packet."""
-        return len(self.dirty[0].out) >= BATCH_ITEMS or self._waiting_bytes >= BATCH_BYTES
+        """Whether what waits fills a packet."""
+        return len(self.offers[0][2]) >= BATCH_ITEMS or self._waiting_bytes >= BATCH_BYTES
 
     def send_drawn(self, drawn: DrawnExchange, now_us: int, effects: Effects) -> None:
         """Send what is due in the slots that have come."""
@@ -439,23 +437,52 @@ class Exchange:
                 self._send_items(session, [entry], effects)
 
     def flush(self, effects: Effects) -> None:
-        """Send what this step has for each peer: the same packet to all that need the same."""
-        dirty, self.dirty = self.dirty, []
-        first = dirty[0].out
-        is_one = len(first) == 1 or (len(first) <= BATCH_ITEMS and self._waiting_bytes <= 2 * BATCH_BYTES)
+        """Send each peer what this step has for it: the same packet to all that need the same."""
+        offers, self.offers = self.offers, []
+        outs: dict[NodeId, list[Entry]] = {}
+        for targets, lsn, entries in offers:
+            for session in targets:
+                taken = self._taken(session, lsn, entries)
+                if taken:
+                    peer = session.peer
+                    outs[peer] = outs[peer] + taken if peer in outs else taken
+        size, self._waiting_bytes = self._waiting_bytes, 0
+        if not outs:
+            return
+        first = next(iter(outs.values()))
+        is_one = len(first) == 1 or (len(first) <= BATCH_ITEMS and size <= 2 * BATCH_BYTES)
         needed = set(self._indices(first)) if is_one else None
-        self._waiting_bytes = 0
         together = []
-        for session in dirty:
-            if needed is not None and session.out == first and needed <= session.told:
-                together.append(session.peer)
+        for peer, out in outs.items():
+            session = self.of[peer]
+            if needed is not None and (out is first or out == first) and needed <= session.told:
+                together.append(peer)
             else:
-                self._send_items(session, session.out, effects)
-            if session.out is not first:
-                session.out = []
+                self._send_items(session, out, effects)
         if together:
             effects.append(Send(tuple(together), LogPacket(DATA, (), (), self._items(first))))
-        dirty[0].out = []
+
+    def _taken(self, session: PeerSession, lsn: int, entries: list[Entry]) -> list[Entry]:
+        """What a peer takes of an offer now; it goes on from its cursor with what it does not."""
+        if session.cursor or self.of.get(session.peer) is not session:
+            return []
+        stream, credit = entries[0][0], session.credit
+        had = session.sent[stream]
+        if entries[0][1] <= had:  # it gave us some of them, or has them from elsewhere
+            known = sum(last_of(entry) <= had for entry in entries)
+            lsn, entries = lsn + known, entries[known:]
+            if not entries:
+                return entries
+        if session.back:
+            credit = 0
+        if credit < len(entries):
+            session.cursor = lsn + max(credit, 0)
+            entries = entries[: max(credit, 0)]
+            if not entries:
+                return entries
+        session.credit -= len(entries)
+        session.sent[stream] = last_of(entries[-1])
+        return entries
 
     def _indices(self, entries: Iterable[Entry]) -> list[int]:
         """The streams that entries speak of."""
@@ -612,6 +639,14 @@ class Exchange:
 
     # Taking
 
+    def came_from(self, session: PeerSession, stream: int, number: int) -> None:
+        """A peer gives a stream, and has it up to there."""
+        sent = session.sent
+        if sent[stream] < number:  # noqa: PLR1730 - `max` is a call
+            sent[stream] = number
+        if stream not in session.stopped:  # else it would seem to be the feed, and the true one be pruned
+            self.feed[stream] = session
+
     def acknowledge(self, session: PeerSession, effects: Effects, *, least: int) -> None:
         """Let the peer send more, if that much was taken; not while the reader is slow."""
         if session.taken >= least and not self.paused and session.taken:
@@ -679,6 +714,14 @@ class Exchange:
             "paused": self.paused,
             "must_go_on": self.must_go_on,
             "drawn": None if self.drawn is None else self.drawn.save(),
+            "offers": [
+                [
+                    [each.peer for each in targets if self.of.get(each.peer) is each],
+                    lsn,
+                    list(map(plain, entries)),
+                ]
+                for targets, lsn, entries in self.offers
+            ],
         }
 
     def restore(self, state: dict[str, Any]) -> None:
@@ -691,4 +734,7 @@ class Exchange:
         if self.drawn is not None:
             self.drawn.restore(state["drawn"])
         self.forward[:] = [None] * len(self.ledger.names)
-        self.dirty = [session for session in self.of.values() if session.out]
+        self.offers = [
+            (tuple(self.of[peer] for peer in peers), lsn, list(map(unplain, entries)))
+            for peers, lsn, entries in state["offers"]
+        ]

@@ -8,6 +8,7 @@ because its numbers have no holes.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from itertools import chain
 from typing import ClassVar, cast
 
 from whence.core.effects import Reason
@@ -37,12 +38,12 @@ class PlainOrder:
 
     def make(self, payload: bytes, lifetime_us: int | None, mark: int, now_us: int) -> Item:
         """The next message of this life."""
-        flat: list[int] = []
-        for pair in sorted(self.past.items()):
-            flat += pair
-        self.past.clear()
+        after: tuple[int, ...] = ()
+        if self.past:
+            after = tuple(chain.from_iterable(sorted(self.past.items())))
+            self.past.clear()
         self.last += 1
-        return (self.own, self.last, 0, tuple(flat), payload, mark)
+        return (self.own, self.last, 0, after, payload, mark)
 
     def refuse(self, entry: Item, now_us: int) -> Reason | None:
         """Why a message that came from a peer must not be accepted; its number is above D."""
@@ -73,12 +74,7 @@ class PlainOrder:
         None if no correct node can have made it.
         """
         newest = self.ledger.newest
-        size = len(after)
-        if size == 2:  # most barriers have one entry
-            source, count = theirs.get(after[0], -1), after[1]
-            if source >= 0 and 0 < count <= newest[source]:
-                return (source, count), None
-        if size % 2 or size > 2 * BARRIER_MAX:
+        if len(after) % 2 or len(after) > 2 * BARRIER_MAX:
             return None
         mine: list[int] = []
         missing = None
@@ -115,12 +111,17 @@ class PlainOrder:
     def follow(self, entry: Item) -> None:
         """The next message follows this one, and through it all that it follows."""
         stream, number, _, after, _, _ = entry
-        past = self.past
-        for at in range(0, len(after), 2):
-            if past.get(after[at], NOTHING) <= after[at + 1]:
-                del past[after[at]]
+        self.follow_all(after)
         if stream != self.own:
-            past[stream] = number
+            self.past[stream] = number
+
+    def follow_all(self, after: tuple[int, ...]) -> None:
+        """The next message follows these only through another one."""
+        past = self.past
+        pairs = iter(after)
+        for source, count in zip(pairs, pairs, strict=True):
+            if past.get(source, NOTHING) <= count:
+                del past[source]
 
     def forget(self, stream: int, number: int) -> None:
         """A copy of a held message is delivered: a liar gave one of them another barrier."""

@@ -16,7 +16,7 @@ from typing import Any
 from whence.core.effects import Effects, Send
 from whence.protocols.log.exchange import PULLS_MAX, Exchange
 from whence.protocols.log.session import PeerSession
-from whence.protocols.log.wire import HAVE, MAIN, PART, WANT, LogPacket
+from whence.protocols.log.wire import HAVE, MAIN, PART, WANT, Item, LogPacket
 
 
 class Behind:
@@ -52,6 +52,14 @@ class Repair:
                 self.behind[stream] = Behind(target, had, now_us)
         elif target > known.target:
             known.target = target
+
+    def mark_all(self, entry: Item, stride: int, now_us: int) -> None:
+        """A message is known and not delivered: it, and what it follows, must be had."""
+        self.mark(entry[0], entry[1], now_us)
+        after = entry[3]
+        for at in range(0, len(after), stride):
+            if after[at] != self.exchange.own:
+                self.mark(after[at], after[at + 1], now_us)
 
     def compare(self, session: PeerSession, now_us: int) -> bool:
         """Mark all that the peer has and we have not; returns whether there is anything."""

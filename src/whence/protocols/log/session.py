@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from whence.core.message import NodeId
-from whence.protocols.log.book import Entry, plain, unplain
 from whence.protocols.log.wire import Name
 
 GREETING, COMPARING, SYNCED = range(3)  # stages: before its HELLO, while summaries are compared, after
@@ -16,7 +15,7 @@ class PeerSession:
 
     __slots__ = (
         "asked_floor", "back", "back_end", "base", "credit", "cursor", "depth", "floor", "have", "heard_us",
-        "is_main", "is_member", "is_over", "levels", "near", "out", "peer", "pruned", "root", "sent", "stage",
+        "is_main", "is_member", "is_over", "levels", "near", "peer", "pruned", "root", "sent", "stage",
         "start", "stopped", "stream", "streams", "taken", "theirs", "told", "wanted",
     )  # fmt: skip
 
@@ -46,7 +45,6 @@ class PeerSession:
         self.back = self.back_end = 0  # the backlog still to be walked; 0: none
         self.is_main = False  # it takes the whole backlog from us
         self.wanted: set[int] = set()  # or these streams
-        self.out: list[Entry] = []  # what this step sends
         # What we take from it
         self.taken = 0  # items that are not acknowledged yet
         self.stopped: set[int] = set()  # streams that we pruned
@@ -71,7 +69,7 @@ class PeerSession:
             [list(pair) for pair in self.theirs.items()], sorted(self.told), list(self.have), list(self.sent),
             [list(pair) for pair in self.floor.items()], self.credit, sorted(self.pruned), sorted(self.near),
             self.cursor, self.back, self.back_end, self.is_main, sorted(self.wanted), self.taken,
-            sorted(self.stopped), self.asked_floor, self.heard_us, [plain(entry) for entry in self.out],
+            sorted(self.stopped), self.asked_floor, self.heard_us,
         ]  # fmt: skip
 
     @classmethod
@@ -83,14 +81,13 @@ class PeerSession:
             self.depth, self.levels, self.start,
             theirs, told, self.have, self.sent, floor, self.credit, pruned, near,
             self.cursor, self.back, self.back_end, self.is_main, wanted, self.taken,
-            stopped, self.asked_floor, self.heard_us, out,
+            stopped, self.asked_floor, self.heard_us,
         ) = saved  # fmt: skip
         self.base, self.have, self.sent = list(self.base), list(self.have), list(self.sent)
         self.levels = [list(level) for level in self.levels]
         self.theirs, self.floor = dict(theirs), dict(floor)
         self.told, self.pruned, self.near = set(told), set(pruned), set(near)
         self.wanted, self.stopped = set(wanted), set(stopped)
-        self.out = [unplain(entry) for entry in out]
         return self
 
 

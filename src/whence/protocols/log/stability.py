@@ -6,8 +6,8 @@
               node knows of, and each retired stream is here as far as any of them has it
     late      a delivered message whose past does not cover `stable`
 
-Nothing is refused because of membership (R16): it only decides what `stable` counts. ADMIT, RETIRE and ACK
-are messages of the log (mark CONTROL, a JSON list): a new life speaks after some member's ADMIT, which
+Nothing is refused because of membership (R16): it only decides what `stable` counts. ADMIT, RETIRE, ACK and
+SENT are messages of the log (mark CONTROL, a JSON list): a new life speaks after some member's ADMIT, which
 retires the earlier lives of its name; a store that meets no member for `alone_us` admits itself. Every
 message's past is kept until it lies below what is stable, at most `PASTS_MAX` of them: a past that was
 dropped makes V_q smaller, never larger.
@@ -30,10 +30,12 @@ from whence.protocols.log.book import Entry
 from whence.protocols.log.ledger import Ledger
 from whence.protocols.log.wire import CONTROL, Item
 
-ADMIT, RETIRE, ACK = "admit", "retire", "ack"
+ADMIT, RETIRE, ACK, SENT = "admit", "retire", "ack", "sent"
 PASTS_MAX = 20_000  # pasts of messages that are kept, the newest
 NUMBERS_MAX = 4_000_000  # numbers in them, about: there may be many streams
-LIVES_MAX = 64  # lives that one ADMIT or RETIRE names
+LIVES_MAX = 64  # lives that one ADMIT or RETIRE names, and tags that one SENT does
+TAG_MAX = 16  # characters
+SENT_MAX = 20_000  # tags that are remembered, the newest
 
 
 class Stability:
@@ -59,6 +61,7 @@ class Stability:
         self.retirements: dict[int, int] = {}  # stream -> its newest message that retires somebody
         self.knows: dict[int, list[int]] = {}  # V_q by stream q
         self.pasts: dict[tuple[int, int], list[int]] = {}  # (stream, number) -> its past, itself included
+        self.sent: dict[str, tuple[int, int]] = {}  # tag of an outbox of this name -> the message it became
         self.stable: list[int] = []
         self.is_new = False  # something was logged since `stable` was computed
         self.must_ack_us: int | None = None  # since when something but ACKs waits to be acknowledged
@@ -136,6 +139,9 @@ class Stability:
     def _obey(self, entry: Item, effects: Effects | None) -> None:
         """ADMIT and RETIRE change who counts; ACK only says what its sender has."""
         verb, streams = _read(entry[4][self._skip :])
+        if verb == SENT:
+            self._note_sent(entry, streams)
+            return
         found = [self.intern(each) for each in streams]
         named = [each for each in found if each is not None]
         if len(named) < len(found):
@@ -148,6 +154,16 @@ class Stability:
         elif verb == RETIRE:
             self._retire(named, effects)
             self.retirements[entry[0]] = entry[1]
+
+    # rule 001 R24: what another copy of this store has sent from its outbox is not sent again
+    def _note_sent(self, entry: Item, tags: list[str]) -> None:
+        """A life of this node's name says that its next messages come from its outbox, one for each tag."""
+        names = self.ledger.names
+        if split_stream(names[entry[0]])[0] == split_stream(names[self.own])[0]:
+            for number, tag in enumerate(tags, entry[1] + 1):
+                self.sent.setdefault(tag, (entry[0], number))
+            for tag in list(self.sent)[:-SENT_MAX]:
+                del self.sent[tag]
 
     # rule 001 R20: retiring is idempotent, and the retired one is told
     def _retire(self, streams: Iterable[int], effects: Effects | None) -> None:
@@ -166,6 +182,10 @@ class Stability:
             if split_stream(self.ledger.names[each])[0] == name
         ]  # fmt: skip
         return _write(RETIRE, streams[-LIVES_MAX:]) if streams else None
+
+    def say_sent(self, tags: Iterable[str]) -> bytes:
+        """The payload of a SENT: as many messages follow, at most `LIVES_MAX`."""
+        return _write(SENT, list(tags))
 
     # rule 001 R17: a new life speaks after a member's ADMIT, which retires the earlier lives of its name
     def admit(self, stream: int) -> bytes:
@@ -266,6 +286,7 @@ class Stability:
             "retirements": [list(pair) for pair in self.retirements.items()],
             "knows": [[stream, list(past)] for stream, past in self.knows.items()],
             "pasts": [[*key, list(past)] for key, past in self.pasts.items()],
+            "sent": [[tag, *id_] for tag, id_ in self.sent.items()],
             "stable": list(self.stable),
             "is_new": self.is_new,
             "must_ack_us": self.must_ack_us,
@@ -280,6 +301,8 @@ class Stability:
         self.retirements = dict(state["retirements"])
         self.knows = {stream: list(past) for stream, past in state["knows"]}
         self.pasts = {(stream, number): list(past) for stream, number, past in state["pasts"]}
+        # Checkpoints of an earlier release lack this.
+        self.sent = {tag: (stream, number) for tag, stream, number in state.get("sent", ())}
         self.stable, self.is_new = list(state["stable"]), state["is_new"]
         self.must_ack_us, self.since_us = state["must_ack_us"], state["since_us"]
         self.has_guests = state["has_guests"]
@@ -294,19 +317,20 @@ def _at(vector: list[int], stream: int) -> int:
     return vector[stream] if stream < len(vector) else 0
 
 
-def _write(verb: str, streams: list[Stream]) -> bytes:
-    return json.dumps([verb, *streams]).encode()
+def _write(verb: str, words: list[str]) -> bytes:
+    return json.dumps([verb, *words]).encode()
 
 
-def _read(payload: bytes) -> tuple[str, list[Stream]]:
-    """Verb and streams; what a liar wrote is ("", [])."""
+def _read(payload: bytes) -> tuple[str, list[str]]:
+    """Verb and streams, or tags; what a liar wrote is ("", [])."""
     try:
         words = json.loads(payload) if len(payload) < 64_000 else None
     except (ValueError, RecursionError):
         words = None
     if not isinstance(words, list) or not words or not all(isinstance(each, str) for each in words):
         return "", []
-    verb, *streams = words
-    if len(streams) > LIVES_MAX + 1 or not all(map(is_stream, streams)):
+    verb, *rest = words
+    is_right = (lambda tag: len(tag) <= TAG_MAX) if verb == SENT else is_stream
+    if len(rest) > LIVES_MAX + 1 or not all(map(is_right, rest)):
         return "", []
-    return verb, streams
+    return verb, rest

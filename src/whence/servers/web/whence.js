@@ -4,7 +4,7 @@
 //   await group.broadcast("hello");          // resolves with the id when the node has it; waits while offline
 //
 // Messages come in causal order. Over a restart of the gateway's node the log is read again from its beginning:
-// `id` tells a message that has come before. A broadcast has a key, so that one that is sent again is one message.
+// `id`, a text, tells a message that has come before. A broadcast has a key, so that one that is sent again is one message.
 export class Whence {
   constructor(url, { token = null, onMessage = () => {}, onMissed = () => {}, onState = () => {}, after = 0, epoch = "" } = {}) {
     Object.assign(this, { url, token, onMessage, onMissed, onState, after, epoch });
@@ -69,7 +69,6 @@ export class Whence {
   _hear(document) {
     if (document.message) {
       const message = document.message;
-      message.id = `${message.origin}/${message.life}:${message.number}`;
       this.after = message.lsn;
       this.onMessage(message);
     } else if (document.missed) {

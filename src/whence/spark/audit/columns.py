@@ -6,15 +6,20 @@ as it does to a Python closure; a property test holds the two to each other on e
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import reduce
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote, urlsplit
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import (
     ArrayType,
+    BinaryType,
     IntegralType,
     MapType,
     StringType,
@@ -23,8 +28,11 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from whence.errors import MisuseError
+from whence.errors import ImportFormatError, MisuseError
 from whence.foreign.mapping import (
+    BASIC_TIME,
+    BELOW_MICROS,
+    ISO_TIME,
     LIST_SPLIT,
     SEPARATOR,
     UNITS_NS,
@@ -35,12 +43,27 @@ from whence.foreign.mapping import (
     parse,
     session_columns,
 )
-from whence.foreign.model import EventKind
+from whence.foreign.model import NUMBER, EventKind
+from whence.foreign.tables import require_columns
 
 UNREAD = ("send_order", "clock", "time", "end")  # fields whose texts may mean nothing
 TABLES = ("csv", "jsonl", "parquet")  # the formats that are tables for Spark, too
 LINE = "_line"  # the place of a row in its file
 CORRUPT = "_corrupt"  # the text of a line that is not JSON
+
+
+@contextmanager
+def exact_reading(spark: SparkSession) -> Iterator[None]:
+    """Names of columns keep their case, and times of nanoseconds can be read, while a log is judged."""
+    wanted = dict.fromkeys(("spark.sql.caseSensitive", "spark.sql.legacy.parquet.nanosAsLong"), "true")
+    before = {key: str(spark.conf.get(key)) for key in wanted}
+    try:
+        for key, value in wanted.items():
+            spark.conf.set(key, value)
+        yield
+    finally:
+        for key, value in before.items():
+            spark.conf.set(key, value)
 
 
 def read_rows(spark: SparkSession, path: Path | str, mapping: LogMapping) -> DataFrame:
@@ -51,16 +74,60 @@ def read_rows(spark: SparkSession, path: Path | str, mapping: LogMapping) -> Dat
         raise MisuseError(
             path, "it is several files, whose lines are in no order together", "Map `order` to a column"
         )
-    if mapping.format == "csv":
-        sep = mapping.delimiter or ","
-        rows = spark.read.csv(path, header=True, sep=sep, quote='"', escape='"', enforceSchema=True)
-    elif mapping.format == "parquet":
-        read = spark.read.parquet(path)
-        rows = read.select(*(_plain(read, field).alias(field.name) for field in read.schema))
-    else:
-        schema = json_schema(mapping)
-        rows = spark.read.schema(schema).json(path, columnNameOfCorruptRecord=CORRUPT)
+    read = {"csv": _csv_rows, "parquet": _parquet_rows}.get(mapping.format or "", _json_rows)
+    rows = read(spark, path, mapping)
+    require_columns(path, mapping, dict.fromkeys(name for name in rows.columns if name != CORRUPT))
     return rows.withColumn(LINE, F.monotonically_increasing_id() + 1)
+
+
+def _csv_rows(spark: SparkSession, path: str, mapping: LogMapping) -> DataFrame:
+    """A record may go over several lines, which Spark reads in one piece; most tables have none."""
+    options = {"header": "true", "sep": mapping.delimiter or ",", "quote": '"', "escape": '"'}
+    names = spark.read.options(**options).csv(path).schema
+    quotes = F.length("value") - F.length(F.replace("value", F.lit('"'), F.lit("")))
+    torn = "true" if _some_line(spark, path, quotes % 2 == 1) else "false"
+    rows = spark.read.options(
+        **options, multiLine=torn, enforceSchema="false", columnNameOfCorruptRecord=CORRUPT
+    )
+    read = rows.schema(StructType([*names, StructField(CORRUPT, StringType())])).csv(path)
+    more = ", ".join(f"_{at} string" for at in range(len(names) + 1))  # one cell more than the header has
+    cells = F.from_csv(CORRUPT, more, {**options, "header": "false"})
+    return read.withColumn(CORRUPT, cells.getField(f"_{len(names)}"))
+
+
+def _json_rows(spark: SparkSession, path: str, mapping: LogMapping) -> DataFrame:
+    """Spark would take a list of objects for several rows, and letters that are none for others."""
+    text = F.btrim("value", F.lit(" \t\r"))
+    is_object = text.startswith("{") & text.endswith("}") & F.is_valid_utf8("value")
+    if _some_line(spark, path, (text != "") & ~is_object):
+        raise ImportFormatError(path, "some lines are not JSON objects in UTF-8", "One object per line")
+    reader = spark.read.schema(json_schema(mapping))
+    return reader.json(path, columnNameOfCorruptRecord=CORRUPT, allowSingleQuotes=False)
+
+
+def _parquet_rows(spark: SparkSession, path: str, mapping: LogMapping) -> DataFrame:
+    read = spark.read.parquet(path)
+    finer = _nanosecond_columns(read)
+    return read.select(*(_plain(field, field.name in finer).alias(field.name) for field in read.schema))
+
+
+def _some_line(spark: SparkSession, path: str, condition: Column) -> bool:
+    return bool(spark.read.text(path).where(condition).head(1))
+
+
+def _nanosecond_columns(rows: DataFrame) -> set[str]:
+    """Spark reads these as numbers, and does not say which; of what lies elsewhere none are known."""
+    files = local_files(rows)
+    schema = pq.read_schema(files[0]) if files else ()
+    return {each.name for each in schema if pa.types.is_timestamp(each.type) and each.type.unit == "ns"}
+
+
+def local_files(rows: DataFrame) -> list[Path]:
+    """The files that a table is read from, in order; none if one of them lies elsewhere."""
+    found = [urlsplit(each) for each in rows.inputFiles()]
+    if any(each.scheme not in {"", "file"} for each in found):
+        return []
+    return sorted(Path(unquote(each.path)) for each in found)
 
 
 def json_schema(mapping: LogMapping) -> StructType:
@@ -68,12 +135,19 @@ def json_schema(mapping: LogMapping) -> StructType:
     return _json_schema(columns_of_mapping(mapping)).add(CORRUPT, StringType())
 
 
-def _plain(table: DataFrame, field: StructField) -> Column:
+def _plain(field: StructField, is_nanoseconds: bool) -> Column:
     column = F.col(f"`{field.name}`")
+    if is_nanoseconds:
+        micros = F.timestamp_micros(F.floor(column / 1000))
+        below = F.lpad(F.pmod(column, F.lit(1000)).cast("string"), 3, "0")
+        return F.concat(F.date_format(micros, "yyyy-MM-dd HH:mm:ss.SSSSSS"), below, F.lit("Z"))
     if isinstance(field.dataType, ArrayType | MapType | StructType):
         return F.to_json(column)
     if isinstance(field.dataType, IntegralType):
         return column
+    if isinstance(field.dataType, BinaryType):
+        text = column.cast("string")
+        return F.when(F.is_valid_utf8(text), text).otherwise(F.lower(F.hex(column)))
     if isinstance(field.dataType, TimestampType):
         return F.date_format(column, "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX")
     return column.cast("string")
@@ -156,7 +230,7 @@ class AuditColumns:
 def normalise(rows: DataFrame, mapping: LogMapping, *, exact: bool = False) -> DataFrame:
     """The events of a table: the columns of the model, and `odd_kind`, `odd_order`, `unread_*`, `has`.
 
-    Places and ranks are whole numbers; with `exact` they may have up to nine decimals.
+    Places and ranks are whole numbers of 64 bits; with `exact` they are texts of any numbers.
     """
     of, event = AuditColumns(rows), mapping.event
     nothing = F.lit(None).cast("string")
@@ -179,16 +253,18 @@ def normalise(rows: DataFrame, mapping: LogMapping, *, exact: bool = False) -> D
     kind, odd_kind = _kind(of, event.get("kind", "deliver"))
     delivers = kind.isin(int(EventKind.DELIVER), int(EventKind.ACK))
     no_clock = F.lit(None).cast("map<string,bigint>")
-    clock = F.from_json(text("clock"), "map<string,bigint>") if "clock" in event else no_clock
+    clock = _clock(text("clock")) if "clock" in event else no_clock
     channel = event.get("channel") or event.get("sender")
     rank = _number(text("send_order"), exact)
     t0, t1 = time("time"), time("end")
     readings = dict(zip(UNREAD, (rank, clock, t0, t1), strict=True))
     order = order_of(mapping)
     line = F.col(LINE).cast("bigint")
-    pos = {"line": line, "interval": F.lit(None).cast("bigint"), "clock": F.try_element_at(clock, ctx)}.get(
-        order, F.coalesce(_number(text("order"), exact), _time(text("order"), 1) if exact else F.lit(None))
-    )
+    if order == "seq":
+        place = _number(text("order"), exact)
+        pos = F.coalesce(place, _time(text("order"), 1).cast("string")) if exact else place
+    else:
+        pos = {"line": line, "clock": F.try_element_at(clock, ctx)}.get(order, F.lit(None).cast("bigint"))
     return rows.select(
         proc.alias("proc"),
         ctx.alias("ctx"),
@@ -231,15 +307,26 @@ def _kind(of: AuditColumns, spec: Any) -> tuple[Column, Column]:
     return kind, F.when(known.isNull(), text)
 
 
+def _clock(text: Column) -> Column:
+    clock = F.from_json(text, "map<string,bigint>")
+    return F.when(F.forall(F.map_values(clock), lambda count: F.coalesce(count >= 0, F.lit(False))), clock)
+
+
 def _number(text: Column, exact: bool) -> Column:
-    return F.trim(text).try_cast("decimal(38,9)" if exact else "bigint")
+    if exact:
+        return F.nullif(F.regexp_extract(text, NUMBER, 1), F.lit(""))
+    return F.trim(text).try_cast("bigint")
 
 
 def _time(text: Column, unit_ns: int) -> Column:
-    """Nanoseconds, from a number in units or from an ISO time."""
-    whole = F.trim(text).try_cast("bigint") * F.lit(unit_ns)
-    parts = (F.trim(text).try_cast("decimal(38,9)") * F.lit(unit_ns)).cast("bigint")
-    written = F.unix_micros(F.try_to_timestamp(text)) * F.lit(1000)
+    """Nanoseconds, from a number in units or from an ISO time; null for what 64 bits do not hold."""
+    number = _number(text, exact=True)
+    whole = F.try_multiply(number.try_cast("bigint"), F.lit(unit_ns))
+    parts = F.try_multiply(number.try_cast("decimal(38,9)"), F.lit(unit_ns)).try_cast("bigint")
+    iso = F.regexp_replace(F.trim(text), BASIC_TIME, "$1-$2-$3T$4:$5:$6")
+    when = F.try_to_timestamp(F.when(iso.rlike(ISO_TIME), F.translate(iso, ",", ".")))
+    finer = F.rpad(F.regexp_extract(iso, BELOW_MICROS, 1), 3, "0").cast("bigint")
+    written = F.try_add(F.try_multiply(F.unix_micros(when), F.lit(1000)), finer)
     return F.coalesce(whole, parts, written)
 
 

@@ -13,6 +13,8 @@ A log of any format but a table is judged in one task, by the judge itself. A ta
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import reduce
+from operator import or_
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +23,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import DecimalType
+from pyspark.sql.types import DecimalType, StringType
 
 from whence.errors import DataError, ImportFormatError, WhenceError
 from whence.foreign.judge import check_contract, judge, scope_split
@@ -41,7 +43,7 @@ from whence.foreign.report import (
     verdict_of,
 )
 from whence.foreign.tables import resolution_of
-from whence.spark.audit.columns import TABLES, UNREAD, normalise, read_rows
+from whence.spark.audit.columns import TABLES, UNREAD, exact_reading, normalise, read_rows
 from whence.spark.audit.ranked import count_ranked
 from whence.spark.progress import spark_failures
 from whence.spark.session import cores_of
@@ -67,13 +69,14 @@ def audit_log(
 ) -> Audit:
     """The verdict on a log; `blocks` tasks share the scopes (as many as there are cores)."""
     check_contract(mapping.contract)
-    with spark_failures(f"judging {path}", "Check that the workers can read the file and have whence"):
+    check = "Check that the workers can read the file and have whence"
+    with spark_failures(f"judging {path}", check), exact_reading(spark):
         if mapping.format not in TABLES:
             return _in_one_task(spark, path, mapping, findings_max)
         rows = read_rows(spark, path, mapping)
         plan = plan_of(mapping) if _bytes_of(path) >= large_bytes else None
         if plan is not None:
-            counts = count_ranked(rows, mapping, plan, findings_max)
+            counts = count_ranked(rows, path, mapping, plan, findings_max)
             if counts is not None:
                 return _of_ranks(counts, str(path), mapping, findings_max)
         events = normalise(rows, mapping)
@@ -81,7 +84,7 @@ def audit_log(
         if facts["odd_orders"] or facts["unread_send_order"]:
             events = normalise(rows, mapping, exact=True)
             facts = _facts(events, mapping)
-        _require_rows(path, facts)
+        _require_rows(path, mapping.format, facts)
         if facts["events"] * EVENT_BYTES > memory_bytes:
             whole = bool(facts["ranks"]) and not _graph(facts)
             return _by_joins(events, str(path), mapping, facts, findings_max, whole=whole)
@@ -219,6 +222,10 @@ def _facts(events: DataFrame, mapping: LogMapping) -> dict[str, Any]:
 
 
 _UNITS = (1_000_000, 1_000)
+_CORRUPT = {
+    "csv": ("have more cells than the header", "Quote"),
+    "jsonl": ("are not JSON", "One object per line"),
+}
 
 
 def _graph(facts: dict[str, Any]) -> bool:
@@ -227,9 +234,10 @@ def _graph(facts: dict[str, Any]) -> bool:
     )
 
 
-def _require_rows(path: Path | str, facts: dict[str, Any]) -> None:
+def _require_rows(path: Path | str, format_: str | None, facts: dict[str, Any]) -> None:
     if facts["corrupt"]:
-        raise ImportFormatError(str(path), f"{facts['corrupt']} lines are not JSON", "One object per line")
+        why, fix = _CORRUPT[format_ or "jsonl"]
+        raise ImportFormatError(str(path), f"{facts['corrupt']} lines {why}", fix)
     if not facts["events"]:
         raise ImportFormatError(str(path), "it has no rows", "Check the file")
 
@@ -288,11 +296,11 @@ def _by_joins(
         events = events.withColumn("kind", F.when(F.col("kind") == _ACK, int(taken)).otherwise(F.col("kind")))
     size = f"the log has {facts['events']} events, more than a task holds"
     too_large = Judged(status=NOT_JUDGED, why=size, remedy="give more --memory, or judge a part of it")
-    absent = judge(_empty(mapping), contract=contract).properties
-    made = dict(absent)
+    made = dict(judge(_empty(mapping), contract=contract).properties)
+    events, are_exact = _as_numbers(events)
     delivered = events.where((F.col("kind") == _DELIVER) & F.col("msg").isNotNull())
     if facts["scoped"] and facts["ranks"]:
-        made["fifo"] = _fifo(delivered, findings_max)
+        made["fifo"] = _fifo(delivered, findings_max) if are_exact else _NOT_EXACT
         made["causal"] = made["fifo"] if whole else too_large
     elif not whole:
         made["causal"] = made["fifo"] = too_large
@@ -311,6 +319,23 @@ def _by_joins(
         made["lost"] = _gaps(delivered, contract, findings_max)
     notes = _notes(mapping, facts)
     return _audit(source, facts["events"], order_of(mapping), contract, made, notes)
+
+
+_NOT_EXACT = Judged(
+    status=NOT_JUDGED, why="a place or rank has over 20 digits, or 18 decimals",
+    remedy="give more --memory, or number with less digits",
+)  # fmt: skip
+
+
+def _as_numbers(events: DataFrame) -> tuple[DataFrame, bool]:
+    """Events with places and ranks that can be compared, and whether these are exact."""
+    texts = [name for name in ("pos", "rank") if isinstance(events.schema[name].dataType, StringType)]
+    if not texts:
+        return events, True
+    made = {name: F.col(name).try_cast("decimal(38,18)") for name in texts}
+    lost = [F.col(name).isNotNull() & (each.isNull() | F.col(name).rlike(r"\.\d{19}|e-|E-"))
+            for name, each in made.items()]  # fmt: skip
+    return events.withColumns(made), not events.where(reduce(or_, lost)).head(1)
 
 
 def _empty(mapping: LogMapping) -> Log:

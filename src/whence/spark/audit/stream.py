@@ -21,7 +21,7 @@ from whence.foreign.report import Audit
 from whence.foreign.running import HORIZON_ROWS, RunningAudit, StreamRow
 from whence.spark.audit.columns import CORRUPT, LINE, json_schema, normalise
 
-_FIELDS = ("proc", "ctx", "kind", "msg", "scope", "group", "channel", "rank", "deps", "line")
+_FIELDS = ("proc", "ctx", "kind", "msg", "scope", "group", "channel", "rank", "deps", "line", "pos")
 
 
 class _Saved(msgspec.Struct):

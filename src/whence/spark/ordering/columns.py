@@ -8,16 +8,22 @@ these become arrivals of `whence.order`: the few lines that stream and sort shar
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any, NamedTuple
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from whence.errors import MisuseError, SchemaError, missing_extra
-from whence.order import POLICIES, Arrival, CausalOrder, Policy
+from whence.order import POLICIES, Arrival, CausalOrder, Ending, Policy
 
 try:
+    from pyspark.errors import PySparkException
     from pyspark.sql import Column, DataFrame
     from pyspark.sql import functions as F
+    from pyspark.sql.pandas.types import to_arrow_schema
     from pyspark.sql.types import (
         ArrayType,
         DataType,
@@ -44,6 +50,7 @@ ADDED = StructType(
         StructField("epoch", TimestampType()),
     ]
 )
+HELPERS = ("__at_us", "__id", "__needs", "__needs_us", "__lifetime_us", "__tie")
 _ALL_TIME_US = 1 << 61  # a lifetime that outlives every table
 _UNITS_US = {"us": 1, "ms": 1_000, "s": 1_000_000, "m": 60_000_000, "h": 3_600_000_000, "d": 86_400_000_000}
 _UNIT_OF = {"sec": "s", "second": "s", "min": "m", "minute": "m", "hour": "h", "day": "d"}
@@ -75,16 +82,16 @@ class OrderColumns(NamedTuple):
 def describe(
     table: DataFrame,
     *,
-    key: str | Sequence[str] | None,
-    id_: str | None,
-    depends_on: str | None,
-    lifetime: str | timedelta | None,
-    event_time: str | None,
-    clock: str | None,
-    origin: str | None,
-    policy: str,
-    lifetime_max: str | timedelta | None,
-    remember: str | timedelta | None,
+    key: str | Sequence[str] | None = None,
+    id: str | None = None,  # noqa: A002 - the name that a caller expects
+    depends_on: str | None = None,
+    lifetime: str | timedelta | None = None,
+    event_time: str | None = None,
+    clock: str | None = None,
+    origin: str | None = None,
+    policy: str = "emit",
+    lifetime_max: str | timedelta | None = None,
+    remember: str | timedelta | None = None,
 ) -> OrderColumns:
     """Check a description against a table; the first thing that is wrong is the error."""
     if policy not in POLICIES:
@@ -99,14 +106,14 @@ def describe(
                 "the table has it already, and the order adds it",
                 "Rename or drop it first",
             )
-    if (clock is None) == (id_ is None):
+    if (clock is None) == (id is None):
         raise MisuseError(
             "causal order",
             "rows are known by `id` or by a vector `clock`: give one of the two",
             'Give id="..." and depends_on="...", or clock="..." and origin="..."',
         )
     id_type, id_column, needs = (
-        _named(table, str(id_), depends_on) if clock is None else _clocked(table, clock, origin)
+        _named(table, str(id), depends_on) if clock is None else _clocked(table, clock, origin)
     )
     lifetime_us, horizon_us = _lifetime(table, lifetime, lifetime_max)
     return OrderColumns(
@@ -155,6 +162,51 @@ def duration_us(what: str, value: str | timedelta) -> int:
     if us < 0:
         raise MisuseError(f"{what} {value!r}", "it is negative", "Give a positive duration")
     return us
+
+
+def helpers(order: OrderColumns) -> list[Column]:
+    """The five columns of an order, under separate names; predecessors and their deadlines apart."""
+    columns = (
+        F.unix_micros(order.at),
+        order.id,
+        F.transform(order.needs, lambda need: need["id"]),
+        F.transform(order.needs, lambda need: need["deadline_us"]),
+        order.lifetime_us,
+        order.tie,
+    )
+    return [column.alias(name) for name, column in zip(HELPERS, columns, strict=True)]
+
+
+def key_of(table: DataFrame, order: OrderColumns) -> Column:
+    """The key of a row as one text: a column of text as it is, anything else as JSON."""
+    if not order.key:
+        return F.lit("")
+    if len(order.key) == 1 and isinstance(type_of(table, order.key[0], "key"), StringType):
+        return quoted_column(order.key[0])
+    # Without these options times would lose their microseconds.
+    exact = {
+        "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
+        "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
+        "ignoreNullFields": "false",
+    }
+    return F.to_json(F.struct(*map(quoted_column, order.key)), exact)
+
+
+def ordered_schema(schema: StructType, order: OrderColumns) -> StructType:
+    """The table's columns, and what the order adds."""
+    missing = StructField("missing", ArrayType(order.id_type))
+    return StructType([*schema.fields, *(missing if field.name == "missing" else field for field in ADDED)])
+
+
+def arrow_schema_of(schema: StructType) -> pa.Schema:
+    """What Spark wants back from a worker, in whatever zone its session is."""
+    try:
+        return to_arrow_schema(schema, timezone="UTC")
+    except PySparkException as error:
+        reason = str(error).split("] ")[-1].rstrip(".")
+        raise SchemaError(
+            "the table", f"a row of it cannot be held back: {reason}", "Cast or drop it"
+        ) from error
 
 
 # The five columns
@@ -276,7 +328,7 @@ def _wrong(name: str, role: str, wanted: str, found: DataType) -> SchemaError:
     )
 
 
-# On the workers: from rows to arrivals
+# On the workers: from rows to arrivals, and from endings to rows
 
 
 class OrderSettings(NamedTuple):
@@ -288,7 +340,7 @@ class OrderSettings(NamedTuple):
     vector: bool
     numeric: bool  # ids are numbers
 
-    def order(self, saved: bytes = b"") -> CausalOrder:
+    def order(self, saved: Sequence[bytes] = ()) -> CausalOrder:
         """A new order, or one that goes on."""
         return CausalOrder(
             self.policy,
@@ -299,41 +351,84 @@ class OrderSettings(NamedTuple):
         )
 
 
-class OrderRow(NamedTuple):
-    """A row's five columns, and its payload."""
+class GivenRows:
+    """The order's columns of some rows, as Python values; the rows themselves stay in Arrow."""
 
-    at_us: int | None
-    id: str | None
-    needs: list[str | None] | None
-    needs_us: list[int | None] | None
-    lifetime_us: int | None
-    tie: int
-    payload: Any
+    def __init__(self, rows: pa.Table, numeric: bool) -> None:
+        columns: list[Any] = [rows.column(name) for name in HELPERS]
+        at_us, id_, needs, needs_us, lifetime_us, tie = columns
+        self._at_us = at_us.to_pylist()
+        self.ids: list[str | None] = id_.to_pylist()
+        self._lifetime_us = lifetime_us.to_pylist()
+        self._needs = _flat_lists(needs)
+        self._needs_us = _flat_lists(needs_us)
+        # Most rows name predecessors, and none of them a deadline or nothing.
+        self._plain = not any(us is not None for us in self._needs_us[0]) and None not in self._needs[0]
+        # In order of time; ties by id and then content, so that partitions make no difference.
+        by_id: Any = pc.fill_null(id_.cast(pa.int64()), 0) if numeric else pc.fill_null(id_, "")
+        by_time: Any = pc.fill_null(at_us, -1)
+        keys = pa.table({"at": by_time, "id": by_id, "tie": tie})
+        places: Any = pc.sort_indices(keys, [(name, "ascending") for name in keys.column_names])
+        self.in_time: list[int] = places.to_pylist()
+
+    def arrival(self, row: int, order: CausalOrder, payload: Any) -> Arrival:
+        """A row to offer. One without a time arrives now; one without a lifetime has the largest."""
+        at_us, lifetime_us = self._at_us[row], self._lifetime_us[row]
+        values, bounds = self._needs
+        first, last = bounds[row], bounds[row + 1]
+        if self._plain:
+            needs: dict[str, int | None] = dict.fromkeys(values[first:last])
+        else:
+            needs = {}
+            deadlines, bounds = self._needs_us
+            until_us = deadlines[bounds[row] : bounds[row + 1]] or [None] * (last - first)
+            for need, us in zip(values[first:last], until_us, strict=True):
+                if need is not None:
+                    known = needs.get(need)
+                    needs[need] = us if known is None or us is None else max(us, known)
+        return Arrival(
+            self.ids[row],
+            order.now_us if at_us is None else at_us,
+            order.horizon_us if lifetime_us is None else lifetime_us,
+            needs,
+            payload,
+        )
+
+    @property
+    def needs(self) -> list[str | None]:
+        """The predecessors of all rows."""
+        return self._needs[0]
+
+    @property
+    def newest_us(self) -> int:
+        """The largest time."""
+        return max((us for us in self._at_us if us is not None), default=0)
 
 
-def in_time(rows: Iterable[OrderRow], numeric: bool) -> list[OrderRow]:
-    """Rows in order of time; ties by id and then content, so that partitions make no difference."""
+def _flat_lists(column: Any) -> tuple[list[Any], list[int]]:
+    """The elements of a column of lists, and where each list begins: faster than lists of Python."""
+    whole = pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
+    lengths = pc.fill_null(pc.list_value_length(whole), 0).to_numpy(zero_copy_only=False)
+    bounds = np.zeros(len(lengths) + 1, np.int64)
+    np.cumsum(lengths, out=bounds[1:])
+    return pc.list_flatten(whole).to_pylist(), bounds.tolist()
 
-    def place(row: OrderRow) -> tuple[Any, ...]:
-        id_: Any = int(row.id or 0) if numeric else row.id or ""
-        return (-1 if row.at_us is None else row.at_us, id_, row.tie)
 
-    return sorted(rows, key=place)
-
-
-def arrivals(rows: Iterable[OrderRow], order: CausalOrder) -> Iterator[Arrival]:
-    """The arrivals to offer. A row without a time arrives now; one without a lifetime has the largest."""
-    for row in rows:
-        named = row.needs or []
-        until_us = row.needs_us or [None] * len(named)
-        needs: dict[str, int | None] = {}
-        for need, us in zip(named, until_us, strict=True):
-            if need is not None:
-                known = needs.get(need)
-                needs[need] = us if known is None or us is None else max(us, known)
-        at_us = order.now_us if row.at_us is None else row.at_us
-        lifetime_us = order.horizon_us if row.lifetime_us is None else row.lifetime_us
-        yield Arrival(row.id, at_us, lifetime_us, needs, row.payload)
+def moved(
+    rows: pa.Table, places: Any, endings: Sequence[Ending], settings: OrderSettings, schema: pa.Schema
+) -> pa.Table:
+    """The rows at these places, as they ended: their own columns are moved, never converted."""
+    ended = rows.take(pa.array(places, pa.int64()))
+    missing: list[Any] = [end.missing for end in endings]
+    added: dict[str, list[Any]] = {
+        "outcome": [end.outcome for end in endings],
+        "missing": [list(map(int, ids)) for ids in missing] if settings.numeric else missing,
+        "position": [end.position for end in endings],
+        "epoch": [end.epoch_us for end in endings],
+    }
+    for name in ADDED.names:
+        ended = ended.append_column(name, pa.array(added[name], schema.field(name).type))
+    return ended.cast(schema)
 
 
 def settings_of(order: OrderColumns, *, at_rest: bool = False) -> OrderSettings:

@@ -1,28 +1,49 @@
 """`whence stream`: a causal order from a source to a sink, with its progress and its errors made readable.
 
-A query is what its checkpoint says. Beside Spark's own files a checkpoint on this machine has the folder
-`whence-flush`, a second source: a file in it carries a time later than any, and so ends whatever waits.
+    source + ticks --> repartition by key --> one mapInArrow (`versions.order_partition`) --> sink
+
+A query is what its checkpoint says, and the state beside it (`CHECKPOINT/whence`, or another `--state`).
+Spark runs no batch without data, so there is a second source, the folder `CHECKPOINT/whence-ticks`: a file in
+it carries a time, up to which all partitions end what waits. One is put there when a batch has moved time
+beyond a deadline and no other batch follows, and one that is later than any by `--flush`.
 """
 
 from __future__ import annotations
 
+import hashlib
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+import pyarrow as pa
+from pyarrow import fs
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import ArrayType, MapType, StringType, StructType
+from pyspark.sql.types import ArrayType, MapType, StringType, StructField, StructType
 
-from whence.errors import DataError, MisuseError
+from whence.errors import DataError, MisuseError, PlatformError
 from whence.order import OUTCOMES
 from whence.spark.adapters import ADAPTERS, read_adapted
-from whence.spark.ordering.columns import quoted_column
-from whence.spark.ordering.stream import causal_order
+from whence.spark.ordering.buckets import KEY
+from whence.spark.ordering.columns import (
+    arrow_schema_of,
+    describe,
+    duration_us,
+    helpers,
+    key_of,
+    ordered_schema,
+    quoted_column,
+    settings_of,
+)
+from whence.spark.ordering.kafka import ROW_ID, as_records, is_topic, options_of, read_topic
+from whence.spark.ordering.versions import TICK, StateHeader, StateStore
 from whence.spark.progress import explained, spark_failures
+from whence.spark.shipping import find_shipped
+from whence.trace.dataset import open_place
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
@@ -35,9 +56,11 @@ FILES: dict[str, dict[str, str]] = {
     "json": {"mode": "FAILFAST", "inferTimestamp": "true"},
     "csv": {"mode": "FAILFAST", "header": "true", "inferSchema": "true"},
 }
-FLUSH_FOLDER = "whence-flush"
-_END_OF_TIME = "9999-12-31T00:00:00Z"
+STATE_FOLDER, TICKS_FOLDER = "whence", "whence-ticks"  # in a checkpoint
+_END_OF_TIME_US = 253_402_214_400_000_000  # 9999-12-31
 _POLL_SECONDS = 0.2
+_QUIET_SECONDS = 1.0  # without a batch: then time moves on without one
+_PLACE = "__place"
 _ROWS_IN, _ROWS_OUT = "whence rows in", "whence rows out"  # the names of what is counted in every batch
 
 
@@ -47,6 +70,7 @@ class StreamJob(msgspec.Struct, frozen=True, kw_only=True):
     source: str
     out: str
     checkpoint: str
+    state: str | None = None  # a path or URL of Arrow's; None: beside the checkpoint
     order: dict[str, Any]  # the arguments of `causal_order`
     source_format: str = "parquet"
     out_format: str = "parquet"
@@ -68,10 +92,10 @@ class StreamSummary(msgspec.Struct, kw_only=True):
     batches: int = 0
     seconds: float = 0.0
     rows_per_second: float = 0.0
-    # Of the newest batch. The memory is the state store's: its caches fill up to their limits, however
-    # small the state is.
+    # After the newest batch.
     state_keys: int = 0
-    state_memory_bytes: int = 0
+    state_rows: int = 0  # that wait
+    state_bytes: int = 0
 
 
 def _absolute(path: str) -> str:
@@ -83,30 +107,34 @@ def run_job(
     spark: SparkSession, job: StreamJob, progress: Callable[[StreamSummary], None] | None = None
 ) -> StreamSummary:
     """Run until all that is there now has been read (`available_now`), or until interrupted."""
-    is_path = job.source_format in FILES or job.source_format in ADAPTERS
+    is_path = not is_topic(job.source) and (job.source_format in FILES or job.source_format in ADAPTERS)
     job = msgspec.structs.replace(
         job,
         source=_absolute(job.source) if is_path else job.source,
         out=_absolute(job.out),
         checkpoint=_absolute(job.checkpoint),
     )
-    flush_folder = _flush_folder(job)
-    summary, began = StreamSummary(), time.monotonic()
-    rounds: list[Callable[[], None]] = [lambda: None]
-    if job.flush and flush_folder is not None:
-        folder = flush_folder
-        rounds.append(lambda: _write_flush(folder))
-    for prepare in rounds:
-        prepare()
-        _follow(_start(spark, job, flush_folder), job, summary, began, progress)
-    return summary
+    if job.flush and not job.available_now:
+        raise MisuseError("--flush", "it is for data that ends", "Give --available-now as well")
+    run = _Run(spark, job)
+    run.tick_if_due(run.store.newest_batch())  # what the last run left behind when it was stopped
+    run.follow(progress)
+    if job.flush:
+        run.store.mark_flushed()
+        run.tick(_END_OF_TIME_US)
+        run.follow(progress)
+    elif job.available_now and run.tick_if_due(run.store.newest_batch()):
+        run.follow(progress)
+    return run.summary
 
 
 def open_source(spark: SparkSession, job: StreamJob) -> DataFrame:
     """The source as a stream, its text columns made what the order needs."""
     where = f"{job.source_format} at {job.source}"
-    if job.source_format in FILES and "://" not in job.source and not Path(job.source).exists():
+    if job.source_format in FILES and ":/" not in job.source and not Path(job.source).exists():
         raise DataError(where, "there is no such folder", "Check the path")
+    if is_topic(job.source):
+        return _typed(read_topic(spark, job.source, job.source_options, job.schema), job)
     with spark_failures(where, "Check the path, the format, its options and the schema"):
         if job.source_format in ADAPTERS:
             return read_adapted(
@@ -154,49 +182,182 @@ def _literally(separator: str) -> str:
     return re.escape(separator)
 
 
-def _flush_folder(job: StreamJob) -> Path | None:
-    """The folder of flush files; None where the checkpoint is not on this machine."""
-    if "://" in job.checkpoint:
-        if job.flush:
+class _Run:
+    """One run of a job: its query, and the time that passes without rows."""
+
+    def __init__(self, spark: SparkSession, job: StreamJob) -> None:
+        self.spark, self.job = spark, job
+        self.summary, self._began = StreamSummary(), time.monotonic()
+        self._root = job.state or f"{job.checkpoint}/{STATE_FOLDER}"
+        self.store = StateStore(self._root)
+        self._delay_us = duration_us("delay", job.order.get("delay", "0s"))
+        if self.store.is_flushed() and not job.flush:
             raise MisuseError(
-                "--flush",
-                "the checkpoint is not on this machine's disk",
-                "Use causal_order's `flush` in a program",
+                f"checkpoint {job.checkpoint}",
+                "its order has ended: it was flushed",
+                "Begin another checkpoint and another out folder; or repeat the command with --flush",
             )
-        return None
-    if job.flush and not job.available_now:
-        raise MisuseError("--flush", "it is for data that ends", "Give --available-now as well")
-    folder = Path(job.checkpoint) / FLUSH_FOLDER
-    if not job.flush and folder.exists() and any(folder.iterdir()):
-        raise MisuseError(
-            f"checkpoint {job.checkpoint}",
-            "its order has ended: it was flushed",
-            "Begin another checkpoint and another out folder; or repeat the command with --flush",
+        self._columns = {name: value for name, value in job.order.items() if name != "delay"}
+        stream = open_source(spark, job)
+        header = StateHeader(
+            query={name: _as_text(value) for name, value in job.order.items() if value is not None},
+            columns=stream.schema.simpleString(),
+            partitions=int(spark.conf.get("spark.sql.shuffle.partitions")),  # type: ignore[arg-type]
         )
-    return folder
+        describe(stream, **self._columns)  # the first mistake is told before anything is written
+        self._ticks = f"{job.checkpoint}/{TICKS_FOLDER}"
+        if self.store.header() is None:
+            self._write_tick(None)  # Spark reads no folder that is not there
+        known = self.store.begin(header, fresh=_is_fresh(job.checkpoint))
+        self._partitions = known.partitions
+        self._maker = hashlib.sha256(msgspec.json.encode(known)).hexdigest()[:16]
+
+    # Time without rows
+
+    def tick_if_due(self, batch: int | None) -> bool:
+        """Let time pass, if rows wait that have waited long enough by the times of a batch."""
+        due_us = None if batch is None else self.store.due_us(batch, self._partitions, self._delay_us)
+        if due_us is not None:
+            self.tick(due_us)
+        return due_us is not None
+
+    def tick(self, until_us: int) -> None:
+        """Let time pass in all partitions, in the next batch."""
+        self._write_tick(until_us)
+
+    def _write_tick(self, until_us: int | None) -> None:
+        """By Spark, which knows the checkpoint's file system; its readers see a file whole or not at all."""
+        with spark_failures(f"checkpoint {self.job.checkpoint}", "Check the path and its permissions"):
+            ticks = self.spark.range(1 if until_us is not None else 0).coalesce(1)
+            ticks.select(F.lit(until_us).cast("bigint").alias("us")).write.mode("append").json(self._ticks)
+
+    # The query
+
+    def start(self) -> StreamingQuery:
+        """Start the query."""
+        # Spark's own count would be of export requests and whole logs, where these are the source's rows.
+        stream = open_source(self.spark, self.job).observe(_ROWS_IN, F.count(F.lit(1)).alias("rows"))
+        counts = [F.sum(F.when(F.col("outcome") == name, 1).otherwise(0)).alias(name) for name in OUTCOMES]
+        unplaced = F.sum(F.when(F.col("position").isNull(), 1).otherwise(0)).alias("unplaced")
+        ordered = self._ordered(stream).observe(_ROWS_OUT, F.count(F.lit(1)).alias("rows"), *counts, unplaced)
+        with _every_partition_runs(self.spark):
+            return _write(ordered, self.job)
+
+    def _ordered(self, stream: DataFrame) -> DataFrame:
+        """The rows in order: those of a key to one partition, a tick to all."""
+        order = describe(stream, **self._columns)
+        schema = ordered_schema(stream.schema, order)
+        arrow_schema, count = arrow_schema_of(schema), self._partitions
+        task = {
+            "root": self._root,
+            "maker": self._maker,
+            "partitions": count,
+            "retain": int(self.spark.conf.get("spark.sql.streaming.minBatchesToRetain")),  # type: ignore[arg-type]
+            "delay_us": self._delay_us,
+            "settings": tuple(settings_of(order)),
+        }
+        if is_topic(self.job.out):
+            task["ids"] = ROW_ID
+            schema = StructType([*schema.fields, StructField(ROW_ID, StringType())])
+
+        def step(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            find_shipped()
+            from whence.spark.ordering.versions import order_partition
+
+            yield from order_partition(batches, task, arrow_schema)
+
+        key = key_of(stream, order)
+        place = F.pmod(F.xxhash64(key), F.lit(count)).cast("int")
+        rows = stream.select(*map(quoted_column, stream.columns), *helpers(order), key.alias(KEY))
+        rows = rows.withColumn(TICK, F.lit(None).cast("bigint")).withColumn(_PLACE, place)
+        ticks = self.spark.readStream.schema("us bigint").json(self._ticks)
+        everywhere = F.explode(F.sequence(F.lit(0), F.lit(count - 1))).alias(_PLACE)
+        nothing = [F.lit(None).cast(field.dataType).alias(field.name) for field in rows.schema.fields[:-2]]
+        both = rows.unionByName(ticks.select(*nothing, F.col("us").alias(TICK), everywhere))
+        return both.repartitionById(count, F.col(_PLACE)).drop(_PLACE).mapInArrow(step, schema)
+
+    def follow(self, progress: Callable[[StreamSummary], None] | None) -> None:
+        """Run the query to its end, and add up what it reports of each batch."""
+        query, job = self.start(), self.job
+        seen: set[int] = set()
+        quiet_since, ticked = time.monotonic(), -1
+        what = f"query from {job.source} to {job.out}"
+        fix = "Fix the cause and give the same command again: it goes on where it was"
+        with spark_failures(what, fix):  # even a question fails when the JVM is gone
+            ended = False
+            try:
+                while not ended:
+                    active = query.isActive
+                    for report in query.recentProgress:
+                        if report["batchId"] not in seen and report.get("observedMetrics"):
+                            seen.add(report["batchId"])
+                            quiet_since = time.monotonic()
+                            _add(self.summary, report)
+                            self._add_state(report["batchId"])
+                    self._tell(progress)
+                    newest, now = max(seen, default=-1), time.monotonic()
+                    if not job.available_now and newest > ticked and now - quiet_since > _QUIET_SECONDS:
+                        self.tick_if_due(newest)
+                        ticked = newest
+                    ended = not active
+                    time.sleep(0 if ended else _POLL_SECONDS)
+            finally:
+                if not ended:  # interrupted: let the batch under way be done again at the next start
+                    query.stop()
+            error = query.exception()
+        if error is not None:
+            raise explained(error, what, fix) from error
+
+    def _tell(self, progress: Callable[[StreamSummary], None] | None) -> None:
+        summary = self.summary
+        summary.seconds = time.monotonic() - self._began
+        summary.rows_per_second = summary.rows_in / summary.seconds if summary.seconds else 0.0
+        if progress is not None:
+            progress(summary)
+
+    def _add_state(self, batch: int) -> None:
+        sizes = self.store.sizes(batch)
+        self.summary.state_keys = sum(size.keys for size in sizes)
+        self.summary.state_rows = sum(size.waiting for size in sizes)
+        self.summary.state_bytes = sum(size.state_bytes for size in sizes)
 
 
-def _write_flush(folder: Path) -> None:
-    temporary = folder / ".end.tmp"  # Spark reads no file whose name begins with a dot
-    temporary.write_text(f'{{"at": "{_END_OF_TIME}"}}\n')
-    temporary.replace(folder / "end.json")
+@contextmanager
+def _every_partition_runs(spark: SparkSession) -> Iterator[None]:
+    """Queries that start within run their tasks even for a batch without rows, which writes its state, too.
+
+    Adaptive execution would leave them out. A query keeps the settings that it was started with.
+    """
+    adaptive = "spark.sql.adaptive.enabled"
+    was = str(spark.conf.get(adaptive))
+    spark.conf.set(adaptive, "false")
+    try:
+        yield
+    finally:
+        spark.conf.set(adaptive, was)
 
 
-def _start(spark: SparkSession, job: StreamJob, flush_folder: Path | None) -> StreamingQuery:
-    stream = open_source(spark, job)
-    flush = None
-    if flush_folder is not None:
-        flush_folder.mkdir(parents=True, exist_ok=True)
-        flush = spark.readStream.schema("at timestamp").json(str(flush_folder.resolve()))
-    # Spark's own count would be of export requests and whole logs, where these are the source's rows.
-    stream = stream.observe(_ROWS_IN, F.count(F.lit(1)).alias("rows"))
-    ordered = causal_order(stream, **job.order, flush=flush)
-    counts = [F.sum(F.when(F.col("outcome") == name, 1).otherwise(0)).alias(name) for name in OUTCOMES]
-    unplaced = F.sum(F.when(F.col("position").isNull(), 1).otherwise(0)).alias("unplaced")
-    counted = ordered.observe(_ROWS_OUT, F.count(F.lit(1)).alias("rows"), *counts, unplaced)
-    if job.out_format == "csv":
-        counted = _flat(counted, job.separator)
-    writer = counted.writeStream.format(job.out_format).outputMode("append")
+def _as_text(value: Any) -> str:
+    return value if isinstance(value, str) else msgspec.json.encode(value, enc_hook=str).decode()
+
+
+def _is_fresh(checkpoint: str) -> bool:
+    """Whether a checkpoint has no batch yet; one that Arrow cannot see may be either."""
+    try:
+        files, base = open_place(checkpoint)
+        listed: Any = files.get_file_info(fs.FileSelector(f"{base}/offsets", allow_not_found=True))
+    except (PlatformError, OSError):
+        return True
+    return not any(str(info.base_name).isdigit() for info in listed)
+
+
+def _write(table: DataFrame, job: StreamJob) -> StreamingQuery:
+    if is_topic(job.out):
+        key = job.order.get("key") or ()
+        table = as_records(table, (key,) if isinstance(key, str) else key)
+    elif job.out_format == "csv":
+        table = _flat(table, job.separator)
+    writer = table.writeStream.format(job.out_format).outputMode("append")
     if job.out_format == "csv":
         writer = writer.option("header", "true")
     writer = writer.option("checkpointLocation", job.checkpoint)
@@ -204,6 +365,8 @@ def _start(spark: SparkSession, job: StreamJob, flush_folder: Path | None) -> St
         writer.trigger(availableNow=True) if job.available_now else writer.trigger(processingTime=job.every)
     )
     with spark_failures(f"query to {job.out}", "Check the out folder and the checkpoint"):
+        if is_topic(job.out):
+            return writer.format("kafka").options(**options_of(job.out, source=False)).start()
         return writer.start(job.out)
 
 
@@ -221,45 +384,8 @@ def _flat(table: DataFrame, separator: str) -> DataFrame:
     return table
 
 
-def _follow(
-    query: StreamingQuery,
-    job: StreamJob,
-    summary: StreamSummary,
-    began: float,
-    progress: Callable[[StreamSummary], None] | None,
-) -> None:
-    """Wait for a query's end, and add up what it reports of each batch."""
-    seen: set[int] = set()
-    what = f"query from {job.source} to {job.out}"
-    fix = "Fix the cause and give the same command again: it goes on where it was"
-    with spark_failures(what, fix):  # even a question fails when the JVM is gone
-        ended = False
-        try:
-            while not ended:
-                active = query.isActive
-                for report in query.recentProgress:
-                    if report["batchId"] not in seen and report["stateOperators"]:
-                        seen.add(report["batchId"])
-                        _add(summary, report)
-                summary.seconds = time.monotonic() - began
-                summary.rows_per_second = summary.rows_in / summary.seconds if summary.seconds else 0.0
-                if progress is not None:
-                    progress(summary)
-                ended = not active
-                time.sleep(0 if ended else _POLL_SECONDS)
-        finally:
-            if not ended:  # interrupted: let the batch under way be done again at the next start
-                query.stop()
-        error = query.exception()
-    if error is not None:
-        raise explained(error, what, fix) from error
-
-
 def _add(summary: StreamSummary, report: Mapping[str, Any]) -> None:
     summary.batches += 1
-    state = report["stateOperators"][0]
-    summary.state_keys = int(state["numRowsTotal"])
-    summary.state_memory_bytes = int(state["memoryUsedBytes"])
     observed = {name: _by_name(row.asDict()) for name, row in (report.get("observedMetrics") or {}).items()}
     if _ROWS_IN in observed:
         summary.rows_in += observed[_ROWS_IN]["rows"] or 0

@@ -4,28 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import timedelta
-from typing import Any
 
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F
-from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import ArrayType, StructField, StructType
+from pyspark.sql import DataFrame
 
 from whence.errors import MisuseError
 from whence.spark.ordering.columns import (
-    ADDED,
-    OrderColumns,
-    OrderRow,
+    GivenRows,
     OrderSettings,
-    arrivals,
+    arrow_schema_of,
     describe,
-    in_time,
+    helpers,
+    moved,
+    ordered_schema,
     quoted_column,
     settings_of,
 )
-
-_HELPERS = ("__at_us", "__id", "__needs", "__needs_us", "__lifetime_us", "__tie")
 
 
 def causal_sort(
@@ -53,7 +47,7 @@ def causal_sort(
     order = describe(
         table,
         key=key,
-        id_=id,
+        id=id,
         depends_on=depends_on,
         lifetime=lifetime,
         event_time=event_time,
@@ -65,8 +59,8 @@ def causal_sort(
     )
     at_rest = lifetime is None
     settings = settings_of(order, at_rest=at_rest)
-    names, schema = table.columns, sorted_schema(table.schema, order)
-    arrow_schema = to_arrow_schema(schema, timezone="UTC")  # what Spark wants back, in whatever zone it is
+    names, schema = table.columns, ordered_schema(table.schema, order)
+    arrow_schema = arrow_schema_of(schema)
 
     def sort_group(rows: pa.Table) -> pa.Table:
         return sort_rows(rows, names, settings, at_rest, arrow_schema)
@@ -75,46 +69,16 @@ def causal_sort(
     return helped.groupBy(*map(quoted_column, order.key)).applyInArrow(sort_group, schema)
 
 
-def helpers(order: OrderColumns) -> list[Column]:
-    """The five columns of an order, under separate names; predecessors and their deadlines apart."""
-    columns = (
-        F.unix_micros(order.at),
-        order.id,
-        F.transform(order.needs, lambda need: need["id"]),
-        F.transform(order.needs, lambda need: need["deadline_us"]),
-        order.lifetime_us,
-        order.tie,
-    )
-    return [column.alias(name) for name, column in zip(_HELPERS, columns, strict=True)]
-
-
-def sorted_schema(schema: StructType, order: OrderColumns) -> StructType:
-    """The table's columns, and what the order adds."""
-    missing = StructField("missing", ArrayType(order.id_type))
-    return StructType([*schema.fields, *(missing if field.name == "missing" else field for field in ADDED)])
-
-
 def sort_rows(
     rows: pa.Table, names: Sequence[str], settings: OrderSettings, at_rest: bool, schema: pa.Schema
 ) -> pa.Table:
-    """Order the rows of one key; their own columns are moved, never converted."""
-    columns = [rows.column(name).to_pylist() for name in _HELPERS]
-    given = [OrderRow(*row) for row in zip(*columns, range(rows.num_rows), strict=True)]
-    order = settings.order()
+    """Order the rows of one key."""
+    given, order = GivenRows(rows, settings.numeric), settings.order()
     if at_rest:
-        present = {row.id for row in given}
-        order.abandon(need for row in given for need in row.needs or () if need not in present and need)
+        present = set(given.ids)
+        order.abandon(need for need in given.needs if need and need not in present)
     endings = []
-    for arrival in arrivals(in_time(given, settings.numeric), order):
-        endings += order.offer(arrival)
+    for row in given.in_time:
+        endings += order.offer(given.arrival(row, order, row))
     endings += order.end()
-    moved = rows.select(list(names)).take(pa.array([end.payload for end in endings], pa.int64()))
-    added: dict[str, list[Any]] = {
-        "outcome": [end.outcome for end in endings],
-        "missing": [list(map(int, end.missing)) if settings.numeric else end.missing for end in endings],
-        "position": [end.position for end in endings],
-        "epoch": [end.epoch_us for end in endings],
-    }
-    for name in ADDED.names:
-        moved = moved.append_column(name, pa.array(added[name], schema.field(name).type))
-    return moved.cast(schema)
+    return moved(rows.select(list(names)), [end.payload for end in endings], endings, settings, schema)

@@ -2,52 +2,51 @@
 
     key, id, predecessors, lifetime, time --> one row per row, with outcome, missing, position, epoch
 
-The rules are those of `whence.order`; this module carries them into `transformWithState`. What Spark makes
-difficult, and what is done about it (docs/stream.md):
+The rules are those of `whence.order`; this module carries buckets of them (`buckets`) into
+`transformWithState`:
+
+    rows --mapInArrow--> one Arrow blob per bucket --transformWithState--> a blob --mapInArrow--> rows
+
+so that Spark makes a Python object and reads a state for each bucket, and not for each cell and key. What
+Spark makes difficult, and what is done about it (docs/stream.md):
 
 - Rows older than the watermark are dropped by Spark before an operator sees them, without a word. The
   watermark is therefore taken from the stream, and then the column that carries it is left behind: no row
   is dropped, and one that is too old ends as `late`.
 - Rows of a batch come in any order: they are sorted by time first. Between them the clock of the key is
   their own time, not the batch's, so that batch boundaries do not decide what expires.
-- One timer per key wakes it; it may be early, never late, so it is moved only when it has to be.
+- One timer per bucket wakes it; it may be early, never late, so it is moved only when it has to be.
 - At the end of the data nothing moves the watermark. `flush` is a second stream, of times: the watermark
   takes note of them, the order does not see them.
-- State is one blob per key, because each access to Spark's state is a message to the JVM. What a row
-  carries is JSON in it, made and read by the JVM.
 
-`Orderer` is sent as code (`shipping.by_value`): the bodies of its methods name nothing of the package but
-what they import.
+`BucketOrderer` is sent as code (`shipping.by_value`): the bodies of its methods name nothing of the package
+but what they import. `whence stream` keeps its buckets in another way, as `versions`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from importlib import import_module
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
 from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
-from pyspark.sql.types import (
-    ArrayType,
-    BinaryType,
-    DataType,
-    LongType,
-    MapType,
-    StringType,
-    StructField,
-    StructType,
-)
+from pyspark.sql.types import BinaryType, LongType, StructField, StructType
 
-from whence.errors import MisuseError, SchemaError, missing_extra
-from whence.order import CausalOrder, Ending
+from whence.errors import MisuseError, missing_extra
+from whence.spark.ordering.buckets import KEY
 from whence.spark.ordering.columns import (
-    OrderColumns,
     OrderSettings,
+    arrow_schema_of,
     describe,
     duration_us,
+    helpers,
+    key_of,
+    ordered_schema,
     quoted_column,
     settings_of,
 )
@@ -57,111 +56,70 @@ by_value(__name__)
 
 ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 _PROVIDER = "spark.sql.streaming.stateStore.providerClass"
+BUCKETS = 32
 
-_ENDED = StructType(
-    [
-        StructField("payload", StringType()),
-        StructField("outcome", StringType()),
-        StructField("missing", ArrayType(StringType())),
-        StructField("position", LongType()),
-        StructField("epoch_us", LongType()),
-    ]
-)
-# Types that survive the way into JSON and back. Without these options times would lose their microseconds,
-# and maps their null values.
-_PLAIN = {
-    "string", "boolean", "tinyint", "smallint", "int", "bigint", "float", "double", "binary", "date",
-    "timestamp", "timestamp_ntz",
-}  # fmt: skip
-_JSON = {
-    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
-    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
-    "ignoreNullFields": "false",
-}
+_BUCKET, _AT, _IS_ROW = "__bucket", "__at", "__is_row"
+_PACKED = "bucket int, blob binary"
+_ENDED = StructType([StructField("blob", BinaryType())])
 _STATE = StructType([StructField("blob", BinaryType()), StructField("timer_ms", LongType())])
 
 
-class Orderer(StatefulProcessor):
-    """The order of each key.
+class BucketOrderer(StatefulProcessor):
+    """The orders of the keys of each bucket.
 
     Spark calls the timer's callback by keyword and its tester by position: names and order are Spark's own.
     """
 
-    def __init__(self, settings: OrderSettings) -> None:
+    def __init__(self, settings: OrderSettings, schema: pa.Schema, maker: str) -> None:
         # Without their class, which the driver's Python need not have.
         self._fields: tuple[Any, ...] = tuple(settings)
+        self._schema, self._maker = schema, maker
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         """Called once by Spark, before anything else."""
         self._handle = handle
-        self._state = handle.getValueState("order", _STATE)
+        self._state = handle.getValueState("bucket", _STATE)
 
     def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Iterator[Row]:
-        """The rows of one key in one batch."""
+        """The rows of one bucket in one batch: a blob from each partition."""
         find_shipped()
-        from whence.spark.ordering.columns import OrderRow, arrivals, in_time
+        from whence.spark.ordering.buckets import from_bytes
 
-        order, timer_ms = self._load()
-        given = [
-            OrderRow(row.at_us, row.id, row.needs, row.needs_us, row.lifetime_us, row.tie, row.payload)
-            for row in rows
-        ]
-        endings: list[Ending] = []
-        for arrival in arrivals(in_time(given, self._settings.numeric), order):
-            endings += order.offer(arrival)
-        self._keep(order, timer_ms)
-        return _rows(endings)
+        given = pa.concat_tables([from_bytes(bytes(row.blob)) for row in rows])
+        return self._step(given.combine_chunks(), timerValues)
 
     def handleExpiredTimer(self, key: Any, timerValues: Any, expiredTimerInfo: Any) -> Iterator[Row]:
-        """The watermark has passed the time for which the key's timer was set."""
-        order, _ = self._load()
-        endings = order.advance(1000 * timerValues.getCurrentWatermarkInMs())
-        if order.is_idle:
-            self._state.clear()
-        else:
-            self._keep(order, None)
-        return _rows(endings)
+        """The watermark has passed the time for which the bucket's timer was set."""
+        return self._step(None, timerValues)
 
-    @property
-    def _settings(self) -> OrderSettings:
+    def _step(self, rows: pa.Table | None, timer_values: Any) -> Iterator[Row]:
         find_shipped()
+        from whence.spark.ordering.buckets import Bucket, to_bytes
         from whence.spark.ordering.columns import OrderSettings
 
-        return OrderSettings(*self._fields)
-
-    def _load(self) -> tuple[CausalOrder, int | None]:
         stored = self._state.get()
-        if stored is None:
-            return self._settings.order(), None
-        return self._settings.order(bytes(stored[0])), stored[1]
+        saved, timer_ms = ([bytes(stored[0])], stored[1]) if stored is not None else ([], None)
+        bucket = Bucket(OrderSettings(*self._fields), self._schema, self._maker, saved)
+        watermark_ms = timer_values.getCurrentWatermarkInMs()
+        if timer_ms is not None and timer_ms <= watermark_ms:
+            timer_ms = None  # it fires now, or has fired
+        ended = bucket.step(rows, 1000 * watermark_ms)
+        if not bucket.keys:
+            if stored is not None:
+                self._state.clear()
+        else:
+            self._state.update((bucket.save(), self._timer(bucket.wake_us, timer_ms)))
+        return iter([Row(blob=to_bytes(ended))] if ended.num_rows else [])
 
-    def _keep(self, order: CausalOrder, timer_ms: int | None) -> None:
-        """Save the order; a timer must fire as soon as something can happen, or when all is forgotten."""
-        next_us = order.next_deadline_us
-        if next_us is None and not self._settings.vector:
-            next_us = order.forgotten_us
-        wanted_ms = None if next_us is None else next_us // 1000 + 1
-        if wanted_ms is not None and (timer_ms is None or wanted_ms < timer_ms):
-            if timer_ms is not None:
-                self._handle.deleteTimer(timer_ms)
-            self._handle.registerTimer(wanted_ms)
-            timer_ms = wanted_ms
-        self._state.update((order.save(), timer_ms))
-
-
-def _rows(endings: Iterable[Ending]) -> Iterator[Row]:
-    return iter(
-        [
-            Row(
-                payload=end.payload,
-                outcome=end.outcome,
-                missing=end.missing,
-                position=end.position,
-                epoch_us=end.epoch_us,
-            )
-            for end in endings
-        ]
-    )
+    def _timer(self, wake_us: int | None, timer_ms: int | None) -> int | None:
+        """A timer must fire as soon as something can happen, or when all of a key is forgotten."""
+        wanted_ms = None if wake_us is None else wake_us // 1000 + 1
+        if wanted_ms is None or (timer_ms is not None and timer_ms <= wanted_ms):
+            return timer_ms
+        if timer_ms is not None:
+            self._handle.deleteTimer(timer_ms)
+        self._handle.registerTimer(wanted_ms)
+        return wanted_ms
 
 
 def causal_order(
@@ -179,6 +137,7 @@ def causal_order(
     remember: str | timedelta | None = None,
     delay: str | timedelta = "0s",
     flush: DataFrame | None = None,
+    buckets: int = BUCKETS,
 ) -> DataFrame:
     """Put the rows of a stream into causal order, per key.
 
@@ -191,7 +150,8 @@ def causal_order(
 
     `lifetime_max`: the largest lifetime, if they differ. `remember`: how long after its end an id is known,
     the largest lifetime by default. `flush`: a stream with one column of timestamps; the order goes on as
-    if a row of that time had come.
+    if a row of that time had come. `buckets`: into how many parts of the state the keys are put, and so how
+    many tasks can share them; it is fixed for a checkpoint.
     """
     if not stream.isStreaming:
         raise MisuseError("causal_order", "the table is not a stream", "Use causal_sort for tables at rest")
@@ -199,10 +159,12 @@ def causal_order(
         import_module("google.protobuf")  # Spark's state protocol needs it, and would say so late and darkly
     except ImportError as error:
         raise missing_extra("causal_order", "protobuf", "spark") from error
+    if buckets < 1:
+        raise MisuseError(f"buckets={buckets}", "there must be one", "Give at least 1")
     order = describe(
         stream,
         key=key,
-        id_=id,
+        id=id,
         depends_on=depends_on,
         lifetime=lifetime,
         event_time=event_time,
@@ -212,83 +174,81 @@ def causal_order(
         lifetime_max=lifetime_max,
         remember=remember,
     )
-    for field in stream.schema.fields:
-        _require_plain(field.name, field.dataType)
     session = stream.sparkSession
     if "RocksDB" not in str(session.conf.get(_PROVIDER, "")):
         session.conf.set(_PROVIDER, ROCKSDB)  # transformWithState runs on no other
-    rows = _timed(packed(stream, order), flush, f"{duration_us('delay', delay)} microseconds")
-    keys = [f"key{at}" for at in range(max(1, len(order.key)))]
-    ended = rows.groupBy(*keys).transformWithState(
-        statefulProcessor=Orderer(settings_of(order)),
-        outputStructType=_ENDED,
-        outputMode="append",
-        timeMode="eventtime",
+    schema, settings = ordered_schema(stream.schema, order), settings_of(order)
+    arrow_schema, known_by = arrow_schema_of(schema), key_of(stream, order)
+    rows = stream.select(
+        *map(quoted_column, stream.columns),
+        *helpers(order),
+        known_by.alias(KEY),
+        F.pmod(F.xxhash64(known_by), F.lit(buckets)).cast("int").alias(_BUCKET),
+        order.at.alias(_AT),
     )
-    return unpacked(ended, stream.schema, order)
-
-
-def packed(stream: DataFrame, order: OrderColumns) -> DataFrame:
-    """The keys, an order's columns, and all of a row as one JSON text."""
-    keys = [quoted_column(name).alias(f"key{at}") for at, name in enumerate(order.key)]
-    return stream.select(
-        *(keys or [F.lit(0).alias("key0")]),
-        order.at.alias("at"),
-        order.id.alias("id"),
-        F.transform(order.needs, lambda need: need["id"]).alias("needs"),
-        F.transform(order.needs, lambda need: need["deadline_us"]).alias("needs_us"),
-        order.lifetime_us.alias("lifetime_us"),
-        order.tie.alias("tie"),
-        F.to_json(F.struct(*map(quoted_column, stream.columns)), _JSON).alias("payload"),
+    timed = _timed(rows, flush, f"{duration_us('delay', delay)} microseconds")
+    said = (
+        f"{buckets} buckets by {', '.join(order.key) or 'no key'}, {settings}, {stream.schema.simpleString()}"
     )
+    ended = (
+        timed.mapInArrow(_pack, _PACKED)
+        .groupBy("bucket")
+        .transformWithState(
+            statefulProcessor=BucketOrderer(settings, arrow_schema, said),
+            outputStructType=_ENDED,
+            outputMode="append",
+            timeMode="eventtime",
+        )
+    )
+    return ended.mapInArrow(_unpack, schema)
 
 
-def unpacked(ended: DataFrame, schema: StructType, order: OrderColumns) -> DataFrame:
-    """The rows as they were, with what the order adds."""
-    # A required field would be read as null by from_json, and says so: the columns are taken as nullable.
-    fields = StructType([StructField(field.name, field.dataType) for field in schema.fields])
-    row = F.from_json("payload", fields, _JSON)
-    return ended.select(
-        row.alias("row"),
-        "outcome",
-        F.col("missing").cast(ArrayType(order.id_type)).alias("missing"),
-        "position",
-        F.timestamp_micros("epoch_us").alias("epoch"),
-    ).select("row.*", "outcome", "missing", "position", "epoch")
+def _pack(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The rows of each bucket as one blob."""
+    find_shipped()
+    from whence.spark.ordering.buckets import to_bytes
+
+    held = list(batches)
+    if not held:
+        return
+    rows = pa.Table.from_batches(held).combine_chunks()
+    buckets = rows.column(_BUCKET).to_numpy()
+    places = np.argsort(buckets, kind="stable")
+    found, firsts = np.unique(buckets[places], return_index=True)
+    moved = rows.drop_columns([_BUCKET]).take(places)
+    for bucket, first, last in zip(found, firsts, [*firsts[1:], len(places)], strict=True):
+        blob = to_bytes(moved.slice(first, last - first))
+        yield pa.RecordBatch.from_pydict(
+            {"bucket": pa.array([bucket], pa.int32()), "blob": pa.array([blob], pa.binary())}
+        )
+
+
+def _unpack(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The rows of blobs."""
+    find_shipped()
+    from whence.spark.ordering.buckets import from_bytes
+
+    for batch in batches:
+        for blob in batch.column(0):
+            yield from from_bytes(blob.as_buffer()).to_batches()
 
 
 def _timed(rows: DataFrame, flush: DataFrame | None, delay: str) -> DataFrame:
     """Let times move the watermark, and then hide them from Spark, which would drop what is older."""
-    marked = rows.withColumn("is_row", F.lit(True))
+    marked = rows.withColumn(_IS_ROW, F.lit(True))
     if flush is not None:
         if not flush.isStreaming or len(flush.columns) != 1:
             raise MisuseError("flush", "it is not a stream of one column", "Give a stream of timestamps")
         nothing = [
             F.lit(None).cast(field.dataType).alias(field.name)
             for field in marked.schema.fields
-            if field.name not in ("at", "is_row")
+            if field.name not in (_AT, _IS_ROW)
         ]
         times = flush.select(
-            *nothing, F.col(flush.columns[0]).cast("timestamp").alias("at"), F.lit(False).alias("is_row")
+            *nothing, F.col(flush.columns[0]).cast("timestamp").alias(_AT), F.lit(False).alias(_IS_ROW)
         )
         marked = marked.unionByName(times)
     # The condition names the time: Spark would move any other filter to where the watermark does not see
     # the row.
-    kept = marked.withWatermark("at", delay).where("is_row or at is null")
-    return kept.withColumn("at_us", F.unix_micros("at")).drop("at", "is_row")
-
-
-def _require_plain(name: str, kind: DataType) -> None:
-    if isinstance(kind, ArrayType):
-        _require_plain(name, kind.elementType)
-    elif isinstance(kind, StructType):
-        for field in kind.fields:
-            _require_plain(f"{name}.{field.name}", field.dataType)
-    elif isinstance(kind, MapType) and isinstance(kind.keyType, StringType):
-        _require_plain(name, kind.valueType)
-    elif kind.simpleString() not in _PLAIN and not kind.simpleString().startswith("decimal"):
-        raise SchemaError(
-            f"column {name!r}",
-            f"a row of type {kind.simpleString()} cannot be held back",
-            "Cast or drop it first",
-        )
+    kept = marked.withWatermark(_AT, delay).where(f"{_IS_ROW} or {_AT} is null")
+    return kept.drop(_AT, _IS_ROW)

@@ -68,7 +68,7 @@ READINGS = tuple(NETWORKS)
 MAP = "map"
 
 
-class Scale(NamedTuple):
+class DeadlineScale(NamedTuple):
     """How much is run."""
 
     sizes: tuple[int, ...]
@@ -87,16 +87,16 @@ class Scale(NamedTuple):
 ENDS_US = 500_000
 
 SCALES = {
-    "demo": Scale(
+    "demo": DeadlineScale(
         (16, 36, 64, 100), (16,), 5, 20_000, 1_300_000, (16, 100), (30, 60, 100), 3, {200: 3},
         "groups of 16, 36, 64, 100; 5 seeds; a map of 24 networks",
     ),
-    "paper": Scale(
+    "paper": DeadlineScale(
         SIZES, (16, 49), 10, 80_000, 2_000_000, (16, 36, 64, 100), (30, 60, 80, 100), 3,
         {200: 3, 500: 3, 1_000: 1},  # one run of 1,000 takes a minute
         "groups of 16 to 100; 10 seeds; at least 2 s each; a map of 32 networks; groups of 200 to 1,000",
     ),
-    "tiny": Scale(
+    "tiny": DeadlineScale(
         (4, 9), (4,), 2, 600, 800_000, (4, 9), (30, 100), 1, {12: 2}, "groups of 4 to 12; 1 or 2 seeds",
     ),
 }  # fmt: skip
@@ -164,11 +164,11 @@ def scenario(
     )
 
 
-def _lasting_us(wanted: Scale, nodes: int) -> int:
+def _lasting_us(wanted: DeadlineScale, nodes: int) -> int:
     return max(wanted.least_us, ENDS_US + wanted.pairs * INTERVAL_US // (nodes * (nodes - 1)))
 
 
-def _main(wanted: Scale) -> list[Point]:
+def _main(wanted: DeadlineScale) -> list[Point]:
     points = []
     for reading in READINGS:
         for nodes in wanted.sizes:
@@ -182,7 +182,7 @@ def _main(wanted: Scale) -> list[Point]:
     return points
 
 
-def _map(wanted: Scale) -> list[Point]:
+def _map(wanted: DeadlineScale) -> list[Point]:
     networks = [
         Network(loss, control, base_ms, spread_ms)
         for loss in ("end to end", "per hop")
@@ -202,7 +202,7 @@ def _map(wanted: Scale) -> list[Point]:
     ]  # fmt: skip
 
 
-def _large(wanted: Scale) -> list[Point]:
+def _large(wanted: DeadlineScale) -> list[Point]:
     return [
         _point(
             scenario(reading, nodes, variant, seed, wanted.least_us), "large", reading, nodes, variant, seed
@@ -214,7 +214,7 @@ def _large(wanted: Scale) -> list[Point]:
     ]
 
 
-def _trouble(wanted: Scale) -> list[Point]:
+def _trouble(wanted: DeadlineScale) -> list[Point]:
     nodes = min(TROUBLE_NODES, wanted.sizes[-1])
     return [
         _point(
@@ -228,7 +228,7 @@ def _trouble(wanted: Scale) -> list[Point]:
     ]  # fmt: skip
 
 
-def _optimum(wanted: Scale) -> list[Point]:
+def _optimum(wanted: DeadlineScale) -> list[Point]:
     nodes = min(SMALL_NODES, wanted.sizes[-1])
     return [
         _point(
@@ -240,7 +240,7 @@ def _optimum(wanted: Scale) -> list[Point]:
     ]  # fmt: skip
 
 
-def _printed(wanted: Scale) -> list[Point]:
+def _printed(wanted: DeadlineScale) -> list[Point]:
     nodes = min(PRINTED_NODES, wanted.sizes[-1])
     return [
         _point(

@@ -42,7 +42,7 @@ def run_optimum(scenario: Scenario, folder: Path, level: Level | None = None) ->
 
 def run_cores(scenario: Scenario, folder: Path, level: Level | None = None) -> Outcome:
     """As `run_point` with the cores, which also say how full their buffers were."""
-    tally, buffers = Tally(scenario), BufferWatch()
+    tally, buffers = DeadlineTally(scenario), BufferWatch()
     return run(scenario, folder, level=level, observers=[tally, buffers], measure=tally.counts)
 
 
@@ -75,7 +75,7 @@ def counted(
     if path == "kernel":
         measure = kernel_optimum if optimum else kernel_counts
         return run(scenario, folder, level=level, kernel="always", measure=measure)
-    tally = Tally(scenario, optimum)
+    tally = DeadlineTally(scenario, optimum)
     return run(scenario, folder, level=level, observers=[tally], measure=tally.counts)
 
 
@@ -93,7 +93,7 @@ def kernel_optimum(outcome: Outcome) -> dict[str, Value]:
     return totals(outcome) | counts_of(outcome, optimum=True)
 
 
-class Tally(Observer):
+class DeadlineTally(Observer):
     """Counts what the cores do."""
 
     level = Level.DELIVERIES

@@ -39,7 +39,7 @@ CYCLES: dict[str, tuple[int, list[list[str]]]] = {
 _CLUSTER = purpose("study domains, clusters")
 
 
-class Scale(NamedTuple):
+class DomainsScale(NamedTuple):
     """How much is run."""
 
     nodes: tuple[int, ...]  # of the cost part
@@ -52,7 +52,7 @@ class Scale(NamedTuple):
 
 
 SCALES = {
-    "demo": Scale(
+    "demo": DomainsScale(
         (16, 36, 64, 100, 144),
         (16, 36, 64),
         6,
@@ -61,7 +61,7 @@ SCALES = {
         (16, 24, 64),
         "16 to 144 servers; 6 seeds of each domain graph; 10 to 100 real servers",
     ),
-    "paper": Scale(
+    "paper": DomainsScale(
         (16, 25, 36, 49, 64, 81, 100, 121, 144, 150),
         (16, 36, 64, 100, 144),
         40,
@@ -70,7 +70,7 @@ SCALES = {
         (16, 24, 64, 100, 144),
         "16 to 150 servers, every square; 40 seeds of each domain graph; 10 to 150 real servers",
     ),
-    "tiny": Scale(
+    "tiny": DomainsScale(
         (16, 64, 144), (16,), 3, 1, 300, (16,), "16, 64 and 144 servers; 3 seeds; 4 and 9 real servers"
     ),
 }
@@ -226,7 +226,7 @@ def _point(
     return Point(labels, scenario)
 
 
-def _cost(scale: Scale) -> list[Point]:
+def _cost(scale: DomainsScale) -> list[Point]:
     return [
         _point("cost", workload, organisation, stamps, nodes, 1,
                cost_scenario(nodes, organisation, stamps, workload))
@@ -237,7 +237,7 @@ def _cost(scale: Scale) -> list[Point]:
     ]  # fmt: skip
 
 
-def _theorem(scale: Scale) -> list[Point]:
+def _theorem(scale: DomainsScale) -> list[Point]:
     points = []
     for organisation in (*ORGANISATIONS, *CYCLES):
         for stamps in ("full", "updates"):
@@ -249,7 +249,7 @@ def _theorem(scale: Scale) -> list[Point]:
     return points
 
 
-def _plan(scale: Scale) -> list[Point]:
+def _plan(scale: DomainsScale) -> list[Point]:
     return [
         _point("plan", traffic, organisation, "full", PLAN_NODES, seed,
                plan_scenario(organisation, traffic, seed, scale.plan_steps))
@@ -266,7 +266,7 @@ def _trees() -> list[Point]:
     ]
 
 
-def _wire(scale: Scale) -> list[Point]:
+def _wire(scale: DomainsScale) -> list[Point]:
     """Uniform traffic: bytes on the wire at 40 servers, and stamps of Updates in growing systems."""
     points = []
     for organisation in ("flat", "bus", "planned"):

@@ -32,17 +32,17 @@ FIRST_US = {WALKERS: 43 * SECOND_US, BUSES: 20 * SECOND_US}
 INTERVAL_US = {WALKERS: MINUTE_US, BUSES: 20 * MINUTE_US}
 
 
-class Exchange(NamedTuple):
+class ExchangeRate(NamedTuple):
     """What the paper does not say of a contact."""
 
     rate: int  # messages per second and direction
     setup_s: int  # the longest time before the exchange begins
 
 
-CHOSEN = Exchange(8, 5)  # by the specification's own sweep; `region` shows how far ours bears it out
+CHOSEN = ExchangeRate(8, 5)  # by the specification's own sweep; `region` shows how far ours bears it out
 
 
-class Scale(NamedTuple):
+class OppnetScale(NamedTuple):
     """How much is run. Lifetimes in minutes, 0: none; seeds: how many."""
 
     lifetimes: Mapping[str, tuple[int, ...]]  # of the paper's scenarios
@@ -68,7 +68,7 @@ PRINTED_FIRST_S = 20  # of walkers
 SHORT_DAY = {"duration_s": 7_200.0, "longest_day_s": 7_000.0, "shorter_by_s": 2_000.0}  # of buses
 _CLOCKS = purpose("skew")
 SCALES = {
-    "demo": Scale(
+    "demo": OppnetScale(
         {BUSES: _ALL[BUSES], WALKERS: (20, 5)},
         {BUSES: 5, WALKERS: 2},
         1,
@@ -85,7 +85,7 @@ SCALES = {
         {BUSES: 1, WALKERS: 1, "Infocom 2005": 1, "Intel": 1, "Cairns": 1},
         "buses: 6 lifetimes, 5 seeds; walkers: 2 lifetimes, 2 seeds; 6 ways to exchange",
     ),
-    "paper": Scale(
+    "paper": OppnetScale(
         _ALL,
         {BUSES: 20, WALKERS: 20},
         3,
@@ -103,7 +103,7 @@ SCALES = {
         {BUSES: 1, WALKERS: 1, "Infocom 2005": 1, "Intel": 1, "Cairns": 1},
         "buses: 6 lifetimes; walkers: 4; 20 seeds; 12 ways to exchange; real traces that are there, 60′",
     ),
-    "tiny": Scale(
+    "tiny": OppnetScale(
         {BUSES: (0, 20), WALKERS: (5,)},
         {BUSES: 2, WALKERS: 2},
         2,
@@ -139,7 +139,7 @@ def scenario(
     level: Literal["measures", "deliveries"],
     *,
     skew_s: int = 0,
-    exchange: Exchange = CHOSEN,
+    exchange: ExchangeRate = CHOSEN,
     first_s: int | None = None,
     capacity: int = 0,
     name: str = "oppnet",
@@ -224,7 +224,7 @@ def _point(
     run: Scenario,
     task: str = "run",
     *,
-    exchange: Exchange = CHOSEN,
+    exchange: ExchangeRate = CHOSEN,
     capacity: int = 0,
 ) -> Point:
     labels: dict[str, Label] = {
@@ -240,11 +240,11 @@ def _point(
     return Point(labels, run, task)
 
 
-def _generated(wanted: Scale, plan: Literal["buses", "walkers"]) -> Contacts:
+def _generated(wanted: OppnetScale, plan: Literal["buses", "walkers"]) -> Contacts:
     return Contacts(generator=plan, options=dict(wanted.options.get(plan, {})))
 
 
-def _main(wanted: Scale) -> Iterator[Point]:
+def _main(wanted: OppnetScale) -> Iterator[Point]:
     plans: tuple[Literal["buses", "walkers"], ...] = ("buses", "walkers")
     for plan in plans:
         for lifetime in wanted.lifetimes[plan]:
@@ -256,11 +256,11 @@ def _main(wanted: Scale) -> Iterator[Point]:
                     yield _point("main", plan, lifetime, mode, 0, seed, run)
 
 
-def _region(wanted: Scale) -> Iterator[Point]:
+def _region(wanted: OppnetScale) -> Iterator[Point]:
     """The codes as printed under every rate and set-up time: which agree with the paper's latencies?"""
     plans: tuple[Literal["buses", "walkers"], ...] = ("buses", "walkers")
     for plan in plans:
-        for exchange in (Exchange(rate, setup_s) for rate in wanted.rates for setup_s in wanted.setups_s):
+        for exchange in (ExchangeRate(rate, setup_s) for rate in wanted.rates for setup_s in wanted.setups_s):
             for lifetime in wanted.region[plan]:
                 run = scenario(
                     _generated(wanted, plan), lifetime, "published", 1, "measures", exchange=exchange,
@@ -269,7 +269,7 @@ def _region(wanted: Scale) -> Iterator[Point]:
                 yield _point("region", plan, lifetime, "published", 0, 1, run, exchange=exchange)
 
 
-def _first(wanted: Scale) -> Iterator[Point]:
+def _first(wanted: OppnetScale) -> Iterator[Point]:
     """Walkers whose first broadcast is 20 s after they enter, as printed."""
     for seed in range(1, wanted.first_seeds + 1):
         topology = _generated(wanted, "walkers")
@@ -277,7 +277,7 @@ def _first(wanted: Scale) -> Iterator[Point]:
         yield _point("first", WALKERS, 5, "published", 0, seed, run)
 
 
-def _capacities(wanted: Scale) -> Iterator[Point]:
+def _capacities(wanted: OppnetScale) -> Iterator[Point]:
     """Two hours of buses with caches that hold so much; the cores, for the kernel knows no limit."""
     topology = Contacts(generator="buses", options=dict(SHORT_DAY))
     for capacity in wanted.capacities:
@@ -285,7 +285,7 @@ def _capacities(wanted: Scale) -> Iterator[Point]:
         yield _point("capacity", BUSES, 20, "safe", 0, 1, run, "cores", capacity=capacity)
 
 
-def _skewed(wanted: Scale) -> Iterator[Point]:
+def _skewed(wanted: OppnetScale) -> Iterator[Point]:
     for lifetime in wanted.skewed:
         for skew_s in SKEWS_S:
             for mode in MODES:
@@ -295,7 +295,7 @@ def _skewed(wanted: Scale) -> Iterator[Point]:
                     yield _point("skew", WALKERS, lifetime, mode, skew_s, seed, run)
 
 
-def _traces(wanted: Scale) -> Iterator[Point]:
+def _traces(wanted: OppnetScale) -> Iterator[Point]:
     for plan, path in oppnet_data.find().items():
         topology = Contacts(file=str(path), format=oppnet_data.DATA_SETS[plan].format)
         for lifetime in wanted.traces:
@@ -306,7 +306,7 @@ def _traces(wanted: Scale) -> Iterator[Point]:
                     yield _point("trace", plan, lifetime, mode, 0, seed, run)
 
 
-def _advice(wanted: Scale) -> Iterator[Point]:
+def _advice(wanted: OppnetScale) -> Iterator[Point]:
     there = oppnet_data.find()
     for plan, seeds in wanted.advice.items():
         if plan in (BUSES, WALKERS):

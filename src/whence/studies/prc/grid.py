@@ -81,7 +81,7 @@ class Base(NamedTuple):
     rate: int
 
 
-class Scale(NamedTuple):
+class PrcScale(NamedTuple):
     """How much is run."""
 
     hours: Mapping[int, int]  # processes -> seeds, in each profile
@@ -104,7 +104,7 @@ class Scale(NamedTuple):
 
 
 SCALES = {
-    "demo": Scale(
+    "demo": PrcScale(
         {100: 20, 1_000: 3},
         {100: 20, 1_000: 20},
         {100: 5},
@@ -123,7 +123,7 @@ SCALES = {
         (4, 8, 16, 32, 64),
         "the hour with 100 and 1,000 processes, views over 20 seeds; Table 1 to 128; the frontier to 1,000",
     ),
-    "paper": Scale(
+    "paper": PrcScale(
         {100: 20, 1_000: 10, 10_000: 1},
         {100: 20, 1_000: 20, 10_000: 20},
         {100: 5, 1_000: 5},
@@ -143,7 +143,7 @@ SCALES = {
         "the hour with 100, 1,000 and 10,000 processes, minutes with 100,000, views over 20 seeds; Table 1 "
         "to 128; the frontier to 10,000",
     ),
-    "tiny": Scale(
+    "tiny": PrcScale(
         {24: 1},
         {24: 2},
         {24: 1},
@@ -342,7 +342,7 @@ def labels(part: str, protocol: str, place: Base, seed: int, profile: str = TEXT
     return {"part": part, "protocol": protocol, "profile": profile, **place._asdict(), "seed": seed}
 
 
-def _hours(wanted: Scale) -> list[Point]:
+def _hours(wanted: PrcScale) -> list[Point]:
     found = []
     for profile in PROFILES:
         for part, sizes, make in (
@@ -360,7 +360,7 @@ def _hours(wanted: Scale) -> list[Point]:
     return found
 
 
-def _growth(wanted: Scale) -> list[Point]:
+def _growth(wanted: PrcScale) -> list[Point]:
     """Lines along three axes through one base point, which they share."""
     base = wanted.base
     places = [base._replace(nodes=nodes) for nodes in wanted.nodes]
@@ -377,7 +377,7 @@ def _growth(wanted: Scale) -> list[Point]:
     ]
 
 
-def _routes(wanted: Scale) -> list[Point]:
+def _routes(wanted: PrcScale) -> list[Point]:
     """The ways of control, all in one point of each size."""
     return [
         Point(
@@ -396,7 +396,7 @@ def _routes(wanted: Scale) -> list[Point]:
     ]
 
 
-def _churns(wanted: Scale) -> list[Point]:
+def _churns(wanted: PrcScale) -> list[Point]:
     nodes = wanted.openers[-1]
     place = Base(nodes, 0, CHURN_DELAY_US // 1_000, 20)
     return [
@@ -405,7 +405,7 @@ def _churns(wanted: Scale) -> list[Point]:
     ]
 
 
-def _openings(wanted: Scale) -> list[Point]:
+def _openings(wanted: PrcScale) -> list[Point]:
     found = []
     for nodes in wanted.openers:
         for protocol in ("prc", "preventive"):
@@ -418,7 +418,7 @@ def _openings(wanted: Scale) -> list[Point]:
     return found
 
 
-def _frontier(wanted: Scale) -> list[Point]:
+def _frontier(wanted: PrcScale) -> list[Point]:
     found = []
     for nodes in wanted.prc_nodes:
         for rate in wanted.rates:

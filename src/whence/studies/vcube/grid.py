@@ -62,7 +62,7 @@ MODES = {
 FURTHER = ("T25", "T35", "U35")
 
 
-class Scale(NamedTuple):
+class VCubeScale(NamedTuple):
     """How much is run."""
 
     runs: Mapping[str, Mapping[int, int]]  # profile -> nodes -> runs of each mode
@@ -76,7 +76,7 @@ class Scale(NamedTuple):
 
 
 SCALES = {
-    "demo": Scale(
+    "demo": VCubeScale(
         {
             "R0": dict.fromkeys(SIZES, 5),
             "R1": dict.fromkeys(SIZES[:6], 5),
@@ -91,7 +91,7 @@ SCALES = {
         "R0: groups of 8 to 1024, 5 runs each; R1: 8 to 256; three further readings: 16, 64 and 256; "
         "beyond the paper: 2048 nodes, four messages each, crashes in groups of 16",
     ),
-    "paper": Scale(
+    "paper": VCubeScale(
         {
             "R0": dict.fromkeys(SIZES, RUNS),
             # The fitted readings: a run of the largest groups takes seconds, and their means scatter little.
@@ -109,7 +109,7 @@ SCALES = {
         "10 runs each, 5 of 1024; for Figure 11, 300 of 16 and of 32; beyond the paper: 2048 and 4096 nodes, "
         "four messages each, crashes in groups of 16 to 64",
     ),
-    "tiny": Scale(
+    "tiny": VCubeScale(
         {"R0": {8: 3, 16: 3, 32: 2}, "R1": {8: 2, 16: 2}, "T25": {16: 2}},
         {16: 4},
         16,
@@ -152,7 +152,7 @@ def scenario(
     )
 
 
-def _point(scale: Scale, profile: str, nodes: int, mode: str, seed: int, part: str) -> Point:
+def _point(scale: VCubeScale, profile: str, nodes: int, mode: str, seed: int, part: str) -> Point:
     level: Literal["measures", "deliveries", "all"] = "measures"
     if seed == 1 and nodes <= scale.traced:
         level = "all"
@@ -185,7 +185,7 @@ def _grid(scale: str) -> list[Point]:
     return [*points, *more, *_beyond(wanted)]
 
 
-def _beyond(wanted: Scale) -> Iterator[Point]:
+def _beyond(wanted: VCubeScale) -> Iterator[Point]:
     """Beyond the paper: larger groups, several messages a node, crashes."""
     for part, sizes, messages in ((LARGE, wanted.large, 1), (SEVERAL, wanted.several, MESSAGES_EACH)):
         for nodes, runs in sizes.items():

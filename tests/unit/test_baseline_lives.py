@@ -1,0 +1,60 @@
+"""Lives of the baselines: two copies of one store never give two messages one number."""
+
+from __future__ import annotations
+
+import pytest
+
+from whence.core.effects import Effects, Send
+from whence.core.group import LIFE_BITS, is_base
+from whence.core.lives import BEGIN, WELCOME
+from whence.core.message import NodeId, Packet
+from whence.protocols import registry
+from whence.protocols.baselines.flooding import Flooding
+
+MEMBERS = ("a", "b", "c")
+FIRST, SECOND = 5 << LIFE_BITS, 9 << LIFE_BITS  # where the lives of two copies of b's store begin
+
+
+def member(protocol: str, me: NodeId) -> Flooding:
+    core = registry.make(protocol, me, MEMBERS, {"relay": "need"})
+    assert isinstance(core, Flooding)
+    for peer in MEMBERS:
+        if peer != me:
+            core.link_up(peer, 0)
+    return core
+
+
+def sent_to(peer: NodeId, effects: Effects) -> list[Packet]:
+    return [effect.packet for effect in effects if isinstance(effect, Send) and peer in effect.to]
+
+
+def given(core: Flooding, peer: NodeId, packets: list[Packet]) -> None:
+    for packet in packets:
+        core.receive(peer, packet, 0)
+
+
+@pytest.mark.parametrize("spoken", [0, 2])
+@pytest.mark.parametrize("protocol", ["fifo", "vector"])
+def test_a_node_that_hears_of_a_copy_that_went_further_begins_beyond_it(protocol: str, spoken: int) -> None:
+    a, b, c, copy = (member(protocol, name) for name in ("a", "b", "c", "b"))
+    begun = b.command(BEGIN, (str(FIRST),), 0)
+    given(a, "b", sent_to("a", begun))
+    given(c, "b", sent_to("c", begun))
+    # The copy meets c alone.
+    given(c, "b", sent_to("c", copy.command(BEGIN, (str(SECOND),), 0)))
+    said = [sent_to("c", copy.broadcast(b"of the copy", 0)) for _ in range(spoken)]
+    for packets in said:
+        given(c, "b", packets)
+    # c welcomes b: what it has of b is the copy's, and a gets what c keeps of it.
+    welcome = c.command(WELCOME, ("b", "0"), 0)
+    given(a, "c", sent_to("a", welcome))
+    effects: Effects = []
+    for packet in sent_to("b", welcome):
+        effects += b.receive("c", packet, 0)
+    effects += b.broadcast(b"of b", 0)
+    numbers = [packet[1] for packet in sent_to("a", effects) if packet[1] > 0]
+    assert numbers, "b says what it broadcasts"
+    assert min(numbers) > SECOND + spoken, "no number of the copy is used again"
+    assert is_base(min(numbers) - 1), "it begins a life of its own"
+    given(a, "b", sent_to("a", effects))
+    assert not list(a.explain()), "whoever never met the copy follows b all the same"
