@@ -14,7 +14,7 @@ from typing import Any
 
 import whence
 from golden.files import load
-from golden.of_stores import Files, unpack
+from golden.of_stores import Files, files_of, unpack
 from support.living import eventually, free_ports, quick_limits
 from whence.live.book import SqliteBook
 
@@ -49,7 +49,7 @@ async def _write(folder: Path) -> Files:
         for message in (read[1], read[4], read[0]):
             a.done(message)
         await asyncio.sleep(0.3)
-        found = {path.name: path.read_bytes() for path in folder.glob("a.db*")}
+        found = files_of(folder, "a")
     return {name: b64encode(compress(data, 9, mtime=0)).decode() for name, data in found.items()}
 
 

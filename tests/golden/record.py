@@ -3,7 +3,7 @@
     PYTHONPATH=tests python -m golden.record                # all of them
     PYTHONPATH=tests python -m golden.record frames saves   # these
 
-A module `of_*.py` in this folder that records here has a dictionary `GOLDENS`: name -> function that makes its data. The
+A module `of_*.py` in this folder may have a dictionary `GOLDENS`: name -> function that makes its data. The
 tests beside it compare. Record again only in a commit that says what has changed, and why.
 """
 

@@ -442,9 +442,9 @@ class LogMembership:
         if self._writer is not None:
             self._writer.wake_later()
 
-    def read(self, id_: MessageId) -> None:
+    def read(self, lsn: int) -> None:
         """A loop over the group has asked for the next message."""
-        self.host.read(id_)
+        self.host.read(lsn)
         self.write_soon()
 
     def relieve(self) -> None:

@@ -138,7 +138,7 @@ class LogHost(Host):
         self.log: Log = core
         self.book: Book = core.book
         self._done = core.book.done
-        self.hand: dict[MessageId, int] = {}  # what readers were given and are not done with, with its LSN
+        self.hand: set[int] = set()  # LSNs of what readers were given and are not done with; with a disk
         self.missed = 0  # messages that this node has passed over
         self.stable_changes = 0  # how often the stable cut has grown
         self._others = 0  # gaps and news in the inbox
@@ -458,7 +458,7 @@ class LogHost(Host):
             if self._gate is None:
                 self._done(outcome[6])  # type: ignore[misc]
             else:
-                self.hand[outcome.id] = outcome.lsn
+                self.hand.add(outcome[6])  # type: ignore[misc]
             return outcome
         self._others -= 1
         if isinstance(outcome, Missed):
@@ -467,17 +467,17 @@ class LogHost(Host):
 
     def done(self, message: LogMessage) -> None:
         """A reader has no need of a message any more."""
-        self.hand.pop(message.id, None)
+        self.hand.discard(message.lsn)
         self._done(message.lsn)
 
-    def read(self, id_: MessageId) -> None:
+    def read(self, lsn: int) -> None:
         """The same of a message that was handed out, unless it was put back meanwhile."""
-        lsn = self.hand.pop(id_, None)
-        if lsn is not None:
+        if lsn in self.hand:
+            self.hand.remove(lsn)
             self._done(lsn)
 
     def put_back(self, message: LogMessage) -> None:
         """A reader returns a message: it is the next that one is given."""
-        self.hand.pop(message.id, None)
+        self.hand.discard(message.lsn)
         self.inbox.appendleft(message)
         self.unread_bytes += len(message.payload)
