@@ -357,8 +357,8 @@ class Group:
             except StopAsyncIteration:
                 return
             yield outcome
-            if log.is_durable and isinstance(outcome, LogMessage):
-                log.read(outcome.lsn)  # the loop has asked for the next
+            if log.is_durable and isinstance(outcome, LogMessage) and outcome.lsn in log.host.hand:
+                log.done(outcome)  # the loop has asked for the next
 
     async def receive(self) -> Message:
         """The next message; own messages are delivered too. `GroupClosedError` when there are no more.
@@ -554,9 +554,10 @@ class LogReading:
         self._inbox = log.host.inbox
         self._flow = log.node.flow
         self._done = log.host.book.done
+        self._hand = log.host.hand
+        self._write_soon = log.write_soon
         self._wait = wait
         self._take = take
-        self._hand = log.host.hand
         self._is_durable = log.is_durable
         self._last = 0  # LSN of the message that the loop has in hand
 
@@ -564,9 +565,13 @@ class LogReading:
         return self
 
     async def __anext__(self) -> Message:
-        if self._last:
-            self._log.read(self._last)
+        last = self._last
+        if last:
             self._last = 0
+            if last in self._hand:  # nobody has said that it is done, or put it back
+                self._hand.remove(last)
+                self._done(last)
+                self._write_soon()
         while True:
             if not self._inbox:
                 await self._wait()
