@@ -24,8 +24,9 @@ from whence.live.arguments import lifetime_us
 from whence.live.durable import DurableMembership
 from whence.live.log import LogMembership
 from whence.live.node import Membership, Node
-from whence.live.stats import Stats, gather
+from whence.live.stats import LinkStats, Stats
 from whence.live.waiting import RAISE, WAIT
+from whence.session.clocks import ClockWatch
 from whence.session.durable import Agent, DeadLetter
 from whence.session.flow import Flow
 from whence.session.host import Host
@@ -425,7 +426,7 @@ class Group:
 
     def stats(self) -> Stats:
         """Counters since the node joined, and the state of every link."""
-        stats = gather(self._node)
+        stats = _gather(self._node)
         if self._log is not None:
             return msgspec.structs.replace(stats, log=self._log.log_stats())
         if self._durable is None:
@@ -613,4 +614,47 @@ def _not_connected(group: str, missing: list[Link], timeout_s: float | None) -> 
         f"group {group!r}",
         f"not connected after {timeout_s:g} s: {problems}",
         "Start the missing nodes, and check their addresses and configuration",
+    )
+
+
+def _gather(node: Node) -> Stats:
+    """What `node` has counted so far."""
+    host = node.host
+    links = {peer: _of_link(link, node.clocks) for peer, link in node.links.items()}
+    return Stats(
+        broadcasts=host.broadcasts,
+        deliveries=host.deliveries,
+        packets_sent=sum(link.packets_sent for link in links.values()),
+        packets_received=sum(link.packets_received for link in links.values()),
+        bytes_sent=node.bytes_sent,
+        bytes_received=node.peering.bytes_received,
+        discards={reason.value: count for reason, count in host.discards.items()},
+        expiries={reason.value: count for reason, count in host.expiries.items()},
+        reconnects=sum(max(0, link.connections - 1) for link in links.values()),
+        peer_errors=dict(node.journal.peer_errors),
+        unread_messages=len(host.inbox),
+        unread_bytes=host.unread_bytes,
+        held_messages=host.held,
+        control_entries=host.core.entries(),
+        dropped=dict(node.transport.dropped),
+        lost_frames=node.peering.lost_frames,
+        missed_messages=host.missed,
+        rejoins=node.rejoins,
+        links=links,
+    )
+
+
+def _of_link(link: Link, clocks: ClockWatch | None) -> LinkStats:
+    offset = None if clocks is None else clocks.offset(link.peer)
+    connected = "connected" if link.channel is not None else "disconnected"
+    return LinkStats(
+        state=connected if link.alive else link.state.value,
+        connections=link.connections,
+        unacknowledged_messages=link.out.messages,
+        unacknowledged_bytes=link.out.unacknowledged_bytes(),
+        packets_sent=link.out.total,
+        packets_received=link.incoming.received,
+        last_error=str(link.last_error) if link.last_error else None,
+        clock_offset_us=None if offset is None else offset.offset_us,
+        clock_error_us=None if offset is None else offset.error_us,
     )
