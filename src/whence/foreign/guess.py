@@ -239,10 +239,9 @@ def _meaning(column: str, value: str) -> str | None:
 def _unit(rows: list[Any], column: str) -> str:
     """The unit of numbers that are times since 1970, by their size."""
     found = [number(text_of(look_up(row, column))) for row in rows]
-    largest = max((abs(each) for each in found if each is not None), default=0)
-    return next(
-        (unit for unit, least in (("ns", 10**17), ("us", 10**14), ("ms", 10**11)) if largest > least), "s"
-    )
+    largest = max((abs(int(each)) for each in found if each is not None), default=0)
+    sizes = {"ns": 10**17, "us": 10**14, "ms": 10**11}
+    return next((unit for unit, least in sizes.items() if largest > least), "s")
 
 
 def _toml(document: dict[str, Any]) -> str:
