@@ -358,8 +358,8 @@ class Group:
             except StopAsyncIteration:
                 return
             yield outcome
-            if log.is_durable and isinstance(outcome, LogMessage):
-                log.read(outcome.id)  # the loop has asked for the next
+            if log.is_durable and isinstance(outcome, LogMessage) and outcome.lsn in log.host.hand:
+                log.done(outcome)  # the loop has asked for the next
 
     async def receive(self) -> Message:
         """The next message; own messages are delivered too. `GroupClosedError` when there are no more.
@@ -555,32 +555,42 @@ class LogReading:
         self._inbox = log.host.inbox
         self._flow = log.node.flow
         self._done = log.host.book.done
+        self._hand = log.host.hand
+        self._write_soon = log.write_soon
         self._wait = wait
         self._take = take
         self._is_durable = log.is_durable
-        self._last: Message | None = None
+        self._last = 0  # LSN of the message that the loop has in hand
 
     def __aiter__(self) -> Self:
         return self
 
     async def __anext__(self) -> Message:
-        if self._last is not None:
-            self._log.read(self._last.id)
-            self._last = None
+        last = self._last
+        if last:
+            self._last = 0
+            if last in self._hand:  # nobody has said that it is done, or put it back
+                self._hand.remove(last)
+                self._done(last)
+                self._write_soon()
         while True:
             if not self._inbox:
                 await self._wait()
             outcome = self._inbox[0]
-            if type(outcome) is LogMessage and not (
-                self._is_durable or self._log.is_paused or self._flow.full
-            ):  # as `_take` does, without the calls: this runs once per delivery
+            if type(outcome) is LogMessage and not (self._log.is_paused or self._flow.full):
+                # As `_take` does, without the calls: this runs once per delivery.
                 del self._inbox[0]
                 self._host.unread_bytes -= len(outcome[2])
-                self._done(outcome[6])  # type: ignore[misc]
-                return outcome
-            if isinstance(outcome := self._take(), Message):
+                lsn: int = outcome[6]  # type: ignore[misc]
                 if self._is_durable:
-                    self._last = outcome
+                    self._hand.add(lsn)
+                    self._last = lsn
+                else:
+                    self._done(lsn)
+                return outcome
+            if isinstance(outcome := self._take(), LogMessage):
+                if self._is_durable:
+                    self._last = outcome.lsn
                 return outcome
 
 
