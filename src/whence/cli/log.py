@@ -48,6 +48,8 @@ def guess_(
         else:
             said = f"# {name}: judged"
         console.out.print(said, markup=False, soft_wrap=True)
+    text = f"# Correct it, save it as {log.stem}.toml, then: whence verify {log} --map {log.stem}.toml"
+    console.out.print(text, markup=False, soft_wrap=True)
 
 
 @app.command("skew")
