@@ -135,10 +135,14 @@ async def test_a_full_disk_refuses_and_goes_on_by_itself(tmp_path: Path) -> None
             await fill()
         with pytest.raises(StoreError, match="no room"):
             await a.broadcast(b"refused at once")
-        for number in range(50):
+        for number in range(2000):
             await b.broadcast(b"%d" % number)  # no one waits for a disk of others
         await asyncio.sleep(0.2)
         assert a.stats().log.error is not None
+        session = b._node.host.log.exchange.of["a"]
+        assert (
+            session.credit == b._node.host.log.exchange.window - 2000
+        )  # what is not on the disk is not acknowledged
         assert not any(isinstance(each, whence.Message) and each.origin == "b" for each in a._inbox)
         room[0] = 1 << 30
         await eventually(lambda: a.stats().log.error is None)
@@ -147,7 +151,10 @@ async def test_a_full_disk_refuses_and_goes_on_by_itself(tmp_path: Path) -> None
         await a.broadcast(b"end")
         found = await take(a, number_of(a))
         assert b"end" in payloads(found)
-        assert [each.payload for each in found if each.origin == "b"] == [b"%d" % each for each in range(50)]
+        assert [each.payload for each in found if each.origin == "b"] == [
+            b"%d" % each for each in range(2000)
+        ]
+        await eventually(lambda: session.credit > b._node.host.log.exchange.window - 2000)
         assert sum(event.kind == "store" for event in a.events()) > 0
 
 

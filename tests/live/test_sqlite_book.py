@@ -210,6 +210,21 @@ def test_tables_that_are_full_refuse_the_next_batch_and_lose_none(
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.db", "a.db-lock"]
 
 
+def test_the_oldest_keys_are_forgotten_on_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(blocks, "KEYS_MAX", 3)
+    book = SqliteBook(tmp_path / "a.db")
+    book.add_stream("a/0000000000000000")
+    for number in range(1, 6):
+        book.append((0, number, 0, (), b"", 0))
+        book.add_key(b"%d" % number, 0, number)
+        commit(book)
+    for end in (kill, SqliteBook.close):
+        end(book)
+        book = SqliteBook(tmp_path / "a.db")
+        assert [book.id_of(b"%d" % number) for number in range(1, 6)] == [None, None, (0, 3), (0, 4), (0, 5)]
+    book.close()
+
+
 def test_batches_of_another_copy_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "a.db"
     book, first, second = long_batches(path)

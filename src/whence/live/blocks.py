@@ -26,16 +26,17 @@ from __future__ import annotations
 import os
 import sqlite3
 from collections.abc import Iterator
-from itertools import chain
+from itertools import chain, islice
+from operator import itemgetter
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import msgspec
 
 from whence.core.lives import Stream
 from whence.live.sqlite import SqliteFile
 from whence.live.store import KEY_BYTES, BatchFile
-from whence.protocols.log.book import Entry, entry_bytes, last_of, unplain
+from whence.protocols.log.book import ENTRY_BYTES, Entry, entry_bytes, last_of, unplain
 from whence.protocols.log.wire import GONE, Item
 from whence.session.outbox import Outbox, Post
 
@@ -47,6 +48,8 @@ BLOCK_BYTES = 64 << 10  # of entries, about; one that is longer is a block of it
 FOLD_BYTES = 1 << 20  # of batches, before they are folded
 _CACHED_BLOCKS = 4
 _APPLICATION_ID = 0x57484E4C  # "WHNL"
+_MESSAGE_FIELDS = 6  # of an entry; a gap has fewer
+_ID, _PAYLOAD = itemgetter(0, 1), itemgetter(4)  # of a message
 _GAP = GONE + 1  # the mark of a gap among the items of a block
 _BLOCKS = """
 CREATE TABLE IF NOT EXISTS block (
@@ -263,21 +266,26 @@ class BookFiles(SqliteFile):
 
     def _insert(self, lsn: int, entries: Iterator[Entry]) -> None:
         """Write entries from an LSN on, in blocks."""
-        block: list[Entry] = []
-        size = 0
-        for entry in entries:
-            size += entry_bytes(entry)
-            block.append(entry)
-            if len(block) == BLOCK_ENTRIES or size >= BLOCK_BYTES:
-                self._insert_block(lsn, block, size)
-                lsn += len(block)
-                block, size = [], 0
-        if block:
-            self._insert_block(lsn, block, size)
+        while block := list(islice(entries, BLOCK_ENTRIES)):
+            self._insert_block(lsn, block)
+            lsn += len(block)
 
-    def _insert_block(self, lsn: int, entries: list[Entry], size: int) -> None:
-        tops = {entry[0]: last_of(entry) for entry in entries}
-        row = (lsn, len(entries), size, encode(tops), encode(list(map(_item, entries))))
+    def _insert_block(self, lsn: int, entries: list[Entry]) -> None:
+        """One block, or several if it would be long."""
+        if all(map(_MESSAGE_FIELDS.__eq__, map(len, entries))):  # as nearly always: no call for each
+            items = cast(list[Item], entries)
+            tops = dict(map(_ID, items))
+            size = ENTRY_BYTES * len(items) + sum(map(len, map(_PAYLOAD, items)))
+        else:
+            items = list(map(_item, entries))
+            tops = {entry[0]: last_of(entry) for entry in entries}
+            size = sum(map(entry_bytes, entries))
+        if size > BLOCK_BYTES and len(entries) > 1:
+            half = len(entries) // 2
+            self._insert_block(lsn, entries[:half])
+            self._insert_block(lsn + half, entries[half:])
+            return
+        row = (lsn, len(entries), size, encode(tops), encode(items))
         self._db.execute("INSERT INTO block VALUES (?, ?, ?, ?, ?)", row)
         places = [(stream, number, lsn) for stream, number in tops.items()]
         self._db.executemany("INSERT INTO place VALUES (?, ?, ?)", places)
