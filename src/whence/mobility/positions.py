@@ -55,7 +55,7 @@ def time_groups(path: Path) -> list[TimeGroup] | None:
     if "time_us" not in data.schema.names or not pa.types.is_integer(data.schema.field("time_us").type):
         return None
     groups = [group for each in data.get_fragments() for group in each.row_groups]
-    spans = [(group.statistics or {}).get("time_us") for group in groups]
+    spans: list[Any] = [(group.statistics or {}).get("time_us") for group in groups]
     if not all(spans):
         return None
     return [
@@ -98,7 +98,7 @@ def load_positions(path: Path | str) -> PositionTable:
     path = Path(path)
     table, left_out = usable_rows(path)
     time_us, node, x, y = table.columns
-    coded = node.combine_chunks().dictionary_encode()
+    coded: Any = node.combine_chunks().dictionary_encode()
     if isinstance(coded, pa.ChunkedArray):  # what a table without rows gives
         coded = pa.array([], pa.string()).dictionary_encode()
     found = [str(name) for name in coded.dictionary.to_pylist()]

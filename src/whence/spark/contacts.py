@@ -108,7 +108,8 @@ def intervals_of_files(
     source, schema = Path(path).resolve(), to_arrow_schema(INTERVALS)
 
     def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for number in (each for batch in batches for each in batch.column(0).to_pylist()):
+        numbers: list[Any] = [each for batch in batches for each in batch.column(0).to_pylist()]
+        for number in numbers:
             table, _ = usable_rows(source, pieces[number])
             yield from _intervals_of(table, range_m, step_us, gap_us, schema).to_batches()
 
