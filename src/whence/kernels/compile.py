@@ -21,10 +21,10 @@ from typing import Any, TypeVar, cast
 import numba
 import numba.extending
 import numpy.typing as npt
-from llvmlite import ir
 from numba.core import cgutils
 from numba.core.codegen import JITCodeLibrary
 from numba.core.compiler import Compiler
+from numba.cpython.unsafe import numbers
 
 Array = npt.NDArray[Any]
 F = TypeVar("F", bound=Callable[..., Any])
@@ -35,10 +35,11 @@ class PartLibrary(JITCodeLibrary):
 
     def _optimize_functions(self, ll_module: Any) -> None:
         """As numba's, but not for the many functions that are only named here."""
-        ll_module.data_layout = self._codegen._data_layout
+        codegen: Any = self._codegen
+        ll_module.data_layout = codegen._data_layout
         for function in ll_module.functions:
             if not function.is_declaration:
-                passes, builder = self._codegen._function_pass_manager()
+                passes, builder = codegen._function_pass_manager()
                 passes.run(function, builder)
 
     def _optimize_final_module(self) -> None:
@@ -106,8 +107,7 @@ def _wide(argument: Any) -> Any:
     return _types.int64 if isinstance(plain, _types.Integer) and plain.signed else plain
 
 
-@_extending.intrinsic
-def prefetch(context: Any, array: Any, row: Any, column: Any) -> Any:
+def _prefetch(context: Any, array: Any, row: Any, column: Any) -> Any:
     """Ask for a place of an array with two dimensions before it is needed; it must exist."""
 
     def generate(target: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -116,13 +116,17 @@ def prefetch(context: Any, array: Any, row: Any, column: Any) -> Any:
         indices = list(arguments[1:])
         place = _cgutils.get_item_pointer(target, builder, kind, made, indices)
         byte, flag = _cgutils.voidptr_t, _cgutils.int32_t
-        made_of = ir.FunctionType(ir.VoidType(), [byte, flag, flag, flag])
+        made_of = _cgutils.ir.FunctionType(_cgutils.ir.VoidType(), [byte, flag, flag, flag])
         ask = builder.module.declare_intrinsic("llvm.prefetch", [byte], made_of)
         to_read, everywhere, data = flag(0), flag(3), flag(1)
         builder.call(ask, [builder.bitcast(place, byte), to_read, everywhere, data])
         return target.get_dummy_value()
 
     return _types.void(array, _types.intp, _types.intp), generate
+
+
+prefetch: Any = _extending.intrinsic(_prefetch)
+trailing_zeros: Any = numbers.trailing_zeros  # of a word that is not 0
 
 
 def cached(function: F) -> F:

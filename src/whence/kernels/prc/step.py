@@ -64,7 +64,7 @@ def push(s: PrcArrays, arrive_us: int, what: int, who: int, row: int) -> None:
 @inlined
 def _log_mask(s: PrcArrays) -> int:
     """What takes the number of a delivery to its place in a process's log."""
-    return s.log.shape[1] - a.LOG_PAD - 1
+    return int(s.log.shape[1] - a.LOG_PAD - 1)
 
 
 @inlined

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
-from numba.cpython.unsafe.numbers import trailing_zeros
 
 from whence.core.sizes import FRAME_BYTES
 from whence.kernels.calendar import (
@@ -24,7 +23,7 @@ from whence.kernels.calendar import (
     remove_first,
     sender_of,
 )
-from whence.kernels.compile import cached, fingerprint, inlined, inner
+from whence.kernels.compile import cached, fingerprint, inlined, inner, trailing_zeros
 from whence.kernels.rng import draw
 from whence.kernels.vcube import state as a
 from whence.kernels.vcube.state import VCubeArrays
