@@ -4,14 +4,16 @@ python tools/explore_table.py worlds --only vector prc
 python tools/explore_table.py published theorem
 python tools/explore_table.py --write             # all of them, into docs/explore.md
 
-Every row is kept in build/explore-table/ with a digest of the source that made it. After a stop, or from
-several processes each with tables of its own, the same command takes the rows that this source has made
-and works out the others.
+Every row is kept in build/explore-table/ with a digest of the source that decides it: the explorer, its
+protocol, the mutant. After a stop, or from several processes each with tables of its own, the same command
+takes the rows that this source has made and works out the others.
 """
 
 from __future__ import annotations
 
 import argparse
+import ast
+import inspect
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -19,7 +21,7 @@ from functools import cache, partial
 from hashlib import blake2b
 from pathlib import Path
 from subprocess import run
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 from msgspec.structs import replace
@@ -32,11 +34,21 @@ from whence.protocols.registry import lookup
 if TYPE_CHECKING:
     from explore.suspects import Suspect
 
-Row: TypeAlias = tuple[str, Callable[[], str]]  # what it is of, and how its line is worked out
+
+class Row(NamedTuple):
+    """One line of a table."""
+
+    key: str  # what it is of
+    modules: tuple[str, ...]  # those that decide what it says, besides the explorer
+    make: Callable[[], str]  # its line; empty: none
+
+
 ROOT = Path(__file__).parents[1]
 KEPT = ROOT / "build" / "explore-table"
-SOURCES = ("src/whence", "examples/worlds")
-OF_TESTS = ("tests/explore", "tests/zoo/mutants")  # of mutants and theorem, besides
+PLACES = (ROOT / "src", ROOT / "tests")  # where modules are
+EXPLORER = "whence.explore.search"
+# They import what no row needs (the package, the worlds of other tests), or what only some rows do.
+NOT_FOLLOWED = ("whence", "whence.protocols.registry", "support.prc_worlds")
 PAGE = ROOT / "docs" / "explore.md"
 sys.path.insert(0, str(ROOT / "tests"))  # the mutants, and the theorem
 FAULTS = ("losses", "duplicates", "crashes", "amnesias", "cuts", "clock_steps", "joins", "leaves")
@@ -88,13 +100,13 @@ def worlds(states_max: int, only: list[str]) -> Iterator[Row]:
             modes.append(as_published(world))
         for mode in modes:
             for fault, each in variants(mode):
-                yield row(mode.name, fault, each, states_max)
+                yield row_of(mode.name, fault, each, states_max)
 
 
-def row(name: str, fault: str, world: World, states_max: int) -> Row:
+def row_of(name: str, fault: str, world: World, states_max: int) -> Row:
     """One row, known by its world."""
     key = msgspec.json.encode((name, states_max, world)).decode()
-    return key, partial(explored, name, fault, world, states_max)
+    return Row(key, protocol_modules(world.protocol), partial(explored, name, fault, world, states_max))
 
 
 def explored(name: str, fault: str, world: World, states_max: int) -> str:
@@ -116,7 +128,7 @@ def larger(states_max: int, only: list[str]) -> Iterator[Row]:
         if not only or name in only:
             spent = {key: count for key, count in msgspec.structs.asdict(world.budget).items() if count}
             faults = ", ".join(f"{count} {key}" for key, count in spent.items()) or "none"
-            yield row(name, faults, world, states_max)
+            yield row_of(name, faults, world, states_max)
 
 
 def _larger() -> Iterator[tuple[str, World]]:
@@ -160,7 +172,8 @@ def published() -> Iterator[Row]:
     )  # fmt: skip
     for protocol in ("barrier", "oppnet", "tdca", "odca"):
         for kind in KINDS:
-            yield f"{protocol} {kind} {scripts}", partial(first_shown, protocol, scripts, kind)
+            make = partial(first_shown, protocol, scripts, kind)
+            yield Row(f"{protocol} {kind} {scripts}", protocol_modules(protocol), make)
 
 
 def first_shown(protocol: str, scripts: tuple[tuple[tuple[int, int], ...], ...], kind: str) -> str:
@@ -187,10 +200,13 @@ def shortest(protocol: str, script: tuple[tuple[int, int], ...], kind: str) -> I
 
 def mutants() -> Iterator[Row]:
     """One row per mutant."""
-    from explore.suspects import suspects
+    from explore.suspects import NOT_FOUND, STATES_MAX, convict, suspects
 
     for suspect in suspects():
-        yield suspect.name, partial(convicted, suspect)
+        about = (suspect.name, suspect.worlds, NOT_FOUND.get(suspect.name), STATES_MAX)
+        key = msgspec.json.encode((*about, inspect.getsource(convict))).decode()
+        modules = (*protocol_modules(suspect.worlds[0].protocol), suspect.module)
+        yield Row(key, modules, partial(convicted, suspect))
 
 
 def convicted(suspect: Suspect) -> str:
@@ -204,10 +220,13 @@ def convicted(suspect: Suspect) -> str:
     return f"| {suspect.name} | {found.finding.kind} | {len(found.moves)} |"
 
 
+THEOREM = ("explore.theorem", "whence.protocols.domains.domains")
+
+
 def theorem() -> Iterator[Row]:
     """One row per number of servers."""
     for servers in (3, 4, 5):
-        yield str(servers), partial(held_to, servers)
+        yield Row(str(servers), THEOREM, partial(held_to, servers))
 
 
 def held_to(servers: int) -> str:
@@ -217,8 +236,8 @@ def held_to(servers: int) -> str:
     parts = []
     for groups in arrangements(servers):
         held = partial(hold_one, groups, servers)
-        line = worked_out("theorem", str(groups), lambda held=held: msgspec.json.encode(held()).decode())
-        parts.append(msgspec.json.decode(line, type=Held))
+        one = Row(str(groups), THEOREM, lambda held=held: msgspec.json.encode(held()).decode())
+        parts.append(msgspec.json.decode(worked_out("theorem", one), type=Held))
     held = summed(parts)
     return (
         f"| {servers} | {held.acyclic} | {held.cyclic} | {held.scripts:,} | {held.explored:,} | "
@@ -235,24 +254,50 @@ HEADS = {
 }
 
 
+def protocol_modules(name: str) -> tuple[str, ...]:
+    """The modules of the package that has a protocol."""
+    package = lookup(name).packet_type.__module__.rpartition(".")[0]
+    return tuple(f"{package}.{path.stem}" for path in sorted(file_of(package).parent.glob("*.py")))
+
+
+def file_of(module: str) -> Path:
+    """Where a module is, if it is ours; the last of the places where it might be, if not."""
+    paths = [place / module.replace(".", "/") for place in PLACES]
+    every = [path for each in paths for path in (each.with_suffix(".py"), each / "__init__.py")]
+    return next((path for path in every if path.exists()), every[-1])
+
+
 @cache
-def source(table: str) -> str:
-    """A digest of all that decides what a row says."""
+def imported(module: str) -> frozenset[str]:
+    """Our modules that a module imports, wherever it does."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(file_of(module).read_bytes())):
+        if isinstance(node, ast.Import):
+            found |= {each.name for each in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            found |= {node.module, *(f"{node.module}.{each.name}" for each in node.names)}
+    return frozenset(each for each in found if file_of(each).exists())
+
+
+@cache
+def source(modules: tuple[str, ...]) -> str:
+    """A digest of what decides a row of these modules: they, the explorer, and what all of them import."""
+    found = [EXPLORER, *modules]
+    for module in found:
+        if module not in NOT_FOLLOWED:
+            found += sorted(imported(module) - set(found))
     digest = blake2b(digest_size=16)
-    for place in (*SOURCES, *OF_TESTS) if table in ("mutants", "theorem") else SOURCES:
-        path = ROOT / place
-        for each in sorted(path.rglob("*.*")) if path.is_dir() else [path]:
-            if each.suffix in (".py", ".toml"):
-                digest.update(each.read_bytes())
+    for module in sorted(set(found) - {"whence"}):
+        digest.update(file_of(module).read_bytes())
     return digest.hexdigest()
 
 
-def kept(table: str) -> dict[str, str]:
-    """The rows of a table that this source has made, by what they are of."""
+def kept(table: str) -> dict[tuple[str, str], str]:
+    """The lines of a table that were worked out, by what made them and what they are of."""
     path = KEPT / f"{table}.jsonl"
     lines = path.read_bytes().splitlines() if path.exists() else []
     rows = [msgspec.json.decode(line, type=tuple[str, str, str]) for line in lines]
-    return {key: line for made_by, key, line in rows if made_by == source(table)}
+    return {(made_by, key): line for made_by, key, line in rows}
 
 
 def lines_of(table: str, rows: Iterator[Row]) -> Iterator[str]:
@@ -260,20 +305,21 @@ def lines_of(table: str, rows: Iterator[Row]) -> Iterator[str]:
     columns = HEADS[table].split(" | ")
     yield f"| {' | '.join(columns)} |"
     yield f"|{'---|' * len(columns)}"
-    for key, make in rows:
-        line = worked_out(table, key, make)
+    for row in rows:
+        line = worked_out(table, row)
         if line:
             yield line
 
 
-def worked_out(table: str, key: str, make: Callable[[], str]) -> str:
-    """What is kept of a key, or else made and kept."""
-    line = kept(table).get(key)
+def worked_out(table: str, row: Row) -> str:
+    """What is kept of a row, or else made and kept."""
+    made_by = source(row.modules)
+    line = kept(table).get((made_by, row.key))
     if line is None:
-        made_by, line = source(table), make()
+        line = row.make()
         KEPT.mkdir(parents=True, exist_ok=True)
         with (KEPT / f"{table}.jsonl").open("ab") as file:
-            file.write(msgspec.json.encode((made_by, key, line)) + b"\n")
+            file.write(msgspec.json.encode((made_by, row.key, line)) + b"\n")
     return line
 
 

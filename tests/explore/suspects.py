@@ -84,6 +84,7 @@ class Suspect(NamedTuple):
     name: str
     core: Callable[..., Protocol]  # from the name of a node, those of all, and the parameters of a world
     worlds: list[World]
+    module: str  # that has it
 
 
 def _world(protocol: str, *said: str | tuple[str, int] | Line, **given: Any) -> World:
@@ -341,20 +342,21 @@ def suspects() -> Iterator[Suspect]:
     """Every mutant of a core, by name."""
     for mutant in ZOO:
         protocol = "fifo" if issubclass(mutant.make, Fifo) else "vector"
-        yield Suspect(mutant.name, mutant.make, _flooding(protocol))
+        yield Suspect(mutant.name, mutant.make, _flooding(protocol), "zoo.mutants.baselines")
     for variant in ORDER:
-        yield Suspect(f"barrier {variant.name}", variant.over_links, _barrier())
+        yield Suspect(f"barrier {variant.name}", variant.over_links, _barrier(), "zoo.mutants.barrier")
     for variant in CARRY:
-        yield Suspect(f"oppnet {variant.name}", variant.over_contacts, _carry())
+        yield Suspect(f"oppnet {variant.name}", variant.over_contacts, _carry(), "zoo.mutants.carry")
     for odd in DEADLINE:
-        yield Suspect(f"odca {odd.name}", odd.make, _deadline())
+        yield Suspect(f"odca {odd.name}", odd.make, _deadline(), "zoo.mutants.deadline")
     for line in PRC:
-        yield Suspect(f"prc {line.name}", line.make, _prc())
+        yield Suspect(f"prc {line.name}", line.make, _prc(), "zoo.mutants.prc")
     for member in MEMBERS:
-        yield Suspect(f"vcube {member.__name__}", member, _members())
+        yield Suspect(f"vcube {member.__name__}", member, _members(), "zoo.mutants.members")
     made = _made_for_logs()
     for broken in LOG:
-        yield Suspect(f"log {broken.__name__}", broken, made.get(broken.__name__, []) + _log())
+        worlds = made.get(broken.__name__, []) + _log()
+        yield Suspect(f"log {broken.__name__}", broken, worlds, "zoo.mutants.log")
 
 
 def convict(suspect: Suspect, states_max: int = STATES_MAX) -> Explored:
