@@ -88,7 +88,7 @@ def test_a_folder_belongs_to_one_class_of_cores(tmp_path: Path) -> None:
     assert explore(world, options, make=First).complete
 
 
-def test_a_core_of_ones_own_that_was_changed_is_another(
+def test_a_core_that_was_changed_is_another(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "stranger_core.py"
