@@ -88,9 +88,7 @@ def test_a_folder_belongs_to_one_class_of_cores(tmp_path: Path) -> None:
     assert explore(world, options, make=First).complete
 
 
-def test_a_core_that_was_changed_is_another(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_core_that_was_changed_is_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "stranger_core.py"
     body = "from whence.protocols.baselines.vector import Vector\nclass Own(Vector):\n    x = {}\n"
     path.write_text(body.format(1))
