@@ -62,6 +62,7 @@ class Report(NamedTuple):
     counterexample: Counterexample | None
     seconds: float
     missed_chance: float
+    never: tuple[str, ...] = ()  # lines and changes of the world that no schedule came to
 
 
 class SearchProgress(NamedTuple):
@@ -190,7 +191,16 @@ class WorldSearch:
             counterexample=found,
             seconds=self._seconds(),
             missed_chance=0.0 if self._options.exact else self.states**2 / 2.0**65,
+            never=self._never() if found is None and why_not is None else (),
         )
+
+    def _never(self) -> tuple[str, ...]:
+        """What the world has and no schedule came to: `after` that is never so, a command that is refused."""
+        worlds, world = self._layout.worlds.content, self.rules.world
+        said = [any(each[5][at] >= 0 for each in worlds) for at in range(len(world.say))]
+        changes = max(each[1] for each in worlds)
+        lines = [f"say[{at}]" for at, is_said in enumerate(said) if not is_said]
+        return (*lines, *(f"change[{at}]" for at in range(changes, len(world.change))))
 
     # To go on another time
 
