@@ -373,7 +373,11 @@ def test_what_is_kept_of_a_run_for_regressions() -> None:
 def test_a_number_of_ours_alone_is_a_regression_once_it_is_recorded() -> None:
     claim = Claim("x", "x", None, "our earlier runs", "time", evidence=Evidence.REGRESSION)
     (found,) = judge([claim], MANY)
-    assert (found.demanded, found.note) == (False, "no earlier runs are recorded")
+    assert (found.demanded, found.verdict, found.reason) == (
+        False,
+        Verdict.NOT_JUDGED,
+        "no earlier runs are recorded",
+    )
     assert recordable([found])["x"].mean == 10
     (found,) = judge([replace(claim, ours=Ours(10.5, 1.5, 25, (1001, 1025)))], MANY)
     assert (found.claim.id, found.claim.evidence) == ("x", Evidence.REGRESSION)

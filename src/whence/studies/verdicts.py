@@ -42,6 +42,7 @@ SEEDS_MIN = 5  # of a number that scatters: with fewer an interval says nothing
 STANDARD_ERRORS = 4.0
 SHARP_SHARE = 1 / 3  # of a number: a narrower band notices half and twice of it, wherever in it we are
 NO_MEASURE = "no measure yet"
+UNRECORDED = "no earlier runs are recorded"
 WEAK = "a weak test"
 RUNS_OF_OURS = (Evidence.REGRESSION, Evidence.REPEATED)
 DEMANDED = (Evidence.INVARIANT, Evidence.PROTOTYPE, *RUNS_OF_OURS)
@@ -209,7 +210,9 @@ def _all(claim: Claim, results: Results) -> Iterator[Judged]:
         yield main
     elif claim.evidence is Evidence.REGRESSION:
         main = _of_paper(claim, results)
-        found = _regression(main, results, claim.id) or replace(main, note="no earlier runs are recorded")
+        found = _regression(main, results, claim.id) or replace(
+            main, expected=None, note=UNRECORDED, missing=main.missing or UNRECORDED
+        )
     else:
         found = _demand(claim, results)
     if found is not None:
