@@ -20,29 +20,14 @@ from enum import StrEnum
 from math import isnan, sqrt
 
 from whence.studies.asking import AskedValue, ask
-from whence.studies.claims import (
-    EXACT,
-    Claim,
-    Compared,
-    Evidence,
-    Labels,
-    Ours,
-    Reading,
-    Relation,
-    Take,
-    Tolerance,
-)
+from whence.studies.claims import EXACT, Claim, Compared, Evidence, Labels, Reading, Relation, Take, Tolerance
 from whence.studies.results import Estimate, Results, t_975
 
 NEAR_SHARE = 0.10
 WEAK_SHARE = 0.20  # of the number: a wider prediction interval is a weak test
 SEEDS_MIN = 5  # of a number that scatters: with fewer an interval says nothing
-# Of a difference from our earlier runs. Some hundred regressions are judged together: within three, one in
-# every second or third run of all studies would fail by chance.
-STANDARD_ERRORS = 4.0
 SHARP_SHARE = 1 / 3  # of a number: a narrower band notices half and twice of it, wherever in it we are
 NO_MEASURE = "no measure yet"
-UNRECORDED = "no earlier runs are recorded"
 WEAK = "a weak test"
 RUNS_OF_OURS = (Evidence.REGRESSION, Evidence.REPEATED)
 DEMANDED = (Evidence.INVARIANT, Evidence.PROTOTYPE, *RUNS_OF_OURS)
@@ -204,19 +189,16 @@ def judge(claims: Iterable[Claim], results: Results) -> list[Judged]:
 
 
 def _all(claim: Claim, results: Results) -> Iterator[Judged]:
-    if claim.is_printed:
-        main = _of_paper(claim, results)
-        found = _regression(main, results, f"{claim.id}-ours")
-        yield main
-    elif claim.evidence is Evidence.REGRESSION:
-        main = _of_paper(claim, results)
-        found = _regression(main, results, claim.id) or replace(
-            main, expected=None, note=UNRECORDED, missing=main.missing or UNRECORDED
-        )
-    else:
+    if not claim.is_printed:
         found = _demand(claim, results)
-    if found is not None:
-        yield found
+        if found is not None:
+            yield found
+        return
+    main = _of_paper(claim, results)
+    yield main
+    regression = _regression(main, results)
+    if regression is not None:
+        yield regression
 
 
 def _of_paper(claim: Claim, results: Results) -> Judged:
@@ -275,22 +257,21 @@ def _is_blunt(claim: Claim, runs: int) -> bool:
     return bool(expected) and any(tolerance.holds(expected, edge) for edge in band)
 
 
-def _regression(main: Judged, results: Results, name: str) -> Judged | None:
+def _regression(main: Judged, results: Results) -> Judged | None:
     """Whether the runs have the number that our earlier ones had, as far as that many runs can tell."""
     claim, ours = main.claim, main.claim.ours
     if ours is None or main.measured is None or claim.timed:
         return None
     runs = main.interval.count if main.interval is not None else max(main.runs, 1)
-    errors = sqrt(1 / runs + 1 / ours.runs)
-    allowed = STANDARD_ERRORS * ours.deviation * errors + 1e-6 * abs(ours.mean)
+    allowed = 3 * ours.deviation * sqrt(1 / runs + 1 / ours.runs) + 1e-6 * abs(ours.mean)
     first, last = ours.seeds
     seeds = {line.labels.get(results.repetition) for line in results.lines({**claim.where, **claim.at})}
     is_other = first <= last and not any(isinstance(seed, int) and first <= seed <= last for seed in seeds)
     made = Claim(
-        name, claim.text, ours.mean,
-        f"our earlier runs ({ours.runs}): the same within {STANDARD_ERRORS:g} standard errors", claim.measure,
-        claim.where, claim.at, claim.unit, Evidence.REGRESSION if is_other else Evidence.REPEATED, claim.take,
-        claim.over, claim.against, claim.than, claim.compared,
+        f"{claim.id}-ours", claim.text, ours.mean,
+        f"our earlier runs ({ours.runs}): the same within three standard errors", claim.measure, claim.where,
+        claim.at, claim.unit, Evidence.REGRESSION if is_other else Evidence.REPEATED, claim.take, claim.over,
+        claim.against, claim.than, claim.compared,
         tolerance=Tolerance(absolute=allowed),
     )  # fmt: skip
     # Of "% more" the number that could be halved unnoticed is the ratio behind it.
@@ -300,18 +281,17 @@ def _regression(main: Judged, results: Results, name: str) -> Judged | None:
     return Judged(made, ours.mean, main.measured, main.runs, main.interval, note)
 
 
-def recordable(judged: Iterable[Judged]) -> dict[str, Ours]:
+def recordable(judged: Iterable[Judged]) -> dict[str, dict[str, float]]:
     """What `ours.toml` keeps of these runs: means with a deviation, and what came out the same in all."""
     kept = {}
     for one in judged:
         claim, found = one.claim, one.interval
-        is_asked = claim.is_printed or claim.evidence is Evidence.REGRESSION
-        if not is_asked or claim.timed or one.measured is None or claim.take is not Take.MEAN:
+        if not claim.is_printed or claim.timed or one.measured is None or claim.take is not Take.MEAN:
             continue
         if found is None or found.half is None or found.count < SEEDS_MIN:
             continue
         deviation = found.half * sqrt(found.count) / t_975(found.count - 1)
-        kept[claim.id] = Ours(found.mean, deviation, found.count)
+        kept[claim.id] = {"mean": found.mean, "deviation": deviation, "runs": found.count}
     return kept
 
 

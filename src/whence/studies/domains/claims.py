@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from whence.studies.claims import EXACT, Claim, Evidence, Relation, Take, Tolerance, load, with_ours
+from whence.studies.claims import EXACT, Claim, Evidence, Relation, Take, Tolerance, load
 from whence.studies.domains.fit import WAY_BUS, WAY_FLAT, FittedKind
 from whence.studies.domains.measures import stamp_bytes
 
@@ -154,8 +154,11 @@ WIRE = {
 }
 
 
+# The prototype's Updates saved 8 % in one domain; ours names an entry by three numbers, and costs 9 % more.
+FLAT_UPDATES = 1765
+
+
 def _wire(organisation: str, stamps: str) -> Iterator[Claim]:
-    # The prototype's Updates saved 8 % in one domain; ours names an entry by three numbers: 9 % more.
     is_flat = (organisation, stamps) == ("flat", "updates")
     made = Claim(f"004-wire-{organisation}-{stamps}",
                  f"control bytes on the wire of a message, 40 servers, uniform, {organisation}, {stamps}",
@@ -165,8 +168,8 @@ def _wire(organisation: str, stamps: str) -> Iterator[Claim]:
                  demanded=not is_flat, runs_min=2 if organisation == "planned" else 1)
     yield made
     if is_flat:
-        yield replace(made, id=f"{made.id}-ours", published=None, source="our earlier runs",
-                      evidence=Evidence.REGRESSION, demanded=True)
+        yield replace(made, id=f"{made.id}-ours", published=FLAT_UPDATES, source="our earlier runs",
+                      evidence=Evidence.REPEATED, demanded=True)
 
 
 def _tree(measure: str, text: str, unit: str) -> Claim:
@@ -192,7 +195,7 @@ CLAIMS = (
     *(_crosses(largest) for largest in LIVE_LARGEST),
     _straight(WAY_FLAT, "flat: a + b n²"),
     _straight(WAY_BUS, "bus: a + b n"),
-    *with_ours(__package__, (claim for kind in WIRE for claim in _wire(*kind))),
+    *(claim for kind in WIRE for claim in _wire(*kind)),
     _tree("tree_servers_off", "servers off 1 + (s − 1)(k^(d+1) − 1)/(k − 1)", "servers"),
     _tree("tree_cost_off", "entries of a message off (2d + 1) s²", "entries"),
 )
