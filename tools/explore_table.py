@@ -282,10 +282,16 @@ def file_of(module: str) -> Path:
 
 
 @cache
+def parsed(module: str) -> ast.Module:
+    """The code of a module."""
+    return ast.parse(file_of(module).read_bytes())
+
+
+@cache
 def imported(module: str) -> frozenset[str]:
     """Our modules that a module imports, wherever it does."""
     found: set[str] = set()
-    for node in ast.walk(ast.parse(file_of(module).read_bytes())):
+    for node in ast.walk(parsed(module)):
         if isinstance(node, ast.Import):
             found |= {each.name for each in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
@@ -302,7 +308,7 @@ def source(modules: tuple[str, ...]) -> str:
             found += sorted(imported(module) - set(found))
     digest = blake2b(digest_size=16)
     for module in sorted(set(found) - {"whence"}):
-        digest.update(file_of(module).read_bytes())
+        digest.update(ast.dump(parsed(module)).encode())  # without comments
     return digest.hexdigest()
 
 

@@ -198,7 +198,7 @@ class Machine:
             return Step(local, (), (), (), f"invariant broken: {error}")
         except SameDigest:
             raise
-        except Exception as error:  # noqa: BLE001 - whatever a stranger's core raises was looked for
+        except Exception as error:  # whatever a stranger's core raises was looked for
             if isinstance(error, MisuseError) and verb in _REFUSABLE:
                 raise
             return Step(local, (), (), (), f"raised: {type(error).__name__}: {error}")
