@@ -245,7 +245,7 @@ def test_r13_a_hole_before_what_is_new_is_pulled_although_new_messages_never_sto
     stream = stream_of("a", life_of("a", 0))
     core.receive("a", LogPacket(HELLO, ((0, stream),), (1, 0, 1, 1)), 0)
     effects = core.receive("a", LogPacket(HAVE, (), (WHOLE, 0, 5)), 0)
-    assert [effect.packet.kind for effect in effects if isinstance(effect, Send)] [-1:] == [MAIN]
+    assert [effect.packet.kind for effect in effects if isinstance(effect, Send)][-1:] == [MAIN]
     asked: list[int] = []
     for number in range(6, 106):  # for two seconds
         now_us = 20_000 * number
