@@ -25,6 +25,7 @@ previous packet on a link; copies may overtake, take other paths or be lost and 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from operator import length_hint
 from typing import Any, ClassVar, NamedTuple, cast
 
 from whence.core.clocks import Delta, DeltaClock
@@ -34,7 +35,7 @@ from whence.core.holdback import HoldBack, Key
 from whence.core.message import Message, MessageId, NodeId, Packet, Sizes, Unread, Waiting
 from whence.core.protocol import State
 from whence.core.sizes import FRAME_BYTES, array_header_bytes, binary_header_bytes, uint_bytes
-from whence.protocols.baselines.flooding import TOLD_EVERY, Flooding
+from whence.protocols.baselines.flooding import Flooding
 
 
 class VectorPacket(NamedTuple):
@@ -92,36 +93,32 @@ class Vector(Flooding):
         effects: Effects = []
         if self.relay:
             self._pass_on(peer, packet, effects)
-        elif self._kept_of is not None:  # as `_keep`, without the calls
-            self._kept_of[origin].append(packet)
-            if not number & TOLD_EVERY or self._wanted_by:
-                self._after_keeping(packet, effects)
+        elif self.kept is not None:
+            self._keep(packet, effects)
         counts[origin] = self.clock.changed[origin] = number
         effects.append(Deliver(Message(self.members[origin], number, payload)))
         if self.waiters:
             self._release(origin, number, effects)
         return effects
 
-    def receive_many(self, peer: NodeId, packets: list[Packet], now_us: int) -> Effects:
-        """As `receive` for each; where only origins send, what goes straight through becomes one run."""
-        only = self._origin_of_runs(peer)
-        if only < 0:
-            return super().receive_many(peer, packets, now_us)
+    def _receive_runs(
+        self, peer: NodeId, only: int, packets: list[Packet], first: int, stop: int, now_us: int
+    ) -> Effects:
         counts, changed, held, waiters = self.clock.counts, self.clock.changed, self.held, self.waiters
-        is_met, marks, keeps = self.is_met, self.lives.marks, self.kept is not None
+        is_met, marks, wanted, kept = self.is_met, self.lives.marks, self._wanted_by, self.kept
         effects: Effects = []
         run: list[Unread] = []
-        for packet in packets:
+        ascending = True  # from `first` on they are not kept yet
+        rest = iter(packets if stop - first == len(packets) else packets[first:stop])
+        for packet in rest:
             origin, number, after, payload = cast(VectorPacket, packet)
             if (
                 origin == only
                 and number == counts[origin] + 1
                 and (not after or is_met(after))
                 and not (held and (origin, number) in held)
-                and not marks
+                and not (marks or wanted)
             ):
-                if keeps:
-                    run = self._keep_in_run(packet, run, effects)
                 counts[origin] = changed[origin] = number
                 run.append((peer, number, payload))
                 if waiters and (origin, number) in waiters:
@@ -129,12 +126,19 @@ class Vector(Flooding):
             elif (
                 origin == only
                 and 1 < number - counts[origin] <= WINDOW_MAX
-                and not (after or marks or keeps)
+                and not (after or marks or wanted)
                 and (origin, number) not in held
             ):  # behind one that waits
                 self.holdback.hold((origin, number), cast(VectorPacket, packet), now_us, (origin, number - 1))
+                ascending = False
             else:
+                if kept is not None:
+                    at = stop - length_hint(rest)
+                    kept.add_run(packets, first, at - 1, ascending=ascending)
+                    first, ascending = at, True
                 run = self._take_alone(peer, packet, now_us, run, effects)
+        if kept is not None:
+            kept.add_run(packets, first, stop, ascending=ascending)
         if run:
             effects.append(Deliveries(run))
         return effects
