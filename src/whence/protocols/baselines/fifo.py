@@ -57,7 +57,7 @@ class Fifo(Flooding):
 
     def receive(self, peer: NodeId, packet: Packet, now_us: int) -> Effects:
         """The common case, the next message of its origin, goes straight through."""
-        origin, number, payload = cast(FifoPacket, packet)
+        origin, number, payload = packet
         delivered = self.delivered
         if (
             not 0 <= origin < len(delivered)
@@ -87,7 +87,7 @@ class Fifo(Flooding):
         run: list[Unread] = []
         rest = iter(packets if stop - first == len(packets) else packets[first:stop])
         for packet in rest:
-            origin, number, payload = cast(FifoPacket, packet)
+            origin, number, payload = packet
             if origin == only and number == delivered[origin] + 1 and not (origin in held or marks or wanted):
                 delivered[origin] = number
                 run.append((peer, number, payload))
@@ -103,14 +103,14 @@ class Fifo(Flooding):
         return effects
 
     def _refuse(self, packet: Packet) -> Reason | None:
-        origin, number, _ = cast(FifoPacket, packet)
+        origin, number, _ = packet
         refused = refuse_id(origin, number, self.delivered, self.my_index)
         if refused is None and number in self.held.get(origin, ()):
             return Reason.DUPLICATE
         return refused
 
     def _accept(self, packet: Packet, now_us: int, effects: Effects) -> None:
-        origin, number, payload = cast(FifoPacket, packet)
+        origin, number, payload = packet
         if number != self.delivered[origin] + 1:
             self.held.setdefault(origin, {})[number] = (cast(FifoPacket, packet), now_us)
             self.held_count += 1
@@ -193,7 +193,7 @@ class Fifo(Flooding):
         self._restore_lives(state)
 
     def sizes(self, packet: Packet) -> Sizes:
-        origin, number, payload = cast(FifoPacket, packet)
+        origin, number, payload = packet
         control = FRAME_BYTES + array_header_bytes(3) + uint_bytes(origin) + uint_bytes(abs(number))
         control += binary_header_bytes(len(payload))
         return Sizes(control + len(payload), control)
