@@ -22,6 +22,12 @@ from whence.spark.java import find_java
 
 START_SECONDS_MAX = 60
 JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+# Small queries are over before their code is compiled.
+INTERPRETED = {
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+}
 # prctl(PR_SET_PDEATHSIG, SIGTERM): even if the tests are killed, no JVM stays behind.
 DIE_WITH_PARENT = (
     "import ctypes, os, sys; ctypes.CDLL(None).prctl(1, 15); os.execv(sys.argv[1], sys.argv[1:])"
