@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -35,6 +36,10 @@ query.start(out).awaitTermination()
 """
 
 
+EARLY = [{"id": "answer", "after": ["question"], "at": 1}, {"id": "question", "at": 2}]
+LATER = [{"id": "later", "after": ["answer"], "at": 60}]
+
+
 def run(folder: Path, *line: object, python: Path | str = sys.executable) -> subprocess.CompletedProcess[str]:
     """One of Spark's own programs, in a clean environment."""
     kept = {name: os.environ[name] for name in ("PATH", "SPARK_SUBMIT_OPTS", "SPARK_LAUNCHER_OPTS")}
@@ -48,14 +53,13 @@ def run(folder: Path, *line: object, python: Path | str = sys.executable) -> sub
         timeout=300,
         check=False,
     )
-    assert done.returncode == 0, done.stderr[-3000:]
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     return done
 
 
 def write_talk(folder: Path) -> None:
     """An answer that comes before its question, and a later word that lets time pass."""
-    early = [{"id": "answer", "after": ["question"], "at": 1}, {"id": "question", "at": 2}]
-    write_batches(folder, early, [{"id": "later", "after": ["answer"], "at": 60}])
+    write_batches(folder, EARLY, LATER)
 
 
 def placed(folder: Path) -> list[str]:
@@ -75,33 +79,15 @@ def test_spark_submit_with_the_package_as_a_zip(tmp_path: Path) -> None:
 
 
 def test_spark_submit_of_a_command(tmp_path: Path) -> None:
+    """spark-submit takes files that end in .py alone, so the command needs one, as docs/cluster.md says."""
+    line = re.search(r"echo '(.*)' > whence-command.py", (ROOT / "docs" / "cluster.md").read_text())
+    assert line is not None
+    (tmp_path / "whence-command.py").write_text(line[1])
     write_talk(tmp_path / "in")
-    command = shutil.which("whence", path=str(Path(sys.executable).parent))
-    order = (
-        "--key",
-        "room",
-        "--id",
-        "id",
-        "--depends-on",
-        "after",
-        "--event-time",
-        "at",
-        "--lifetime",
-        "10s",
-    )
-    line = (
-        command,
-        "stream",
-        "in",
-        "out",
-        "--format",
-        "json",
-        *order,
-        "--available-now",
-        "--flush",
-        "--json",
-    )
-    done = run(tmp_path, HOME / "bin" / "spark-submit", "--master", "local[1]", *line)
+    order = "--format json --key room --id id --depends-on after --event-time at --lifetime 10s"
+    words = ("stream", "in", "out", *order.split(), "--available-now", "--flush", "--json")
+    submit = (HOME / "bin" / "spark-submit", "--master", "local[1]", "whence-command.py")
+    done = run(tmp_path, *submit, *words)
     assert json.loads(done.stdout)["summary"]["outcomes"]["waited"] == 1
     assert placed(tmp_path / "out") == ["question", "answer", "later"]
 
@@ -112,14 +98,12 @@ def test_a_declarative_pipeline(tmp_path: Path) -> None:
     shutil.copytree(ROOT / "examples" / "pipeline", folder)
     spec = folder / "spark-pipeline.yml"
     spec.write_text(spec.read_text().replace("file:///tmp/ordered-messages", (tmp_path / "storage").as_uri()))
-    write_batches(
-        folder / "in", [{"id": "answer", "after": ["question"], "at": 1}, {"id": "question", "at": 2}]
-    )
-    line = (HOME / "bin" / "spark-pipelines", "run", "--conf", "spark.master=local[1]")
+    write_batches(folder / "in", EARLY)
+    line = (HOME / "bin" / "spark-pipelines", "--remote", "local[1]", "run")
     run(folder, *line)
     tables = folder / "spark-warehouse"
     assert placed(tables / "ordered") == ["question", "answer"]
-    write_batches(folder / "more", [{"id": "later", "after": ["answer"], "at": 60}])
+    write_batches(folder / "more", LATER)
     (folder / "more" / "00000.json").rename(folder / "in" / "00001.json")
     run(folder, *line)
     assert placed(tables / "ordered") == ["question", "answer", "later"]

@@ -8,7 +8,6 @@ import signal
 import socket
 import subprocess
 import sys
-import sysconfig
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -131,7 +130,7 @@ def python_without_whence(folder: Path) -> Path:
     `-S` leaves out the .pth file of an editable installation, so only what Spark ships can be found.
     """
     script = folder / "python-without-whence"
-    packages = sysconfig.get_path("purelib")
+    packages = Path(pyspark.__file__).parents[1]
     script.write_text(
         f'#!/bin/sh\nPYTHONPATH="$PYTHONPATH:{packages}" exec {sys.executable} -S "$@"\n', encoding="utf-8"
     )
