@@ -145,6 +145,8 @@ _decoder = msgspec.msgpack.Decoder(OrderState)
 class _WaitingNumbers:
     """The numbers of each origin whose rows wait, for vector clocks: a lost row asks for the one before."""
 
+    __slots__ = ("_of",)
+
     def __init__(self) -> None:
         self._of: dict[str, list[int]] = {}  # ascending
 
@@ -174,6 +176,8 @@ class IdMemory:
 
     Time decides, not what happens to be still in memory: results must not depend on when `forget` is called.
     """
+
+    __slots__ = ("_placed_since", "_remember_us", "state", "vector")
 
     def __init__(self, remember_us: int | None, vector: bool, saved: Sequence[bytes]) -> None:
         self._remember_us = remember_us
@@ -342,6 +346,20 @@ class CausalOrder:
     numbers up to k. `saved`: what `save` returned, or that and what `changes` returned after it, in order.
     """
 
+    # There is one for each key, and many of them live for one row.
+    __slots__ = (
+        "_deadlines",
+        "_memory",
+        "_numbers",
+        "_out",
+        "_place_of",
+        "_policy",
+        "_ready",
+        "_state",
+        "_waiters",
+        "_without",
+    )  # fmt: skip
+
     def __init__(
         self,
         policy: Policy,
@@ -353,7 +371,7 @@ class CausalOrder:
     ) -> None:
         if policy not in POLICIES:
             raise MisuseError(f"policy {policy!r}", "no such policy", f"Choose from: {', '.join(POLICIES)}")
-        self.policy = policy
+        self._policy = policy
         if isinstance(saved, bytes):
             saved = [saved] if saved else []
         self._memory = IdMemory(remember_us, vector, saved)
@@ -658,7 +676,7 @@ class CausalOrder:
                 continue
             if deadline_us >= state.now_us:
                 state.now_us = deadline_us + 1
-            if self.policy == "drop":
+            if self._policy == "drop":
                 self._drop(due[_ROW])
             else:
                 for place in due[_ROW]:

@@ -139,13 +139,15 @@ class Bucket:
 
     def _keep(self, key: str | None, order: CausalOrder, until_us: int, endings: list[Ending]) -> None:
         """Let a key's time pass, and save its order, or end it if nothing is left of it."""
-        if _is_due(self._wake(order), until_us):
+        wake_us = self._wake(order)
+        if _is_due(wake_us, until_us):
             endings += order.advance(until_us)
+            wake_us = self._wake(order)
         if order.is_idle:
             self._keys.pop(key, None)
             self._touched[key] = _KeyState(key, None, [])
             return
-        known, wake_us = self._keys.get(key), self._wake(order)
+        known = self._keys.get(key)
         is_log = known is not None and order.remembered >= _LOG_FROM
         blob = order.changes() if is_log else order.save()
         if is_log and known is not None and sum(map(len, known.blobs[1:])) + len(blob) < len(known.blobs[0]):

@@ -236,16 +236,15 @@ def _own(
     table: DataFrame, key: tuple[str, ...], event_time: str | None, id_: str | None, depends_on: str | None
 ) -> dict[str, str]:
     """Which of the order's columns are the caller's own, of the very type that the order wants."""
-    types = {field.name: field.dataType for field in table.schema.fields}
-    texts = types.get(str(depends_on))
-    fits = {
-        "__at_us": isinstance(types.get(str(event_time)), TimestampType),
-        "__id": types.get(str(id_)) == StringType(),
-        "__needs": isinstance(texts, ArrayType) and texts.elementType == StringType(),
-        KEY: len(key) == 1 and types[key[0]] == StringType(),
+    types: dict[str | None, DataType] = {field.name: field.dataType for field in table.schema.fields}
+    needs = types.get(depends_on)
+    found = {
+        "__at_us": event_time if isinstance(types.get(event_time), TimestampType) else None,
+        "__id": id_ if types.get(id_) == StringType() else None,
+        "__needs": depends_on if isinstance(needs, ArrayType) and needs.elementType == StringType() else None,
+        KEY: key[0] if len(key) == 1 and types[key[0]] == StringType() else None,
     }
-    columns = dict(zip(fits, (event_time, id_, depends_on, *key[:1]), strict=False))
-    return {name: str(columns[name]) for name, is_own in fits.items() if is_own}
+    return {name: column for name, column in found.items() if column is not None}
 
 
 def _named(table: DataFrame, id_: str, depends_on: str | None) -> tuple[DataType, Column, Column]:
