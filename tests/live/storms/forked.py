@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 _FORKS = multiprocessing.get_context("forkserver")
-_FORKS.set_forkserver_preload(["live.storms.storm_member"])
+# The driver itself: it imports all that a member needs, and a new process would read its main module again.
+_FORKS.set_forkserver_preload(["live.storms.storm"])
 
 
 def _begin(given: dict[str, Any], orders: Connection, space: str | None, errors: str) -> None:

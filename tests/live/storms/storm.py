@@ -21,7 +21,7 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import asdict, dataclass, field
 from itertools import combinations
 from pathlib import Path
@@ -87,6 +87,7 @@ CASES: dict[str, tuple[tuple[str, ...], Callable[[Kind, bool], bool]]] = {
     "W5": (("half",), lambda kind, durable: kind.protocol in ("prc", "vcube")),
     "W6": (("blackout",), lambda kind, durable: True),
     "split": (("partition",), lambda kind, durable: True),
+    "alone": (("alone",), lambda kind, durable: kind.protocol != "prc"),  # which must have a contact
 }
 
 
@@ -129,10 +130,10 @@ def schedule_of(name: str, kind: Kind, durable: bool, only: tuple[str, ...], sec
 
 _LASTS_S = {
     "away": (3.0, 10.0), "stop": (0.2, 8.0), "half": (1.0, 6.0), "blackout": (2.0, 12.0),
-    "partition": (2.0, 12.0), "delay": (1.0, 5.0),
+    "partition": (2.0, 12.0), "delay": (1.0, 5.0), "alone": (1.0, 8.0),
 }  # fmt: skip
 _LONG_S = {"blackout": (5.0, 60.0), "half": (5.0, 15.0), "partition": (5.0, 30.0)}  # where that is the case
-_EXCLUSIVE = ("blackout", "partition", "half", "away", "clone")  # the next fault waits for its end
+_EXCLUSIVE = ("blackout", "partition", "half", "away", "clone", "alone")  # the next fault waits for its end
 
 
 def _verbs(kind: Kind, durable: bool) -> list[str]:
@@ -162,6 +163,11 @@ class Member:
     @property
     def is_alive(self) -> bool:
         return self.process is not None and self.process.returncode is None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether its process takes part."""
+        return self.is_alive and f'["open", {self.openings},' in self.log.read_text()
 
     def store(self, name: str = "") -> Path:
         return self.storm.folder / (name or f"{self.name}.db")
@@ -279,10 +285,17 @@ class Storm:
             await self.network.stop()
 
     async def _until_open(self, member: Member) -> None:
-        for _ in range(200):
+        for _ in range(600):
             await asyncio.sleep(0.05)
-            if not member.is_alive or '["open"' in member.log.read_text():
+            if not member.is_alive or member.is_open:
                 return
+
+    async def _all_live(self) -> None:
+        """The fault of a dead member ends when its process takes part again; on a busy machine that takes time."""
+        for member in self.members.values():
+            if not member.is_alive:
+                await member.start()
+            await self._until_open(member)
 
     async def _blow(self) -> None:
         loop = asyncio.get_running_loop()
@@ -305,11 +318,10 @@ class Storm:
                 for pair in combinations(NAMES, 2)
                 if step.verb == "blackout" or (pair[0] in step.nodes) != (pair[1] in step.nodes)
             ]
-            for pair in pairs:
-                await self.network.hurt(*pair, "black hole", 0.0)
-            await asyncio.sleep(step.lasts_s)
-            for pair in pairs:
-                await self.network.heal(*pair)
+            await self._without(pairs, asyncio.sleep(step.lasts_s))
+        elif step.verb == "alone":  # it dies, and meets nobody when it is back
+            pairs = [pair for pair in combinations(NAMES, 2) if step.nodes in pair]
+            await self._without(pairs, self._restart(step))
         elif step.verb in ("stop", "half"):
             for name in step.nodes:
                 self.members[name].signal(signal.SIGSTOP)
@@ -322,10 +334,20 @@ class Storm:
         else:
             await self._restart(step)
 
+    async def _without(self, pairs: list[tuple[str, str]], work: Coroutine[Any, Any, None]) -> None:
+        """Do something while nothing passes between these."""
+        for pair in pairs:
+            await self.network.hurt(*pair, "black hole", 0.0)
+        await work
+        for pair in pairs:
+            await self.network.heal(*pair)
+
     async def _restart(self, step: Step) -> None:
         member = self.members[step.nodes]
         if not member.is_alive:
             return  # it is away already
+        if not self.durable and not any(each.is_open for each in self.members.values() if each is not member):
+            return  # a group without stores of which nobody is left is another group
         await member.kill()
         how = "same"
         if step.verb == "lose":
@@ -344,6 +366,8 @@ class Storm:
         await member.start(how)
         if step.verb == "clone":
             await self._twin(member, step.lasts_s + 2.0)
+        elif step.verb == "alone":
+            await asyncio.sleep(step.lasts_s)
 
     async def _twin(self, member: Member, lasts_s: float) -> None:
         """A second process on a copy of the store, beside the first."""
@@ -370,8 +394,9 @@ class Storm:
             member.signal(signal.SIGCONT)
 
     async def _go_on(self) -> None:
-        """Everything is healed: within some time a message of each must reach all."""
+        """Everything is healed, and all live: within some time a message of each must reach all."""
         loop = asyncio.get_running_loop()
+        await self._all_live()
         begin_s = loop.time()
         heard: dict[str, dict[str, set[str]]] = {}
         number = 0

@@ -33,7 +33,8 @@ from typing import Any, ClassVar, cast
 from zlib import crc32
 
 from whence.core.effects import CancelTimer, CountOn, Deliver, Discard, Effects, Reason, Send, SetTimer, Stop
-from whence.core.group import NUMBER_MAX, check_payload
+from whence.core.group import LIFE_BITS, NUMBER_MAX, check_payload
+from whence.core.lives import BEGIN
 from whence.core.message import Message, NodeId, Packet, Sizes
 from whence.core.parameters import Parameters, flag, whole
 from whence.core.protocol import LEAVE, State
@@ -163,6 +164,25 @@ class VCubeMembers(VCube):
         self.store.keep(message)
         super()._take(message, now_us, effects)
 
+    # Lives of founders
+
+    def command(self, verb: str, names: tuple[NodeId, ...], now_us: int) -> Effects:
+        """This founder met nobody who could say that it was not there before: it may not number from 1."""
+        if verb != BEGIN or len(names) != 1 or self.phase is not Phase.IN or self.last:
+            return super().command(verb, names, now_us)
+        self.life = int(names[0]) >> LIFE_BITS
+        self.roster.merge(self.roster.with_life(self.my_index, self.life))
+        self.last = self.roster.base(self.my_index)
+        for counts in (self.received, self.clock.counts, self.stable):
+            counts[self.my_index] = self.last
+        return []
+
+    # rule 000 ours 6: whoever was there before is let in, and does not begin by itself
+    def _has_founded_anew(self, sender: int, life: int, control: Control) -> bool:
+        """Whether a later life has begun by itself: one that was let in has a sealed view of its part."""
+        is_known = self.roster.stamps[sender] > 0 or sender in self.met
+        return is_known and 2 * life > self.roster.stamps[sender] and not any(control.sealed)
+
     # Tests (rule 1)
 
     def timer(self, key: str, now_us: int) -> Effects:
@@ -223,6 +243,11 @@ class VCubeMembers(VCube):
         if self.roster.has_split(control.sealed):
             self._meet_other_part(sender, control, effects)
             return
+        if self._has_founded_anew(sender, life, control):
+            if self.roster.is_present(sender):
+                self._learn(self.roster.without([sender]), effects)
+            self._tell(sender, ControlKind.NEWS, effects)
+            return
         if not self._learn(control.stamps, effects):
             return
         if 2 * life != self.roster.stamps[sender]:
@@ -242,7 +267,9 @@ class VCubeMembers(VCube):
 
     def _learn(self, stamps: Sequence[int], effects: Effects) -> bool:
         """Merge a view into ours; False if this node is not in it."""
-        if stamps[self.my_index] > 2 * self.life:
+        mine = stamps[self.my_index]
+        is_founder = not self.admitted_us  # of an earlier life of one others know, and it does not
+        if mine > 2 * self.life or (is_founder and 0 < mine < 2 * self.life):
             self._expelled(effects)
             return False
         changed = self.roster.merge(stamps)
@@ -525,6 +552,9 @@ class VCubeMembers(VCube):
             effects.append(SetTimer(TEST, self.due_us))
         elif self.phase is not Phase.OUT and self.index[peer] in self.awaiting:
             self._ask(self.index[peer], effects)  # its test was due before there was a link
+        elif self.phase is not Phase.OUT and not self.roster.is_present(self.index[peer]):
+            # It may be in another part of the group; neither tests the other, so nobody else would say so.
+            self._tell(self.index[peer], ControlKind.NEWS, effects)
         return effects
 
     def link_down(self, peer: NodeId, now_us: int) -> Effects:
