@@ -1,8 +1,9 @@
-"""Parts of a group that was split, without I/O: what each process knows of its own, and how two are compared."""
+"""Parts of a group that was split, without I/O: what each process knows of it, and compares."""
 
 from __future__ import annotations
 
 import random
+from itertools import pairwise
 
 from whence.session.addresses import Address
 from whence.session.overlay_wire import Oldest
@@ -42,7 +43,7 @@ class Ring:
 
 
 def ring() -> Ring:
-    return Ring(dict(a=40, b=10, c=30, d=20), [("a", "b"), ("b", "c"), ("c", "d"), ("a", "d")])
+    return Ring({"a": 40, "b": 10, "c": 30, "d": 20}, [("a", "b"), ("b", "c"), ("c", "d"), ("a", "d")])
 
 
 def test_all_of_a_part_know_its_oldest_process() -> None:
@@ -101,7 +102,7 @@ def test_lost_processes_are_called_less_and_less_often_and_never_given_up() -> N
     lost.add("x", HERE, 0.0)
     for second in range(1, 1000):
         calls += [second for _ in lost.due((), float(second))]
-    pauses = [later - earlier for earlier, later in zip(calls, calls[1:], strict=False)]
+    pauses = [later - earlier for earlier, later in pairwise(calls)]
     assert pauses == sorted(pauses)
     assert (pauses[0], pauses[-1]) == (1, 15)
     assert max(pause for pause, at in zip(pauses, calls, strict=False) if at < 100) <= 11

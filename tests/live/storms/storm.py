@@ -291,7 +291,7 @@ class Storm:
                 return
 
     async def _all_live(self) -> None:
-        """The fault of a dead member ends when its process takes part again; on a busy machine that takes time."""
+        """The fault of a dead member ends when its process takes part again, which takes time when busy."""
         for member in self.members.values():
             if not member.is_alive:
                 await member.start()
