@@ -1,8 +1,8 @@
 """Which part of a group a node is in, where nobody knows all the others, and who of it was lost.
 
 The oldest process of a part counts, and what it counts goes over all links in use: so every process of the
-part knows it, and whom the counting no longer reaches soon knows another one. A process whose link was lost is
-called again and again: if it then knows another oldest process, the group was split, and the part with the
+part knows it, and whom the counting no longer reaches soon knows another one. A process whose link was lost
+is called again and again: if it then knows another oldest process, the group was split, and the part with the
 younger one gives way. It costs one small packet a second on each link.
 """
 
