@@ -57,6 +57,7 @@ class Kind:
     agrees: bool = True
     via: dict[str, str] = field(default_factory=dict)
     retires: bool = True
+    has_deadlines: bool = False  # each message one of its own
 
 
 _TESTS = {"test_interval_us": 200_000, "test_timeout_us": 1_500_000}
@@ -65,6 +66,7 @@ KINDS = {
     "vector": Kind("vector"),
     "fifo": Kind("fifo", is_causal=False),
     "barrier": Kind("barrier"),
+    "barrier-brief": Kind("barrier", _LIVES_5_S, completes=False, has_deadlines=True),
     "matrix": Kind("matrix", is_point_to_point=True, agrees=False),
     "domains": Kind("domains", {"domains": [["a", "b", "c"], ["c", "d"]]}, is_point_to_point=True,
                     agrees=False, via=dict.fromkeys(("ad", "bd", "da", "db"), "c")),
@@ -77,17 +79,37 @@ KINDS = {
                      "spaces", (False,), completes=False),
 }  # fmt: skip
 
-# The cases of the specification, each as the faults that make it and the kinds that it is about.
-CASES: dict[str, tuple[tuple[str, ...], Callable[[Kind, bool], bool]]] = {
-    "all": ((), lambda kind, durable: True),
-    "W1": (("copy", "old"), lambda kind, durable: durable and kind.protocol != "log"),
-    "W1b": (("clone",), lambda kind, durable: durable and kind.protocol != "log"),
-    "W3": (("away", "stop", "retire"), lambda kind, durable: kind.retires),
-    "W4": (("lose",), lambda kind, durable: kind.retires),
-    "W5": (("half",), lambda kind, durable: kind.protocol in ("prc", "vcube")),
-    "W6": (("blackout",), lambda kind, durable: True),
-    "split": (("partition",), lambda kind, durable: True),
-    "alone": (("alone",), lambda kind, durable: kind.protocol != "prc"),  # which must have a contact
+
+@dataclass(frozen=True)
+class Case:
+    """A case of the specification: the faults that make it, the kinds that it is about, what members do."""
+
+    verbs: tuple[str, ...]
+    fits: Callable[[Kind, bool], bool]
+    habit: str = ""
+
+
+def _any(kind: Kind, durable: bool) -> bool:
+    return True
+
+
+def _keeps(kind: Kind, durable: bool) -> bool:
+    return durable and kind.protocol != "log"
+
+
+CASES = {
+    "all": Case((), _any),
+    "W1": Case(("copy", "old"), _keeps),
+    "W1b": Case(("clone",), _keeps),
+    "W3": Case(("away", "stop", "retire"), lambda kind, durable: kind.retires),
+    "W4": Case(("lose",), lambda kind, durable: kind.retires),
+    "W5": Case(("half",), lambda kind, durable: kind.protocol in ("prc", "vcube")),
+    "W6": Case(("blackout",), _any),
+    "W7": Case(("kill",), _keeps, "readers"),
+    "W8": Case(("kill", "link"), _keeps, "keys"),
+    "B1": Case(("kill", "lose", "link"), lambda kind, durable: kind.has_deadlines),
+    "split": Case(("partition",), _any),
+    "alone": Case(("alone",), lambda kind, durable: kind.protocol != "prc"),  # which must have a contact
 }
 
 
@@ -230,7 +252,7 @@ class Storm:
             else Indoors(world, NAMES, spaces=self.kind.network == "spaces")
         )
         self.now_s = time.time if world is None else world.clock().time
-        self.steps = schedule_of(name, self.kind, self.durable, CASES[case][0], seconds)
+        self.steps = schedule_of(name, self.kind, self.durable, CASES[case].verbs, seconds)
         self.members = {each: Member(self, each) for each in NAMES}
         self.twins: list[Process] = []
         self.problems: list[str] = []
@@ -259,9 +281,11 @@ class Storm:
         options = self.options(name, store)
         if listen:
             options["listen"] = listen
+        habit = "deadlines" if self.kind.has_deadlines else CASES[self.case].habit
         settings = Settings(
-            name, opening, NAMES, options, str(log), LIMITS, self.kind.is_point_to_point, hash_of(self.name)
-        )
+            name, opening, NAMES, options, str(log), LIMITS, self.kind.is_point_to_point, hash_of(self.name),
+            habit,
+        )  # fmt: skip
         errors = self.folder / f"{name}.err"
         if self.world is not None:
             return begin(self.world, asdict(settings), errors)
@@ -448,6 +472,7 @@ class Storm:
     def judged(self) -> dict[str, Any]:
         kind = self.kind
         judge = Judge(is_causal=kind.is_causal, completes=kind.completes, agrees=kind.agrees, via=kind.via)
+        judge.is_ordered = CASES[self.case].habit != "readers"  # who is done first is not who was given first
         for member in self.members.values():
             judge.read(member.name, member.log)
             for path in self.folder.glob(f"{member.name}.twin*"):
@@ -468,7 +493,7 @@ def hash_of(text: str) -> int:
 
 def names_of(case: str, storms: int, first: int, only: list[str]) -> Iterator[str]:
     """The names of the storms of a case: kinds and stores in turn."""
-    fits = CASES[case][1]
+    fits = CASES[case].fits
     found = [
         f"{name}/{'durable' if durable else 'volatile'}"
         for name, kind in KINDS.items()
