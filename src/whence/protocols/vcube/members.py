@@ -220,7 +220,8 @@ class VCubeMembers(VCube):
 
     def _limit_us(self, member: int) -> int:
         """Founders need not all start in the same moment."""
-        is_starting = member not in self.met and self.roster.life(member) == 0
+        is_early = self.roster.life(member) == 0 or not any(self.roster.sealed)  # also heard of, not met
+        is_starting = member not in self.met and is_early
         return max(self.start_timeout_us, self.test_timeout_us) if is_starting else self.test_timeout_us
 
     # rule 000 ours 1: tests, and what silence means
