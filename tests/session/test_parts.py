@@ -19,6 +19,7 @@ class Ring:
     def __init__(self, born: dict[str, int], links: list[tuple[str, str]]) -> None:
         self.now_s = 0.0
         self.parts = {name: Part(name, us, PATIENCE_S, 0.0) for name, us in born.items()}
+        self.parts[min(born, key=born.__getitem__)].founded(0.0)
         self.links = set(links)
         self.words = 0
 
@@ -82,6 +83,16 @@ def test_an_oldest_process_that_is_gone_is_not_believed_again() -> None:
     assert group.parts["a"].oldest == (20, "d")
 
 
+def test_whoever_was_let_in_and_has_heard_nothing_yet_is_not_compared() -> None:
+    group = ring()
+    group.run(10)
+    group.parts["e"] = Part("e", 99, PATIENCE_S, group.now_s)
+    group.run(PATIENCE_S)
+    assert group.seen("e", "a") is group.seen("a", "e") is None
+    group.run(2 * SETTLED_S)
+    assert group.seen("e", "a") is Seen.OLDER
+
+
 def test_whoever_joins_takes_over_what_its_neighbour_has_known_for_long() -> None:
     group = ring()
     group.run(10)
@@ -91,9 +102,25 @@ def test_whoever_joins_takes_over_what_its_neighbour_has_known_for_long() -> Non
     assert group.seen("e", "a") is Seen.SAME
 
 
+def test_whoever_joins_holds_an_old_process_for_gone_when_the_others_do() -> None:
+    group = ring()
+    group.run(10)
+    group.links -= {("a", "b"), ("b", "c")}
+    group.run(PATIENCE_S - 2 * COUNT_S)
+    group.parts["e"] = Part("e", 99, PATIENCE_S, group.now_s)
+    group.links.add(("d", "e"))
+    group.parts["e"].hear(group.parts["d"].word(group.now_s), group.now_s)
+    assert group.parts["e"].oldest == (10, "b")
+    for _ in range(20):
+        group.run(COUNT_S)
+        assert group.seen("e", "a") in (None, Seen.SAME)
+    assert group.seen("e", "a") is Seen.SAME
+    assert group.parts["e"].oldest == (20, "d")
+
+
 def test_a_neighbour_that_counts_without_end_is_passed_on_twice_a_second_at_most() -> None:
     part = Part("a", 50, PATIENCE_S, 0.0)
-    told = sum(part.hear(Oldest(10, "x", count, False), count / 1000) for count in range(10_000))
+    told = sum(part.hear(Oldest(10, "x", count, 0, False), count / 1000) for count in range(10_000))
     assert told <= 2 * 10 / COUNT_S + 1
 
 

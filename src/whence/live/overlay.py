@@ -85,11 +85,16 @@ class OpenMembership:
     async def enter(self) -> list[Coroutine[Any, Any, None]]:
         """Be taken in by the contact, or be the first."""
         if self._asked.contact is None:
-            self._host.command("found")
+            self._found()
         else:
             await self._join(self._asked.contact)
+            self._part = self._new_part()  # it counts from now on
         self._host.mark_joined()
         return [self._keep_shuffling(), self._keep_together()]
+
+    def _found(self) -> None:
+        self._host.command("found")
+        self._part.founded(self._peering.now_s())
 
     async def _join(self, contact: Address) -> None:
         """Call the contact until it takes us in, for as long as a connection and a handshake may take."""
@@ -209,9 +214,10 @@ class OpenMembership:
             is_first = bool(answered) and all(self.settings.node < name for name in answered if name)
             rounds = rounds + 1 if is_first else 0
             if self._is_in():
+                self._part = self._new_part()
                 break
             if rounds >= FOUND_AFTER_ROUNDS:
-                self._host.command("found")
+                self._found()
             else:
                 await asyncio.sleep(ROUND_S * random.uniform(0.5, 1.0))
         self.overlay.contact = None

@@ -74,6 +74,7 @@ class Oldest(msgspec.Struct, array_like=True, frozen=True, tag=7):
     born_us: Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
     name: Name
     count: Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
+    age_ms: Annotated[int, Meta(ge=0, le=(1 << 32) - 1)]  # of the count
     is_settled: bool  # the speaker has known it for some time
 
 

@@ -41,9 +41,14 @@ class Part:
         self.oldest = self._mine = (born_us, me)
         self._count = self._own_count = 0
         self._over: dict[Process, int] = {}  # held for gone -> the last count
-        self._heard_s = self._since_s = now_s
+        self._heard_s = now_s
+        self._since_s = now_s + patience_s  # whoever was let in is not the oldest, and will hear who is
         self._told_s = 0.0
         self._is_news = False
+
+    def founded(self, now_s: float) -> None:
+        """This process is the first of its part."""
+        self._since_s = now_s
 
     def is_settled(self, now_s: float) -> bool:
         """Whether the oldest process has been the same for some time."""
@@ -51,7 +56,8 @@ class Part:
 
     def word(self, now_s: float) -> Oldest:
         """What this process says of its part."""
-        return Oldest(*self.oldest, self._count, self.is_settled(now_s))
+        age_ms = 0 if self.oldest == self._mine else int(1000 * (now_s - self._heard_s))
+        return Oldest(*self.oldest, self._count, age_ms, self.is_settled(now_s))
 
     def tick(self, now_s: float) -> bool:
         """Every `COUNT_S`: whether the neighbours must be told."""
@@ -68,8 +74,10 @@ class Part:
 
     def hear(self, said: Oldest, now_s: float) -> bool:
         """A neighbour's word; whether the others must be told at once, which is at most twice a second."""
-        process = (said.born_us, said.name)
+        process, heard_s = (said.born_us, said.name), now_s - said.age_ms / 1000
         if process > self.oldest or process == self._mine or said.count <= self._over.get(process, -1):
+            return False
+        if now_s - heard_s > self.patience_s:  # so that all hold it for gone at the same time
             return False
         if process == self.oldest and said.count <= self._count:
             return False
@@ -77,7 +85,7 @@ class Part:
             # A neighbour that has known it for long has waited for older ones already.
             self._change(process, said.count, now_s - SETTLED_S if said.is_settled else now_s)
         self._count = said.count
-        self._heard_s = now_s
+        self._heard_s = heard_s
         self._is_news = True
         return self._is_due(now_s)
 
