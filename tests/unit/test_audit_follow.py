@@ -20,13 +20,14 @@ from whence.foreign.mapping import LogMapping, mapping_of, order_of
 from whence.foreign.read import complete_mapping, read_log
 from whence.foreign.running import STREAMED
 
+LIST = "json-array"  # refused as well: its rows are not lines
 SEVERAL_LINES = "texts-with-line-breaks"  # refused: a followed row is one line
 CASES = [
     case
     for case in cases()
     if case.mapping.format in FOLLOWED
     and order_of(case.mapping) in {"line", "seq"}
-    and case.name != SEVERAL_LINES
+    and case.name not in {SEVERAL_LINES, LIST}
 ]
 
 
@@ -39,6 +40,13 @@ def grown(case: CorpusCase, folder: Path, size: int) -> Follower:
         follower = Follower(target, mapping, state=state)
         list(follower.read())
     return follower
+
+
+@pytest.mark.parametrize("name", [SEVERAL_LINES, LIST])
+def test_what_is_not_one_row_per_line_is_refused(name: str, tmp_path: Path) -> None:
+    case = next(case for case in cases() if case.name == name)
+    with pytest.raises(ImportFormatError, match="Followed rows must be one"):
+        grown(case, tmp_path, 100_000)
 
 
 def append(path: Path, data: bytes) -> None:

@@ -18,7 +18,19 @@ from whence.lab.run import run
 from whence.protocols.log import stability
 from whence.protocols.log.book import MemoryBook
 from whence.protocols.log.core import Log
-from whence.protocols.log.wire import APP, CONTROL, DATA, FLOOR, HAVE, HELLO, PART, WANT, WHOLE, LogPacket
+from whence.protocols.log.wire import (
+    APP,
+    CONTROL,
+    DATA,
+    FLOOR,
+    HAVE,
+    HELLO,
+    MEMBER,
+    PART,
+    WANT,
+    WHOLE,
+    LogPacket,
+)
 from whence.sim.model import Link, Periodic, Ring, Scenario, Stop
 
 SECOND_US = 1_000_000
@@ -593,6 +605,22 @@ def test_the_oldest_keys_are_forgotten() -> None:
     for at in range(5):
         core.broadcast_once(b"%d" % at, b"x", 0)
     assert [core.id_of(b"%d" % at) is None for at in range(5)] == [True, True, False, False, False]
+
+
+def test_a_hello_grants_nothing_but_a_session() -> None:
+    """Who says that it is a member, of whatever name and life, is none, and makes no one else a member."""
+    core = Log("b", [], stability=True, alone_us=1 << 40)
+    for peer in ("a", "m"):
+        core.link_up(peer, 0)
+        hello = LogPacket(HELLO, ((0, stream_of(peer, life_of(peer, 9))),), (1, MEMBER, 0, 0))
+        core.receive(peer, hello, 0)
+        core.receive(peer, LogPacket(HAVE, (), (WHOLE,)), 0)
+    for second in range(1, 60):
+        core.timer("tick", second * SECOND_US)
+    assert core.stability is not None
+    assert not core.ready
+    assert core.stability.admitted == set()
+    assert core.stable() == {}
 
 
 def test_a_peer_cannot_make_streams_without_end() -> None:

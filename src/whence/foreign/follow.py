@@ -111,11 +111,16 @@ class Follower:
                 yield found
 
     def _json(self, line: str, where: str) -> tuple[Mapping[str, Any], int]:
+        if line.lstrip().startswith("["):
+            raise ImportFormatError(where, "it is a list", "Followed rows must be one object per line")
         return json_row(line, where), self._now.lines
 
     def _csv(self, line: str, where: str) -> tuple[Mapping[str, Any], int] | None:
         try:
-            (cells,) = csv.reader([line], strict=True, delimiter=self._mapping.delimiter or ",")
+            (cells,) = csv.reader(
+                [line], strict=True, delimiter=self._mapping.delimiter or ",",
+                skipinitialspace=any(name.startswith(" ") for name in self._now.header),
+            )  # fmt: skip
         except csv.Error as error:
             raise ImportFormatError(
                 where, f"it is not a row of CSV ({error})", "Followed rows must be one line each"
@@ -125,7 +130,7 @@ class Follower:
             return None
         if len(cells) > len(self._now.header):
             raise ImportFormatError(where, "it has more cells than the header", "Quote")
-        return dict(zip(self._now.header, cells, strict=False)), self._now.lines
+        return dict(zip(map(str.lstrip, self._now.header), cells, strict=False)), self._now.lines
 
     def _text(self, line: str, where: str) -> tuple[Any, ...] | None:
         kind, row = self._rules.read(line)

@@ -46,7 +46,7 @@ class Recovered(NamedTuple):
 
 _HEAD = struct.Struct(">IQ8s")  # of a batch in its file: bytes, number, seal of number and bytes
 _LENGTH_BYTES = 4  # before the number
-_KEY_BYTES = 16
+KEY_BYTES = 16
 _sync = getattr(os, "fdatasync", os.fsync)
 
 
@@ -180,7 +180,7 @@ class Store(SqliteFile):
             self._db.execute("CREATE TABLE IF NOT EXISTS batch_key (key BLOB NOT NULL)")
             row = self._db.execute("SELECT key FROM batch_key").fetchone()
             if row is None:
-                row = (os.urandom(_KEY_BYTES),)
+                row = (os.urandom(KEY_BYTES),)
                 self._db.execute("INSERT INTO batch_key VALUES (?)", row)
         key: bytes = row[0]
         return key

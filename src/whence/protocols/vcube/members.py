@@ -92,6 +92,7 @@ class VCubeMembers(VCube):
         self.leaving: tuple[int, ...] = ()  # what all members must have delivered before this node leaves
         self.due_us: int | None = None  # when the next tests are due
         self.knocks = 0  # a joiner's requests so far
+        self.outside: dict[int, int] = {}  # who is out as well -> when it last asked us
         self.admitted_us = 0  # since when it waits to be welcomed
 
     @property
@@ -144,7 +145,7 @@ class VCubeMembers(VCube):
         elif self.is_stopped:
             self._refuse_all(messages, peer, Reason.GONE, effects)
         elif control is not None and control.kind == ControlKind.JOIN:
-            self._hear_knock(sender, life, effects)
+            self._hear_knock(sender, life, now_us, effects)
         elif 2 * life < self.roster.stamps[sender]:
             self._hear_ghost(sender, messages, control, effects)
         elif control is not None:
@@ -449,10 +450,11 @@ class VCubeMembers(VCube):
     # Joining (rule 6): what members do, then the joiner. It knocks, is admitted, and begins at a cut
 
     # rule 000 ours 6: a member admits a joiner
-    def _hear_knock(self, sender: int, life: int, effects: Effects) -> None:
+    def _hear_knock(self, sender: int, life: int, now_us: int, effects: Effects) -> None:
         """Admit the joiner if nothing of its earlier life can come any more; else it will ask again."""
         roster, whole = self.roster, self.tally.whole
         if self.phase is not Phase.IN:
+            self.outside[sender] = now_us
             return
         if 2 * life < roster.stamps[sender]:
             self._tell(sender, ControlKind.NEWS, effects)
@@ -471,10 +473,35 @@ class VCubeMembers(VCube):
         """Ask the next peer to let us in."""
         self.life = self.life or max(now_us // 1000, 1)
         peers = sorted(self.neighbours)
-        if peers:
+        if self._is_first_outside(now_us):
+            self._found(effects)
+        elif peers:
             contact = self.index[peers[self.knocks % len(peers)]]
             self.knocks += 1
             self._send_control(contact, Control(ControlKind.JOIN, (), (), (), (), (), (), ()), effects)
+
+    def _is_first_outside(self, now_us: int) -> bool:
+        """Whether all are out, or nobody has let us in for long, and those who are out have later names."""
+        window_us = self.test_timeout_us + 2 * len(self.members) * self.test_interval_us
+        others = [member for member, at_us in self.outside.items() if now_us - at_us <= window_us]
+        is_late = self.knocks * self.test_interval_us >= self.start_timeout_us
+        are_all = len(others) == len(self.members) - 1
+        return bool(others) and (are_all or is_late) and self.my_index < min(others)
+
+    # rule 000 ours 6: where all are out, one begins, and lets the others in
+    def _found(self, effects: Effects) -> None:
+        self.phase = Phase.IN
+        self.outside.clear()
+        self.roster.merge(
+            tuple(2 * self.life if at == self.my_index else 1 for at in range(len(self.members)))
+        )
+        counts = [0] * len(self.members)
+        self.last = counts[self.my_index] = self.roster.base(self.my_index)
+        self.clock.counts = counts
+        self.received, self.stable = list(counts), list(counts)
+        self._new_trees()
+        for member in self.roster.gone:
+            self._count_on(member, effects)
 
     def _hear_outside(self, control: Control, now_us: int, effects: Effects) -> None:
         """What concerns one that is not in: it is let in, or its life is already over."""
@@ -517,6 +544,7 @@ class VCubeMembers(VCube):
         """Be outside again, knowing nothing; the next life is another one."""
         self.phase = Phase.OUT
         self.life = 0
+        self.outside.clear()
         self.roster = Roster(len(self.members), self.my_index)
         self.awaiting.clear()
         self.met.clear()
@@ -700,6 +728,7 @@ class VCubeMembers(VCube):
             "due_us": self.due_us,
             "knocks": self.knocks,
             "admitted_us": self.admitted_us,
+            **({"outside": [list(pair) for pair in sorted(self.outside.items())]} if self.outside else {}),
             "kept": [
                 [place, message.origin, message.number, list(message.after), message.payload]
                 for kept in store.kept.values()
@@ -730,6 +759,7 @@ class VCubeMembers(VCube):
         self.leaving = tuple(state["leaving"])
         self.due_us, self.knocks = state["due_us"], state["knocks"]
         self.admitted_us = state["admitted_us"]
+        self.outside = dict(state.get("outside", ()))
         store, tally = self.store, self.tally
         for place, origin, number, after, payload in state["kept"]:
             store.keep(VCubeMessage(origin, number, tuple(after), payload))
