@@ -145,7 +145,9 @@ class VCubeMembers(VCube):
         elif self.is_stopped:
             self._refuse_all(messages, peer, Reason.GONE, effects)
         elif control is not None and control.kind == ControlKind.JOIN:
-            self._hear_knock(sender, life, now_us, effects)
+            if self.phase is Phase.OUT:
+                self.outside[sender] = now_us
+            self._hear_knock(sender, life, effects)
         elif 2 * life < self.roster.stamps[sender]:
             self._hear_ghost(sender, messages, control, effects)
         elif control is not None:
@@ -450,11 +452,10 @@ class VCubeMembers(VCube):
     # Joining (rule 6): what members do, then the joiner. It knocks, is admitted, and begins at a cut
 
     # rule 000 ours 6: a member admits a joiner
-    def _hear_knock(self, sender: int, life: int, now_us: int, effects: Effects) -> None:
+    def _hear_knock(self, sender: int, life: int, effects: Effects) -> None:
         """Admit the joiner if nothing of its earlier life can come any more; else it will ask again."""
         roster, whole = self.roster, self.tally.whole
         if self.phase is not Phase.IN:
-            self.outside[sender] = now_us
             return
         if 2 * life < roster.stamps[sender]:
             self._tell(sender, ControlKind.NEWS, effects)
@@ -481,12 +482,10 @@ class VCubeMembers(VCube):
             self._send_control(contact, Control(ControlKind.JOIN, (), (), (), (), (), (), ()), effects)
 
     def _is_first_outside(self, now_us: int) -> bool:
-        """Whether all are out, or nobody has let us in for long, and those who are out have later names."""
+        """Whether all are out, and this is the first of them: whoever is in, or dead, does not knock."""
         window_us = self.test_timeout_us + 2 * len(self.members) * self.test_interval_us
         others = [member for member, at_us in self.outside.items() if now_us - at_us <= window_us]
-        is_late = self.knocks * self.test_interval_us >= self.start_timeout_us
-        are_all = len(others) == len(self.members) - 1
-        return bool(others) and (are_all or is_late) and self.my_index < min(others)
+        return self.my_index == 0 and 0 < len(others) == len(self.members) - 1
 
     # rule 000 ours 6: where all are out, one begins, and lets the others in
     def _found(self, effects: Effects) -> None:
