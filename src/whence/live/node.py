@@ -242,7 +242,7 @@ class Node:
         return SecureConnection(self._session, receive, self.wake, self.limits, link, keys)
 
     def _session(self, channel: Channel, link: Link | None) -> Session:
-        keeps = isinstance(self.host, DurableServer)
+        keeps = isinstance(self.host, DurableServer) or self.host.core.keeps_packets
         reader = FrameReader(self.packet_type, self.settings.max_frame_bytes, keeps_encoded=keeps)
         return Session(self.peering, channel, reader, link, draw_session())
 
