@@ -30,6 +30,7 @@ run: $(READY)    ## the tour: five systems on embedded Spark, and one page
 	$(BIN)/whence tour
 
 test: $(READY) lint ## lint, then the fast tests, then the numbers of `house`, which fail nothing
+	$(BIN)/python -m whence.kernels
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --durations=40 --durations-min=1
 	-@$(BIN)/python tools/house.py --live
 
@@ -39,8 +40,8 @@ test-slow: $(READY) ## the slow suites: long runs, other interpreters, full size
 coverage: $(READY) ## the fast tests with their coverage, branches included: out/coverage/index.html
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --cov --cov-report term --cov-report html:out/coverage
 
-bench: $(READY)  ## side-by-side ratios, one file per claim
-	@for file in bench/bench_*.py; do echo "== $$file"; $(BIN)/python $$file || exit 1; done
+bench: $(READY)  ## side-by-side ratios, one file per claim; their figures go into bench/history.jsonl
+	@$(BIN)/python bench/history.py
 
 peers: $(READY)  ## fetch the systems that bench/bench_peers.py measures Whence against, into .peers
 	$(BIN)/python bench/peers/fetch.py

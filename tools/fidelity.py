@@ -5,8 +5,8 @@
     python tools/fidelity.py --write --paper out/study-*/results.json    # keep the counts of `paper`
 
 The counts of the scale `demo` come from the runs that tests/golden/record_demo.py recorded, judged anew.
-Those of the scale `paper` are kept with the command, the day and the commit of the runs, judged when they
-were kept.
+Those of the scale `paper` are kept with the command, the day, the commit and the exit code of the runs,
+judged when they were kept.
 """
 
 from __future__ import annotations
@@ -129,8 +129,10 @@ def _at_paper_scale() -> list[str]:
         else:
             done = f"{one['runs']:,} runs, {one['failed']} not finished"
             when = f"{one['day']}; commit {one['commit']}"
+            when += f"; exit code {one['exit']}" if "exit" in one else ""
             note = f"; {one['note']}" if one["note"] else ""
-            lines.append(f"{command} ({done}; {when}{note}): {one['claims']}\n")
+            broken = "".join(f"; **failed**: {each}" for each in one.get("broken", ()))
+            lines.append(f"{command} ({done}; {when}{note}): {one['claims']}{broken}\n")
     return lines
 
 
@@ -154,6 +156,8 @@ def keep(results: list[Path], note: str) -> None:
             "note": note,
             "day": datetime.fromtimestamp(path.stat().st_mtime, UTC).strftime("%Y-%m-%d"),
             "commit": document["environment"]["commit"],
+            "exit": int(not document["holds"]),
+            "broken": [f"{each.claim.text} ({each.claim.id})" for each in found if each.failed],
             "came": _came(found),
         }
     lines = ",\n".join(f" {json.dumps(name)}: {json.dumps(kept[name], ensure_ascii=False)}" for name in kept)

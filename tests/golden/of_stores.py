@@ -94,7 +94,8 @@ async def _say(group: whence.Group, to: str, payload: bytes) -> None:
         await group.broadcast(payload)
 
 
-def _files(folder: Path, node: str) -> dict[str, bytes]:
+def files_of(folder: Path, node: str) -> dict[str, bytes]:
+    """The files of a node's store, by name."""
     return {path.name: path.read_bytes() for path in folder.glob(f"{node}.db*")}
 
 
@@ -121,9 +122,9 @@ async def _write(protocol: str, folder: Path) -> Files:
         await asyncio.sleep(0.5)
         a.done(await a.receive())
         await asyncio.sleep(0.3)
-        killed = _files(folder, "a")
+        killed = files_of(folder, "a")
         serving.cancel()
-    found = {**killed, **_files(folder, "b"), **_files(folder, "c")}
+    found = {**killed, **files_of(folder, "b"), **files_of(folder, "c")}
     return {name: b64encode(compress(data, 9, mtime=0)).decode() for name, data in found.items()}
 
 

@@ -175,6 +175,7 @@ class Storm:
         ]
         self.members: dict[str, Member] = {}
         self._mothers: dict[str, Mother] = {}
+        self._turn = asyncio.Lock()
         self.records = {each.node: Records(folder / f"{each.node}.records") for each in self.settings}
         self.strangers: list[Records] = []
         self.starts: Counter[str] = Counter()
@@ -198,9 +199,10 @@ class Storm:
     async def fork(self, settings: LogSettings, place: str) -> Member:
         """One more process, in the namespace of a member or of the guests."""
         space = "" if self.spaces is None else place
-        if space not in self._mothers:
-            within = () if self.spaces is None else self.spaces.within(place)
-            self._mothers[space] = await Mother.start(within)
+        async with self._turn:  # or several mothers would be started, and all but one forgotten
+            if space not in self._mothers:
+                within = () if self.spaces is None else self.spaces.within(place)
+                self._mothers[space] = await Mother.start(within)
         return await self._mothers[space].bear(settings)
 
     async def busy(self, settings: LogSettings, records: Records | None = None) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import shutil
 import sqlite3
 from pathlib import Path
@@ -115,9 +116,16 @@ async def test_a_full_disk_refuses_and_goes_on_by_itself(tmp_path: Path) -> None
         node("b", ports[1], ports[0]) as b,
     ):
         await b.wait_connected(20)
-        book = a._node.membership._writer.book
-        pages = book._db.execute("PRAGMA page_count").fetchone()[0]
-        book._db.execute(f"PRAGMA max_page_count = {pages + 4}")
+        writer = a._node.membership._writer
+        write, room = writer.book.files._batches.write, [20_000]
+
+        def until_full(number: int, batch: bytes) -> None:
+            if len(batch) > room[0]:
+                raise OSError(errno.ENOSPC, "No space left on device")
+            room[0] -= len(batch)
+            write(number, batch)
+
+        writer.book.files._batches.write = until_full
 
         async def fill() -> None:
             for number in range(100):
@@ -127,19 +135,26 @@ async def test_a_full_disk_refuses_and_goes_on_by_itself(tmp_path: Path) -> None
             await fill()
         with pytest.raises(StoreError, match="no room"):
             await a.broadcast(b"refused at once")
-        for number in range(50):
+        for number in range(2000):
             await b.broadcast(b"%d" % number)  # no one waits for a disk of others
         await asyncio.sleep(0.2)
         assert a.stats().log.error is not None
+        session = b._node.host.log.exchange.of["a"]
+        assert (
+            session.credit == b._node.host.log.exchange.window - 2000
+        )  # what is not on the disk is not acknowledged
         assert not any(isinstance(each, whence.Message) and each.origin == "b" for each in a._inbox)
-        book._db.execute("PRAGMA max_page_count = 1000000")
+        room[0] = 1 << 30
         await eventually(lambda: a.stats().log.error is None)
         first = await a.broadcast(bytes(5000), key=b"0")
         assert first.number == 1
         await a.broadcast(b"end")
         found = await take(a, number_of(a))
         assert b"end" in payloads(found)
-        assert [each.payload for each in found if each.origin == "b"] == [b"%d" % each for each in range(50)]
+        assert [each.payload for each in found if each.origin == "b"] == [
+            b"%d" % each for each in range(2000)
+        ]
+        await eventually(lambda: session.credit > b._node.host.log.exchange.window - 2000)
         assert sum(event.kind == "store" for event in a.events()) > 0
 
 
@@ -188,11 +203,13 @@ async def test_a_store_restored_in_the_middle_of_a_life_is_noticed(tmp_path: Pat
         await a.broadcast(b"kept", copies=1)
         with sqlite3.connect(store) as source, sqlite3.connect(tmp_path / "copy.db") as copy:
             source.backup(copy)
+        shutil.copy(tmp_path / "a.db-log", tmp_path / "copy.db-log")
         for number in range(4):
             await a.broadcast(b"%d" % number, copies=1)
         await crash(joining)
         remove(store)
-        shutil.copy(tmp_path / "copy.db", store)
+        for end in ("", "-log"):
+            shutil.copy(tmp_path / f"copy.db{end}", tmp_path / f"a.db{end}")
         async with node("a", ports[0], ports[1], store=store) as a:
             found = await outcomes(a, 5)
             assert payloads(found) == [b"kept", b"0", b"1", b"2", b"3"]

@@ -22,7 +22,7 @@ from whence.foreign.mapping import LogMapping, Normaliser, mapping_of, order_of
 from whence.foreign.model import number
 from whence.foreign.read import read_log
 from whence.foreign.report import Audit
-from whence.foreign.tables import table_rows
+from whence.foreign.tables import is_json_list, table_rows
 from whence.spark.audit.columns import TABLES, exact_reading, normalise, read_rows
 from whence.spark.audit.judge import audit_log
 from whence.spark.audit.stream import audit_stream, read_stream, read_verdict
@@ -30,7 +30,7 @@ from whence.spark.audit.stream import audit_stream, read_stream, read_verdict
 pytestmark = pytest.mark.spark
 
 CASES = cases()
-TABLE_CASES = [case for case in CASES if case.mapping.format in TABLES]
+TABLE_CASES = [case for case in CASES if case.mapping.format in TABLES and not is_json_list(case.log)]
 FIELDS = (
     "proc", "ctx", "pos", "kind", "msg", "to", "scope", "group", "channel", "rank", "deps", "links", "ref",
     "vc", "t0", "t1",
@@ -70,7 +70,8 @@ def without_lines(rows: list[list[Any]], mapping: LogMapping) -> list[list[Any]]
 
 
 # Their places and ranks are times or no numbers of 64 bits, which the judge finds out first.
-EXACT = {"fractions-of-a-send-order", "numbers-of-128-bits", "parquet-of-pandas", "same-millisecond",
+EXACT = {"fractions-of-a-send-order", "numbers-of-128-bits", "parquet-of-pandas", "postgres-lsn",
+         "raft-term-and-index", "redis-stream-ids", "same-millisecond", "sqs-fifo",
          "times-of-two-zones"}  # fmt: skip
 
 
@@ -105,7 +106,8 @@ def test_odd_values_are_read_alike(spark: SparkSession, tmp_path: Path) -> None:
 
 ODD_TEXTS = {
     "o": ["1", "01", " 2", "3 ", "-4", "+5", "1.0", "1.50", "1e3", "0x10", "1_000", "\u0663", "NaN", "inf",
-          "", "9223372036854775808", "1.", ".", " .5", "5f", "5L", "0.0000000001", "\uff11", "1e9999"],
+          "", "9223372036854775808", "1.", ".", " .5", "5f", "5L", "0.0000000001", "\uff11", "1e9999",
+          "3 | 17", "1526919030474-1", "16/B374D848", "-1-2", "1 | x", "5/", "ff/0"],
     "t": ["1700000000", "1700000000.123456789", "2024-01-02", "2024-01-02T03:04:05Z", "2024-01-02 03:04:05",
           "2024-01-02T03:04:05.678901234Z", "2024-01-02T03:04:05,678", "2024-01-02T03:04:05+01:00",
           "03:04:05", "2024-01-02T03:04:05+0100", "2024-01-02T03:04:05+01", "20240102T030405Z", "2024-W01-2",
@@ -150,7 +152,7 @@ REFUSED = {
     "more-cells.csv": b"p,m,o\na,x,1,9\nb,y,2\n",
     "two-of-a-name.csv": b"p,m,m,o\na,x,y,1\n",
     "without-a-column.csv": b"p,o\na,1\n",
-    "a-list.jsonl": b'[{"p":"a","m":"x","o":1}]\n',
+    "a-list-of-numbers.jsonl": b"[1, 2]\n",
     "null.jsonl": b'null\n{"p":"b","o":2}\n',
     "latin-1.jsonl": b'{"p":"\xe9","o":1}\n',
     "quotes.jsonl": b"{'p':'a','o':1}\n",

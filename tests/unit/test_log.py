@@ -18,7 +18,20 @@ from whence.lab.run import run
 from whence.protocols.log import stability
 from whence.protocols.log.book import MemoryBook
 from whence.protocols.log.core import Log
-from whence.protocols.log.wire import APP, CONTROL, DATA, FLOOR, HAVE, HELLO, PART, WANT, WHOLE, LogPacket
+from whence.protocols.log.wire import (
+    APP,
+    CONTROL,
+    DATA,
+    FLOOR,
+    HAVE,
+    HELLO,
+    MAIN,
+    MEMBER,
+    PART,
+    WANT,
+    WHOLE,
+    LogPacket,
+)
 from whence.sim.model import Link, Periodic, Ring, Scenario, Stop
 
 SECOND_US = 1_000_000
@@ -223,6 +236,26 @@ def test_r13_what_was_lost_with_its_feed_is_pulled_from_another() -> None:
     net.cut("a", "c")  # with what was under way
     later(net)
     assert net.ids("c") == net.ids("b")
+
+
+def test_r13_a_hole_before_what_is_new_is_pulled_although_new_messages_never_stop() -> None:
+    """Two nodes meet under load: what is said between HELLO and MAIN jumps over what the newcomer lacks."""
+    core = Log("b", [], tick_us=100_000, pull_us=300_000)
+    core.link_up("a", 0)
+    stream = stream_of("a", life_of("a", 0))
+    core.receive("a", LogPacket(HELLO, ((0, stream),), (1, 0, 1, 1)), 0)
+    effects = core.receive("a", LogPacket(HAVE, (), (WHOLE, 0, 5)), 0)
+    assert [effect.packet.kind for effect in effects if isinstance(effect, Send)][-1:] == [MAIN]
+    asked: list[int] = []
+    for number in range(6, 106):  # for two seconds
+        now_us = 20_000 * number
+        effects = core.receive("a", LogPacket(DATA, (), (), ((0, number, 0, (), b"", 0),)), now_us)
+        if number % 5 == 0:
+            effects += core.timer("tick", now_us)
+        sent = [effect.packet for effect in effects if isinstance(effect, Send)]
+        asked += [packet.numbers[1] for packet in sent if packet.kind == WANT]
+    assert asked
+    assert set(asked) == {1}
 
 
 def test_r21_sessions_are_told_before_what_they_wait_for_is_cut() -> None:
@@ -593,6 +626,22 @@ def test_the_oldest_keys_are_forgotten() -> None:
     for at in range(5):
         core.broadcast_once(b"%d" % at, b"x", 0)
     assert [core.id_of(b"%d" % at) is None for at in range(5)] == [True, True, False, False, False]
+
+
+def test_a_hello_grants_nothing_but_a_session() -> None:
+    """Who says that it is a member, of whatever name and life, is none, and makes no one else a member."""
+    core = Log("b", [], stability=True, alone_us=1 << 40)
+    for peer in ("a", "m"):
+        core.link_up(peer, 0)
+        hello = LogPacket(HELLO, ((0, stream_of(peer, life_of(peer, 9))),), (1, MEMBER, 0, 0))
+        core.receive(peer, hello, 0)
+        core.receive(peer, LogPacket(HAVE, (), (WHOLE,)), 0)
+    for second in range(1, 60):
+        core.timer("tick", second * SECOND_US)
+    assert core.stability is not None
+    assert not core.ready
+    assert core.stability.admitted == set()
+    assert core.stable() == {}
 
 
 def test_a_peer_cannot_make_streams_without_end() -> None:

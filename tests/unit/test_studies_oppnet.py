@@ -17,9 +17,9 @@ from whence.mobility.buses import BusCity
 from whence.mobility.walkers import WalkerCity
 from whence.overlay.contacts import make_plan
 from whence.report.plots import svg
-from whence.sim.faults import plan_faults
+from whence.sim.faults import clocks_of, plan_faults
 from whence.sim.files import checked, run_id
-from whence.sim.model import Skew
+from whence.sim.model import Crash, Full, Skew
 from whence.studies import registry
 from whence.studies.base import check_grid
 from whence.studies.claims import Evidence
@@ -133,7 +133,10 @@ def test_clocks_are_counted_from_the_slowest() -> None:
     made = small(mode="safe", skew_s=30)
     settings = settings_of(made)
     around = Skew(nodes="all", offset_us=30_000_000, drawn=True)
-    clocks = plan_faults(msgspec.structs.replace(made, faults=[around])).clocks
+    crash = Crash(nodes=["n0"], at_us=1)
+    others = msgspec.structs.replace(made, faults=[crash, around], topology=Full())
+    assert clocks_of(others) == plan_faults(others).clocks != {}
+    clocks = clocks_of(msgspec.structs.replace(made, faults=[around]))
     drawn = [clocks[node].offset_us for node in range(made.nodes)]
     assert min(drawn) < 0 < max(drawn)
     assert list(settings.offsets_us) == [offset_us - min(drawn) for offset_us in drawn]

@@ -13,7 +13,6 @@ from whence.errors import MisuseError
 
 if TYPE_CHECKING:
     from whence.explore.search import Options, Report, SearchProgress
-    from whence.explore.story import Repeat
     from whence.explore.world import World
 
 EXIT_FOUND = 1
@@ -79,14 +78,14 @@ def command(
         report = _on_spark(described, options, master)
     else:
         report = explore(described, options)
-    told: Repeat | None = None
+    story: list[str] = []
     if report.counterexample is not None:
         kept = Kept.of(described, report.counterexample)
-        told = repeat(kept)
+        story = repeat(kept).lines
         if out is not None:
             kept.write(out / "schedule.json")
             write_trace(kept, out, overwrite=True)
-    _show(described.name, report, told, as_json)
+    _show(described.name, report, story, as_json)
     if report.counterexample is not None:
         raise typer.Exit(EXIT_FOUND)
     if not report.complete:
@@ -145,7 +144,7 @@ def _reduced(report: Report) -> list[str]:
     return [name for name, is_used in (("order", report.order), ("stale", report.stale)) if is_used]
 
 
-def _show(name: str, report: Report, told: Repeat | None, as_json: bool) -> None:
+def _show(name: str, report: Report, story: list[str], as_json: bool) -> None:
     from whence.cli import console
 
     found = report.counterexample
@@ -156,7 +155,7 @@ def _show(name: str, report: Report, told: Repeat | None, as_json: bool) -> None
             "text": found.finding.text,
             "moves": len(found.moves),
             "shortest": found.shortest,
-            "story": told.lines if told else [],
+            "story": story,
         }
         console.print_json(document)
         return
@@ -176,9 +175,11 @@ def _show(name: str, report: Report, told: Repeat | None, as_json: bool) -> None
         ("CPU s", f"{report.seconds:.1f}"),
         ("chance that a state was missed", f"{report.missed_chance:.1e}"),
     ]
+    if report.never:
+        rows.append(("never happens in any schedule", ", ".join(report.never)))
     console.out.print(console.table(name, ["measure", "value"], rows))
-    if told is not None and found is not None:
+    if found is not None:
         shortest = "the shortest schedule" if found.shortest else "a schedule"
         console.out.print(f"{shortest}, {len(found.moves)} moves:")
-        for line in told.lines:
+        for line in story:
             console.out.print(line, markup=False)

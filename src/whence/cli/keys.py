@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from whence.cli.console import AsJson
-
-if TYPE_CHECKING:
-    from whence.live.authority import Shown
 
 app = typer.Typer(no_args_is_help=True, help="Keys for TLS between the nodes of a group (SECURITY.md).")
 
@@ -65,7 +62,7 @@ def show(
 
     found = authority.show(folder)
     if json:
-        console.print_json([_document(each) for each in found])
+        console.print_json([each.document() for each in found])
     else:
         rows = [
             [
@@ -83,20 +80,6 @@ def show(
         console.out.print(console.table(None, columns, rows))
     if any(each.problem for each in found):
         raise typer.Exit(1)
-
-
-def _document(each: Shown) -> dict[str, object]:
-    return {
-        "file": each.file,
-        "node": each.node,
-        "group": each.group,
-        "since": each.since.isoformat(),
-        "until": each.until.isoformat(),
-        "days_left": each.days_left,
-        "sha256": each.fingerprint,
-        "key_here": each.has_key,
-        "problem": each.problem,
-    }
 
 
 def _tell(files: list[Path]) -> None:

@@ -16,7 +16,6 @@ from whence.errors import MisuseError
 
 if TYPE_CHECKING:
     from whence.foreign.mapping import LogMapping
-    from whence.foreign.model import Contract
     from whence.foreign.report import Audit
 
 MapFile = Annotated[str | None, typer.Option("--map", help="Its mapping: a file, or a preset's name.")]
@@ -49,6 +48,8 @@ def guess_(
         else:
             said = f"# {name}: judged"
         console.out.print(said, markup=False, soft_wrap=True)
+    text = f"# Correct it, save it as {log.stem}.toml, then: whence verify {log} --map {log.stem}.toml"
+    console.out.print(text, markup=False, soft_wrap=True)
 
 
 @app.command("skew")
@@ -150,7 +151,7 @@ def _follow_on_spark(
     from whence.foreign.mapping import load_mapping
 
     mapping = load_mapping(options.map_ or "plain")
-    mapping = msgspec.structs.replace(mapping, contract=_contract(mapping, options))
+    mapping = _with_contract(mapping, options)
     with console.progress("starting Spark"):
         from whence.spark.audit.stream import audit_stream, read_stream, read_verdict
         from whence.spark.session import get_session
@@ -224,13 +225,13 @@ def _mapping(log: Path, options: LogOptions) -> LogMapping:
     from whence.foreign.read import complete_mapping
 
     mapping = complete_mapping(log, None if options.map_ is None else load_mapping(options.map_))
-    contract = _contract(mapping, options)
+    mapping = _with_contract(mapping, options)
     if options.scope is not None:
         names = tuple(each.strip() for each in options.scope.split(","))
         mapping = msgspec.structs.replace(
             mapping, scope=names, event=mapping.event | {"session": list(names)}
         )
-    return msgspec.structs.replace(mapping, contract=contract)
+    return mapping
 
 
 def _by_spark(log: Path, mapping: LogMapping, witnesses: int, options: SparkOptions) -> Audit:
@@ -246,8 +247,8 @@ def _by_spark(log: Path, mapping: LogMapping, witnesses: int, options: SparkOpti
         )
 
 
-def _contract(mapping: LogMapping, options: LogOptions) -> Contract:
-    """The mapping's contract with what the command line states on top."""
+def _with_contract(mapping: LogMapping, options: LogOptions) -> LogMapping:
+    """The mapping, its contract with what the command line states on top."""
     from whence.foreign.mapping import contract_of
 
     table: dict[str, object] = {}
@@ -261,4 +262,5 @@ def _contract(mapping: LogMapping, options: LogOptions) -> Contract:
     stated = contract_of(table, "--contract")
     over = {name: getattr(stated, name) for name in stated.__struct_fields__ if getattr(stated, name)}
     contract = msgspec.structs.replace(mapping.contract, **over)
-    return msgspec.structs.replace(contract, require=(*contract.require, *options.require))
+    contract = msgspec.structs.replace(contract, require=(*contract.require, *options.require))
+    return msgspec.structs.replace(mapping, contract=contract)

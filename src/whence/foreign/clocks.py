@@ -27,6 +27,7 @@ class Clocks(NamedTuple):
     effects: Array  # ... precedes this one
     faults: list[ClockFault]
     absent: int  # entries that name an event which the log does not have
+    ownless: int = 0  # events whose clock has no entry of their own context: nothing is its predecessor's
 
 
 def read_clocks(log: Log, *, every: bool = False) -> Clocks:
@@ -47,12 +48,15 @@ def read_clocks(log: Log, *, every: bool = False) -> Clocks:
         if count > 0:
             clock.setdefault(event, {})[host] = count
     ctx = log.ctx.tolist()
+    ownless = {event for event, mine in clock.items() if ctx[event] not in mine}
     own: dict[tuple[int, int], int] = {}
     faults: dict[int, str] = {}
     twice: set[tuple[int, int]] = set()
     in_order = sorted(clock, key=lambda event: (ctx[event], clock[event].get(ctx[event], 0), event))
     for event in in_order:
-        key = (ctx[event], clock[event].get(ctx[event], 0))
+        if event in ownless:
+            continue
+        key = (ctx[event], clock[event][ctx[event]])
         if key in own:
             twice.add(key)
             faults[event] = f"{log.ctxs[key[0]]}:{key[1]} was the clock of another event, too"
@@ -64,10 +68,10 @@ def read_clocks(log: Log, *, every: bool = False) -> Clocks:
     true: dict[int, int] = {}  # what the last true clock of the context knew
     for event in in_order:
         mine = clock[event]
-        if before is None or ctx[before] != ctx[event]:
+        if before is None or ctx[before] != ctx[event] or event in ownless:
             true = {}
-        known = clock[before] if before is not None and ctx[before] == ctx[event] else {}
-        before = event
+        known = {} if before is None or ctx[before] != ctx[event] or event in ownless else clock[before]
+        before = None if event in ownless else event
         if event in faults:
             continue
         grown = [(host, n) for host, n in mine.items() if host != ctx[event] and n > known.get(host, 0)]
@@ -85,7 +89,7 @@ def read_clocks(log: Log, *, every: bool = False) -> Clocks:
         true = mine
     return Clocks(
         len(clock), np.array(causes, dtype=np.int64), np.array(effects, dtype=np.int64),
-        [ClockFault(event, why) for event, why in sorted(faults.items())], absent,
+        [ClockFault(event, why) for event, why in sorted(faults.items())], absent, len(ownless),
     )  # fmt: skip
 
 

@@ -147,7 +147,8 @@ class _Edges:
         causes = np.concatenate([piece[0] for piece in self._pieces]).astype(np.int64)
         effects = np.concatenate([piece[1] for piece in self._pieces]).astype(np.int64)
         sources = np.concatenate([np.full(len(piece[0]), piece[2], np.int8) for piece in self._pieces])
-        by_cause = np.lexsort((sources, effects, causes))
+        # Of two claims the more telling is kept: that an event is the next of its context says least.
+        by_cause = np.lexsort((sources, sources == ORDER, effects, causes))
         causes, effects, sources = causes[by_cause], effects[by_cause], sources[by_cause]
         if len(causes):
             new = np.append(True, (np.diff(causes) != 0) | (np.diff(effects) != 0))

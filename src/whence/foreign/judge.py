@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from itertools import islice, pairwise
 
 import numpy as np
 
@@ -126,22 +127,23 @@ class Case:
         )  # fmt: skip
         self.channels: ChannelOrder = order_in_channels(log, self.sends)
         self._delivered = (log.kind == EventKind.DELIVER) & (log.msg >= 0)
+        has_row = np.zeros(len(log.msgs), dtype=bool)
+        has_row[log.msg[log.msg >= 0]] = True
+        self._known_cause: Array = has_row[
+            log.deps.values
+        ]  # which of the causes named are messages of the log
 
     # Order
 
     def _no_deliveries(self) -> Judged | None:
         log = self.log
         if not self._delivered.any():
-            if np.any(log.kind == EventKind.DELIVER):
-                return _not_judged(
-                    "deliveries have no message ids", "map `message`, or add patterns with (?P<msg>...)"
-                )
-            return _not_judged(
-                "no event is known to be a delivery of a message",
-                "map `kind` and `message`, or add [[lines]] patterns with (?P<msg>...)",
-            )
+            return self._nothing_delivered()
         if self._in_circles:
             return _not_judged("every delivery is in a circle of causes", "repair what `cycle` shows")
+        in_scope = self._delivered & (log.scope >= 0)
+        if in_scope.any() and not np.any(in_scope & ((log.pos >= 0) | (log.t0 != NO_TIME))):
+            return _not_judged("deliveries have no place and no time", "map `order` or `time`")
         if not len(self.first.event):
             lacking = " or ".join(log.lacking) or "`session`"
             return _not_judged(
@@ -149,16 +151,37 @@ class Case:
             )
         return None
 
+    def _nothing_delivered(self) -> Judged:
+        log = self.log
+        if np.any(log.kind == EventKind.DELIVER):
+            return _not_judged(
+                "deliveries have no message ids", "map `message`, or add patterns with (?P<msg>...)"
+            )
+        if np.any((log.kind == EventKind.RECEIVE) & (log.msg >= 0)):
+            return _not_judged(
+                "messages arrive in the log, and none is said to be handed over",
+                "if that is the same, map `kind` with those words as `deliver`",
+            )
+        return _not_judged(
+            "no event is known to be a delivery of a message",
+            "map `kind` and `message`, or add [[lines]] patterns with (?P<msg>...)",
+        )
+
     def causal(self) -> Judged:
         """Deliveries after one that depends on them."""
         if (nothing := self._no_deliveries()) is not None:
             return nothing
         first, sends = self.first, self.sends
         evidence = (sends.event >= 0) | ((sends.rank != NO_RANK) & (sends.channel >= 0))
-        named = self.log.deps.owners()
-        evidence[self.log.deps.values] = True
-        evidence[self.log.msg[named][self.log.msg[named] >= 0]] = True
+        owner = self.log.deps.owners()[self._known_cause]
+        evidence[self.log.deps.values[self._known_cause]] = True
+        evidence[self.log.msg[owner][self.log.msg[owner] >= 0]] = True
         judged = evidence[first.message]
+        if not judged.any() and not self._known_cause.all():
+            return _not_judged(
+                "no cause that a message names is a message of the log",
+                "map `message` and `depends_on` to the same names",
+            )
         if not judged.any():
             return _not_judged(
                 "nothing says what precedes what: no sends, no dependencies, no ranks of what is delivered",
@@ -285,9 +308,14 @@ class Case:
             AuditFinding(text=f"{member} never delivers {message}", message=message)
             for message, member in found[: self._max]
         ]
-        gaps, ranked = self._gaps() if "ranks" in complete and self.contract.members else ([], 0)
-        told += [AuditFinding(text=text) for text in gaps[: self._max]]
-        return Judged(status=OK, count=len(found) + len(gaps), judged=len(pairs) + ranked, findings=told)
+        by_rank = "ranks" in complete and bool(self.contract.members)
+        if by_rank and log.rank_base is None:
+            return _not_judged(
+                "ranks have parts or decimals, so that nothing says which are missing", "map whole numbers"
+            )
+        gaps, ranked, missing = self._gaps() if by_rank else ([], 0, 0)
+        told += [AuditFinding(text=text) for text in gaps]
+        return Judged(status=OK, count=len(found) + missing, judged=len(pairs) + ranked, findings=told)
 
     def _expected(self) -> list[tuple[str, str]]:
         """Messages, and who must deliver each. A sender need not, unless it delivers some of its own."""
@@ -322,20 +350,27 @@ class Case:
                 got.add((message, log.groups[log.group[event]]))
         return got
 
-    def _gaps(self) -> tuple[list[str], int]:
-        """Ranks between the first and last of a channel that a member lacks."""
+    def _gaps(self) -> tuple[list[str], int, int]:
+        """Ranks that a member lacks between a channel's first and last: some, all looked at, all missing."""
         log, gone = self.log, self._gone()
         ranked = (log.rank != NO_RANK) & (log.channel >= 0)
-        told, looked = [], 0
+        told: list[str] = []
+        looked = missing = 0
         for channel in np.unique(log.channel[ranked]):
             here = ranked & (log.channel == channel)
             low, high = int(log.rank[here].min()), int(log.rank[here].max())
             for member in sorted(set(self.contract.members) - gone):
                 mine = here & self._delivered & self._is_of(member)
-                missing = np.setdiff1d(np.arange(low, high + 1), log.rank[mine])
+                has = np.unique(log.rank[mine]).tolist()
                 looked += high - low + 1
-                told += [f"{member} never delivers {log.channels[channel]} @ {rank}" for rank in missing]
-        return told, looked
+                missing += high - low + 1 - len(has)
+                holes = pairwise([low - 1, *has, high + 1])
+                lacks = (rank for before, after in holes for rank in range(before + 1, after))
+                told += [
+                    f"{member} never delivers {log.channels[channel]} @ {rank + (log.rank_base or 0)}"
+                    for rank in islice(lacks, self._max)
+                ]
+        return told[: self._max], looked, missing
 
     def _is_of(self, member: str) -> Array:
         log = self.log
@@ -490,6 +525,9 @@ class Case:
         )
         if self.first.split:
             notes.append(scope_split(self.first.split))
+        unknown = int(np.sum(~self._known_cause))
+        note("unknown-cause", "{n} causes that messages name are no messages of the log", unknown)
+        note("clock-own", "{n} clocks have no entry of their own context", self.clocks.ownless)
         note("clock-gap", "{n} entries of clocks name events that the log does not have", self.clocks.absent)
         if self.channels.by_interval or np.any(log.pos[self.first.event] < 0):
             text = "events of one process that do not overlap are taken to be in the order of its clock"

@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import re
 import tomllib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
 from importlib.resources import files
@@ -23,7 +23,7 @@ import msgspec
 
 from whence import plugins
 from whence.errors import ConfigError
-from whence.foreign.model import INT64_MAX, Contract, EventKind, Log, Note, number
+from whence.foreign.model import INT64_MAX, PLAIN_NUMBER, Contract, EventKind, Log, Note, number
 
 FORMATS = ("csv", "jsonl", "parquet", "lines", "shiviz", "otlp", "history", "mcap")
 PRESETS = ("plain", "shiviz", "kafka", "nats", "mqtt", "rosbag", "otlp", "history")
@@ -33,6 +33,7 @@ FIELDS = (
     "process", "context", "order", "kind", "message", "to", "sender", "send_order", "channel", "session",
     "group", "depends_on", "links", "ref", "clock", "time", "end",
 )  # fmt: skip
+NAME_FIELDS = ("to", "depends_on", "links")  # several names each
 SEPARATOR = " | "  # between the parts of a list; a bar inside a part is doubled
 LIST_SPLIT = r"[\s,;|]+"  # between the names in a cell that has several
 
@@ -82,6 +83,7 @@ class LogMapping(msgspec.Struct, frozen=True, kw_only=True):
     scope: tuple[str, ...] = ()  # attributes of spans that make a scope
     lines: tuple[LineRule, ...] = ()
     event: dict[str, Any] = {}
+    own: tuple[str, ...] = ()  # the fields of `event` that the file itself gives, not its preset
     contract: Contract = Contract()
 
 
@@ -134,6 +136,7 @@ def mapping_of(document: Mapping[str, Any], name: str = "mapping") -> LogMapping
         delimiter=merged.get("delimiter"),
         scope=tuple(merged.get("scope") or attributes or _span_scope(merged, event)),
         lines=tuple(_line_rule(name, each) for each in rules), event=event, contract=contract,
+        own=(*given.get("event", {}), *within),
     )  # fmt: skip
     for field, expression in event.items():
         if field == "kind":
@@ -303,6 +306,12 @@ def _compile_template(template: Template) -> Text:
     return filled
 
 
+def compile_names(expression: Any) -> Callable[[Row], list[str]]:
+    """A closure that gives the names in the cells of an expression; those of a list one after the other."""
+    made = [_compile_template(template) for template in parse(expression)]
+    return lambda row: [name for each in made for name in names_in(each(row))]
+
+
 def names_in(text: str | None) -> list[str]:
     """The names in a cell: a JSON list, or words."""
     if text is None:
@@ -321,7 +330,7 @@ def time_ns(text: str, unit_ns: int) -> int | None:
 
     None for what is none, and for what 64 bits do not hold, such as the year 9999.
     """
-    value = number(text)
+    value = number(text) if re.match(PLAIN_NUMBER, text, re.ASCII) else None
     time = _iso_ns(text) if value is None else int(value * unit_ns)
     return time if time is not None and -INT64_MAX <= time <= INT64_MAX else None
 
@@ -356,7 +365,7 @@ def kind_rule(spec: Any, name: str = "kind") -> KindRule:
     for kind, texts in spec.items():
         if kind in KINDS:
             for text in texts if isinstance(texts, list) else [texts]:
-                values[str(text)] = KINDS[kind]
+                values[text_of(text) or ""] = KINDS[kind]
     default = spec.get("default")
     if default is not None:
         _one_of(f"{name} kind default", default, tuple(KINDS))
@@ -386,15 +395,19 @@ class Normaliser:
         self._text = {
             field: compile_text(event[field]) if field in event else _nothing
             for field in FIELDS
-            if field != "kind"
+            if field not in {"kind", *NAME_FIELDS}
+        }
+        self._names = {
+            field: compile_names(event[field]) if field in event else _no_names for field in NAME_FIELDS
         }
         self._unit_ns = UNITS_NS[mapping.time_unit]
         self._kind = kind_rule(event.get("kind", "deliver"))
         self._kind_text = _nothing if self._kind.column is None else compile_text(self._kind.column)
         channel = event.get("channel") or event.get("sender")
         self._channel = compile_text(channel) if channel else _nothing
-        self._wanted = session_columns(mapping)
-        self.had: set[str] = set()
+        self._of_session = set(session_columns(mapping))
+        self._wanted = set(watched_columns(mapping))
+        self.had: set[str] = set()  # columns of these with a value; those of the session: in a delivery
         self._order = order_of(mapping)
         self.odd_kinds: dict[str, int] = {}
         self._odd_order = 0
@@ -414,13 +427,16 @@ class Normaliser:
         clock = self._read("clock", row, _clock)
         scope = get["session"](row) if "session" in self.mapping.event else ctx
         group = get["group"](row) if "group" in self.mapping.event else proc
-        if delivers and len(self.had) < len(self._wanted):
-            self.had |= {column for column in self._wanted if text_of(look_up(row, column)) is not None}
+        if self._wanted:
+            looked = self._wanted if delivers else self._wanted - self._of_session
+            found = {column for column in looked if text_of(look_up(row, column)) is not None}
+            self.had |= found
+            self._wanted -= found
         return (
             proc, ctx, self._place(row, line, clock, ctx), int(kind), get["message"](row),
-            names_in(get["to"](row)), scope if delivers else None, group if delivers else None,
-            self._channel(row), self._read("send_order", row, number), names_in(get["depends_on"](row)),
-            names_in(get["links"](row)), get["ref"](row), clock, t0, t1, line, text,
+            self._names["to"](row), scope if delivers else None, group if delivers else None,
+            self._channel(row), self._read("send_order", row, number), self._names["depends_on"](row),
+            self._names["links"](row), get["ref"](row), clock, t0, t1, line, text,
         )  # fmt: skip
 
     def _read(self, field: str, row: Row, read: Callable[[str], Any]) -> Any:
@@ -461,6 +477,11 @@ class Normaliser:
         self._odd_order += place is None
         return place
 
+    def remember(self, had: Iterable[str]) -> None:
+        """Columns that rows had which another one of these read."""
+        self.had |= set(had)
+        self._wanted -= self.had
+
     def notes(self) -> list[Note]:
         """What the rows did not say."""
         return reader_notes(self.mapping, self.odd_kinds, self._odd_order, self.had, self._unread)
@@ -468,14 +489,27 @@ class Normaliser:
 
 def session_columns(mapping: LogMapping) -> list[str]:
     """The columns that tell one session from another."""
-    session = mapping.event.get("session")
-    return [column for template in parse(session) for column in template.columns] if session else []
+    return columns_of(mapping, "session")
+
+
+def columns_of(mapping: LogMapping, field: str) -> list[str]:
+    """The columns that a field is read from."""
+    expression = mapping.event.get(field)
+    if field == "kind" and expression:
+        expression = kind_rule(expression).column
+    return [column for template in parse(expression) for column in template.columns] if expression else []
+
+
+def watched_columns(mapping: LogMapping) -> list[str]:
+    """The columns of which a note says that no row has them: the session's, and those that the file names."""
+    named = [column for field in mapping.own for column in columns_of(mapping, field)]
+    return list(dict.fromkeys([*session_columns(mapping), *named]))
 
 
 def reader_notes(
     mapping: LogMapping, odd_kinds: dict[str, int], odd_order: int, had: set[str], unread: dict[str, int]
 ) -> list[Note]:
-    """Notes on what could not be read, and on columns of the session that no delivery had."""
+    """Notes on what could not be read, and on columns that no row had; `had`: the others that are watched."""
     notes = []
     if odd_kinds:
         told = ", ".join(sorted(filter(None, odd_kinds))[:5])
@@ -492,11 +526,20 @@ def reader_notes(
         told = ", ".join(f"`{column}`" for column in sorted(lacking))
         text = f"no delivery has {told}: sessions that begin anew look like one, and hide what they repeat"
         notes.append(Note("session", text))
+    absent = [column for column in watched_columns(mapping) if column not in {*had, *lacking}]
+    if absent:
+        told = ", ".join(f"`{column}`" for column in sorted(absent))
+        text = f"no row that was read has a value in {told}, which the mapping names"
+        notes.append(Note("absent-column", text, len(absent)))
     return notes
 
 
 def _nothing(row: Row) -> str | None:
     return None
+
+
+def _no_names(row: Row) -> list[str]:
+    return []
 
 
 def _clock(text: str) -> dict[str, int] | None:

@@ -21,6 +21,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from enum import IntEnum
+from functools import reduce
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
@@ -37,8 +38,14 @@ NO_TIME = -(1 << 63)  # no time was logged
 NO_RANK = -(1 << 63)
 INT64_MAX = (1 << 63) - 1
 
-# The text of a number; Spark reads it by the same.
-NUMBER = r"^\s*([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d{1,3})?)\s*$"
+# The text of a number; Spark reads it by the same. A number may have parts, the first counts most: a list of
+# columns (`3 | 17`), an id of a Redis stream (`1526919030474-1`), a place in PostgreSQL (`16/B374D848`).
+_ONE = r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d{1,3})?"
+_PARTS = r"\d{1,19}(?: \| \d{1,19})+|\d{1,19}-\d{1,19}|[0-9A-Fa-f]{1,8}/[0-9A-Fa-f]{1,8}"
+PLAIN_NUMBER = rf"^\s*({_ONE})\s*$"
+NUMBER = rf"^\s*({_ONE}|{_PARTS})\s*$"
+_BETWEEN = re.compile(r" \| |-|/")  # its parts
+_PART_BITS = 64
 
 
 class EventKind(IntEnum):
@@ -149,6 +156,8 @@ class Log:
     spans: bool = False
     clocked: Array = field(default_factory=lambda: np.zeros(0, dtype=bool))  # procs whose clock is known
     resolution_ns: int = 1
+    # What was taken off every rank so that it fits 64 bits; None: ranks say which is higher, and no more.
+    rank_base: int | None = 0
     contract: Contract = field(default_factory=Contract)
     history: History | None = None
     # Pairs (e, f): e is assumed to end before f ends, as a server does before its client. For offsets alone.
@@ -184,6 +193,9 @@ def number(value: object) -> Number | None:
     found = re.match(NUMBER, str(value), re.ASCII)
     if found is None:
         return None
+    if re.fullmatch(_PARTS, found[1], re.ASCII):
+        base = 16 if "/" in found[1] else 10
+        return reduce(lambda made, part: made << _PART_BITS | int(part, base), _BETWEEN.split(found[1]), 0)
     made = Decimal(found[1])
     return int(made) if made == made.to_integral_value() else made
 
@@ -244,16 +256,17 @@ def make_log(rows: Sequence[tuple[Any, ...]], **about: Any) -> Log:
     made_ctx = ctxs.column(ctx)
     clocks = [each or {} for each in vc]
     kinds = _acks(np.array(kind, dtype=np.int8))
-    places = _places(made_ctx, *_numbers(pos))
+    places = _places(made_ctx, *_numbers(pos)[:2])
     made_scope = scopes.column(scope)
     made_proc, lines = procs.column(proc), np.array(line, dtype=np.int64)
     made_scope = _incarnations(scopes, made_scope, made_proc, made_ctx, places, lines, kinds)
     about.setdefault("clocked", np.ones(len(set(proc)), dtype=bool))
+    ranks, ranked, rank_base = _numbers(rank)
     return Log(
         proc=made_proc, ctx=made_ctx, pos=places, kind=kinds,
         msg=msgs.column(msg), scope=made_scope, group=groups.column(group), channel=channels.column(channel),
-        rank=_ranks(rank), ref=refs.column(ref), t0=_times(t0), t1=_times(t1),
-        line=lines, to=procs.ragged(to), deps=msgs.ragged(deps),
+        rank=np.where(ranked, ranks, NO_RANK), rank_base=rank_base, ref=refs.column(ref),
+        t0=_times(t0), t1=_times(t1), line=lines, to=procs.ragged(to), deps=msgs.ragged(deps),
         links=refs.ragged(links), vc=ctxs.ragged(clocks),
         vc_count=np.array([count for clock in clocks for count in clock.values()], dtype=np.int64),
         text=text, procs=procs.names, ctxs=ctxs.names, msgs=msgs.names, scopes=scopes.names,
@@ -269,7 +282,7 @@ def log_of_table(table: pa.Table, **about: Any) -> Log:
     refs, ref, links = _encoded(column["ref"], column["links"])
     ctxs, ctx, vc = _encoded(column["ctx"], column["vc"])
     kinds = _acks(column["kind"].to_numpy(zero_copy_only=False).astype(np.int8))
-    places = _places(ctx, *_arrow_numbers(column["pos"]))
+    places = _places(ctx, *_arrow_numbers(column["pos"])[:2])
     scopes, groups, channels = _Names(), _Names(), _Names()
     scope, group, channel = (
         names.arrow(column[name])
@@ -277,15 +290,15 @@ def log_of_table(table: pa.Table, **about: Any) -> Log:
     )
     lines = column["line"].to_numpy(zero_copy_only=False)
     scope = _incarnations(scopes, scope, proc, ctx, places, lines, kinds)
-    rank, ranked = _arrow_numbers(column["rank"])
+    rank, ranked, rank_base = _arrow_numbers(column["rank"])
     about.setdefault("clocked", np.ones(len(procs), dtype=bool))
     times = {name: column[name].fill_null(NO_TIME).to_numpy(zero_copy_only=False) for name in ("t0", "t1")}
     counts = column["vc"].items.to_numpy(zero_copy_only=False).astype(np.int64)
     return Log(
         procs=procs, ctxs=ctxs, msgs=msgs, scopes=scopes.names, groups=groups.names, channels=channels.names,
         refs=refs, proc=proc, ctx=ctx, pos=places, kind=kinds, msg=msg, scope=scope, group=group,
-        channel=channel, rank=np.where(ranked, rank, NO_RANK), ref=ref, t0=times["t0"], t1=times["t1"],
-        line=lines, to=to, deps=deps, links=links, vc=vc,
+        channel=channel, rank=np.where(ranked, rank, NO_RANK), rank_base=rank_base, ref=ref,
+        t0=times["t0"], t1=times["t1"], line=lines, to=to, deps=deps, links=links, vc=vc,
         vc_count=counts, text=[None] * len(table), **about,
     )  # fmt: skip
 
@@ -302,12 +315,12 @@ def _encoded(one: Any, several: Any) -> tuple[list[str], Array, Ragged]:
     return names.names, both[: len(one)], Ragged(offsets, both[len(one) :])
 
 
-def _arrow_numbers(column: Any) -> tuple[Array, Array]:
+def _arrow_numbers(column: Any) -> tuple[Array, Array, int | None]:
     import pyarrow as pa
 
     if pa.types.is_integer(column.type):
         there = column.is_valid().to_numpy(zero_copy_only=False)
-        return column.fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64), there
+        return column.fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64), there, 0
     return _numbers([number(value) for value in column.to_pylist()])
 
 
@@ -343,22 +356,24 @@ class _Names:
         return Ragged(offsets, np.array([value for each in made for value in each], dtype=np.int32))
 
 
-def _numbers(values: Sequence[Any]) -> tuple[Array, Array]:
-    """Comparable values as int64 in the same order, and which there are."""
+def _numbers(values: Sequence[Any]) -> tuple[Array, Array, int | None]:
+    """Comparable values as int64 in the same order, which there are, and what was taken off each.
+
+    Numbers that do not fit after that either become their places, 0, 1, 2 (None was taken off).
+    """
     there = np.array([value is not None for value in values], dtype=bool)
     given = [value for value in values if value is not None]
+    base: int | None = 0
     if not all(isinstance(value, int) and -INT64_MAX <= value <= INT64_MAX for value in given):
-        place = {value: at for at, value in enumerate(sorted(set(given)))}
-        given = [place[value] for value in given]
+        low = min(given)
+        if all(isinstance(value, int) for value in given) and max(given) - low <= INT64_MAX:
+            base, given = low, [value - low for value in given]
+        else:
+            place = {value: at for at, value in enumerate(sorted(set(given)))}
+            base, given = None, [place[value] for value in given]
     made = np.zeros(len(values), dtype=np.int64)
     made[there] = np.array(given, dtype=np.int64)
-    return made, there
-
-
-def _ranks(values: Sequence[Any]) -> Array:
-    made, there = _numbers(values)
-    made[~there] = NO_RANK
-    return made
+    return made, there, base
 
 
 def _times(values: Sequence[int | None]) -> Array:

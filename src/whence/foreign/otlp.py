@@ -107,7 +107,8 @@ def _json_requests(raw: bytes) -> Iterator[tuple[int, Mapping[str, Any]]]:
 
 def spans_of(request: Mapping[str, Any], number: int) -> Iterator[Span]:
     """The spans of an export request in JSON's form."""
-    for part in request["batches" if "batches" in request else "resourceSpans"]:  # Tempo says batches
+    request = request.get("trace") or request.get("result") or request  # Tempo and Jaeger wrap a trace
+    for part in request["batches" if "batches" in request else "resourceSpans"]:  # Tempo said batches
         resource = _attributes(part.get("resource", {}).get("attributes", ()))
         proc, known = _instance(resource)
         for scope in part.get("scopeSpans") or part.get("instrumentationLibrarySpans") or ():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from whence.foreign.tables import read_history, read_lines, read_table, table_ro
 
 _SUFFIXES = {
     ".csv": "csv",
+    ".tsv": "csv",
     ".parquet": "parquet",
     ".mcap": "mcap",
     ".pb": "otlp",
@@ -43,16 +45,24 @@ def complete_mapping(path: Path, mapping: LogMapping | None) -> LogMapping:
     if not path.exists():
         raise ImportFormatError(str(path), "there is no such file", "Check the path")
     if mapping is not None and mapping.format is not None:
-        return mapping
+        return _delimited(path, mapping)
     if not path.is_file():
         raise ImportFormatError(str(path), "it is a folder", "Give a mapping that states the format")
     format_ = format_of(path)
     if mapping is not None:
-        return msgspec.structs.replace(mapping, format=format_)
+        return _delimited(path, msgspec.structs.replace(mapping, format=format_))
     if format_ in {"csv", "jsonl", "parquet"}:
-        _require_plain(path, format_)
-        return mapping_of({"log": {"format": format_, "preset": "plain"}})
+        plain = _delimited(path, mapping_of({"log": {"format": format_, "preset": "plain"}}))
+        _require_plain(path, plain)
+        return plain
     return mapping_of({"log": {"format": format_}})
+
+
+def _delimited(path: Path, mapping: LogMapping) -> LogMapping:
+    """Between the cells of a .tsv there are tabs."""
+    if mapping.format != "csv" or mapping.delimiter is not None or path.suffix.lower() != ".tsv":
+        return mapping
+    return msgspec.structs.replace(mapping, delimiter="\t")
 
 
 def format_of(path: Path) -> str:
@@ -63,19 +73,23 @@ def format_of(path: Path) -> str:
         return found
     with path.open("rb") as file:
         start = file.read(65536)
+    if b'"traceID"' in start and b'"spanID"' in start:
+        raise ImportFormatError(
+            str(path), "it is a trace in Jaeger's own form", "Export OTLP: ask Jaeger for /api/v3/traces/ID"
+        )
     first = start.lstrip().partition(b"\n")[0]
     looks = {
         "parquet": start.startswith(b"PAR1"),
         "mcap": start.startswith(b"\x89MCAP0"),
         "otlp": b'"resourceSpans"' in start or b'"scopeSpans"' in start or b"\x00" in start,
-        "history": first[:1] == b"{" and b'"f"' in first and b'"process"' in first,
-        "jsonl": first[:1] == b"{",
+        "history": first[:1] in (b"{", b"[") and b'"f"' in first and b'"process"' in first,
+        "jsonl": first[:1] == b"{" or re.match(rb"\[\s*(\{|\])", start.lstrip()) is not None,
     }
     return next((name for name, is_so in looks.items() if is_so), "shiviz")
 
 
-def _require_plain(path: Path, format_: str) -> None:
-    _, row = next(table_rows(path, format_), (0, {}))
+def _require_plain(path: Path, mapping: LogMapping) -> None:
+    _, row = next(table_rows(path, mapping.format or "", mapping.delimiter), (0, {}))
     lacking = [name for name in ("node", "kind", "message") if name not in row]
     if lacking:
         raise ImportFormatError(

@@ -37,6 +37,7 @@ _CLOCK_LINE = re.compile(r'^(?P<host>\S+)\s+(?P<clock>\{\s*(?:"|\}).*)$')
 _CLOCK_INSIDE = re.compile(r'^(?P<before>.*?)(?P<clock>\{\s*"[^{}]*\})(?P<after>.*)$')
 _JS_GROUP = re.compile(r"\(\?<(?![=!])")  # (?<name> but not a look-behind
 _FIX = 'Give the layout as for ShiViz: pattern = "(?<event>.*)\\n(?<host>\\S*) (?<clock>{.*})"'
+_DRAFT = "whence log guess drafts a mapping"
 _RECEIVES = re.compile(r"\b(?:receiv|recv|deliver|got)", re.IGNORECASE)
 _SENDS = re.compile(r"\b(?:send|sent|broadcast|publish|post|put|request)", re.IGNORECASE)
 _EXPORTED = re.compile(r"(?:broadcast|deliver|expire|send|receive) .+:\d|(?:crash|restart)\b")
@@ -154,7 +155,7 @@ def _layout(name: str, sections: list[_LogSection]) -> str:
         return "clock last"
     if any(_CLOCK_INSIDE.match(line) for line in lines):
         return "one line"
-    raise ImportFormatError(name, "no line in it has a vector clock", _FIX)
+    raise ImportFormatError(name, "no line in it has a vector clock", f"{_FIX}; for another text: {_DRAFT}")
 
 
 def _is_clock(line: str) -> bool:

@@ -80,8 +80,12 @@ def resolution_of(divides: Callable[[int], bool]) -> int:
 
 
 def csv_rows(path: Path, delimiter: str = ",") -> Rows:
-    """The rows of a CSV file with a header."""
-    reader = csv.DictReader(io.StringIO(read_text(path), newline=""), delimiter=delimiter)
+    """The rows of a CSV file with a header. If blanks follow its delimiters, they are no part of any cell."""
+    text = read_text(path)
+    spaced = any(
+        name.startswith(" ") for name in next(csv.reader(io.StringIO(text), delimiter=delimiter), ())
+    )
+    reader = csv.DictReader(io.StringIO(text, newline=""), delimiter=delimiter, skipinitialspace=spaced)
     if not reader.fieldnames:
         raise ImportFormatError(str(path), "it has no header", "Put the names of columns into the first line")
     twice = [name for name, count in Counter(reader.fieldnames).items() if count > 1]
@@ -96,22 +100,48 @@ def csv_rows(path: Path, delimiter: str = ",") -> Rows:
 
 
 def json_rows(path: Path) -> Rows:
-    """The objects of a file with one per line."""
-    for line, text in enumerate(read_text(path).split("\n"), 1):
+    """The objects of a file: one per line, or all in one list; then their number is their line."""
+    whole = read_text(path)
+    if whole.lstrip()[:1] == "[":
+        yield from enumerate(_listed_rows(whole, path), 1)
+        return
+    for line, text in enumerate(whole.split("\n"), 1):
         if not text.strip():
             continue
         yield line, json_row(text, f"{path}, line {line}")
 
 
+def is_json_list(path: Path) -> bool:
+    """Whether a file of JSON is one list."""
+    with path.open("rb") as file:
+        return file.read(4096).removeprefix(b"\xef\xbb\xbf").lstrip()[:1] == b"["
+
+
+def _listed_rows(text: str, path: Path) -> list[dict[str, Any]]:
+    rows = _json(text, str(path))
+    for at, row in enumerate(rows, 1):
+        if not isinstance(row, dict):
+            raise ImportFormatError(f"{path}, item {at}", "it is not an object", "Give a list of objects")
+    made: list[dict[str, Any]] = rows
+    return made
+
+
 def json_row(text: str, where: str) -> dict[str, Any]:
     """The object of one line."""
-    try:
-        row = json.loads(text, parse_float=str)  # 1.50 stays what it is, as on Spark
-    except ValueError as error:
-        raise ImportFormatError(where, f"it is not JSON ({error})", "One object per line") from error
+    row = _json(text, where)
     if not isinstance(row, dict):
-        raise ImportFormatError(where, "it is not an object", "One object per line")
+        raise ImportFormatError(where, "it is not an object", _JSON_FORMS)
     return row
+
+
+_JSON_FORMS = "Give one object per line, or all in one list"
+
+
+def _json(text: str, where: str) -> Any:
+    try:
+        return json.loads(text, parse_float=str)  # 1.50 stays what it is, as on Spark
+    except ValueError as error:
+        raise ImportFormatError(where, f"it is not JSON ({error})", _JSON_FORMS) from error
 
 
 def parquet_rows(path: Path) -> Rows:
@@ -214,7 +244,7 @@ def read_lines(path: Path | str, mapping: LogMapping) -> Log:
 
 # Histories
 
-_READS, _WRITES = {"r", "read"}, {"w", "write"}
+_READS, _WRITES, _SWAP = {"r", "read"}, {"w", "write"}, "cas"
 
 
 def read_history(path: Path | str, mapping: LogMapping) -> Log:
@@ -227,7 +257,7 @@ def read_history(path: Path | str, mapping: LogMapping) -> Log:
     maybe: set[tuple[str, str | None]] = set()
     for place, (line, row) in enumerate(rows):
         how = row.get("type", "ok")
-        operations = [_operation(each) for each in _listed(row)]
+        operations = [_operation(each) for listed in _listed(row) for each in _parts(listed)]
         if how != "ok":  # also what Jepsen's nemesis does, which is no operation
             if place in unsure:
                 maybe |= {each[1:] for each in operations if each and each[0] in _WRITES and each[2]}
@@ -278,7 +308,18 @@ def _listed(row: Mapping[str, Any]) -> list[Any]:
         return value if isinstance(value, list) else []
     if "key" in row:
         return [[name, row["key"], value]]
+    if name == _SWAP and isinstance(value, list) and not isinstance(value[-1], list):
+        return [[name, "x", value]]
     return [[name, *value]] if isinstance(value, list) else [[name, "x", value]]
+
+
+def _parts(given: Any) -> list[Any]:
+    """A compare-and-set that ended well has read one value and written another."""
+    if isinstance(given, list) and len(given) == 3 and given[0] == _SWAP:
+        values = given[2]
+        if isinstance(values, list) and len(values) == 2:
+            return [["r", given[1], values[0]], ["w", given[1], values[1]]]
+    return [given]
 
 
 def _operation(given: Any) -> tuple[str, str, str | None] | None:

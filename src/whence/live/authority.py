@@ -51,6 +51,20 @@ class Shown:
         """Whole days until it expires; negative afterwards."""
         return (self.until - datetime.now(UTC)).days
 
+    def document(self) -> dict[str, object]:
+        """The same for programs."""
+        return {
+            "file": self.file,
+            "node": self.node,
+            "group": self.group,
+            "since": self.since.isoformat(),
+            "until": self.until.isoformat(),
+            "days_left": self.days_left,
+            "sha256": self.fingerprint,
+            "key_here": self.has_key,
+            "problem": self.problem,
+        }
+
 
 def make_group(folder: Path, group: str, nodes: Sequence[NodeId], days: int = NODE_DAYS) -> list[Path]:
     """A new authority, and keys for `nodes`; returns the files."""

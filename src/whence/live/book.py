@@ -1,20 +1,8 @@
-"""The log of a durable node that remembers, in one SQLite file (`protocols/log/book.py` has the contract).
+"""The log of a durable node that remembers (`protocols/log/book.py` has the contract).
 
 What the core asks for happens here at once, in memory, and is collected; `take` hands the collection to the
-thread that writes it in one transaction (`write`). The host releases nothing that followed before that has
-returned (`BookWriter`). Old entries are read back from the file, in small batches, over a connection of
-their own, so that reading does not wait for a sync.
-
-    entry(lsn, stream, number, bytes, body)  in order of delivery; `number` is the last of the entry's
-    stream(id, name, newest, floor)          every stream with its D and F
-    done(lsn)                                what readers are done with, above the cursor
-    key(key, stream, number, at)             messages that were broadcast with a key, the newest `KEYS_MAX`
-    late(lsn)                                entries that were delivered with the flag
-    life(at, stream)                         every opening that spoke
-    outbox(ticket, key, until_us, payload)   what waits until a member has admitted this node
-    state(name, value)                       next, first, cursor, size, checkpoint, and whose store it is
-
-Opening reads streams, lives and the state: it does not replay the log, and its time does not grow with it.
+thread that writes it (`write`). The host releases nothing that followed before that has returned
+(`BookWriter`). `NAME-lock` beside the files (blocks.py) says who has them.
 """
 
 from __future__ import annotations
@@ -22,99 +10,54 @@ from __future__ import annotations
 import asyncio
 import fcntl
 import os
-import sqlite3
+from bisect import bisect_left
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, NamedTuple
-
-import msgspec
+from typing import Any
 
 from whence.core.lives import Stream, split_stream
 from whence.core.protocol import State
 from whence.errors import MisuseError, StoreError
-from whence.live.sqlite import SqliteFile, require_folder
-from whence.protocols.log.book import Entry, unplain
+from whence.live.blocks import Batch, BookFiles
+from whence.live.sqlite import require_folder
+from whence.protocols.log.book import ENTRY_BYTES, Entry, entry_bytes, last_of
 from whence.protocols.log.wire import Item
 from whence.session.log_host import LogHost
-from whence.session.outbox import Outbox, Post
 from whence.trace.schema import KILLED
 
-FORMAT = 1
-KEYS_MAX = 100_000  # the oldest go first
-RECENT_ENTRIES = 4096  # that are on the disk and stay in memory as well: what peers are sent most
+RECENT_ENTRIES = 4096  # that are in the tables and stay in memory as well: what peers are sent most
 RECENT_BYTES = 8 << 20
-_APPLICATION_ID = 0x57484E4C  # "WHNL"
-_ENTRY_BYTES = 96  # about what an entry costs besides its payload
-_TABLES = """
-CREATE TABLE state (name TEXT PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID;
-CREATE TABLE entry (
-    lsn INTEGER PRIMARY KEY, stream INTEGER NOT NULL, number INTEGER NOT NULL, bytes INTEGER NOT NULL,
-    body BLOB NOT NULL
-);
-CREATE UNIQUE INDEX entry_by_number ON entry (stream, number);
-CREATE TABLE stream (
-    id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, newest INTEGER NOT NULL, floor INTEGER NOT NULL
-);
-CREATE TABLE life (at INTEGER PRIMARY KEY, stream TEXT NOT NULL);
-CREATE TABLE done (lsn INTEGER PRIMARY KEY);
-CREATE TABLE late (lsn INTEGER PRIMARY KEY);
-CREATE TABLE key (
-    key BLOB PRIMARY KEY, stream INTEGER NOT NULL, number INTEGER NOT NULL, at INTEGER NOT NULL
-) WITHOUT ROWID;
-CREATE INDEX key_by_age ON key (at)
-"""
-# A table that stores of an earlier release lack.
-_OUTBOX = """
-CREATE TABLE IF NOT EXISTS outbox (
-    ticket INTEGER PRIMARY KEY, key BLOB, until_us INTEGER, payload BLOB NOT NULL
-)
-"""
-_encode = msgspec.msgpack.Encoder().encode
-_decode = msgspec.msgpack.Decoder().decode
 
 
-class Batch(NamedTuple):
-    """What one transaction writes."""
-
-    entries: list[Entry]
-    first_lsn: int  # of `entries`
-    streams: list[tuple[int, Stream, int, int]]
-    lives: list[tuple[int, Stream]]
-    done: list[int]
-    late: list[int]
-    keys: list[tuple[bytes, int, int, int]]
-    posts: list[tuple[int, Post]]
-    sent: list[int]  # tickets of posts that have left the outbox
-    state: dict[str, Any]
-
-
-class SqliteBook(SqliteFile):
+class SqliteBook:
     """A book on disk."""
 
     def __init__(self, path: Path) -> None:
+        self.path = path
         self._lock = self._locked(path)
         try:
-            super().__init__(path, _APPLICATION_ID, FORMAT, _TABLES)
-            with self._errors():
-                self._reader = sqlite3.connect(path, isolation_level=None, timeout=1, check_same_thread=False)
-                self._reader.execute("PRAGMA query_only = ON")
-                self._load()
+            self.files = BookFiles(path)
+            self._begin()
         except BaseException:
             os.close(self._lock)
             raise
         self.commits = 0
-        self._recent: list[Entry] = []  # from LSN `_recent_lsn` on; everything that is not on the disk
+        self._recent: list[Entry] = []  # from LSN `_recent_lsn` on; everything that is not in the tables
         self._recent_lsn = self.next
         self._recent_bytes = 0
         self._written = self.next  # entries below it are on the disk
         self._taken = self.next  # entries below it have been handed to the writer
+        # Of each stream the numbers and LSNs of entries that are not in the tables, and from where to where.
+        self._places: dict[int, tuple[list[int], list[int]]] = {}
+        self._placed = (self.next, self.next)
         self._dirty: set[int] = set()  # streams whose D or F has changed
         self._new_lives: list[tuple[int, Stream]] = []
         self._new_done: list[int] = []
         self._new_late: list[int] = []
-        self._new_keys: dict[bytes, tuple[int, int, int]] = {}
-        self._writing_keys: dict[bytes, tuple[int, int, int]] = {}
+        self._new_keys: list[tuple[bytes, int, int, int]] = []
+        self._keys: dict[bytes, tuple[int, int, int]] = {}  # those that are not in the tables, with their age
+        self._keys_gone = 0  # up to which age
         self._new_state: dict[str, Any] = {}
         self._was_killed = False
 
@@ -135,34 +78,17 @@ class SqliteBook(SqliteFile):
             ) from error
         return handle
 
-    def _own(self) -> None:
-        """The lock is held already."""
-
-    def _load(self) -> None:
-        db = self._db
-        rows = db.execute("SELECT id, name, newest, floor FROM stream ORDER BY id").fetchall()
-        self._names: list[Stream] = [name for _, name, _, _ in rows]
-        self._newest: list[int] = [newest for _, _, newest, _ in rows]
-        self._floor: list[int] = [floor for _, _, _, floor in rows]
-        if [row[0] for row in rows] != list(range(len(rows))):
-            raise self._problem("it is damaged (streams are missing)", "Restore the file from a copy")
-        self._lives: list[Stream] = [life for (life,) in db.execute("SELECT stream FROM life ORDER BY at")]
-        self._state: dict[str, Any] = {
-            name: _decode(value) for name, value in db.execute("SELECT name, value FROM state")
-        }
-        self.first: int = self._state.get("first", 1)
-        self.next: int = self._state.get("next", 1)
-        self.cursor: int = self._state.get("cursor", 1)
-        self.size_bytes: int = self._state.get("size_bytes", 0)
-        newest = db.execute("SELECT max(lsn) FROM entry").fetchone()[0]
-        if newest is not None and newest != self.next - 1:
-            reason = f"it is damaged (its newest entry is {newest}, and it counts up to {self.next - 1})"
-            raise self._problem(reason, "Restore the file from a copy")
-        self._done: set[int] = {lsn for (lsn,) in db.execute("SELECT lsn FROM done")}
-        self._late: set[int] = {lsn for (lsn,) in db.execute("SELECT lsn FROM late")}
-        db.execute(_OUTBOX)
-        posts = db.execute("SELECT ticket, key, until_us, payload FROM outbox ORDER BY ticket")
-        self.outbox = Outbox({ticket: Post(*post) for ticket, *post in posts})
+    def _begin(self) -> None:
+        found = self.files.found()
+        self._names: list[Stream] = [name for name, _, _ in found.streams]
+        self._newest: list[int] = [newest for _, newest, _ in found.streams]
+        self._floor: list[int] = [floor for _, _, floor in found.streams]
+        self._lives, self._done, self._late, self.outbox = found[1:5]
+        self._state: dict[str, Any] = found.state
+        self.first: int = found.state.get("first", 1)
+        self.next: int = found.state.get("next", 1)
+        self.cursor: int = found.state.get("cursor", 1)
+        self.size_bytes: int = found.state.get("size_bytes", 0)
 
     # Whose store it is
 
@@ -173,8 +99,7 @@ class SqliteBook(SqliteFile):
 
     def describe(self, meta: Mapping[str, Any]) -> None:
         """Say whose store this is; once, when it is new."""
-        with self._errors(), self._transaction():
-            self._db.execute("INSERT INTO state VALUES ('meta', ?)", (_encode(dict(meta)),))
+        self.files.describe("meta", dict(meta))
         self._state["meta"] = dict(meta)
 
     # Streams
@@ -234,10 +159,10 @@ class SqliteBook(SqliteFile):
         self.next = lsn + 1
         self._recent.append(entry)
         stream = entry[0]
-        size = _size_of(entry)
+        size = entry_bytes(entry)
         self.size_bytes += size
         self._recent_bytes += size
-        self._newest[stream] = _last_of(entry)
+        self._newest[stream] = last_of(entry)
         self._dirty.add(stream)
         return lsn
 
@@ -247,7 +172,7 @@ class SqliteBook(SqliteFile):
         self.next = lsn + len(entries)
         self._recent += entries
         stream, number = entries[-1][:2]
-        size = _ENTRY_BYTES * len(entries) + payload_bytes
+        size = ENTRY_BYTES * len(entries) + payload_bytes
         self.size_bytes += size
         self._recent_bytes += size
         self._newest[stream] = number
@@ -261,12 +186,7 @@ class SqliteBook(SqliteFile):
         at = lsn - self._recent_lsn
         if at >= 0:
             return self._recent[at : at + limit]
-        with self._errors():
-            rows = self._reader.execute(
-                "SELECT body FROM entry WHERE lsn >= ? AND lsn < ? ORDER BY lsn",
-                (lsn, min(lsn + limit, self._recent_lsn)),
-            ).fetchall()
-        found = [unplain(_decode(body)) for (body,) in rows]
+        found = self.files.read(lsn, min(lsn + limit, self._recent_lsn))
         if len(found) < limit:
             found += self._recent[: limit - len(found)]
         return found
@@ -275,40 +195,38 @@ class SqliteBook(SqliteFile):
         """The LSN of the oldest entry of a stream with that number or a later one."""
         if number > self._newest[stream]:
             return None
-        if self.first < self._written:
-            with self._errors():
-                row = self._reader.execute(
-                    "SELECT lsn FROM entry WHERE stream = ? AND number >= ? AND lsn >= ? "
-                    "ORDER BY number LIMIT 1",
-                    (stream, number, self.first),
-                ).fetchone()
-            if row is not None:
-                return int(row[0])
-        start = max(self._written, self.first)
-        for at, entry in enumerate(self._recent[start - self._recent_lsn :], start):
-            if entry[0] == stream and _last_of(entry) >= number:
-                return at
-        return None
+        in_tables = self.files.in_tables
+        found = self.files.find(stream, number, self.first) if self.first < in_tables else None
+        if found is not None:
+            return found
+        self._place(in_tables)
+        numbers, lsns = self._places.get(stream, ([], []))
+        at = max(bisect_left(numbers, number), bisect_left(lsns, self.first))
+        return lsns[at] if at < len(lsns) else None
+
+    def _place(self, start: int) -> None:
+        """Say where the entries from `start` on are: when someone asks, and only of those that are new."""
+        placed_from, placed_to = self._placed
+        if placed_from != start:
+            self._places, placed_to = {}, start
+        for lsn, entry in enumerate(self._recent[placed_to - self._recent_lsn :], placed_to):
+            numbers, lsns = self._places.setdefault(entry[0], ([], []))
+            numbers.append(last_of(entry))
+            lsns.append(lsn)
+        self._placed = (start, self.next)
 
     def cut(self, lsn: int) -> dict[int, int]:
         """Drop what is below `lsn`, not above `cursor`; returns what F became of streams that it raised."""
         lsn = min(lsn, self.cursor)
         if lsn <= self.first:
             return {}
-        newest: dict[int, int] = {}
-        with self._errors():
-            rows = self._reader.execute(
-                "SELECT stream, max(number), sum(bytes) FROM entry WHERE lsn >= ? AND lsn < ? "
-                "GROUP BY stream",
-                (self.first, min(lsn, self._written)),
-            )
-            for stream, number, size in rows:
-                newest[stream] = number
-                self.size_bytes -= size
-        start = max(self.first, self._written)
-        for entry in self._recent[start - self._recent_lsn : max(0, lsn - self._recent_lsn)]:
-            newest[entry[0]] = _last_of(entry)
-            self.size_bytes -= _size_of(entry)
+        in_tables = self.files.in_tables
+        newest, size = self.files.tops(self.first, min(lsn, in_tables))
+        start = max(self.first, in_tables) - self._recent_lsn
+        for entry in self._recent[start : max(start, lsn - self._recent_lsn)]:
+            newest[entry[0]] = last_of(entry)
+            size += entry_bytes(entry)
+        self.size_bytes -= size
         raised = {}
         for stream, number in sorted(newest.items()):
             if number > self._floor[stream]:
@@ -358,18 +276,15 @@ class SqliteBook(SqliteFile):
 
     def id_of(self, key: bytes) -> tuple[int, int] | None:
         """The message (stream, number) that was broadcast with a key."""
-        for waiting in (self._new_keys, self._writing_keys):
-            if key in waiting:
-                return waiting[key][:2]
-        with self._errors():
-            row = self._reader.execute("SELECT stream, number FROM key WHERE key = ?", (key,)).fetchone()
-        return None if row is None else (row[0], row[1])
+        found = self._keys.get(key)
+        return self.files.id_of(key) if found is None else found[:2]
 
     def add_key(self, key: bytes, stream: int, number: int) -> None:
         """A message is broadcast with a key; the oldest key goes where there are too many."""
         at = self._state.get("keys", 0) + 1
         self._state["keys"] = self._new_state["keys"] = at
-        self._new_keys[key] = (stream, number, at)
+        self._keys[key] = (stream, number, at)
+        self._new_keys.append((key, stream, number, at))
 
     # Readers by name, of a node that carries for others
 
@@ -434,75 +349,43 @@ class SqliteBook(SqliteFile):
             self._new_lives,
             [lsn for lsn in self._new_done if lsn >= self.cursor],
             self._new_late,
-            [(key, *value) for key, value in self._new_keys.items()],
+            self._new_keys,
             *self.outbox.take(),
             state,
         )
         self._taken = self.next
-        self._writing_keys, self._new_keys = self._new_keys, {}
         self._dirty = set()
-        self._new_lives, self._new_done, self._new_late, self._new_state = [], [], [], {}
+        self._new_lives, self._new_done, self._new_late, self._new_keys = [], [], [], []
+        self._new_state = {}
         return batch
 
     def write(self, batch: Batch) -> None:
         """Write a batch; it is on the disk when this returns. In the writer's thread."""
-        entries = [
-            (lsn, entry[0], _last_of(entry), _size_of(entry), _encode(entry))
-            for lsn, entry in enumerate(batch.entries, batch.first_lsn)
-        ]
-        first, cursor = batch.state["first"], batch.state["cursor"]
-        with self._errors(), self._transaction():
-            db = self._db
-            db.executemany("INSERT INTO entry VALUES (?, ?, ?, ?, ?)", entries)
-            db.executemany("INSERT OR REPLACE INTO stream VALUES (?, ?, ?, ?)", batch.streams)
-            db.executemany("INSERT INTO life VALUES (?, ?)", batch.lives)
-            db.executemany("INSERT OR REPLACE INTO done VALUES (?)", [(lsn,) for lsn in batch.done])
-            db.executemany("INSERT OR REPLACE INTO late VALUES (?)", [(lsn,) for lsn in batch.late])
-            db.executemany("INSERT OR REPLACE INTO key VALUES (?, ?, ?, ?)", batch.keys)
-            db.executemany(
-                "INSERT INTO outbox VALUES (?, ?, ?, ?)", [(ticket, *post) for ticket, post in batch.posts]
-            )
-            db.executemany("DELETE FROM outbox WHERE ticket = ?", [(ticket,) for ticket in batch.sent])
-            if batch.keys:
-                db.execute("DELETE FROM key WHERE at <= ?", (batch.keys[-1][3] - KEYS_MAX,))
-            db.execute("DELETE FROM entry WHERE lsn < ?", (first,))
-            db.execute("DELETE FROM late WHERE lsn < ?", (first,))
-            db.execute("DELETE FROM done WHERE lsn < ?", (cursor,))
-            db.executemany(
-                "INSERT OR REPLACE INTO state VALUES (?, ?)",
-                [(name, _encode(value)) for name, value in batch.state.items()],
-            )
+        self.files.write(batch)
 
     def wrote(self, batch: Batch) -> None:
-        """The batch is on the disk: its older entries need not stay in memory."""
+        """The batch is on the disk: entries that are in the tables need not stay in memory."""
         self.commits += 1
-        self._writing_keys = {}
         self._written = batch.first_lsn + len(batch.entries)
-        keep_from = max(self.first, self._written - RECENT_ENTRIES)
-        if self._recent_bytes > RECENT_BYTES:
-            keep_from = self._written
-        gone = min(keep_from, self._written) - self._recent_lsn
+        in_tables = self.files.in_tables
+        keep_from = in_tables
+        if self._recent_bytes <= RECENT_BYTES:
+            keep_from = min(in_tables, max(self.first, self._written - RECENT_ENTRIES))
+        gone = keep_from - self._recent_lsn
         if gone > RECENT_ENTRIES or (gone > 0 and self._recent_bytes > RECENT_BYTES):
-            self._recent_bytes -= sum(map(_size_of, self._recent[:gone]))
+            self._recent_bytes -= sum(map(entry_bytes, self._recent[:gone]))
             del self._recent[:gone]
             self._recent_lsn += gone
+        if self._keys_gone < (age := self.files.keys_in_tables):
+            self._keys = {key: value for key, value in self._keys.items() if value[2] > age}
+            self._keys_gone = age
 
     def close(self) -> None:
-        """Close the file. All that was written is kept."""
+        """Close the files. All that was written is kept."""
         try:
-            with self._errors():
-                self._reader.close()
-            super().close()
+            self.files.close()
         finally:
             os.close(self._lock)
-
-
-def _last_of(entry: Entry) -> int:
-    return entry[1] if len(entry) == 6 else entry[2]
-
-
-def _size_of(entry: Entry) -> int:
-    return _ENTRY_BYTES + (len(entry[4]) if len(entry) == 6 else 0)
 
 
 PROBE_S = 0.5  # while the disk fails, this often the batch is tried again
@@ -531,7 +414,7 @@ class BookWriter:
         self._refused = refused
         self._released = released
         self._fail = fail
-        self._waiter: asyncio.Future[None] | None = None  # of those that wait for the next batch
+        self._waiters: list[asyncio.Future[None]] = []  # of tasks that wait for the next batch
         self._task: asyncio.Task[None] | None = None
         self._idle: asyncio.TimerHandle | None = None
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="whence-book")
@@ -559,11 +442,10 @@ class BookWriter:
         """Wait until all that has happened so far is on the disk; `StoreError` if that fails now."""
         if not self.book.has_news:
             return
-        if self._waiter is None:
-            self._waiter = self._loop.create_future()
-        waiter = self._waiter
+        waiter = self._loop.create_future()
+        self._waiters.append(waiter)
         self.wake()
-        await asyncio.shield(waiter)
+        await waiter
 
     async def _write_all(self) -> None:
         try:
@@ -575,16 +457,15 @@ class BookWriter:
     async def _write_batch(self) -> None:
         batch = self.book.take(self._host.flush_rows() if self.book.is_shut else None)
         steps = self._host.waiting_for_disk()
-        waiter, self._waiter = self._waiter, None
+        waiters, self._waiters = self._waiters, []
         while True:
             try:
                 await self._loop.run_in_executor(self._thread, self.book.write, batch)
                 break
             except StoreError as error:
                 self.broken = error
-                self._disappoint(waiter, error)
-                self._disappoint(self._waiter, error)
-                waiter = self._waiter = None
+                self._disappoint([*waiters, *self._waiters], error)
+                waiters, self._waiters = [], []
                 self._refused(error)
                 await asyncio.sleep(PROBE_S)
         self.broken = None
@@ -596,19 +477,21 @@ class BookWriter:
                 self._host.release(self._host.waiting_for_disk())
         except Exception as error:  # noqa: BLE001 - the node has failed, and this task must not end silently
             self._fail(error)
-        if waiter is not None and not waiter.done():
-            waiter.set_result(None)
+        for waiter in waiters:
+            if not waiter.done():
+                waiter.set_result(None)
         self._released()
 
-    def _disappoint(self, waiter: asyncio.Future[None] | None, error: StoreError) -> None:
-        if waiter is not None and not waiter.done():
-            waiter.set_exception(
-                StoreError(
-                    error.what,
-                    f"{error.reason}; it is kept in memory, and leaves if there is room in time",
-                    "Make room; a broadcast that is tried again with the same key is sent once",
+    def _disappoint(self, waiters: list[asyncio.Future[None]], error: StoreError) -> None:
+        for waiter in waiters:
+            if not waiter.done():
+                waiter.set_exception(
+                    StoreError(
+                        error.what,
+                        f"{error.reason}; it is kept in memory, and leaves if there is room in time",
+                        "Make room; a broadcast that is tried again with the same key is sent once",
+                    )
                 )
-            )
 
     async def close(self) -> None:
         """Write what waits, if the disk lets us; close the book."""

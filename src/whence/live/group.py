@@ -24,8 +24,9 @@ from whence.live.arguments import lifetime_us
 from whence.live.durable import DurableMembership
 from whence.live.log import LogMembership
 from whence.live.node import Membership, Node
-from whence.live.stats import Stats, gather
+from whence.live.stats import LinkStats, Stats
 from whence.live.waiting import RAISE, WAIT
+from whence.session.clocks import ClockWatch
 from whence.session.durable import Agent, DeadLetter
 from whence.session.flow import Flow
 from whence.session.host import Host
@@ -357,8 +358,8 @@ class Group:
             except StopAsyncIteration:
                 return
             yield outcome
-            if log.is_durable and isinstance(outcome, LogMessage):
-                log.read(outcome.id)  # the loop has asked for the next
+            if log.is_durable and isinstance(outcome, LogMessage) and outcome.lsn in log.host.hand:
+                log.done(outcome)  # the loop has asked for the next
 
     async def receive(self) -> Message:
         """The next message; own messages are delivered too. `GroupClosedError` when there are no more.
@@ -425,7 +426,7 @@ class Group:
 
     def stats(self) -> Stats:
         """Counters since the node joined, and the state of every link."""
-        stats = gather(self._node)
+        stats = _gather(self._node)
         if self._log is not None:
             return msgspec.structs.replace(stats, log=self._log.log_stats())
         if self._durable is None:
@@ -554,32 +555,42 @@ class LogReading:
         self._inbox = log.host.inbox
         self._flow = log.node.flow
         self._done = log.host.book.done
+        self._hand = log.host.hand
+        self._write_soon = log.write_soon
         self._wait = wait
         self._take = take
         self._is_durable = log.is_durable
-        self._last: Message | None = None
+        self._last = 0  # LSN of the message that the loop has in hand
 
     def __aiter__(self) -> Self:
         return self
 
     async def __anext__(self) -> Message:
-        if self._last is not None:
-            self._log.read(self._last.id)
-            self._last = None
+        last = self._last
+        if last:
+            self._last = 0
+            if last in self._hand:  # nobody has said that it is done, or put it back
+                self._hand.remove(last)
+                self._done(last)
+                self._write_soon()
         while True:
             if not self._inbox:
                 await self._wait()
             outcome = self._inbox[0]
-            if type(outcome) is LogMessage and not (
-                self._is_durable or self._log.is_paused or self._flow.full
-            ):  # as `_take` does, without the calls: this runs once per delivery
+            if type(outcome) is LogMessage and not (self._log.is_paused or self._flow.full):
+                # As `_take` does, without the calls: this runs once per delivery.
                 del self._inbox[0]
                 self._host.unread_bytes -= len(outcome[2])
-                self._done(outcome[6])  # type: ignore[misc]
-                return outcome
-            if isinstance(outcome := self._take(), Message):
+                lsn: int = outcome[6]  # type: ignore[misc]
                 if self._is_durable:
-                    self._last = outcome
+                    self._hand.add(lsn)
+                    self._last = lsn
+                else:
+                    self._done(lsn)
+                return outcome
+            if isinstance(outcome := self._take(), LogMessage):
+                if self._is_durable:
+                    self._last = outcome.lsn
                 return outcome
 
 
@@ -613,4 +624,48 @@ def _not_connected(group: str, missing: list[Link], timeout_s: float | None) -> 
         f"group {group!r}",
         f"not connected after {timeout_s:g} s: {problems}",
         "Start the missing nodes, and check their addresses and configuration",
+    )
+
+
+def _gather(node: Node) -> Stats:
+    """What `node` has counted so far."""
+    host = node.host
+    links = {peer: _of_link(link, node.clocks) for peer, link in node.links.items()}
+    return Stats(
+        broadcasts=host.broadcasts,
+        deliveries=host.deliveries,
+        packets_sent=sum(link.packets_sent for link in links.values()),
+        packets_received=sum(link.packets_received for link in links.values()),
+        bytes_sent=node.bytes_sent,
+        bytes_received=node.peering.bytes_received,
+        discards={reason.value: count for reason, count in host.discards.items()},
+        expiries={reason.value: count for reason, count in host.expiries.items()},
+        reconnects=sum(max(0, link.connections - 1) for link in links.values()),
+        peer_errors=dict(node.journal.peer_errors),
+        unread_messages=len(host.inbox),
+        unread_bytes=host.unread_bytes,
+        held_messages=host.held,
+        control_entries=host.core.entries(),
+        dropped=dict(node.transport.dropped),
+        lost_frames=node.peering.lost_frames,
+        missed_messages=host.missed,
+        rejoins=node.rejoins,
+        splits=node.splits,
+        links=links,
+    )
+
+
+def _of_link(link: Link, clocks: ClockWatch | None) -> LinkStats:
+    offset = None if clocks is None else clocks.offset(link.peer)
+    connected = "connected" if link.channel is not None else "disconnected"
+    return LinkStats(
+        state=connected if link.alive else link.state.value,
+        connections=link.connections,
+        unacknowledged_messages=link.out.messages,
+        unacknowledged_bytes=link.out.unacknowledged_bytes(),
+        packets_sent=link.out.total,
+        packets_received=link.incoming.received,
+        last_error=str(link.last_error) if link.last_error else None,
+        clock_offset_us=None if offset is None else offset.offset_us,
+        clock_error_us=None if offset is None else offset.error_us,
     )

@@ -73,8 +73,10 @@ class LogMembership:
         if self._asked.discover:
             self._beacons = Beacons(settings.group, settings.node, settings.listen, self._heard)
         self._writer: BookWriter | None = None
+        self.write_soon: Callable[[], None] = _nothing  # something has changed that no one waits for
         if book is not None:
             self._writer = BookWriter(book, self.host, self._refused, self._stepped, node.fail)
+            self.write_soon = self._writer.wake_later
         self.is_paused = False
         self._copying: list[tuple[int, int, asyncio.Future[None]]] = []
         self._posting: dict[int, list[asyncio.Future[MessageId]]] = {}  # of tickets of the outbox
@@ -437,16 +439,6 @@ class LogMembership:
         self.host.done(message)
         self.write_soon()
 
-    def write_soon(self) -> None:
-        """Something has changed that no one waits for."""
-        if self._writer is not None:
-            self._writer.wake_later()
-
-    def read(self, id_: MessageId) -> None:
-        """A loop over the group has asked for the next message."""
-        self.host.read(id_)
-        self.write_soon()
-
     def relieve(self) -> None:
         """A reader has taken something: peers that had to wait may go on."""
         host = self.host
@@ -536,6 +528,10 @@ class LogMembership:
             self._beacons.close()
         if self._writer is not None:
             await self._writer.close()
+
+
+def _nothing() -> None:
+    """Nothing is written where there is no store."""
 
 
 def book_of(path: Path, settings: NodeSettings) -> SqliteBook:

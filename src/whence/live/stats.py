@@ -4,10 +4,6 @@ from __future__ import annotations
 
 import msgspec
 
-from whence.live.node import Node
-from whence.session.clocks import ClockWatch
-from whence.session.links import Link
-
 
 class LinkStats(msgspec.Struct, frozen=True, kw_only=True):
     """One peer."""
@@ -72,49 +68,7 @@ class Stats(msgspec.Struct, frozen=True, kw_only=True):
     lost_frames: int  # queued for peers that left or were given up
     missed_messages: int  # that this node will not be given: `Group.events()` says which
     rejoins: int  # how often this node was out of the group and came back as another life
+    splits: int  # how often it met a process of another part of its group, which had been split
     links: dict[str, LinkStats]
     store: StoreStats | None = None  # of a durable node
     log: LogStats | None = None  # of a node in a group that remembers
-
-
-def gather(node: Node) -> Stats:
-    """What `node` has counted so far."""
-    host = node.host
-    links = {peer: _of_link(link, node.clocks) for peer, link in node.links.items()}
-    return Stats(
-        broadcasts=host.broadcasts,
-        deliveries=host.deliveries,
-        packets_sent=sum(link.packets_sent for link in links.values()),
-        packets_received=sum(link.packets_received for link in links.values()),
-        bytes_sent=node.bytes_sent,
-        bytes_received=node.peering.bytes_received,
-        discards={reason.value: count for reason, count in host.discards.items()},
-        expiries={reason.value: count for reason, count in host.expiries.items()},
-        reconnects=sum(max(0, link.connections - 1) for link in links.values()),
-        peer_errors=dict(node.journal.peer_errors),
-        unread_messages=len(host.inbox),
-        unread_bytes=host.unread_bytes,
-        held_messages=host.held,
-        control_entries=host.core.entries(),
-        dropped=dict(node.transport.dropped),
-        lost_frames=node.peering.lost_frames,
-        missed_messages=host.missed,
-        rejoins=node.rejoins,
-        links=links,
-    )
-
-
-def _of_link(link: Link, clocks: ClockWatch | None) -> LinkStats:
-    offset = None if clocks is None else clocks.offset(link.peer)
-    connected = "connected" if link.channel is not None else "disconnected"
-    return LinkStats(
-        state=connected if link.alive else link.state.value,
-        connections=link.connections,
-        unacknowledged_messages=link.out.messages,
-        unacknowledged_bytes=link.out.unacknowledged_bytes(),
-        packets_sent=link.out.total,
-        packets_received=link.incoming.received,
-        last_error=str(link.last_error) if link.last_error else None,
-        clock_offset_us=None if offset is None else offset.offset_us,
-        clock_error_us=None if offset is None else offset.error_us,
-    )

@@ -31,7 +31,7 @@ from whence.core.effects import (
 )
 from whence.core.lives import News, Stream, split_stream
 from whence.core.message import Message, MessageId, NodeId, Packet
-from whence.protocols.log.book import Book, Entry
+from whence.protocols.log.book import Book
 from whence.protocols.log.core import Log
 from whence.protocols.log.stability import LIVES_MAX
 from whence.protocols.log.wire import APP
@@ -138,7 +138,7 @@ class LogHost(Host):
         self.log: Log = core
         self.book: Book = core.book
         self._done = core.book.done
-        self.hand: dict[MessageId, int] = {}  # what readers were given and are not done with, with its LSN
+        self.hand: set[int] = set()  # LSNs of what readers were given and are not done with; with a disk
         self.missed = 0  # messages that this node has passed over
         self.stable_changes = 0  # how often the stable cut has grown
         self._others = 0  # gaps and news in the inbox
@@ -410,45 +410,42 @@ class LogHost(Host):
 
     def refill(self) -> None:
         """Go on in the log, for readers that have emptied the queue."""
-        while self._behind and not self.inbox:
+        book, inbox = self.book, self.inbox
+        while self._behind and not inbox:
             lsn, found = self.look(self._behind, READ_ENTRIES)
             for at, outcome in found:
-                if not self.book.is_done(at):
-                    self.inbox.append(outcome)
-                    self._late.discard(at)
+                if at >= book.cursor and not book.is_done(at):
+                    inbox.append(outcome)
                     if type(outcome) is LogMessage:
                         self.unread_bytes += len(outcome[2])
                     else:
                         self._others += 1
+            if self._late:
+                self._late = {at for at in self._late if at >= lsn}
             if lsn == self._behind:  # the rest is not on the disk yet
                 return
-            self._behind = 0 if lsn == self.book.next else lsn
+            self._behind = 0 if lsn == book.next else lsn
 
     def look(self, lsn: int, limit: int) -> tuple[int, list[tuple[int, LogOutcome]]]:
         """Messages and gaps from an LSN on, each with its own; and the LSN behind the last entry looked at.
 
         What was cut off is passed over, and what is not on the disk yet is not shown.
         """
-        book, gate = self.book, self._gate
+        book, gate, names, payload_of = self.book, self._gate, self.log.ledger.names, self.log.payload_of
         lsn = max(lsn, book.first)
         end = book.next if gate is None else gate.written
+        is_late = self._late.__contains__ if gate is None else gate.is_late
         found: list[tuple[int, LogOutcome]] = []
         for entry in book.read(lsn, min(limit, max(0, end - lsn))):
-            outcome = self._outcome(entry, lsn)
-            if outcome is not None:
-                found.append((lsn, outcome))
+            stream = names[entry[0]]
+            if len(entry) == 4:
+                found.append((lsn, Missed(stream, entry[1], entry[2], entry[3], lsn)))
+            elif entry[5] == APP:
+                name, life, mine = self._streams.get(stream) or self._know(stream)
+                fields = (name, entry[1], payload_of(entry), life, mine, is_late(lsn), lsn)
+                found.append((lsn, _make(LogMessage, fields)))
             lsn += 1
         return lsn, found
-
-    def _outcome(self, entry: Entry, lsn: int) -> LogOutcome | None:
-        stream = self.log.ledger.names[entry[0]]
-        if len(entry) == 4:
-            return Missed(stream, entry[1], entry[2], entry[3], lsn)
-        if entry[5] != APP:
-            return None
-        name, life, mine = self._streams.get(stream) or self._know(stream)
-        late = lsn in self._late if self._gate is None else self._gate.is_late(lsn)
-        return _make(LogMessage, (name, entry[1], self.log.payload_of(entry), life, mine, late, lsn))
 
     def hand_out(self) -> LogOutcome:
         """The next outcome; of a message that is on a disk the reader has yet to say that it is done."""
@@ -458,7 +455,7 @@ class LogHost(Host):
             if self._gate is None:
                 self._done(outcome[6])  # type: ignore[misc]
             else:
-                self.hand[outcome.id] = outcome.lsn
+                self.hand.add(outcome[6])  # type: ignore[misc]
             return outcome
         self._others -= 1
         if isinstance(outcome, Missed):
@@ -467,17 +464,11 @@ class LogHost(Host):
 
     def done(self, message: LogMessage) -> None:
         """A reader has no need of a message any more."""
-        self.hand.pop(message.id, None)
+        self.hand.discard(message.lsn)
         self._done(message.lsn)
-
-    def read(self, id_: MessageId) -> None:
-        """The same of a message that was handed out, unless it was put back meanwhile."""
-        lsn = self.hand.pop(id_, None)
-        if lsn is not None:
-            self._done(lsn)
 
     def put_back(self, message: LogMessage) -> None:
         """A reader returns a message: it is the next that one is given."""
-        self.hand.pop(message.id, None)
+        self.hand.discard(message.lsn)
         self.inbox.appendleft(message)
         self.unread_bytes += len(message.payload)

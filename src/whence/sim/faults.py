@@ -165,6 +165,16 @@ def plan_faults(scenario: Scenario) -> FaultPlan:
     return plan
 
 
+def clocks_of(scenario: Scenario) -> dict[int, FaultyClock]:
+    """The clocks that are wrong, as in `plan_faults`, without the contacts of a plan, which take a while."""
+    plan = FaultPlan()
+    names = node_names(scenario.nodes)
+    for at, fault in enumerate(scenario.faults):
+        if isinstance(fault, Skew):
+            _plan_skew(plan, fault, names, f"faults[{at}]", scenario.seed, at)
+    return plan.clocks
+
+
 def _plan_contacts(plan: FaultPlan, scenario: Scenario) -> None:
     """A node that is away is down; nothing passes between two that are not in contact."""
     contacts = plan_of(scenario)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from whence.overlay.graphs import Graph
 from whence.protocols import registry
-from whence.sim.faults import NEVER_US, FaultPlan, plan_faults
+from whence.sim.faults import NEVER_US, FaultPlan, clocks_of
 from whence.sim.model import Anyone, Contacts, Full, Overlay, Scenario
 from whence.sim.topology import link_specs
 from whence.trace.schema import PromisesMade
@@ -33,7 +33,7 @@ def promises_made(scenario: Scenario, *, complete: bool, final_us: int | None = 
 
 def clock_slack_us(scenario: Scenario, end_us: int) -> int:
     """How far apart any two clocks of the run can be, at any two times until it ends."""
-    clocks = plan_faults(scenario).clocks
+    clocks = clocks_of(scenario)
     if not clocks:
         return 0
     off_us = [

@@ -29,7 +29,7 @@ from whence.errors import MisuseError, TraceError, WhenceError
 from whence.protocols import registry
 from whence.sim.cores import Make, cores_of
 from whence.sim.driver import Driver
-from whence.sim.faults import plan_faults
+from whence.sim.faults import clocks_of
 from whence.sim.files import from_dict
 from whence.sim.outcome import WRITER
 from whence.trace.reader import Event, Trace, open_trace
@@ -131,7 +131,7 @@ class _Replay:
         self.inputs = self.effects = self.mismatch_count = self.unexplained_count = 0
         self.mismatches: list[Mismatch] = []
         self.unexplained: list[Unexplained] = []
-        clocks = {} if scenario is None else plan_faults(scenario).clocks
+        clocks = {} if scenario is None else clocks_of(scenario)
         self.nodes = {
             name: _Node(Driver(at, self.make(name, self.members), self, recorder=self, clock=clocks.get(at)))
             for at, name in enumerate(self.members)

@@ -1,15 +1,13 @@
-"""Runs in which every opening of a node is a life of its own: nothing is passed over silently, and what is
-stable.
+"""Runs in which every opening of a node is a life of its own: no silent loss, and what is stable.
 
 An origin is then a stream, `name/life`. For the order of messages the lives of a node are put end to end
 (`fold`): they follow each other at one node. What is judged besides, row by row and independently of any
 protocol:
 
-- *numbers*: a node delivers of each stream 1, 2, 3 ...; where numbers are left out a MISSED row says so
-before. - *prefix*: what happened before a delivered message was delivered there before, or is in a MISSED
-  row, or had a lifetime that was over.
-- *stable*: what is delivered after a STABLE row, and not flagged as late, follows all that the row calls
-stable.
+- *numbers*: a node delivers of each stream 1, 2, 3 ...; where some are left out, a MISSED row says so before.
+- *prefix*: what happened before a delivered message was delivered there before, or is in a MISSED row, or had
+  a lifetime that was over.
+- *stable*: what is delivered after a STABLE row, and not flagged as late, follows all that the row calls so.
 
 A message's past is a number for each stream. Nodes are gone through as far as their deliveries' broadcasts
 are known, so no clock is trusted.

@@ -34,7 +34,7 @@ from whence.overlay.contacts import ContactPlan, make_plan
 from whence.protocols.barrier.oppnet import Oppnet
 from whence.sim.cores import core_params
 from whence.sim.distributions import Constant
-from whence.sim.faults import plan_faults
+from whence.sim.faults import clocks_of, plan_faults
 from whence.sim.files import run_id
 from whence.sim.links_planned import plan_of
 from whence.sim.model import Anyone, Link, Replies, Scenario, Skew, node_names
@@ -331,7 +331,7 @@ def refusal(scenario: Scenario, level: Level = Level.MEASURES, keep: Keep = NOTH
     if no_kernel is not None:
         return no_kernel
     link, params = scenario.link, scenario.params
-    offsets = [clock.offset_us for clock in plan_faults(scenario).clocks.values()]
+    offsets = [clock.offset_us for clock in clocks_of(scenario).values()]
     spread_us = max([0, *offsets]) - min([0, *offsets])
     reasons = (
         (Link(delay=link.delay) != link or bool(scenario.overrides), "links do more than delay"),
@@ -391,7 +391,7 @@ def run(
 
 def settings_of(scenario: Scenario) -> OppnetSettings:
     """Return the kernel's settings for a scenario over links of a constant delay."""
-    clocks, stop = plan_faults(scenario).clocks, scenario.stop
+    clocks, stop = clocks_of(scenario), scenario.stop
     offsets_us = [clocks[node].offset_us if node in clocks else 0 for node in range(scenario.nodes)]
     return OppnetSettings(
         **core_params(scenario),

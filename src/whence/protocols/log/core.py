@@ -35,8 +35,7 @@ from whence.core.effects import (
     SetTimer,
     Tell,
 )
-from whence.core.group import NUMBER_MAX, WINDOW_MAX, check_payload, check_peer
-from whence.core.holdback import Key
+from whence.core.group import NUMBER_MAX, check_payload, check_peer
 from whence.core.lives import Forked, check_life, check_name, life_of, split_stream, stream_of
 from whence.core.message import Message, MessageId, NodeId, Packet, Sizes, Waiting
 from whence.core.parameters import Parameters
@@ -375,7 +374,6 @@ class Log(Protocol):
     ) -> None:
         """The items of a DATA packet; those that follow one another in their stream are logged as a run."""
         session.taken += len(items)
-        session.heard_us = now_us
         if self._is_plain:
             self._take_runs(session, items, now_us, effects, as_runs=as_runs)
         else:
@@ -390,6 +388,7 @@ class Log(Protocol):
         """Items of a group without lifetimes, members and hashes: what can be delivered goes straight on."""
         theirs, newest, plain, own = session.theirs, self._newest, self.plain, self.own
         past, held, waiters, place = plain.past, plain.held, plain.waiters, plain.place
+        hold, limit, came_from = plain.hold, self._limit, self.exchange.came_from
         run: list[Item] = []  # of one stream, not logged yet
         for item in items:
             index, number, _, after, payload, mark = item
@@ -405,13 +404,13 @@ class Log(Protocol):
             if run and (not is_next or run[0][0] != stream):
                 self._log_run(session, run, effects, as_runs=as_runs)
                 run = []
-            if mark or stream < 0 or stream == own:
+            entry = (stream, number, 0, after, payload, APP)
+            is_odd = mark or stream < 0 or stream == own
+            if is_odd or not (is_next or hold(entry, missing, now_us, limit)):
                 self._take(session, item, now_us, effects)
                 continue
-            entry = (stream, number, 0, after, payload, APP)
-            if not is_next:
-                if not self._holds(session, entry, missing, now_us):
-                    self._take(session, item, now_us, effects)
+            if not is_next:  # it is held, and a tick marks it behind (R10)
+                came_from(session, stream, number)
                 continue
             if after and past:
                 plain.follow_all(after)
@@ -422,7 +421,7 @@ class Log(Protocol):
             if waiters and (stream, number) in waiters:
                 self._log_run(session, run, effects, as_runs=as_runs)
                 run = []
-                self.delivery.log_released(plain.release(stream, number), effects, as_runs=as_runs)
+                self.delivery.log_released(plain.release_all(stream, number), effects, as_runs=as_runs)
         if run:
             self._log_run(session, run, effects, as_runs=as_runs)
 
@@ -432,18 +431,6 @@ class Log(Protocol):
         self.plain.past[stream] = number
         self.delivery.log_run(run, effects, as_runs=as_runs)
         self.exchange.came_from(session, stream, number)
-
-    def _holds(self, session: PeerSession, entry: Item, missing: Key | None, now_us: int) -> bool:
-        """Hold a message that is not the next, unless it must be looked at in the general case."""
-        stream, number = entry[0], entry[1]
-        last, held = self._newest[stream], self.plain.held
-        if not last < number <= last + WINDOW_MAX or (stream, number) in held or len(held) >= self._limit:
-            return False
-        if missing is None or number > last + 1:
-            missing = (stream, number - 1)
-        self.plain.holdback.hold((stream, number), entry, now_us, missing)  # a tick marks it behind (R10)
-        self.exchange.came_from(session, stream, number)
-        return True
 
     def _take(self, session: PeerSession, item: Item, now_us: int, effects: Effects) -> None:
         """A message in the general case: refused, held or delivered."""

@@ -88,15 +88,13 @@ class Delivery:
         if targets or targets is None:
             exchange.offer(lsn, run, payload_bytes)
 
-    def log_released(self, entries: Iterable[Item], effects: Effects, *, as_runs: bool) -> None:
-        """The same of what is released, one by one, as those before it are accounted for."""
-        newest = self._newest
+    def log_released(self, entries: list[Item], effects: Effects, *, as_runs: bool) -> None:
+        """The same of messages of several streams."""
         run: list[Item] = []
         for entry in entries:
             if run and run[0][0] != entry[0]:
                 self.log_run(run, effects, as_runs=as_runs)
                 run = []
-            newest[entry[0]] = entry[1]
             run.append(entry)
         if run:
             self.log_run(run, effects, as_runs=as_runs)

@@ -91,6 +91,21 @@ class PlainOrder:
             mine += (source, count)
         return tuple(mine), missing
 
+    def hold(self, entry: Item, missing: tuple[int, int] | None, now_us: int, limit: int) -> bool:
+        """Hold a message that is not the next, or misses another; not if it needs a closer look."""
+        stream, number = key = entry[:2]
+        last, held, waiters = self.ledger.newest[stream], self.held, self.waiters
+        if not last < number <= last + WINDOW_MAX or key in held or len(held) >= limit:
+            return False
+        if missing is None or number > last + 1:
+            missing = (stream, number - 1)
+        held[key] = (entry, now_us)
+        if missing in waiters:
+            waiters[missing].append(key)
+        else:
+            waiters[missing] = [key]
+        return True
+
     def receive(self, entry: Item, now_us: int) -> Iterator[Item]:
         """A message that was not refused: what is delivered now. The caller logs each before the next."""
         missing = self.missing_of(entry)
@@ -107,6 +122,34 @@ class PlainOrder:
             for entry in self.holdback.release((stream, number), self.missing_of):
                 self.follow(entry)
                 yield entry
+
+    def release_all(self, stream: int, number: int) -> list[Item]:
+        """As `release`, at once: D tells of all that is returned, and the caller logs it in this order."""
+        held, waiters, newest = self.held, self.waiters, self.ledger.newest
+        found: list[Item] = []
+        stack: list[tuple[int, int]] = []
+        freed = waiters.pop((stream, number), None)
+        while freed or stack:
+            if freed:
+                stack += freed[::-1] if len(freed) > 1 else freed
+            key = stack.pop()
+            entry = held[key][0]
+            stream, number = key
+            missing = None
+            if entry[3] or number > newest[stream] + 1:  # else it waited only for the one before it
+                missing = self.missing_of(entry)
+            if missing is not None:
+                waiters.setdefault(missing, []).append(key)
+                freed = None
+                continue
+            del held[key]
+            newest[stream] = number
+            if entry[3]:
+                self.follow_all(entry[3])
+            self.past[stream] = number
+            found.append(entry)
+            freed = waiters.pop(key, None)
+        return found
 
     def follow(self, entry: Item) -> None:
         """The next message follows this one, and through it all that it follows."""

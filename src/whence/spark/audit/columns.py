@@ -38,12 +38,14 @@ from whence.foreign.mapping import (
     UNITS_NS,
     LogMapping,
     Template,
+    columns_of,
     kind_rule,
     order_of,
     parse,
     session_columns,
+    watched_columns,
 )
-from whence.foreign.model import NUMBER, EventKind
+from whence.foreign.model import NUMBER, PLAIN_NUMBER, EventKind
 from whence.foreign.tables import require_columns
 
 UNREAD = ("send_order", "clock", "time", "end")  # fields whose texts may mean nothing
@@ -84,6 +86,9 @@ def _csv_rows(spark: SparkSession, path: str, mapping: LogMapping) -> DataFrame:
     """A record may go over several lines, which Spark reads in one piece; most tables have none."""
     options = {"header": "true", "sep": mapping.delimiter or ",", "quote": '"', "escape": '"'}
     names = spark.read.options(**options).csv(path).schema
+    if any(name.startswith(" ") for name in names.names):  # blanks after delimiters are no part of cells
+        options["ignoreLeadingWhiteSpace"] = "true"
+        names = spark.read.options(**options).csv(path).schema
     quotes = F.length("value") - F.length(F.replace("value", F.lit('"'), F.lit("")))
     torn = "true" if _some_line(spark, path, quotes % 2 == 1) else "false"
     rows = spark.read.options(
@@ -155,14 +160,7 @@ def _plain(field: StructField, is_nanoseconds: bool) -> Column:
 
 def columns_of_mapping(mapping: LogMapping) -> list[str]:
     """The columns that a mapping reads."""
-    named: list[str] = []
-    for field, given in mapping.event.items():
-        expression = given
-        if field == "kind":
-            expression = kind_rule(given).column
-        for template in parse(expression) if expression else ():
-            named += template.columns
-    return list(dict.fromkeys(named))
+    return list(dict.fromkeys(column for field in mapping.event for column in columns_of(mapping, field)))
 
 
 def _json_schema(columns: Iterable[str]) -> StructType:
@@ -213,7 +211,7 @@ class AuditColumns:
 
     def text(self, expression: Any) -> Column:
         """The text of an expression."""
-        parts = [self._template(template) for template in parse(expression)]
+        parts = self.cells(expression)
         if len(parts) == 1:
             return parts[0]
         doubled = [F.coalesce(F.replace(part, F.lit("|"), F.lit("||")), F.lit("")) for part in parts]
@@ -221,6 +219,10 @@ class AuditColumns:
         for part in doubled[1:]:
             pieces += [F.lit(SEPARATOR), part]
         return F.when(F.coalesce(*parts).isNotNull(), F.concat(*pieces))
+
+    def cells(self, expression: Any) -> list[Column]:
+        """The texts of its parts."""
+        return [self._template(template) for template in parse(expression)]
 
     def _template(self, template: Template) -> Column:
         parts = [self.path(text) if is_column else F.lit(text) for is_column, text in template.parts]
@@ -239,7 +241,8 @@ def normalise(rows: DataFrame, mapping: LogMapping, *, exact: bool = False) -> D
         return of.text(event[field]) if field in event else nothing
 
     def names(field: str) -> Column:
-        return _names(text(field)) if field in event else F.array().cast("array<string>")
+        cells = [_names(cell) for cell in of.cells(event[field])] if field in event else []
+        return F.concat(*cells) if cells else F.array().cast("array<string>")
 
     def time(field: str) -> Column:
         unit_ns = UNITS_NS[mapping.time_unit]
@@ -259,6 +262,7 @@ def normalise(rows: DataFrame, mapping: LogMapping, *, exact: bool = False) -> D
     t0, t1 = time("time"), time("end")
     readings = dict(zip(UNREAD, (rank, clock, t0, t1), strict=True))
     order = order_of(mapping)
+    of_session = session_columns(mapping)
     line = F.col(LINE).cast("bigint")
     if order == "seq":
         place = _number(text("order"), exact)
@@ -287,7 +291,10 @@ def normalise(rows: DataFrame, mapping: LogMapping, *, exact: bool = False) -> D
         odd("order", pos).alias("odd_order"),
         *(odd(field, read).alias(f"unread_{field}") for field, read in readings.items()),
         F.array(
-            *(F.when(of.path(column).isNotNull(), F.lit(column)) for column in session_columns(mapping))
+            *(
+                F.when(of.path(column).isNotNull() & (delivers | F.lit(column not in of_session)), column)
+                for column in watched_columns(mapping)
+            )
         ).alias("has"),
         (F.col(CORRUPT).isNotNull() if CORRUPT in rows.columns else F.lit(False)).alias("corrupt"),
     )
@@ -320,7 +327,7 @@ def _number(text: Column, exact: bool) -> Column:
 
 def _time(text: Column, unit_ns: int) -> Column:
     """Nanoseconds, from a number in units or from an ISO time; null for what 64 bits do not hold."""
-    number = _number(text, exact=True)
+    number = F.nullif(F.regexp_extract(text, PLAIN_NUMBER, 1), F.lit(""))
     whole = F.try_multiply(number.try_cast("bigint"), F.lit(unit_ns))
     parts = F.try_multiply(number.try_cast("decimal(38,9)"), F.lit(unit_ns)).try_cast("bigint")
     iso = F.regexp_replace(F.trim(text), BASIC_TIME, "$1-$2-$3T$4:$5:$6")

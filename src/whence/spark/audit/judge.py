@@ -27,9 +27,9 @@ from pyspark.sql.types import DecimalType, StringType
 
 from whence.errors import DataError, ImportFormatError, WhenceError
 from whence.foreign.judge import check_contract, judge, scope_split
-from whence.foreign.mapping import LogMapping, order_of, reader_notes, session_columns
+from whence.foreign.mapping import LogMapping, order_of, reader_notes, watched_columns
 from whence.foreign.model import Contract, EventKind, Log, Note, log_of_table, make_log
-from whence.foreign.ranked import RankedCounts, plan_of
+from whence.foreign.ranked import RankedCounts, RankedPlan, plan_of
 from whence.foreign.read import read_log
 from whence.foreign.report import (
     EXITS,
@@ -42,7 +42,7 @@ from whence.foreign.report import (
     demands,
     verdict_of,
 )
-from whence.foreign.tables import resolution_of
+from whence.foreign.tables import is_json_list, resolution_of
 from whence.spark.audit.columns import TABLES, UNREAD, exact_reading, normalise, read_rows
 from whence.spark.audit.ranked import count_ranked
 from whence.spark.progress import spark_failures
@@ -71,14 +71,14 @@ def audit_log(
     check_contract(mapping.contract)
     check = "Check that the workers can read the file and have whence"
     with spark_failures(f"judging {path}", check), exact_reading(spark):
-        if mapping.format not in TABLES:
+        if mapping.format not in TABLES or _is_json_list(path, mapping):
             return _in_one_task(spark, path, mapping, findings_max)
         rows = read_rows(spark, path, mapping)
         plan = plan_of(mapping) if _bytes_of(path) >= large_bytes else None
         if plan is not None:
             counts = count_ranked(rows, path, mapping, plan, findings_max)
             if counts is not None:
-                return _of_ranks(counts, str(path), mapping, findings_max)
+                return _of_ranks(counts, str(path), mapping, plan, findings_max)
         events = normalise(rows, mapping)
         facts = _facts(events, mapping)
         if facts["odd_orders"] or facts["unread_send_order"]:
@@ -92,6 +92,12 @@ def audit_log(
         return _in_blocks(spark, events, str(path), mapping, facts, count, findings_max)
 
 
+def _is_json_list(path: Path | str, mapping: LogMapping) -> bool:
+    """Spark reads such a file in one piece, too."""
+    here = "://" not in str(path) and Path(path).is_file()
+    return here and mapping.format == "jsonl" and is_json_list(Path(path))
+
+
 def _bytes_of(path: Path | str) -> int:
     """The size of a file or a folder; what lies elsewhere is taken to be large."""
     if "://" in str(path):
@@ -100,7 +106,9 @@ def _bytes_of(path: Path | str) -> int:
     return sum(each.stat().st_size for each in path.rglob("*")) if path.is_dir() else path.stat().st_size
 
 
-def _of_ranks(counts: RankedCounts, source: str, mapping: LogMapping, findings_max: int) -> Audit:
+def _of_ranks(
+    counts: RankedCounts, source: str, mapping: LogMapping, plan: RankedPlan, findings_max: int
+) -> Audit:
     """The verdict on ranked deliveries: rank alone says what precedes what, so causal order is fifo."""
     if not counts.rows:
         raise ImportFormatError(source, "it has no rows", "Check the file")
@@ -116,7 +124,8 @@ def _of_ranks(counts: RankedCounts, source: str, mapping: LogMapping, findings_m
         again = counts.again_findings[:findings_max]
         made["duplicate"] = Judged(status=OK, count=counts.again, judged=counts.grouped, findings=again)
     made["cycle"] = Judged(status=OK, judged=counts.rows)
-    notes = reader_notes(mapping, {}, 0, set(counts.had), {})
+    not_looked_at = set(watched_columns(mapping)) - set(plan.keys)
+    notes = reader_notes(mapping, {}, 0, set(counts.had) | not_looked_at, {})
     split = sum(len(ctxs) - 1 for ctxs in counts.scopes.values())
     if split:
         notes.append(scope_split(split))
@@ -210,12 +219,12 @@ def _facts(events: DataFrame, mapping: LogMapping) -> dict[str, Any]:
     }
     wanted = {name: each for name, each in conditions.items() if each is not None}
     counts = [F.count_if(F.coalesce(each, F.lit(False))).alias(name) for name, each in wanted.items()]
-    had = F.array_distinct(F.flatten(F.collect_set(F.when(delivers, F.array_compact("has")))))
+    had = F.array_distinct(F.flatten(F.collect_set(F.array_compact("has"))))
     row = events.agg(
         F.count(F.lit(1)).alias("events"),
         F.array_sort(F.collect_set("odd_kind")).alias("unknown_kinds"),
         F.approx_count_distinct("scope").alias("scopes"),
-        (had if session_columns(mapping) else F.array()).alias("had"),
+        (had if watched_columns(mapping) else F.array()).alias("had"),
         *counts,
     ).collect()[0]
     return dict.fromkeys(conditions, 0) | row.asDict()
@@ -322,7 +331,7 @@ def _by_joins(
 
 
 _NOT_EXACT = Judged(
-    status=NOT_JUDGED, why="a place or rank has over 20 digits, or 18 decimals",
+    status=NOT_JUDGED, why="a place or rank has parts, over 20 digits, or 18 decimals",
     remedy="give more --memory, or number with less digits",
 )  # fmt: skip
 

@@ -134,7 +134,7 @@ def _large(results: Results) -> list[str]:
     return [
         f"With {int(row.labels['nodes']):,} processes for some minutes, one run: "
         f"{row.measure('degree'):.1f} safe links, "
-        f"E {row.measure('law_off_percent'):.2f} % off its law, {row.measure('undelivered'):.0f} "
+        f"E {abs(row.measure('law_off_percent')):.2f} % off its law, {row.measure('undelivered'):.0f} "
         f"deliveries missing, {row.measure('left'):.0f} entries left."
     ]
 
