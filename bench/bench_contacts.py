@@ -3,8 +3,9 @@
     python bench/bench_contacts.py [--quick]
 
 1,000 nodes walk about in a square of 5 km, one position a second, range 50 m: 10^5, 10^6, 10^7 positions. One
-table, one result, three ways: `whence.spark.contacts` (pieces of time and a kernel), the self-join of
-DataFrames that the tests use as an oracle (at 10^5 only), and `whence.mobility.positions` in this process.
+table, one result, four ways: `whence.spark.contacts` (pieces of time and a kernel) with tasks that read the
+file themselves and with rows that are shuffled, the self-join of DataFrames that the tests use as an oracle
+(at 10^5 only), and `whence.mobility.positions` in this process.
 DuckDB and Polars join the table too where they are installed. CPU-seconds are those of this process and all
 its descendants (JVM, Python workers), from /proc, so Linux only. Everything is warmed up first. Ratios are
 printed as JSON last.
@@ -26,7 +27,13 @@ import numpy as np
 
 from cpu import measured
 from whence.mobility.positions import load_positions, positions_plan, save_positions
-from whence.spark.contacts import collect_plan, contact_intervals, intervals_by_join, read_positions
+from whence.spark.contacts import (
+    collect_plan,
+    contact_intervals,
+    intervals_by_join,
+    intervals_of_files,
+    read_positions,
+)
 from whence.spark.session import get_session
 
 NODES, SIDE_M, RANGE_M, STEP_US = 1_000, 5_000.0, 50.0, 1_000_000
@@ -59,6 +66,9 @@ def make(folder: Path, rows: int) -> Path:
 
 def ways(spark: Any, path: Path, rows: int) -> dict[str, Callable[[], Any]]:
     def by_spark() -> Any:
+        return collect_plan(intervals_of_files(spark, path, RANGE_M, step_us=STEP_US))
+
+    def by_shuffle() -> Any:
         return collect_plan(contact_intervals(read_positions(spark, path), RANGE_M, step_us=STEP_US))
 
     def by_join() -> Any:
@@ -67,7 +77,11 @@ def ways(spark: Any, path: Path, rows: int) -> dict[str, Callable[[], Any]]:
     def here() -> Any:
         return positions_plan(load_positions(path), RANGE_M, step_us=STEP_US)
 
-    found: dict[str, Callable[[], Any]] = {"Spark, kernel": by_spark, "in process": here}
+    found: dict[str, Callable[[], Any]] = {
+        "Spark, kernel": by_spark,
+        "Spark, shuffled": by_shuffle,
+        "in process": here,
+    }
     if rows <= JOIN_ROWS_MAX:
         found["Spark, self-join"] = by_join
     if find_spec("duckdb"):

@@ -4,14 +4,16 @@ python tools/explore_table.py worlds --only vector prc
 python tools/explore_table.py published theorem
 python tools/explore_table.py --write             # all of them, into docs/explore.md
 
-Every row is kept in build/explore-table/ with a digest of the source that made it. After a stop, or from
-several processes each with tables of its own, the same command takes the rows that this source has made
-and works out the others.
+Every row is kept in build/explore-table/ with a digest of the source that decides it: the explorer, its
+protocol, the mutant. After a stop, or from several processes each with tables of its own, the same command
+takes the rows that this source has made and works out the others.
 """
 
 from __future__ import annotations
 
 import argparse
+import ast
+import inspect
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -19,7 +21,7 @@ from functools import cache, partial
 from hashlib import blake2b
 from pathlib import Path
 from subprocess import run
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 from msgspec.structs import replace
@@ -32,14 +34,26 @@ from whence.protocols.registry import lookup
 if TYPE_CHECKING:
     from explore.suspects import Suspect
 
-Row: TypeAlias = tuple[str, Callable[[], str]]  # what it is of, and how its line is worked out
+
+class Row(NamedTuple):
+    """One line of a table."""
+
+    key: str  # what it is of
+    modules: tuple[str, ...]  # those that decide what it says, besides the explorer
+    make: Callable[[], str]  # its line; empty: none
+    why_not: str = ""  # of a mutant that is not found: the reason
+
+
 ROOT = Path(__file__).parents[1]
 KEPT = ROOT / "build" / "explore-table"
-SOURCES = ("src/whence", "examples/worlds")
-OF_TESTS = ("tests/explore", "tests/zoo/mutants")  # of mutants and theorem, besides
+PLACES = (ROOT / "src", ROOT / "tests")  # where modules are
+EXPLORER = "whence.explore.search"
+# They import what no row needs (the package, the worlds of other tests), or what only some rows do.
+NOT_FOLLOWED = ("whence", "whence.protocols.registry", "support.prc_worlds")
 PAGE = ROOT / "docs" / "explore.md"
 sys.path.insert(0, str(ROOT / "tests"))  # the mutants, and the theorem
 FAULTS = ("losses", "duplicates", "crashes", "amnesias", "cuts", "clock_steps", "joins", "leaves")
+WITH_TIMERS = ("log", "vcube-detect", "prc-dynamic")  # whose timers count without lifetimes, too
 FOUR = (
     "matrix", "domains", "vcube", "vector", "fifo", "reliable", "barrier", "preventive", "link-memory", "prc",
     "tdca", "odca", "log", "barrier-lifetimes", "oppnet",
@@ -50,7 +64,7 @@ KINDS = ("causal", "late", "duplicate", "fifo", "idle", "ended twice", "unexplai
 def variants(world: World) -> Iterator[tuple[str, World]]:
     """The world, and its first three messages with one fault of each kind that the protocol allows."""
     yield "none", world
-    for fault in (*FAULTS, "ticks") if lookup(world.protocol).lives else FAULTS:
+    for fault in (*FAULTS, "ticks") if world.name in WITH_TIMERS else FAULTS:
         faulty = replace(world, say=world.say[:3], budget=replace(world.budget, **{fault: 1}))
         try:
             yield fault, checked(faulty)
@@ -77,24 +91,39 @@ def verdict(report: Report) -> str:
 
 def worlds(states_max: int, only: list[str]) -> Iterator[Row]:
     """One row per protocol and fault."""
-    for path in sorted((ROOT / "examples" / "worlds").glob("*.toml")):
-        world = load(path)
-        spent = any(getattr(world.budget, each) for each in FAULTS)
-        is_other = world.change or spent or world.nodes != 3 or "published" in world.name
-        if is_other or (only and world.name not in only):
+    for world in (*of_examples(), *as_live()):
+        if only and world.name not in only:
             continue
         modes = [world]
         if any(line.lifetime_us for line in world.say):
             modes.append(as_published(world))
         for mode in modes:
             for fault, each in variants(mode):
-                yield row(mode.name, fault, each, states_max)
+                yield row_of(mode.name, fault, each, states_max)
 
 
-def row(name: str, fault: str, world: World, states_max: int) -> Row:
+def of_examples() -> Iterator[World]:
+    """The examples of three nodes, four messages and no fault but a tick."""
+    for path in sorted((ROOT / "examples" / "worlds").glob("*.toml")):
+        world = load(path)
+        spent = any(getattr(world.budget, each) for each in FAULTS)
+        if not (world.change or spent or world.nodes != 3 or "published" in world.name):
+            yield world
+
+
+def as_live() -> Iterator[World]:
+    """The same for protocols that live nodes run with other parameters than the simulator's."""
+    folder, four = ROOT / "examples" / "worlds", [Line(node=f"n{at % 3}") for at in range(4)]
+    for protocol in ("fifo", "vector"):
+        yield World(name=f"{protocol}, live", protocol=protocol, params={"relay": "need"}, say=four)
+    yield replace(load(folder / "prc-dynamic.toml"), say=four)
+    yield replace(load(folder / "vcube-detect.toml"), nodes=3, say=four, budget=FaultBudget())
+
+
+def row_of(name: str, fault: str, world: World, states_max: int) -> Row:
     """One row, known by its world."""
     key = msgspec.json.encode((name, states_max, world)).decode()
-    return key, partial(explored, name, fault, world, states_max)
+    return Row(key, protocol_modules(world.protocol), partial(explored, name, fault, world, states_max))
 
 
 def explored(name: str, fault: str, world: World, states_max: int) -> str:
@@ -116,7 +145,7 @@ def larger(states_max: int, only: list[str]) -> Iterator[Row]:
         if not only or name in only:
             spent = {key: count for key, count in msgspec.structs.asdict(world.budget).items() if count}
             faults = ", ".join(f"{count} {key}" for key, count in spent.items()) or "none"
-            yield row(name, faults, world, states_max)
+            yield row_of(name, faults, world, states_max)
 
 
 def _larger() -> Iterator[tuple[str, World]]:
@@ -133,10 +162,8 @@ def _larger() -> Iterator[tuple[str, World]]:
     five = [Line(node=f"n{at % 4}") for at in range(5)]
     yield "vector, 4 nodes", World(protocol="vector", nodes=4, say=five)
     overlay = load(folder / "prc-dynamic.toml")
-    yield "prc-dynamic", overlay
-    for faults in ({"ticks": 1}, {"cuts": 1}, {"leaves": 1}, {"crashes": 1, "ticks": 1}):
-        two = replace(overlay, say=overlay.say[:2], budget=FaultBudget(**faults))
-        yield "prc-dynamic", two
+    two = replace(overlay, say=overlay.say[:2], budget=FaultBudget(crashes=1, ticks=1))
+    yield "prc-dynamic", two
     group = load(folder / "vcube-detect.toml")
     for faults in ({"joins": 1}, {"leaves": 1}, {"crashes": 1}, {"amnesias": 1}):
         yield "vcube-detect, 2 nodes", replace(group, budget=FaultBudget(ticks=3, **faults))
@@ -160,7 +187,8 @@ def published() -> Iterator[Row]:
     )  # fmt: skip
     for protocol in ("barrier", "oppnet", "tdca", "odca"):
         for kind in KINDS:
-            yield f"{protocol} {kind} {scripts}", partial(first_shown, protocol, scripts, kind)
+            make = partial(first_shown, protocol, scripts, kind)
+            yield Row(f"{protocol} {kind} {scripts}", protocol_modules(protocol), make)
 
 
 def first_shown(protocol: str, scripts: tuple[tuple[tuple[int, int], ...], ...], kind: str) -> str:
@@ -187,27 +215,33 @@ def shortest(protocol: str, script: tuple[tuple[int, int], ...], kind: str) -> I
 
 def mutants() -> Iterator[Row]:
     """One row per mutant."""
-    from explore.suspects import suspects
+    from explore.suspects import NOT_FOUND, STATES_MAX, convict, suspects
 
     for suspect in suspects():
-        yield suspect.name, partial(convicted, suspect)
+        about = (suspect.name, suspect.worlds, STATES_MAX, inspect.getsource(convict))
+        modules = (*protocol_modules(suspect.worlds[0].protocol), suspect.module)
+        why_not = NOT_FOUND.get(suspect.name, "")
+        yield Row(msgspec.json.encode(about).decode(), modules, partial(convicted, suspect), why_not)
 
 
 def convicted(suspect: Suspect) -> str:
-    """What gives a mutant away, or why nothing does."""
-    from explore.suspects import NOT_FOUND, convict
+    """What gives a mutant away, if anything does."""
+    from explore.suspects import convict
 
     report = convict(suspect).report
     found = None if report is None else report.counterexample
     if found is None:
-        return f"| {suspect.name} | no: {NOT_FOUND[suspect.name]} | |"
+        return f"| {suspect.name} | no | |"
     return f"| {suspect.name} | {found.finding.kind} | {len(found.moves)} |"
+
+
+THEOREM = ("explore.theorem", "whence.protocols.domains.domains")
 
 
 def theorem() -> Iterator[Row]:
     """One row per number of servers."""
     for servers in (3, 4, 5):
-        yield str(servers), partial(held_to, servers)
+        yield Row(str(servers), THEOREM, partial(held_to, servers))
 
 
 def held_to(servers: int) -> str:
@@ -217,8 +251,8 @@ def held_to(servers: int) -> str:
     parts = []
     for groups in arrangements(servers):
         held = partial(hold_one, groups, servers)
-        line = worked_out("theorem", str(groups), lambda held=held: msgspec.json.encode(held()).decode())
-        parts.append(msgspec.json.decode(line, type=Held))
+        one = Row(str(groups), THEOREM, lambda held=held: msgspec.json.encode(held()).decode())
+        parts.append(msgspec.json.decode(worked_out("theorem", one), type=Held))
     held = summed(parts)
     return (
         f"| {servers} | {held.acyclic} | {held.cyclic} | {held.scripts:,} | {held.explored:,} | "
@@ -235,24 +269,56 @@ HEADS = {
 }
 
 
+def protocol_modules(name: str) -> tuple[str, ...]:
+    """The modules of the package that has a protocol."""
+    package = lookup(name).packet_type.__module__.rpartition(".")[0]
+    return tuple(f"{package}.{path.stem}" for path in sorted(file_of(package).parent.glob("*.py")))
+
+
+def file_of(module: str) -> Path:
+    """Where a module is, if it is ours; the last of the places where it might be, if not."""
+    paths = [place / module.replace(".", "/") for place in PLACES]
+    every = [path for each in paths for path in (each.with_suffix(".py"), each / "__init__.py")]
+    return next((path for path in every if path.exists()), every[-1])
+
+
 @cache
-def source(table: str) -> str:
-    """A digest of all that decides what a row says."""
+def parsed(module: str) -> ast.Module:
+    """The code of a module."""
+    return ast.parse(file_of(module).read_bytes())
+
+
+@cache
+def imported(module: str) -> frozenset[str]:
+    """Our modules that a module imports, wherever it does."""
+    found: set[str] = set()
+    for node in ast.walk(parsed(module)):
+        if isinstance(node, ast.Import):
+            found |= {each.name for each in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            found |= {node.module, *(f"{node.module}.{each.name}" for each in node.names)}
+    return frozenset(each for each in found if file_of(each).exists())
+
+
+@cache
+def source(modules: tuple[str, ...]) -> str:
+    """A digest of what decides a row of these modules: they, the explorer, and what all of them import."""
+    found = [EXPLORER, *modules]
+    for module in found:
+        if module not in NOT_FOLLOWED:
+            found += sorted(imported(module) - set(found))
     digest = blake2b(digest_size=16)
-    for place in (*SOURCES, *OF_TESTS) if table in ("mutants", "theorem") else SOURCES:
-        path = ROOT / place
-        for each in sorted(path.rglob("*.*")) if path.is_dir() else [path]:
-            if each.suffix in (".py", ".toml"):
-                digest.update(each.read_bytes())
+    for module in sorted(set(found) - {"whence"}):
+        digest.update(ast.dump(parsed(module)).encode())  # without comments
     return digest.hexdigest()
 
 
-def kept(table: str) -> dict[str, str]:
-    """The rows of a table that this source has made, by what they are of."""
+def kept(table: str) -> dict[tuple[str, str], str]:
+    """The lines of a table that were worked out, by what made them and what they are of."""
     path = KEPT / f"{table}.jsonl"
     lines = path.read_bytes().splitlines() if path.exists() else []
     rows = [msgspec.json.decode(line, type=tuple[str, str, str]) for line in lines]
-    return {key: line for made_by, key, line in rows if made_by == source(table)}
+    return {(made_by, key): line for made_by, key, line in rows}
 
 
 def lines_of(table: str, rows: Iterator[Row]) -> Iterator[str]:
@@ -260,20 +326,21 @@ def lines_of(table: str, rows: Iterator[Row]) -> Iterator[str]:
     columns = HEADS[table].split(" | ")
     yield f"| {' | '.join(columns)} |"
     yield f"|{'---|' * len(columns)}"
-    for key, make in rows:
-        line = worked_out(table, key, make)
+    for row in rows:
+        line = worked_out(table, row)
         if line:
-            yield line
+            yield line.replace("| no |", f"| no: {row.why_not} |")
 
 
-def worked_out(table: str, key: str, make: Callable[[], str]) -> str:
-    """What is kept of a key, or else made and kept."""
-    line = kept(table).get(key)
+def worked_out(table: str, row: Row) -> str:
+    """What is kept of a row, or else made and kept."""
+    made_by = source(row.modules)
+    line = kept(table).get((made_by, row.key))
     if line is None:
-        made_by, line = source(table), make()
+        line = row.make()
         KEPT.mkdir(parents=True, exist_ok=True)
         with (KEPT / f"{table}.jsonl").open("ab") as file:
-            file.write(msgspec.json.encode((made_by, key, line)) + b"\n")
+            file.write(msgspec.json.encode((made_by, row.key, line)) + b"\n")
     return line
 
 
@@ -296,7 +363,7 @@ def main() -> None:
     """Print tables."""
     tables: dict[str, Callable[[], Iterator[Row]]] = {
         "worlds": lambda: worlds(given.states_max, given.only),
-        "larger": lambda: larger(given.states_max // 2, given.only),
+        "larger": lambda: larger(given.states_max // 10, given.only),
         "published": published,
         "mutants": mutants,
         "theorem": theorem,
@@ -304,7 +371,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("tables", nargs="*", metavar="TABLE", help=f"of {', '.join(tables)}; all by default")
     parser.add_argument("--only", nargs="*", default=[], help="worlds of these names")
-    parser.add_argument("--states-max", type=int, default=2_000_000, help="of a world; of a larger one half")
+    parser.add_argument(
+        "--states-max", type=int, default=20_000_000, help="of a world; of a larger one a tenth"
+    )
     parser.add_argument("--write", action="store_true", help="put them into docs/explore.md, too")
     given = parser.parse_args()
     head = commit()

@@ -5,14 +5,16 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 
 import pytest
 
 from whence.errors import MisuseError
 from whence.explore.search import Options, explore
-from whence.explore.snapshot import FILE
+from whence.explore.snapshot import FILE, source_of
 from whence.explore.world import FaultBudget, Line, World
+from whence.protocols.baselines.vector import Vector
 
 SAYS = [Line(node=f"n{at}") for at in range(3)]
 WORLDS = [
@@ -36,6 +38,14 @@ said = lambda now: print(now.depth, flush=True)
 options = Options(folder=Path(sys.argv[2]), save_every_s=0.0, progress=said)
 explore(load(Path(sys.argv[1])), options)
 """
+
+
+class First(Vector):
+    """A core of one's own."""
+
+
+class Second(Vector):
+    """Another one."""
 
 
 @pytest.mark.parametrize("world", WORLDS, ids=lambda world: world.protocol)
@@ -67,6 +77,27 @@ def test_a_folder_belongs_to_one_search(tmp_path: Path) -> None:
     (tmp_path / FILE).write_bytes(b"no snapshot")
     with pytest.raises(MisuseError, match="Give another folder"):
         explore(WORLDS[0], Options(folder=tmp_path))
+
+
+def test_a_folder_belongs_to_one_class_of_cores(tmp_path: Path) -> None:
+    """Both are in this module: a stranger's core that was changed is another one, too."""
+    world, options = World(protocol="vector", say=SAYS), Options(folder=tmp_path, save_every_s=0.0)
+    explore(world, options._replace(depth_max=3), make=First)
+    with pytest.raises(MisuseError, match="other code"):
+        explore(world, options, make=Second)
+    assert explore(world, options, make=First).complete
+
+
+def test_a_core_that_was_changed_is_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "stranger_core.py"
+    body = "from whence.protocols.baselines.vector import Vector\nclass Own(Vector):\n    x = {}\n"
+    path.write_text(body.format(1))
+    monkeypatch.syspath_prepend(tmp_path)
+    own = import_module("stranger_core").Own
+    before = source_of(own("n0", ("n0", "n1")))
+    assert before == source_of(own("n0", ("n0", "n1")))
+    path.write_text(body.format(2))
+    assert before != source_of(own("n0", ("n0", "n1")))
 
 
 def test_a_killed_search_goes_on(tmp_path: Path) -> None:

@@ -8,9 +8,14 @@ from pathlib import Path
 import pytest
 
 from whence.cli.main import main
+from whence.core.effects import Effects
+from whence.core.message import NodeId, Packet
+from whence.core.protocol import State
+from whence.errors import MisuseError
 from whence.explore.search import Options, explore
 from whence.explore.story import Kept, read, repeat, write_trace
 from whence.explore.world import FaultBudget, Line, World
+from whence.protocols.baselines.vector import Vector
 from whence.sim.replay import replay
 from whence.verify.run import verify_trace
 
@@ -114,3 +119,72 @@ def test_reductions_can_be_switched_off() -> None:
     }
     assert counts[True, True] < counts[True, False] < counts[False, False]
     assert counts[True, True] < counts[False, True] < counts[False, False]
+
+
+class Raises(Vector):
+    """A stranger's core with a mistake that no check of its own names."""
+
+    def receive(self, peer: NodeId, packet: Packet, now_us: int) -> Effects:
+        if self.me == "n1" and self.last:
+            raise KeyError("no such clock")
+        return super().receive(peer, packet, now_us)
+
+
+class SavesAnObject(Vector):
+    """A stranger's core whose state is no plain data."""
+
+    def save(self) -> State:
+        return {**super().save(), "thing": object()}
+
+
+def test_what_a_core_raises_is_a_finding(tmp_path: Path) -> None:
+    world = World(protocol="vector", nodes=2, say=[Line(node="n0"), Line(node="n1")])
+    found = explore(world, make=Raises).counterexample
+    assert found is not None
+    assert found.finding.kind == "raised"
+    assert "KeyError" in found.finding.text
+    assert len(found.moves) == 3
+    kept = Kept.of(world, found, Raises)
+    told = repeat(kept, Raises)
+    assert told.finding == found.finding
+    write_trace(kept, tmp_path, Raises)
+    (report,) = verify_trace(tmp_path)
+    assert report.ok
+    assert repeat(kept).finding is None  # once it is repaired
+
+
+def test_a_state_that_is_no_plain_data_is_refused() -> None:
+    with pytest.raises(MisuseError, match="plain data"):
+        explore(World(protocol="vector", say=[Line(node="n0")]), make=SavesAnObject)
+
+
+PLUGIN = """
+from whence.protocols.baselines.vector import Vector
+from whence.protocols.registry import CAUSAL, ProtocolInfo
+class HastyPlugin(Vector):
+    name = "hasty"
+    def missing_of(self, packet):
+        return None
+    receive = Vector.__mro__[1].receive
+PROTOCOLS = [ProtocolInfo.of(HastyPlugin, CAUSAL, environment="nowhere", summary="takes what comes")]
+"""
+
+
+def test_a_strangers_protocol_from_the_command_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As docs/explore.md has it: found, told, repeated, judged, replayed, shown."""
+    (tmp_path / "hasty_plugin.py").write_text(PLUGIN)
+    world, out = tmp_path / "world.toml", tmp_path / "found"
+    world.write_text('protocol = "hasty"\nlinks = "any"\n[[say]]\nnode = "n0"\n[[say]]\nnode = "n1"\n')
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv("WHENCE_PLUGINS", "")
+    use = ("--plugin", "hasty_plugin")
+    assert whence(*use, "explore", world, "--out", out) == 1
+    assert "causal: n2 delivers message 0 after 1" in capsys.readouterr().out
+    assert whence(*use, "explore", "--replay", out / "schedule.json") == 1
+    assert "causal: n2 delivers message 0 after 1" in capsys.readouterr().out
+    assert whence("verify", out) == 1
+    assert whence(*use, "replay", out) == 0
+    assert whence("view", out, "--out", tmp_path / "view.html") == 0
+    assert (tmp_path / "view.html").stat().st_size > 1000

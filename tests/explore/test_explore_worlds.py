@@ -61,8 +61,20 @@ def test_clocks_jump() -> None:
         (World(protocol="vector", say=[Line(node="n0", lifetime_us=5)]), "say[0].lifetime_us"),
         (World(protocol="matrix", say=[Line(node="n0")]), "say[0].to"),
         (World(protocol="vector", change=[WorldChange(join="n1", leave="n1")]), "change[0]"),
+        (World(protocol="vector", change=[WorldChange(command=["n1"])]), "change[0].command"),
+        (World(protocol="vector", change=[WorldChange(link=("n1", "n1"))]), "change[0]"),
     ],
 )
 def test_a_world_that_cannot_be(world: World, field: str) -> None:
     with pytest.raises(ScenarioError, match=field.replace("[", r"\[")):
         checked(world)
+
+
+def test_what_no_schedule_comes_to_is_said() -> None:
+    say = [Line(node="n0"), Line(node="n1", after=[1])]  # it waits for itself
+    change = [WorldChange(link=("n0", "n1")), WorldChange(command=["n0", "dance"])]
+    world = World(protocol="vector", nodes=2, say=say, edges=[], change=change)
+    report = explore(world)
+    assert report.complete
+    assert report.never == ("say[1]", "change[1]")
+    assert explore(World(protocol="vector", nodes=2, say=say[:1])).never == ()

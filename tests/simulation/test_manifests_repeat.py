@@ -20,6 +20,13 @@ STUDIES = ["vcube", "oppnet", "deadline", "prc", "domains"]
 WITHOUT_TRACE = {("oppnet", "advice"), ("prc", "routes")}
 # Minutes with the cores; the frontier is the same kind of run.
 LONG = {("prc", "hour"), ("prc", "smooth"), ("prc", "degrees")}
+# Seconds each, of a protocol and mode that a shorter part has, too.
+DEAR = {
+    ("prc", "frontier", "prc", None),
+    ("oppnet", "region", "oppnet", "published"),
+    ("oppnet", "first", "oppnet", "published"),
+    ("oppnet", "skew", "oppnet", "safe"),
+}
 
 
 def one_of_each(name: str) -> list[Point]:
@@ -34,15 +41,34 @@ def only_measured(name: str, point: Point) -> bool:
     return (name, point.task) in WITHOUT_TRACE or (name, point.labels["part"]) in LONG
 
 
+def is_dear(name: str, point: Point) -> bool:
+    return (name, point.labels["part"], point.scenario.protocol, point.labels.get("mode")) in DEAR
+
+
 @pytest.mark.parametrize("name", STUDIES)
 def test_a_manifest_repeats_its_run_through_the_cores(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    points = one_of_each(name)
+    quick = [point for point in points if not is_dear(name, point) and not only_measured(name, point)]
+    assert {(each.scenario.protocol, each.labels.get("mode")) for each in quick} == {
+        (each.scenario.protocol, each.labels.get("mode")) for each in points
+    }
+    check(name, quick, tmp_path, monkeypatch)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", sorted({each[0] for each in DEAR}))
+def test_so_do_the_longer_runs(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    dear = [point for point in one_of_each(name) if is_dear(name, point)]
+    assert len(dear) == sum(each[0] == name for each in DEAR)
+    check(name, dear, tmp_path, monkeypatch)
+
+
+def check(name: str, points: list[Point], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("WHENCE_DATA", raising=False)
     study = lookup(name)
-    for at, point in enumerate(one_of_each(name)):
-        if only_measured(name, point):
-            continue  # below
+    for at, point in enumerate(points):
         outcome = study.runners.get(point.task, simulated)(point.scenario, tmp_path / str(at), None)
         assert outcome is not None, point.labels
         assert outcome.manifest is not None

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import pytest
 
+from support.parts import parts
 from support.running import simulate
 from support.simulating import random_scenario
 from whence.sim.files import run_id
@@ -31,7 +32,7 @@ def verified(scenario: Scenario) -> tuple[Outcome, RunReport]:
     return result, report
 
 
-@pytest.mark.parametrize("batch", range(BATCHES))
+@pytest.mark.parametrize("batch", parts(BATCHES, 4))
 def test_correct_runs_are_not_accused(batch: int) -> None:
     """Three of four scenarios heal and are reliable; the fourth may lose packets, nodes and halves."""
     complete = 0

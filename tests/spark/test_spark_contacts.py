@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
@@ -13,14 +15,17 @@ from support.positions import Position, brute, wander
 from whence.cli.main import main
 from whence.errors import ContactPlanError, SchemaError
 from whence.mobility.paths import sampled
-from whence.mobility.positions import save_positions
+from whence.mobility.positions import TimeGroup, save_positions, time_groups
 from whence.mobility.walkers import WalkerCity, walker_paths
+from whence.spark import contacts
 from whence.spark.contacts import (
     collect_plan,
     contact_intervals,
     find_step_us,
     intervals_by_join,
+    intervals_of_files,
     look_over,
+    read_pieces,
 )
 from whence.spark.tables import POSITIONS
 
@@ -58,6 +63,47 @@ def test_self_join_equals_brute_force(spark: SparkSession, name: str) -> None:
     rows, range_m, gap_us = CASES[name]
     found = intervals_by_join(spark.createDataFrame(rows, POSITIONS), range_m, step_us=S, gap_us=gap_us)
     assert rows_of(found) == brute(rows, range_m, S, gap_us)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_tasks_that_read_a_file_equal_brute_force(
+    spark: SparkSession, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows, range_m, gap_us = CASES[name]
+    path = in_groups(sorted(rows), tmp_path, 7)  # a group may end within a step
+    monkeypatch.setattr(contacts, "TASK_ROWS", 20)
+    groups = time_groups(path)
+    assert groups is not None
+    assert len(read_pieces(groups, S) or ()) > 1
+    found = intervals_of_files(spark, path, range_m, step_us=S, gap_us=gap_us)
+    assert rows_of(found) == brute(rows, range_m, S, gap_us)
+
+
+def test_a_file_in_another_order_is_shuffled(spark: SparkSession, tmp_path: Path) -> None:
+    rows, range_m, gap_us = CASES["free"]
+    path = in_groups(sorted(rows, key=lambda row: row[1]), tmp_path, 7)  # by node: all groups have all times
+    found = intervals_of_files(spark, path, range_m, step_us=S, gap_us=gap_us)
+    assert rows_of(found) == brute(rows, range_m, S, gap_us)
+
+
+def in_groups(rows: list[Position], folder: Path, rows_each: int) -> Path:
+    """A file with row groups of a few rows each, and a row at the end that cannot be used."""
+    lost = (rows[-1][0], "lost", float("nan"), 0.0)
+    columns = [pa.array(column) for column in zip(*rows, lost, strict=True)]
+    path = folder / "positions.parquet"
+    pq.write_table(pa.table(columns, names=POSITIONS.names), path, row_group_size=rows_each)
+    return path
+
+
+def test_pieces_of_files_keep_steps_whole_and_are_few_or_none() -> None:
+    third = contacts.TASK_ROWS // 3 + 1
+    in_order = [TimeGroup(third, at * 10, at * 10 + 12) for at in range(9)]
+    assert read_pieces(in_order, 7) == [(0, 28), (28, 56), (56, 93)]
+    assert read_pieces([TimeGroup(third, 0, 1_000)] * 9, 7) == [(0, 1_001)]  # one piece, read once
+    assert read_pieces([TimeGroup(contacts.READ_ROWS_MAX, 0, 9), TimeGroup(1, 5, 20)], 1) is None
+    everywhere = [TimeGroup(third, at, 1_000) for at in range(12)]
+    assert read_pieces(everywhere, 1) is None  # every group has the times of every piece
+    assert read_pieces([], 1) is None
 
 
 def test_a_plan_is_collected(spark: SparkSession) -> None:
@@ -103,6 +149,15 @@ def test_wrong_tables_and_measures(spark: SparkSession) -> None:
     ):
         with pytest.raises(ContactPlanError):
             contact_intervals(table, range_m, step_us=step_us, gap_us=gap_us, piece_us=S)
+
+
+def test_wrong_files(spark: SparkSession, tmp_path: Path) -> None:
+    with pytest.raises(ContactPlanError, match="negative"):
+        intervals_of_files(spark, in_groups([(-5, "a", 0.0, 0.0)], tmp_path, 5), 5.0, step_us=S)
+    with pytest.raises(ContactPlanError, match="no such file"):
+        intervals_of_files(spark, tmp_path / "nothing.parquet", 5.0, step_us=S)
+    with pytest.raises(ContactPlanError, match="range"):
+        intervals_of_files(spark, tmp_path / "positions.parquet", 0.0, step_us=S)
 
 
 def test_no_positions_give_an_empty_plan(spark: SparkSession) -> None:

@@ -200,7 +200,7 @@ def _by_spark(
         table = contacts.read_positions(session, path)
         found = contacts.look_over(table)
         used_us = step_us if step_us is not None else contacts.find_step_us(table)
-        made = contacts.contact_intervals(table, range_m, step_us=used_us, gap_us=gap_us, seen=found)
+        made = contacts.intervals_of_files(session, path, range_m, step_us=used_us, gap_us=gap_us)
         plan = contacts.collect_plan(made)
     return found.rows, found.left_out, used_us, plan
 

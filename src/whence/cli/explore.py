@@ -175,6 +175,8 @@ def _show(name: str, report: Report, story: list[str], as_json: bool) -> None:
         ("CPU s", f"{report.seconds:.1f}"),
         ("chance that a state was missed", f"{report.missed_chance:.1e}"),
     ]
+    if report.never:
+        rows.append(("never happens in any schedule", ", ".join(report.never)))
     console.out.print(console.table(name, ["measure", "value"], rows))
     if found is not None:
         shortest = "the shortest schedule" if found.shortest else "a schedule"

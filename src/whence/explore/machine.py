@@ -41,9 +41,18 @@ Make: TypeAlias = Callable[..., Core]
 Input: TypeAlias = tuple[Any, ...]  # (verb, its arguments ..., now_us)
 
 UP, DOWN, STOPPED = 0, 1, 2
+_REFUSABLE = ("say", "command", "up")  # what a host may ask for and a core refuse (`allows`)
 NUMBER_BITS = 32  # of a number in a stream; above it the life
 _encode = msgspec.msgpack.Encoder(order="sorted").encode
 _decode = msgspec.msgpack.Decoder().decode
+
+
+def _saved(core: Core) -> bytes:
+    """What a core saves, in its canonical form."""
+    try:
+        return _encode(core.save())
+    except TypeError as error:
+        raise MisuseError(f"save() of protocol {core.name!r}", str(error), "Save plain data only") from error
 
 
 class SameDigest(Exception):
@@ -129,7 +138,7 @@ class Machine:
 
     def fresh(self, node: int) -> int:
         """The local state of a node that has seen nothing."""
-        return self._known(node, Local(_encode(self.core(node).save()), (), UP))
+        return self._known(node, Local(_saved(self.core(node)), (), UP))
 
     def allows(self, node: int, local: int, what: Input) -> bool:
         """Whether the host may do that now: a core that has not joined, say, refuses to broadcast."""
@@ -183,6 +192,20 @@ class Machine:
             return Step(self._known(node, state._replace(status=UP)), (), (), (), None)
         if verb == "stop":
             return Step(self._known(node, state._replace(status=STOPPED)), (), (), (), None)
+        try:
+            return self._asked(node, state, what)
+        except InvariantError as error:
+            return Step(local, (), (), (), f"invariant broken: {error}")
+        except SameDigest:
+            raise
+        except Exception as error:  # whatever a stranger's core raises was looked for
+            if isinstance(error, MisuseError) and verb in _REFUSABLE:
+                raise
+            return Step(local, (), (), (), f"raised: {type(error).__name__}: {error}")
+
+    def _asked(self, node: int, state: Local, what: Input) -> Step:
+        """What a core makes of an input."""
+        verb = what[0]
         core = self.core(node, what[1] if verb == "forget" else 0)
         begins = verb in ("forget", "restart")
         if verb == "restart":
@@ -190,12 +213,9 @@ class Machine:
         elif verb != "forget":
             core.restore(_decode(state.saved))
         timers = {} if begins else dict(state.timers)
-        try:
-            effects = self._give(core, what, timers)
-            if not begins:  # a core is checked after its inputs, and a fresh one has had none
-                core.check()
-        except InvariantError as error:
-            return Step(local, (), (), (), f"invariant broken: {error}")
+        effects = self._give(core, what, timers)
+        if not begins:  # a core is checked after its inputs, and a fresh one has had none
+            core.check()
         return self._outcome(node, core, effects, timers)
 
     def _give(self, core: Core, what: Input, timers: dict[str, int]) -> Effects:  # noqa: PLR0911 - a table
@@ -252,7 +272,7 @@ class Machine:
                 status = STOPPED
             elif isinstance(effect, Tell) and isinstance(effect.news, Forked):
                 problem = f"forked: {self.names[node]} says that a life of {effect.news.name} was forked"
-        after = Local(_encode(core.save()), tuple(sorted(timers.items())), status)
+        after = Local(_saved(core), tuple(sorted(timers.items())), status)
         if problem is None and len(core.explain()) != core.waiting:
             problem = "explain: it does not name what waits"
         remarks = self._remarks(effects) if self.lives else None

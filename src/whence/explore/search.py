@@ -38,7 +38,7 @@ from whence.explore.expand import RETRIED, Expander, How, Places, Successors, in
 from whence.explore.machine import Make, SameDigest
 from whence.explore.parts import Rows
 from whence.explore.schedule import path, shown
-from whence.explore.snapshot import Snapshot, Tables, forget, taken_up
+from whence.explore.snapshot import Snapshot, Tables, forget, source_of, taken_up
 from whence.explore.state import Counterexample, Flaw
 from whence.explore.visited import DigestRun, Shelf, Stack, Visited
 from whence.explore.world import World, checked
@@ -62,6 +62,7 @@ class Report(NamedTuple):
     counterexample: Counterexample | None
     seconds: float
     missed_chance: float
+    never: tuple[str, ...] = ()  # lines and changes of the world that no schedule came to
 
 
 class SearchProgress(NamedTuple):
@@ -97,7 +98,7 @@ def explore(world: World, options: Options | None = None, make: Make | None = No
     options = options or Options()
     how = How(options.symmetry, options.order, options.stale, options.kinds)
     if options.folder is not None:
-        how = taken_up(options.folder, world, how, options.exact)
+        how = taken_up(options.folder, world, how, options.exact, make)
     report = _searched(world, options, make, how)
     found = report.counterexample
     if found is not None and (report.order or report.stale):
@@ -128,6 +129,7 @@ class WorldSearch:
         self._options = options
         self._how = how
         self._shelf = shelf = Shelf(options.folder)
+        self._source = "" if options.folder is None else source_of(self.rules.machine.core(0))
         self._visited = Visited(shelf)
         # By state: its digest, the state before it, its row (if exact), whether nothing must happen any more.
         self._digests, self._parents, self._rows, self._finals = (Stack(shelf) for _ in range(4))
@@ -189,7 +191,16 @@ class WorldSearch:
             counterexample=found,
             seconds=self._seconds(),
             missed_chance=0.0 if self._options.exact else self.states**2 / 2.0**65,
+            never=self._never() if found is None and why_not is None else (),
         )
+
+    def _never(self) -> tuple[str, ...]:
+        """What the world has and no schedule came to: `after` that is never so, a command that is refused."""
+        worlds, world = self._layout.worlds.content, self.rules.world
+        said = [any(each[5][at] >= 0 for each in worlds) for at in range(len(world.say))]
+        changes = max(each[1] for each in worlds)
+        lines = [f"say[{at}]" for at, is_said in enumerate(said) if not is_said]
+        return (*lines, *(f"change[{at}]" for at in range(changes, len(world.change))))
 
     # To go on another time
 
@@ -212,6 +223,7 @@ class WorldSearch:
             stacks=[[name(block) for block in stack.blocks] for stack in stacks],
             tables=Tables.of(self._expander),
             parts=self._layout.contents(),
+            source=self._source,
         )
         snapshot.write(options.folder)
         self._shelf.forget_all_but(snapshot.files())

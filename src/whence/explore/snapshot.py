@@ -2,13 +2,14 @@
 
 A snapshot names the arrays of a folder (`explore/visited.py`) and has what they refer to: the parts of
 states, and the tables by which digests stand for local states and packets. A search that was taken up by a
-process with other cores would go wrong, so the snapshot has a digest of the package's source.
+process with other cores would go wrong, so the snapshot has a digest of the source: of the package, and of
+the modules that have the classes of a core of one's own.
 """
 
 from __future__ import annotations
 
 import hashlib
-from functools import cache
+import sys
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any
@@ -16,9 +17,10 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from whence.core.protocol import Protocol as Core
 from whence.errors import MisuseError, writing
 from whence.explore.expand import Expander, How
-from whence.explore.machine import Local
+from whence.explore.machine import Local, Machine, Make
 from whence.explore.parts import Contents
 from whence.explore.symmetry import NotSymmetric
 from whence.explore.visited import Shelf
@@ -90,7 +92,7 @@ class Snapshot(Struct, frozen=True, kw_only=True):
     stacks: list[list[str]]
     tables: Tables
     parts: Contents
-    source: str = ""
+    source: str  # a digest, by `source_of`
 
     def files(self) -> set[str]:
         """The arrays that it names."""
@@ -101,7 +103,7 @@ class Snapshot(Struct, frozen=True, kw_only=True):
         path = folder / FILE
         new = path.with_suffix(".new")
         with writing(path):
-            new.write_bytes(msgspec.msgpack.encode(msgspec.structs.replace(self, source=_source())))
+            new.write_bytes(msgspec.msgpack.encode(self))
             new.replace(path)
 
     @classmethod
@@ -115,7 +117,7 @@ class Snapshot(Struct, frozen=True, kw_only=True):
             raise MisuseError(str(folder / FILE), str(error), "Give another folder, or delete it") from error
 
 
-def taken_up(folder: Path, world: World, how: How, exact: bool) -> How:
+def taken_up(folder: Path, world: World, how: How, exact: bool, make: Make | None) -> How:
     """How the search of a folder goes on, if it is this one; `how`, if there is none."""
     saved = Snapshot.read(folder)
     if saved is None:
@@ -124,7 +126,7 @@ def taken_up(folder: Path, world: World, how: How, exact: bool) -> How:
     more = any(had > has for had, has in zip(saved.how[:3], how[:3], strict=True))
     if not same or more:
         raise MisuseError(str(folder), "it has another search", "Give another folder")
-    if saved.source != _source():
+    if saved.source != source_of(Machine(world, make).core(0)):
         raise MisuseError(str(folder), "its search was begun by other code", "Delete it, and begin anew")
     return saved.how
 
@@ -136,10 +138,11 @@ def forget(folder: Path | None) -> None:
         Shelf(folder).forget_all_but(set())
 
 
-@cache
-def _source() -> str:
-    """A digest of the package's source."""
-    digest = hashlib.blake2b(digest_size=16)
-    for path in sorted(PACKAGE.rglob("*.py")):
+def source_of(core: Core) -> str:
+    """A digest of the package's source, and of a core's class with the modules of those that it is of."""
+    classes = [each for each in type(core).__mro__ if issubclass(each, Core)]
+    files = {getattr(sys.modules[each.__module__], "__file__", None) for each in classes}
+    digest = hashlib.blake2b(type(core).__qualname__.encode(), digest_size=16)
+    for path in sorted({*PACKAGE.rglob("*.py"), *map(Path, filter(None, files))}):
         digest.update(path.read_bytes())
     return digest.hexdigest()

@@ -244,8 +244,10 @@ def _record(rules: Rules, kept: Kept, recorder: Recorder) -> None:
         for taken in _follow(rules, kept.moves):
             for node, _, what, _ in taken.steps:
                 _give(rules, drivers[node], what)
-    except InvariantError:
-        return  # the finding itself: a core that raises has no effects to write
+    except Exception as error:
+        # The finding itself: a core that raises has no effects to write.
+        if kept.found != "raised" and not isinstance(error, InvariantError):
+            raise
 
 
 def _give(rules: Rules, driver: Driver, what: Input) -> None:

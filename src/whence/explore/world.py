@@ -163,8 +163,13 @@ def checked(world: World) -> World:
         given = [field for field in change.__struct_fields__ if getattr(change, field) is not None]
         one = "Give link, cut, command, join, leave or restart"
         _demand(len(given) == 1, f"change[{at}]", "it is not one change", one)
-        for name in change.link or change.cut or ():
+        pair = change.link or change.cut or ()
+        for name in pair:
             _named(world, f"change[{at}]", name)
+        _demand(len(set(pair)) != 1, f"change[{at}]", "a node has no link to itself", "Name two nodes")
+        command = change.command
+        said = command is None or len(command) > 1
+        _demand(said, f"change[{at}].command", "it is too short", 'Give ["n0", "the verb", "names", ...]')
         whom = [change.join, change.leave, change.restart]
         for name in change.command[:1] if change.command else filter(None, whom):
             _named(world, f"change[{at}]", name)

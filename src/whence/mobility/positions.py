@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -34,23 +34,52 @@ class PositionTable:
     left_out: int  # rows with a null, or a coordinate that is not a finite number
 
 
+class TimeGroup(NamedTuple):
+    """Rows of a file that are read together, and the span of their times."""
+
+    rows: int
+    first_us: int
+    last_us: int
+
+
 def row_count(path: Path) -> int:
     """How many rows a Parquet file or a folder of them has, from the footers alone."""
     return int(_dataset(path).count_rows())
 
 
-def load_positions(path: Path | str) -> PositionTable:
-    """Read a Parquet file, or a folder of them."""
+def time_groups(path: Path) -> list[TimeGroup] | None:
+    """The row groups of a Parquet file or folder; None if the footers do not say their times."""
+    import pyarrow as pa
+
+    data = _dataset(path)
+    if "time_us" not in data.schema.names or not pa.types.is_integer(data.schema.field("time_us").type):
+        return None
+    groups = [group for each in data.get_fragments() for group in each.row_groups]
+    spans: list[Any] = [(group.statistics or {}).get("time_us") for group in groups]
+    if not all(spans):
+        return None
+    return [
+        TimeGroup(group.num_rows, span["min"], span["max"]) for group, span in zip(groups, spans, strict=True)
+    ]
+
+
+def usable_rows(path: Path, within_us: tuple[int, int] | None = None) -> tuple[pa.Table, int]:
+    """Return the positions of a Parquet file or folder, and how many rows were left out.
+
+    With `within_us` those from one time to before another: of row groups that have none, nothing is read.
+    """
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    path = Path(path)
     data = _dataset(path)
     for name in COLUMNS:
         if name not in data.schema.names:
             raise SchemaError(f"{path}, column {name!r}", "it is missing", _FIX)
+    wanted = None
+    if within_us is not None:
+        wanted = (pc.field("time_us") >= within_us[0]) & (pc.field("time_us") < within_us[1])
     try:
-        table: pa.Table = data.to_table(columns=list(COLUMNS))
+        table: pa.Table = data.to_table(columns=list(COLUMNS), filter=wanted)
         kinds = (pa.int64(), pa.string(), pa.float64(), pa.float64())
         cast = [table.column(name).cast(kind) for name, kind in zip(COLUMNS, kinds, strict=True)]
     except (OSError, pa.ArrowException) as error:
@@ -58,9 +87,18 @@ def load_positions(path: Path | str) -> PositionTable:
     good: Any = pc.and_(pc.is_valid(cast[0]), pc.is_valid(cast[1]))
     for axis in cast[2:]:  # false for NaN, null for null
         good = pc.and_(good, pc.less_equal(pc.abs(axis), pa.scalar(1e12)))
-    good = pc.fill_null(good, False)
-    time_us, node, x, y = (each.filter(good) for each in cast)
-    coded = node.combine_chunks().dictionary_encode()
+    kept = pa.table(cast, names=list(COLUMNS)).filter(pc.fill_null(good, False))
+    return kept, table.num_rows - kept.num_rows
+
+
+def load_positions(path: Path | str) -> PositionTable:
+    """Read a Parquet file, or a folder of them."""
+    import pyarrow as pa
+
+    path = Path(path)
+    table, left_out = usable_rows(path)
+    time_us, node, x, y = table.columns
+    coded: Any = node.combine_chunks().dictionary_encode()
     if isinstance(coded, pa.ChunkedArray):  # what a table without rows gives
         coded = pa.array([], pa.string()).dictionary_encode()
     found = [str(name) for name in coded.dictionary.to_pylist()]
@@ -71,7 +109,7 @@ def load_positions(path: Path | str) -> PositionTable:
     if times.size and times.min() < 0:
         raise ContactPlanError(str(path), f"the time {times.min()} us is negative", "Count from 0 or 1970")
     numbers = code[coded.indices.to_numpy()] if times.size else np.zeros(0, dtype=np.int64)
-    return PositionTable(names, times, numbers, x.to_numpy(), y.to_numpy(), table.num_rows - times.size)
+    return PositionTable(names, times, numbers, x.to_numpy(), y.to_numpy(), left_out)
 
 
 def _dataset(path: Path) -> Any:

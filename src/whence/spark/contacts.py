@@ -1,9 +1,10 @@
 """Positions to contacts on Spark: which nodes were within range of each other, and from when to when.
 
-    intervals = contact_intervals(positions, 50.0, step_us=1_000_000)
+    intervals = intervals_of_files(spark, "positions.parquet", 50.0, step_us=1_000_000)
     plan = collect_plan(intervals)
 
-POSITIONS are cut into pieces of time, and these dealt out to tasks. A task buckets its positions in a grid, a
+POSITIONS are cut into pieces of time, and these dealt out to tasks, which read the files themselves where the
+footers say which part has which times. A task buckets its positions in a grid, a
 numba kernel finds the pairs in range (`whence.mobility.sampled`, which says what a contact is), and each
 pair's steps are joined into intervals as far as the task has them. What goes on over the border of pieces is
 joined in SQL, as islands between gaps. `intervals_by_join` says the same in DataFrame operations alone; the
@@ -24,6 +25,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from whence.errors import ContactPlanError
+from whence.mobility.positions import TimeGroup, time_groups, usable_rows
 from whence.mobility.readers import in_order
 from whence.mobility.sampled import check_measure, intervals, plan_of
 from whence.overlay.contacts import ContactPlan
@@ -32,6 +34,8 @@ from whence.spark.tables import INTERVALS, POSITIONS, columns_of, require
 TASK_ROWS = 500_000  # positions for a task: a second of work, some 100 MB
 TASKS_MIN = 4
 PIECES_PER_TASK = 8  # pieces are dealt out by a hash: of many small ones every task gets about as much
+READ_ROWS_MAX = 4 * TASK_ROWS  # for a task that reads files itself: row groups are as large as they are
+READ_AGAIN_MAX = 2.0  # times that a row may be read on average before it is cheaper to shuffle
 
 
 class Positions(NamedTuple):
@@ -64,9 +68,14 @@ def look_over(positions: DataFrame) -> Positions:
         F.min(F.when(usable, F.col("time_us"))).alias("first"),
         F.max(F.when(usable, F.col("time_us"))).alias("last"),
     ).collect()[0]
-    if row.usable and row.first < 0:
-        raise ContactPlanError("positions", f"the time {row.first} us is negative", "Count from 0 or 1970")
+    if row.usable:
+        _check_first(row.first)
     return Positions(row.rows, row.rows - row.usable, row.first or 0, row.last or 0)
+
+
+def _check_first(first_us: int) -> None:
+    if first_us < 0:
+        raise ContactPlanError("positions", f"the time {first_us} us is negative", "Count from 0 or 1970")
 
 
 def find_step_us(positions: DataFrame) -> int:
@@ -79,6 +88,57 @@ def find_step_us(positions: DataFrame) -> int:
     if least[0].step is None:
         raise ContactPlanError("positions", "there are not two different times", "Give the step")
     return int(least[0].step)
+
+
+def intervals_of_files(
+    spark: SparkSession, path: Path | str, range_m: float, *, step_us: int, gap_us: int | None = None
+) -> DataFrame:
+    """INTERVALS of a Parquet file or folder: as `contact_intervals`, cheaper if it is in order of time.
+
+    Rows that go through Spark cost most of the work. So where the footers say that row groups have few times
+    in common, each task reads its own piece of time; otherwise rows are shuffled.
+    """
+    check_measure(range_m, step_us, gap_us)
+    groups = time_groups(Path(path))
+    positions = read_positions(spark, path)  # has the columns, or says so before a task does
+    pieces = None if groups is None else read_pieces(groups, step_us)
+    if not pieces:
+        return contact_intervals(positions, range_m, step_us=step_us, gap_us=gap_us)
+    _check_first(pieces[0][0])
+    source, schema = Path(path).resolve(), to_arrow_schema(INTERVALS)
+
+    def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        numbers: list[Any] = [each for batch in batches for each in batch.column(0).to_pylist()]
+        for number in numbers:
+            table, _ = usable_rows(source, pieces[number])
+            yield from _intervals_of(table, range_m, step_us, gap_us, schema).to_batches()
+
+    tasks = spark.range(0, len(pieces), 1, len(pieces))
+    return join_islands(tasks.mapInArrow(work, INTERVALS), step_us, gap_us)
+
+
+def read_pieces(groups: list[TimeGroup], step_us: int) -> list[tuple[int, int]] | None:
+    """Pieces of time, for tasks that read the row groups with these times; None if that reads too much."""
+    pieces: list[tuple[int, int]] = []
+    begin_us, rows = 0, 0
+    for group in sorted(groups, key=lambda group: group.first_us):
+        border_us = group.first_us // step_us * step_us  # a step is never cut
+        if rows >= TASK_ROWS and border_us > begin_us:
+            pieces.append((begin_us, border_us))
+            begin_us, rows = border_us, 0
+        elif not rows:
+            begin_us = border_us
+        rows += group.rows
+    if not rows:
+        return None
+    pieces.append((begin_us, max(group.last_us for group in groups) + 1))
+    read = [
+        sum(each.rows for each in groups if each.first_us < stop_us and each.last_us >= start_us)
+        for start_us, stop_us in pieces
+    ]
+    total = sum(each.rows for each in groups)
+    too_much = max(read) > READ_ROWS_MAX or sum(read) > READ_AGAIN_MAX * total
+    return None if too_much else pieces
 
 
 def contact_intervals(
