@@ -41,6 +41,11 @@ def test_storms_do_all_that_they_say() -> None:
     assert min(deliveries, missed, late) > 0
 
 
+def test_what_a_floor_passes_over_is_not_told_to_others_as_expired() -> None:
+    """One of 20,000 worlds: nodes with `keep="lifetime"` and `history="new"` passed on what lives as dead."""
+    assert_calm(storm(94002363), 94002363)
+
+
 def crashed_at_every_step(seed: int, actions: int) -> int:
     """Run a world again and again, each time with a crash and a restart after the next step of some node."""
     steps, crash_at = 0, 0

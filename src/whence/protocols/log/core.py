@@ -563,7 +563,8 @@ class Log(Protocol):
         if numbers[0] == WHOLE and session.asked_floor:
             session.asked_floor = False
             if self.repair.must_jump(cut):
-                self._jump(cut, self.retention.reason, now_us, effects)
+                # Not "expired": a floor may pass what lives, and gaps of that reason are passed on as dead.
+                self._jump(cut, "truncated", now_us, effects)
                 self.repair.name_main(session, now_us, effects)
         return True
 

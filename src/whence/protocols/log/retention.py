@@ -41,7 +41,6 @@ class Retention:
         self.bytes: int = options["keep_bytes"]
         self.max_bytes: int = options["max_bytes"]
         self.skew_us = skew_us
-        self.reason = "expired" if self.keep == LIFETIME else "truncated"
         self.by_size = self.keep in (COUNT, BYTES) or bool(self.max_bytes)  # else looked at now and then
 
     def point(self, ledger: Ledger, now_us: int, stable: Sequence[int], effects: Effects) -> int:
