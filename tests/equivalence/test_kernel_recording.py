@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import msgspec
 import pytest
@@ -13,6 +14,7 @@ import pytest
 from support.running import simulate_to
 from support.vcube_runs import random_scenario, run_core
 from whence.errors import TraceError
+from whence.kernels import __main__ as beforehand
 from whence.lab.run import path_of, run
 from whence.sim.files import run_id
 from whence.studies.vcube.grid import scenario
@@ -80,6 +82,24 @@ def test_kernels_load_from_the_zip_that_a_cluster_is_given(tmp_path: Path) -> No
         check=False,
     )
     assert ended.stdout.startswith(str(archive)), ended.stderr
+
+
+def test_what_is_not_compiled_is_compiled_beforehand_and_said(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert [name for name, _ in beforehand.kernels()] == ["vcube", "deadline", "oppnet", "prc"]
+    made: list[str] = []
+
+    def known(name: str, *, compiled: bool) -> tuple[str, SimpleNamespace]:
+        return name, SimpleNamespace(is_compiled=lambda: compiled, warm_up=lambda: made.append(name))
+
+    some = [known("old", compiled=True), known("new", compiled=False)]
+    monkeypatch.setattr(beforehand, "kernels", lambda: some)
+    beforehand.main()
+    assert made == ["new"]
+    said = capsys.readouterr().err
+    assert "kernel of new" in said
+    assert "old" not in said
 
 
 # The file

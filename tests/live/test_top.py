@@ -69,6 +69,7 @@ async def test_the_screen_shows_nodes_and_the_one_that_is_chosen(tmp_path: Path)
             detail = str(screen.query_one("#detail").render())
             assert "bob in room: up" in detail
             assert "link  ann: connected" in detail
+            assert "connected: connected to ann" in detail
             await pilot.press("down")
             await pilot.pause(0.2)
             assert "no node opens it" in str(screen.query_one("#detail").render())

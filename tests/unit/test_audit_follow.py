@@ -20,13 +20,14 @@ from whence.foreign.mapping import LogMapping, mapping_of, order_of
 from whence.foreign.read import complete_mapping, read_log
 from whence.foreign.running import STREAMED
 
+LIST = "json-array"  # refused as well: its rows are not lines
 SEVERAL_LINES = "texts-with-line-breaks"  # refused: a followed row is one line
 CASES = [
     case
     for case in cases()
     if case.mapping.format in FOLLOWED
     and order_of(case.mapping) in {"line", "seq"}
-    and case.name != SEVERAL_LINES
+    and case.name not in {SEVERAL_LINES, LIST}
 ]
 
 
@@ -39,6 +40,13 @@ def grown(case: CorpusCase, folder: Path, size: int) -> Follower:
         follower = Follower(target, mapping, state=state)
         list(follower.read())
     return follower
+
+
+@pytest.mark.parametrize("name", [SEVERAL_LINES, LIST])
+def test_what_is_not_one_row_per_line_is_refused(name: str, tmp_path: Path) -> None:
+    case = next(case for case in cases() if case.name == name)
+    with pytest.raises(ImportFormatError, match="Followed rows must be one"):
+        grown(case, tmp_path, 100_000)
 
 
 def append(path: Path, data: bytes) -> None:
@@ -143,3 +151,19 @@ def test_the_command_watches_until_it_is_interrupted(tmp_path: Path) -> None:
     again = subprocess.run([*words[:6], "--once", "--json"], capture_output=True, text=True, check=False)
     assert again.returncode == 1
     assert json.loads(again.stdout)["properties"]["causal"]["count"] == 1
+
+
+def test_a_call_that_finds_nothing_new_misses_no_column(tmp_path: Path) -> None:
+    log = tmp_path / "log.jsonl"
+    log.write_text('{"p": "a", "m": "x", "s": 1}\n')
+    mapping = mapping_of({
+        "log": {"format": "jsonl"},
+        "event": {"process": "p", "message": "m", "session": "s", "depends_on": "d"},
+    })  # fmt: skip
+    for _ in range(2):
+        follower = Follower(log, mapping, state=tmp_path / "state")
+        list(follower.read())
+        notes = {note.code: note for note in follower.audit().notes}
+        assert "session" not in notes
+        assert notes["absent-column"].count == 1
+        assert "`d`" in notes["absent-column"].text

@@ -39,6 +39,7 @@ class _Followed(msgspec.Struct):
     at_byte: int = 0
     lines: int = 0
     header: list[str] = []
+    had: list[str] = []  # columns with a value in some row
     replaced: int = 0
     unmatched: int = 0
 
@@ -68,6 +69,7 @@ class Follower:
                 )
         self._rules = LineRules(mapping)
         self._normaliser = Normaliser(self._rules.mapping)
+        self._normaliser.remember(self._now.had)
 
     def read(self) -> Iterator[tuple[str, AuditFinding]]:
         """Judge all complete lines that are new; gives what they show to be wrong, with its property."""
@@ -89,6 +91,7 @@ class Follower:
                 slices = (rows[at : at + _FEED_ROWS] for at in range(0, len(rows), _FEED_ROWS))
                 news = [found for some in slices for found in now.audit.feed(some)]
                 now.at_byte += len(complete)
+                now.had = sorted(self._normaliser.had)
                 self._save()
                 yield from news
 
@@ -111,11 +114,16 @@ class Follower:
                 yield found
 
     def _json(self, line: str, where: str) -> tuple[Mapping[str, Any], int]:
+        if line.lstrip().startswith("["):
+            raise ImportFormatError(where, "it is a list", "Followed rows must be one object per line")
         return json_row(line, where), self._now.lines
 
     def _csv(self, line: str, where: str) -> tuple[Mapping[str, Any], int] | None:
         try:
-            (cells,) = csv.reader([line], strict=True, delimiter=self._mapping.delimiter or ",")
+            (cells,) = csv.reader(
+                [line], strict=True, delimiter=self._mapping.delimiter or ",",
+                skipinitialspace=any(name.startswith(" ") for name in self._now.header),
+            )  # fmt: skip
         except csv.Error as error:
             raise ImportFormatError(
                 where, f"it is not a row of CSV ({error})", "Followed rows must be one line each"
@@ -125,7 +133,7 @@ class Follower:
             return None
         if len(cells) > len(self._now.header):
             raise ImportFormatError(where, "it has more cells than the header", "Quote")
-        return dict(zip(self._now.header, cells, strict=False)), self._now.lines
+        return dict(zip(map(str.lstrip, self._now.header), cells, strict=False)), self._now.lines
 
     def _text(self, line: str, where: str) -> tuple[Any, ...] | None:
         kind, row = self._rules.read(line)
@@ -137,7 +145,7 @@ class Follower:
     def audit(self) -> Audit:
         """The verdict so far."""
         audit = self._now.audit.audit(str(self._path), self._mapping.contract)
-        notes = [*audit.notes, *self._normaliser.notes()]
+        notes = [*audit.notes, *(self._normaliser.notes() if audit.events else ())]
         if self._now.replaced:
             times = f"the file was replaced {self._now.replaced} times"
             text = f"{times}: what it had after the last reading is not judged"

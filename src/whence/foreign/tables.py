@@ -80,8 +80,12 @@ def resolution_of(divides: Callable[[int], bool]) -> int:
 
 
 def csv_rows(path: Path, delimiter: str = ",") -> Rows:
-    """The rows of a CSV file with a header."""
-    reader = csv.DictReader(io.StringIO(read_text(path), newline=""), delimiter=delimiter)
+    """The rows of a CSV file with a header. If blanks follow its delimiters, they are no part of any cell."""
+    text = read_text(path)
+    spaced = any(
+        name.startswith(" ") for name in next(csv.reader(io.StringIO(text), delimiter=delimiter), ())
+    )
+    reader = csv.DictReader(io.StringIO(text, newline=""), delimiter=delimiter, skipinitialspace=spaced)
     if not reader.fieldnames:
         raise ImportFormatError(str(path), "it has no header", "Put the names of columns into the first line")
     twice = [name for name, count in Counter(reader.fieldnames).items() if count > 1]

@@ -11,7 +11,7 @@ between kernels and cores.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from importlib import import_module
 from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol, TypeAlias, cast
@@ -94,6 +94,12 @@ def load(scenario: Scenario) -> Kernel:
     if entry is None:
         raise KernelRefusalError("kernel", missing(scenario) or "it is gone", "Run it through the cores")
     return cast(Kernel, import_module(entry.module))
+
+
+def kernels() -> Iterator[tuple[str, Kernel]]:
+    """Yield our own kernels and their papers' names, each once, importing them one by one."""
+    for module in dict.fromkeys(entry.module for entry in _KERNELS.values()):
+        yield module.split(".")[-2], cast(Kernel, import_module(module))
 
 
 def _entry(scenario: Scenario) -> KernelEntry | None:

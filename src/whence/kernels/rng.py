@@ -12,7 +12,7 @@ import numpy as np
 
 from whence.core import rng
 from whence.core.rng import purpose
-from whence.kernels.compile import bare
+from whence.kernels.compile import inner
 from whence.sim.distributions import Constant, Delay, Normal, Uniform
 
 CONSTANT, UNIFORM, NORMAL = 0, 1, 2  # kinds of delay that a kernel can draw
@@ -43,7 +43,7 @@ def delay_code(distribution: Delay) -> tuple[int, int, int] | None:
     return None
 
 
-@bare
+@inner
 def mix64(value: np.uint64) -> np.uint64:
     """SplitMix64's finaliser."""
     value = (value ^ (value >> _30)) * _MIX_1
@@ -51,7 +51,7 @@ def mix64(value: np.uint64) -> np.uint64:
     return value ^ (value >> _31)
 
 
-@bare
+@inner
 def stream(seed: np.uint64, what: np.uint64, entity: int) -> np.uint64:
     """The key of one stream of draws."""
     key = mix64(seed + _GOLDEN)
@@ -59,19 +59,19 @@ def stream(seed: np.uint64, what: np.uint64, entity: int) -> np.uint64:
     return mix64((key ^ np.uint64(entity)) + _GOLDEN)
 
 
-@bare
+@inner
 def bits(key: np.uint64, index: int) -> np.uint64:
     """64 random bits."""
     return mix64(key + (np.uint64(index) + _ONE) * _GOLDEN)
 
 
-@bare
+@inner
 def uniform(key: np.uint64, index: int) -> float:
     """Uniform in [0, 1)."""
     return float(bits(key, index) >> _11) * _TO_UNIT
 
 
-@bare
+@inner
 def below(key: np.uint64, index: int, bound: int) -> int:
     """Uniform in 0 .. bound - 1, for bounds below 2^32: the high half of a 96-bit product."""
     value = bits(key, index)
@@ -79,7 +79,7 @@ def below(key: np.uint64, index: int, bound: int) -> int:
     return int(((value >> _32) * span + ((value & _LOW_32) * span >> _32)) >> _32)
 
 
-@bare
+@inner
 def log(value: float) -> float:
     """Natural logarithm of a positive number."""
     mantissa, exponent = frexp(value)
@@ -94,7 +94,7 @@ def log(value: float) -> float:
     return exponent * _LN2 + 2.0 * ratio * total
 
 
-@bare
+@inner
 def _rational(value: float, above: tuple[float, ...], under: tuple[float, ...]) -> float:
     numerator = 0.0
     for coefficient in above:
@@ -105,7 +105,7 @@ def _rational(value: float, above: tuple[float, ...], under: tuple[float, ...]) 
     return numerator / denominator
 
 
-@bare
+@inner
 def normal_quantile(probability: float) -> float:
     """The standard normal's inverse distribution function."""
     centred = probability - 0.5
@@ -117,7 +117,7 @@ def normal_quantile(probability: float) -> float:
     return -result if centred < 0 else result
 
 
-@bare
+@inner
 def draw(kind: int, a: int, b: int, key: np.uint64, index: int) -> int:
     """One delay in whole microseconds, from the distribution that (kind, a, b) stands for."""
     if kind == CONSTANT:

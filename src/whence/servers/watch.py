@@ -119,8 +119,14 @@ def _from_door(told: dict[str, Any]) -> NodeLook:
         unread=stats["unread_messages"],
         held=stats["held_messages"],
         waiting=tuple(f"{each['id']} waits for {', '.join(each['missing'])}" for each in told["waiting"]),
-        events=tuple(f"{each['kind']}: {each['peer'] or ''} {each['detail']}" for each in told["events"]),
+        events=tuple(map(_event, told["events"])),
     )
+
+
+def _event(told: dict[str, Any]) -> str:
+    """An event in words; its peer is named once."""
+    peer, detail = told["peer"] or "", told["detail"]
+    return f"{told['kind']}: {detail if peer in detail else f'{peer} {detail}'}"
 
 
 def _of_system(path: Path) -> Look:

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from whence.core.rng import below, purpose, stream
-from whence.kernels.compile import Array, bare, inlined, inner
+from whence.kernels.compile import Array, inlined, inner
 from whence.kernels.rng import bits
 from whence.overlay.contacts import ContactPlan
 from whence.protocols.barrier.carry import ORDER, SETUP
@@ -144,7 +144,7 @@ def _swap(s: OppnetArrays, one: int, other: int) -> None:
         s.heap[other, column] = kept
 
 
-@bare
+@inner
 def push(s: OppnetArrays, time_us: int, kind: int, node: int, source: int, data: int, further: int) -> None:
     """Put an event on the heap."""
     at = s.counters[HEAPED]
@@ -379,16 +379,38 @@ def _longest_queue(plan: ContactPlan, broadcasts: Array, messages: Array, offset
 
 
 def _begin(state: OppnetArrays, broadcasts: Array, sample_us: int) -> None:
-    delay_us, end_us = int(state.settings[DELAY_US]), int(state.settings[END_US])
-    for at, (lower, higher, stop_us, hello_us) in enumerate(state.contacts.tolist()):
-        if hello_us + delay_us < stop_us:
-            push(state, hello_us + delay_us, RECEIVE, higher, lower, HELLO, 2 * at + 1)
-            push(state, stop_us, LINK_DOWN, lower, higher, 0, at)
-    for at, (time_us, node) in enumerate(broadcasts.tolist()):
-        if time_us < end_us:
-            push(state, time_us, BROADCAST, node, 0, at, 0)
-    if sample_us:
-        push(state, sample_us, SAMPLE, 0, 0, 0, 0)
+    """Put what is planned on the heap: events in order are one."""
+    lower, higher, stop_us, hello_us = state.contacts.T
+    came_us = hello_us + state.settings[DELAY_US]
+    met = np.flatnonzero(came_us < stop_us)
+    said = np.flatnonzero(broadcasts[:, 0] < state.settings[END_US])
+    parts = [
+        _events(came_us[met], RECEIVE, higher[met], lower[met], HELLO, 2 * met + 1),
+        _events(stop_us[met], LINK_DOWN, lower[met], higher[met], 0, met),
+        _events(broadcasts[said, 0], BROADCAST, broadcasts[said, 1], 0, said, 0),
+        _events(np.full(int(sample_us > 0), sample_us), SAMPLE, 0, 0, 0, 0),
+    ]
+    events = np.concatenate(parts)
+    order = np.lexsort((events[:, DATA], events[:, KEY], events[:, TIME_US]))
+    state.heap[: len(events)] = events[order]
+    state.counters[HEAPED] = len(events)
+
+
+def _events(
+    times_us: Array,
+    kind: int,
+    node: Array | int,
+    source: Array | int,
+    data: Array | int,
+    further: Array | int,
+) -> Array:
+    """Rows of the heap, one for each time."""
+    rows = np.zeros((len(times_us), EVENT_COLUMNS), dtype=np.int64)
+    rows[:, TIME_US] = times_us
+    rows[:, KEY] = (kind << NODE_BITS | node) << NODE_BITS | source
+    rows[:, DATA] = data
+    rows[:, FURTHER] = further
+    return rows
 
 
 def grown(state: OppnetArrays, lacking: int) -> OppnetArrays:

@@ -34,6 +34,7 @@ from whence.trace.schema import Kind, Level, Recorder
 
 COMPILE_SECONDS = 10.0
 NODES_MAX = 1 << 24
+DURATION_MAX_US = 1 << (a.LOG_BITS + a.LOG_UNIT_BITS)  # fifty days
 _HOPS = 12  # a handshake takes ten delays; its buffers must stand in the log
 
 
@@ -56,6 +57,7 @@ def refusal(scenario: Scenario, level: Level = Level.MEASURES, keep: Keep = NOTH
         (scenario.stop.drain, "the run goes on after its end until all is quiet"),
         (scenario.record.sample_every_us is not None, "gauges are sampled"),
         (scenario.nodes >= NODES_MAX, f"there are {NODES_MAX} processes or more"),
+        (scenario.stop.duration_us >= DURATION_MAX_US, f"it lasts {DURATION_MAX_US} µs or longer"),
         (level > Level.MEASURES, "the trace is to have every delivery, and the kernel only counts them"),
         (bool(keep), f"it keeps no {', '.join(keep)}"),
     )
@@ -161,8 +163,8 @@ def _make_state(scenario: Scenario) -> a.PrcArrays:
         externals=externals,
         ring=np.zeros((1 << max(10, (log_size + 8 * width).bit_length()), 2), dtype=np.int64),
         people=np.zeros((nodes, a.PEOPLE_COLUMNS), dtype=np.int64),
-        hot=np.zeros((nodes, width, 2), dtype=np.int64),
-        cold=np.zeros((nodes, width, 3), dtype=np.int64),
+        hot=np.zeros((nodes, width + a.HOT_PAD), dtype=np.int64),
+        cold=np.zeros((nodes, width + a.COLD_PAD, a.COLD_COLUMNS), dtype=np.int64),
         arcs=np.zeros((nodes, width), dtype=np.int32),
         slots=np.zeros((nodes, words), dtype=np.uint64),
         links=np.zeros((max(64, 8 * nodes), a.LINK_COLUMNS), dtype=np.int64),
@@ -171,8 +173,7 @@ def _make_state(scenario: Scenario) -> a.PrcArrays:
         row_of=np.full(messages, -1, dtype=np.int32),
         stamps=np.zeros((2, messages), dtype=np.int64),
         senders=np.full(messages, -1, dtype=np.int32),
-        log=np.zeros((nodes, log_size), dtype=np.int32),
-        log_us=np.zeros((nodes, log_size), dtype=np.int64),
+        log=np.zeros((nodes, log_size + a.LOG_PAD), dtype=np.int64),
         members=np.zeros(nodes, dtype=np.int32),
         free_links=np.zeros(max(64, 8 * nodes), dtype=np.int32),
         free_rows=np.zeros(16, dtype=np.int32),

@@ -1,6 +1,7 @@
 """The arrays of PRC's kernel, and how they grow.
 
-processes   adjacency as rows sorted by peer: `hot` is what every message needs, `cold` the rest
+processes   adjacency as rows sorted by peer: `hot` is what every message needs, `cold` the rest; a row is an
+            odd number of cache lines apart from the next one, so that all of a cache is used
 links       one row for each pair that is linked, with its handshake
 messages    a row of E for each message in transit: for each process a bit mask of in-link slots
 logs        what each process delivered last: buffers are intervals of it
@@ -22,11 +23,17 @@ HEAD, TAIL, NEXT, MEMBERS, LINKS_USED, LINKS_FREE, ROWS_USED, ROWS_FREE = range(
 TIME_US, EXPECTED, BUFFERED, DEGREE, PROCESSES, DEGREE_MAX, LINKED_MAX = range(8, 15)
 CONTROL, DELIVERIES, RECEIPTS, OPENED, BROADCASTS, TOKEN, FAULT, OVERLAY = range(15, 23)
 COUNTERS = 23
-# Columns of `hot` and `cold`
-SINCE, WHERE = 0, 1  # the ring's entry from which on the link is used; peer << SLOT_BITS | its slot for us
+# `hot`: the peer, its slot for us, and how the link is used: not yet, from SINCE on, or (0) for all in flight
+IS_UNUSED, IS_NEW = 1, 2
+SLOT_BITS, PEER_BITS = 2, 18  # where they begin
+# Columns of `cold`
 LINK, SLOT, SLOT_US = 0, 1, 2  # the link; our slot for it (-1: not in the in-view); since when
-SLOT_BITS = 16
-UNUSED = np.int64(1) << 62
+SINCE = 3  # the ring's entry from which on the link is used, if it IS_NEW
+COLD_COLUMNS = 4
+HOT_PAD, COLD_PAD, LOG_PAD = 8, 2, 8  # a cache line more than a power of two
+# `log`: the message, and when it was delivered
+LOG_BITS = 32  # where the message begins
+LOG_UNIT_BITS = 10  # the time is in units of 2^10 µs
 # Columns of `links`
 OPENER, MEDIATOR, TARGET, ARCS, HOLDS, MADE, AT_ALPHA, AT_BETA, AT_PI, AT_RHO, AT_BUFFER = range(11)
 LINK_COLUMNS = 11
@@ -55,8 +62,8 @@ class PrcArrays(NamedTuple):
     externals: Array  # int64 [., 4], sorted
     ring: Array  # int64 [2^k, 2]
     people: Array  # int64 [nodes, 6]
-    hot: Array  # int64 [nodes, 64 words, 2]
-    cold: Array  # int64 [nodes, 64 words, 3]
+    hot: Array  # int64 [nodes, 64 words + 8]
+    cold: Array  # int64 [nodes, 64 words + 2, 4]
     arcs: Array  # int32 [nodes, 64 words]
     slots: Array  # uint64 [nodes, words]: the in-view
     links: Array  # int64 [., 11]
@@ -65,8 +72,7 @@ class PrcArrays(NamedTuple):
     row_of: Array  # int32 [messages]
     stamps: Array  # int64 [2, messages]
     senders: Array  # int32 [messages]: drawn; -1: not yet broadcast
-    log: Array  # int32 [nodes, 2^k]
-    log_us: Array  # int64 [nodes, 2^k]
+    log: Array  # int64 [nodes, 2^k + 8]
     members: Array  # int32 [nodes]
     free_links: Array  # int32
     free_rows: Array  # int32
@@ -88,17 +94,16 @@ def grown(state: PrcArrays, needed: int) -> PrcArrays:
         return state._replace(
             rows=_longer(state.rows), masks=_longer(state.masks), free_rows=_longer(state.free_rows)
         )
-    words = int(state.settings[WORDS])
     settings = state.settings.copy()
     settings[WORDS] += 1  # one word at a time: hubs are few, and every process pays for them
     return state._replace(
         settings=settings,
-        hot=_widened(state.hot, 1, words),
-        cold=_widened(state.cold, 1, words),
-        arcs=_widened(state.arcs, 1, words),
-        slots=_widened(state.slots, 1, words),
-        masks=_widened(state.masks, 1, words),
-        scratch=_widened(state.scratch, 1, words),
+        hot=_widened(state.hot, 64),
+        cold=_widened(state.cold, 64),
+        arcs=_widened(state.arcs, 64),
+        slots=_widened(state.slots, 1),
+        masks=_widened(state.masks, 1),
+        scratch=_widened(state.scratch, 64),
     )
 
 
@@ -115,10 +120,8 @@ def _longer(array: Array) -> Array:
     return larger
 
 
-def _widened(array: Array, axis: int, words: int) -> Array:
-    """One word more for every process."""
-    shape = list(array.shape)
-    shape[axis] += shape[axis] // words
-    larger = np.zeros(shape, dtype=array.dtype)
+def _widened(array: Array, more: int) -> Array:
+    """Longer rows, by what a word more takes."""
+    larger = np.zeros((array.shape[0], array.shape[1] + more, *array.shape[2:]), dtype=array.dtype)
     larger[tuple(slice(0, size) for size in array.shape)] = array
     return larger

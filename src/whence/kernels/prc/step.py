@@ -12,7 +12,7 @@ from collections.abc import Callable
 import numpy as np
 
 from whence.core import rng
-from whence.kernels.compile import Array, cached, fingerprint, inlined, inner
+from whence.kernels.compile import Array, cached, fingerprint, inlined, inner, prefetch
 from whence.kernels.prc import state as a
 from whence.kernels.prc.state import PrcArrays
 from whence.kernels.rng import below, mix64, stream
@@ -23,9 +23,13 @@ MESSAGE = 0  # entries of the ring: a delivery on its way to all neighbours; the
 ALPHA_1, ALPHA_2, BETA_1, BETA_2, PI_1, PI_2, RHO_1, RHO_2 = range(1, 9)
 BUFFER, RETURN, JOIN, WELCOME = range(9, 13)
 
+AHEAD, SOON = 8, 3  # entries of the ring before its turn that its links, and what they lead to, are asked for
+
 _GOLDEN = np.uint64(rng.GOLDEN)
 _ONE = np.uint64(1)
 _63 = np.int64(63)
+_USE = a.IS_UNUSED | a.IS_NEW
+_LOG_TIME = (1 << a.LOG_BITS) - 1
 
 
 @inlined
@@ -58,6 +62,12 @@ def push(s: PrcArrays, arrive_us: int, what: int, who: int, row: int) -> None:
 
 
 @inlined
+def _log_mask(s: PrcArrays) -> int:
+    """What takes the number of a delivery to its place in a process's log."""
+    return int(s.log.shape[1] - a.LOG_PAD - 1)
+
+
+@inlined
 def deliver(s: PrcArrays, node: int, row: int, slot: int, now_us: int, arrive_us: int) -> None:
     """A first receipt over in-link `slot` (-1: none): tag, forward, buffer, deliver."""
     counters, person = s.counters, s.people[node]
@@ -72,9 +82,7 @@ def deliver(s: PrcArrays, node: int, row: int, slot: int, now_us: int, arrive_us
         tagged -= 1
     s.rows[row, a.BITS] += tagged
     counters[a.EXPECTED] += tagged
-    at = person[a.LOGGED] & (s.log.shape[1] - 1)
-    s.log[node, at] = number
-    s.log_us[node, at] = now_us
+    s.log[node, person[a.LOGGED] & _log_mask(s)] = number << a.LOG_BITS | now_us >> a.LOG_UNIT_BITS
     person[a.LOGGED] += 1
     counters[a.BUFFERED] += person[a.BUFFERING]
     counters[a.DELIVERIES] += 1
@@ -118,11 +126,11 @@ def find(s: PrcArrays, node: int, peer: int) -> int:
     low, high = 0, s.people[node, a.LINKED]
     while low < high:
         middle = (low + high) // 2
-        if s.hot[node, middle, a.WHERE] >> a.SLOT_BITS < peer:
+        if s.hot[node, middle] >> a.PEER_BITS < peer:
             low = middle + 1
         else:
             high = middle
-    if low < s.people[node, a.LINKED] and s.hot[node, low, a.WHERE] >> a.SLOT_BITS == peer:
+    if low < s.people[node, a.LINKED] and s.hot[node, low] >> a.PEER_BITS == peer:
         return int(low)
     return int(-1 - low)
 
@@ -131,7 +139,7 @@ def find(s: PrcArrays, node: int, peer: int) -> int:
 def is_safe(s: PrcArrays, node: int, peer: int) -> bool:
     """Whether the link is used in both directions at this end."""
     at = find(s, node, peer)
-    return bool(at >= 0 and s.cold[node, at, a.SLOT] >= 0 and s.hot[node, at, a.SINCE] != a.UNUSED)
+    return bool(at >= 0 and s.cold[node, at, a.SLOT] >= 0 and not s.hot[node, at] & a.IS_UNUSED)
 
 
 @inner
@@ -160,8 +168,7 @@ def _insert(s: PrcArrays, node: int, peer: int, link: int) -> None:
     size = s.people[node, a.LINKED]
     for at in range(size, place, -1):
         _move(s, node, at - 1, at)
-    s.hot[node, place, a.SINCE] = a.UNUSED
-    s.hot[node, place, a.WHERE] = peer << a.SLOT_BITS
+    s.hot[node, place] = peer << a.PEER_BITS | a.IS_UNUSED
     s.cold[node, place, a.LINK] = link
     s.cold[node, place, a.SLOT] = -1
     s.people[node, a.LINKED] = size + 1
@@ -171,8 +178,7 @@ def _insert(s: PrcArrays, node: int, peer: int, link: int) -> None:
 @inlined
 def _move(s: PrcArrays, node: int, source: int, target: int) -> None:
     """One column at a time: copying slices would need memory."""
-    for column in range(s.hot.shape[2]):
-        s.hot[node, target, column] = s.hot[node, source, column]
+    s.hot[node, target] = s.hot[node, source]
     for column in range(s.cold.shape[2]):
         s.cold[node, target, column] = s.cold[node, source, column]
 
@@ -191,7 +197,7 @@ def use_in(s: PrcArrays, node: int, peer: int, now_us: int) -> int:
     at, there = find(s, node, peer), find(s, peer, node)
     s.cold[node, at, a.SLOT] = slot
     s.cold[node, at, a.SLOT_US] = now_us
-    s.hot[peer, there, a.WHERE] = node << a.SLOT_BITS | slot
+    s.hot[peer, there] = node << a.PEER_BITS | slot << a.SLOT_BITS | s.hot[peer, there] & _USE
     s.people[node, a.DEGREE_IN] += 1
     s.counters[a.DEGREE] += 1
     s.counters[a.DEGREE_MAX] = max(s.counters[a.DEGREE_MAX], s.people[node, a.DEGREE_IN])
@@ -201,7 +207,9 @@ def use_in(s: PrcArrays, node: int, peer: int, now_us: int) -> int:
 @inner
 def use_out(s: PrcArrays, node: int, peer: int) -> None:
     """Qo ← Qo ∪ peer: whatever is sent from now on goes there too."""
-    s.hot[node, find(s, node, peer), a.SINCE] = s.counters[a.TAIL]
+    at = find(s, node, peer)
+    s.hot[node, at] = s.hot[node, at] & ~_USE | a.IS_NEW
+    s.cold[node, at, a.SINCE] = s.counters[a.TAIL]
 
 
 @inner
@@ -256,11 +264,11 @@ def _expect_nothing(s: PrcArrays, node: int, slot: int, since_us: int, now_us: i
     """
     delay = delay_us(s.points, now_us)
     reach_us = 2 * delay if now_us - since_us > 8 * delay else 8 * delay
-    mask, bit = s.log.shape[1] - 1, _ONE << np.uint64(slot & _63)
-    logged = s.people[node, a.LOGGED]
+    mask, bit = _log_mask(s), _ONE << np.uint64(slot & _63)
+    logged, oldest = s.people[node, a.LOGGED], (now_us - reach_us) >> a.LOG_UNIT_BITS
     at = logged - 1
-    while at >= 0 and at >= logged - s.log.shape[1] and s.log_us[node, at & mask] >= now_us - reach_us:
-        row = s.row_of[s.log[node, at & mask]]
+    while at >= 0 and at >= logged - 1 - mask and s.log[node, at & mask] & _LOG_TIME >= oldest:
+        row = s.row_of[s.log[node, at & mask] >> a.LOG_BITS]
         if row >= 0 and s.masks[row, slot >> 6, node] & bit:
             s.masks[row, slot >> 6, node] ^= bit
             s.rows[row, a.BITS] -= 1
@@ -452,6 +460,8 @@ def _advance(s: PrcArrays) -> int:
             what = s.ring[entry, a.R_WHAT]
             if what >> 56 == MESSAGE:
                 counters[a.HEAD] = head + 1
+                _fetch_links(s, s.ring[entry + AHEAD & (len(s.ring) - 1), a.R_WHAT])
+                _fetch_masks(s, s.ring[entry + SOON & (len(s.ring) - 1), a.R_WHAT])
                 _spread(s, what >> 24 & _WHO_MASK, what & _ROW_MASK, head, now_us)
                 continue
             needed = _missing_room(s, what >> 56 == JOIN, s.links[what >> 24 & _WHO_MASK, a.TARGET], -1)
@@ -498,7 +508,7 @@ def _missing_room(s: PrcArrays, links_open: bool, node: int, partner: int) -> in
     """What must grow before processes may get new links or names."""
     if not links_open:
         return a.DONE
-    limit, named = s.hot.shape[1], s.people[node, a.NAMED]
+    limit, named = 64 * s.settings[a.WORDS], s.people[node, a.NAMED]
     if s.counters[a.LINKED_MAX] + 2 >= limit or s.people[node, a.LINKED] + 2 >= limit or named + 2 >= limit:
         return a.MORE_SLOTS
     gained = named + 2
@@ -524,12 +534,12 @@ def _free_rows(s: PrcArrays) -> int:
 @inner
 def _rows_needed(s: PrcArrays, link: int) -> int:
     """How many messages that only the buffers of a link hold may come back to life."""
-    row, mask, count = s.links[link], s.log.shape[1] - 1, 0
+    row, mask, count = s.links[link], _log_mask(s), 0
     opener, target = row[a.OPENER], row[a.TARGET]
     for at in range(row[a.AT_BETA], s.people[opener, a.LOGGED]):
-        count += s.row_of[s.log[opener, at & mask]] < 0
+        count += s.row_of[s.log[opener, at & mask] >> a.LOG_BITS] < 0
     for at in range(row[a.AT_PI], s.people[target, a.LOGGED]):
-        count += s.row_of[s.log[target, at & mask]] < 0
+        count += s.row_of[s.log[target, at & mask] >> a.LOG_BITS] < 0
     return count
 
 
@@ -562,17 +572,38 @@ def _external(s: PrcArrays, at: int, now_us: int) -> int:
 
 
 @inlined
+def _fetch_links(s: PrcArrays, what: int) -> None:
+    """Ask for the links of an entry of the ring, if it is a delivery (it may be one of long ago)."""
+    if what >> 56 == MESSAGE:
+        node = what >> 24 & _WHO_MASK
+        for line in range(4):
+            prefetch(s.hot, node, 8 * line)
+        prefetch(s.people, node, 0)
+
+
+@inlined
+def _fetch_masks(s: PrcArrays, what: int) -> None:
+    """Ask for what the neighbours of such an entry expect."""
+    if what >> 56 == MESSAGE:
+        node, masks = what >> 24 & _WHO_MASK, s.masks[what & _ROW_MASK]
+        for at in range(s.people[node, a.LINKED]):
+            prefetch(masks, 0, s.hot[node, at] >> a.PEER_BITS)
+
+
+@inlined
 def _spread(s: PrcArrays, node: int, row: int, entry: int, now_us: int) -> None:
     """The copies of one delivery arrive at the neighbours, in the order of their names."""
     arrive_us = now_us + delay_us(s.points, now_us)
     hot, masks = s.hot[node], s.masks[row]
     receipts, copies = 0, 0
     for at in range(s.people[node, a.LINKED]):
-        if hot[at, a.SINCE] > entry:
-            continue
+        where = hot[at]
+        if where & _USE:
+            if where & a.IS_UNUSED or s.cold[node, at, a.SINCE] > entry:
+                continue
+            hot[at] = where ^ a.IS_NEW  # later entries go over it, too
         receipts += 1
-        where = hot[at, a.WHERE]
-        peer, slot = where >> a.SLOT_BITS, where & 0xFFFF
+        peer, slot = where >> a.PEER_BITS, where >> a.SLOT_BITS & 0xFFFF
         bit = _ONE << np.uint64(slot & _63)
         mask = masks[slot >> 6, peer]
         if mask & bit:
@@ -633,18 +664,18 @@ def _arrive(s: PrcArrays, what: int, link: int, now_us: int) -> None:
 def _stamp(s: PrcArrays, which: int, node: int, start: int, stop: int) -> int:
     """Mark what stands in an interval of a process's log; return the mark."""
     s.counters[a.TOKEN] += 1
-    mask = s.log.shape[1] - 1
+    mask = _log_mask(s)
     if stop - start > mask:
         s.counters[a.FAULT] = 2
     for at in range(start, stop):
-        s.stamps[which, s.log[node, at & mask]] = s.counters[a.TOKEN]
+        s.stamps[which, s.log[node, at & mask] >> a.LOG_BITS] = s.counters[a.TOKEN]
     return int(s.counters[a.TOKEN])
 
 
 @inner
 def _take_buffer(s: PrcArrays, link: int, now_us: int, arrive_us: int) -> None:
     """Bβ is in: deliver Bβ \\ Bα \\ Bπ, expect Bπ \\ Bβ, answer with it, use the link."""
-    row, mask = s.links[link], s.log.shape[1] - 1
+    row, mask = s.links[link], _log_mask(s)
     opener, target = row[a.OPENER], row[a.TARGET]
     end = s.people[target, a.LOGGED]
     row[a.AT_BUFFER] = end
@@ -653,12 +684,12 @@ def _take_buffer(s: PrcArrays, link: int, now_us: int, arrive_us: int) -> None:
     known = _stamp(s, 0, target, row[a.AT_ALPHA], end)
     sent = _stamp(s, 1, opener, row[a.AT_BETA], row[a.AT_RHO])
     for at in range(row[a.AT_BETA], row[a.AT_RHO]):
-        number = s.log[opener, at & mask]
+        number = s.log[opener, at & mask] >> a.LOG_BITS
         if s.stamps[0, number] != known:
             deliver(s, target, row_for(s, number), -1, now_us, arrive_us)
     slot = use_in(s, target, opener, now_us)
     for at in range(row[a.AT_PI], end):
-        number = s.log[target, at & mask]
+        number = s.log[target, at & mask] >> a.LOG_BITS
         if s.stamps[1, number] != sent:
             expect(s, target, number, slot)
     push(s, arrive_us, RETURN, link, 0)
@@ -668,7 +699,7 @@ def _take_buffer(s: PrcArrays, link: int, now_us: int, arrive_us: int) -> None:
 @inner
 def _take_return(s: PrcArrays, link: int, now_us: int, arrive_us: int) -> None:
     """The answer is in: deliver what is new, expect what was delivered since ρ and is not in it."""
-    row, mask = s.links[link], s.log.shape[1] - 1
+    row, mask = s.links[link], _log_mask(s)
     opener, target = row[a.OPENER], row[a.TARGET]
     end = s.people[opener, a.LOGGED]
     s.people[opener, a.BUFFERING] -= 1
@@ -676,12 +707,12 @@ def _take_return(s: PrcArrays, link: int, now_us: int, arrive_us: int) -> None:
     known = _stamp(s, 0, opener, row[a.AT_BETA], end)
     sent = _stamp(s, 1, target, row[a.AT_PI], row[a.AT_BUFFER])
     for at in range(row[a.AT_PI], row[a.AT_BUFFER]):
-        number = s.log[target, at & mask]
+        number = s.log[target, at & mask] >> a.LOG_BITS
         if s.stamps[0, number] != known:
             deliver(s, opener, row_for(s, number), -1, now_us, arrive_us)
     slot = use_in(s, opener, target, now_us)
     for at in range(row[a.AT_RHO], end):
-        number = s.log[opener, at & mask]
+        number = s.log[opener, at & mask] >> a.LOG_BITS
         if s.stamps[1, number] != sent:
             expect(s, opener, number, slot)
     release(s, link, now_us)

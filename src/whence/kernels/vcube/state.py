@@ -85,6 +85,9 @@ class VCubeArrays(NamedTuple):
     known: Array  # bool [N, M], if REPEATED: received
     place: Array  # int32 [N, M], if REPEATED: the row in `pending`
     reported: Array  # int32 [N, N], if REPEATED: delivered at the last broadcast
+    # Unless REPEATED, in bits, which are in the cache where lists are not:
+    wanted: Array  # uint64 [M, N / 64]: the dependencies of a message
+    lacking: Array  # uint64 [N, 2, N / 64]: of whom a node has not received, or delivered, the message
     scratch: Array  # int64 [9, M + 1]: no step has more than all messages at hand
     counters: Array  # int64
     tallies: Array  # int64
@@ -105,7 +108,7 @@ def make_state(
 ) -> VCubeArrays:
     """A state before the first step; `room` rows for what can grow."""
     count, total = len(heights), len(messages)
-    square, copies = (count, count), (count, total)
+    square, copies, words = (count, count), (count, total), -(-count // 64)
     repeated, trail, record = settings[REPEATED], settings[TRAIL], settings[RECORD]
     narrow = messages[:, NUMBER].max(initial=0) < 2**15  # the smaller, the faster; the kernel takes both
     counters = np.zeros(COUNTERS, np.int64)
@@ -125,6 +128,8 @@ def make_state(
         known=np.zeros(copies if repeated else (1, 1), np.bool_),
         place=np.full(copies if repeated else (1, 1), -1, np.int32),
         reported=np.zeros(square if repeated else (1, 1), np.int32),
+        wanted=np.zeros((1, 1) if repeated else (total, words), np.uint64),
+        lacking=np.full((1, 2, 1) if repeated else (count, 2, words), ~np.uint64(0)),
         scratch=np.zeros((9, total + 1), np.int64),
         counters=counters,
         tallies=np.zeros(T_BY_MESSAGES + total + 1, np.int64),

@@ -23,7 +23,7 @@ from whence.kernels.calendar import (
     remove_first,
     sender_of,
 )
-from whence.kernels.compile import cached, fingerprint, inlined, inner
+from whence.kernels.compile import cached, fingerprint, inlined, inner, trailing_zeros
 from whence.kernels.rng import draw
 from whence.kernels.vcube import state as a
 from whence.kernels.vcube.state import VCubeArrays
@@ -37,6 +37,7 @@ BROADCAST, SEND, RECEIVE, DELIVER = (
 DELIVERIES, ALL = int(Level.DELIVERIES), int(Level.ALL)
 
 _LOW_32 = 0xFFFFFFFF
+_ONE = np.uint64(1)
 
 
 # Bytes in MessagePack: core/sizes.py
@@ -313,6 +314,14 @@ def _sort_woken(s: VCubeArrays, count: int, column: int) -> None:
         woken[place] = entry
 
 
+@inlined
+def _count(s: VCubeArrays, node: int, origin: int, which: int, number: int) -> None:
+    """Whatever a node has RECEIVED or DELIVERED of an origin goes up to a number."""
+    s.counts[node, origin, which] = number
+    if not s.settings[a.REPEATED]:
+        s.lacking[node, which, origin >> 6] &= ~(_ONE << np.uint64(origin & 63))
+
+
 # CheckAgg (lines 18-21 and 23-28; rules 3 and 4)
 
 
@@ -408,8 +417,10 @@ def _level(s: VCubeArrays, node: int, message: int) -> tuple[int, int, int]:
     previous = s.messages[message, a.NUMBER] - 1
     if counts[origin, a.RECEIVED] < previous:
         return top, int(origin), int(previous)
+    if not s.settings[a.REPEATED]:
+        return _level_once(s, node, message, top)
     level, member, number = 0, -1, -1
-    if s.settings[a.REPEATED] and previous > 0:
+    if previous > 0:
         entry = int(s.place[node, message - 1])
         if entry >= 0 and s.pending[entry, a.P_LEVEL] > 0:
             level = int(s.pending[entry, a.P_LEVEL])
@@ -422,6 +433,21 @@ def _level(s: VCubeArrays, node: int, message: int) -> tuple[int, int, int]:
             level, member, number = min(height, top), other, int(dependencies[at, 1])
             if level == top:
                 break
+    return level, member, number
+
+
+@inlined
+def _level_once(s: VCubeArrays, node: int, message: int, top: int) -> tuple[int, int, int]:
+    """As `_level`, where nobody broadcasts twice: only dependencies that have not arrived are looked at."""
+    level, member, number = 0, -1, -1
+    for word in range(s.wanted.shape[1]):
+        left = s.wanted[message, word] & s.lacking[node, a.RECEIVED, word]
+        while left and level < top:
+            other = 64 * word + int(trailing_zeros(left))
+            left &= left - _ONE
+            height = int(s.heights[node, other])
+            if height > level:
+                level, member, number = min(height, top), other, 1
     return level, member, number
 
 
@@ -454,7 +480,7 @@ def check_delivery(s: VCubeArrays, node: int, message: int, entry: int, now_us: 
             if pending[entry, a.P_LEVEL] == 0:
                 _forget(s, node, entry)
         origin = s.messages[each, a.ORIGIN]
-        s.counts[node, origin, a.DELIVERED] = s.messages[each, a.NUMBER]
+        _count(s, node, origin, a.DELIVERED, s.messages[each, a.NUMBER])
         tally_delivery(s, node, each, since_us, now_us)
         if s.settings[a.RECORD] >= DELIVERIES:
             message_event(s, node, now_us, DELIVER, each)
@@ -503,6 +529,12 @@ def _wake_held(s: VCubeArrays, node: int, origin: int) -> int:
 @inlined
 def _obstacle(s: VCubeArrays, node: int, message: int) -> tuple[int, int]:
     """The first predecessor that is not delivered at the node."""
+    if not s.settings[a.REPEATED]:
+        for word in range(s.wanted.shape[1]):
+            left = s.wanted[message, word] & s.lacking[node, a.DELIVERED, word]
+            if left:
+                return 64 * word + int(trailing_zeros(left)), 1
+        return -1, -1
     counts, dependencies = s.counts[node], s.dependencies
     origin, previous = s.messages[message, a.ORIGIN], s.messages[message, a.NUMBER] - 1
     if counts[origin, a.DELIVERED] < previous:
@@ -578,14 +610,14 @@ def _broadcast(s: VCubeArrays, message: int, now_us: int) -> None:
     node, number = s.messages[message, a.ORIGIN], s.messages[message, a.NUMBER]
     s.messages[message, a.BROADCAST_US] = now_us
     _depend(s, node, message)
-    s.counts[node, node, a.DELIVERED] = number
+    _count(s, node, node, a.DELIVERED, number)
     if s.settings[a.RECORD] >= DELIVERIES:
         message_event(s, node, now_us, BROADCAST, message)
     root, to_root = s.settings[a.ROOT], s.links.shape[1] - 1
     scratch = s.scratch
     scratch[a.FREED, 0] = message
     if root < 0 or root == node:
-        s.counts[node, node, a.RECEIVED] = number
+        _count(s, node, node, a.RECEIVED, number)
         if s.settings[a.REPEATED]:
             s.known[node, message] = True
         scratch[a.FREED_LOW, 0] = 0
@@ -618,6 +650,8 @@ def _depend(s: VCubeArrays, node: int, message: int) -> None:
         wire_bytes += uint_bytes(member) + uint_bytes(delivered)
         if is_repeated:
             s.reported[node, member] = delivered
+        else:
+            s.wanted[message, member >> 6] |= _ONE << np.uint64(member & 63)
     s.counters[a.DEPENDENCIES_USED] += count
     payload_bytes = messages[message, a.PAYLOAD_BYTES]
     messages[message, a.FIRST_DEPENDENCY] = start
@@ -658,7 +692,7 @@ def _take(s: VCubeArrays, node: int, message: int, together: int, now_us: int) -
         while base + newest < end and s.known[node, base + newest]:
             newest += 1
     if has_advanced:
-        s.counts[node, origin, a.RECEIVED] = newest
+        _count(s, node, origin, a.RECEIVED, newest)
     count, entry = 0, -1
     if s.settings[a.AGGREGATE]:
         count, entry = check_aggregation(s, node, message, has_advanced, now_us)

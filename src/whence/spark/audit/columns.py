@@ -86,6 +86,9 @@ def _csv_rows(spark: SparkSession, path: str, mapping: LogMapping) -> DataFrame:
     """A record may go over several lines, which Spark reads in one piece; most tables have none."""
     options = {"header": "true", "sep": mapping.delimiter or ",", "quote": '"', "escape": '"'}
     names = spark.read.options(**options).csv(path).schema
+    if any(name.startswith(" ") for name in names.names):  # blanks after delimiters are no part of cells
+        options["ignoreLeadingWhiteSpace"] = "true"
+        names = spark.read.options(**options).csv(path).schema
     quotes = F.length("value") - F.length(F.replace("value", F.lit('"'), F.lit("")))
     torn = "true" if _some_line(spark, path, quotes % 2 == 1) else "false"
     rows = spark.read.options(
