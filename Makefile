@@ -63,7 +63,8 @@ format: $(READY) ## rewrite the code in the house style
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-jars: $(READY)   ## Java artefacts that slow tests use (S3A, Kafka; 730 MB), from Maven Central
+jars: $(READY)   ## what slow tests use beside the lock: an S3 server, Delta, Iceberg; Java artefacts (S3A, Kafka; 730 MB)
+	$(BIN)/python -m pip install --quiet --requirement requirements-slow.txt
 	$(BIN)/python tools/jars.py
 
 lock:            ## resolve the dependencies again (needs uv)

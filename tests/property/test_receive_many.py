@@ -18,6 +18,8 @@ from whence.core.effects import Deliver, Deliveries, Effects
 from whence.core.message import NodeId, Packet
 from whence.core.protocol import Protocol
 from whence.protocols import registry
+from whence.protocols.baselines import flooding, lives
+from whence.session.wire import FrameReader, encode_packet, packets_frame
 
 STEPS = 250
 SEEDS = 6
@@ -77,12 +79,15 @@ class Pair:
     def catch_up(self) -> None:
         together, expected, self.together, self.effects = self.together, self.effects, [], []
         if together:
-            effects = self.twin.receive_many(self.at[0], together, self.at[1])
+            effects = self.twin.receive_many(self.at[0], self.brought(together), self.at[1])
             runs = [len(effect.messages) for effect in effects if isinstance(effect, Deliveries)]
             self.longest_run = max([self.longest_run, *runs])
             assert one_by_one(effects) == expected
             assert self.twin.save() == self.core.save()
             self.twin.check()
+
+    def brought(self, together: list[Packet]) -> list[Packet]:
+        return together
 
     def save(self) -> Any:
         self.catch_up()
@@ -91,6 +96,14 @@ class Pair:
     def restore(self, state: Any) -> None:
         self.core.restore(state)
         self.twin.restore(state)
+
+
+class PairOverWire(Pair):
+    """The twin is given packets with the bytes that they came in."""
+
+    def brought(self, together: list[Packet]) -> list[Packet]:
+        reader = FrameReader(self.core.packet_type, 1 << 20, keeps_encoded=True)
+        return reader.feed(packets_frame(b"".join(map(encode_packet, together)), len(together)))
 
 
 def spoilt(packet: Packet, draw: Random) -> Packet:
@@ -146,3 +159,30 @@ def test_packets_that_arrive_together_have_the_effects_of_each(variant: str) -> 
             core.catch_up()
             longest = max(longest, core.longest_run)
     assert (longest > 2) == (variant in RUNS), "otherwise no run was tested"
+
+
+@pytest.mark.parametrize("protocol", ["fifo", "vector"])
+def test_what_is_kept_as_bytes_is_what_is_kept_otherwise(
+    protocol: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(flooding, "TOLD_EVERY", 9)
+    monkeypatch.setattr(lives, "SPAN_MIN", 2)
+    monkeypatch.setattr(lives, "KEPT_MESSAGES", 12)
+    monkeypatch.setattr(lives, "KEPT_BYTES", 40)
+
+    def pair(name: NodeId, names: list[NodeId], **given: Any) -> Pair:
+        return PairOverWire(*(registry.make(protocol, name, names, given) for _ in range(2)))
+
+    kept = pruned = 0
+    for seed in range(3 * SEEDS):
+        world = PairedWorld(protocol, {"relay": "need"}, seed, make=pair)
+        for _ in range(STEPS):
+            world.step()
+            for core in world.net.cores.values():
+                entries = [entry for of in core.twin.kept.of for entry in of]
+                kept = max(kept, sum(isinstance(entry, lives.Span) for entry in entries))
+                pruned += any(isinstance(entry, lives.Span) and entry.at for entry in entries)
+        for core in world.net.cores.values():
+            core.catch_up()
+    assert kept > 2, "otherwise no bytes were kept"
+    assert pruned, "otherwise none of them was cut"

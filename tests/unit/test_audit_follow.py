@@ -151,3 +151,19 @@ def test_the_command_watches_until_it_is_interrupted(tmp_path: Path) -> None:
     again = subprocess.run([*words[:6], "--once", "--json"], capture_output=True, text=True, check=False)
     assert again.returncode == 1
     assert json.loads(again.stdout)["properties"]["causal"]["count"] == 1
+
+
+def test_a_call_that_finds_nothing_new_misses_no_column(tmp_path: Path) -> None:
+    log = tmp_path / "log.jsonl"
+    log.write_text('{"p": "a", "m": "x", "s": 1}\n')
+    mapping = mapping_of({
+        "log": {"format": "jsonl"},
+        "event": {"process": "p", "message": "m", "session": "s", "depends_on": "d"},
+    })  # fmt: skip
+    for _ in range(2):
+        follower = Follower(log, mapping, state=tmp_path / "state")
+        list(follower.read())
+        notes = {note.code: note for note in follower.audit().notes}
+        assert "session" not in notes
+        assert notes["absent-column"].count == 1
+        assert "`d`" in notes["absent-column"].text

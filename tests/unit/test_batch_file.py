@@ -14,6 +14,12 @@ from whence.live.store import BatchFile, Store
 HEAD_BYTES = 20  # of each batch: length, number, seal
 
 
+@pytest.fixture(autouse=True)
+def short_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files grow often, and by little: some tests spoil every byte of them."""
+    monkeypatch.setattr(module, "_AHEAD_BYTES", 50)
+
+
 def stopped(store: Store) -> None:
     """As after `kill -9`: no snapshot, nothing removed."""
     store._db.close()
@@ -106,7 +112,7 @@ def test_a_payload_that_looks_like_batches_is_never_taken_for_one(tmp_path: Path
     guess = BatchFile(tmp_path / "guess", bytes(16))
     for number in range(3, 9):
         guess.write(number, b"forged")
-    frames = guess.path.read_bytes()
+    frames = guess.path.read_bytes()[: 6 * (HEAD_BYTES + len(b"forged"))]
     path, log = tmp_path / "a.db", tmp_path / "a.db-log"
     store = Store(path)
     store.write(b"first")
@@ -134,6 +140,36 @@ def test_a_batch_whose_sync_fails_has_not_happened(tmp_path: Path, monkeypatch: 
             store.write(b"refused")
     stopped(store)
     assert reopened(path) == (None, [b"one"])
+
+
+def test_a_batch_that_follows_needs_no_longer_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_AHEAD_BYTES", 4096)
+    path, log = tmp_path / "a.db", tmp_path / "a.db-log"
+    store = Store(path)
+    store.write(b"one")
+    size_bytes = log.stat().st_size
+    store.write(b"two")
+    assert log.stat().st_size == size_bytes
+    assert size_bytes > 4096
+    stopped(store)
+    assert reopened(path) == (None, [b"one", b"two"])
+
+
+def test_a_disk_without_room_for_zeros_takes_a_batch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "a.db"
+    store = Store(path)
+    pwrite = module.os.pwrite
+
+    def almost_full(file: int, data: bytes, at: int) -> int:
+        if not any(data):
+            raise OSError(28, "No space left on device")
+        return pwrite(file, data, at)
+
+    monkeypatch.setattr(module.os, "pwrite", almost_full)
+    store.write(b"one")
+    store.write(b"two")
+    stopped(store)
+    assert reopened(path) == (None, [b"one", b"two"])
 
 
 def test_a_store_of_the_earlier_format_keeps_its_rows_and_goes_on_in_the_file(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import TypeAlias
 
 # Flat pairs (index, count, index, count, ...), indices ascending: one array on the wire, not many.
@@ -29,13 +30,9 @@ class DeltaClock:
 
     def take_delta(self) -> Delta:
         """The entries that changed since the last call, as flat pairs."""
-        if not self.changed:
-            return ()
-        flat: list[int] = []
-        for index in sorted(self.changed):
-            flat += (index, self.changed[index])
+        delta = tuple(chain.from_iterable(sorted(self.changed.items())))
         self.changed.clear()
-        return tuple(flat)
+        return delta
 
     def missing(self, delta: Delta) -> list[tuple[int, int]]:
         """The pairs of `delta` that this clock has not reached."""

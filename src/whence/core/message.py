@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
+from collections.abc import Callable
 from typing import Any, NamedTuple, TypeAlias
 
 NodeId: TypeAlias = str
@@ -10,6 +12,17 @@ NUMBER_MAX = 2**62  # of messages: what a trace's 64-bit column can hold, with r
 # A packet is a NamedTuple that its protocol defines: plain integers, strings, bytes and tuples of
 # them, so that any host can encode it without knowing what it means.
 Packet: TypeAlias = tuple[Any, ...]
+
+
+class Together(list[Packet]):
+    """Packets that arrived together, whose bytes are at hand: a core that keeps many keeps those instead."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def again(self) -> tuple[Callable[[], list[Packet]], int]:
+        """A way to have them again that does not hold them, and no fewer bytes than their payloads have."""
+
 
 # What a core saves: dict with string keys, list, int, str, bytes, bool, None. Any codec can carry it.
 State: TypeAlias = dict[str, Any]

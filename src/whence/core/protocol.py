@@ -38,6 +38,9 @@ class Protocol(ABC):
     # A link is one connection: a crash ends it at both ends, and a restart makes a new one.
     sessions: ClassVar[bool] = False
 
+    # It keeps packets for others, and would rather keep the bytes that they came in (`Together`).
+    keeps_packets: bool = False
+
     # Its members may come back as later lives (the commands of core/lives.py).
     returns: ClassVar[bool] = False
     begins_at_once: ClassVar[bool] = False  # and no one needs to be asked whether this is a later life

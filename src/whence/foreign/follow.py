@@ -39,6 +39,7 @@ class _Followed(msgspec.Struct):
     at_byte: int = 0
     lines: int = 0
     header: list[str] = []
+    had: list[str] = []  # columns with a value in some row
     replaced: int = 0
     unmatched: int = 0
 
@@ -68,6 +69,7 @@ class Follower:
                 )
         self._rules = LineRules(mapping)
         self._normaliser = Normaliser(self._rules.mapping)
+        self._normaliser.remember(self._now.had)
 
     def read(self) -> Iterator[tuple[str, AuditFinding]]:
         """Judge all complete lines that are new; gives what they show to be wrong, with its property."""
@@ -89,6 +91,7 @@ class Follower:
                 slices = (rows[at : at + _FEED_ROWS] for at in range(0, len(rows), _FEED_ROWS))
                 news = [found for some in slices for found in now.audit.feed(some)]
                 now.at_byte += len(complete)
+                now.had = sorted(self._normaliser.had)
                 self._save()
                 yield from news
 
@@ -142,7 +145,7 @@ class Follower:
     def audit(self) -> Audit:
         """The verdict so far."""
         audit = self._now.audit.audit(str(self._path), self._mapping.contract)
-        notes = [*audit.notes, *self._normaliser.notes()]
+        notes = [*audit.notes, *(self._normaliser.notes() if audit.events else ())]
         if self._now.replaced:
             times = f"the file was replaced {self._now.replaced} times"
             text = f"{times}: what it had after the last reading is not judged"

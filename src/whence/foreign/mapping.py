@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import re
 import tomllib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
 from importlib.resources import files
@@ -476,6 +476,11 @@ class Normaliser:
         place = time_ns(text, 1) if place is None and text is not None else place
         self._odd_order += place is None
         return place
+
+    def remember(self, had: Iterable[str]) -> None:
+        """Columns that rows had which another one of these read."""
+        self.had |= set(had)
+        self._wanted -= self.had
 
     def notes(self) -> list[Note]:
         """What the rows did not say."""

@@ -47,6 +47,7 @@ class Recovered(NamedTuple):
 _HEAD = struct.Struct(">IQ8s")  # of a batch in its file: bytes, number, seal of number and bytes
 _LENGTH_BYTES = 4  # before the number
 KEY_BYTES = 16
+_AHEAD_BYTES = 64 << 10  # a file grows by so much more than it needs
 _sync = getattr(os, "fdatasync", os.fsync)
 
 
@@ -65,6 +66,7 @@ class BatchFile:
         is_new = not path.exists()
         self._file = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
         self._at = 0  # where the next one begins
+        self._size = os.fstat(self._file).st_size
         if is_new:
             folder = os.open(path.parent, os.O_RDONLY)
             os.fsync(folder)  # the name, too, must survive
@@ -93,6 +95,8 @@ class BatchFile:
         """Append a batch; it is on the disk when this returns."""
         data = _HEAD.pack(len(batch), number, self._seal(number, batch)) + batch
         try:
+            if self._at + len(data) > self._size:
+                self._grow(self._at + len(data))
             written = 0
             while written < len(data):
                 written += os.pwrite(self._file, data[written:] if written else data, self._at + written)
@@ -102,6 +106,12 @@ class BatchFile:
                 os.pwrite(self._file, bytes(_HEAD.size), self._at)
             raise
         self._at += len(data)
+
+    def _grow(self, stop: int) -> None:
+        """Write zeros ahead: a sync of blocks that the file has need not put its size on the disk as well."""
+        with suppress(OSError):  # where the disk is almost full, the batch may have room all the same
+            ahead = bytes(stop + _AHEAD_BYTES - self._size)
+            self._size += os.pwrite(self._file, ahead, self._size)
 
     def restart(self) -> None:
         """A snapshot holds all that was written."""

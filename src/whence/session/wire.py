@@ -13,12 +13,13 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable
 from enum import IntEnum
+from functools import partial
 from typing import Annotated, TypeAlias, TypeVar
 
 import msgspec
 from msgspec import Meta
 
-from whence.core.message import Packet
+from whence.core.message import Packet, Together
 from whence.errors import FrameError, FrameTooLargeError, HandshakeError, PeerError, VersionError
 
 MAGIC = "whence"
@@ -251,17 +252,26 @@ def _undecodable(kind: str, error: Exception) -> FrameError:
     )
 
 
-class EncodedPackets(list[Packet]):
+class EncodedPackets(Together):
     """Packets with their bytes, for a log that keeps them as they came."""
 
-    __slots__ = ("encoded",)
+    __slots__ = ("_decode_many", "encoded")
 
-    def __init__(self) -> None:
+    def __init__(self, decode_many: Callable[[bytes], list[Packet]]) -> None:
         self.encoded: list[bytes] = []  # of one packet or of several that follow each other
+        self._decode_many = decode_many
 
     def body(self) -> bytes:
         """All of them as one array."""
-        return _array_head(len(self)) + b"".join(self.encoded)
+        return _body(len(self), self.encoded)
+
+    def again(self) -> tuple[Callable[[], list[Packet]], int]:
+        decode_many, count, encoded = self._decode_many, len(self), self.encoded
+        return lambda: decode_many(_body(count, encoded)), sum(map(len, encoded))
+
+
+def _body(count: int, encoded: list[bytes]) -> bytes:
+    return _array_head(count) + b"".join(encoded)
 
 
 class FrameReader:
@@ -286,7 +296,9 @@ class FrameReader:
         self._decode_many = msgspec.msgpack.Decoder(list[packet_type]).decode  # type: ignore[valid-type]
         self._max_bytes = max_frame_bytes
         self._datagrams = datagrams
-        self._packets: type[list[Packet]] = EncodedPackets if keeps_encoded else list
+        self._packets: Callable[[], list[Packet]] = (
+            partial(EncodedPackets, self._decode_many) if keeps_encoded else list
+        )
         self._tail = bytearray()  # the beginning of a frame that is not complete
         self._need = HEADER.size  # bytes that the tail must reach before it is worth looking at
 

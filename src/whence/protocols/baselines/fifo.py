@@ -15,6 +15,7 @@ Source        Hadzilacos and Toueg, "Fault-tolerant broadcasts and related probl
 from __future__ import annotations
 
 from collections.abc import Iterable
+from operator import length_hint
 from typing import Any, ClassVar, NamedTuple, cast
 
 from whence.core.effects import Deliver, Discard, Effects, Reason, Send, close_run
@@ -22,7 +23,7 @@ from whence.core.group import Gaps, check_payload, refuse_id
 from whence.core.message import Message, MessageId, NodeId, Packet, Sizes, Unread, Waiting
 from whence.core.protocol import State
 from whence.core.sizes import FRAME_BYTES, array_header_bytes, binary_header_bytes, uint_bytes
-from whence.protocols.baselines.flooding import TOLD_EVERY, Flooding
+from whence.protocols.baselines.flooding import Flooding
 
 
 class FifoPacket(NamedTuple):
@@ -56,7 +57,7 @@ class Fifo(Flooding):
 
     def receive(self, peer: NodeId, packet: Packet, now_us: int) -> Effects:
         """The common case, the next message of its origin, goes straight through."""
-        origin, number, payload = cast(FifoPacket, packet)
+        origin, number, payload = packet
         delivered = self.delivered
         if (
             not 0 <= origin < len(delivered)
@@ -71,43 +72,45 @@ class Fifo(Flooding):
         effects: Effects = []
         if self.relay:
             self._pass_on(peer, packet, effects)
-        elif self._kept_of is not None:  # as `_keep`, without the calls
-            self._kept_of[origin].append(packet)
-            if not number & TOLD_EVERY or self._wanted_by:
-                self._after_keeping(packet, effects)
+        elif self.kept is not None:
+            self._keep(packet, effects)
         delivered[origin] = number
         effects.append(Deliver(Message(self.members[origin], number, payload)))
         return effects
 
-    def receive_many(self, peer: NodeId, packets: list[Packet], now_us: int) -> Effects:
-        """As `receive` for each; where only origins send, what goes straight through becomes one run."""
-        only = self._origin_of_runs(peer)
-        if only < 0:
-            return super().receive_many(peer, packets, now_us)
-        delivered, held, marks, keeps = self.delivered, self.held, self.lives.marks, self.kept is not None
+    def _receive_runs(
+        self, peer: NodeId, only: int, packets: list[Packet], first: int, stop: int, now_us: int
+    ) -> Effects:
+        delivered, held, marks = self.delivered, self.held, self.lives.marks
+        wanted, kept = self._wanted_by, self.kept
         effects: Effects = []
         run: list[Unread] = []
-        for packet in packets:
-            origin, number, payload = cast(FifoPacket, packet)
-            if origin == only and number == delivered[origin] + 1 and not (origin in held or marks):
-                if keeps:
-                    run = self._keep_in_run(packet, run, effects)
+        rest = iter(packets if stop - first == len(packets) else packets[first:stop])
+        for packet in rest:
+            origin, number, payload = packet
+            if origin == only and number == delivered[origin] + 1 and not (origin in held or marks or wanted):
                 delivered[origin] = number
                 run.append((peer, number, payload))
             else:
+                if kept is not None:
+                    at = stop - length_hint(rest)
+                    kept.add_run(packets, first, at - 1)
+                    first = at
                 run = self._take_alone(peer, packet, now_us, run, effects)
+        if kept is not None:
+            kept.add_run(packets, first, stop)
         close_run(run, effects)
         return effects
 
     def _refuse(self, packet: Packet) -> Reason | None:
-        origin, number, _ = cast(FifoPacket, packet)
+        origin, number, _ = packet
         refused = refuse_id(origin, number, self.delivered, self.my_index)
         if refused is None and number in self.held.get(origin, ()):
             return Reason.DUPLICATE
         return refused
 
     def _accept(self, packet: Packet, now_us: int, effects: Effects) -> None:
-        origin, number, payload = cast(FifoPacket, packet)
+        origin, number, payload = packet
         if number != self.delivered[origin] + 1:
             self.held.setdefault(origin, {})[number] = (cast(FifoPacket, packet), now_us)
             self.held_count += 1
@@ -190,7 +193,7 @@ class Fifo(Flooding):
         self._restore_lives(state)
 
     def sizes(self, packet: Packet) -> Sizes:
-        origin, number, payload = cast(FifoPacket, packet)
+        origin, number, payload = packet
         control = FRAME_BYTES + array_header_bytes(3) + uint_bytes(origin) + uint_bytes(abs(number))
         control += binary_header_bytes(len(payload))
         return Sizes(control + len(payload), control)

@@ -30,7 +30,7 @@ from whence.protocols.baselines.lives import KeptForNeed, Lives, Word, read_word
 
 FLOOD = flag("relay", default=True)
 NEED = "need"
-TOLD_EVERY = 1023  # after each 1024th message of a member neighbours are told what is here: a mask
+TOLD_EVERY = 4096  # so many first copies are kept before neighbours are told what is here
 RELAY = Parameter(
     "relay",
     True,
@@ -85,8 +85,8 @@ class Flooding(Relaying):
         self.lives = Lives()
         # What is kept for others; None where all is flooded, or nothing.
         self.kept = KeptForNeed(len(self.members)) if relay == NEED else None
-        self._kept_of = None if self.kept is None else self.kept.of  # for the fast path
-        self._wanted_by = {} if self.kept is None else self.kept.wanted_by
+        self.keeps_packets = self.kept is not None
+        self._wanted_by = {} if self.kept is None else self.kept.wanted_by  # for the fast path
         self._direct = relay is False  # whatever does not come from its origin is forged
 
     def receive(self, peer: NodeId, packet: Packet, now_us: int) -> Effects:
@@ -114,20 +114,33 @@ class Flooding(Relaying):
 
     # Packets that arrive together: a subclass delivers what goes straight through in runs
 
-    def _origin_of_runs(self, peer: NodeId) -> int:
-        """The only origin whose messages may go straight through when `peer` brings them; negative: none."""
-        if self.relay or peer == self.me or peer not in self._without:
-            return -1
-        return self.index.get(peer, -1)
+    def receive_many(self, peer: NodeId, packets: list[Packet], now_us: int) -> Effects:
+        """As `receive` for each; where only origins send, what goes straight through becomes one run."""
+        only, kept = self.index.get(peer, self.my_index), self.kept
+        if self.relay or only == self.my_index or peer not in self._without:
+            return super().receive_many(peer, packets, now_us)
+        at, stop = 0, len(packets)
+        if kept is None or kept.untold + stop < TOLD_EVERY:
+            return self._receive_runs(peer, only, packets, 0, stop, now_us)
+        effects: Effects = []
+        while at < stop:
+            until = min(stop, at + TOLD_EVERY - 1 - kept.untold)
+            if until > at:
+                effects += self._receive_runs(peer, only, packets, at, until, now_us)
+            else:  # neighbours are told before it is delivered
+                until = at + 1
+                effects += self.receive(peer, packets[at], now_us)
+            at = until
+        return effects
 
-    def _keep_in_run(self, packet: Packet, run: list[Unread], effects: Effects) -> list[Unread]:
-        """As `_keep`; returns the run that goes on."""
-        assert self.kept is not None
-        self.kept.of[packet[0]].append(packet)
-        if not packet[1] & TOLD_EVERY or self._wanted_by:
-            run = close_run(run, effects)
-            self._after_keeping(packet, effects)
-        return run
+    def _receive_runs(
+        self, peer: NodeId, only: int, packets: list[Packet], first: int, stop: int, now_us: int
+    ) -> Effects:
+        """As `receive_many` for some of them; only messages of the origin `only` may go straight through.
+
+        Neighbours need not be told what is here because of them.
+        """
+        return super().receive_many(peer, packets[first:stop], now_us)
 
     def _take_alone(
         self, peer: NodeId, packet: Packet, now_us: int, run: list[Unread], effects: Effects
@@ -189,13 +202,10 @@ class Flooding(Relaying):
     def _keep(self, packet: Packet, effects: Effects) -> None:
         """Keep a first copy; give it to the neighbours that cannot hear its origin."""
         assert self.kept is not None
-        self.kept.of[packet[0]].append(packet)
-        self._after_keeping(packet, effects)
-
-    def _after_keeping(self, packet: Packet, effects: Effects) -> None:
+        self.kept.add(packet)
         if packet[0] in self._wanted_by:
             effects.append(Send(self._wanted_by[packet[0]], packet))
-        if not packet[1] & TOLD_EVERY:
+        if self.kept.untold >= TOLD_EVERY:
             self._tell_neighbours(effects)
 
     def _tell_neighbours(self, effects: Effects) -> None:
@@ -205,6 +215,7 @@ class Flooding(Relaying):
         if self.neighbours:
             word = Word.HAVE.body(self._counts(), sorted(kept.unheard))
             effects.append(Send(self.neighbours, self._control(0, word)))
+        kept.untold = 0
         kept.prune([self.index[peer] for peer in self.neighbours])
 
     def link_down(self, peer: NodeId, now_us: int) -> Effects:

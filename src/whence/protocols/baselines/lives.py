@@ -11,18 +11,21 @@ Members tell each other, in packets that are no messages (number 0, or below):
 from __future__ import annotations
 
 import struct
+from bisect import bisect_right, insort
 from collections.abc import Callable
 from enum import IntEnum
-from typing import Any, NamedTuple
+from itertools import chain
+from typing import Any, NamedTuple, TypeAlias
 
 from whence.core.effects import Effects, Tell
 from whence.core.group import NUMBER_MAX
 from whence.core.lives import RolledBack
-from whence.core.message import NodeId, Packet
+from whence.core.message import NodeId, Packet, Together
 from whence.core.protocol import State
 
 KEPT_MESSAGES = 8192  # of one origin: twice what it may have unacknowledged before its broadcasts wait
 KEPT_BYTES = 16 << 20
+SPAN_MIN = 4  # fewer messages than that are kept as they are
 _NUMBER_BYTES = 8
 
 
@@ -104,6 +107,32 @@ class Lives:
         self.overtaken = {origin: (first, end) for origin, first, end in overtaken}
 
 
+class Span(NamedTuple):
+    """Messages of one origin whose numbers follow each other, kept as the bytes that they came in."""
+
+    first: int
+    last: int  # at the place where a packet has its number
+    again: Callable[[], list[Packet]]
+    at: int  # where they begin in what `again` returns
+    bytes_max: int
+
+    def packets(self) -> list[Packet]:
+        return self.again()[self.at : self.at + len_of(self)]
+
+    def after(self, number: int) -> Span:
+        """Those that follow `number`."""
+        skipped = max(0, number + 1 - self.first)
+        return self._replace(first=self.first + skipped, at=self.at + skipped)
+
+
+Entry: TypeAlias = Packet | Span
+
+
+def len_of(entry: Entry) -> int:
+    """How many messages."""
+    return entry.last - entry.first + 1 if isinstance(entry, Span) else 1
+
+
 class KeptForNeed:
     """First copies of others' messages, until all neighbours are known to have them, or there are too many.
 
@@ -112,11 +141,40 @@ class KeptForNeed:
     """
 
     def __init__(self, size: int) -> None:
-        self.of: list[list[Packet]] = [[] for _ in range(size)]
+        self.of: list[list[Entry]] = [[] for _ in range(size)]  # of each origin, in the order of numbers
+        self.untold = 0  # how many were kept since neighbours were told what is here
+        self._bytes_max = 0  # all that is kept has no more
         self.have: dict[int, tuple[int, ...]] = {}  # neighbour -> what it said that it has
         self.unheard: set[int] = set()  # members without a connection here
         self.wanted_by: dict[int, tuple[NodeId, ...]] = {}  # origin -> neighbours that cannot hear it
         self._wants: dict[NodeId, frozenset[int]] = {}
+
+    def add(self, packet: Packet) -> None:
+        """Keep a first copy."""
+        self._insert(packet[0], packet, len(packet[-1]))
+        self.untold += 1
+
+    def _insert(self, origin: int, entry: Entry, bytes_max: int) -> None:
+        of = self.of[origin]
+        self._bytes_max += bytes_max
+        if of and _number(entry) < _number(of[-1]):  # another node has brought a later one before
+            insort(of, entry, key=_number)
+        else:
+            of.append(entry)
+
+    def add_run(self, packets: list[Packet], first: int, stop: int, *, ascending: bool = True) -> None:
+        """Keep packets of one origin among those that arrived together; `ascending`: so their numbers are."""
+        count = stop - first
+        if count >= SPAN_MIN and isinstance(packets, Together):
+            origin, number = packets[first][:2]
+            last = number + count - 1
+            if packets[stop - 1][1] == last and (ascending or _follow(packets[first:stop])):
+                again, bytes_max = packets.again()
+                self._insert(origin, Span(number, last, again, first, bytes_max), bytes_max)
+                self.untold += count
+                return
+        for packet in packets[first:stop]:
+            self.add(packet)
 
     def wants(self, peer: NodeId, unheard: tuple[int, ...]) -> list[int]:
         """A neighbour cannot hear these members; returns those that are new."""
@@ -132,29 +190,28 @@ class KeptForNeed:
     def lacking(self, origin: int, at: int) -> list[Packet]:
         """What is kept of `origin` and not known to be at the member `at`."""
         have = self.have[at][origin] if at in self.have else 0
-        return [packet for packet in self.of[origin] if abs(packet[1]) > have]
+        return list(chain.from_iterable(map(_packets, self._after(origin, have))))
+
+    def _after(self, origin: int, number: int) -> list[Entry]:
+        """What is kept of `origin` beyond a number."""
+        of = self.of[origin]
+        entries = of[bisect_right(of, number, key=_number) :]
+        if entries and isinstance(span := entries[0], Span):
+            entries[0] = span.after(number)
+        return entries
 
     def prune(self, neighbours: list[int]) -> None:
         """Forget what all neighbours have, and the oldest of what is too much."""
         haves = [self.have[at] for at in neighbours if at in self.have]
         for origin, kept in enumerate(self.of):
             if kept:
-                stable = max(0, len(kept) - KEPT_MESSAGES)
                 if len(haves) == len(neighbours):
                     low = min((have[origin] for have in haves), default=0)
-                    while (
-                        stable < len(kept) and abs(kept[stable][1]) <= low
-                    ):  # in order, but for what came late
-                        stable += 1
-                del kept[:stable]
-                self._trim(kept)
-
-    def _trim(self, kept: list[Packet]) -> None:
-        """Forget the oldest while there are too many bytes; not counted where all are small."""
-        if kept and max(len(kept[0][-1]), len(kept[-1][-1])) * len(kept) > KEPT_BYTES:
-            size_bytes = sum(len(packet[-1]) for packet in kept)
-            while size_bytes > KEPT_BYTES:
-                size_bytes -= len(kept.pop(0)[-1])
+                    kept[:] = self._after(origin, low)
+                if kept and _number(kept[-1]) - _first(kept[0]) >= KEPT_MESSAGES:
+                    _drop_oldest(kept, sum(map(len_of, kept)) - KEPT_MESSAGES)
+        if self._bytes_max > KEPT_BYTES:
+            self._bytes_max = sum(map(_trim, self.of))
 
     @property
     def is_empty(self) -> bool:
@@ -162,24 +219,70 @@ class KeptForNeed:
         return not (self.have or self.unheard or self._wants or len(self))
 
     def __len__(self) -> int:
-        return sum(map(len, self.of))
+        return sum(map(len_of, chain.from_iterable(self.of)))
 
     def save(self) -> State:
         return {
-            "of": [[list(packet) for packet in packets] for packets in self.of],
+            "of": [[list(packet) for entry in entries for packet in _packets(entry)] for entries in self.of],
             "have": [[at, *counts] for at, counts in sorted(self.have.items())],
             "unheard": sorted(self.unheard),
             "wants": [[peer, *sorted(members)] for peer, members in sorted(self._wants.items())],
+            "untold": self.untold,
         }
 
     def restore(self, state: State, packet_of: Callable[..., Packet]) -> None:
         """`packet_of(*fields)` makes the protocol's packet."""
-        for kept, packets in zip(self.of, state["of"], strict=True):
-            kept += [_packet(fields, packet_of) for fields in packets]
+        for fields in chain.from_iterable(state["of"]):  # earlier releases kept them in the order of arrival
+            self.add(_packet(fields, packet_of))
+        self.untold = state.get("untold", 0)
         self.have = {at: tuple(counts) for at, *counts in state["have"]}
         self.unheard = set(state["unheard"])
         for peer, *members in state["wants"]:
             self.wants(peer, tuple(members))
+
+
+def _number(entry: Entry) -> int:
+    """Its place among those of its origin: the last number; that of a mark is negative."""
+    number: int = entry[1]
+    return abs(number)
+
+
+def _first(entry: Entry) -> int:
+    return entry.first if isinstance(entry, Span) else _number(entry)
+
+
+def _follow(packets: list[Packet]) -> bool:
+    """Whether each number is one more than that before."""
+    numbers = [packet[1] for packet in packets]
+    return numbers == list(range(numbers[0], numbers[0] + len(numbers)))
+
+
+def _packets(entry: Entry) -> list[Packet]:
+    return entry.packets() if isinstance(entry, Span) else [entry]
+
+
+def _drop_oldest(kept: list[Entry], count: int) -> None:
+    """Forget so many messages."""
+    while count > 0:
+        entry = kept.pop(0)
+        if isinstance(entry, Span) and count < len_of(entry):
+            kept.insert(0, entry.after(entry.first + count - 1))
+        count -= len_of(entry)
+
+
+def _trim(kept: list[Entry]) -> int:
+    """Forget the oldest while the payloads have too many bytes; returns no less than what the rest has."""
+    bytes_max = sum(entry.bytes_max if isinstance(entry, Span) else len(entry[-1]) for entry in kept)
+    if bytes_max <= KEPT_BYTES:
+        return bytes_max
+    sizes = [len(packet[-1]) for entry in kept for packet in _packets(entry)]
+    size_bytes = sum(sizes)
+    dropped = 0
+    while size_bytes > KEPT_BYTES:
+        size_bytes -= sizes[dropped]
+        dropped += 1
+    _drop_oldest(kept, dropped)
+    return size_bytes
 
 
 def _packet(fields: list[Any], packet_of: Callable[..., Packet]) -> Packet:

@@ -24,7 +24,8 @@ previous packet on a link; copies may overtake, take other paths or be lost and 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
+from operator import length_hint
 from typing import Any, ClassVar, NamedTuple, cast
 
 from whence.core.clocks import Delta, DeltaClock
@@ -34,7 +35,7 @@ from whence.core.holdback import HoldBack, Key
 from whence.core.message import Message, MessageId, NodeId, Packet, Sizes, Unread, Waiting
 from whence.core.protocol import State
 from whence.core.sizes import FRAME_BYTES, array_header_bytes, binary_header_bytes, uint_bytes
-from whence.protocols.baselines.flooding import TOLD_EVERY, Flooding
+from whence.protocols.baselines.flooding import Flooding
 
 
 class VectorPacket(NamedTuple):
@@ -76,7 +77,7 @@ class Vector(Flooding):
 
     def receive(self, peer: NodeId, packet: Packet, now_us: int) -> Effects:
         """The common case, the next message of its origin with nothing missing, goes straight through."""
-        origin, number, after, payload = cast(VectorPacket, packet)
+        origin, number, after, payload = packet
         counts = self.clock.counts
         if (
             not 0 <= origin < len(counts)
@@ -92,49 +93,58 @@ class Vector(Flooding):
         effects: Effects = []
         if self.relay:
             self._pass_on(peer, packet, effects)
-        elif self._kept_of is not None:  # as `_keep`, without the calls
-            self._kept_of[origin].append(packet)
-            if not number & TOLD_EVERY or self._wanted_by:
-                self._after_keeping(packet, effects)
+        elif self.kept is not None:
+            self._keep(packet, effects)
         counts[origin] = self.clock.changed[origin] = number
         effects.append(Deliver(Message(self.members[origin], number, payload)))
         if self.waiters:
             self._release(origin, number, effects)
         return effects
 
-    def receive_many(self, peer: NodeId, packets: list[Packet], now_us: int) -> Effects:
-        """As `receive` for each; where only origins send, what goes straight through becomes one run."""
-        only = self._origin_of_runs(peer)
-        if only < 0:
-            return super().receive_many(peer, packets, now_us)
+    def _receive_runs(
+        self, peer: NodeId, only: int, packets: list[Packet], first: int, stop: int, now_us: int
+    ) -> Effects:
         counts, changed, held, waiters = self.clock.counts, self.clock.changed, self.held, self.waiters
-        is_met, marks, keeps = self.is_met, self.lives.marks, self.kept is not None
+        is_met, marks, wanted, kept = self.is_met, self.lives.marks, self._wanted_by, self.kept
         effects: Effects = []
         run: list[Unread] = []
-        for packet in packets:
-            origin, number, after, payload = cast(VectorPacket, packet)
+        ascending = True  # from `first` on they are not kept yet
+        rest = iter(packets if stop - first == len(packets) else packets[first:stop])
+        for packet in rest:
+            origin, number, after, payload = packet
             if (
                 origin == only
                 and number == counts[origin] + 1
                 and (not after or is_met(after))
                 and not (held and (origin, number) in held)
-                and not marks
+                and not (marks or wanted)
             ):
-                if keeps:
-                    run = self._keep_in_run(packet, run, effects)
                 counts[origin] = changed[origin] = number
                 run.append((peer, number, payload))
                 if waiters and (origin, number) in waiters:
-                    run += self._released(origin, number)
+                    self._release_into(run, (origin, number))
             elif (
                 origin == only
-                and 1 < number - counts[origin] <= WINDOW_MAX
-                and not (after or marks or keeps)
-                and (origin, number) not in held
-            ):  # behind one that waits
-                self.holdback.hold((origin, number), cast(VectorPacket, packet), now_us, (origin, number - 1))
+                and 0 < number - counts[origin] <= WINDOW_MAX
+                and not (marks or wanted)
+                and (key := (origin, number)) not in held
+                and (not after or self._refuse_delta(after) is None)
+            ):  # it waits: for one of another origin, or behind one that does (as `HoldBack.hold`)
+                obstacle = (origin, number - 1)
+                if number == counts[origin] + 1:
+                    obstacle = self._missing_in(after)  # type: ignore[assignment]
+                else:
+                    ascending = False
+                held[key] = (packet, now_us)  # type: ignore[assignment]
+                waiters.setdefault(obstacle, []).append(key)
             else:
+                if kept is not None:
+                    at = stop - length_hint(rest)
+                    kept.add_run(packets, first, at - 1, ascending=ascending)
+                    first, ascending = at, True
                 run = self._take_alone(peer, packet, now_us, run, effects)
+        if kept is not None:
+            kept.add_run(packets, first, stop, ascending=ascending)
         if run:
             effects.append(Deliveries(run))
         return effects
@@ -155,7 +165,7 @@ class Vector(Flooding):
         return True
 
     def _refuse(self, packet: Packet) -> Reason | None:
-        origin, number, after, _ = cast(VectorPacket, packet)
+        origin, number, after, _ = packet
         refused = refuse_id(origin, number, self.clock.counts, self.my_index)
         if refused is not None:
             return refused
@@ -168,10 +178,10 @@ class Vector(Flooding):
         counts = self.clock.counts
         if len(after) % 2:
             return Reason.MALFORMED
-        previous = -1
-        for at in range(0, len(after), 2):
-            member, count = after[at], after[at + 1]
-            if not previous < member < len(counts) or count < 1:
+        previous, size = -1, len(counts)
+        pairs = iter(after)
+        for member, count in zip(pairs, pairs, strict=True):
+            if not previous < member < size or count < 1:
                 return Reason.MALFORMED
             if count > counts[member]:
                 if member == self.my_index:
@@ -194,13 +204,16 @@ class Vector(Flooding):
     def missing_of(self, packet: VectorPacket) -> Key | None:
         """The first predecessor of `packet` that is not delivered here."""
         origin, number, after, _ = packet
-        counts = self.clock.counts
-        if counts[origin] < number - 1:
+        if self.clock.counts[origin] < number - 1:
             return origin, number - 1
-        if after:
-            for at in range(0, len(after), 2):
-                if counts[after[at]] < after[at + 1]:
-                    return after[at], after[at + 1]
+        return self._missing_in(after) if after else None
+
+    def _missing_in(self, after: Delta) -> Key | None:
+        counts = self.clock.counts
+        pairs = iter(after)
+        for member, count in zip(pairs, pairs, strict=True):
+            if counts[member] < count:
+                return member, count
         return None
 
     # Rule 3 (BSS 5.1, step 3): on delivery merge the clock; then look at what waited for it.
@@ -214,14 +227,31 @@ class Vector(Flooding):
     def _release(self, origin: int, number: int, effects: Effects) -> None:
         """Deliver what waited for (origin, number), and what waited for that, in order of arrival."""
         if (origin, number) in self.waiters:
-            effects += [Deliver(Message(*fields)) for fields in self._released(origin, number)]
+            released: list[Unread] = []
+            self._release_into(released, (origin, number))
+            effects += [Deliver(Message(*fields)) for fields in released]
 
-    def _released(self, origin: int, number: int) -> Iterator[Unread]:
+    def _release_into(self, run: list[Unread], key: Key) -> None:
+        """As `HoldBack.release`, for which half of the messages may wait: what is released was next already,
+        or waited for the one before it, so only what it names is looked at again."""
         counts, changed, members = self.clock.counts, self.clock.changed, self.members
-        for packet in self.holdback.release((origin, number), self.missing_of):
-            origin, number, _, payload = packet
+        held, waiters = self.held, self.waiters
+        stack: list[Key] = []
+        freed = waiters.pop(key, None)
+        while freed or stack:
+            if freed:
+                stack += freed[::-1] if len(freed) > 1 else freed
+                freed = None
+            key = stack.pop()
+            _, _, after, payload = held[key][0]
+            if after and (missing := self._missing_in(after)) is not None:
+                waiters.setdefault(missing, []).append(key)
+                continue
+            del held[key]
+            origin, number = key
             counts[origin] = changed[origin] = number
-            yield members[origin], number, payload
+            run.append((members[origin], number, payload))
+            freed = waiters.pop(key, None)
 
     # Lives (flooding.py)
 
@@ -299,7 +329,7 @@ class Vector(Flooding):
         self._restore_lives(state)
 
     def sizes(self, packet: Packet) -> Sizes:
-        origin, number, after, payload = cast(VectorPacket, packet)
+        origin, number, after, payload = packet
         control = FRAME_BYTES + array_header_bytes(4) + uint_bytes(origin) + uint_bytes(abs(number))
         control += array_header_bytes(len(after)) + sum(map(uint_bytes, after))
         control += binary_header_bytes(len(payload))
