@@ -1,6 +1,6 @@
 """Live causal against live FIFO on the same transport, and UDP against TCP: CPU per delivery.
 
-    python bench/bench_live.py [--quick] [--rounds N] [--only-order]
+    python bench/bench_live.py [--quick] [--rounds N] [--only-order | --only-need]
 
 A group of forked processes on loopback, 64-byte payloads, every process reads all that it is delivered.
 Rounds alternate (fifo, vector, fifo, vector ...), so that a change in the machine's load meets both;
@@ -197,6 +197,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="small groups and few rounds")
     parser.add_argument("--rounds", type=int, default=None)
     parser.add_argument("--only-order", action="store_true", help="vector against fifo without relaying only")
+    parser.add_argument("--only-need", action="store_true", help="relaying by need against none only")
     options = parser.parse_args()
     if options.quick:
         rows = [Row("stream", 4, False, 3_000), Row("woven", 4, False, 2_000)]
@@ -210,6 +211,9 @@ def main() -> None:
         ]
         rounds = options.rounds or 7
         datagram_row = Row("paced", 8, False, 2_000)
+    if options.only_need:
+        print(json.dumps({"bench": "live", "need_against_false": measure_need(rows[0], rounds)}))
+        return
     heads = ("fifo us", "vector us", "ratio", "fifo/s", "vector/s")
     print(f"{'load':8}{'nodes':>6}{'relay':>7}" + "".join(f"{head:>11}" for head in heads))
     table = []

@@ -1,61 +1,100 @@
 """Keep what a study measured as what later runs are compared with: `ours.toml` beside its claims.
 
-    python tools/ours.py --from-seed 6 out/study-vcube/results.json [...]
+    python tools/ours.py deadline --scale demo --seeds 10 --where part=main,map,printed --out out/ours
+    python tools/ours.py vcube --scale paper --seeds 10 --where profile=R0 part=main --out out/ours
 
-Takes every mean over five runs or more that a claim of the paper is judged by (whence.studies.verdicts), of
-the runs with that seed and higher ones: seeds that `demo` does not run make it a test of other runs.
+Runs the points of a scale with seeds from 1001 on, which no scale has: a regression is never judged by the
+runs that it was recorded with. Kept is every mean over five runs or more that a claim of the paper or a
+regression is judged by (whence.studies.verdicts). Not for scenarios that depend on their seed otherwise, as
+the plans of oppnet do.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import sys
+from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
+import msgspec
+
+from whence.spark.session import get_session
 from whence.studies import registry
-from whence.studies.results import Results, Row
-from whence.studies.verdicts import recordable
+from whence.studies.base import Point, Study
+from whence.studies.claims import OURS_FILE, Ours
+from whence.studies.environment import git_commit
+from whence.studies.results import Results
+from whence.studies.run import run_study
+from whence.studies.verdicts import judge, recordable
 
 STUDIES = Path(__file__).parents[1] / "src" / "whence" / "studies"
+FIRST_SEED = 1001
 
 
-def written(document: dict[str, Any], from_seed: int) -> str:
-    """The file for one result."""
-    study = registry.lookup(document["study"])
-    rows = [
-        Row(run["run"], run["labels"], run["parameters"], run["measures"], run["verdict"])
-        for run in document["runs"]
-        if run["labels"][study.repetition] >= from_seed
+def with_other_seeds(study: Study, scale: str, wanted: dict[str, set[str]], seeds: int) -> list[Point]:
+    """The points of a scale that are wanted, each with that many seeds that no scale has."""
+    places: dict[tuple[object, ...], Point] = {}
+    for point in study.grid(scale):
+        labels = dict(point.labels)
+        labels.pop(study.repetition)
+        if all(str(labels[name]) in values for name, values in wanted.items()):
+            places[tuple(labels.items())] = point  # the last: the first one may record a trace
+    return [
+        replace(
+            point,
+            labels={**point.labels, study.repetition: seed},
+            scenario=msgspec.structs.replace(point.scenario, seed=seed),
+        )
+        for point in places.values()
+        for seed in range(FIRST_SEED, FIRST_SEED + seeds)
     ]
-    kept = recordable(study.judge(Results(tuple(rows), study.repetition)))
-    command = f"whence study {document['study']} --scale {document['scale']}"
-    lines = [
-        f"# What `{command}` measured, seeds from {from_seed} on\n",
-        f"# (tools/ours.py; commit {document['environment']['commit']})\n\n",
-    ]
-    for name, one in kept.items():
-        mean, deviation, runs = f"{one['mean']:.6g}", f"{one['deviation']:.3g}", one["runs"]
-        seeds = f"[{from_seed}, {from_seed + runs - 1}]"
+
+
+def kept(study: Study, results: Results) -> dict[str, Ours]:
+    """What the runs say of every claim, whatever was recorded before."""
+    whole = replace(results, derived=tuple(study.derived(results)))
+    return recordable(judge((replace(claim, ours=None) for claim in study.claims), whole))
+
+
+def text(found: dict[str, Ours], seeds: int, command: str) -> str:
+    """The file."""
+    lines = [f"# `python tools/ours.py {command}`, commit {git_commit()}\n\n"]
+    for name, one in sorted(found.items()):
         lines.append(
-            f'"{name}" = {{ mean = {mean}, deviation = {deviation}, runs = {runs}, seeds = {seeds} }}\n'
+            f'"{name}" = {{ mean = {one.mean:.6g}, deviation = {one.deviation:.3g}, runs = {one.runs}, '
+            f"seeds = [{FIRST_SEED}, {FIRST_SEED + seeds - 1}] }}\n"
         )
     return "".join(lines)
 
 
-def main() -> int:
-    """Write one file for each result that is named."""
-    parser = argparse.ArgumentParser(description="Keep what a study measured for its regressions.")
-    parser.add_argument("results", type=Path, nargs="+", help="results.json of studies")
-    parser.add_argument("--from-seed", type=int, default=1, help="leave out the runs of lower seeds")
-    given = parser.parse_args()
-    for name in given.results:
-        document = json.loads(name.read_text(encoding="utf-8"))
-        path = STUDIES / document["study"] / "ours.toml"
-        path.write_text(written(document, given.from_seed), encoding="utf-8")
-        print(f"{path}: written")
-    return 0
+def main(given: Iterable[str] | None = None) -> int:
+    """Run and write."""
+    parser = argparse.ArgumentParser(description="Keep what a study measures for its regressions.")
+    parser.add_argument("study", choices=registry.names())
+    parser.add_argument("--scale", default="demo")
+    parser.add_argument("--seeds", type=int, default=10)
+    parser.add_argument(
+        "--where", nargs="*", default=[], metavar="LABEL=VALUE[,VALUE]", help="only these points"
+    )
+    parser.add_argument("--master", default="local[1]", help="of Spark")
+    parser.add_argument(
+        "--out", type=Path, required=True, help="folder of the runs; it goes on where it stopped"
+    )
+    asked = parser.parse_args(given)
+    wanted = {name: set(values.split(",")) for name, values in (each.split("=") for each in asked.where)}
+    study = registry.lookup(asked.study)
+    points = with_other_seeds(study, asked.scale, wanted, asked.seeds)
+    recording = replace(study, grid=lambda scale: points, measurement=None)
+    result = run_study(get_session("whence ours", master=asked.master), recording, asked.scale, asked.out)
+    for failure in result.failures:
+        print(f"{failure.run}: {failure.error.splitlines()[-1]}", file=sys.stderr)
+    path = STUDIES / study.name / OURS_FILE
+    command = f"{asked.study} --scale {asked.scale} --seeds {asked.seeds}"
+    command += f" --where {' '.join(asked.where)}" if asked.where else ""
+    path.write_text(text(kept(study, result.results), asked.seeds, command), encoding="utf-8")
+    print(f"{path}: written")
+    return 1 if result.failures else 0
 
 
 if __name__ == "__main__":

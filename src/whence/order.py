@@ -145,6 +145,8 @@ _decoder = msgspec.msgpack.Decoder(OrderState)
 class _WaitingNumbers:
     """The numbers of each origin whose rows wait, for vector clocks: a lost row asks for the one before."""
 
+    __slots__ = ("_of",)
+
     def __init__(self) -> None:
         self._of: dict[str, list[int]] = {}  # ascending
 
@@ -174,6 +176,8 @@ class IdMemory:
 
     Time decides, not what happens to be still in memory: results must not depend on when `forget` is called.
     """
+
+    __slots__ = ("_placed_since", "_remember_us", "state", "vector")
 
     def __init__(self, remember_us: int | None, vector: bool, saved: Sequence[bytes]) -> None:
         self._remember_us = remember_us
@@ -210,10 +214,17 @@ class IdMemory:
         origin, number = _split(id_)
         return number <= self.state.frontier.get(origin, 0)
 
+    def stands(self, id_: str) -> bool:
+        """Whether the row has a position, and nothing else is to be said of it: most predecessors."""
+        state = self.state
+        return state.placed.get(id_, -1) >= state.now_us and id_ not in state.missed and id_ not in state.gone
+
     def forget_us(self, deadline_us: int) -> int:
         """When to forget a row that ends now."""
-        us = max(self.state.now_us, deadline_us) + self.remember_us
-        self.state.forgotten_us = max(self.state.forgotten_us, us)
+        state = self.state
+        us = state.now_us if state.now_us > deadline_us else deadline_us
+        us += state.horizon_us if self._remember_us is None else self._remember_us
+        state.forgotten_us = max(state.forgotten_us, us)
         return us
 
     def move_frontier(self, id_: str) -> None:
@@ -225,7 +236,8 @@ class IdMemory:
     def place(self, id_: str, deadline_us: int) -> None:
         """Remember a row that has got a position."""
         self.state.placed[id_] = self._placed_since[id_] = self.forget_us(deadline_us)
-        self.move_frontier(id_)
+        if self.vector:
+            self.move_frontier(id_)
 
     def leave(self, id_: str, deadline_us: int, needs: dict[str, int]) -> None:
         """Remember a row that arrived and got no position."""
@@ -248,11 +260,15 @@ class IdMemory:
     def forget(self) -> None:
         """Free the memory of what is forgotten."""
         state, now_us = self.state, self.state.now_us
-        state.placed = {id_: us for id_, us in state.placed.items() if us >= now_us}
-        self._placed_since = {id_: us for id_, us in self._placed_since.items() if us >= now_us}
-        state.missed = {id_: us for id_, us in state.missed.items() if us >= now_us}
-        state.jumped.intersection_update(state.missed)
-        state.gone = {id_: gone for id_, gone in state.gone.items() if gone.forget_us >= now_us}
+        if state.placed:
+            state.placed = {id_: us for id_, us in state.placed.items() if us >= now_us}
+            self._placed_since = {id_: us for id_, us in self._placed_since.items() if us >= now_us}
+        if state.missed:
+            state.missed = {id_: us for id_, us in state.missed.items() if us >= now_us}
+        if state.jumped:
+            state.jumped.intersection_update(state.missed)
+        if state.gone:
+            state.gone = {id_: gone for id_, gone in state.gone.items() if gone.forget_us >= now_us}
 
     def save(self) -> bytes:
         """Return the state as bytes, to be given to `saved` later."""
@@ -281,6 +297,8 @@ def _split(id_: str) -> tuple[str, int]:
 
 def _past_of(place: int, waiting: Mapping[int, HeldRow], place_of: Mapping[str, int]) -> list[int]:
     """The waiting rows before a row, and itself: predecessors first, without recursion."""
+    if place in waiting and place_of.keys().isdisjoint(waiting[place].needs):
+        return [place]
     order: list[int] = []
     seen = {place}
     path = [(place, iter(tuple(waiting[place].needs)))] if place in waiting else []
@@ -328,6 +346,20 @@ class CausalOrder:
     numbers up to k. `saved`: what `save` returned, or that and what `changes` returned after it, in order.
     """
 
+    # There is one for each key, and many of them live for one row.
+    __slots__ = (
+        "_deadlines",
+        "_memory",
+        "_numbers",
+        "_out",
+        "_place_of",
+        "_policy",
+        "_ready",
+        "_state",
+        "_waiters",
+        "_without",
+    )  # fmt: skip
+
     def __init__(
         self,
         policy: Policy,
@@ -339,7 +371,7 @@ class CausalOrder:
     ) -> None:
         if policy not in POLICIES:
             raise MisuseError(f"policy {policy!r}", "no such policy", f"Choose from: {', '.join(POLICIES)}")
-        self.policy = policy
+        self._policy = policy
         if isinstance(saved, bytes):
             saved = [saved] if saved else []
         self._memory = IdMemory(remember_us, vector, saved)
@@ -348,19 +380,28 @@ class CausalOrder:
         self._out: list[Ending] = []
         self._ready: list[tuple[int, int]] = []  # (pass, place) of rows to be placed
         # What follows is derived from the state.
-        self._place_of = {row.id: place for place, row in state.waiting.items() if row.id is not None}
+        self._place_of: dict[str, int] = {}
         self._waiters: dict[str, set[int]] = {}
         self._without: dict[str, set[int]] = {}  # id -> the waiting rows that are to go without it
         self._numbers = _WaitingNumbers()
+        self._deadlines: list[tuple[int, int, Any]] = []
+        if state.waiting:
+            self._index(vector)
+
+    def _index(self, vector: bool) -> None:
+        """Find again what is derived from the state; only what waits has to be looked at."""
+        state = self._state
         for place, row in state.waiting.items():
             for need in row.needs:
                 self._waiters.setdefault(need, set()).add(place)
             for id_ in row.missing:
                 self._without.setdefault(id_, set()).add(place)
-            if vector and row.id is not None:
-                self._numbers.add(row.id)
-        self._deadlines: list[tuple[int, int, Any]] = [(us, _NEED, need) for need, us in state.needs.items()]
-        self._deadlines += [(row.deadline_us, _ROW, place) for place, row in state.waiting.items()]
+            if row.id is not None:
+                self._place_of[row.id] = place
+                if vector:
+                    self._numbers.add(row.id)
+            self._deadlines.append((row.deadline_us, _ROW, place))
+        self._deadlines += [(us, _NEED, need) for need, us in state.needs.items()]
         heapify(self._deadlines)
 
     # What the caller does: offers rows, tells the time, saves.
@@ -370,18 +411,18 @@ class CausalOrder:
 
         The clock moves to the row's time, never back.
         """
-        state = self._state
-        self._advance(row.at_us)
+        state, memory = self._state, self._memory
+        id_, at_us, lifetime_us, _, payload = row
+        self._advance(at_us)
         if state.epoch_us is None or self.is_idle:
-            state.epoch_us, state.position = row.at_us, 0
+            state.epoch_us, state.position = at_us, 0
         state.arrivals += 1
         if state.arrivals % _FORGET_EVERY == 0:
-            self._memory.forget()
-        state.horizon_us = max(state.horizon_us, row.lifetime_us)
-        id_, memory = row.id, self._memory
+            memory.forget()
+        state.horizon_us = max(state.horizon_us, lifetime_us)
         if id_ is not None and (id_ in self._place_of or memory.is_placed(id_) or memory.gone(id_)):
-            self._out.append(self._ending(row.payload, DUPLICATE))
-        elif row.at_us + row.lifetime_us < state.now_us or (id_ is not None and memory.is_passed(id_)):
+            self._out.append(self._ending(payload, DUPLICATE))
+        elif at_us + lifetime_us < state.now_us or (id_ is not None and memory.is_passed(id_)):
             self._refuse(row)
         else:
             self._take(row)
@@ -436,7 +477,7 @@ class CausalOrder:
         Never with vector clocks: what has been seen of each origin is needed for as long as it lives.
         """
         state = self._state
-        return not (self._memory.vector or state.waiting) and state.now_us > state.forgotten_us
+        return state.now_us > state.forgotten_us and not (self._memory.vector or state.waiting)
 
     def save(self) -> bytes:
         """Return the state as bytes, to be given to `saved` later; payloads must be plain data."""
@@ -503,41 +544,42 @@ class CausalOrder:
         # Where no deadline is stated, the first row that names a predecessor sets it (rule 2). A later one
         # must not extend it: else a lost row would make all its successors wait in vain, each for the next.
         presumed_us, known = row.at_us + self._state.horizon_us, self._state.needs
+        stands, id_ = self._memory.stands, row.id
         named = {
             need: known.get(need, presumed_us) if us is None else us
             for need, us in row.needs.items()
-            if need != row.id
+            if need != id_ and not stands(need)
         }
-        return self._sift(named)
+        return self._sift(named) if named else ({}, [])
 
     def _sift(self, named: Mapping[str, int]) -> tuple[dict[str, int], list[str]]:
         """Split needs into those to wait for and those that will never be seen.
 
         The needs of a row that is gone take its place (rule 5).
         """
-        now_us = self._state.now_us
+        memory, state, now_us = self._memory, self._state, self._state.now_us
         needs: dict[str, int] = {}
         missing: list[str] = []
         todo, seen = list(named.items()), set(named)
         for need, deadline_us in todo:  # it grows while we walk through it
-            gone = self._memory.gone(need)
-            inherited: Mapping[str, int] = {}
+            inherited: Mapping[str, int] | None = None
             if need in self._place_of:
                 needs[need] = deadline_us
-            elif gone is not None:
+            elif need in state.gone and (gone := memory.gone(need)) is not None:
                 missing.append(need)
                 inherited = gone.needs
-            elif self._memory.is_placed(need) or self._memory.is_passed(need):
-                if self._memory.is_missed(need):
+            elif memory.is_placed(need) or memory.is_passed(need):
+                if memory.is_missed(need):
                     missing.append(need)
-            elif max(deadline_us, self._state.needs.get(need, 0)) >= now_us:
+            elif deadline_us >= now_us or state.needs.get(need, 0) >= now_us:
                 needs[need] = deadline_us
-            elif deadline_us + self._memory.remember_us >= now_us:
+            elif deadline_us + memory.remember_us >= now_us:
                 missing.append(need)
-                inherited = self._memory.miss(need, deadline_us, self._numbers)
+                inherited = memory.miss(need, deadline_us, self._numbers)
             # Else it expired so long ago that it may have been placed and forgotten.
-            todo += [each for each in inherited.items() if each[0] not in seen]
-            seen.update(inherited)
+            if inherited:
+                todo += [each for each in inherited.items() if each[0] not in seen]
+                seen.update(inherited)
         return needs, missing
 
     def _hold(self, row: HeldRow, needs: Mapping[str, int]) -> None:
@@ -555,13 +597,15 @@ class CausalOrder:
         self._wait_for(place, needs)
 
     def _wait_for(self, place: int, needs: Mapping[str, int]) -> None:
-        state = self._state
-        row = state.waiting[place]
+        awaited, waiters, row_needs = self._state.needs, self._waiters, self._state.waiting[place].needs
         for need, deadline_us in needs.items():
-            row.needs.setdefault(need)
-            self._waiters.setdefault(need, set()).add(place)
-            if need not in self._place_of and deadline_us > state.needs.get(need, -1):
-                state.needs[need] = deadline_us
+            row_needs[need] = None
+            if need in waiters:
+                waiters[need].add(place)
+            else:
+                waiters[need] = {place}
+            if need not in self._place_of and deadline_us > awaited.get(need, -1):
+                awaited[need] = deadline_us
                 heappush(self._deadlines, (deadline_us, _NEED, need))
 
     # Release. Rows that are released together are given out as Code 7 of the paper finds them: in passes over
@@ -571,9 +615,10 @@ class CausalOrder:
         """Give a row the next position."""
         state = self._state
         state.position += 1
-        outcome = PREDECESSOR_EXPIRED if row.missing else outcome
+        if row.missing:
+            outcome = PREDECESSOR_EXPIRED
+            state.jumped.update(row.missing)
         self._out.append(self._ending(row.payload, outcome, row.missing, state.position))
-        state.jumped.update(row.missing)
         if row.id is not None:
             self._memory.place(row.id, row.deadline_us)
 
@@ -584,7 +629,8 @@ class CausalOrder:
         if id_ is None:
             return
         self._state.needs.pop(id_, None)
-        for waiter in sorted(self._waiters.pop(id_, ())):
+        waiters = self._waiters.pop(id_, None)
+        for waiter in sorted(waiters) if waiters else ():
             row = self._state.waiting[waiter]
             del row.needs[id_]
             if inherited is not None:
@@ -612,7 +658,8 @@ class CausalOrder:
         return what in self._state.waiting
 
     def _advance(self, now_us: int) -> None:
-        self._expire(now_us)
+        if self._deadlines and self._deadlines[0][0] < now_us:
+            self._expire(now_us)
         self._state.now_us = max(self._state.now_us, now_us)
 
     def _expire(self, until_us: int) -> None:
@@ -622,11 +669,14 @@ class CausalOrder:
             deadline_us = heap[0][0]
             due: tuple[list[Any], list[Any]] = ([], [])
             while heap and heap[0][0] == deadline_us:
-                entry = heappop(heap)
-                if self._is_live(*entry):
-                    due[entry[1]].append(entry[2])
-            state.now_us = max(state.now_us, deadline_us + 1)
-            if self.policy == "drop":
+                _, kind, what = heappop(heap)
+                if what in state.waiting if kind == _ROW else state.needs.get(what) == deadline_us:
+                    due[kind].append(what)
+            if not (due[_ROW] or due[_NEED]):
+                continue
+            if deadline_us >= state.now_us:
+                state.now_us = deadline_us + 1
+            if self._policy == "drop":
                 self._drop(due[_ROW])
             else:
                 for place in due[_ROW]:
@@ -663,8 +713,9 @@ class CausalOrder:
         """Remove a row from the waiting ones, and return it."""
         row = self._state.waiting.pop(place)
         for need in row.needs:
-            self._waiters[need].discard(place)
-            if not self._waiters[need]:
+            waiters = self._waiters[need]
+            waiters.discard(place)
+            if not waiters:
                 del self._waiters[need]
                 self._state.needs.pop(need, None)
         for id_ in row.missing:
@@ -702,8 +753,12 @@ class CausalOrder:
             row.missing |= row.needs
             self._place(row, PREDECESSOR_EXPIRED if row.missing else WAITED)
             for need in row.needs:
-                if need not in self._place_of:  # if it waits, the two depend on each other
+                if need in self._place_of:  # it waits: the two depend on each other
+                    continue
+                if need in self._waiters:
                     self._abandon(need)
+                else:  # nobody else asks for it
+                    self._memory.miss(need, self._state.now_us, self._numbers)
             self._settle(row.id, 0, -1)
 
 

@@ -24,6 +24,7 @@ from typing import Any
 
 import whence
 from whence.errors import WhenceError
+from whence.live import blocks
 
 
 @dataclass
@@ -38,12 +39,14 @@ class LogSettings:
     durable: bool = True
     trace: bool = False
     copies: int = 0
+    fold_bytes: int = 20_000  # a fiftieth of what is usual, so that kills meet the folding of batches
     options: dict[str, Any] = field(default_factory=dict)
 
 
 async def main(settings: LogSettings) -> None:
     folder = Path(settings.folder)
     records = folder / f"{settings.node}.records"
+    blocks.FOLD_BYTES = settings.fold_bytes
     stop = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
     files: dict[str, Path] = {"store": folder / f"{settings.node}.db"} if settings.durable else {}

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import whence
-from support.living import in_a_loop, live_group, loopback, take
+from support.living import in_a_loop, live_group, loopback, quick_limits, take
 from whence.errors import MisuseError, WhenceError
 from whence.verify.run import verify_trace
 
@@ -74,9 +75,12 @@ async def test_misuse_is_refused_by_name() -> None:
 async def test_a_member_without_a_link_is_refused() -> None:
     peers = loopback("abcde")
     other = [["a", "b", "c", "d"], ["d", "e"]]
+    options: dict[str, Any] = {
+        "peers": peers, "protocol": "domains", "limits": quick_limits(leave_timeout_s=0.1)
+    }  # fmt: skip
     with pytest.raises(WhenceError, match="this connection is refused"):
         async with (
-            whence.join("room", node="a", peers=peers, protocol="domains", domains=CHAIN) as a,
-            whence.join("room", node="b", peers=peers, protocol="domains", domains=other),
+            whence.join("room", node="a", domains=CHAIN, **options) as a,
+            whence.join("room", node="b", domains=other, **options),
         ):
-            await a.wait_connected(3)
+            await a.wait_connected(1)

@@ -68,7 +68,7 @@ class Ahead(WallClock):
 async def test_w8_a_clock_that_is_off_is_told_with_its_fix(transport: str) -> None:
     peers = loopback("ab")
     options: dict[str, Any] = {"peers": peers, "protocol": "odca", "transport": transport, "lifetime": 1.0}
-    limits = quick_limits(heartbeat_s=0.1, silence_s=2.0)
+    limits = quick_limits(heartbeat_s=0.1, silence_s=2.0, leave_timeout_s=0.1)
     wrong = whence.join("room", node="b", limits=limits, **options)
     wrong._settings = replace(wrong._settings, clock=Ahead())
     async with whence.join("room", node="a", limits=limits, **options) as a, wrong as b:

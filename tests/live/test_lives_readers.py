@@ -95,7 +95,7 @@ async def test_several_tasks_take_from_one_inbox(tmp_path: Path) -> None:
 @in_a_loop
 async def test_a_caller_may_bound_its_waiting_for_room() -> None:
     peers = loopback("ab")
-    limits = quick_limits(queue_messages=4, warn_after_s=0.1)
+    limits = quick_limits(queue_messages=4, warn_after_s=0.1, leave_timeout_s=0.1)
     async with whence.join("room", node="a", peers=peers, limits=limits, protocol="vector") as a:
         for _ in range(4):  # the first waits until the node knows that this is its first life
             await a.broadcast(b"x")
@@ -121,7 +121,7 @@ async def test_a_caller_may_bound_its_waiting_for_room() -> None:
 @in_a_loop
 async def test_room_is_per_destination() -> None:
     peers = loopback("abc")
-    limits = quick_limits(queue_messages=4)
+    limits = quick_limits(queue_messages=4, leave_timeout_s=0.1)
     async with (
         whence.join("room", node="a", peers=peers, protocol="matrix", limits=limits) as a,
         whence.join("room", node="b", peers=peers, protocol="matrix", limits=limits) as b,

@@ -14,13 +14,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from pyspark.sql import Row, SparkSession
+from pyspark.sql import SparkSession
 
 from support.running import simulate_to
 from support.sparking import scenario
-from support.standalone import JAVA_OPTIONS, await_line, end, python_without_whence, start
-from whence.order import OUTCOMES
-from whence.spark.ordering.job import _ROWS_OUT, StreamSummary, _add
+from support.standalone import INTERPRETED, JAVA_OPTIONS, await_line, end, python_without_whence, start
 from whence.spark.tables import SUMMARY
 
 # What a user types and calls. Run as a program, with URL FOLDER COMMANDS, this module prints what it got as
@@ -143,11 +141,6 @@ def main() -> None:
 # A Spark Connect server on loopback, and its client
 
 
-QUICK = {
-    "spark.sql.adaptive.enabled": "false",
-    "spark.sql.codegen.wholeStage": "false",
-    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-}
 _STARTED = "Spark Connect server started at: 127.0.0.1:"
 
 
@@ -174,7 +167,7 @@ def connect_server(folder: Path, *, quick: bool = False) -> Iterator[Server]:
         "spark.ui.enabled": "false",
     }
     if quick:
-        settings |= QUICK
+        settings |= INTERPRETED
     process, log = start(
         folder,
         "connect-server",
@@ -277,18 +270,6 @@ def test_a_server_gives_the_same_rows(tmp_path: Path, spark: SparkSession) -> No
     assert there["sweep"] == here["sweep"]
     assert there["verify"] == there["blocks"] == here["verify"]
     assert there["functions"] == here["functions"]
-
-
-def test_what_a_query_observes_has_names() -> None:
-    """A Connect client gets the values of a row and its schema, where a classic session gets the row."""
-    counts = {"rows": 9, "unplaced": None} | {name: at for at, name in enumerate(OUTCOMES)}
-    fields = [{"name": name, "type": "long"} for name in counts]
-    apart = Row(values=list(counts.values()), schema={"type": "struct", "fields": fields})
-    for observed in (apart, Row(**counts)):
-        summary = StreamSummary()
-        _add(summary, {"observedMetrics": {_ROWS_OUT: observed}})
-        assert (summary.rows_out, summary.unplaced) == (9, 0)
-        assert list(summary.outcomes.values()) == list(range(len(OUTCOMES)))
 
 
 @pytest.mark.slow

@@ -21,13 +21,13 @@ from pyspark.sql import functions as F
 
 from support.streaming import COLUMNS, LIFETIME, SCHEMA, command, job, run_command, write_files
 from whence.errors import DataError, ExtraMissingError, MisuseError, SchemaError
-from whence.spark.ordering.buckets import KEY, Bucket
+from whence.spark.ordering.buckets import Bucket
 from whence.spark.ordering.columns import (
+    HELPERS,
     arrow_schema_of,
     describe,
     duration_us,
-    helpers,
-    key_of,
+    keyed_helpers,
     ordered_schema,
     settings_of,
 )
@@ -53,7 +53,7 @@ def test_what_is_held_back_comes_out_as_it_was(spark: SparkSession) -> None:
     table = spark.createDataFrame(rows, columns)
     order = describe(table, id="id", depends_on="after", lifetime="1s", event_time="at")
     schema = arrow_schema_of(ordered_schema(table.schema, order))
-    given = table.select("*", *helpers(order), key_of(table, order).alias(KEY)).toArrow()
+    given = table.select("*", *keyed_helpers(table, order)).toArrow()
     bucket = Bucket(settings_of(order), schema, "test")
     ended = bucket.step(given, 0)  # the second waits, and comes back from the saved state
     saved = [bucket.save()]
@@ -62,6 +62,24 @@ def test_what_is_held_back_comes_out_as_it_was(spark: SparkSession) -> None:
     back = spark.createDataFrame(ended.select(table.columns), table.schema)
     assert sorted(back.collect(), key=str) == sorted(table.collect(), key=str)
     assert sorted(ended.column("outcome").to_pylist()) == ["in order", "predecessor expired"]
+
+
+def test_a_column_that_the_order_can_read_is_not_sent_twice(spark: SparkSession) -> None:
+    columns = "id string, after array<string>, at timestamp, local timestamp_ntz, number bigint"
+    pair = "array<struct<id: string, deadline: timestamp>>"
+    table = spark.createDataFrame([], f"{columns}, room string, before array<bigint>, until {pair}")
+
+    def sent(**order: str) -> str:
+        added = keyed_helpers(table, describe(table, **order))
+        return " ".join(table.select(*added).columns)
+
+    plain = {"id": "id", "depends_on": "after", "event_time": "at", "lifetime": "1s", "key": "room"}
+    assert sent(**plain) == "__tie"
+    assert sent(**plain | {"event_time": "local"}) == "__at_us __tie"
+    assert sent(**plain | {"depends_on": "until"}) == "__needs __needs_us __tie"
+    assert sent(**plain | {"lifetime": "number"}) == "__lifetime_us __tie"
+    assert sent(**plain | {"key": "number"}) == "__tie __key"
+    assert sent(id="number", depends_on="before") == " ".join((*HELPERS, "__key"))
 
 
 def test_without_protobuf(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -35,7 +35,7 @@ def compare(spark: SparkSession, folder: Path, *, kills: int, files: int, rows: 
 
 
 def test_killed_twice(spark: SparkSession, tmp_path: Path) -> None:
-    compare(spark, tmp_path, kills=2, files=6, rows=40, seed=1)
+    compare(spark, tmp_path, kills=2, files=4, rows=30, seed=1)
 
 
 @pytest.mark.slow

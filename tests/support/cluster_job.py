@@ -63,14 +63,14 @@ def places(spark: SparkSession) -> list[list[str]]:
 
 def main() -> None:
     """See the module."""
+    from support.standalone import INTERPRETED, JAVA_OPTIONS
     from whence.spark.session import get_session
 
     master, out, seeds = sys.argv[1:]
-    options = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-    conf = {
+    conf = INTERPRETED | {
         "spark.executor.memory": "512m",
-        "spark.executor.extraJavaOptions": options,
-        "spark.driver.extraJavaOptions": options,
+        "spark.executor.extraJavaOptions": JAVA_OPTIONS,
+        "spark.driver.extraJavaOptions": JAVA_OPTIONS,
         "spark.sql.shuffle.partitions": "2",
     }
     spark = get_session("cluster test", master=master, conf=conf)

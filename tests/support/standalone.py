@@ -8,7 +8,6 @@ import signal
 import socket
 import subprocess
 import sys
-import sysconfig
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -22,6 +21,12 @@ from whence.spark.java import find_java
 
 START_SECONDS_MAX = 60
 JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+# Small queries are over before their code is compiled.
+INTERPRETED = {
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+}
 # prctl(PR_SET_PDEATHSIG, SIGTERM): even if the tests are killed, no JVM stays behind.
 DIE_WITH_PARENT = (
     "import ctypes, os, sys; ctypes.CDLL(None).prctl(1, 15); os.execv(sys.argv[1], sys.argv[1:])"
@@ -125,7 +130,7 @@ def python_without_whence(folder: Path) -> Path:
     `-S` leaves out the .pth file of an editable installation, so only what Spark ships can be found.
     """
     script = folder / "python-without-whence"
-    packages = sysconfig.get_path("purelib")
+    packages = Path(pyspark.__file__).parents[1]
     script.write_text(
         f'#!/bin/sh\nPYTHONPATH="$PYTHONPATH:{packages}" exec {sys.executable} -S "$@"\n', encoding="utf-8"
     )

@@ -25,6 +25,7 @@ from whence.protocols.log.wire import (
     FLOOR,
     HAVE,
     HELLO,
+    MAIN,
     MEMBER,
     PART,
     WANT,
@@ -235,6 +236,26 @@ def test_r13_what_was_lost_with_its_feed_is_pulled_from_another() -> None:
     net.cut("a", "c")  # with what was under way
     later(net)
     assert net.ids("c") == net.ids("b")
+
+
+def test_r13_a_hole_before_what_is_new_is_pulled_although_new_messages_never_stop() -> None:
+    """Two nodes meet under load: what is said between HELLO and MAIN jumps over what the newcomer lacks."""
+    core = Log("b", [], tick_us=100_000, pull_us=300_000)
+    core.link_up("a", 0)
+    stream = stream_of("a", life_of("a", 0))
+    core.receive("a", LogPacket(HELLO, ((0, stream),), (1, 0, 1, 1)), 0)
+    effects = core.receive("a", LogPacket(HAVE, (), (WHOLE, 0, 5)), 0)
+    assert [effect.packet.kind for effect in effects if isinstance(effect, Send)][-1:] == [MAIN]
+    asked: list[int] = []
+    for number in range(6, 106):  # for two seconds
+        now_us = 20_000 * number
+        effects = core.receive("a", LogPacket(DATA, (), (), ((0, number, 0, (), b"", 0),)), now_us)
+        if number % 5 == 0:
+            effects += core.timer("tick", now_us)
+        sent = [effect.packet for effect in effects if isinstance(effect, Send)]
+        asked += [packet.numbers[1] for packet in sent if packet.kind == WANT]
+    assert asked
+    assert set(asked) == {1}
 
 
 def test_r21_sessions_are_told_before_what_they_wait_for_is_cut() -> None:

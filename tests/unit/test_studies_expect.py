@@ -364,10 +364,30 @@ def test_a_regression_is_demanded_where_it_would_notice_half_and_twice() -> None
 def test_what_is_kept_of_a_run_for_regressions() -> None:
     claim = Claim("x", "x", 99, "a test", "time", averaged=1)
     kept = recordable(judge([claim], MANY))["x"]
-    assert (kept["mean"], kept["runs"]) == (10, 5)
-    assert kept["deviation"] == pytest.approx(1.5811, abs=1e-4)
+    assert (kept.mean, kept.runs) == (10, 5)
+    assert kept.deviation == pytest.approx(1.5811, abs=1e-4)
     assert recordable(judge([replace(claim, timed=True)], MANY)) == {}
     assert recordable(judge([replace(claim, where={"nodes": 16})], RESULTS)) == {}  # three runs say nothing
+
+
+def test_a_number_of_ours_alone_is_a_regression_once_it_is_recorded() -> None:
+    claim = Claim("x", "x", None, "our earlier runs", "time", evidence=Evidence.REGRESSION)
+    (found,) = judge([claim], MANY)
+    assert (found.demanded, found.verdict, found.reason) == (
+        False,
+        Verdict.NOT_JUDGED,
+        "no earlier runs are recorded",
+    )
+    assert recordable([found])["x"].mean == 10
+    (found,) = judge([replace(claim, ours=Ours(10.5, 1.5, 25, (1001, 1025)))], MANY)
+    assert (found.claim.id, found.claim.evidence) == ("x", Evidence.REGRESSION)
+    assert (found.expected, found.demanded, found.failed) == (10.5, True, False)
+    (found,) = judge([replace(claim, ours=Ours(15.0, 1.5, 25, (1001, 1025)))], MANY)
+    assert found.failed
+    of_none = replace(claim, measure="nothing", ours=Ours(15.0, 1.5, 25, (1001, 1025)))
+    (found,) = judge([of_none], MANY)
+    assert (found.failed, found.missing) == (True, "no run has it")
+    assert judge([replace(of_none, at={"nodes": 9999})], MANY) == []
 
 
 # The headline

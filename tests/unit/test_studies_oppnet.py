@@ -133,7 +133,7 @@ def test_clocks_are_counted_from_the_slowest() -> None:
     made = small(mode="safe", skew_s=30)
     settings = settings_of(made)
     around = Skew(nodes="all", offset_us=30_000_000, drawn=True)
-    crash = Crash(nodes=["n0"], at_us=1)
+    crash = Crash(nodes=1, at_us=1)
     others = msgspec.structs.replace(made, faults=[crash, around], topology=Full())
     assert clocks_of(others) == plan_faults(others).clocks != {}
     clocks = clocks_of(msgspec.structs.replace(made, faults=[around]))

@@ -287,3 +287,33 @@ def test_without_faults_hardly_anything_is_sent_twice() -> None:
     assert world.discards.get(Reason.DUPLICATE, 0) == 0
     assert len(world.processes[0].ids) == 400
     assert all(earlier != later for earlier, later in pairwise(world.processes[0].ids))
+
+
+def test_where_all_are_out_one_begins_and_lets_the_others_in() -> None:
+    """Parts of a split that yielded to each other, one after the other: nobody is left who could admit."""
+    options = {"joins": True, "test_interval_us": 10, "test_timeout_us": 30, "start_timeout_us": 10_000}
+    cores = {name: VCubeMembers(name, "abc", **options) for name in "abc"}
+    letters: list[tuple[str, str, MemberPacket]] = []
+
+    def post(name: str, effects: Effects) -> None:
+        letters.extend(
+            (name, to, each.packet) for each in effects if isinstance(each, Send) for to in each.to
+        )
+
+    for name, core in cores.items():
+        for peer in set("abc") - {name}:
+            post(name, core.link_up(peer, 1_000_000))
+    for now_us in range(1_000_010, 1_000_600, 10):
+        for name, core in cores.items():
+            post(name, core.timer(TEST, now_us))
+        while letters:
+            source, to, packet = letters.pop(0)
+            post(to, cores[to].receive(source, packet, now_us))
+    assert {core.phase for core in cores.values()} == {Phase.IN}
+    assert {core.roster.stamps for core in cores.values()} == {cores["a"].roster.stamps}
+    assert all(core.roster.present == (0, 1, 2) for core in cores.values())
+    post("b", cores["b"].broadcast(b"again", 1_000_600))
+    while letters:
+        source, to, packet = letters.pop(0)
+        post(to, cores[to].receive(source, packet, 1_000_600))
+    assert all(core.clock.counts[1] == cores["b"].last for core in cores.values())

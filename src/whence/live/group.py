@@ -650,6 +650,7 @@ def _gather(node: Node) -> Stats:
         lost_frames=node.peering.lost_frames,
         missed_messages=host.missed,
         rejoins=node.rejoins,
+        splits=node.splits,
         links=links,
     )
 

@@ -164,6 +164,7 @@ class Node:
         self.bytes_sent = 0
         self.leaving = self.failed = False
         self.rejoins = 0  # how often it was out of the group and came back
+        self.splits = 0  # how often it met a process of another part of its group
         self._hard_messages = limits.hard_messages(len(settings.addresses))
         self._hard_bytes = limits.hard_bytes(len(settings.addresses))
         self._loop = asyncio.get_running_loop()
@@ -538,9 +539,7 @@ class Node:
 
     def _nobody_met(self) -> None:
         """Not all could say whether this is a first life: then its numbers are those of a later one."""
-        if self.host.is_unsure and self.host.core.renews:
-            self._be_sure()  # the protocol numbers lives itself
-        elif self.host.is_unsure and self._begins is None:
+        if self.host.is_unsure and self._begins is None:
             self._begin_life()
 
     def introduced(self, link: Link, known: Known) -> None:
@@ -589,6 +588,11 @@ class Node:
         detail = f"in the group again as another life, after it was out ({why}); what it missed is unknown"
         self.journal.note("rejoined", None, detail, logging.WARNING)
         self.waiters.refresh()
+
+    def met_another_part(self, peer: NodeId, detail: str) -> None:
+        """A process that this node knew is in another part of the group: it was split."""
+        self.splits += 1
+        self.journal.note("split", peer, detail, logging.WARNING)
 
     def goes_on_as_another(self, why: str) -> None:
         """Another life begins here: what the application is given from now on is of that."""

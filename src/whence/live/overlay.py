@@ -26,6 +26,8 @@ from whence.session.admission import UNKNOWN
 from whence.session.handshake import RefusedForNowError
 from whence.session.links import Link, LinkState
 from whence.session.overlay import SprayByMessages
+from whence.session.overlay_wire import Oldest
+from whence.session.parts import COUNT_S, SETTLED_S, Lost, Part, Seen
 from whence.session.wire import Known
 
 KNOWN_MAX = 256  # neighbours whose addresses are kept
@@ -48,8 +50,11 @@ class OpenMembership:
         self._calls = node.peering.admission.calls
         self._contact: Link | None = None  # the call to the node that takes us in
         self._known: dict[NodeId, Address] = {}  # where neighbours were found, the newest last
+        self._first: tuple[NodeId, Address] | None = None  # whom to ask before all others
+        self._lost = Lost()
         self._is_coming_back = False
         self.overlay = self._new_overlay()
+        self._part = self._new_part()
 
     @property
     def members(self) -> tuple[NodeId, ...]:
@@ -61,6 +66,11 @@ class OpenMembership:
         return SprayByMessages(
             self.settings.node, self.settings.listen, self, self._host, self._asked.view_min, random.Random()
         )
+
+    def _new_part(self) -> Part:
+        # Within `silence_s` a neighbour that is stopped, and passes nothing on, has lost its links.
+        patience_s = self.node.limits.silence_s + 3 * COUNT_S
+        return Part(self.settings.node, self.node.clock.now_us(), patience_s, self._peering.now_s())
 
     # Coming
 
@@ -75,11 +85,16 @@ class OpenMembership:
     async def enter(self) -> list[Coroutine[Any, Any, None]]:
         """Be taken in by the contact, or be the first."""
         if self._asked.contact is None:
-            self._host.command("found")
+            self._found()
         else:
             await self._join(self._asked.contact)
+            self._part = self._new_part()  # it counts from now on
         self._host.mark_joined()
-        return [self._keep_shuffling()]
+        return [self._keep_shuffling(), self._keep_together()]
+
+    def _found(self) -> None:
+        self._host.command("found")
+        self._part.founded(self._peering.now_s())
 
     async def _join(self, contact: Address) -> None:
         """Call the contact until it takes us in, for as long as a connection and a handshake may take."""
@@ -123,6 +138,49 @@ class OpenMembership:
             if not self._is_coming_back:
                 self.overlay.shuffle()
 
+    # Parts of a group that was split
+
+    async def _keep_together(self) -> None:
+        """Know which part this is; call those that were lost, who may be in another one."""
+        while True:
+            await asyncio.sleep(COUNT_S * random.uniform(0.8, 1.2))
+            if self._is_coming_back or self.node.leaving:
+                continue
+            now_s = self._peering.now_s()
+            if self._part.tick(now_s):
+                self._tell_part()
+            for name, address in self._lost.due({*self.links, *self._calls}, now_s):
+                self._dial(name, address, notes=False)
+
+    def _tell_part(self) -> None:
+        for peer in self.overlay.safe_links():
+            self._say_part(peer)
+
+    def _say_part(self, peer: NodeId) -> None:
+        if self.overlay.core.is_joined:
+            self.overlay.say(peer, self._part.word(self._peering.now_s()))
+
+    def told_oldest(self, peer: NodeId, said: Oldest) -> None:
+        """A neighbour tells of our part; whoever is none may be in another one."""
+        now_s, part = self._peering.now_s(), self._part
+        if not self.overlay.core.is_joined:
+            return
+        if self.overlay.is_safe(peer):
+            self._lost.found(peer)
+            if part.hear(said, now_s):
+                self._tell_part()
+            return
+        seen = part.judge(said, now_s)
+        if seen is Seen.SAME and self._lost.lost_for_s(peer, now_s) > part.patience_s + SETTLED_S:
+            self._lost.found(peer)
+        elif seen is Seen.OLDER:
+            self.node.met_another_part(peer, f"it is in another part of the group, with {said.name!r}")
+            self._first = (peer, self.overlay.addresses.get(peer, self.links[peer].address))
+            why = f"the group was split, and the part of {said.name!r} is older"
+            asyncio.get_running_loop().call_soon(self.node.try_step, self.come_back, why)
+        elif seen is Seen.YOUNGER:
+            self.node.met_another_part(peer, f"it is in another part of the group, with {said.name!r}")
+
     # Coming back
 
     def come_back(self, why: str) -> None:
@@ -143,6 +201,9 @@ class OpenMembership:
         self._host.replace_core(core)
         self._number_anew()
         self.overlay = self._new_overlay()
+        self._part = self._new_part()
+        for name, address in self._known.items():  # all may have come back, and not all together
+            self._lost.add(name, address, self._peering.now_s())
         self.node.spawn(self._join_again(why))
 
     async def _join_again(self, why: str) -> None:
@@ -153,9 +214,10 @@ class OpenMembership:
             is_first = bool(answered) and all(self.settings.node < name for name in answered if name)
             rounds = rounds + 1 if is_first else 0
             if self._is_in():
+                self._part = self._new_part()
                 break
             if rounds >= FOUND_AFTER_ROUNDS:
-                self._host.command("found")
+                self._found()
             else:
                 await asyncio.sleep(ROUND_S * random.uniform(0.5, 1.0))
         self.overlay.contact = None
@@ -173,7 +235,11 @@ class OpenMembership:
         if self._asked.contact is not None:
             addresses.setdefault("", self._asked.contact)
         answered: set[NodeId] = set()
-        for name, address in random.sample(list(addresses.items()), len(addresses)):
+        asked = random.sample(list(addresses.items()), len(addresses))
+        if self._first is not None:
+            asked.insert(0, self._first)
+            self._first = None
+        for name, address in asked:
             link = self._contact = Link(self.settings.node, address, dials=True)
             deadline_s = self._peering.now_s() + min(2.0, self.node.limits.connect_timeout_s)
             if await self._is_answered(link, deadline_s):
@@ -227,6 +293,7 @@ class OpenMembership:
             self.overlay.view.take([link.peer])
         self._host.link_up(link.peer)
         self.overlay.up(link)
+        self._say_part(link.peer)
 
     def _remember(self, link: Link) -> None:
         """Keep where neighbours are found: whoever loses them all asks them."""
@@ -242,8 +309,14 @@ class OpenMembership:
         if self.links.get(link.peer) is not link or self.node.failed:
             return
         self._remember(link)
+        if link.state is not LinkState.LEFT and link.peer not in self.overlay.released:
+            self._miss(link.peer)
         self.node.try_step(self._lose, link)
         self._look_around(link)
+
+    def _miss(self, peer: NodeId) -> None:
+        if peer in self._known:
+            self._lost.add(peer, self._known[peer], self._peering.now_s())
 
     def _lose(self, link: Link) -> None:
         if link.peer in self.overlay.core.links:
@@ -302,6 +375,9 @@ class OpenMembership:
 
     def dial(self, peer: NodeId, address: Address) -> None:
         """Call a node; one attempt, because there are others."""
+        self._dial(peer, address, notes=True)
+
+    def _dial(self, peer: NodeId, address: Address, *, notes: bool) -> None:
         settings = self.settings
         if settings.keys is None and not settings.plaintext and not address.is_loopback:
             # Addresses come from peers: none of them may lead us to speak in the clear beyond this machine.
@@ -310,9 +386,9 @@ class OpenMembership:
             asyncio.get_running_loop().call_soon(self.overlay.unreachable, peer)
             return
         link = self._calls[peer] = Link(peer, address, dials=True)
-        self.node.spawn(self._call(link))
+        self.node.spawn(self._call(link, notes=notes))
 
-    async def _call(self, link: Link) -> None:
+    async def _call(self, link: Link, *, notes: bool) -> None:
         problem = "it does not answer"
         try:
             async with asyncio.timeout(self.node.limits.connect_timeout_s):
@@ -323,7 +399,8 @@ class OpenMembership:
         if not link.connections:  # it never became a link
             if self._calls.get(link.peer) is link:
                 del self._calls[link.peer]
-            self.node.journal.note("unreachable", link.peer, str(link.last_error or problem))
+            if notes:
+                self.node.journal.note("unreachable", link.peer, str(link.last_error or problem))
             self.overlay.unreachable(link.peer)
 
     # Going

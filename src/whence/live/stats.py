@@ -68,6 +68,7 @@ class Stats(msgspec.Struct, frozen=True, kw_only=True):
     lost_frames: int  # queued for peers that left or were given up
     missed_messages: int  # that this node will not be given: `Group.events()` says which
     rejoins: int  # how often this node was out of the group and came back as another life
+    splits: int  # how often it met a process of another part of its group, which had been split
     links: dict[str, LinkStats]
     store: StoreStats | None = None  # of a durable node
     log: LogStats | None = None  # of a node in a group that remembers

@@ -47,7 +47,7 @@ class Recovered(NamedTuple):
 _HEAD = struct.Struct(">IQ8s")  # of a batch in its file: bytes, number, seal of number and bytes
 _LENGTH_BYTES = 4  # before the number
 KEY_BYTES = 16
-_AHEAD_BYTES = 256 << 10  # so much more than it needs a file grows by, at least
+_AHEAD_BYTES = 64 << 10  # a file grows by so much more than it needs
 _sync = getattr(os, "fdatasync", os.fsync)
 
 
@@ -109,9 +109,9 @@ class BatchFile:
 
     def _grow(self, stop: int) -> None:
         """Write zeros ahead: a sync of blocks that the file has need not put its size on the disk as well."""
-        size = max(stop + _AHEAD_BYTES, 2 * self._size)
         with suppress(OSError):  # where the disk is almost full, the batch may have room all the same
-            self._size += os.pwrite(self._file, bytes(size - self._size), self._size)
+            ahead = bytes(stop + _AHEAD_BYTES - self._size)
+            self._size += os.pwrite(self._file, ahead, self._size)
 
     def restart(self) -> None:
         """A snapshot holds all that was written."""

@@ -99,6 +99,7 @@ class Host:
         self.is_unsure = False  # whether this is a first life: its numbers are not known yet
         self._aside: dict[NodeId, list[Packet]] = {}  # what comes while that is so
         self._links_later: list[tuple[Kind, NodeId]] = []  # what became of links whose packets are aside
+        self._timers_later: list[str] = []  # a core that may have to begin another life says nothing before
         # What nobody has heard of a node that may have had an earlier life; None where that is known.
         self.unheard: list[tuple[NodeId | None, bytes, int | None]] | None = [] if core.returns else None
         self.is_stopped = False  # the core is out of the group, and is given nothing more
@@ -128,6 +129,7 @@ class Host:
         self.is_stopped = self.is_unsure = False
         self._aside.clear()
         self._links_later.clear()
+        self._timers_later.clear()
         self.unheard = None
         self.record(self.recorder)
         if self._rows.any:
@@ -228,7 +230,7 @@ class Host:
         Returns what comes before them on the link: where its peer is.
         """
         first = 0
-        if peer not in self._aside:
+        if peer not in self._aside and not self.core.renews:  # such a core would answer
             marks = (at for at, packet in enumerate(packets) if not self.core.is_mark(packet))
             first = next(marks, len(packets))
         if first < len(packets):
@@ -244,6 +246,9 @@ class Host:
         later, self._links_later = self._links_later, []
         for kind, peer in later:
             (self.link_up if kind is Kind.LINK_UP else self.link_down)(peer)
+        timers, self._timers_later = self._timers_later, []
+        for key in timers:
+            self.timer(key)
 
     def _is_later(self, kind: Kind, peer: NodeId) -> bool:
         """Whether a link's change must wait for its packets, which are set aside: a peer may have left."""
@@ -343,6 +348,9 @@ class Host:
 
     def timer(self, key: str, now_us: int | None = None) -> None:
         """A timer of the core has expired."""
+        if self.is_unsure and key != LEAVE:
+            self._timers_later.append(key)
+            return
         now_us = self._now_us() if now_us is None else now_us
         effects = self.core.timer(key, now_us)
         if self._rows.any:

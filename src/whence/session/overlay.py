@@ -42,6 +42,7 @@ from whence.session.overlay_wire import (
     ClaimLink,
     Give,
     More,
+    Oldest,
     OpeningLinks,
     Ready,
     ReleaseLink,
@@ -84,6 +85,9 @@ class Lines(Protocol):
 
     def wake(self) -> None:
         """There is something to write."""
+
+    def told_oldest(self, peer: NodeId, said: Oldest) -> None:
+        """A peer has named the oldest process of its part."""
 
 
 class SprayByMessages:
@@ -159,7 +163,7 @@ class SprayByMessages:
     def up(self, link: Link) -> None:
         """The link's two nodes have shaken hands; ours says so."""
         self.claims.add(link.peer)  # until it says otherwise
-        self._say(link.peer, Ready(str(self.address)))
+        self.say(link.peer, Ready(str(self.address)))
 
     def lost(self, peer: NodeId) -> None:
         """The link to `peer` is over: it has crashed, or it left, or the other end closed the link."""
@@ -198,13 +202,13 @@ class SprayByMessages:
             if is_needed:
                 if peer in self.released:
                     self.released.discard(peer)
-                    self._say(peer, ClaimLink())
+                    self.say(peer, ClaimLink())
             elif peer not in self.claims and peer in self.released:
                 self.closed += 1
                 self._lines.hang_up(peer, "neither end needs the link")
             elif peer not in self.released:
                 self.released.add(peer)
-                self._say(peer, ReleaseLink())
+                self.say(peer, ReleaseLink())
 
     def _needed(self) -> set[NodeId]:
         """Peers whose links the overlay itself cannot do without."""
@@ -232,6 +236,9 @@ class SprayByMessages:
             self.claims.add(peer)
         elif isinstance(word, ReleaseLink):
             self.claims.discard(peer)
+        elif isinstance(word, Oldest):
+            self._lines.told_oldest(peer, word)
+            return
         else:
             self._on_more(peer, set(word.known))
         self.tidy()
@@ -250,8 +257,8 @@ class SprayByMessages:
         if self.is_leaving:
             if why == BEGINS:  # half of its view, which must not go with us
                 self.given.setdefault(giver, deque()).append([])
-                self._say(giver, Give(ANSWERS, [(name, str(address)) for name, address in arcs]))
-            self._say(giver, OpeningLinks([]))
+                self.say(giver, Give(ANSWERS, [(name, str(address)) for name, address in arcs]))
+            self.say(giver, OpeningLinks([]))
             return
         answer: list[tuple[NodeId, NodeId]] = []
         if why == BEGINS:
@@ -263,7 +270,7 @@ class SprayByMessages:
                     self.successors[giver] = name
         else:
             self._take(giver, arcs, calls, self.view.welcome if why == INTRODUCES else self._name)
-        self._say(giver, OpeningLinks(calls))
+        self.say(giver, OpeningLinks(calls))
         if why == BEGINS:
             self._give(giver, ANSWERS, answer)
 
@@ -344,7 +351,7 @@ class SprayByMessages:
             self._give(partner, BEGINS, given)
         if safe and len(safe) < self.view_min:
             known = sorted({*self._lines.links, *self.planned})
-            self._say(self._draw.choice(safe), More(known[:ARCS_MAX]))
+            self.say(self._draw.choice(safe), More(known[:ARCS_MAX]))
         self.tidy()
 
     def introduce_neighbours(self) -> None:
@@ -364,9 +371,10 @@ class SprayByMessages:
         arcs = arcs[:ARCS_MAX]
         where = {**self.addresses, self.me: self.address}
         self.given.setdefault(taker, deque()).append([was for was, becomes in arcs if was == becomes])
-        self._say(taker, Give(why, [(becomes, str(where[becomes])) for _, becomes in arcs]))
+        self.say(taker, Give(why, [(becomes, str(where[becomes])) for _, becomes in arcs]))
 
-    def _say(self, peer: NodeId, word: Word) -> None:
+    def say(self, peer: NodeId, word: Word) -> None:
+        """Say something over the link to `peer`, if it lives."""
         link = self._lines.links.get(peer)
         if link is not None and link.alive:
             link.out.pending.append(encode_packet(overlay_packet(self.me, word)))

@@ -10,6 +10,7 @@ one of the structures below: what is said about a link must not overtake what wa
     ClaimLink   the speaker needs this link (again)
     ReleaseLink the speaker does not need it: an end that does not need it either closes it
     More        the speaker has too few links; it knows these processes already
+    Oldest      the oldest process of the speaker's part of the group, and what it counts (parts.py)
 """
 
 from __future__ import annotations
@@ -67,7 +68,17 @@ class More(msgspec.Struct, array_like=True, frozen=True, tag=6):
     known: Annotated[list[Name], Meta(max_length=ARCS_MAX)]
 
 
-Word: TypeAlias = Ready | Give | OpeningLinks | ClaimLink | ReleaseLink | More
+class Oldest(msgspec.Struct, array_like=True, frozen=True, tag=7):
+    """The oldest process of the speaker's part of the group, and what it counts."""
+
+    born_us: Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
+    name: Name
+    count: Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
+    age_ms: Annotated[int, Meta(ge=0, le=(1 << 32) - 1)]  # of the count
+    is_settled: bool  # the speaker has known it for some time
+
+
+Word: TypeAlias = Ready | Give | OpeningLinks | ClaimLink | ReleaseLink | More | Oldest
 
 _encode = msgspec.msgpack.Encoder().encode
 _decoder: msgspec.msgpack.Decoder[Word] = msgspec.msgpack.Decoder(Word)

@@ -22,6 +22,7 @@ from whence.studies.results import (
 )
 
 Line: TypeAlias = Row | Derived
+NOT_RUN = "not run at this scale"
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,7 @@ def ask(claim: Claim, results: Results, expected: float) -> AskedValue:
     lines = results.lines(where)
     others = [] if claim.against is None else results.lines({**where, **claim.against})
     if not lines or (claim.against is not None and not others):
-        return AskedValue(None, missing="not run at this scale")
+        return AskedValue(None, missing=NOT_RUN)
     if claim.total_min and sum(_values(claim, others)) < claim.total_min:
         return AskedValue(None, missing=f"fewer than {claim.total_min:g} of them at this scale")
     measured, interval = _measured(claim, lines, others, expected)

@@ -199,7 +199,6 @@ def load(package: str) -> tuple[Claim, ...]:
     """The claims in `claims.toml` of a study's package, with what `ours.toml` has of them."""
     rows = _read(package, CLAIMS_FILE)
     known = {entry.name for entry in fields(Claim)}
-    ours = msgspec.convert(_read(package, OURS_FILE), dict[str, Ours])
     made = []
     for row in rows.get("claim", []):
         strange = sorted(set(row) - known)
@@ -208,9 +207,14 @@ def load(package: str) -> tuple[Claim, ...]:
             raise DataError(
                 what, f"unknown fields {strange}", "Use the fields of whence.studies.claims.Claim"
             )
-        claim = msgspec.convert({"published": None, **row}, Claim)
-        made.append(replace(claim, ours=ours.get(claim.id)))
-    return tuple(made)
+        made.append(msgspec.convert({"published": None, **row}, Claim))
+    return with_ours(package, made)
+
+
+def with_ours(package: str, claims: Iterable[Claim]) -> tuple[Claim, ...]:
+    """The same claims with what `ours.toml` of a study's package has of them."""
+    ours = msgspec.convert(_read(package, OURS_FILE), dict[str, Ours])
+    return tuple(replace(claim, ours=ours.get(claim.id)) for claim in claims)
 
 
 def _read(package: str, name: str) -> dict[str, Any]:

@@ -19,8 +19,19 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from math import isnan, sqrt
 
-from whence.studies.asking import AskedValue, ask
-from whence.studies.claims import EXACT, Claim, Compared, Evidence, Labels, Reading, Relation, Take, Tolerance
+from whence.studies.asking import NOT_RUN, AskedValue, ask
+from whence.studies.claims import (
+    EXACT,
+    Claim,
+    Compared,
+    Evidence,
+    Labels,
+    Ours,
+    Reading,
+    Relation,
+    Take,
+    Tolerance,
+)
 from whence.studies.results import Estimate, Results, t_975
 
 NEAR_SHARE = 0.10
@@ -28,6 +39,7 @@ WEAK_SHARE = 0.20  # of the number: a wider prediction interval is a weak test
 SEEDS_MIN = 5  # of a number that scatters: with fewer an interval says nothing
 SHARP_SHARE = 1 / 3  # of a number: a narrower band notices half and twice of it, wherever in it we are
 NO_MEASURE = "no measure yet"
+UNRECORDED = "no earlier runs are recorded"
 WEAK = "a weak test"
 RUNS_OF_OURS = (Evidence.REGRESSION, Evidence.REPEATED)
 DEMANDED = (Evidence.INVARIANT, Evidence.PROTOTYPE, *RUNS_OF_OURS)
@@ -189,16 +201,16 @@ def judge(claims: Iterable[Claim], results: Results) -> list[Judged]:
 
 
 def _all(claim: Claim, results: Results) -> Iterator[Judged]:
-    if not claim.is_printed:
+    if claim.is_printed:
+        main = _of_paper(claim, results)
+        found = _regression(main, results, f"{claim.id}-ours")
+        yield main
+    elif claim.evidence is Evidence.REGRESSION:
+        found = _of_ours(claim, results)
+    else:
         found = _demand(claim, results)
-        if found is not None:
-            yield found
-        return
-    main = _of_paper(claim, results)
-    yield main
-    regression = _regression(main, results)
-    if regression is not None:
-        yield regression
+    if found is not None:
+        yield found
 
 
 def _of_paper(claim: Claim, results: Results) -> Judged:
@@ -257,7 +269,17 @@ def _is_blunt(claim: Claim, runs: int) -> bool:
     return bool(expected) and any(tolerance.holds(expected, edge) for edge in band)
 
 
-def _regression(main: Judged, results: Results) -> Judged | None:
+def _of_ours(claim: Claim, results: Results) -> Judged | None:
+    """The verdict on a regression with no number of the paper; None if this scale has no such runs."""
+    main = _of_paper(claim, results)
+    if main.missing == NOT_RUN:
+        return None
+    if claim.ours is None:
+        return replace(main, expected=None, note=UNRECORDED, missing=main.missing or UNRECORDED)
+    return _regression(main, results, claim.id) or replace(main, expected=None)
+
+
+def _regression(main: Judged, results: Results, name: str) -> Judged | None:
     """Whether the runs have the number that our earlier ones had, as far as that many runs can tell."""
     claim, ours = main.claim, main.claim.ours
     if ours is None or main.measured is None or claim.timed:
@@ -268,10 +290,10 @@ def _regression(main: Judged, results: Results) -> Judged | None:
     seeds = {line.labels.get(results.repetition) for line in results.lines({**claim.where, **claim.at})}
     is_other = first <= last and not any(isinstance(seed, int) and first <= seed <= last for seed in seeds)
     made = Claim(
-        f"{claim.id}-ours", claim.text, ours.mean,
-        f"our earlier runs ({ours.runs}): the same within three standard errors", claim.measure, claim.where,
-        claim.at, claim.unit, Evidence.REGRESSION if is_other else Evidence.REPEATED, claim.take, claim.over,
-        claim.against, claim.than, claim.compared,
+        name, claim.text, ours.mean,
+        f"our earlier runs ({ours.runs}): the same within three standard errors", claim.measure,
+        claim.where, claim.at, claim.unit, Evidence.REGRESSION if is_other else Evidence.REPEATED, claim.take,
+        claim.over, claim.against, claim.than, claim.compared,
         tolerance=Tolerance(absolute=allowed),
     )  # fmt: skip
     # Of "% more" the number that could be halved unnoticed is the ratio behind it.
@@ -281,17 +303,18 @@ def _regression(main: Judged, results: Results) -> Judged | None:
     return Judged(made, ours.mean, main.measured, main.runs, main.interval, note)
 
 
-def recordable(judged: Iterable[Judged]) -> dict[str, dict[str, float]]:
+def recordable(judged: Iterable[Judged]) -> dict[str, Ours]:
     """What `ours.toml` keeps of these runs: means with a deviation, and what came out the same in all."""
     kept = {}
     for one in judged:
         claim, found = one.claim, one.interval
-        if not claim.is_printed or claim.timed or one.measured is None or claim.take is not Take.MEAN:
+        is_asked = claim.is_printed or claim.evidence is Evidence.REGRESSION
+        if not is_asked or claim.timed or one.measured is None or claim.take is not Take.MEAN:
             continue
         if found is None or found.half is None or found.count < SEEDS_MIN:
             continue
         deviation = found.half * sqrt(found.count) / t_975(found.count - 1)
-        kept[claim.id] = {"mean": found.mean, "deviation": deviation, "runs": found.count}
+        kept[claim.id] = Ours(found.mean, deviation, found.count)
     return kept
 
 

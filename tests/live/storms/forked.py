@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 _FORKS = multiprocessing.get_context("forkserver")
-_FORKS.set_forkserver_preload(["live.storms.storm_member"])
+# What the driver imports, which a new process reads again as its main module, and what a member needs.
+_FORKS.set_forkserver_preload(["live.storms.indoors", "live.storms.judge", "live.storms.weather"])
 
 
 def _begin(given: dict[str, Any], orders: Connection, space: str | None, errors: str) -> None:

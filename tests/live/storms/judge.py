@@ -75,6 +75,7 @@ class Judge:
         self.is_causal = is_causal
         self.completes = completes  # what is acknowledged arrives: not under deadlines
         self.agrees = agrees
+        self.is_ordered = True  # the log has the order in which messages were given
         self.verdict = Verdict()
         self._payloads: dict[tuple[str, str, int], str] = {}
         self._past: dict[str, list[str]] = {}
@@ -184,7 +185,7 @@ class Judge:
         """Judge all that was read."""
         for name in self._void:
             self._past[name] = []
-        for node, order in self._orders:
+        for node, order in self._orders if self.is_ordered else ():
             self._judge_order(node, order)
         if self.completes:
             self._judge_silence()

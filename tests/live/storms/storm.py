@@ -21,7 +21,7 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import asdict, dataclass, field
 from itertools import combinations
 from pathlib import Path
@@ -57,6 +57,7 @@ class Kind:
     agrees: bool = True
     via: dict[str, str] = field(default_factory=dict)
     retires: bool = True
+    has_deadlines: bool = False  # each message one of its own
 
 
 _TESTS = {"test_interval_us": 200_000, "test_timeout_us": 1_500_000}
@@ -65,6 +66,7 @@ KINDS = {
     "vector": Kind("vector"),
     "fifo": Kind("fifo", is_causal=False),
     "barrier": Kind("barrier"),
+    "barrier-brief": Kind("barrier", _LIVES_5_S, completes=False, has_deadlines=True),
     "matrix": Kind("matrix", is_point_to_point=True, agrees=False),
     "domains": Kind("domains", {"domains": [["a", "b", "c"], ["c", "d"]]}, is_point_to_point=True,
                     agrees=False, via=dict.fromkeys(("ad", "bd", "da", "db"), "c")),
@@ -77,16 +79,37 @@ KINDS = {
                      "spaces", (False,), completes=False),
 }  # fmt: skip
 
-# The cases of the specification, each as the faults that make it and the kinds that it is about.
-CASES: dict[str, tuple[tuple[str, ...], Callable[[Kind, bool], bool]]] = {
-    "all": ((), lambda kind, durable: True),
-    "W1": (("copy", "old"), lambda kind, durable: durable and kind.protocol != "log"),
-    "W1b": (("clone",), lambda kind, durable: durable and kind.protocol != "log"),
-    "W3": (("away", "stop", "retire"), lambda kind, durable: kind.retires),
-    "W4": (("lose",), lambda kind, durable: kind.retires),
-    "W5": (("half",), lambda kind, durable: kind.protocol in ("prc", "vcube")),
-    "W6": (("blackout",), lambda kind, durable: True),
-    "split": (("partition",), lambda kind, durable: True),
+
+@dataclass(frozen=True)
+class Case:
+    """A case of the specification: the faults that make it, the kinds that it is about, what members do."""
+
+    verbs: tuple[str, ...]
+    fits: Callable[[Kind, bool], bool]
+    habit: str = ""
+
+
+def _any(kind: Kind, durable: bool) -> bool:
+    return True
+
+
+def _keeps(kind: Kind, durable: bool) -> bool:
+    return durable and kind.protocol != "log"
+
+
+CASES = {
+    "all": Case((), _any),
+    "W1": Case(("copy", "old"), _keeps),
+    "W1b": Case(("clone",), _keeps),
+    "W3": Case(("away", "stop", "retire"), lambda kind, durable: kind.retires),
+    "W4": Case(("lose",), lambda kind, durable: kind.retires),
+    "W5": Case(("half",), lambda kind, durable: kind.protocol in ("prc", "vcube")),
+    "W6": Case(("blackout",), _any),
+    "W7": Case(("kill",), _keeps, "readers"),
+    "W8": Case(("kill", "link"), _keeps, "keys"),
+    "B1": Case(("kill", "lose", "link"), lambda kind, durable: kind.has_deadlines),
+    "split": Case(("partition",), _any),
+    "alone": Case(("alone",), lambda kind, durable: kind.protocol != "prc"),  # which must have a contact
 }
 
 
@@ -129,10 +152,10 @@ def schedule_of(name: str, kind: Kind, durable: bool, only: tuple[str, ...], sec
 
 _LASTS_S = {
     "away": (3.0, 10.0), "stop": (0.2, 8.0), "half": (1.0, 6.0), "blackout": (2.0, 12.0),
-    "partition": (2.0, 12.0), "delay": (1.0, 5.0),
+    "partition": (2.0, 12.0), "delay": (1.0, 5.0), "alone": (1.0, 8.0),
 }  # fmt: skip
 _LONG_S = {"blackout": (5.0, 60.0), "half": (5.0, 15.0), "partition": (5.0, 30.0)}  # where that is the case
-_EXCLUSIVE = ("blackout", "partition", "half", "away", "clone")  # the next fault waits for its end
+_EXCLUSIVE = ("blackout", "partition", "half", "away", "clone", "alone")  # the next fault waits for its end
 
 
 def _verbs(kind: Kind, durable: bool) -> list[str]:
@@ -162,6 +185,11 @@ class Member:
     @property
     def is_alive(self) -> bool:
         return self.process is not None and self.process.returncode is None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether its process takes part."""
+        return self.is_alive and f'["open", {self.openings},' in self.log.read_text()
 
     def store(self, name: str = "") -> Path:
         return self.storm.folder / (name or f"{self.name}.db")
@@ -224,7 +252,7 @@ class Storm:
             else Indoors(world, NAMES, spaces=self.kind.network == "spaces")
         )
         self.now_s = time.time if world is None else world.clock().time
-        self.steps = schedule_of(name, self.kind, self.durable, CASES[case][0], seconds)
+        self.steps = schedule_of(name, self.kind, self.durable, CASES[case].verbs, seconds)
         self.members = {each: Member(self, each) for each in NAMES}
         self.twins: list[Process] = []
         self.problems: list[str] = []
@@ -253,9 +281,11 @@ class Storm:
         options = self.options(name, store)
         if listen:
             options["listen"] = listen
+        habit = "deadlines" if self.kind.has_deadlines else CASES[self.case].habit
         settings = Settings(
-            name, opening, NAMES, options, str(log), LIMITS, self.kind.is_point_to_point, hash_of(self.name)
-        )
+            name, opening, NAMES, options, str(log), LIMITS, self.kind.is_point_to_point, hash_of(self.name),
+            habit,
+        )  # fmt: skip
         errors = self.folder / f"{name}.err"
         if self.world is not None:
             return begin(self.world, asdict(settings), errors)
@@ -279,10 +309,17 @@ class Storm:
             await self.network.stop()
 
     async def _until_open(self, member: Member) -> None:
-        for _ in range(200):
+        for _ in range(600):
             await asyncio.sleep(0.05)
-            if not member.is_alive or '["open"' in member.log.read_text():
+            if not member.is_alive or member.is_open:
                 return
+
+    async def _all_live(self) -> None:
+        """The fault of a dead member ends when its process takes part again, which takes time when busy."""
+        for member in self.members.values():
+            if not member.is_alive:
+                await member.start()
+            await self._until_open(member)
 
     async def _blow(self) -> None:
         loop = asyncio.get_running_loop()
@@ -305,11 +342,10 @@ class Storm:
                 for pair in combinations(NAMES, 2)
                 if step.verb == "blackout" or (pair[0] in step.nodes) != (pair[1] in step.nodes)
             ]
-            for pair in pairs:
-                await self.network.hurt(*pair, "black hole", 0.0)
-            await asyncio.sleep(step.lasts_s)
-            for pair in pairs:
-                await self.network.heal(*pair)
+            await self._without(pairs, asyncio.sleep(step.lasts_s))
+        elif step.verb == "alone":  # it dies, and meets nobody when it is back
+            pairs = [pair for pair in combinations(NAMES, 2) if step.nodes in pair]
+            await self._without(pairs, self._restart(step))
         elif step.verb in ("stop", "half"):
             for name in step.nodes:
                 self.members[name].signal(signal.SIGSTOP)
@@ -322,10 +358,20 @@ class Storm:
         else:
             await self._restart(step)
 
+    async def _without(self, pairs: list[tuple[str, str]], work: Coroutine[Any, Any, None]) -> None:
+        """Do something while nothing passes between these."""
+        for pair in pairs:
+            await self.network.hurt(*pair, "black hole", 0.0)
+        await work
+        for pair in pairs:
+            await self.network.heal(*pair)
+
     async def _restart(self, step: Step) -> None:
         member = self.members[step.nodes]
         if not member.is_alive:
             return  # it is away already
+        if not self.durable and not any(each.is_open for each in self.members.values() if each is not member):
+            return  # a group without stores of which nobody is left is another group
         await member.kill()
         how = "same"
         if step.verb == "lose":
@@ -344,6 +390,8 @@ class Storm:
         await member.start(how)
         if step.verb == "clone":
             await self._twin(member, step.lasts_s + 2.0)
+        elif step.verb == "alone":
+            await asyncio.sleep(step.lasts_s)
 
     async def _twin(self, member: Member, lasts_s: float) -> None:
         """A second process on a copy of the store, beside the first."""
@@ -370,8 +418,9 @@ class Storm:
             member.signal(signal.SIGCONT)
 
     async def _go_on(self) -> None:
-        """Everything is healed: within some time a message of each must reach all."""
+        """Everything is healed, and all live: within some time a message of each must reach all."""
         loop = asyncio.get_running_loop()
+        await self._all_live()
         begin_s = loop.time()
         heard: dict[str, dict[str, set[str]]] = {}
         number = 0
@@ -423,6 +472,7 @@ class Storm:
     def judged(self) -> dict[str, Any]:
         kind = self.kind
         judge = Judge(is_causal=kind.is_causal, completes=kind.completes, agrees=kind.agrees, via=kind.via)
+        judge.is_ordered = CASES[self.case].habit != "readers"  # who is done first is not who was given first
         for member in self.members.values():
             judge.read(member.name, member.log)
             for path in self.folder.glob(f"{member.name}.twin*"):
@@ -443,7 +493,7 @@ def hash_of(text: str) -> int:
 
 def names_of(case: str, storms: int, first: int, only: list[str]) -> Iterator[str]:
     """The names of the storms of a case: kinds and stores in turn."""
-    fits = CASES[case][1]
+    fits = CASES[case].fits
     found = [
         f"{name}/{'durable' if durable else 'volatile'}"
         for name, kind in KINDS.items()

@@ -14,6 +14,7 @@ import random
 import time
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import whence
@@ -22,6 +23,9 @@ from whence.errors import WhenceError
 
 PAUSE_S = (0.1, 0.4)  # between two messages of one member
 WAIT_S = 1.0  # for room
+WORK_S = 0.3  # at most, with a message, where several tasks read
+READERS = 3
+DEADLINES_S = (0.5, 2.0, 30.0)  # where messages have lifetimes of their own
 TICK_S = 0.25  # how often a member looks for events, and says that it lives
 TOLD = {
     "missed",
@@ -49,6 +53,7 @@ class Settings:
     limits: dict[str, Any] = field(default_factory=dict)
     is_point_to_point: bool = False
     seed: int = 0
+    habit: str = ""  # "readers": several tasks read; "keys": calls are given up and tried again; "deadlines"
 
 
 class Speaker:
@@ -88,6 +93,22 @@ class Speaker:
             self.write("ended", str(error))
         self.ended = True
 
+    async def work(self) -> None:
+        """One of several readers: a message counts as given when this one is done with it (W7)."""
+        while True:
+            try:
+                message = await self.group.receive()
+            except WhenceError as error:
+                self.write("ended", str(error))
+                return
+            await asyncio.sleep(self.draw.uniform(0.0, WORK_S))
+            if self.draw.random() < 0.1:
+                self.group.again(message)
+                continue
+            name = json.loads(message.payload)["name"]
+            self.write("got", message.origin, getattr(message, "life", ""), message.number, name, [])
+            self.group.done(message)
+
     async def say(self, word: str = "") -> None:
         """Send one message, to all or to a member that is drawn."""
         self.count += 1
@@ -102,18 +123,43 @@ class Speaker:
 
     async def _give(self, name: str, to: str | None) -> None:
         taken = list(self.past)
-        payload = json.dumps({"name": name, "past": taken}).encode()
         self.write("says", name, taken, to)
+        if await self._hand_over(name, taken, to):
+            self.past = [name, *self.past[len(taken) :]] if self.past[: len(taken)] == taken else [name]
+
+    async def _hand_over(self, name: str, taken: list[str], to: str | None) -> bool:
+        payload = json.dumps({"name": name, "past": taken}).encode()
+        options: dict[str, Any] = {"timeout": WAIT_S}
+        if self.settings.habit == "keys":
+            options["key"] = name.encode()
+            await self._give_up(payload, to, options)
+        elif self.settings.habit == "deadlines":
+            options["deadline"] = self.draw.choice(DEADLINES_S)
         try:
-            if to is None:
-                id_ = await self.group.broadcast(payload, timeout=WAIT_S)
-            else:
-                id_ = await self.group.send(to, payload, timeout=WAIT_S)
+            id_ = await self._call(payload, to, options)
         except WhenceError as error:
             self.write("refused", name, type(error).__name__, str(error))
-            return
-        self.past = [name, *self.past[len(taken) :]] if self.past[: len(taken)] == taken else [name]
+            return False
         self.write("sent", id_.origin, getattr(id_, "life", ""), id_.number, name, to)
+        return True
+
+    async def _call(self, payload: bytes, to: str | None, options: dict[str, Any]) -> whence.MessageId:
+        if to is None:
+            return await self.group.broadcast(payload, **options)
+        return await self.group.send(to, payload, **options)
+
+    async def _give_up(self, payload: bytes, to: str | None, options: dict[str, Any]) -> None:
+        """Call, and do not wait for the answer: what follows is the same message (W8)."""
+        for _ in range(self.draw.randrange(3)):
+            call = asyncio.create_task(self._call(payload, to, options))
+            await asyncio.sleep(self.draw.choice([0.0, 0.001, 0.01]))
+            call.cancel()
+            await asyncio.gather(call, return_exceptions=True)
+
+    async def say_again(self, said: list[tuple[str, list[str], str | None]]) -> None:
+        """What an earlier process on this store said, and had no answer for."""
+        for name, taken, to in said:
+            await self._hand_over(name, taken, to)
 
     async def speak(self) -> None:
         """Say something again and again."""
@@ -141,6 +187,23 @@ class Speaker:
                 self.write("told", event.kind, event.peer, event.detail)
 
 
+def unanswered(settings: Settings) -> list[tuple[str, list[str], str | None]]:
+    """The messages of earlier processes that were neither sent nor refused, as far as these knew."""
+    said: dict[str, tuple[str, list[str], str | None]] = {}
+    for text in Path(settings.log).read_text().splitlines():
+        try:
+            kind, *fields = json.loads(text)
+        except ValueError:
+            continue  # cut in the middle of a word
+        if kind == "says":
+            said[fields[0]] = (fields[0], fields[1], fields[2])
+        elif kind == "sent":
+            said.pop(fields[3], None)
+        elif kind == "refused":
+            said.pop(fields[0], None)
+    return list(said.values())
+
+
 def open_log(settings: Settings) -> int:
     return os.open(settings.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
 
@@ -153,7 +216,12 @@ async def run(settings: Settings, log: int, told: AsyncIterator[str]) -> None:
     async with whence.join("storm", node=settings.node, limits=limits, **options) as group:
         speaker = Speaker(group, settings, log)
         speaker.write("open", settings.opening)
-        tasks = [asyncio.create_task(work) for work in (speaker.read(), speaker.look())]
+        reading = (
+            [speaker.work() for _ in range(READERS)] if settings.habit == "readers" else [speaker.read()]
+        )
+        tasks = [asyncio.create_task(work) for work in (*reading, speaker.look())]
+        if settings.habit == "keys":
+            tasks.append(asyncio.create_task(speaker.say_again(unanswered(settings))))
         speaking = asyncio.create_task(speaker.speak())
         rounds = []
         async for line in told:

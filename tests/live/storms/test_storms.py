@@ -6,11 +6,14 @@ import json
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+import whence
 from live.storms.judge import Judge
 from live.storms.storm import CASES, KINDS, names_of, one, schedule_of
+from live.storms.storm_member import Speaker
 from live.storms.weather import can_make_spaces
 
 SEEDS = int(os.environ.get("WHENCE_STORMS", "17"))  # storms of random faults: one of each kind
@@ -137,15 +140,53 @@ def _storm(name: str, case: str, seconds: float, folder: Path) -> None:
 FOUND = (
     "matrix/volatile/117", "domains/volatile/105", "domains/volatile/111", "domains/durable/222",
     "matrix/durable/200", "domains/volatile/209", "barrier/volatile/223", "domains/durable/6000",
-    "vector/durable/6012", "vector/durable/6000",
+    "vector/durable/6012", "vector/durable/6000", "vcube/volatile/20027", "prc/volatile/40001 split",
+    "vcube/volatile/1 alone",
 )  # fmt: skip
+SHORT = ("117", "105", "111", "alone")
 
 
-@pytest.mark.parametrize("name", FOUND)
-def test_a_storm_in_memory_that_found_a_fault(name: str, tmp_path: Path) -> None:
-    verdict = one(name, 30.0 if name.endswith(("117", "105", "111")) else 60.0, "all", tmp_path, indoors=True)
+@pytest.mark.parametrize("found", FOUND)
+def test_a_storm_in_memory_that_found_a_fault(found: str, tmp_path: Path) -> None:
+    name, _, case = found.partition(" ")
+    verdict = one(name, 30.0 if found.endswith(SHORT) else 60.0, case or "all", tmp_path, indoors=True)
     assert not verdict["problems"], json.dumps(verdict, indent=1)
     assert verdict["sent"] > 100
+
+
+def _takes_is_done(patch: pytest.MonkeyPatch) -> None:
+    """W7 as it was: to ask for a message said that it is done."""
+    receive = whence.Group.receive
+
+    async def taken(group: whence.Group) -> whence.Message:
+        message = await receive(group)
+        group.done(message)
+        return message
+
+    patch.setattr(whence.Group, "receive", taken)
+
+
+def _forgets_keys(patch: pytest.MonkeyPatch) -> None:
+    """W8 as it was: nothing says that a message is tried again."""
+    call = Speaker._call
+
+    async def keyless(self: Speaker, payload: bytes, to: str | None, options: dict[str, Any]) -> Any:
+        return await call(self, payload, to, {"timeout": options["timeout"]})
+
+    patch.setattr(Speaker, "_call", keyless)
+
+
+@pytest.mark.parametrize(
+    ("case", "spoil", "rule"), [("W7", _takes_is_done, "silence"), ("W8", _forgets_keys, "once")]
+)
+def test_what_was_wrong_before_is_found(
+    case: str, spoil: Callable[[pytest.MonkeyPatch], None], rule: str, tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    assert not one("vector/durable/1", 20.0, case, tmp_path / "right", indoors=True)["problems"]
+    spoil(monkeypatch)
+    problems = one("vector/durable/1", 20.0, case, tmp_path / "wrong", indoors=True)["problems"]
+    assert any(problem.startswith(rule) for problem in problems), problems
 
 
 @pytest.mark.slow

@@ -374,7 +374,6 @@ class Log(Protocol):
     ) -> None:
         """The items of a DATA packet; those that follow one another in their stream are logged as a run."""
         session.taken += len(items)
-        session.heard_us = now_us
         if self._is_plain:
             self._take_runs(session, items, now_us, effects, as_runs=as_runs)
         else:

@@ -162,7 +162,7 @@ class Exchange:
     def begin(self, peer: NodeId, now_us: int, *, is_member: bool, effects: Effects) -> None:
         """A link is up: say who we are and what we have."""
         ledger = self.ledger
-        session = PeerSession(peer, len(ledger.names), ledger.book.next, self.window, now_us)
+        session = PeerSession(peer, len(ledger.names), ledger.book.next, self.window)
         summary = ledger.summary
         summary.update(ledger.newest)
         session.base = list(ledger.newest)

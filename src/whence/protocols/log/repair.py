@@ -5,8 +5,9 @@
     R14   nobody who is connected can supply it, and one has cut it off: after `jump_us` ask for its floor,
           and jump
 
-The whole backlog is asked of one peer, the main feed; streams are pulled one by one only where that does not
-help.
+The whole backlog is asked of one peer, the main feed, up to what it had when it was asked; streams are pulled
+one by one only where that does not help. That the feed gives something is no help: what is new comes over it
+all the time, be there a hole before it or not. Only what brings its goal nearer counts.
 """
 
 from __future__ import annotations
@@ -41,6 +42,9 @@ class Repair:
         self.jump_us = jump_us
         self.behind: dict[int, Behind] = {}
         self.main: PeerSession | None = None
+        self._goal: dict[int, int] = {}  # what the main feed is still to bring: stream -> number
+        self._had = 0  # of those streams, when it was last seen to
+        self._moved_us = 0  # when that was
 
     # rule 001 R10: what is refused or dropped marks its stream behind
     def mark(self, stream: int, target: int, now_us: int) -> None:
@@ -75,23 +79,29 @@ class Repair:
 
     def name_main(self, session: PeerSession, now_us: int, effects: Effects) -> None:
         """Take the backlog from this peer, unless another gives it; tell it what we have meanwhile."""
-        main = self.main
-        if main is not None and main is not session and self._helps(main) and not self._stalls(main, now_us):
+        if self.main is not None and self.main is not session and self._goes_on(now_us):
             return
         newest = self.exchange.ledger.newest
         pairs = [(at, newest[at]) for at in self.behind if newest[at]]
         if pairs:
             self.exchange.tell(session, HAVE, pairs, effects, first=(PART,))
         self.main = session
-        session.heard_us = now_us
+        self._goal = {at: session.have[at] for at in self.behind if session.have[at] > newest[at]}
+        self._had, self._moved_us = sum(newest[at] for at in self._goal), now_us
         effects.append(Send((session.peer,), LogPacket(MAIN)))
 
     def _helps(self, session: PeerSession) -> bool:
         newest = self.exchange.ledger.newest
         return any(session.have[stream] > newest[stream] for stream in self.behind)
 
-    def _stalls(self, session: PeerSession, now_us: int) -> bool:
-        return now_us - session.heard_us >= self.pull_us
+    def _goes_on(self, now_us: int) -> bool:
+        """Whether the main feed has something left to bring, and has brought some of it lately."""
+        newest = self.exchange.ledger.newest
+        self._goal = {at: number for at, number in self._goal.items() if number > newest[at]}
+        had = sum(newest[at] for at in self._goal)
+        if had != self._had:
+            self._had, self._moved_us = had, now_us
+        return bool(self._goal) and now_us - self._moved_us < self.pull_us
 
     def ended(self, session: PeerSession, now_us: int, effects: Effects) -> None:
         """A session is over: another must be the main feed."""
@@ -109,12 +119,10 @@ class Repair:
         if not behind:
             return False
         newest = self.exchange.ledger.newest
-        main = self.main
-        if main is not None and not self._stalls(main, now_us):
+        if self.main is not None and self._goes_on(now_us):
             for stream in [each for each, known in behind.items() if newest[each] >= known.target]:
                 del behind[stream]
-            if not behind or self._helps(main):
-                return bool(behind)
+            return bool(behind)
         self.main = None
         wants: dict[str, list[tuple[int, int]]] = {}
         pulled = 0
@@ -199,6 +207,8 @@ class Repair:
         """Plain data."""
         return {
             "main": None if self.main is None else self.main.peer,
+            "goal": [list(pair) for pair in self._goal.items()],
+            "moved": [self._had, self._moved_us],
             "behind": [
                 [stream, each.target, each.had, each.since_us, each.stuck_us, each.asked]
                 for stream, each in self.behind.items()
@@ -208,6 +218,8 @@ class Repair:
     def restore(self, state: dict[str, Any]) -> None:
         """Become what `save` described; the sessions are restored before."""
         self.main = None if state["main"] is None else self.exchange.of[state["main"]]
+        self._goal = dict(state["goal"])
+        self._had, self._moved_us = state["moved"]
         for stream, target, had, since_us, stuck_us, asked in state["behind"]:
             known = Behind(target, had, since_us)
             known.stuck_us, known.asked = stuck_us, asked

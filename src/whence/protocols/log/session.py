@@ -14,12 +14,12 @@ class PeerSession:
     """Everything that a node knows of one peer for as long as one link is up. Indices are this node's own."""
 
     __slots__ = (
-        "asked_floor", "back", "back_end", "base", "credit", "cursor", "depth", "floor", "have", "heard_us",
-        "is_main", "is_member", "is_over", "levels", "near", "peer", "pruned", "root", "sent", "stage",
+        "asked_floor", "back", "back_end", "base", "credit", "cursor", "depth", "floor", "have", "is_main",
+        "is_member", "is_over", "levels", "near", "peer", "pruned", "root", "sent", "stage",
         "start", "stopped", "stream", "streams", "taken", "theirs", "told", "wanted",
     )  # fmt: skip
 
-    def __init__(self, peer: NodeId, streams: int, start: int, credit: int, now_us: int) -> None:
+    def __init__(self, peer: NodeId, streams: int, start: int, credit: int) -> None:
         self.peer = peer
         self.stage = GREETING
         self.stream = -1  # the peer's own; -1 before its HELLO
@@ -49,7 +49,6 @@ class PeerSession:
         self.taken = 0  # items that are not acknowledged yet
         self.stopped: set[int] = set()  # streams that we pruned
         self.asked_floor = False
-        self.heard_us = now_us  # when the last item came
 
     def grow(self, streams: int) -> None:
         """There are that many streams now."""
@@ -69,19 +68,19 @@ class PeerSession:
             [list(pair) for pair in self.theirs.items()], sorted(self.told), list(self.have), list(self.sent),
             [list(pair) for pair in self.floor.items()], self.credit, sorted(self.pruned), sorted(self.near),
             self.cursor, self.back, self.back_end, self.is_main, sorted(self.wanted), self.taken,
-            sorted(self.stopped), self.asked_floor, self.heard_us,
+            sorted(self.stopped), self.asked_floor,
         ]  # fmt: skip
 
     @classmethod
     def restored(cls, saved: list[Any]) -> PeerSession:
         """The session that `save` described."""
-        self = cls(saved[0], 0, 0, 0, 0)
+        self = cls(saved[0], 0, 0, 0)
         (
             _, self.stage, self.stream, self.is_member, self.base, self.root, self.streams,
             self.depth, self.levels, self.start,
             theirs, told, self.have, self.sent, floor, self.credit, pruned, near,
             self.cursor, self.back, self.back_end, self.is_main, wanted, self.taken,
-            stopped, self.asked_floor, self.heard_us,
+            stopped, self.asked_floor,
         ) = saved  # fmt: skip
         self.base, self.have, self.sent = list(self.base), list(self.have), list(self.sent)
         self.levels = [list(level) for level in self.levels]

@@ -33,7 +33,8 @@ from typing import Any, ClassVar, cast
 from zlib import crc32
 
 from whence.core.effects import CancelTimer, CountOn, Deliver, Discard, Effects, Reason, Send, SetTimer, Stop
-from whence.core.group import NUMBER_MAX, check_payload
+from whence.core.group import LIFE_BITS, NUMBER_MAX, check_payload
+from whence.core.lives import BEGIN
 from whence.core.message import Message, NodeId, Packet, Sizes
 from whence.core.parameters import Parameters, flag, whole
 from whence.core.protocol import LEAVE, State
@@ -91,6 +92,7 @@ class VCubeMembers(VCube):
         self.leaving: tuple[int, ...] = ()  # what all members must have delivered before this node leaves
         self.due_us: int | None = None  # when the next tests are due
         self.knocks = 0  # a joiner's requests so far
+        self.outside: dict[int, int] = {}  # who is out as well -> when it last asked us
         self.admitted_us = 0  # since when it waits to be welcomed
 
     @property
@@ -143,6 +145,8 @@ class VCubeMembers(VCube):
         elif self.is_stopped:
             self._refuse_all(messages, peer, Reason.GONE, effects)
         elif control is not None and control.kind == ControlKind.JOIN:
+            if self.phase is Phase.OUT:
+                self.outside[sender] = now_us
             self._hear_knock(sender, life, effects)
         elif 2 * life < self.roster.stamps[sender]:
             self._hear_ghost(sender, messages, control, effects)
@@ -162,6 +166,25 @@ class VCubeMembers(VCube):
     def _take(self, message: VCubeMessage, now_us: int, effects: Effects) -> None:
         self.store.keep(message)
         super()._take(message, now_us, effects)
+
+    # Lives of founders
+
+    def command(self, verb: str, names: tuple[NodeId, ...], now_us: int) -> Effects:
+        """This founder met nobody who could say that it was not there before: it may not number from 1."""
+        if verb != BEGIN or len(names) != 1 or self.phase is not Phase.IN or self.last:
+            return super().command(verb, names, now_us)
+        self.life = int(names[0]) >> LIFE_BITS
+        self.roster.merge(self.roster.with_life(self.my_index, self.life))
+        self.last = self.roster.base(self.my_index)
+        for counts in (self.received, self.clock.counts, self.stable):
+            counts[self.my_index] = self.last
+        return []
+
+    # rule 000 ours 6: whoever was there before is let in, and does not begin by itself
+    def _has_founded_anew(self, sender: int, life: int, control: Control) -> bool:
+        """Whether a later life has begun by itself: one that was let in has a sealed view of its part."""
+        is_known = self.roster.stamps[sender] > 0 or sender in self.met
+        return is_known and 2 * life > self.roster.stamps[sender] and not any(control.sealed)
 
     # Tests (rule 1)
 
@@ -200,7 +223,8 @@ class VCubeMembers(VCube):
 
     def _limit_us(self, member: int) -> int:
         """Founders need not all start in the same moment."""
-        is_starting = member not in self.met and self.roster.life(member) == 0
+        is_early = self.roster.life(member) == 0 or not any(self.roster.sealed)  # also heard of, not met
+        is_starting = member not in self.met and is_early
         return max(self.start_timeout_us, self.test_timeout_us) if is_starting else self.test_timeout_us
 
     # rule 000 ours 1: tests, and what silence means
@@ -223,6 +247,11 @@ class VCubeMembers(VCube):
         if self.roster.has_split(control.sealed):
             self._meet_other_part(sender, control, effects)
             return
+        if self._has_founded_anew(sender, life, control):
+            if self.roster.is_present(sender):
+                self._learn(self.roster.without([sender]), effects)
+            self._tell(sender, ControlKind.NEWS, effects)
+            return
         if not self._learn(control.stamps, effects):
             return
         if 2 * life != self.roster.stamps[sender]:
@@ -242,7 +271,9 @@ class VCubeMembers(VCube):
 
     def _learn(self, stamps: Sequence[int], effects: Effects) -> bool:
         """Merge a view into ours; False if this node is not in it."""
-        if stamps[self.my_index] > 2 * self.life:
+        mine = stamps[self.my_index]
+        is_founder = not self.admitted_us  # of an earlier life of one others know, and it does not
+        if mine > 2 * self.life or (is_founder and 0 < mine < 2 * self.life):
             self._expelled(effects)
             return False
         changed = self.roster.merge(stamps)
@@ -443,10 +474,33 @@ class VCubeMembers(VCube):
         """Ask the next peer to let us in."""
         self.life = self.life or max(now_us // 1000, 1)
         peers = sorted(self.neighbours)
-        if peers:
+        if self._is_first_outside(now_us):
+            self._found(effects)
+        elif peers:
             contact = self.index[peers[self.knocks % len(peers)]]
             self.knocks += 1
             self._send_control(contact, Control(ControlKind.JOIN, (), (), (), (), (), (), ()), effects)
+
+    def _is_first_outside(self, now_us: int) -> bool:
+        """Whether all are out, and this is the first of them: whoever is in, or dead, does not knock."""
+        window_us = self.test_timeout_us + 2 * len(self.members) * self.test_interval_us
+        others = [member for member, at_us in self.outside.items() if now_us - at_us <= window_us]
+        return self.my_index == 0 and 0 < len(others) == len(self.members) - 1
+
+    # rule 000 ours 6: where all are out, one begins, and lets the others in
+    def _found(self, effects: Effects) -> None:
+        self.phase = Phase.IN
+        self.outside.clear()
+        self.roster.merge(
+            tuple(2 * self.life if at == self.my_index else 1 for at in range(len(self.members)))
+        )
+        counts = [0] * len(self.members)
+        self.last = counts[self.my_index] = self.roster.base(self.my_index)
+        self.clock.counts = counts
+        self.received, self.stable = list(counts), list(counts)
+        self._new_trees()
+        for member in self.roster.gone:
+            self._count_on(member, effects)
 
     def _hear_outside(self, control: Control, now_us: int, effects: Effects) -> None:
         """What concerns one that is not in: it is let in, or its life is already over."""
@@ -489,6 +543,7 @@ class VCubeMembers(VCube):
         """Be outside again, knowing nothing; the next life is another one."""
         self.phase = Phase.OUT
         self.life = 0
+        self.outside.clear()
         self.roster = Roster(len(self.members), self.my_index)
         self.awaiting.clear()
         self.met.clear()
@@ -525,6 +580,9 @@ class VCubeMembers(VCube):
             effects.append(SetTimer(TEST, self.due_us))
         elif self.phase is not Phase.OUT and self.index[peer] in self.awaiting:
             self._ask(self.index[peer], effects)  # its test was due before there was a link
+        elif self.phase is not Phase.OUT and not self.roster.is_present(self.index[peer]):
+            # It may be in another part of the group; neither tests the other, so nobody else would say so.
+            self._tell(self.index[peer], ControlKind.NEWS, effects)
         return effects
 
     def link_down(self, peer: NodeId, now_us: int) -> Effects:
@@ -669,6 +727,7 @@ class VCubeMembers(VCube):
             "due_us": self.due_us,
             "knocks": self.knocks,
             "admitted_us": self.admitted_us,
+            **({"outside": [list(pair) for pair in sorted(self.outside.items())]} if self.outside else {}),
             "kept": [
                 [place, message.origin, message.number, list(message.after), message.payload]
                 for kept in store.kept.values()
@@ -699,6 +758,7 @@ class VCubeMembers(VCube):
         self.leaving = tuple(state["leaving"])
         self.due_us, self.knocks = state["due_us"], state["knocks"]
         self.admitted_us = state["admitted_us"]
+        self.outside = dict(state.get("outside", ()))
         store, tally = self.store, self.tally
         for place, origin, number, after, payload in state["kept"]:
             store.keep(VCubeMessage(origin, number, tuple(after), payload))

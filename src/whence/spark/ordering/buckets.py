@@ -13,6 +13,7 @@ file system, `stream` in Spark's state.
 from __future__ import annotations
 
 import gc
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -23,9 +24,8 @@ import pyarrow as pa
 
 from whence.errors import DataError
 from whence.order import CausalOrder, Ending
-from whence.spark.ordering.columns import ADDED, GivenRows, OrderSettings, moved
+from whence.spark.ordering.columns import ADDED, KEY, GivenRows, OrderSettings, moved
 
-KEY = "__key"
 _LOG_FROM = 1_000  # ids that a key remembers: from here on its changes are saved, and not all of it
 
 
@@ -53,6 +53,14 @@ class _SavedBucket(msgspec.Struct, array_like=True):
 _encoder, _decoder = msgspec.msgpack.Encoder(), msgspec.msgpack.Decoder(_SavedBucket)
 
 
+class StepCounts(msgspec.Struct, frozen=True):
+    """What a step did."""
+
+    rows_in: int = 0
+    outcomes: dict[str, int] = {}  # of the rows that ended
+    unplaced: int = 0  # rows that ended without a position
+
+
 class Bucket:
     """The orders of some keys.
 
@@ -66,6 +74,7 @@ class Bucket:
         self._settings, self._schema, self._maker = settings, schema, maker
         self._own = pa.schema([field for field in schema if field.name not in ADDED.names])
         self.newest_us = 0  # the largest time of a row
+        self.counts = StepCounts()  # of the last step
         self._serial = 0  # of the next row
         self._keys: dict[str | None, _KeyState] = {}
         self._waiting = self._own.empty_table()
@@ -73,8 +82,9 @@ class Bucket:
         self._touched: dict[str | None, _KeyState] = {}  # since the last save, as they are in changes
         self._ended: list[int] = []
         self._kept_before = 0  # how many of the waiting rows are saved already
-        for each in saved:
-            self._load(_decoder.decode(each))
+        with _without_collector():
+            for each in saved:
+                self._load(_decoder.decode(each))
 
     @property
     def keys(self) -> int:
@@ -102,11 +112,15 @@ class Bucket:
                 in_time = self._offer(rows, until_us, endings)
             for each in [state for state in self._keys.values() if _is_due(state.wake_us, until_us)]:
                 self._keep(each.key, self._order(each.key), until_us, endings)
+            outcomes = Counter(end.outcome for end in endings)
+            unplaced = sum(end.position is None for end in endings)
+            self.counts = StepCounts(len(in_time), outcomes, unplaced)
             return self._move(fresh, in_time, base, endings)
 
     def _offer(self, rows: pa.Table, until_us: int, endings: list[Ending]) -> list[int]:
         """Give rows to the orders of their keys, numbered in order of time; returns that order."""
-        given, keys = GivenRows(rows, self._settings.numeric), rows.column(KEY).to_pylist()
+        given = GivenRows(rows, self._settings)
+        keys = self._settings.column(rows, KEY).to_pylist()
         self.newest_us = max(self.newest_us, given.newest_us)
         by_key: dict[str | None, list[tuple[int, int]]] = {}
         for serial, row in enumerate(given.in_time, self._serial):
@@ -125,13 +139,15 @@ class Bucket:
 
     def _keep(self, key: str | None, order: CausalOrder, until_us: int, endings: list[Ending]) -> None:
         """Let a key's time pass, and save its order, or end it if nothing is left of it."""
-        if _is_due(self._wake(order), until_us):
+        wake_us = self._wake(order)
+        if _is_due(wake_us, until_us):
             endings += order.advance(until_us)
+            wake_us = self._wake(order)
         if order.is_idle:
             self._keys.pop(key, None)
             self._touched[key] = _KeyState(key, None, [])
             return
-        known, wake_us = self._keys.get(key), self._wake(order)
+        known = self._keys.get(key)
         is_log = known is not None and order.remembered >= _LOG_FROM
         blob = order.changes() if is_log else order.save()
         if is_log and known is not None and sum(map(len, known.blobs[1:])) + len(blob) < len(known.blobs[0]):

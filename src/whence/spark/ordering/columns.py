@@ -1,8 +1,9 @@
 """The description of a table that callers of `causal_order` and `causal_sort` give, checked, as columns.
 
 Whatever the caller's columns are called and typed, an ordering sees five: the row's time and lifetime in
-microseconds, its id, its predecessors with their deadlines, and a number to break ties with. On the workers
-these become arrivals of `whence.order`: the few lines that stream and sort share.
+microseconds, its id, its predecessors with their deadlines, and a number to break ties with. Where a column
+of the caller's is just that, it is not sent to the workers twice (`OrderColumns.own`). On the workers these
+become arrivals of `whence.order`: the few lines that stream and sort share.
 """
 
 from __future__ import annotations
@@ -51,6 +52,7 @@ ADDED = StructType(
     ]
 )
 HELPERS = ("__at_us", "__id", "__needs", "__needs_us", "__lifetime_us", "__tie")
+KEY = "__key"
 _ALL_TIME_US = 1 << 61  # a lifetime that outlives every table
 _UNITS_US = {"us": 1, "ms": 1_000, "s": 1_000_000, "m": 60_000_000, "h": 3_600_000_000, "d": 86_400_000_000}
 _UNIT_OF = {"sec": "s", "second": "s", "min": "m", "minute": "m", "hour": "h", "day": "d"}
@@ -66,6 +68,8 @@ class OrderColumns(NamedTuple):
     remember_us: int | None  # None: the largest lifetime, which a column of them tells only row by row
     horizon_us: int
     vector: bool
+    own: dict[str, str]  # those of HELPERS and KEY that are columns of the caller's as they stand
+    constant_us: int | None  # the lifetime, if it is the same for all rows
     # The five columns.
     at: Column
     id: Column
@@ -116,6 +120,7 @@ def describe(
         _named(table, str(id), depends_on) if clock is None else _clocked(table, clock, origin)
     )
     lifetime_us, horizon_us = _lifetime(table, lifetime, lifetime_max)
+    is_constant = lifetime is not None and (isinstance(lifetime, timedelta) or lifetime not in table.columns)
     return OrderColumns(
         key=keys,
         id_type=id_type,
@@ -123,6 +128,8 @@ def describe(
         remember_us=None if remember is None else duration_us("remember", remember),
         horizon_us=horizon_us,
         vector=clock is not None,
+        own=_own(table, keys, event_time, *((id, depends_on) if clock is None else (None, None))),
+        constant_us=duration_us("lifetime", lifetime) if is_constant and lifetime is not None else None,
         at=_time(table, event_time),
         id=id_column,
         needs=needs,
@@ -165,7 +172,10 @@ def duration_us(what: str, value: str | timedelta) -> int:
 
 
 def helpers(order: OrderColumns) -> list[Column]:
-    """The five columns of an order, under separate names; predecessors and their deadlines apart."""
+    """The five columns of an order, under separate names; predecessors and their deadlines apart.
+
+    Without those that the workers have already.
+    """
     columns = (
         F.unix_micros(order.at),
         order.id,
@@ -174,7 +184,17 @@ def helpers(order: OrderColumns) -> list[Column]:
         order.lifetime_us,
         order.tie,
     )
-    return [column.alias(name) for name, column in zip(HELPERS, columns, strict=True)]
+    known = set(order.own)
+    if "__needs" in known:
+        known.add("__needs_us")  # there are none
+    if order.constant_us is not None:
+        known.add("__lifetime_us")
+    return [column.alias(name) for name, column in zip(HELPERS, columns, strict=True) if name not in known]
+
+
+def keyed_helpers(table: DataFrame, order: OrderColumns) -> list[Column]:
+    """The same, and the key of a row as one text."""
+    return [*helpers(order), *([] if KEY in order.own else [key_of(table, order).alias(KEY)])]
 
 
 def key_of(table: DataFrame, order: OrderColumns) -> Column:
@@ -210,6 +230,21 @@ def arrow_schema_of(schema: StructType) -> pa.Schema:
 
 
 # The five columns
+
+
+def _own(
+    table: DataFrame, key: tuple[str, ...], event_time: str | None, id_: str | None, depends_on: str | None
+) -> dict[str, str]:
+    """Which of the order's columns are the caller's own, of the very type that the order wants."""
+    types: dict[str | None, DataType] = {field.name: field.dataType for field in table.schema.fields}
+    needs = types.get(depends_on)
+    found = {
+        "__at_us": event_time if isinstance(types.get(event_time), TimestampType) else None,
+        "__id": id_ if types.get(id_) == StringType() else None,
+        "__needs": depends_on if isinstance(needs, ArrayType) and needs.elementType == StringType() else None,
+        KEY: key[0] if len(key) == 1 and types[key[0]] == StringType() else None,
+    }
+    return {name: column for name, column in found.items() if column is not None}
 
 
 def _named(table: DataFrame, id_: str, depends_on: str | None) -> tuple[DataType, Column, Column]:
@@ -339,6 +374,13 @@ class OrderSettings(NamedTuple):
     horizon_us: int
     vector: bool
     numeric: bool  # ids are numbers
+    lifetime_us: int | None = None  # of every row, if no column tells it
+    own: tuple[tuple[str, str], ...] = ()  # as in `OrderColumns`
+
+    def column(self, rows: pa.Table, name: str) -> Any:
+        """One of HELPERS or KEY."""
+        found: Any = rows.column(dict(self.own).get(name, name))
+        return found.cast(pa.int64()) if name == "__at_us" else found
 
     def order(self, saved: Sequence[bytes] = ()) -> CausalOrder:
         """A new order, or one that goes on."""
@@ -354,20 +396,27 @@ class OrderSettings(NamedTuple):
 class GivenRows:
     """The order's columns of some rows, as Python values; the rows themselves stay in Arrow."""
 
-    def __init__(self, rows: pa.Table, numeric: bool) -> None:
-        columns: list[Any] = [rows.column(name) for name in HELPERS]
-        at_us, id_, needs, needs_us, lifetime_us, tie = columns
+    def __init__(self, rows: pa.Table, settings: OrderSettings) -> None:
+        at_us, id_, needs = (settings.column(rows, name) for name in HELPERS[:3])
         self._at_us = at_us.to_pylist()
         self.ids: list[str | None] = id_.to_pylist()
-        self._lifetime_us = lifetime_us.to_pylist()
+        self._lifetime_us = (
+            rows.column("__lifetime_us").to_pylist()
+            if "__lifetime_us" in rows.column_names
+            else [settings.lifetime_us] * rows.num_rows
+        )
         self._needs = _flat_lists(needs)
-        self._needs_us = _flat_lists(needs_us)
+        self._needs_us = (
+            _flat_lists(rows.column("__needs_us"))
+            if "__needs_us" in rows.column_names
+            else ([], [0] * (rows.num_rows + 1))
+        )
         # Most rows name predecessors, and none of them a deadline or nothing.
         self._plain = not any(us is not None for us in self._needs_us[0]) and None not in self._needs[0]
         # In order of time; ties by id and then content, so that partitions make no difference.
-        by_id: Any = pc.fill_null(id_.cast(pa.int64()), 0) if numeric else pc.fill_null(id_, "")
+        by_id: Any = pc.fill_null(id_.cast(pa.int64()), 0) if settings.numeric else pc.fill_null(id_, "")
         by_time: Any = pc.fill_null(at_us, -1)
-        keys = pa.table({"at": by_time, "id": by_id, "tie": tie})
+        keys = pa.table({"at": by_time, "id": by_id, "tie": rows.column("__tie")})
         places: Any = pc.sort_indices(keys, [(name, "ascending") for name in keys.column_names])
         self.in_time: list[int] = places.to_pylist()
 
@@ -435,4 +484,12 @@ def settings_of(order: OrderColumns, *, at_rest: bool = False) -> OrderSettings:
     """The settings for the workers; of a table at rest nothing is ever forgotten."""
     if at_rest:
         order = order._replace(remember_us=_ALL_TIME_US, horizon_us=_ALL_TIME_US)
-    return OrderSettings(order.policy, order.remember_us, order.horizon_us, order.vector, order.numeric)
+    return OrderSettings(
+        order.policy,
+        order.remember_us,
+        order.horizon_us,
+        order.vector,
+        order.numeric,
+        order.constant_us,
+        tuple(order.own.items()),
+    )

@@ -28,13 +28,12 @@ from pyspark.sql.types import ArrayType, MapType, StringType, StructField, Struc
 from whence.errors import DataError, MisuseError, PlatformError
 from whence.order import OUTCOMES
 from whence.spark.adapters import ADAPTERS, read_adapted
-from whence.spark.ordering.buckets import KEY
 from whence.spark.ordering.columns import (
     arrow_schema_of,
     describe,
     duration_us,
-    helpers,
     key_of,
+    keyed_helpers,
     ordered_schema,
     quoted_column,
     settings_of,
@@ -59,9 +58,9 @@ FILES: dict[str, dict[str, str]] = {
 STATE_FOLDER, TICKS_FOLDER = "whence", "whence-ticks"  # in a checkpoint
 _END_OF_TIME_US = 253_402_214_400_000_000  # 9999-12-31
 _POLL_SECONDS = 0.2
+_LOOKS_PER_REPORT = 3
 _QUIET_SECONDS = 1.0  # without a batch: then time moves on without one
 _PLACE = "__place"
-_ROWS_IN, _ROWS_OUT = "whence rows in", "whence rows out"  # the names of what is counted in every batch
 
 
 class StreamJob(msgspec.Struct, frozen=True, kw_only=True):
@@ -235,11 +234,7 @@ class _Run:
 
     def start(self) -> StreamingQuery:
         """Start the query."""
-        # Spark's own count would be of export requests and whole logs, where these are the source's rows.
-        stream = open_source(self.spark, self.job).observe(_ROWS_IN, F.count(F.lit(1)).alias("rows"))
-        counts = [F.sum(F.when(F.col("outcome") == name, 1).otherwise(0)).alias(name) for name in OUTCOMES]
-        unplaced = F.sum(F.when(F.col("position").isNull(), 1).otherwise(0)).alias("unplaced")
-        ordered = self._ordered(stream).observe(_ROWS_OUT, F.count(F.lit(1)).alias("rows"), *counts, unplaced)
+        ordered = self._ordered(open_source(self.spark, self.job))
         with _every_partition_runs(self.spark):
             return _write(ordered, self.job)
 
@@ -268,7 +263,7 @@ class _Run:
 
         key = key_of(stream, order)
         place = F.pmod(F.xxhash64(key), F.lit(count)).cast("int")
-        rows = stream.select(*map(quoted_column, stream.columns), *helpers(order), key.alias(KEY))
+        rows = stream.select(*map(quoted_column, stream.columns), *keyed_helpers(stream, order))
         rows = rows.withColumn(TICK, F.lit(None).cast("bigint")).withColumn(_PLACE, place)
         ticks = self.spark.readStream.schema("us bigint").json(self._ticks)
         everywhere = F.explode(F.sequence(F.lit(0), F.lit(count - 1))).alias(_PLACE)
@@ -280,20 +275,22 @@ class _Run:
         """Run the query to its end, and add up what it reports of each batch."""
         query, job = self.start(), self.job
         seen: set[int] = set()
-        quiet_since, ticked = time.monotonic(), -1
+        quiet_since, ticked, looks = time.monotonic(), -1, 0
         what = f"query from {job.source} to {job.out}"
         fix = "Fix the cause and give the same command again: it goes on where it was"
         with spark_failures(what, fix):  # even a question fails when the JVM is gone
             ended = False
             try:
                 while not ended:
-                    active = query.isActive
-                    for report in query.recentProgress:
-                        if report["batchId"] not in seen and report.get("observedMetrics"):
-                            seen.add(report["batchId"])
+                    active, looks = query.isActive, looks + 1
+                    # Asking for reports is dear: seldom, and for all of them only if there is a new one.
+                    is_time = looks % _LOOKS_PER_REPORT == 0
+                    is_due = is_time and _batch_of(query.lastProgress) not in {None, *seen}
+                    for batch in map(_batch_of, query.recentProgress if is_due or not active else ()):
+                        if batch is not None and batch not in seen:
+                            seen.add(batch)
                             quiet_since = time.monotonic()
-                            _add(self.summary, report)
-                            self._add_state(report["batchId"])
+                            self._add(batch)
                     self._tell(progress)
                     newest, now = max(seen, default=-1), time.monotonic()
                     if not job.available_now and newest > ticked and now - quiet_since > _QUIET_SECONDS:
@@ -315,11 +312,19 @@ class _Run:
         if progress is not None:
             progress(summary)
 
-    def _add_state(self, batch: int) -> None:
-        sizes = self.store.sizes(batch)
-        self.summary.state_keys = sum(size.keys for size in sizes)
-        self.summary.state_rows = sum(size.waiting for size in sizes)
-        self.summary.state_bytes = sum(size.state_bytes for size in sizes)
+    def _add(self, batch: int) -> None:
+        """What the tasks of a batch have counted: Spark's own numbers are of requests and whole logs."""
+        summary, sizes = self.summary, self.store.sizes(batch)
+        summary.batches += 1
+        for each in (size.counts for size in sizes):
+            summary.rows_in += each.rows_in
+            summary.rows_out += sum(each.outcomes.values())
+            summary.unplaced += each.unplaced
+            for name, count in each.outcomes.items():
+                summary.outcomes[name] += count
+        summary.state_keys = sum(size.keys for size in sizes)
+        summary.state_rows = sum(size.waiting for size in sizes)
+        summary.state_bytes = sum(size.state_bytes for size in sizes)
 
 
 @contextmanager
@@ -335,6 +340,11 @@ def _every_partition_runs(spark: SparkSession) -> Iterator[None]:
         yield
     finally:
         spark.conf.set(adaptive, was)
+
+
+def _batch_of(report: Mapping[str, Any] | None) -> int | None:
+    """The batch that Spark reports; it also reports that there was nothing to do, without one."""
+    return int(report["batchId"]) if report is not None and "addBatch" in report["durationMs"] else None
 
 
 def _as_text(value: Any) -> str:
@@ -382,24 +392,3 @@ def _flat(table: DataFrame, separator: str) -> DataFrame:
             continue
         table = table.withColumn(field.name, text)
     return table
-
-
-def _add(summary: StreamSummary, report: Mapping[str, Any]) -> None:
-    summary.batches += 1
-    observed = {name: _by_name(row.asDict()) for name, row in (report.get("observedMetrics") or {}).items()}
-    if _ROWS_IN in observed:
-        summary.rows_in += observed[_ROWS_IN]["rows"] or 0
-    if _ROWS_OUT in observed:
-        counts = observed[_ROWS_OUT]
-        summary.rows_out += counts["rows"] or 0
-        summary.unplaced += counts["unplaced"] or 0
-        for name in OUTCOMES:
-            summary.outcomes[name] += counts[name] or 0
-
-
-def _by_name(counts: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The counts that a query has observed; a Spark Connect client gets the values and their names apart."""
-    if set(counts) != {"values", "schema"}:
-        return counts
-    names = [field["name"] for field in counts["schema"]["fields"]]
-    return dict(zip(names, counts["values"], strict=True))

@@ -73,7 +73,7 @@ def sort_rows(
     rows: pa.Table, names: Sequence[str], settings: OrderSettings, at_rest: bool, schema: pa.Schema
 ) -> pa.Table:
     """Order the rows of one key."""
-    given, order = GivenRows(rows, settings.numeric), settings.order()
+    given, order = GivenRows(rows, settings), settings.order()
     if at_rest:
         present = set(given.ids)
         order.abandon(need for need in given.needs if need and need not in present)

@@ -38,14 +38,13 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessor, Stateful
 from pyspark.sql.types import BinaryType, LongType, StructField, StructType
 
 from whence.errors import MisuseError, missing_extra
-from whence.spark.ordering.buckets import KEY
 from whence.spark.ordering.columns import (
     OrderSettings,
     arrow_schema_of,
     describe,
     duration_us,
-    helpers,
     key_of,
+    keyed_helpers,
     ordered_schema,
     quoted_column,
     settings_of,
@@ -181,8 +180,7 @@ def causal_order(
     arrow_schema, known_by = arrow_schema_of(schema), key_of(stream, order)
     rows = stream.select(
         *map(quoted_column, stream.columns),
-        *helpers(order),
-        known_by.alias(KEY),
+        *keyed_helpers(stream, order),
         F.pmod(F.xxhash64(known_by), F.lit(buckets)).cast("int").alias(_BUCKET),
         order.at.alias(_AT),
     )

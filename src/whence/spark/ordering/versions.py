@@ -28,7 +28,7 @@ from pyarrow import fs
 from pyspark import TaskContext
 
 from whence.errors import DataError, MisuseError, PlatformError
-from whence.spark.ordering.buckets import Bucket
+from whence.spark.ordering.buckets import Bucket, StepCounts
 from whence.spark.ordering.columns import OrderSettings
 from whence.trace.dataset import open_place, put_whole
 
@@ -59,12 +59,13 @@ class OrderTask(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StateSize(msgspec.Struct, frozen=True, kw_only=True):
-    """What a partition holds after a batch."""
+    """What a partition holds after a batch, and what the batch did there."""
 
     keys: int
     waiting: int
     state_bytes: int  # of the versions that make it up
     wake_us: int | None
+    counts: StepCounts
 
 
 class _Version(msgspec.Struct, array_like=True):
@@ -193,6 +194,7 @@ class StateStore:
             waiting=bucket.waiting,
             state_bytes=made.whole_bytes + made.since_bytes,
             wake_us=bucket.wake_us,
+            counts=bucket.counts,
         )
         self._put(f"time/{batch}/{partition}.{bucket.newest_us}.json", msgspec.json.encode(size))
         for each, _ in alive:

@@ -310,7 +310,7 @@ def contour(results: Results, cell: MapCell, nodes: int, percent: float) -> floa
 
 
 def derived(results: Results) -> Iterator[Derived]:
-    """Rises over TDCA and what they show, the lead of our default over ODCA, distances from the bounds."""
+    """Rises over TDCA and what they show, and distances from the bounds."""
     for reading in results.values("reading"):
         yield from _rise_lines(results, reading)
         yield from _shape(results, reading)
@@ -330,12 +330,6 @@ def _rise_lines(results: Results, reading: Label) -> Iterator[Derived]:
         for seed, percent in rises(results, reading, nodes).items():
             labels = {"part": "rise", **place, "variant": "ODCA", "seed": seed}
             yield Derived(labels, {"rise_percent": percent})
-        ours, theirs = (
-            results.estimate("ratio", part="main", **place, variant=variant)
-            for variant in ("default", "ODCA")
-        )
-        if ours and theirs:
-            yield Derived({"part": "lead", **place}, {"lead_points": 100 * (ours.mean - theirs.mean)})
 
 
 def _shape(results: Results, reading: Label) -> Iterator[Derived]:
