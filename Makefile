@@ -29,8 +29,8 @@ $(READY): requirements.lock requirements-java.lock pyproject.toml
 run: $(READY)    ## the tour: five systems on embedded Spark, and one page
 	$(BIN)/whence tour
 
-test: $(READY) lint ## lint, then the fast tests, then the numbers of `house`, which fail nothing
-	$(BIN)/python -m whence.kernels
+test: $(READY)   ## lint while the kernels are compiled, then the fast tests, then the numbers of `house`, which fail nothing
+	@$(BIN)/python -m whence.kernels & $(MAKE) --no-print-directory lint && wait $$!
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --durations=40 --durations-min=1
 	-@$(BIN)/python tools/house.py --live
 

@@ -27,7 +27,7 @@ WORLDS = Path(__file__).parents[2] / "examples" / "worlds"
 _HOST = "it needs a host that is wrong too; the explorer's links are right"
 _NO_PROMISE = "it breaks nothing that the registry promises of oppnet"
 _AGREEMENT = "after a crash members disagree on who is in or what is lost; no order is broken"
-_JOINERS = "it breaks the order in storms of five members and more; three and a joiner show nothing so far"
+_JOINERS = "it breaks the order in storms of five members and more; these worlds have two or three"
 NOT_FOUND = {
     "barrier DeadGoLast": "the registry does not promise that barrier is timely",
     "barrier SkippedCountsAsDelivered": "the observer demands no outcome of what was skipped",

@@ -47,7 +47,7 @@ def test_no_right_core_is_found_in_the_same_worlds(protocol: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["BrokenChain", "NeverPulls", "ShortBarrier", "DeliversTheDead", "IgnoresSilent"]
+    "name", ["BrokenChain", "NeverPulls", "ShortBarrier", "DeliversTheDead", "IgnoresSilent", "PartialFloors"]
 )
 def test_a_right_log_is_not_found_where_a_broken_one_is(name: str) -> None:
     (made_for,) = [each.worlds[0] for each in ALL if each.name == f"log {name}"]

@@ -25,7 +25,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import DecimalType, StringType
 
-from whence.errors import DataError, ImportFormatError, WhenceError
+from whence.errors import ImportFormatError, WhenceError
 from whence.foreign.judge import check_contract, judge, scope_split
 from whence.foreign.mapping import LogMapping, order_of, reader_notes, watched_columns
 from whence.foreign.model import Contract, EventKind, Log, Note, log_of_table, make_log
@@ -157,7 +157,7 @@ def _merged(said: DataFrame) -> Audit:
     parts = []
     for row in sorted(said.collect(), key=lambda row: int(row.block)):
         if row.error is not None:
-            raise DataError(*row.error)
+            raise ImportFormatError(*row.error)
         parts.append(msgspec.json.decode(row.audit, type=Audit))
     first = parts[0]
     made = dict(first.properties)
