@@ -113,7 +113,7 @@ def apply(described: System, timeout_s: float, say: Callable[[str], None]) -> Sy
     for line in change.lines():
         say(line)
     _follow(change, running, timeout_s)
-    for server in _running(change.new):
+    for server in sorted(running - set(change.removed)):  # a new one holds nothing, and may not listen yet
         with Client(change.new, server) as client:
             client.hold(())
     return change
@@ -179,10 +179,6 @@ def _hold(system: System, running: Iterable[NodeId], names: Iterable[str], secon
 
 
 # Follow
-
-
-def _running(system: System) -> list[NodeId]:
-    return [server for server in system.servers if holder_of(system.lock_of(server)) is not None]
 
 
 def _follow(change: SystemChange, running: set[NodeId], timeout_s: float) -> None:

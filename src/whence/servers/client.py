@@ -189,6 +189,6 @@ class Client:
         return ServerDownError(
             f"server {self.server!r}",
             reason,
-            f"Start all with `whence mom up {self._system.path}`, beside others that run this one with "
-            f"`whence mom serve {self._system.path} {self.server}`; see {self._system.log_of(self.server)}",
+            f"Start it with `whence mom serve {self._system.path} {self.server}`, or all with "
+            f"`whence mom up {self._system.path}`; see {self._system.log_of(self.server)}",
         )
