@@ -1,7 +1,7 @@
 """Python 3.14 for the slow tests of a machine that has none: `make python`, into `out/python`.
 
-It is the relocatable build that a Go module carries: the Go proxy has it (WHENCE_GOPROXY names another proxy),
-and a checksum pins it. `tests/unit/test_install.py` finds it there; nothing else of the project needs it.
+It is the relocatable build of a Go module: the Go proxy has it (WHENCE_GOPROXY names another proxy), and a
+checksum pins it. `tests/unit/test_install.py` finds it there; nothing else of the project needs it.
 """
 
 from __future__ import annotations
