@@ -24,7 +24,6 @@ from whence.core.message import NodeId
 from whence.errors import MisuseError
 from whence.protocols.barrier.wire import NEVER_US
 from whence.protocols.log.book import Entry, last_of, plain, unplain
-from whence.protocols.log.budget import Budget
 from whence.protocols.log.drawn import DrawnExchange
 from whence.protocols.log.ledger import Ledger
 from whence.protocols.log.session import COMPARING, GREETING, SYNCED, PeerSession, untold
@@ -63,9 +62,34 @@ SCAN_MAX = 4_096  # entries of the log that one step looks at for one peer
 EXPIRED = "expired"
 PULLS_MAX = 256  # streams that one WANT names
 MINUTE_US = 60_000_000
+NAMES_MAX = 4_096  # names that a budget counts at a time; the oldest span is forgotten first
 # To whom entries go, the LSN of the first, and the entries: of one stream, one after the other in the log.
 Offer: TypeAlias = tuple[tuple[PeerSession, ...], int, list[Entry]]
 _after_of, _payload_of = itemgetter(3), itemgetter(4)  # of an item
+
+
+class Budget:
+    """How much a peer may ask of a node in a span of time, which begins with the first use.
+
+    By name, so that a new session begins nothing anew.
+    """
+
+    def __init__(self, most: int, span_us: int) -> None:
+        self.most = most
+        self.span_us = span_us
+        self.used: dict[str, tuple[int, int]] = {}  # name -> when its span began, what it has used since
+
+    def take(self, name: str, wanted: int, now_us: int) -> int:
+        """Use some; returns how much of it there was."""
+        since_us, used = self.used.get(name, (now_us, 0))
+        if not since_us <= now_us < since_us + self.span_us:
+            since_us, used = now_us, 0
+        granted = min(wanted, self.most - used)
+        self.used.pop(name, None)
+        self.used[name] = (since_us, used + granted)
+        if len(self.used) > NAMES_MAX:
+            del self.used[next(iter(self.used))]
+        return granted
 
 
 class Exchange:
