@@ -37,8 +37,10 @@ test: $(READY)   ## lint while the kernels are compiled, then the fast tests, th
 test-slow: $(READY) ## the slow suites: long runs, other interpreters, full sizes
 	$(BIN)/python -m pytest -m slow --timeout 1800
 
-coverage: $(READY) ## the fast tests with their coverage, branches included: out/coverage/index.html
-	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --cov --cov-report term --cov-report html:out/coverage
+coverage: $(READY) ## the fast tests with their coverage, branches included: out/coverage/index.html, and the page of docs
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --cov --cov-report term --cov-report html:out/coverage \
+	  --cov-report json:out/coverage/coverage.json
+	$(BIN)/python tools/coverage_page.py out/coverage/coverage.json
 
 bench: $(READY)  ## side-by-side ratios, one file per claim; their figures go into bench/history.jsonl
 	@$(BIN)/python bench/history.py
