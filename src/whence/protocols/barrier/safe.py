@@ -29,7 +29,7 @@ from heapq import heapify, heappop, heappush
 from typing import Any, ClassVar
 
 from whence.core.effects import Deliver, Discard, Effects, Expire, Missed, Reason, Tell
-from whence.core.group import WINDOW_MAX
+from whence.core.group import LATER_LIVES, WINDOW_MAX, base_beyond
 from whence.core.lives import BEFORE, RolledBack
 from whence.core.message import Message, MessageId, NodeId, State, Waiting
 from whence.protocols.barrier.order import BarrierOrder
@@ -434,8 +434,11 @@ class SafeOrder(BarrierOrder):
         """A neighbour has more of this node's messages than it has itself."""
         had = self.before if self.before < number < self.last else self.last
         if number > self.last:
+            has_begun = self.last >= LATER_LIVES
             self.last = number
             self.delivered[self.me] = (number, NEVER_US)
+            if has_begun:  # another copy of the store has gone further, perhaps beyond this number
+                self.begin_life(base_beyond(number))
         return [Tell(RolledBack("", had, number))] if number > had else []
 
     # The rest of the contract
