@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from whence.core.effects import Effects, Send
+from whence.core.effects import Effects, Missed, Send
 from whence.core.group import LATER_LIVES, LIFE_BITS, is_base
-from whence.core.lives import BEGIN, WELCOME
+from whence.core.lives import BEGIN, OVER, WELCOME
 from whence.core.message import NodeId, Packet
 from whence.protocols import registry
 from whence.protocols.baselines.flooding import Flooding
@@ -79,3 +79,27 @@ def test_a_node_of_barrier_that_hears_of_a_copy_begins_beyond_what_that_may_have
     assert mine[1] not in {packets[0][1] for packets in said}
     assert is_base(mine[1] - 1), "it begins a life of its own"
     b.check()
+
+
+@pytest.mark.parametrize("comes", ["a cut", "the next message"])
+@pytest.mark.parametrize("protocol", ["fifo", "vector", "barrier"])
+def test_what_a_life_said_while_a_copy_was_heard_is_told(protocol: str, comes: str) -> None:
+    """b had retired c, which met a copy of b's store meanwhile: what b said then is not queued for c."""
+    b, copy, c = (registry.make(protocol, name, MEMBERS, {}) for name in "bbc")
+    for core, peer in ((b, "c"), (copy, "c"), (c, "b")):
+        core.link_up(peer, 0)
+
+    def hear(effects: Effects) -> Effects:
+        return [effect for packet in sent_to("c", effects) for effect in c.receive("b", packet, 0)]
+
+    hear(b.command(BEGIN, (str(FIRST),), 0))
+    hear(b.broadcast(b"heard", 0))
+    hear(copy.command(BEGIN, (str(SECOND),), 0))
+    hear(copy.broadcast(b"of the copy", 0))
+    b.broadcast(b"lost", 0)
+    b.broadcast(b"lost too", 0)
+    if comes == "a cut":
+        told, last = hear(b.command(WELCOME, ("c", "0"), 0)), FIRST + 3
+    else:
+        told, last = hear(b.broadcast(b"too late", 0)), FIRST + 4
+    assert [each for each in told if isinstance(each, Missed)] == [Missed("b", FIRST + 2, last, OVER)]

@@ -107,7 +107,7 @@ def test_what_a_life_sent_that_another_has_overtaken_is_told_once() -> None:
     c.receive("a", MatrixPacket(0, 1, 1, (), b"before"), 0)
     assert c.receive("a", MatrixPacket(0, -2 * BASE, 1, (), b""), 0) == []
     late = MatrixPacket(0, BASE + 1, BASE + 1, (), b"of the other")
-    told = Missed("a>c", BASE + 1, BASE + 1, OVER)
+    told = Missed("a>c", 2, BASE + 1, OVER)  # whatever it sent before that is not given here either
     kept = Matrix("c", "abc")
     kept.restore(c.save())
     for each in (c, kept):
@@ -164,3 +164,20 @@ def test_a_server_that_hears_of_a_copy_of_its_store_begins_beyond_it_at_once(
     assert not a.explain()
     missed = [each for each in at_a if isinstance(each, Missed)]
     assert bool(missed) == bool(spoken), "what the copy sent and lost is told, and nothing else"
+
+
+@pytest.mark.parametrize("hears", ["a cut", "a life"])
+def test_what_a_life_sent_while_a_copy_was_heard_is_told_though_none_of_it_comes(hears: str) -> None:
+    """a had retired c, which met the copy meanwhile: what a sent then was never meant for c's queue."""
+    a, copy, c = Matrix("a", "abc"), Matrix("a", "abc"), Matrix("c", "abc")
+    for core, peer in ((a, "c"), (copy, "c"), (c, "a")):
+        core.link_up(peer, 0)
+    for packet in sent_to("c", a.command(BEGIN, (str(FIRST),), 0)):
+        c.receive("a", packet, 0)
+    for packet in sent_to("c", copy.command(BEGIN, (str(SECOND),), 0)):
+        c.receive("a", packet, 0)
+    a.send("c", b"lost", 0)
+    a.send("c", b"lost too", 0)
+    verb = (WELCOME, ("c", "0")) if hears == "a cut" else (BEGIN, (str(SECOND + (1 << LIFE_BITS)),))
+    effects = [effect for packet in sent_to("c", a.command(*verb, 0)) for effect in c.receive("a", packet, 0)]
+    assert effects == [Missed("a>c", FIRST + 1, FIRST + 2, OVER)]

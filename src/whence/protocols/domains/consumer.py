@@ -52,12 +52,16 @@ class Consumer:
         if count < 1:
             return Reason.MALFORMED
         if count <= self.clock.delivered(source) or (source, count) in self.held:
-            first, end = self.overtaken.get(source, (0, 0))
-            if first < count <= end:  # two lives went on beside each other: a store was copied
-                self.overtaken[source] = (count, end)
-                self.skipped.append((source, count, count))
+            self._skip_overtaken(source, count)
             return Reason.DUPLICATE
         return self.clock.problem(source, count, stamp)
+
+    def _skip_overtaken(self, source: int, count: int) -> None:
+        """A server has sent so much in a life that another one has overtaken here: a store was copied."""
+        first, end = self.overtaken.get(source, (0, 0))
+        if first < count <= end:
+            self.overtaken[source] = (count, end)
+            self.skipped.append((source, first + 1, count))
 
     # rule 004 section 5: the message consumer: merge and hand on, or hold
     def accept(
@@ -114,6 +118,8 @@ class Consumer:
                 clock.learn(entry, said, source)
         if sent > had:
             self.skip_to(source, sent, hand_on)
+        else:
+            self._skip_overtaken(source, sent)
         return ((had + 1, sent) if sent > had else None), lost_own
 
     def hear_own(self, source: int, claims: Iterable[tuple[int, int]]) -> tuple[int, int] | None:
@@ -145,6 +151,8 @@ class Consumer:
         last = max([here, *(base for _, base in marks)])
         if before > last:
             self.skipped.append((source, last + 1, before))
+        else:
+            self._skip_overtaken(source, before)
         marks.append((last, base))
         self.begin_lives(hand_on)
 
