@@ -196,6 +196,11 @@ class IdMemory:
         """Whether the row has a position."""
         return self.state.placed.get(id_, -1) >= self.state.now_us
 
+    def has_ended(self, id_: str) -> bool:
+        """Whether the row arrived and does not wait."""
+        state = self.state
+        return state.placed.get(id_, -1) >= state.now_us or (id_ in state.gone and self.gone(id_) is not None)
+
     def gone(self, id_: str) -> GoneRow | None:
         """The row, if it arrived and got no position."""
         gone = self.state.gone.get(id_)
@@ -207,7 +212,7 @@ class IdMemory:
 
     def is_passed(self, id_: str) -> bool:
         """Whether the order has gone beyond an id that is neither waiting nor placed nor gone."""
-        if self.is_missed(id_):
+        if self.state.missed.get(id_, -1) >= self.state.now_us:
             return True
         if not self.vector:
             return False
@@ -224,14 +229,14 @@ class IdMemory:
         state = self.state
         us = state.now_us if state.now_us > deadline_us else deadline_us
         us += state.horizon_us if self._remember_us is None else self._remember_us
-        state.forgotten_us = max(state.forgotten_us, us)
+        if us > state.forgotten_us:
+            state.forgotten_us = us
         return us
 
     def move_frontier(self, id_: str) -> None:
-        """Note that no row needs to wait for this number of its origin any more."""
-        if self.vector:
-            origin, number = _split(id_)
-            self.state.frontier[origin] = max(self.state.frontier.get(origin, 0), number)
+        """Note that no row needs to wait for this number of its origin any more: vector clocks only."""
+        origin, number = _split(id_)
+        self.state.frontier[origin] = max(self.state.frontier.get(origin, 0), number)
 
     def place(self, id_: str, deadline_us: int) -> None:
         """Remember a row that has got a position."""
@@ -243,7 +248,8 @@ class IdMemory:
         """Remember a row that arrived and got no position."""
         self.state.missed.pop(id_, None)
         self.state.gone[id_] = GoneRow(self.forget_us(deadline_us), needs)
-        self.move_frontier(id_)
+        if self.vector:
+            self.move_frontier(id_)
 
     def miss(self, id_: str, deadline_us: int, waiting: _WaitingNumbers) -> dict[str, int]:
         """Remember that a row did not arrive in time.
@@ -419,8 +425,9 @@ class CausalOrder:
         state.arrivals += 1
         if state.arrivals % _FORGET_EVERY == 0:
             memory.forget()
-        state.horizon_us = max(state.horizon_us, lifetime_us)
-        if id_ is not None and (id_ in self._place_of or memory.is_placed(id_) or memory.gone(id_)):
+        if lifetime_us > state.horizon_us:
+            state.horizon_us = lifetime_us
+        if id_ is not None and (id_ in self._place_of or memory.has_ended(id_)):
             self._out.append(self._ending(payload, DUPLICATE))
         elif at_us + lifetime_us < state.now_us or (id_ is not None and memory.is_passed(id_)):
             self._refuse(row)
@@ -660,7 +667,8 @@ class CausalOrder:
     def _advance(self, now_us: int) -> None:
         if self._deadlines and self._deadlines[0][0] < now_us:
             self._expire(now_us)
-        self._state.now_us = max(self._state.now_us, now_us)
+        if now_us > self._state.now_us:
+            self._state.now_us = now_us
 
     def _expire(self, until_us: int) -> None:
         """Handle every deadline before `until_us`, in order (rule 3)."""
