@@ -229,8 +229,7 @@ class IdMemory:
         state = self.state
         us = state.now_us if state.now_us > deadline_us else deadline_us
         us += state.horizon_us if self._remember_us is None else self._remember_us
-        if us > state.forgotten_us:
-            state.forgotten_us = us
+        state.forgotten_us = max(state.forgotten_us, us)
         return us
 
     def move_frontier(self, id_: str) -> None:
@@ -425,8 +424,7 @@ class CausalOrder:
         state.arrivals += 1
         if state.arrivals % _FORGET_EVERY == 0:
             memory.forget()
-        if lifetime_us > state.horizon_us:
-            state.horizon_us = lifetime_us
+        state.horizon_us = max(state.horizon_us, lifetime_us)
         if id_ is not None and (id_ in self._place_of or memory.has_ended(id_)):
             self._out.append(self._ending(payload, DUPLICATE))
         elif at_us + lifetime_us < state.now_us or (id_ is not None and memory.is_passed(id_)):
@@ -667,8 +665,7 @@ class CausalOrder:
     def _advance(self, now_us: int) -> None:
         if self._deadlines and self._deadlines[0][0] < now_us:
             self._expire(now_us)
-        if now_us > self._state.now_us:
-            self._state.now_us = now_us
+        self._state.now_us = max(self._state.now_us, now_us)
 
     def _expire(self, until_us: int) -> None:
         """Handle every deadline before `until_us`, in order (rule 3)."""
