@@ -192,10 +192,6 @@ class IdMemory:
         """How long after its end an id is known."""
         return self.state.horizon_us if self._remember_us is None else self._remember_us
 
-    def is_placed(self, id_: str) -> bool:
-        """Whether the row has a position."""
-        return self.state.placed.get(id_, -1) >= self.state.now_us
-
     def has_ended(self, id_: str) -> bool:
         """Whether the row arrived and does not wait."""
         state = self.state
@@ -274,6 +270,11 @@ class IdMemory:
             state.jumped.intersection_update(state.missed)
         if state.gone:
             state.gone = {id_: gone for id_, gone in state.gone.items() if gone.forget_us >= now_us}
+
+    def forget_all(self) -> None:
+        """Free all memory, when nothing is known any more: what `forget` would find out id by id."""
+        state = self.state
+        state.placed, state.missed, state.gone, state.jumped, self._placed_since = {}, {}, {}, set(), {}
 
     def save(self) -> bytes:
         """Return the state as bytes, to be given to `saved` later."""
@@ -421,6 +422,7 @@ class CausalOrder:
         self._advance(at_us)
         if state.epoch_us is None or self.is_idle:
             state.epoch_us, state.position = at_us, 0
+            memory.forget_all()
         state.arrivals += 1
         if state.arrivals % _FORGET_EVERY == 0:
             memory.forget()
@@ -456,9 +458,13 @@ class CausalOrder:
     @property
     def next_deadline_us(self) -> int | None:
         """The clock must be moved beyond this time for something to happen; None: nothing waits."""
-        while self._deadlines and not self._is_live(*self._deadlines[0]):
-            heappop(self._deadlines)
-        return self._deadlines[0][0] if self._deadlines else None
+        heap, state = self._deadlines, self._state
+        while heap:
+            deadline_us, kind, what = heap[0]
+            if what in state.waiting if kind == _ROW else state.needs.get(what) == deadline_us:
+                return deadline_us
+            heappop(heap)
+        return None
 
     @property
     def now_us(self) -> int:
@@ -573,7 +579,7 @@ class CausalOrder:
             elif need in state.gone and (gone := memory.gone(need)) is not None:
                 missing.append(need)
                 inherited = gone.needs
-            elif memory.is_placed(need) or memory.is_passed(need):
+            elif state.placed.get(need, -1) >= now_us or memory.is_passed(need):
                 if memory.is_missed(need):
                     missing.append(need)
             elif deadline_us >= now_us or state.needs.get(need, 0) >= now_us:
@@ -623,7 +629,8 @@ class CausalOrder:
         if row.missing:
             outcome = PREDECESSOR_EXPIRED
             state.jumped.update(row.missing)
-        self._out.append(self._ending(row.payload, outcome, row.missing, state.position))
+        missing = list(row.missing)
+        self._out.append(Ending(row.payload, outcome, missing, state.position, state.epoch_us or 0))
         if row.id is not None:
             self._memory.place(row.id, row.deadline_us)
 
@@ -656,11 +663,6 @@ class CausalOrder:
                 self._settle(row.id, turn, place)
 
     # Deadlines
-
-    def _is_live(self, deadline_us: int, kind: int, what: Any) -> bool:
-        if kind == _NEED:
-            return self._state.needs.get(what) == deadline_us
-        return what in self._state.waiting
 
     def _advance(self, now_us: int) -> None:
         if self._deadlines and self._deadlines[0][0] < now_us:
