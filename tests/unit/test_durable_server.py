@@ -41,7 +41,7 @@ from whence.session.records import (
     Submitted,
     Taken,
 )
-from whence.session.wire import FrameReader, LaterPackets, packets_frame
+from whence.session.wire import FrameReader, packets_frame
 
 NAMES = "abc"
 
@@ -362,30 +362,6 @@ def test_packets_are_kept_as_they_came() -> None:
     records = [vector().arrival(Link("b", Address("h", 1), dials=True), packets) for packets in (plain, kept)]
     assert codec.encode(records[0]) == codec.encode(records[1])
     assert codec.decode_batch(codec.encode_batch(records)) == [records[0], records[0]]
-    waits = records[1].packets
-    assert isinstance(waits, LaterPackets)  # the packets themselves do not wait for the disk
-    assert (len(waits), list(waits), waits[38:]) == (40, plain, plain[38:])
-
-
-@pytest.mark.parametrize("here", [0, 7, 40])
-def test_packets_that_waited_as_bytes_arrive_as_others_do(here: int) -> None:
-    """Also where a connection that was cut has brought the first of them before."""
-    source = vector("b")
-    source.say(Said(1, [b"%d" % at for at in range(40)]))
-    encoded = source.links["a"].out.unacknowledged_packets()
-    frames = packets_frame(b"".join(encoded[:30]), 30) + packets_frame(b"".join(encoded[30:]), 10)
-    plain = FrameReader(source.core.packet_type, 1 << 20).feed(frames)
-    waits = FrameReader(source.core.packet_type, 1 << 20, keeps_encoded=True).feed(frames)
-    states = []
-    for packets in (plain, waits):
-        there = vector()
-        if here:
-            there.apply(Arrived(2, "b", 1, tuple(plain[:here])))
-        link = Link("b", Address("h", 1), dials=True)
-        there.apply(there.arrival(link, packets)._replace(now_us=3), 1000)
-        assert there.deliveries == 40
-        states.append((there.save(), there.links["b"].incoming.received))
-    assert states[0] == states[1]
 
 
 def read(there: Server, last: Message | None) -> Message:

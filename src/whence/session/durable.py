@@ -58,7 +58,7 @@ from whence.session.records import (
     Submitted,
     Taken,
 )
-from whence.session.wire import HEADER, EncodedPackets, LaterPackets, packets_frame
+from whence.session.wire import HEADER, EncodedPackets, packets_frame
 
 # (state, message) -> (new state, what it sends)
 Agent: TypeAlias = Callable[[bytes, Message], tuple[bytes, list[Output]]]
@@ -132,7 +132,7 @@ class DurableServer(Host):
 
     def arrival(self, link: Link, packets: Sequence[Packet]) -> Arrived:
         """Packets have arrived on the present connection of a link."""
-        kept = packets.later() if isinstance(packets, EncodedPackets) else tuple(packets)
+        kept = packets if isinstance(packets, EncodedPackets) else tuple(packets)
         record = Arrived(self.now_us(), link.peer, link.arrived + 1, kept)
         link.arrived += len(kept)
         return record
@@ -212,10 +212,7 @@ class DurableServer(Host):
         here = incoming.received + 1 - record.seq  # a connection that was cut brings some again
         if here < 0:
             raise self._broken(f"packets of {record.peer} are missing in its log")
-        came = record.packets
-        packets: list[Packet] = came.decoded() if isinstance(came, LaterPackets) else list(came)
-        if here:
-            packets = packets[here:]
+        packets = list(record.packets[here:])
         if packets:
             incoming.take(len(packets), data_bytes)
             self.receive(record.peer, packets, record.now_us)

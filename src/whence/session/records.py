@@ -13,7 +13,7 @@ import msgspec
 
 from whence.core.message import MessageId, NodeId, Packet
 from whence.errors import DataError
-from whence.session.wire import LaterPackets
+from whence.session.wire import EncodedPackets
 
 T = TypeVar("T")
 
@@ -194,7 +194,7 @@ def _fields(record: Record) -> tuple[Any, ...]:
     """The number of its kind and its fields; packets whose bytes are there are not encoded again."""
     if isinstance(record, Arrived):
         now_us, peer, seq, packets = record
-        if isinstance(packets, LaterPackets):
+        if isinstance(packets, EncodedPackets):
             return _NUMBERS[Arrived], now_us, peer, seq, msgspec.Raw(packets.body())
     return (_NUMBERS[type(record)], *record)
 

@@ -11,7 +11,7 @@ exception: tests/fuzz holds it to that.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from enum import IntEnum
 from functools import cache, partial
 from typing import Annotated, Any, NamedTuple, TypeAlias, TypeVar, get_type_hints
@@ -265,47 +265,13 @@ class EncodedPackets(Together):
         self.encoded: list[bytes] = []  # of one packet or of several that follow each other
         self._decode_many = decode_many
 
-    def later(self) -> LaterPackets:
-        """The same without the packets themselves."""
-        return LaterPackets(self._decode_many, len(self), self.encoded)
+    def body(self) -> bytes:
+        """All of them as one array."""
+        return _body(len(self), self.encoded)
 
     def again(self) -> tuple[Callable[[], list[Packet]], int]:
         decode_many, count, encoded = self._decode_many, len(self), self.encoded
         return lambda: decode_many(_body(count, encoded)), sum(map(len, encoded))
-
-
-class LaterPackets(Sequence[Packet]):
-    """Packets that wait for the disk: only their bytes are kept, and decoded anew when their turn comes.
-
-    That costs less than to keep them: a batch of packets leaves the processor's cache while it waits, and the
-    garbage collector goes through it again and again.
-    """
-
-    __slots__ = ("_count", "_decode_many", "_encoded")
-
-    def __init__(
-        self, decode_many: Callable[[bytes], list[Packet]], count: int, encoded: list[bytes]
-    ) -> None:
-        self._decode_many = decode_many
-        self._count = count
-        self._encoded = encoded
-
-    def __len__(self) -> int:
-        return self._count
-
-    def __getitem__(self, at: Any) -> Any:
-        return self.decoded()[at]
-
-    def body(self) -> bytes:
-        """All of them as one array."""
-        return _body(self._count, self._encoded)
-
-    def decoded(self) -> EncodedPackets:
-        """The packets, with their bytes."""
-        packets = EncodedPackets(self._decode_many)
-        packets.encoded = self._encoded
-        packets += self._decode_many(self.body())
-        return packets
 
 
 def _body(count: int, encoded: list[bytes]) -> bytes:
