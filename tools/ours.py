@@ -5,8 +5,7 @@
 
 Runs the points of a scale with seeds from 1001 on, which no scale has: a regression is never judged by the
 runs that it was recorded with. Kept is every mean over five runs or more that a claim of the paper or a
-regression is judged by (whence.studies.verdicts). Not for scenarios that depend on their seed otherwise, as
-the plans of oppnet do.
+regression is judged by (whence.studies.verdicts).
 """
 
 from __future__ import annotations
@@ -19,11 +18,13 @@ from pathlib import Path
 
 import msgspec
 
+from whence.sim.model import Contacts, Scenario
 from whence.spark.session import get_session
 from whence.studies import registry
 from whence.studies.base import Point, Study
 from whence.studies.claims import OURS_FILE, Ours
 from whence.studies.environment import git_commit
+from whence.studies.oppnet.grid import size_of
 from whence.studies.results import Results
 from whence.studies.run import run_study
 from whence.studies.verdicts import judge, recordable
@@ -44,11 +45,25 @@ def with_other_seeds(study: Study, scale: str, wanted: dict[str, set[str]], seed
         replace(
             point,
             labels={**point.labels, study.repetition: seed},
-            scenario=msgspec.structs.replace(point.scenario, seed=seed),
+            scenario=reseeded(point.scenario, seed),
         )
         for point in places.values()
         for seed in range(FIRST_SEED, FIRST_SEED + seeds)
     ]
+
+
+def reseeded(scenario: Scenario, seed: int) -> Scenario:
+    """The same run with another seed: another plan of contacts has other nodes, and another end.
+
+    Not for clocks that are wrong, which are drawn by the seed too.
+    """
+    made = msgspec.structs.replace(scenario, seed=seed)
+    topology = scenario.topology
+    if not isinstance(topology, Contacts) or topology.generator is None:
+        return made
+    nodes, stop_us = size_of(topology, seed)
+    stop = msgspec.structs.replace(scenario.stop, duration_us=stop_us)
+    return msgspec.structs.replace(made, nodes=nodes, stop=stop)
 
 
 def kept(study: Study, results: Results) -> dict[str, Ours]:
