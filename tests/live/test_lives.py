@@ -94,7 +94,7 @@ class Room:
             found = []
             for node, member in self.members.items():
                 links = (await member.ask("report"))["links"]
-                found += [peer for peer in self.members if peer != node and links[peer] != "connected"]
+                found += [peer for peer in self.members if peer != node and links.get(peer) != "connected"]
             return found
 
         await until(missing, lambda found: not found, 30)

@@ -1,18 +1,21 @@
-"""Lives of the baselines: two copies of one store never give two messages one number."""
+"""Lives of the baselines and of barrier: two copies of one store never give two messages one number."""
 
 from __future__ import annotations
 
 import pytest
 
-from whence.core.effects import Effects, Send
-from whence.core.group import LIFE_BITS, is_base
-from whence.core.lives import BEGIN, WELCOME
+from whence.core.effects import Effects, Missed, Send
+from whence.core.group import LATER_LIVES, LIFE_BITS, is_base
+from whence.core.lives import BEGIN, OVER, WELCOME
 from whence.core.message import NodeId, Packet
 from whence.protocols import registry
 from whence.protocols.baselines.flooding import Flooding
 
 MEMBERS = ("a", "b", "c")
-FIRST, SECOND = 5 << LIFE_BITS, 9 << LIFE_BITS  # where the lives of two copies of b's store begin
+FIRST, SECOND = (
+    LATER_LIVES + (5 << LIFE_BITS),
+    LATER_LIVES + (9 << LIFE_BITS),
+)  # where the lives of two copies of b's store begin
 
 
 def member(protocol: str, me: NodeId) -> Flooding:
@@ -58,3 +61,45 @@ def test_a_node_that_hears_of_a_copy_that_went_further_begins_beyond_it(protocol
     assert is_base(min(numbers) - 1), "it begins a life of its own"
     given(a, "b", sent_to("a", effects))
     assert not list(a.explain()), "whoever never met the copy follows b all the same"
+
+
+@pytest.mark.parametrize("spoken", [1, 3])
+def test_a_node_of_barrier_that_hears_of_a_copy_begins_beyond_what_that_may_have_said(spoken: int) -> None:
+    b, c, copy = (registry.make("barrier", name, MEMBERS, {}) for name in ("b", "c", "b"))
+    for core, peer in ((b, "c"), (c, "b"), (copy, "c")):
+        core.link_up(peer, 0)
+    b.command(BEGIN, (str(FIRST),), 0)
+    copy.command(BEGIN, (str(SECOND),), 0)
+    said = [sent_to("c", copy.broadcast(b"of the copy", 0)) for _ in range(spoken)]
+    for packet in said[0]:  # the others are still on their way, or went to somebody else
+        c.receive("b", packet, 0)
+    for packet in sent_to("b", c.command(WELCOME, ("b", "0"), 0)):
+        b.receive("c", packet, 0)
+    [mine] = sent_to("c", b.broadcast(b"of b", 0))
+    assert mine[1] not in {packets[0][1] for packets in said}
+    assert is_base(mine[1] - 1), "it begins a life of its own"
+    b.check()
+
+
+@pytest.mark.parametrize("comes", ["a cut", "the next message"])
+@pytest.mark.parametrize("protocol", ["fifo", "vector", "barrier"])
+def test_what_a_life_said_while_a_copy_was_heard_is_told(protocol: str, comes: str) -> None:
+    """b had retired c, which met a copy of b's store meanwhile: what b said then is not queued for c."""
+    b, copy, c = (registry.make(protocol, name, MEMBERS, {}) for name in "bbc")
+    for core, peer in ((b, "c"), (copy, "c"), (c, "b")):
+        core.link_up(peer, 0)
+
+    def hear(effects: Effects) -> Effects:
+        return [effect for packet in sent_to("c", effects) for effect in c.receive("b", packet, 0)]
+
+    hear(b.command(BEGIN, (str(FIRST),), 0))
+    hear(b.broadcast(b"heard", 0))
+    hear(copy.command(BEGIN, (str(SECOND),), 0))
+    hear(copy.broadcast(b"of the copy", 0))
+    b.broadcast(b"lost", 0)
+    b.broadcast(b"lost too", 0)
+    if comes == "a cut":
+        told, last = hear(b.command(WELCOME, ("c", "0"), 0)), FIRST + 3
+    else:
+        told, last = hear(b.broadcast(b"too late", 0)), FIRST + 4
+    assert [each for each in told if isinstance(each, Missed)] == [Missed("b", FIRST + 2, last, OVER)]

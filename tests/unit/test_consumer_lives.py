@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
-from whence.core.effects import Deliver, Missed
-from whence.core.lives import CUT_OFF, OVER, WELCOME
-from whence.core.message import Message, Packet
+import pytest
+
+from whence.core.effects import Deliver, Effects, Missed, Send, Tell
+from whence.core.group import LATER_LIVES, LIFE_BITS
+from whence.core.lives import BEGIN, CUT_OFF, OVER, WELCOME, RolledBack
+from whence.core.message import Message, NodeId, Packet
+from whence.protocols import registry
 from whence.protocols.domains.clock import ListedClock
 from whence.protocols.domains.consumer import Consumer
 from whence.protocols.domains.matrix import Matrix, MatrixPacket
 
 BASE = 1000
+FIRST, SECOND = (
+    LATER_LIVES + (5 << LIFE_BITS),
+    LATER_LIVES + (9 << LIFE_BITS),
+)  # lives of two copies of a store
 
 
 def test_what_waited_for_a_life_and_for_a_message_is_handed_on_after_both() -> None:
@@ -99,9 +107,77 @@ def test_what_a_life_sent_that_another_has_overtaken_is_told_once() -> None:
     c.receive("a", MatrixPacket(0, 1, 1, (), b"before"), 0)
     assert c.receive("a", MatrixPacket(0, -2 * BASE, 1, (), b""), 0) == []
     late = MatrixPacket(0, BASE + 1, BASE + 1, (), b"of the other")
-    told = Missed("a>c", BASE + 1, BASE + 1, OVER)
+    told = Missed("a>c", 2, BASE + 1, OVER)  # whatever it sent before that is not given here either
     kept = Matrix("c", "abc")
     kept.restore(c.save())
     for each in (c, kept):
         assert told in each.receive("a", late, 0)
         assert told not in each.receive("a", late, 0)
+
+
+def sent_to(peer: NodeId, effects: Effects) -> list[Packet]:
+    return [effect.packet for effect in effects if isinstance(effect, Send) and peer in effect.to]
+
+
+def got(effects: Effects) -> list[bytes]:
+    return [effect.message.payload for effect in effects if isinstance(effect, Deliver)]
+
+
+@pytest.mark.parametrize("tells", ["c", "a"])
+@pytest.mark.parametrize("spoken", [0, 2])
+@pytest.mark.parametrize("protocol", ["matrix", "domains"])
+def test_a_server_that_hears_of_a_copy_of_its_store_begins_beyond_it_at_once(
+    protocol: str, spoken: int, tells: NodeId
+) -> None:
+    """a never met the copy: it must not wait for what only the copy has sent, or might have.
+
+    It is c that met the copy and tells b, or, where c is gone, a, which waits for that.
+    """
+    params = {"domains": [["a", "b", "c"]]} if protocol == "domains" else {}
+    a, b, c, copy = (registry.make(protocol, name, "abc", params) for name in ("a", "b", "c", "b"))
+    for core in (a, b, c, copy):
+        for peer in "abc".replace(core.me, ""):
+            core.link_up(peer, 0)
+
+    def give(core: object, peer: NodeId, packets: list[Packet]) -> Effects:
+        return [effect for packet in packets for effect in core.receive(peer, packet, 0)]  # type: ignore[attr-defined]
+
+    begun = b.command(BEGIN, (str(FIRST),), 0)
+    give(a, "b", sent_to("a", begun))
+    give(c, "b", sent_to("c", begun))
+    give(c, "b", sent_to("c", copy.command(BEGIN, (str(SECOND),), 0)))  # the copy meets c alone
+    for _ in range(spoken):
+        copy.send("a", b"lost with the copy", 0)
+    give(c, "b", sent_to("c", copy.send("c", b"of the copy", 0)))
+    held = give(a, "c", sent_to("a", c.send("a", b"of c", 0)))
+    assert got(held) == [], "c knows that b may have sent to a before"
+
+    told = sent_to("b", held if tells == "a" else c.command(WELCOME, ("b", "0"), 0))
+    effects = give(b, tells, told)
+    assert not give(copy, "a", sent_to("b", held)), "the copy itself is not surprised"
+    assert [each for each in effects if isinstance(each, Tell) and isinstance(each.news, RolledBack)]
+    effects += b.send("a", b"of b", 0)
+    [*_, last] = sent_to("a", effects)
+    assert last.number > SECOND + (1 << LIFE_BITS)  # type: ignore[attr-defined] # no number of the copy's life
+    at_a = give(a, "b", sent_to("a", effects))
+    assert got(at_a) == [b"of c", b"of b"]
+    assert not a.explain()
+    missed = [each for each in at_a if isinstance(each, Missed)]
+    assert bool(missed) == bool(spoken), "what the copy sent and lost is told, and nothing else"
+
+
+@pytest.mark.parametrize("hears", ["a cut", "a life"])
+def test_what_a_life_sent_while_a_copy_was_heard_is_told_though_none_of_it_comes(hears: str) -> None:
+    """a had retired c, which met the copy meanwhile: what a sent then was never meant for c's queue."""
+    a, copy, c = Matrix("a", "abc"), Matrix("a", "abc"), Matrix("c", "abc")
+    for core, peer in ((a, "c"), (copy, "c"), (c, "a")):
+        core.link_up(peer, 0)
+    for packet in sent_to("c", a.command(BEGIN, (str(FIRST),), 0)):
+        c.receive("a", packet, 0)
+    for packet in sent_to("c", copy.command(BEGIN, (str(SECOND),), 0)):
+        c.receive("a", packet, 0)
+    a.send("c", b"lost", 0)
+    a.send("c", b"lost too", 0)
+    verb = (WELCOME, ("c", "0")) if hears == "a cut" else (BEGIN, (str(SECOND + (1 << LIFE_BITS)),))
+    effects = [effect for packet in sent_to("c", a.command(*verb, 0)) for effect in c.receive("a", packet, 0)]
+    assert effects == [Missed("a>c", FIRST + 1, FIRST + 2, OVER)]

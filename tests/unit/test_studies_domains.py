@@ -25,8 +25,7 @@ from whence.studies.domains.grid import (
     planned,
     theorem_scenario,
 )
-from whence.studies.domains.local_order import LocalOrder
-from whence.studies.domains.measures import run_point
+from whence.studies.domains.measures import LocalOrder, run_point
 from whence.studies.domains.trees import deep_tree, tree_servers
 from whence.studies.results import Results, Row
 from whence.studies.verdicts import Judged

@@ -31,8 +31,7 @@ from whence.trace.writer import TraceWriter
 from whence.verify.run import verify_trace
 from whence.view.exports import perfetto, shiviz
 from whence.view.live import LiveTrace
-from whence.view.pack import pack, varints, zigzag
-from whence.view.page import page_of
+from whence.view.page import pack, page_of, varints, zigzag
 from whence.view.scene import Scene, around, cone
 from whence.view.traces import TRACE_KINDS
 

@@ -13,7 +13,7 @@ Three reductions, each of which can be switched off:
   chosen successors were met in this depth or before is expanded whole, so that no cycle puts a move off
   forever. Schedules may then be longer than need be, so a search that finds something is repeated without
   this reduction, for the shortest schedule. A protocol whose steps close links is explored without it.
-- `stale`: a packet whose receipt changes nothing is taken from its link at once (`explore/stale.py`). Such
+- `stale`: a packet whose receipt changes nothing is taken from its link at once (`explore/expand.py`). Such
   receipts are moves of no level; what is found is looked for again without this reduction too.
 
 A state from which no schedule ends (something is always in flight, and comes back to where it was) is a

@@ -36,7 +36,7 @@ class Tables(Struct, frozen=True, kw_only=True):
     locals: list[tuple[int, Local]]
     packets: list[tuple[int, Any]]
     images: list[list[tuple[int, int]]]  # by names: of local states, and of packets
-    stale: list[tuple[tuple[int, int, int, int], int]]  # as `explore/stale.py` has them
+    stale: list[tuple[tuple[int, int, int, int], int]]  # as `explore/expand.py` has them
     steps: list[tuple[tuple[int, int], int]]
 
     @classmethod

@@ -9,7 +9,8 @@ conventions for messaging; docs/audit.md has the table.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+import struct
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,7 +19,6 @@ import numpy as np
 from whence.errors import ImportFormatError
 from whence.foreign.mapping import SEPARATOR, LogMapping
 from whence.foreign.model import EventKind, Log, Note, make_log
-from whence.foreign.protobuf import ProtobufError, read_request
 from whence.foreign.tables import resolution
 
 SERVER, CLIENT, PRODUCER, CONSUMER = 2, 3, 4, 5
@@ -83,7 +83,7 @@ def read_spans(path: Path | str) -> list[Span]:
     if not raw.strip():
         raise ImportFormatError(str(path), "it is empty", "Export spans as OTLP")
     try:
-        requests = list(_json_requests(raw) if raw.lstrip()[:1] in b"{[" else read_request(raw))
+        requests = list(_json_requests(raw) if raw.lstrip()[:1] in b"{[" else _protobuf_requests(raw))
         spans = [span for number, request in requests for span in spans_of(request, number)]
     except (ProtobufError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise ImportFormatError(
@@ -319,3 +319,161 @@ def _notes(found: list[Span], spans: Mapping[str, Span]) -> Iterator[Note]:
         told = ", ".join(unknown[:5])
         text = f"no instance is known for {told}: set service.instance.id, or clocks cannot be told apart"
         yield Note("instance", text, len(unknown))
+
+
+# The protobuf form, read into the shape of the JSON form: the few fields of spans, by their numbers
+
+
+class ProtobufError(ValueError):
+    """The bytes are not the message that was asked for."""
+
+
+_Field = tuple[int, int, Any]  # number, wire type, value
+
+
+def _fields(data: bytes) -> Iterator[_Field]:
+    """The fields of a message, in order."""
+    at = 0
+    while at < len(data):
+        tag, at = _varint(data, at)
+        number, wire = tag >> 3, tag & 7
+        value: Any
+        if wire == 0:
+            value, at = _varint(data, at)
+        elif wire == 1:
+            value, at = data[at : at + 8], at + 8
+        elif wire == 2:
+            size, at = _varint(data, at)
+            value, at = data[at : at + size], at + size
+        elif wire == 5:
+            value, at = data[at : at + 4], at + 4
+        else:
+            raise ProtobufError(f"wire type {wire} at byte {at}")
+        if at > len(data) or number == 0:
+            raise ProtobufError(f"a field ends after the message, at byte {at}")
+        yield number, wire, value
+
+
+def _varint(data: bytes, at: int) -> tuple[int, int]:
+    value = shift = 0
+    while True:
+        if at >= len(data) or shift > 63:
+            raise ProtobufError(f"a number does not end, at byte {at}")
+        byte = data[at]
+        value |= (byte & 0x7F) << shift
+        at += 1
+        if byte < 0x80:
+            return value, at
+        shift += 7
+
+
+def _protobuf_requests(raw: bytes) -> Iterator[tuple[int, dict[str, Any]]]:
+    """The export requests of a file, numbered: one, or several, each after its length.
+
+    A length has four bytes (the collector's file exporter) or is a varint.
+    """
+    for split in (_whole, _by_four_bytes, _by_varint):
+        try:
+            yield from list(enumerate(map(_request, split(raw)), 1))
+            return
+        except ProtobufError as error:
+            last = error
+    raise last
+
+
+def _whole(raw: bytes) -> list[bytes]:
+    return [raw]
+
+
+def _by_four_bytes(raw: bytes) -> list[bytes]:
+    return _split(
+        raw,
+        lambda at: (struct.unpack_from(">I", raw, at)[0], at + 4) if at + 4 <= len(raw) else (1 << 40, at),
+    )
+
+
+def _by_varint(raw: bytes) -> list[bytes]:
+    return _split(raw, lambda at: _varint(raw, at))
+
+
+def _split(raw: bytes, size_at: Callable[[int], tuple[int, int]]) -> list[bytes]:
+    made, at = [], 0
+    while at < len(raw):
+        size, at = size_at(at)
+        if at + size > len(raw):
+            raise ProtobufError("a length goes beyond the file")
+        made.append(raw[at : at + size])
+        at += size
+    return made
+
+
+def _only(data: bytes, number: int) -> Iterator[bytes]:
+    for each, wire, value in _fields(data):
+        if each == number:
+            if wire != 2:
+                raise ProtobufError(f"field {number} is not a message")
+            yield value
+
+
+def _request(data: bytes) -> dict[str, Any]:
+    parts = [_resource_spans(each) for each in _only(data, 1)]
+    if not parts:
+        raise ProtobufError("it has no resource spans")
+    return {"resourceSpans": parts}
+
+
+def _resource_spans(data: bytes) -> dict[str, Any]:
+    resource = b"".join(_only(data, 1))
+    return {
+        "resource": {"attributes": [_attribute(each) for each in _only(resource, 1)]},
+        "scopeSpans": [{"spans": [_span(span) for span in _only(each, 2)]} for each in _only(data, 2)],
+    }
+
+
+def _attribute(data: bytes) -> dict[str, Any]:
+    made: dict[str, Any] = {"key": "", "value": {}}
+    for number, _, value in _fields(data):
+        if number == 1:
+            made["key"] = value.decode()
+        elif number == 2:
+            made["value"] = _value(value)
+    return made
+
+
+def _value(data: bytes) -> dict[str, Any]:
+    for number, _, value in _fields(data):
+        if number == 1:
+            return {"stringValue": value.decode()}
+        if number == 2:
+            return {"boolValue": bool(value)}
+        if number == 3:
+            return {"intValue": value - (1 << 64) if value >> 63 else value}
+        if number == 4:
+            return {"doubleValue": struct.unpack("<d", value)[0]}
+    return {}
+
+
+_SPAN_TEXT = {1: "traceId", 2: "spanId", 4: "parentSpanId"}
+
+
+def _span(data: bytes) -> dict[str, Any]:
+    made: dict[str, Any] = {"links": [], "attributes": []}
+    for number, wire, value in _fields(data):
+        if number in _SPAN_TEXT and wire == 2:
+            made[_SPAN_TEXT[number]] = value.hex()
+        elif number == 5 and wire == 2:
+            made["name"] = value.decode()
+        elif number == 6 and wire == 0:
+            made["kind"] = value
+        elif number in (7, 8) and wire == 1:
+            made["startTimeUnixNano" if number == 7 else "endTimeUnixNano"] = int.from_bytes(value, "little")
+        elif number == 9 and wire == 2:
+            made["attributes"].append(_attribute(value))
+        elif number == 13 and wire == 2:
+            link = {each: inner.hex() for each, kind, inner in _fields(value) if each in (1, 2) and kind == 2}
+            made["links"].append({"traceId": link.get(1, ""), "spanId": link.get(2, "")})
+        elif number == 15 and wire == 2:
+            made["status"] = {"code": next((code for each, _, code in _fields(value) if each == 3), 0)}
+    if "spanId" not in made or "traceId" not in made:
+        raise ProtobufError("a span has no id")
+    return made

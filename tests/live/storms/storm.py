@@ -101,6 +101,7 @@ CASES = {
     "all": Case((), _any),
     "W1": Case(("copy", "old"), _keeps),
     "W1b": Case(("clone",), _keeps),
+    "copies": Case(("clone", "clone", "lose", "old", "copy", "retire", "link", "partition"), _keeps),
     "W3": Case(("away", "stop", "retire"), lambda kind, durable: kind.retires),
     "W4": Case(("lose",), lambda kind, durable: kind.retires),
     "W5": Case(("half",), lambda kind, durable: kind.protocol in ("prc", "vcube")),

@@ -43,9 +43,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar, cast
 
-from whence.core.effects import CancelTimer, Discard, Effects, Expire, Missed, Reason, Send, SetTimer
+from whence.core.effects import CancelTimer, Discard, Effects, Expire, Reason, Send, SetTimer
 from whence.core.group import check_payload
-from whence.core.lives import BACK, BEGIN, CUT_OFF, OVER, WELCOME
+from whence.core.lives import BACK, BEGIN, CUT_OFF, WELCOME
 from whence.core.message import MessageId, NodeId, Packet, Sizes, Waiting
 from whence.core.parameters import Parameter, Parameters, choice, whole
 from whence.core.protocol import State
@@ -148,8 +148,8 @@ class Barrier(Relaying):
             return self._with_timer(effects)
         refused = order.refuse(packet, now_us) or self._refuse_seen(packet)
         if refused is not None:
-            if isinstance(order, SafeOrder) and order.was_overtaken(packet.origin, packet.number):
-                effects.append(Missed(packet.origin, packet.number, packet.number, OVER))
+            if isinstance(order, SafeOrder):
+                order.tell_overtaken(packet.origin, packet.number, effects)
             effects.append(self._end(peer, packet, refused, now_us))
             return self._with_timer(effects)
         if self.relay:

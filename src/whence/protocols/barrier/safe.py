@@ -29,8 +29,8 @@ from heapq import heapify, heappop, heappush
 from typing import Any, ClassVar
 
 from whence.core.effects import Deliver, Discard, Effects, Expire, Missed, Reason, Tell
-from whence.core.group import WINDOW_MAX
-from whence.core.lives import BEFORE, RolledBack
+from whence.core.group import LATER_LIVES, WINDOW_MAX, base_beyond
+from whence.core.lives import BEFORE, OVER, RolledBack
 from whence.core.message import Message, MessageId, NodeId, State, Waiting
 from whence.protocols.barrier.order import BarrierOrder
 from whence.protocols.barrier.wire import (
@@ -379,6 +379,8 @@ class SafeOrder(BarrierOrder):
         for source, number, deadline_us in entries:
             known, until_us = self.delivered.get(source, (0, 0))
             if number <= known:
+                if forced:
+                    self.tell_overtaken(source, number, effects)
                 continue
             if source == self.me:
                 effects += self._hear_own(number)
@@ -422,20 +424,22 @@ class SafeOrder(BarrierOrder):
         self.before, self.last = self.last, base
         self.delivered[self.me] = (base, NEVER_US)
 
-    def was_overtaken(self, source: NodeId, number: int) -> bool:
-        """Whether a message comes that was given up when its origin began a later life; once for each."""
+    def tell_overtaken(self, source: NodeId, number: int, effects: Effects) -> None:
+        """An origin has said so much in a life that another one has overtaken: it is not given here; once."""
         first, end = self.overtaken.get(source, (0, 0))
-        if not first < number < end:
-            return False
-        self.overtaken[source] = (number, end)
-        return True
+        if first < number < end:
+            self.overtaken[source] = (number, end)
+            effects.append(Missed(source, first + 1, number, OVER))
 
     def _hear_own(self, number: int) -> Effects:
         """A neighbour has more of this node's messages than it has itself."""
         had = self.before if self.before < number < self.last else self.last
         if number > self.last:
+            has_begun = self.last >= LATER_LIVES
             self.last = number
             self.delivered[self.me] = (number, NEVER_US)
+            if has_begun:  # another copy of the store has gone further, perhaps beyond this number
+                self.begin_life(base_beyond(number))
         return [Tell(RolledBack("", had, number))] if number > had else []
 
     # The rest of the contract

@@ -97,8 +97,8 @@ class Flooding(Relaying):
         refused = self._refuse(packet)
         effects: Effects = []
         if refused is not None:
-            if self.lives.was_overtaken(packet[0], packet[1]):
-                effects.append(Missed(self.members[packet[0]], packet[1], packet[1], OVER))
+            if packet[0] in self.lives.overtaken:
+                self._tell_overtaken(packet[0], packet[1], effects)
             effects.append(Discard(self.message_of(packet), peer, refused))
             return effects
         if self._direct and self.members[packet[0]] != peer:
@@ -311,7 +311,15 @@ class Flooding(Relaying):
                 first = known + 1
                 effects.append(Missed(self.members[member], first, count, BEFORE))
                 self._skip_to(member, count, effects)
+            else:
+                self._tell_overtaken(member, count, effects)
         self._begin_lives(effects)
+
+    def _tell_overtaken(self, origin: int, number: int, effects: Effects) -> None:
+        """A member has said so much in a life that another one has overtaken here: it is not given here."""
+        lost = self.lives.overtaken_to(origin, number)
+        if lost is not None:
+            effects.append(Missed(self.members[origin], *lost, OVER))
 
     def _hear_life(
         self, peer: NodeId, packet: Packet, origin: int, base: int, before: int, effects: Effects
@@ -340,6 +348,7 @@ class Flooding(Relaying):
             while marks and ((known := self._counts()[origin]) >= marks[0][1] or self._direct):
                 base, before = marks.pop(0)
                 if known < base:
+                    self._tell_overtaken(origin, before, effects)
                     if known < before:
                         effects.append(Missed(self.members[origin], known + 1, before, OVER))
                     lives.overtaken[origin] = (max(known, before), base)

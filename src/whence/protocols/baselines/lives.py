@@ -74,7 +74,7 @@ class Lives:
         # Members whose later life is announced, and what must be accounted for before: (base, before).
         # There may be several: others have heard of a life, or of a copy of a store, that this node has not.
         self.marks: dict[int, list[tuple[int, int]]] = {}
-        self.overtaken: dict[int, tuple[int, int]] = {}  # numbers between these came too late, if they come
+        self.overtaken: dict[int, tuple[int, int]] = {}  # numbers between these come too late, if at all
 
     def hear_own(self, count: int, last: int) -> Effects:
         """A neighbour has `count` messages of this node; news if its store has fewer."""
@@ -85,13 +85,13 @@ class Lives:
         had, self.seen = (self.before if self.base else last), count
         return [Tell(RolledBack("", had, count))]
 
-    def was_overtaken(self, origin: int, number: int) -> bool:
-        """Whether a message comes that was given up when its origin began a later life; once for each."""
+    def overtaken_to(self, origin: int, number: int) -> tuple[int, int] | None:
+        """First and last, up to `number`, of what was given up when its origin began a later life; once."""
         first, end = self.overtaken.get(origin, (0, 0))
         if not first < number < end:
-            return False
+            return None
         self.overtaken[origin] = (number, end)
-        return True
+        return first + 1, number
 
     def save(self) -> list[Any]:
         return [

@@ -25,7 +25,7 @@ paper calls the cost of a clock. Refusing bad stamps (`problem`) is ours and not
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from math import isqrt
 from typing import ClassVar, TypeAlias
 
@@ -72,6 +72,10 @@ class MatrixClock(ABC):
     @abstractmethod
     def problem(self, source: int, count: int, stamp: Stamp) -> Reason | None:
         """Return why no right server sends this stamp now; None if one may."""
+
+    @abstractmethod
+    def claims(self, stamp: Stamp) -> Iterable[tuple[int, int]]:
+        """Return what a stamp says of this server's own messages: to whom, and how many."""
 
     @abstractmethod
     def obstacle(self, source: int, count: int, stamp: Stamp) -> tuple[int, int] | None:
@@ -153,6 +157,10 @@ class FullClock(MatrixClock):
                 return Reason.IMPOSSIBLE  # it knows of messages that this server has not sent
         ahead = any(map(is_too_far, stamp, value))
         return Reason.TOO_FAR_AHEAD if ahead else None
+
+    def claims(self, stamp: Stamp) -> Iterable[tuple[int, int]]:
+        first = self.me * self.size
+        return enumerate(self._read(stamp)[first : first + self.size])
 
     # rule 004 flaw 5: the delivery test
     def obstacle(self, source: int, count: int, stamp: Stamp) -> tuple[int, int] | None:
@@ -273,6 +281,13 @@ class UpdatesClock(MatrixClock):
                 return Reason.TOO_FAR_AHEAD
             previous = entry
         return None
+
+    def claims(self, stamp: Stamp) -> Iterable[tuple[int, int]]:
+        return (
+            (to, said)
+            for k, to, said in zip(stamp[::3], stamp[1::3], stamp[2::3], strict=True)
+            if k == self.me
+        )
 
     # rule 004 flaw 5: the delivery test
     def obstacle(self, source: int, count: int, stamp: Stamp) -> tuple[int, int] | None:

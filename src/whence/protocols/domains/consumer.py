@@ -7,11 +7,12 @@ next domain right there, and no later message can come between (section 4.2: cha
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from operator import itemgetter
 from typing import Any, NamedTuple, TypeAlias
 
 from whence.core.effects import Reason
-from whence.core.group import WINDOW_MAX
+from whence.core.group import LATER_LIVES, WINDOW_MAX, is_base
 from whence.core.holdback import HoldBack, Key
 from whence.core.message import Packet
 from whence.core.protocol import State
@@ -42,18 +43,25 @@ class Consumer:
         self.skipped: list[tuple[int, int, int]] = []
         # Counts between these were given up when a server began a later life: if they come, that is told.
         self.overtaken: dict[int, tuple[int, int]] = {}
+        # Servers of which others have met a later life than this one, which something waits for: the server's
+        # owner asks them.
+        self.doubts: dict[int, int] = {}
 
     def refuse(self, source: int, count: int, stamp: Stamp) -> Reason | None:
         """Why a message ends here; None for one that can be delivered, now or later."""
         if count < 1:
             return Reason.MALFORMED
         if count <= self.clock.delivered(source) or (source, count) in self.held:
-            first, end = self.overtaken.get(source, (0, 0))
-            if first < count <= end:  # two lives went on beside each other: a store was copied
-                self.overtaken[source] = (count, end)
-                self.skipped.append((source, count, count))
+            self._skip_overtaken(source, count)
             return Reason.DUPLICATE
         return self.clock.problem(source, count, stamp)
+
+    def _skip_overtaken(self, source: int, count: int) -> None:
+        """A server has sent so much in a life that another one has overtaken here: a store was copied."""
+        first, end = self.overtaken.get(source, (0, 0))
+        if first < count <= end:
+            self.overtaken[source] = (count, end)
+            self.skipped.append((source, first + 1, count))
 
     # rule 004 section 5: the message consumer: merge and hand on, or hold
     def accept(
@@ -64,6 +72,7 @@ class Consumer:
         if obstacle is not None:
             early = Early(source, count, stamp, packet)
             self.holdback.hold((source, count), early, now_us, obstacle)
+            self._doubt(obstacle)
             return
         self._merge(source, count, stamp)
         hand_on(packet)
@@ -99,21 +108,35 @@ class Consumer:
         """Begin at the cut of `source`.
 
         Returns what it had sent that is not given here any more, and what is known there of this server's own
-        messages beyond what it knows itself: each as first and last count.
+        messages beyond what it knows itself, where that is most: each as first and last count.
         """
         clock, size, me = self.clock, self.clock.size, self.clock.me
-        had, mine = clock.delivered(source), 0
-        lost_own = None
+        had = clock.delivered(source)
+        lost_own = self.hear_own(source, ((to, known[me * size + to]) for to in range(size)))
         for entry, said in enumerate(known):
-            k, to = divmod(entry, size)
-            if k == me and said > clock.value[entry]:
-                mine = max(mine, said)
-                lost_own = (clock.value[entry] + 1, said)
-            if to != me:
+            if entry // size != me != entry % size:
                 clock.learn(entry, said, source)
         if sent > had:
             self.skip_to(source, sent, hand_on)
+        else:
+            self._skip_overtaken(source, sent)
         return ((had + 1, sent) if sent > had else None), lost_own
+
+    def hear_own(self, source: int, claims: Iterable[tuple[int, int]]) -> tuple[int, int] | None:
+        """Others know so many messages of this server to each: returns first and last of what it does not.
+
+        Where that is most. Another life of it that has begun, and sent nothing there, has left nothing there.
+        """
+        clock = self.clock
+        most = None
+        for to, said in claims:
+            entry = clock.me * clock.size + to
+            mine = clock.value[entry]
+            if said > mine:
+                most = max(most or (0, 0), (mine + 1, said), key=itemgetter(1))
+                if to != clock.me and not (mine >= LATER_LIVES and is_base(said)):
+                    clock.learn(entry, said, source)
+        return most
 
     def hear_life(self, source: int, base: int, before: int, hand_on: HandOn) -> None:
         """A server counts on after `base`, once what has come of it before is delivered here.
@@ -128,6 +151,8 @@ class Consumer:
         last = max([here, *(base for _, base in marks)])
         if before > last:
             self.skipped.append((source, last + 1, before))
+        else:
+            self._skip_overtaken(source, before)
         marks.append((last, base))
         self.begin_lives(hand_on)
 
@@ -178,7 +203,16 @@ class Consumer:
                 del waiters[missing]
 
     def _obstacle(self, early: Early) -> Key | None:
-        return self.clock.obstacle(early.source, early.number, early.stamp)
+        obstacle = self.clock.obstacle(early.source, early.number, early.stamp)
+        if obstacle is not None:
+            self._doubt(obstacle)
+        return obstacle
+
+    def _doubt(self, obstacle: Key) -> None:
+        """Something waits for a life that was not heard of here: it may be that of a copy of a store."""
+        source, count = obstacle
+        if count - self.clock.delivered(source) > WINDOW_MAX:
+            self.doubts[source] = count
 
     def missing(self, source: int, count: int) -> list[tuple[int, int]]:
         """What a held message waits for, as (k, c): what has not come, else the first obstacle."""
@@ -187,7 +221,7 @@ class Consumer:
         if count - first > WINDOW_MAX:  # of a later life, of which nothing is here
             first = count - 1
         gaps = [(source, gap) for gap in range(first, count) if (source, gap) not in self.held]
-        obstacle = self._obstacle(held[source, count][0])
+        obstacle = self.clock.obstacle(source, count, held[source, count][0].stamp)
         if obstacle is not None and not gaps:
             k, needed = obstacle
             first = delivered(k) + 1

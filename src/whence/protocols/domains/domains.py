@@ -140,7 +140,7 @@ class Domains(Unicast):
                 self.unsent.pop(peer, None)
         for consumer in self.consumers.values():
             consumer.look_again(self._hand_on_to(effects))
-            self._tell_skipped(consumer, effects)
+            self._tell_and_ask(consumer, effects)
         return effects
 
     def agreement(self, peer: NodeId) -> dict[str, Any]:
@@ -200,10 +200,14 @@ class Domains(Unicast):
         arrived = cast(DomainPacket, packet)
         refused = self._refuse(peer, arrived)
         effects: Effects = []
+        if refused is Reason.IMPOSSIBLE:
+            place, consumer = self.places[arrived.domain][peer], self.consumers[arrived.domain]
+            if self._is_of_a_copy(consumer, place, arrived.stamp, effects):
+                refused = self._refuse(peer, arrived)
         if refused is not None:
             effects.append(Discard(id_of(self.members, arrived.origin, arrived.number), peer, refused))
             if arrived.domain in self.consumers:
-                self._tell_skipped(self.consumers[arrived.domain], effects)
+                self._tell_and_ask(self.consumers[arrived.domain], effects)
             return effects
         domain = arrived.domain
         source, consumer = self.places[domain][peer], self.consumers[domain]
@@ -213,8 +217,8 @@ class Domains(Unicast):
         consumer.accept(source, arrived.sent, arrived.stamp, arrived, now_us, hand_on)
         if consumer.marks:
             consumer.begin_lives(hand_on)
-        if consumer.skipped:
-            self._tell_skipped(consumer, effects)
+        if consumer.skipped or consumer.doubts:
+            self._tell_and_ask(consumer, effects)
         return effects
 
     def _hand_on_to(self, effects: Effects) -> HandOn:

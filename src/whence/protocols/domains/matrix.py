@@ -67,19 +67,21 @@ class Matrix(Unicast):
     def receive(self, peer: NodeId, packet: Packet, now_us: int) -> Effects:
         origin, number, count, stamp, _ = cast(MatrixPacket, packet)
         refused = self._refuse(peer, cast(MatrixPacket, packet))
+        effects: Effects = []
+        if refused is Reason.IMPOSSIBLE and self._is_of_a_copy(self.consumer, origin, stamp, effects):
+            refused = self._refuse(peer, cast(MatrixPacket, packet))
         if refused is not None:
-            ended: Effects = [Discard(id_of(self.members, origin, number), peer, refused)]
-            self._tell_skipped(self.consumer, ended)
-            return ended
+            effects.append(Discard(id_of(self.members, origin, number), peer, refused))
+            self._tell_and_ask(self.consumer, effects)
+            return effects
         if number <= 0:
             return self._hear(peer, self.consumer, origin, number, count, stamp)
-        effects: Effects = []
         deliver = self._hand_on_to(effects)
         self.consumer.accept(origin, count, stamp, packet, now_us, deliver)
         if self.consumer.marks:
             self.consumer.begin_lives(deliver)
-        if self.consumer.skipped:
-            self._tell_skipped(self.consumer, effects)
+        if self.consumer.skipped or self.consumer.doubts:
+            self._tell_and_ask(self.consumer, effects)
         return effects
 
     def _hand_on_to(self, effects: Effects) -> HandOn:

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import ClassVar
 
 from whence.core.effects import Discard, Effects, Missed, Reason, Send, Tell
-from whence.core.group import NUMBER_MAX, check_payload, check_peer, group_of
+from whence.core.group import LATER_LIVES, NUMBER_MAX, base_beyond, check_payload, check_peer, group_of
 from whence.core.lives import BACK, BEFORE, BEGIN, CUT_OFF, OVER, WELCOME, RolledBack
 from whence.core.message import MessageId, NodeId, Packet
 from whence.core.protocol import Protocol, State
@@ -63,7 +63,7 @@ class Unicast(Protocol):
         for consumer, place in self._shared_with(peer):
             consumer.clock.gone.add(place)
             consumer.look_again(self._hand_on_to(effects))
-            self._tell_skipped(consumer, effects)
+            self._tell_and_ask(consumer, effects)
         return effects
 
     # Lives (core/lives.py). What is said of them is a packet of number 0 (a cut) or below (a life begins).
@@ -122,7 +122,7 @@ class Unicast(Protocol):
             if sent < 0 or -number <= sent or stamp:
                 return [Discard(None, peer, Reason.MALFORMED)]
             consumer.hear_life(place, -number, sent, hand_on)
-            self._tell_skipped(consumer, effects)
+            self._tell_and_ask(consumer, effects)
             return effects
         stamp = matrix_of(stamp, consumer.clock.size)
         if sent < 0 or len(stamp) != consumer.clock.size**2 or min(stamp) < 0 or max(stamp) >= NUMBER_MAX:
@@ -130,18 +130,51 @@ class Unicast(Protocol):
         lost, own = consumer.jump(place, sent, stamp, hand_on)
         if lost is not None:
             effects.append(Missed(f"{peer}>{self.me}", *lost, BEFORE))
-        if own is not None:
-            effects.append(Tell(RolledBack("", own[0] - 1, own[1])))
+        self._hear_own(own, effects)
         consumer.begin_lives(hand_on)
-        self._tell_skipped(consumer, effects)
+        self._tell_and_ask(consumer, effects)
         return effects
 
-    def _tell_skipped(self, consumer: Consumer, effects: Effects) -> None:
-        """What counts as delivered here and never was is told."""
+    def _hear_own(self, own: tuple[int, int] | None, effects: Effects) -> None:
+        """Others have met a life of this server that it does not know; None: they have not."""
+        if own is None:
+            return
+        effects.append(Tell(RolledBack("", own[0] - 1, own[1])))
+        if self.last >= LATER_LIVES:
+            # Another copy of the store has gone further: until this one begins anew, it would count on from
+            # where that one is, which those who have not met that one wait for.
+            self._begin_life(base_beyond(max(own[1], self.last)), effects)
+
+    def _is_of_a_copy(self, consumer: Consumer, source: int, stamp: Stamp, effects: Effects) -> bool:
+        """Whether a stamp knows of messages of this server that a copy of its store has sent.
+
+        If so this server has begun anew, and the stamp is possible now.
+        """
+        claims = list(consumer.clock.claims(stamp))
+        if self.last < LATER_LIVES or max(said for _, said in claims) < LATER_LIVES:
+            return False
+        self._hear_own(consumer.hear_own(source, claims), effects)
+        return True
+
+    def _tell_and_ask(self, consumer: Consumer, effects: Effects) -> None:
+        """What counts as delivered here and never was is told; a life of which only others know is asked for.
+
+        Who has begun it will say so, or has. A server that has not is told by this that a copy of its store
+        went further, and begins anew: those who met the copy may be gone, and nobody else could tell it.
+        """
         skipped, consumer.skipped = consumer.skipped, []
         for place, first, last in skipped:
-            [source] = [peer for peer in self.members if (consumer, place) in self._shared_with(peer)]
-            effects.append(Missed(f"{source}>{self.me}", first, last, OVER))
+            effects.append(Missed(f"{self._at(consumer, place)}>{self.me}", first, last, OVER))
+        doubts, consumer.doubts = consumer.doubts, {}
+        size = consumer.clock.size
+        for place, count in doubts.items():
+            known = [0] * size**2
+            known[place * size + consumer.clock.me] = count
+            self._pass_to(self._at(consumer, place), self._word(consumer, 0, 0, tuple(known)), effects)
+
+    def _at(self, consumer: Consumer, place: int) -> NodeId:
+        [peer] = [each for each in self.members if (consumer, place) in self._shared_with(each)]
+        return peer
 
     def _save_links(self) -> State:
         return {

@@ -14,6 +14,7 @@ Nothing is queued for a peer: `cursor` and `back` of its session say where to go
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from operator import itemgetter
 from typing import Any, TypeAlias
 
 from whence.core.effects import Effects, Send
@@ -23,7 +24,6 @@ from whence.core.message import NodeId
 from whence.errors import MisuseError
 from whence.protocols.barrier.wire import NEVER_US
 from whence.protocols.log.book import Entry, last_of, plain, unplain
-from whence.protocols.log.budget import Budget
 from whence.protocols.log.drawn import DrawnExchange
 from whence.protocols.log.ledger import Ledger
 from whence.protocols.log.session import COMPARING, GREETING, SYNCED, PeerSession, untold
@@ -56,12 +56,40 @@ from whence.protocols.log.wire import (
 
 BATCH_ITEMS = 64
 BATCH_BYTES = 48_000  # of one DATA packet, about
+ITEM_NUMBERS = 7  # of an item besides its barrier, lengths included; each takes at most so many bytes:
+NUMBER_BYTES_MAX = 9
 SCAN_MAX = 4_096  # entries of the log that one step looks at for one peer
 EXPIRED = "expired"
 PULLS_MAX = 256  # streams that one WANT names
 MINUTE_US = 60_000_000
+NAMES_MAX = 4_096  # names that a budget counts at a time; the oldest span is forgotten first
 # To whom entries go, the LSN of the first, and the entries: of one stream, one after the other in the log.
 Offer: TypeAlias = tuple[tuple[PeerSession, ...], int, list[Entry]]
+_after_of, _payload_of = itemgetter(3), itemgetter(4)  # of an item
+
+
+class Budget:
+    """How much a peer may ask of a node in a span of time, which begins with the first use.
+
+    By name, so that a new session begins nothing anew.
+    """
+
+    def __init__(self, most: int, span_us: int) -> None:
+        self.most = most
+        self.span_us = span_us
+        self.used: dict[str, tuple[int, int]] = {}  # name -> when its span began, what it has used since
+
+    def take(self, name: str, wanted: int, now_us: int) -> int:
+        """Use some; returns how much of it there was."""
+        since_us, used = self.used.get(name, (now_us, 0))
+        if not since_us <= now_us < since_us + self.span_us:
+            since_us, used = now_us, 0
+        granted = min(wanted, self.most - used)
+        self.used.pop(name, None)
+        self.used[name] = (since_us, used + granted)
+        if len(self.used) > NAMES_MAX:
+            del self.used[next(iter(self.used))]
+        return granted
 
 
 class Exchange:
@@ -500,20 +528,13 @@ class Exchange:
 
     def _send_items(self, session: PeerSession, entries: list[Entry], effects: Effects) -> None:
         """Cut what goes to one peer into packets, each with the names that it needs."""
-        batch: list[Item] = []
-        size = 0
-        for item in self._items(entries):
-            batch.append(item)
-            size += item_bytes(item)
-            if len(batch) >= BATCH_ITEMS or size >= BATCH_BYTES:
-                self._send_batch(session, batch, effects)
-                batch, size = [], 0
-        if batch:
-            self._send_batch(session, batch, effects)
-
-    def _send_batch(self, session: PeerSession, batch: list[Item], effects: Effects) -> None:
-        names = untold(session, self.ledger.names, self._indices(batch))
-        effects.append(Send((session.peer,), LogPacket(DATA, names, (), tuple(batch))))
+        items = self._items(entries)
+        at = 0
+        while at < len(items):
+            batch = _fitting(items[at : at + BATCH_ITEMS])
+            names = untold(session, self.ledger.names, self._indices(batch))
+            effects.append(Send((session.peer,), LogPacket(DATA, names, (), batch)))
+            at += len(batch)
 
     # rule 001 R11: walk the log in log order, at most `window` items unacknowledged
     def pump(self, session: PeerSession, effects: Effects) -> None:
@@ -536,18 +557,25 @@ class Exchange:
         book = self.ledger.book
         lsn = session.back if backlog else session.cursor
         end = min(session.back_end, book.next) if backlog else book.next
-        lsn = max(lsn, book.first)
-        seen = 0
-        while lsn < end and session.credit > 0 and seen < limit:
+        lsn = begin = max(lsn, book.first)
+        sent, credit = session.sent, session.credit
+        is_all, wanted = session.is_main, session.wanted
+        skipped = session.pruned | session.near | {session.stream}
+        skipped.discard(self.own)
+        while lsn < end and credit > 0 and lsn - begin < limit:
             for entry in book.read(lsn, min(256, end - lsn)):
-                if session.credit <= 0:
+                if credit <= 0:
                     break
                 lsn += 1
-                seen += 1
-                if self._is_wanted(session, entry, backlog=backlog):
-                    session.credit -= 1
-                    session.sent[entry[0]] = entry[1] if len(entry) == 6 else entry[2]
+                stream = entry[0]
+                if (not is_all and stream not in wanted) if backlog else stream in skipped:
+                    continue
+                last = entry[1] if len(entry) == 6 else _told_of(entry)
+                if last > sent[stream]:
+                    credit -= 1
+                    sent[stream] = last
                     out.append(entry)
+        session.credit = credit
         if lsn < end:
             if backlog:
                 session.back = lsn
@@ -559,18 +587,7 @@ class Exchange:
             session.wanted.clear()
         else:
             session.cursor = 0
-        return seen
-
-    def _is_wanted(self, session: PeerSession, entry: Entry, *, backlog: bool) -> bool:
-        stream = entry[0]
-        if len(entry) == 4:  # a gap: only what has died can be told, the rest others may still have
-            if entry[3] != EXPIRED or entry[2] <= session.sent[stream]:
-                return False
-        elif entry[1] <= session.sent[stream]:
-            return False
-        if backlog:
-            return session.is_main or stream in session.wanted
-        return stream == self.own or not session.skips(stream)
+        return lsn - begin
 
     def feed_all(self, session: PeerSession, effects: Effects) -> None:
         """The peer takes the whole backlog from us (MAIN)."""
@@ -738,3 +755,21 @@ class Exchange:
             (tuple(self.of[peer] for peer in peers), lsn, list(map(unplain, entries)))
             for peers, lsn, entries in state["offers"]
         ]
+
+
+def _told_of(gap: Entry) -> int:
+    """The last number of a gap that can be told: of what has died; the rest others may still have."""
+    return last_of(gap) if gap[3] == EXPIRED else 0
+
+
+def _fitting(items: tuple[Item, ...]) -> tuple[Item, ...]:
+    """As many of some items as one packet takes."""
+    numbers = sum(map(len, map(_after_of, items))) + ITEM_NUMBERS * len(items)
+    if sum(map(len, map(_payload_of, items))) + numbers * NUMBER_BYTES_MAX < BATCH_BYTES:
+        return items
+    size = 0
+    for count, item in enumerate(items, 1):
+        size += item_bytes(item)
+        if size >= BATCH_BYTES:
+            return items[:count]
+    return items

@@ -29,12 +29,11 @@ from whence.errors import DataError, MisuseError, PlatformError
 from whence.order import OUTCOMES
 from whence.spark.adapters import ADAPTERS, read_adapted
 from whence.spark.ordering.columns import (
-    arrow_schema_of,
     describe,
     duration_us,
-    key_of,
-    keyed_helpers,
-    ordered_schema,
+    nulls_of,
+    ordered_schemas,
+    placed_rows,
     quoted_column,
     settings_of,
 )
@@ -241,8 +240,7 @@ class _Run:
     def _ordered(self, stream: DataFrame) -> DataFrame:
         """The rows in order: those of a key to one partition, a tick to all."""
         order = describe(stream, **self._columns)
-        schema = ordered_schema(stream.schema, order)
-        arrow_schema, count = arrow_schema_of(schema), self._partitions
+        (schema, arrow_schema), count = ordered_schemas(stream.schema, order), self._partitions
         task = {
             "root": self._root,
             "maker": self._maker,
@@ -261,13 +259,10 @@ class _Run:
 
             yield from order_partition(batches, task, arrow_schema)
 
-        key = key_of(stream, order)
-        place = F.pmod(F.xxhash64(key), F.lit(count)).cast("int")
-        rows = stream.select(*map(quoted_column, stream.columns), *keyed_helpers(stream, order))
-        rows = rows.withColumn(TICK, F.lit(None).cast("bigint")).withColumn(_PLACE, place)
+        rows = placed_rows(stream, order, count, _PLACE).withColumn(TICK, F.lit(None).cast("bigint"))
         ticks = self.spark.readStream.schema("us bigint").json(self._ticks)
         everywhere = F.explode(F.sequence(F.lit(0), F.lit(count - 1))).alias(_PLACE)
-        nothing = [F.lit(None).cast(field.dataType).alias(field.name) for field in rows.schema.fields[:-2]]
+        nothing = nulls_of(rows, _PLACE, TICK)
         both = rows.unionByName(ticks.select(*nothing, F.col("us").alias(TICK), everywhere))
         return both.repartitionById(count, F.col(_PLACE)).drop(_PLACE).mapInArrow(step, schema)
 

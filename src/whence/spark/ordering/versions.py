@@ -28,7 +28,7 @@ from pyarrow import fs
 from pyspark import TaskContext
 
 from whence.errors import DataError, MisuseError, PlatformError
-from whence.spark.ordering.buckets import Bucket, StepCounts
+from whence.spark.ordering.buckets import Bucket, StepCounts, without_collector
 from whence.spark.ordering.columns import OrderSettings
 from whence.trace.dataset import open_place, put_whole
 
@@ -275,7 +275,13 @@ def order_partition(
 
     `given` has the fields of an `OrderTask`: a closure must not name our classes before they are found.
     """
-    task = OrderTask(**given)
+    with without_collector():
+        ended = _order_rows(batches, OrderTask(**given), schema)
+    yield from ended.combine_chunks().to_batches(max_chunksize=10_000)
+
+
+def _order_rows(batches: Iterable[pa.RecordBatch], task: OrderTask, schema: pa.Schema) -> pa.Table:
+    """The rows that end; nothing else is left when it returns."""
     context: Any = TaskContext.get()
     partition, batch = int(context.partitionId()), int(context.getLocalProperty(BATCH_PROPERTY))
     store = StateStore(task.root)
@@ -295,4 +301,4 @@ def order_partition(
     if task.ids:
         ids = [f"{batch}.{partition}.{number}" for number in range(ended.num_rows)]
         ended = ended.append_column(task.ids, pa.array(ids, pa.string()))
-    yield from ended.combine_chunks().to_batches(max_chunksize=10_000)
+    return ended
