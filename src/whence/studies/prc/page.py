@@ -129,9 +129,9 @@ def _profiles(results: Results) -> list[str]:
     )
     return [
         f"The authors' program, with {_group(results, nodes)}, opens {authors[0]:.4f} links per second and "
-        f"safe link where the paper's text gives {text[0]:.4f}, and holds {authors[1]:.1f} entries in buffers "
-        f"per safe link at 2.5 s where the text gives {text[1]:.1f}: it rounds its shuffles down and leaves "
-        "out links that handshakes need."
+        f"safe link where the paper's text gives {text[0]:.4f}, and holds {authors[1]:.1f} entries in "
+        f"buffers per safe link at 2.5 s where the text gives {text[1]:.1f}: it rounds its shuffles down and "
+        "leaves out links that handshakes need."
     ]
 
 
