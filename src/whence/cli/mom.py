@@ -149,6 +149,9 @@ def _follow_stopping(system: System, events: Iterator[ServerEvent], count: int) 
                 bar.advance()
             elif event.kind == "killed":
                 _say(event)
+    console.err.print(
+        f"{system.name}: stopped; stores keep what was accepted, and `whence mom up` goes on", markup=False
+    )
 
 
 def _say(event: ServerEvent) -> None:
@@ -478,6 +481,8 @@ def tail(
 
     Where there is no agent, the messages that wait are taken: each is printed once, by one tail.
     """
+    import sys
+
     from whence.errors import ServerDownError
 
     with Client(read_system(description), name) as client:
@@ -487,7 +492,7 @@ def tail(
                 _print(told, as_json)
                 seen += 1
         except KeyboardInterrupt:
-            return
+            sys.stderr.write(f"{seen} messages seen; the same command goes on with those that come\n")
         except ServerDownError:
             if count is not None or not seen:
                 raise  # else: it was stopped while we looked on, which ends a tail
@@ -550,6 +555,7 @@ def gateway(
         console.err.print(f"{system.name}: STOMP at 127.0.0.1:{listening}; Ctrl-C stops", markup=False)
         await stop.wait()
         await made.close()
+        console.err.print(f"{system.name}: STOMP is closed; its servers run on", markup=False)
 
     asyncio.run(run())
 

@@ -357,7 +357,7 @@ def cannot_listen(address: Address, error: OSError) -> PlatformError:
     what = f"port {address.port} on {address.host}"
     if error.errno == errno.EADDRINUSE:
         return PlatformError(
-            what, "it is in use", "Stop the program that uses it, or give this node another port in `peers`"
+            what, "it is in use", "Stop the program that uses it, or let this node listen at another port"
         )
     reason = error.strerror or str(error)
     return PlatformError(what, f"it cannot be listened on ({reason})", "Check the address of this node")
