@@ -6,8 +6,10 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 JOBS ?= 2
+# Processes that tests start read the bytecode that the first of them has written.
+unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup run test test-slow bench peers docs jars coverage house lint format lock clean
+.PHONY: help setup run test test-slow bench peers docs jars python coverage house lint format lock clean
 
 help:            ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1	/p' $(MAKEFILE_LIST) | expand -t 12
@@ -37,8 +39,10 @@ test: $(READY)   ## lint while the kernels are compiled, then the fast tests, th
 test-slow: $(READY) ## the slow suites: long runs, other interpreters, full sizes
 	$(BIN)/python -m pytest -m slow --timeout 1800
 
-coverage: $(READY) ## the fast tests with their coverage, branches included: out/coverage/index.html
-	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --cov --cov-report term --cov-report html:out/coverage
+coverage: $(READY) ## the fast tests with their coverage, branches included: out/coverage/index.html, and the page of docs
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --cov --cov-report term --cov-report html:out/coverage \
+	  --cov-report json:out/coverage/coverage.json
+	$(BIN)/python tools/coverage_page.py out/coverage/coverage.json
 
 bench: $(READY)  ## side-by-side ratios, one file per claim; their figures go into bench/history.jsonl
 	@$(BIN)/python bench/history.py
@@ -66,6 +70,9 @@ format: $(READY) ## rewrite the code in the house style
 jars: $(READY)   ## what slow tests use beside the lock: an S3 server, Delta, Iceberg; Java artefacts (S3A, Kafka; 730 MB)
 	$(BIN)/python -m pip install --quiet --requirement requirements-slow.txt
 	$(BIN)/python tools/jars.py
+
+python:          ## Python 3.14 for the slow tests of a machine that has none: out/python/3.14
+	@$(PYTHON) tools/python.py
 
 lock:            ## resolve the dependencies again (needs uv)
 	uv pip compile --universal --python-version 3.11 --generate-hashes --no-header --no-annotate \

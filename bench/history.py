@@ -3,6 +3,7 @@
     python bench/history.py                            # all of them, one after the other
     python bench/history.py audit --rows 1000000       # one, with its own arguments
     python bench/history.py --show audit               # what the history has of one
+    python bench/history.py --page                     # the history as the site shows it
 
 A figure is a JSON object that a bench prints. The load of the machine before the run is kept beside it, so
 that nobody compares what was measured beside other work with what was not.
@@ -69,6 +70,39 @@ def commit() -> str:
     return said.stdout.strip() or "unknown"
 
 
+def figures_of(found: Any, name: str = "") -> Iterator[tuple[str, str]]:
+    """The single figures of each object that a bench printed, and its path: `rows.1`."""
+    inner = found.items() if isinstance(found, dict) else ((at, each) for at, each in enumerate(found, 1))
+    deeper = []
+    single = []
+    for key, value in inner:
+        if isinstance(value, dict | list):
+            deeper.append((f"{name}.{key}".lstrip("."), value))
+        else:
+            shown = f"{value:,}" if isinstance(value, int | float) and not isinstance(value, bool) else value
+            single.append(f"{key} {shown}")
+    if single:
+        yield name, ", ".join(single)
+    for path, value in deeper:
+        yield from figures_of(value, path)
+
+
+def page_of(history: str) -> str:
+    """The history in Markdown, the newest run first."""
+    runs = [json.loads(line) for line in history.splitlines()]
+    lines = []
+    for run in sorted(runs, key=lambda run: str(run["at"]), reverse=True):
+        command = " ".join(["python bench/history.py", run["bench"], *run["arguments"]])
+        where = f"commit `{run['commit']}`, Python {run['python']}, {run['cores']} cores ({run['machine']})"
+        lines += [
+            f"## {run['bench']}, {run['at'][:10]}", "",
+            f"`{command}`: {where}, load before it {run['load_before']}, {run['wall_s']} s.", "",
+            "| of | figures |", "|---|---|",
+            *(f"| {name} | {value} |" for name, value in figures_of(run["figures"])), "",
+        ]  # fmt: skip
+    return "\n".join(lines)
+
+
 def main(words: list[str]) -> int:
     """Show, measure one, or measure all."""
     known = sorted(path.stem.removeprefix("bench_") for path in HERE.glob("bench_*.py"))
@@ -76,6 +110,9 @@ def main(words: list[str]) -> int:
         for line in HISTORY.read_text().splitlines() if HISTORY.exists() else ():
             if not words[1:] or json.loads(line)["bench"] in words[1:]:
                 print(line)
+        return 0
+    if words == ["--page"]:
+        print(page_of(HISTORY.read_text()))
         return 0
     if words and words[0] not in known:
         print(f"error: there is no bench {words[0]!r}\nfix: choose from: {', '.join(known)}", file=sys.stderr)

@@ -1,5 +1,6 @@
 """The site: `make docs`. Markdown as it stands in this folder, and the API from the docstrings."""
 
+import subprocess
 import sys
 from importlib.metadata import version as installed
 from pathlib import Path
@@ -54,7 +55,15 @@ def _moved(app, name, source):  # type: ignore[no-untyped-def]
         source[0] = source[0].replace(f"]({old}", f"]({new}")
 
 
+def _bench_history(app, name, source):  # type: ignore[no-untyped-def]
+    """Put the table of benches on its page: it is made from data when the site is."""
+    if name == "project/bench":
+        command = [sys.executable, str(Path(__file__).parents[1] / "bench" / "history.py"), "--page"]
+        source[0] += "\n" + subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+
 def setup(app):  # type: ignore[no-untyped-def]
     """Called by Sphinx."""
     app.connect("autodoc-process-docstring", _literal)
     app.connect("source-read", _moved)
+    app.connect("source-read", _bench_history)

@@ -208,10 +208,14 @@ DISK_ERRNOS = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG, e
 def disk_problem(error: OSError, what: str | None = None) -> DiskError:
     """The typed error for a file that cannot be written."""
     name = what or (str(error.filename) if error.filename is not None else "a file")
+    no_folder = error.errno in (errno.ENOENT, errno.ENOTDIR)
+    fix = "Make its folder" if no_folder else "Make room on the disk"
+    if isinstance(error, PermissionError):
+        fix = "Take a folder that you may write to"
     return DiskError(
         name,
         f"it cannot be written ({error.strerror or error})",
-        "Make room on the disk or give a path elsewhere, and run it again",
+        f"{fix} or give a path elsewhere, and run it again",
     )
 
 

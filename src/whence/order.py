@@ -192,9 +192,10 @@ class IdMemory:
         """How long after its end an id is known."""
         return self.state.horizon_us if self._remember_us is None else self._remember_us
 
-    def is_placed(self, id_: str) -> bool:
-        """Whether the row has a position."""
-        return self.state.placed.get(id_, -1) >= self.state.now_us
+    def has_ended(self, id_: str) -> bool:
+        """Whether the row arrived and does not wait."""
+        state = self.state
+        return state.placed.get(id_, -1) >= state.now_us or (id_ in state.gone and self.gone(id_) is not None)
 
     def gone(self, id_: str) -> GoneRow | None:
         """The row, if it arrived and got no position."""
@@ -207,7 +208,7 @@ class IdMemory:
 
     def is_passed(self, id_: str) -> bool:
         """Whether the order has gone beyond an id that is neither waiting nor placed nor gone."""
-        if self.is_missed(id_):
+        if self.state.missed.get(id_, -1) >= self.state.now_us:
             return True
         if not self.vector:
             return False
@@ -228,10 +229,9 @@ class IdMemory:
         return us
 
     def move_frontier(self, id_: str) -> None:
-        """Note that no row needs to wait for this number of its origin any more."""
-        if self.vector:
-            origin, number = _split(id_)
-            self.state.frontier[origin] = max(self.state.frontier.get(origin, 0), number)
+        """Note that no row needs to wait for this number of its origin any more: vector clocks only."""
+        origin, number = _split(id_)
+        self.state.frontier[origin] = max(self.state.frontier.get(origin, 0), number)
 
     def place(self, id_: str, deadline_us: int) -> None:
         """Remember a row that has got a position."""
@@ -243,7 +243,8 @@ class IdMemory:
         """Remember a row that arrived and got no position."""
         self.state.missed.pop(id_, None)
         self.state.gone[id_] = GoneRow(self.forget_us(deadline_us), needs)
-        self.move_frontier(id_)
+        if self.vector:
+            self.move_frontier(id_)
 
     def miss(self, id_: str, deadline_us: int, waiting: _WaitingNumbers) -> dict[str, int]:
         """Remember that a row did not arrive in time.
@@ -269,6 +270,11 @@ class IdMemory:
             state.jumped.intersection_update(state.missed)
         if state.gone:
             state.gone = {id_: gone for id_, gone in state.gone.items() if gone.forget_us >= now_us}
+
+    def forget_all(self) -> None:
+        """Free all memory, when nothing is known any more: what `forget` would find out id by id."""
+        state = self.state
+        state.placed, state.missed, state.gone, state.jumped, self._placed_since = {}, {}, {}, set(), {}
 
     def save(self) -> bytes:
         """Return the state as bytes, to be given to `saved` later."""
@@ -416,11 +422,12 @@ class CausalOrder:
         self._advance(at_us)
         if state.epoch_us is None or self.is_idle:
             state.epoch_us, state.position = at_us, 0
+            memory.forget_all()
         state.arrivals += 1
         if state.arrivals % _FORGET_EVERY == 0:
             memory.forget()
         state.horizon_us = max(state.horizon_us, lifetime_us)
-        if id_ is not None and (id_ in self._place_of or memory.is_placed(id_) or memory.gone(id_)):
+        if id_ is not None and (id_ in self._place_of or memory.has_ended(id_)):
             self._out.append(self._ending(payload, DUPLICATE))
         elif at_us + lifetime_us < state.now_us or (id_ is not None and memory.is_passed(id_)):
             self._refuse(row)
@@ -451,9 +458,13 @@ class CausalOrder:
     @property
     def next_deadline_us(self) -> int | None:
         """The clock must be moved beyond this time for something to happen; None: nothing waits."""
-        while self._deadlines and not self._is_live(*self._deadlines[0]):
-            heappop(self._deadlines)
-        return self._deadlines[0][0] if self._deadlines else None
+        heap, state = self._deadlines, self._state
+        while heap:
+            deadline_us, kind, what = heap[0]
+            if what in state.waiting if kind == _ROW else state.needs.get(what) == deadline_us:
+                return deadline_us
+            heappop(heap)
+        return None
 
     @property
     def now_us(self) -> int:
@@ -568,7 +579,7 @@ class CausalOrder:
             elif need in state.gone and (gone := memory.gone(need)) is not None:
                 missing.append(need)
                 inherited = gone.needs
-            elif memory.is_placed(need) or memory.is_passed(need):
+            elif state.placed.get(need, -1) >= now_us or memory.is_passed(need):
                 if memory.is_missed(need):
                     missing.append(need)
             elif deadline_us >= now_us or state.needs.get(need, 0) >= now_us:
@@ -618,7 +629,8 @@ class CausalOrder:
         if row.missing:
             outcome = PREDECESSOR_EXPIRED
             state.jumped.update(row.missing)
-        self._out.append(self._ending(row.payload, outcome, row.missing, state.position))
+        missing = list(row.missing)
+        self._out.append(Ending(row.payload, outcome, missing, state.position, state.epoch_us or 0))
         if row.id is not None:
             self._memory.place(row.id, row.deadline_us)
 
@@ -651,11 +663,6 @@ class CausalOrder:
                 self._settle(row.id, turn, place)
 
     # Deadlines
-
-    def _is_live(self, deadline_us: int, kind: int, what: Any) -> bool:
-        if kind == _NEED:
-            return self._state.needs.get(what) == deadline_us
-        return what in self._state.waiting
 
     def _advance(self, now_us: int) -> None:
         if self._deadlines and self._deadlines[0][0] < now_us:

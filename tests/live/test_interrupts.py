@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 import whence.cli.main as command_line
+from support.living import free_ports
 from whence.cli.main import COMMANDS, EXIT_INTERRUPTED, KEPT, NOTHING_KEPT
 from whence.errors import DiskError, StoreError, TraceError
 from whence.lab.run import run
@@ -56,7 +57,8 @@ def interrupted(process: subprocess.Popen[str]) -> str:
     """What a command says that is interrupted: one sentence."""
     process.send_signal(signal.SIGINT)
     _, errors = process.communicate(timeout=60)
-    assert process.returncode == EXIT_INTERRUPTED, errors
+    # A shell says 130 to both: CPython ends by the signal itself if it came through an `exec` of some import.
+    assert process.returncode in (EXIT_INTERRUPTED, -signal.SIGINT), errors
     lines = [line for line in errors.splitlines() if not line.startswith("simulated ms")]  # progress
     assert len(lines) == 1, errors
     assert lines[0].startswith("interrupted: ")
@@ -96,6 +98,76 @@ def test_every_command_says_one_sentence(
         command_line.main([name, "x"])
     assert end.value.code == EXIT_INTERRUPTED
     assert capsys.readouterr().err == f"interrupted: {KEPT.get(name, NOTHING_KEPT)}\n"
+
+
+def test_under_json_an_interrupt_is_json(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupt(entry: object) -> object:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(command_line, "load", interrupt)
+    with pytest.raises(SystemExit) as end:
+        command_line.main(["sweep", "x", "--json"])
+    said = capsys.readouterr()
+    assert end.value.code == EXIT_INTERRUPTED
+    told = json.loads(said.out)["error"]
+    assert told["type"] == "Interrupted"
+    assert told["what"] == "whence sweep"
+    assert told["fix"] == KEPT["sweep"]
+    assert said.err == f"interrupted: {KEPT['sweep']}\n"
+
+
+GROWING = '{"node": "a", "kind": "send", "message": "m1"}\n'
+SYSTEM = 'base_port = PORT\n[[domains]]\nname = "one"\nservers = ["a", "b"]\n'
+CARRIED = 'group = "g"\nnode = "a"\nlisten = "127.0.0.1:PORT"\nstore = "a.db"\n'
+# A command that runs until it is stopped, a word of what it says when it has begun, and when it ends.
+SERVING = {
+    "node --group g --node a --listen 127.0.0.1:PORT": ("takes part", "nothing is kept without a store"),
+    "carry run --config carried.toml --socket a.sock": ("carries", "its log is in"),
+    "gateway --group g --node a --listen 127.0.0.1:PORT --http 127.0.0.1:OTHER --store a.db": (
+        "serves",
+        "its log is in a.db",
+    ),
+    "view trace --live": ("shows", "trace is as it was"),
+    "log follow growing.json --state here": ("", "here has how far it was judged; the same command goes on"),
+    "log follow growing.json": ("", "nothing is kept without --state"),
+    "mom up system.toml": ("servers are up", "`whence mom up` goes on"),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("line", SERVING)
+def test_what_serves_says_what_is_kept(line: str, tmp_path: Path) -> None:
+    """Ctrl-C is its ordinary end, so it is not called an error."""
+    begun, ended = SERVING[line]
+    port, other, base = free_ports(3)
+    (tmp_path / "growing.json").write_text(GROWING)
+    (tmp_path / "carried.toml").write_text(CARRIED.replace("PORT", str(port)))
+    (tmp_path / "system.toml").write_text(SYSTEM.replace("PORT", str(base)))
+    (tmp_path / "trace").mkdir()
+    words = line.replace("PORT", str(port)).replace("OTHER", str(other)).split()
+    log = tmp_path / "said.txt"
+    with log.open("w") as said:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "whence", *words], cwd=tmp_path, stdout=said, stderr=said
+        )
+    try:
+        while process.poll() is None and (begun not in log.read_text() or not begun):
+            time.sleep(0.1)
+            if not begun and (tmp_path / "here").exists():
+                break
+            if not begun and "--state" not in line:
+                time.sleep(5)  # it says nothing until it ends
+                break
+        process.send_signal(signal.SIGINT)
+        process.wait(timeout=60)
+    finally:
+        process.kill()
+    text = log.read_text()
+    assert process.returncode in (0, 3), text  # 3: a log that cannot tell
+    assert " ".join(ended.split()) in " ".join(text.split()), text
+    assert "Traceback" not in text
 
 
 @pytest.mark.slow

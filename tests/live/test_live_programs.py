@@ -131,7 +131,7 @@ WRONG_FILES = {
         "protocol 'prc' has no list of members",
     ),
     "nowhere to be found": ('group = "g"\nnode = "a"\nprotocol = "prc"\n', "needs `listen`"),
-    "not TOML": ("group = \n", "it is not TOML"),
+    "not TOML": ("group = \n", "it is not valid TOML"),
     "no node": ('group = "g"\n[peers]\na = "h:1"\n', "which node this is"),
 }
 

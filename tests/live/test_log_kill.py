@@ -269,7 +269,9 @@ class Storm:
             self.starts[name] += 1
             await self.busy(settings, records)
             await asyncio.sleep(self.draw.uniform(0.0, 1.0))
-            guest.send(self.draw.choice([signal.SIGTERM, signal.SIGKILL]))
+            # A guest has no disk: the rows that it has not written yet would die with it.
+            ends = [signal.SIGTERM] if self.more.get("trace") else [signal.SIGTERM, signal.SIGKILL]
+            guest.send(self.draw.choice(ends))
             await guest.wait()
             records.read_on()
             self.strangers.append(records)

@@ -46,6 +46,11 @@ def test_what_a_floor_passes_over_is_not_told_to_others_as_expired() -> None:
     assert_calm(storm(94002363), 94002363)
 
 
+def test_what_is_dead_by_a_clock_that_is_ahead_is_not_dead_here() -> None:
+    """One of 10,000 worlds with skew: a peer's word uncovered a predecessor that lived by our clock."""
+    assert_calm(storm(91184865), 91184865)
+
+
 def crashed_at_every_step(seed: int, actions: int) -> int:
     """Run a world again and again, each time with a crash and a restart after the next step of some node."""
     steps, crash_at = 0, 0

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import subprocess
 import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from spark.test_s3 import GRID, address, endpoint  # noqa: F401 - a fixture
+from support.jars import jars
 from whence.lab.chunks import run_chunk
 from whence.trace.dataset import Dataset
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
-ROOT = Path(__file__).parent.parent.parent
 SESSION = """
 import json, sys
 from pyspark.sql import SparkSession
@@ -29,19 +27,6 @@ for name, value in settings.items():
     making = making.config(name, value)
 spark = making.getOrCreate()
 """
-
-
-def jars(name: str) -> str:
-    """The jars of a set, as a class path: Spark would copy what `spark.jars` names."""
-    spec = importlib.util.spec_from_file_location("jars", ROOT / "tools" / "jars.py")
-    assert spec is not None
-    assert spec.loader is not None
-    tool: Any = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(tool)
-    found = tool.jars_of(name)
-    if not found:
-        pytest.skip(f"no jars of the set {name!r}: make jars, or python tools/jars.py {name}")
-    return ":".join(map(str, found))
 
 
 def in_spark(settings: dict[str, str], code: str) -> Any:
@@ -55,7 +40,7 @@ def in_spark(settings: dict[str, str], code: str) -> Any:
 
 def test_s3a_reads_what_tasks_wrote_through_arrow(endpoint: str) -> None:  # noqa: F811
     settings = {
-        "spark.driver.extraClassPath": jars("s3a"),
+        "spark.driver.extraClassPath": ":".join(map(str, jars("s3a"))),  # `spark.jars` would be copied
         "spark.hadoop.fs.s3a.endpoint": f"http://{endpoint}",
         "spark.hadoop.fs.s3a.endpoint.region": "us-east-1",
         "spark.hadoop.fs.s3a.path.style.access": "true",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import subprocess
@@ -14,6 +13,7 @@ from typing import Any
 import pyspark
 import pytest
 
+from support.jars import jars
 from support.standalone import free_port
 from support.streaming import LIFETIME, SCHEMA, run_killed, write_files
 from support.systems import until
@@ -56,20 +56,6 @@ else:
     texts = [(row.partition, row.key.decode(), row.value, row.headers[0].value.decode()) for row in rows]
     print(json.dumps([[part, key, json.loads(value), id_] for part, key, value, id_ in texts]))
 """
-
-
-def jars(name: str) -> list[Path]:
-    """The files of a set of `make jars`."""
-    root = Path(__file__).parents[2]
-    spec = importlib.util.spec_from_file_location("jars", root / "tools" / "jars.py")
-    assert spec is not None
-    assert spec.loader is not None
-    tool: Any = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(tool)
-    found: list[Path] = tool.jars_of(name)
-    if not found:
-        pytest.skip(f"no jars of the set {name!r}: make jars, or python tools/jars.py {name}")
-    return found
 
 
 @pytest.fixture(scope="module")

@@ -15,8 +15,7 @@ from whence.lab.run import expected_seconds
 from whence.sim.files import run_id
 from whence.sim.model import Scenario, Window
 from whence.spark import tables
-from whence.spark.metrics.latency import latencies
-from whence.spark.metrics.summary import summary
+from whence.spark.metrics.summary import latencies, summary
 from whence.spark.metrics.wire import buffer_peaks, dependencies, packing
 from whence.spark.sweep import sweep
 from whence.studies.vcube.grid import scenario

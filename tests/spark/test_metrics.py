@@ -14,8 +14,7 @@ from support.sparking import plain_held_peaks, plain_latencies
 from whence.lab.attempts import simulated
 from whence.sim.model import Window
 from whence.spark import tables
-from whence.spark.metrics.latency import latencies
-from whence.spark.metrics.summary import summary
+from whence.spark.metrics.summary import latencies, summary
 from whence.spark.metrics.wire import buffer_peaks, dependencies, packing, traffic
 from whence.studies.vcube.grid import scenario
 from whence.trace.reader import Event, open_trace

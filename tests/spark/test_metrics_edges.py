@@ -19,7 +19,7 @@ from whence.errors import SchemaError
 from whence.spark import tables
 from whence.spark.metrics import events as columns
 from whence.spark.metrics import events as packed
-from whence.spark.metrics import latency, nodes, summary
+from whence.spark.metrics import nodes, summary
 from whence.trace.schema import Kind
 
 pytestmark = pytest.mark.spark
@@ -169,7 +169,7 @@ def test_random_events(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
         assert (row["remote"], row["discarded"]) == (remote, kinds.count(Kind.DISCARD))
         assert row["total"] == sum(r[8] for r in mine if r[4] == Kind.SEND)
     copies = sorted_batches(in_process(rows, nodes._copies), "run", "bucket")
-    table = pa.Table.from_batches(latency._latency_rows(copies)).to_pylist()
+    table = pa.Table.from_batches(summary._latency_rows(copies)).to_pylist()
     listed = {tuple(row.values())[:4]: tuple(row.values())[4:7] for row in table}
     assert len(listed) == len(table)
     assert listed == plain_latency(rows)
@@ -201,15 +201,15 @@ def test_keys_of_numbers_far_apart() -> None:
 def test_an_empty_table(spark: SparkSession) -> None:
     for schema in (tables.EVENTS, tables.SEGMENTS):
         assert summary.summary(spark.createDataFrame([], schema)).collect() == []
-    assert latency.latencies(spark.createDataFrame([], tables.EVENTS)).collect() == []
+    assert summary.latencies(spark.createDataFrame([], tables.EVENTS)).collect() == []
 
 
 def test_packed_and_flat_are_one_table(spark: SparkSession, folder: Path) -> None:
     segments = tables.read_segments(spark, folder)
     flat = tables.flatten(segments)
     assert sorted(summary.summary(segments).collect()) == sorted(summary.summary(flat).collect())
-    assert sorted(latency.latencies(segments).collect(), key=str) == sorted(
-        latency.latencies(flat).collect(), key=str
+    assert sorted(summary.latencies(segments).collect(), key=str) == sorted(
+        summary.latencies(flat).collect(), key=str
     )
 
 

@@ -24,11 +24,10 @@ from whence.errors import DataError, ExtraMissingError, MisuseError, SchemaError
 from whence.spark.ordering.buckets import Bucket
 from whence.spark.ordering.columns import (
     HELPERS,
-    arrow_schema_of,
     describe,
     duration_us,
     keyed_helpers,
-    ordered_schema,
+    ordered_schemas,
     settings_of,
 )
 from whence.spark.ordering.job import run_job
@@ -52,7 +51,7 @@ def test_what_is_held_back_comes_out_as_it_was(spark: SparkSession) -> None:
     ]  # fmt: skip
     table = spark.createDataFrame(rows, columns)
     order = describe(table, id="id", depends_on="after", lifetime="1s", event_time="at")
-    schema = arrow_schema_of(ordered_schema(table.schema, order))
+    _, schema = ordered_schemas(table.schema, order)
     given = table.select("*", *keyed_helpers(table, order)).toArrow()
     bucket = Bucket(settings_of(order), schema, "test")
     ended = bucket.step(given, 0)  # the second waits, and comes back from the saved state
@@ -99,6 +98,8 @@ def test_mistakes(spark: SparkSession, tmp_path: Path) -> None:
         causal_order(stream, **(COLUMNS | {"event_time": "text"}))
     with pytest.raises(SchemaError, match=r"'nobody' \(id\).*missing"):
         causal_order(stream, **(COLUMNS | {"id": "nobody"}))
+    with pytest.raises(MisuseError, match=r"argument 'depend_on': the order has none of that name"):
+        causal_order(stream, **(COLUMNS | {"depend_on": "after"}))
     with pytest.raises(MisuseError, match="not a stream"):
         causal_order(spark.createDataFrame([], SCHEMA), **COLUMNS)
     with pytest.raises(MisuseError, match="is a stream"):

@@ -17,8 +17,7 @@ from support.running import simulate_to
 from support.sparking import scenario
 from whence.errors import SchemaError, TraceError
 from whence.spark import tables
-from whence.spark.metrics.latency import latencies
-from whence.spark.metrics.summary import summary
+from whence.spark.metrics.summary import latencies, summary
 from whence.spark.metrics.wire import buffer_peaks, traffic
 from whence.trace.columns import PACKED_SCHEMA
 from whence.trace.reader import open_trace

@@ -189,7 +189,11 @@ class Talker:
 
 def find_python(wanted: str) -> str | None:
     """An interpreter of that version which really starts (pyenv's shims exist for versions that are off)."""
-    places = sorted(Path.home().glob(f".pyenv/versions/{wanted}*/bin/python"))
+    fetched = TESTS.parent / "out" / "python"  # make python
+    places = [
+        *Path.home().glob(f".pyenv/versions/{wanted}*/bin/python"),
+        *fetched.glob(f"{wanted}/bin/python"),
+    ]
     on_path = shutil.which(f"python{wanted}")
     for python in [*map(str, places), *([on_path] if on_path else [])]:
         said = subprocess.run([python, "-V"], capture_output=True, text=True, timeout=60, check=False)

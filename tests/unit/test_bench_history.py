@@ -52,3 +52,21 @@ def test_what_is_kept_in_the_repository_can_be_read() -> None:
         kept = json.loads(line)
         assert kept["figures"]
         assert (ROOT / "bench" / f"bench_{kept['bench']}.py").exists()
+
+
+def test_the_page_shows_every_run_with_its_figures(history: ModuleType) -> None:
+    run = {
+        "bench": "one",
+        "arguments": ["--quick"],
+        "at": "2026-11-18T10:00:00+00:00",
+        "commit": "abc",
+        "cores": 2,
+    }
+    run |= {"load_before": 0.5, "wall_s": 3.0, "machine": "x86_64", "python": "3.11.7"}
+    older = {**run, "at": "2026-11-17T10:00:00+00:00", "figures": [{"us": 4000, "is_quick": True}]}
+    newer = {**run, "figures": [{"ratio": 1.5, "rows": [{"us": 3}]}]}
+    page = history.page_of(json.dumps(older) + "\n" + json.dumps(newer) + "\n")
+    assert page.index("2026-11-18") < page.index("2026-11-17")
+    assert "`python bench/history.py one --quick`: commit `abc`" in page
+    assert "| 1 | ratio 1.5 |\n| 1.rows.1 | us 3 |" in page
+    assert "| 1 | us 4,000, is_quick True |" in page

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -37,10 +38,10 @@ def environment(version: str, wheel: Path, extras: str, folder: Path) -> Path:
     """An environment with the wheel and nothing else, and its Python."""
     found = find_python(version)
     if found is None:
-        pytest.skip(f"Python {version} is not on this machine")
-    run(found, "-m", "venv", folder / "venv")
+        pytest.skip(f"Python {version} is not on this machine; `make python` fetches 3.14")
+    run(found, "-m", "venv", "--without-pip", folder / "venv")  # the fetched one has no pip to put in
     python = folder / "venv" / "bin" / "python"
-    run(python, "-m", "pip", "install", "--quiet", f"{wheel}{extras}")
+    run(sys.executable, "-m", "pip", "--python", python, "install", "--quiet", f"{wheel}{extras}")
     return python
 
 
@@ -65,6 +66,22 @@ def test_a_tutorial_from_its_text_alone(
     text = (ROOT / "docs" / page).read_text()
     assert extras in text.replace('"', ""), f"{page} names other extras than {extras}"
     perform(text, tmp_path, environment(version, wheel, extras, tmp_path))
+
+
+def test_an_interpreter_that_is_not_the_pinned_one_is_refused(tmp_path: Path) -> None:
+    tool = tmp_path / "tools" / "python.py"  # beside it goes what it fetches
+    tool.parent.mkdir()
+    tool.write_text((ROOT / "tools" / "python.py").read_text())
+    module = tmp_path / "github.com" / "kluctl" / "go-embed-python" / "@v"
+    module.mkdir(parents=True)
+    (module / "v0.0.0-3.14.6-20260610-1.zip").write_bytes(b"something else")
+    environment = {**os.environ, "WHENCE_GOPROXY": tmp_path.as_uri()}
+    done = subprocess.run(
+        [sys.executable, tool], env=environment, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 1
+    assert "SHA-256" in done.stderr
+    assert list((tmp_path / "out").rglob("*.*")) == []
 
 
 def description(wheel: Path, folder: Path) -> str:

@@ -94,7 +94,7 @@ WRONG = {
     ),
     "an agent nowhere": (GOOD + AGENTS.replace('"b"', '"z"'), "'z' is in no domain", "[agents.post]"),
     "an agent without a function": (GOOD + AGENTS.replace(":echo", ""), "names no function", "[agents.post]"),
-    "not TOML": ("name = ", "it is not TOML", ""),
+    "not TOML": ("name = ", "it is not valid TOML", ""),
     "unknown field": ("nam = 'x'\n" + GOOD, "unknown field `nam`", ""),
     "wrong type": ("trace = 'yes'\n" + GOOD, "Expected `bool`, got `str` (at trace)", ""),
     "unknown field of a server": (GOOD + "[servers.b]\nport = 7\n", "unknown field `port`", "[servers.b]"),

@@ -10,8 +10,7 @@ import pytest
 
 from whence.errors import DomainGraphError
 from whence.overlay.domain_graph import Groups, domain_graph
-from whence.overlay.domain_tree import DomainTree
-from whence.overlay.planner import ALPHA, ROUTER_CAP, TrafficMatrix, plan
+from whence.overlay.planner import ALPHA, ROUTER_CAP, DomainTree, TrafficMatrix, plan
 from whence.sim.model import node_names
 
 

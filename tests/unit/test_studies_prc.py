@@ -21,9 +21,9 @@ from whence.studies import registry
 from whence.studies.base import check_grid
 from whence.studies.claims import Evidence, printed
 from whence.studies.prc import measures as m
+from whence.studies.prc.counting import CASES
 from whence.studies.prc.grid import SCALES, STUDY, hour, opening, static
 from whence.studies.prc.measures import HOUR, OPENING, run_point
-from whence.studies.prc.routes import CASES
 from whence.studies.results import Results, Row
 from whence.studies.verdicts import NO_MEASURE, Verdict
 from whence.trace.measures import read_measures

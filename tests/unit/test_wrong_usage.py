@@ -1,4 +1,4 @@
-"""Sixty and more things that people get wrong: each is told what, why and what helps, and never a traceback.
+"""A hundred and more things that people get wrong: each is told what, why and what helps, and no traceback.
 
 `COMMANDS` are command lines, `CALLS` calls of the library. Each names words that the message must have: the
 thing, and something of the reason or the fix that only this mistake calls for.
@@ -11,6 +11,7 @@ import contextlib
 import io
 import json
 import re
+import socket
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -27,7 +28,7 @@ SLOW_LINK = SCENARIOS / "slow-link.toml"
 EXAMPLES = SCENARIOS.parent
 
 # Files that the lines below find beside them.
-FILES = {
+FILES: dict[str, str | bytes | None] = {  # None: a folder
     "empty.toml": "",
     "broken.toml": "nodes = [",
     "typo.toml": SLOW_LINK.read_text().replace("seed", "sed", 1),
@@ -40,7 +41,18 @@ FILES = {
     "notes.txt": "hello\n",
     "plan.csv": "a,b\n1,2\n",
     "grid.toml": "[grid]\nnodes = []\n",
+    "gridtypo.toml": SLOW_LINK.read_text() + "[grid]\nsed = [1, 2]\n",
+    "dir.toml": None,
+    "latin.toml": "# Grüße\n".encode("latin-1"),
+    "json.toml": '{"nodes": 3}',
+    "empty.log": "",
+    "empty.parquet": "",
+    "bigport.toml": 'base_port = 70_000\n[[domains]]\nname = "one"\nservers = ["a", "b"]\n',
+    "twice.toml": 'base_port = 7100\n[[domains]]\nname = "one"\nservers = ["a", "a"]\n',
+    "vector.toml": 'group = "g"\nnode = "a"\nprotocol = "vector"\n'
+    '[peers]\na = "127.0.0.1:7001"\nb = "127.0.0.1:7002"\n',
 }
+ALONE = "--group g --node a --listen 127.0.0.1:7001"
 
 COMMANDS: dict[str, tuple[str, ...]] = {
     # command lines that cannot be read
@@ -108,14 +120,73 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "mom retire system.toml b": ("'b'", "neighbours"),
     "mom verify system.toml": ("trace", "trace = true"),
     "mom plan missing.parquet": ("missing.parquet", "whence mom traffic"),
+    # what a hostile newcomer tried next
+    "simulate dir.toml": ("dir.toml", "Is a directory", "a scenario"),
+    "simulate latin.toml": ("latin.toml", "Save it as UTF-8"),
+    "simulate json.toml": ("json.toml", "line 1", "TOML"),
+    "simulate {slow} --seed -1": ("seed", ">= 0"),
+    "simulate {slow} --seed 99999999999999999999": ("seed", "9223372036854775807"),
+    "simulate {slow} --set nodes=0": ("nodes", ">= 1"),
+    "simulate {slow} --set nodes=3_000_000_000": ("nodes", "<= 100000"),
+    "simulate {slow} --set link.delay=nan": ("link.delay", "float"),
+    "simulate {slow} --set stop.duration_us=-5": ("stop.duration_us",),
+    "simulate {slow} --out notes.txt/x": ("notes.txt/x", "Not a directory"),
+    "sweep gridtypo.toml --out here": ("gridtypo.toml", "sed"),
+    "sweep dir.toml --out here": ("dir.toml", "a grid"),
+    "explore dir.toml": ("dir.toml", "Is a directory", "a world"),
+    "explore json.toml": ("json.toml", "TOML"),
+    "verify empty.log": ("empty.log", "it is empty", "mapping"),
+    "verify empty.parquet": ("empty.parquet", "it is empty"),
+    "verify /dev/null": ("/dev/null", "no regular file"),
+    "verify notes.txt --map dir.toml": ("dir.toml", "kafka"),
+    "verify notes.txt --contract order": ("order", "KEY=VALUE"),
+    "log guess .": ("it is a folder", "--spark"),
+    "log guess empty.log": ("empty.log", "it is empty"),
+    "log follow . --once": ("it is a folder", "--spark"),
+    "log follow empty.log --once": ("empty.log", "it is empty", "mapping"),
+    "log follow plan.csv --every nan": ("--every", "nan"),
+    "log skew plan.csv --moments 0": ("--moments", "0"),
+    "view empty.log": ("empty.log", "it is empty"),
+    "view notes.txt --live": ("notes.txt", "folder"),
+    "trace info notes.txt": ("notes.txt", "not a manifest"),
+    "contacts walkers --out missing/plan.csv": ("missing", "Make the folder"),
+    "contacts walkers --seeds 0": ("--seeds", "0"),
+    "emulate {slow}": ("slow-link", "contact plan"),
+    "emulate {slow} --speed inf": ("--speed", "inf"),
+    "emulate plan.csv --interval nan": ("--interval", "nan"),
+    "top missing --every nan": ("--every", "nan"),
+    "node --config dir.toml": ("dir.toml", "a node's configuration"),
+    "node --config vector.toml --deadline 1": ("--deadline 1", "vector", "barrier"),
+    f"node {ALONE} --deadline -1": ("--deadline", "-1"),
+    f"node {ALONE} --deadline nan": ("--deadline", "nan"),
+    f"node {ALONE} --door notes.txt": ("notes.txt", "there is a file of that name"),
+    f"node {ALONE} --transport pigeon": ("'pigeon'", "'tcp' or 'udp'"),
+    f"node {ALONE} --keys notes.txt": ("notes.txt", "whence keys init"),
+    f"node {ALONE} --trace notes.txt": ("notes.txt",),
+    "node status --door missing": ("missing", "--door"),
+    "carry send hello --socket missing": ("missing", "whence carry run"),
+    f"gateway {ALONE} --http 0.0.0.0:7480": ("0.0.0.0:7480", "--token"),
+    f"gateway {ALONE} --token empty.log": ("empty.log", "16 characters"),
+    f"gateway {ALONE} --origin notes.example": ("'notes.example'", "https://notes.example"),
+    f"gateway {ALONE} --static notes.txt": ("notes.txt", "folder"),
+    f"gateway {ALONE} --store notes.txt": ("notes.txt",),
+    "mom up dir.toml": ("dir.toml", "a description"),
+    "mom up bigport.toml": ("base_port", "65535"),
+    "mom up twice.toml": ("twice.toml", "Name each server once"),
+    "mom plan empty.parquet": ("empty.parquet", "whence mom traffic"),
+    "sql select --in missing": ("missing", "whence sweep --tables"),
+    "--plugin ../x protocols": ("../x",),
 }
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     made = tmp_path_factory.mktemp("wrong")
-    for name, text in FILES.items():
-        (made / name).write_text(text)
+    for name, content in FILES.items():
+        if content is None:
+            (made / name).mkdir()
+        else:
+            (made / name).write_bytes(content.encode() if isinstance(content, str) else content)
     return made
 
 
@@ -138,6 +209,19 @@ def test_a_command_line_that_is_wrong(line: str, folder: Path, monkeypatch: pyte
         assert word in text, text
     if "Usage" not in COMMANDS[line]:
         assert re.search(r"error: .+: .+ fix: .{4,}", text), text
+
+
+def test_the_users_own_file_is_still_there(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A door in its place would have been its end."""
+    monkeypatch.chdir(folder)
+    told(f"node {ALONE} --door notes.txt".split())
+    assert (folder / "notes.txt").read_text() == FILES["notes.txt"]
+
+
+def test_a_file_may_begin_with_the_mark_of_utf_8(tmp_path: Path) -> None:
+    """Some editors put it there, and nobody sees it."""
+    (tmp_path / "marked.toml").write_text(SLOW_LINK.read_text(), encoding="utf-8-sig")
+    assert load(tmp_path / "marked.toml") == load(SLOW_LINK)
 
 
 @pytest.mark.parametrize(
@@ -174,6 +258,23 @@ async def _awaited(joining: Any) -> None:
 async def _iterated(joining: Any) -> None:
     async for _ in joining:
         pass
+
+
+def _asks(ask: Callable[[Any], Any], **given: Any) -> None:
+    """Join, and do something with the group."""
+
+    async def work() -> None:
+        async with _join(**given) as group:
+            await ask(group)
+
+    asyncio.run(work())
+
+
+def _with_port_in_use() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        asyncio.run(_entered(_join(listen=f"127.0.0.1:{taken.getsockname()[1]}")))
 
 
 PEERS = {"a": "127.0.0.1:7001", "b": "127.0.0.1:7002"}
@@ -223,6 +324,50 @@ CALLS: dict[str, tuple[Callable[[Path], object], tuple[str, ...]]] = {
         lambda _: _join(protocol="vector", peers=PEERS, lifetime=1.0),
         ("lifetime",),
     ),
+    "join: a number for a node": (lambda _: whence.join("g", node=7, listen="127.0.0.1:7001"), ("node", "7")),
+    "join: half a character": (
+        lambda _: whence.join("g", node="\ud800", listen="127.0.0.1:7001"),
+        ("node", "ud800"),
+    ),
+    "join: no protocol": (lambda _: _join(protocol=None), ("protocol", "None")),
+    "join: a number for a contact": (lambda _: _join(contact=7), ("contact", "7", "host:port")),
+    "join: limits as a dict": (lambda _: _join(limits={"queue_messages": 5}), ("limits", "whence.Limits")),
+    "join: a trace that is no path": (lambda _: _join(trace=7), ("trace", "7")),
+    "join: a store that is a folder": (
+        lambda path: asyncio.run(_entered(_join(store=path))),
+        ("it is a folder", "Give the file"),
+    ),
+    "join: a port that is taken": (lambda _: _with_port_in_use(), ("port", "in use", "listen")),
+    "join: a codec that there is not": (lambda _: _join(codec="jsn"), ("'jsn'", "'json'")),
+    "join: with, and a codec": (lambda _: _with(_join(codec="json")), ("join", "async with")),
+    "join: await, and a codec": (
+        lambda _: asyncio.run(_awaited(_join(codec="json"))),
+        ("join", "async with"),
+    ),
+    "join: used before it is entered": (lambda _: _join().broadcast(b"x"), ("'broadcast'", "async with")),
+    "sync_join: used before it is entered": (
+        lambda _: whence.sync_join("g", node="a", listen="127.0.0.1:7001").receive(),
+        ("'receive'", "with whence.sync_join"),
+    ),
+    "broadcast: a text": (lambda _: _asks(lambda group: group.broadcast("x")), ("str", "encode")),
+    "broadcast: a timeout that is no number": (
+        lambda _: _asks(lambda group: group.broadcast(b"x", timeout=float("nan"))),
+        ("timeout", "nan"),
+    ),
+    "broadcast: no such way to wait": (
+        lambda _: _asks(lambda group: group.broadcast(b"x", on_full="drop")),
+        ("on_full", "'drop'"),
+    ),
+    "broadcast: fewer copies than none": (
+        lambda _: _asks(lambda group: group.broadcast(b"x", copies=-1)),
+        ("copies", "-1"),
+    ),
+    "broadcast: a deadline in the past": (
+        lambda _: _asks(lambda group: group.broadcast(b"x", deadline=-1)),
+        ("deadline", "-1"),
+    ),
+    "ask: without a codec": (lambda _: _asks(lambda group: group.ask("b", b"x")), ("ask", "codec")),
+    "retire: where nobody counts": (lambda _: _asks(lambda group: group.retire("b")), ("'b'", "stability")),
     "scenario: none": (lambda path: load(path / "missing.toml"), ("missing.toml",)),
     "scenario: a typing error": (lambda path: load(path / "typo.toml"), ("sed",)),
 }
@@ -242,4 +387,4 @@ def test_a_call_that_is_wrong(what: str, folder: Path) -> None:
 
 
 def test_there_are_sixty() -> None:
-    assert len(COMMANDS) + len(CALLS) >= 60
+    assert len(COMMANDS) + len(CALLS) >= 60 + 40

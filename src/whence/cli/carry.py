@@ -42,7 +42,7 @@ async def _run(config: Any, path: Path, trace: Path | None) -> None:
     import signal
     import sys
 
-    from whence.cli.node import joining_of
+    from whence.cli.node import farewell, joining_of
     from whence.servers.carry import carrier_of, serve_socket
 
     loop = asyncio.get_running_loop()
@@ -58,6 +58,7 @@ async def _run(config: Any, path: Path, trace: Path | None) -> None:
         await asyncio.wait([serving])
         if not serving.cancelled():
             serving.result()
+    print(farewell(config), file=sys.stderr, flush=True)  # noqa: T201 - for people
 
 
 @app.command()

@@ -104,6 +104,10 @@ def _from_file(
 def _write_format(out: Path | None, format_: str | None) -> str:
     if format_ is not None and out is None:
         raise MisuseError("--format", "there is nothing to write", "Give --out too")
+    if out is not None and not out.parent.is_dir():
+        raise MisuseError(
+            f"--out {out}", f"there is no folder {out.parent}", "Make the folder, or give another path"
+        )
     guessed = {".csv": "csv", ".txt": "one", ".tsv": "one"}.get(out.suffix if out else "", "parquet")
     if format_ is not None and format_ not in OUT_FORMATS:
         raise MisuseError(

@@ -23,7 +23,9 @@ def command(
             help="A scenario (TOML) over contacts under protocol log, or a contact plan.", metavar="PLAN"
         ),
     ],
-    speed: Annotated[float, typer.Option(help="How many times as fast as the plan.", min=0.001)] = 200.0,
+    speed: Annotated[
+        float, typer.Option(help="How many times as fast as the plan.", min=0.001, max=1e6)
+    ] = 200.0,
     out: Annotated[
         Path | None, typer.Option(help="Leave the trace of the emulation in this folder.", metavar="DIR")
     ] = None,
@@ -32,7 +34,10 @@ def command(
         typer.Option("--set", help="Change the scenario, as `simulate` does.", metavar="FIELD=VALUE"),
     ] = None,
     interval_s: Annotated[
-        float, typer.Option("--interval", help="For a contact plan: seconds between a node's broadcasts.")
+        float,
+        typer.Option(
+            "--interval", help="For a contact plan: seconds between a node's broadcasts.", min=0.001, max=1e9
+        ),
     ] = 1200.0,
     processes: Annotated[int, typer.Option(help="Spread the nodes over so many processes.", min=1)] = 1,
     free: Annotated[

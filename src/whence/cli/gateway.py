@@ -61,7 +61,7 @@ async def _run(settings: Any, gate: Any) -> None:
     import signal
     import sys
 
-    from whence.cli.node import joining_of
+    from whence.cli.node import farewell, joining_of
     from whence.servers.carry import carrier_of
     from whence.servers.webgate import WebGateway
 
@@ -79,3 +79,4 @@ async def _run(settings: Any, gate: Any) -> None:
         await asyncio.wait([serving])
         if not serving.cancelled():
             serving.result()
+    print(farewell(settings), file=sys.stderr, flush=True)  # noqa: T201 - for people

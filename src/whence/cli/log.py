@@ -139,9 +139,15 @@ def _follow_file(
             if once:
                 break
             time.sleep(every)
-    except KeyboardInterrupt:
-        pass  # how a watch ends
+    except KeyboardInterrupt:  # how a watch ends
+        _say_kept(state, "nothing is kept without --state")
     return follower.audit()
+
+
+def _say_kept(state: Path | None, otherwise: str) -> None:
+    """How a watch that was interrupted goes on."""
+    kept = otherwise if state is None else f"{state} has how far it was judged; the same command goes on"
+    console.err.print(f"interrupted: {kept}", markup=False, soft_wrap=True)
 
 
 def _follow_on_spark(
@@ -165,6 +171,7 @@ def _follow_on_spark(
             pass
     except KeyboardInterrupt:
         query.stop()
+        _say_kept(kept, "")
     return read_verdict(kept, mapping)
 
 

@@ -49,19 +49,27 @@ KEPT = {
     "explore": "what a --folder keeps is kept; the same command goes on there, or begins again",
     "trace": "an exported file is not complete; run the same command again",
     "study": "runs that were finished are kept in --out; the same command goes on with the rest",
+    "gateway": "what a store has is kept, without a store nothing is; the same command joins again",
+    "verify": "no verdict was reached (tables keep those of runs that were done); run the same command again",
+    "metrics": "no figures were reached; run the same command again",
+    "contacts": "a plan in --out is not complete; run the same command again",
+    "view": "a page in --out is not complete; run the same command again",
+    "sql": "what --save names is not complete; run the same command again",
+    "log": "what a --state has is kept; the same command goes on there, or begins again",
 }
 
 # Which extra brings a package that a command imports.
 EXTRAS = {"pyarrow": "trace", "numpy": "trace", "numba": "lab", "matplotlib": "lab", "jinja2": "lab"}
 EXTRAS |= {
     "aiohttp": "gateway",
+    "duckdb": "sql",
     "pyspark": "spark",
     "pandas": "spark",
     "google": "spark",
     "cryptography": "tls",
     "mcap": "mcap",
+    "textual": "top",
 }
-EXTRAS |= {"aiohttp": "gateway", "textual": "top"}
 TRACE, SPARK = ("trace",), ("lab", "spark")
 
 # typer exports only some of the errors that a bad command line raises.
@@ -146,7 +154,7 @@ class LazyGroup(TyperGroup):
 
 def require_extras(entry: Command) -> None:
     """Say what is to be installed before the command begins, all of it together."""
-    wanted = {*entry.extras} | ({"trace"} if {*entry.extras} & {"lab", "spark"} else set())
+    wanted = {*entry.extras} | ({"trace"} if {*entry.extras} & {"lab", "spark", "sql"} else set())
     for package, extra in EXTRAS.items():
         if extra in wanted and find_spec(package) is None:
             raise missing_extra(f"whence {entry.name}", package, ",".join(entry.extras))
@@ -235,12 +243,7 @@ def _fail(problem: WhenceError, code: int = EXIT_MISUSE) -> NoReturn:
     """Say what is wrong, why, and what helps; under --json as a JSON document on stdout as well."""
     if debugging():
         traceback.print_exception(problem)
-    if "--json" in _line:
-        import json
-
-        told = {"type": type(problem).__name__, "what": problem.what, "reason": problem.reason}
-        with suppress(OSError):  # the output itself may be what cannot be written
-            sys.stdout.write(json.dumps({"error": {**told, "fix": problem.fix}}) + "\n")
+    _tell_machines(type(problem).__name__, problem.what, problem.reason, problem.fix)
     _say("error", f"{problem.what}: {problem.reason}", "red")
     _say("fix", problem.fix, "green")
     try:
@@ -248,6 +251,16 @@ def _fail(problem: WhenceError, code: int = EXIT_MISUSE) -> NoReturn:
     except OSError:
         _drop_output()
     sys.exit(code)
+
+
+def _tell_machines(kind: str, what: str, reason: str, fix: str) -> None:
+    """Under --json: what ended the command, as a JSON document on stdout."""
+    if "--json" in _line:
+        import json
+
+        told = {"type": kind, "what": what, "reason": reason, "fix": fix}
+        with suppress(OSError):  # the output itself may be what cannot be written
+            sys.stdout.write(json.dumps({"error": told}) + "\n")
 
 
 def _fail_os(problem: OSError) -> NoReturn:
@@ -315,7 +328,9 @@ def _words_of(ctx: Any) -> list[str]:
 def _interrupted() -> NoReturn:
     """Ctrl-C: one sentence about what is kept, and how to go on."""
     name = next((word for word in _line if word in {entry.name for entry in COMMANDS}), "")
-    _say("interrupted", KEPT.get(name, NOTHING_KEPT), "yellow")
+    kept = KEPT.get(name, NOTHING_KEPT)
+    _tell_machines("Interrupted", f"whence {name}".strip(), "it was interrupted", kept)
+    _say("interrupted", kept, "yellow")
     sys.exit(EXIT_INTERRUPTED)
 
 

@@ -5,7 +5,7 @@ apply                   a changed description, while the system runs
 status, send, tail      what people ask a running system
 retire, verify          a server that is lost; the traces, judged while it runs
 gateway                 STOMP for programs in other languages
-dead                    messages at which agents failed for good (cli/dead.py)
+dead                    messages at which agents failed for good
 traffic, plan           from traces to proposed domains (cli/plan.py)
 """
 
@@ -16,11 +16,14 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
-from whence.cli import dead
+from whence.cli import console
 from whence.cli import plan as planning
-from whence.cli.console import friendly, shown_id
-from whence.servers.requests import Status, Told
-from whence.servers.system import System
+from whence.cli.console import AsJson, friendly, shown_id
+from whence.core.message import MessageId
+from whence.errors import ParameterError
+from whence.servers.client import Client
+from whence.servers.requests import DeadShown, Status, Told
+from whence.servers.system import System, read_system
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -64,8 +67,6 @@ def up(
 
 
 def _mention_change(system: System) -> None:
-    from whence.cli import console
-
     if not system.is_applied:
         console.err.print(
             f"{system.name}: {system.path.name} has changed, and what was applied before runs; "
@@ -75,8 +76,6 @@ def _mention_change(system: System) -> None:
 
 
 def _follow(system: System, running: Running, count: int, *, detach: bool) -> None:
-    from whence.cli import console
-
     events = running.events()
     if not _follow_starting(system, running, events, count):
         return
@@ -96,8 +95,6 @@ def _follow(system: System, running: Running, count: int, *, detach: bool) -> No
 
 def _follow_starting(system: System, running: Running, events: Iterator[ServerEvent], count: int) -> bool:
     """Until all are up; False if that was interrupted. A server that cannot start at all is an error."""
-    from whence.cli import console
-
     told: dict[str | None, ServerEvent] = {}  # server -> the newest problem
     culprit: str | None = None
     ready: set[str | None] = set()
@@ -146,20 +143,19 @@ def _fail(system: System, problem: ServerEvent) -> NoReturn:
 
 
 def _follow_stopping(system: System, events: Iterator[ServerEvent], count: int) -> None:
-    from whence.cli import console
-
     with console.progress(f"{system.name}: stopping", total=count) as bar:
         for event in events:
             if event.kind == "stopped":
                 bar.advance()
             elif event.kind == "killed":
                 _say(event)
+    console.err.print(
+        f"{system.name}: stopped; stores keep what was accepted, and `whence mom up` goes on", markup=False
+    )
 
 
 def _say(event: ServerEvent) -> None:
     import time
-
-    from whence.cli import console
 
     if event.kind in ("started", "down"):
         return
@@ -192,9 +188,7 @@ def down(
     now: Annotated[bool, typer.Option("--now", help="Kill servers that have not stopped yet.")] = False,
 ) -> None:
     """Stop a system, in order; it goes on where it was at the next `whence mom up`."""
-    from whence.cli import console
     from whence.servers.supervisor import stop_server, stop_system
-    from whence.servers.system import read_system
 
     system = read_system(description)
     if name is not None:
@@ -218,7 +212,6 @@ def apply(
     Only servers whose domains, agents or settings change start again. A change that would make a cycle, or
     strand a message, is refused, and nothing has changed then.
     """
-    from whence.cli import console
     from whence.servers import apply as applying
     from whence.servers.joining import check_system
     from whence.servers.system import read_described
@@ -249,9 +242,6 @@ def status(
 
     Exit code 1 if a server (or the named one) is down.
     """
-    from whence.cli import console
-    from whence.servers.system import read_system
-
     system = read_system(description)
     names = list(system.servers) if name is None else [system.require(name)]
     answers = _ask_all(system, names)
@@ -274,7 +264,6 @@ def _ask_all(system: System, names: list[str]) -> dict[str, Status | None]:
 
     def ask(server: str) -> Status | None:
         from whence.errors import ServerDownError
-        from whence.servers.client import Client
 
         try:
             with Client(system, server, _STATUS_TIMEOUT_S) as client:
@@ -287,8 +276,6 @@ def _ask_all(system: System, names: list[str]) -> dict[str, Status | None]:
 
 
 def _show_all(system: System, answers: dict[str, Status | None]) -> None:
-    from whence.cli import console
-
     columns = ["server", "state", "domains", "links", "queue in", "queue out", "held", "sent", "delivered"]
     columns += ["reactions", "dead", "clocks"]
     rows: list[tuple[object, ...]] = []
@@ -332,8 +319,6 @@ def _links(status_: Status) -> str:
 
 def _show_one(system: System, name: str, status_: Status | None) -> None:
     import msgspec
-
-    from whence.cli import console
 
     if status_ is None:
         console.out.print(f"{name} is {_absent(system, name)}; its log: {system.log_of(name)}", markup=False)
@@ -397,11 +382,6 @@ def send(
     as_json: _Json = False,
 ) -> None:
     """Let one server send a message to another; returns with its id when the message is durable."""
-    from whence.cli import console
-    from whence.errors import ParameterError
-    from whence.servers.client import Client
-    from whence.servers.system import read_system
-
     if (text is None) == (file is None):
         raise ParameterError("TEXT", "give either a text or --file", "Write what to send, or --file PATH")
     system = read_system(description)
@@ -423,11 +403,8 @@ def retire(
     Messages to it are refused from then on. It may come back: as another life, without its past, where the
     others are.
     """
-    from whence.cli import console
     from whence.errors import ServerDownError
-    from whence.servers.client import Client
     from whence.servers.processes import holder_of
-    from whence.servers.system import read_system
 
     system = read_system(description)
     lost = system.require(name)
@@ -464,9 +441,7 @@ def verify(description: Description, as_json: _Json = False) -> None:
     """
     from whence.cli import verify as verifying
     from whence.errors import ConfigError
-    from whence.servers.client import Client
     from whence.servers.processes import holder_of
-    from whence.servers.system import read_system
 
     system = read_system(description)
     if system.trace_folder is None:
@@ -506,9 +481,9 @@ def tail(
 
     Where there is no agent, the messages that wait are taken: each is printed once, by one tail.
     """
+    import sys
+
     from whence.errors import ServerDownError
-    from whence.servers.client import Client
-    from whence.servers.system import read_system
 
     with Client(read_system(description), name) as client:
         seen = 0
@@ -517,7 +492,7 @@ def tail(
                 _print(told, as_json)
                 seen += 1
         except KeyboardInterrupt:
-            return
+            sys.stderr.write(f"{seen} messages seen; the same command goes on with those that come\n")
         except ServerDownError:
             if count is not None or not seen:
                 raise  # else: it was stopped while we looked on, which ends a tail
@@ -565,10 +540,8 @@ def gateway(
     import asyncio
     import signal
 
-    from whence.cli import console
     from whence.servers.gateway import Gateway
     from whence.servers.joining import limits_of
-    from whence.servers.system import read_system
 
     system = read_system(description)
     token = None if token_file is None else token_file.read_text(encoding="utf-8").strip()
@@ -582,8 +555,114 @@ def gateway(
         console.err.print(f"{system.name}: STOMP at 127.0.0.1:{listening}; Ctrl-C stops", markup=False)
         await stop.wait()
         await made.close()
+        console.err.print(f"{system.name}: STOMP is closed; its servers run on", markup=False)
 
     asyncio.run(run())
+
+
+# Dead letters
+
+
+Failed = Annotated[str, typer.Argument(metavar="SERVER", help="The server whose agent failed.")]
+Which = Annotated[str, typer.Argument(metavar="ID", help="ORIGIN:NUMBER as `list` shows it, or all.")]
+
+letters = typer.Typer(
+    no_args_is_help=True, help="Dead letters: messages at which a server's agent failed for good."
+)
+
+
+@letters.command("list")
+def list_letters(description: Description, server: Failed, as_json: AsJson = False) -> None:
+    """Show the dead letters of a server, oldest first."""
+    with _client(description, server) as client:
+        found = client.dead()
+    if as_json:
+        console.print_json([_plain(letter) for letter in found])
+        return
+    rows = [
+        (
+            shown_id(each.origin, each.number),
+            each.to,
+            f"{each.since_s:.0f}",
+            each.attempts,
+            len(each.payload),
+            friendly(each.reason),
+        )
+        for each in found
+    ]
+    columns = ["message", "for", "since (s)", "attempts", "bytes", "reason"]
+    console.out.print(console.table(f"{server}: {len(found)} dead letters", columns, rows))
+
+
+@letters.command("show")
+def show_letter(description: Description, server: Failed, which: Which, as_json: AsJson = False) -> None:
+    """Print what a dead letter says."""
+    with _client(description, server) as client:
+        for letter in _chosen(client, which):
+            if as_json:
+                console.print_json(_plain(letter))
+            else:
+                text = letter.payload.decode(errors="replace")
+                console.out.print(
+                    f"{shown_id(letter.origin, letter.number)} {text}", markup=False, soft_wrap=True
+                )
+
+
+@letters.command("retry")
+def retry_letter(description: Description, server: Failed, which: Which) -> None:
+    """Let the agent try again, after all messages that wait now."""
+    with _client(description, server) as client:
+        for letter in _chosen(client, which):
+            client.revive(_id(letter))
+            console.out.print(
+                f"{shown_id(letter.origin, letter.number)} waits for {server}'s agent again", markup=False
+            )
+
+
+@letters.command("drop")
+def drop_letter(description: Description, server: Failed, which: Which) -> None:
+    """Forget a dead letter."""
+    with _client(description, server) as client:
+        for letter in _chosen(client, which):
+            client.drop(_id(letter))
+            console.out.print(f"{shown_id(letter.origin, letter.number)} is forgotten", markup=False)
+
+
+def _client(description: Path, server: str) -> Client:
+    return Client(read_system(description), server)
+
+
+def _chosen(client: Client, which: str) -> list[DeadShown]:
+    found = [
+        each
+        for each in client.dead()
+        if which in ("all", f"{each.origin}:{each.number}", shown_id(each.origin, each.number))
+    ]
+    if not found and which != "all":
+        raise ParameterError(
+            f"dead letter {which!r}",
+            f"server {client.server!r} has none of that id",
+            "Choose one that `whence mom dead list` shows, or all",
+        )
+    return found
+
+
+def _id(letter: DeadShown) -> MessageId:
+    return MessageId(letter.origin, letter.number)
+
+
+def _plain(letter: DeadShown) -> dict[str, Any]:
+    import base64
+
+    return {
+        "origin": letter.origin,
+        "number": letter.number,
+        "payload_base64": base64.b64encode(letter.payload).decode(),
+        "since_s": letter.since_s,
+        "attempts": letter.attempts,
+        "reason": letter.reason,
+        "to": letter.to,
+    }
 
 
 app = typer.Typer(
@@ -600,6 +679,6 @@ app.command(rich_help_panel=RUN)(tail)
 app.command(rich_help_panel=RUN)(retire)
 app.command(rich_help_panel=RUN)(verify)
 app.command(rich_help_panel=RUN)(gateway)
-app.add_typer(dead.app, name="dead", rich_help_panel=RUN)
+app.add_typer(letters, name="dead", rich_help_panel=RUN)
 app.command(rich_help_panel=PLAN)(planning.traffic)
 app.command(rich_help_panel=PLAN)(planning.plan)

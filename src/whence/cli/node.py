@@ -60,7 +60,9 @@ def run(
     ] = None,
     deadline: Annotated[
         float | None,
-        typer.Option(help="Each line is worthless after so many seconds (odca, tdca).", metavar="SECONDS"),
+        typer.Option(
+            help="Each line is worthless after so many seconds (protocols with lifetimes).", metavar="SECONDS"
+        ),
     ] = None,
     keys: Annotated[
         Path | None,
@@ -94,6 +96,7 @@ def run(
 
     from msgspec import structs
 
+    from whence.live.arguments import lifetime_us, require_lifetimes
     from whence.live.linkfaults import LinkFaults
 
     dialled = contact[0] if contact and len(contact) == 1 else contact or None
@@ -106,6 +109,9 @@ def run(
         settings = structs.replace(
             settings, faults=structs.replace(settings.faults or LinkFaults(), loss=loss)
         )
+    if deadline is not None:
+        require_lifetimes(settings.protocol, f"--deadline {deadline:g}")
+        lifetime_us("--deadline", deadline)
     logging.basicConfig(level=logging.WARNING, format="whence: %(message)s", stream=sys.stderr)
     ends = until_eof or sys.stdin is None or sys.stdin.isatty()
     asyncio.run(_run(settings, trace, deadline, ends, as_json, door))
@@ -215,6 +221,14 @@ async def _run(
         await printing  # what was delivered is printed, and a failure of the node is shown
         for task in (reading, stopping):
             task.cancel()
+    if stop.is_set():
+        print(farewell(config), file=sys.stderr, flush=True)  # noqa: T201 - for people
+
+
+def farewell(config: NodeConfig) -> str:
+    """What a node says that was told to stop."""
+    kept = f"its log is in {config.store}" if config.store else "nothing is kept without a store"
+    return f"{config.node} has left {config.group!r}; {kept}, and the same command joins again"
 
 
 async def _print(group: Group, as_json: bool) -> None:

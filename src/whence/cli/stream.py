@@ -130,11 +130,7 @@ def _follow(session: SparkSession, job: StreamJob) -> StreamSummary:
     from whence.spark.ordering.job import run_job
 
     with console.progress("0 rows in") as bar:
-        try:
-            return run_job(session, job, lambda so_far: bar.update(description=_so_far(so_far)))
-        except KeyboardInterrupt:
-            console.err.print("stopped; the same command goes on from here", markup=False)
-            raise typer.Exit(130) from None
+        return run_job(session, job, lambda so_far: bar.update(description=_so_far(so_far)))
 
 
 def _adapted(order: dict[str, Any], format_: str) -> dict[str, Any]:

@@ -14,7 +14,7 @@ def command(
         list[Path],
         typer.Argument(help="Doors of nodes, sockets of `whence carry`, descriptions of systems (TOML)."),
     ],
-    every: Annotated[float, typer.Option(help="Look that often.", metavar="SECONDS")] = 1.0,
+    every: Annotated[float, typer.Option(min=0.1, help="Look that often.", metavar="SECONDS")] = 1.0,
     once: Annotated[bool, typer.Option("--once", help="Print one look as a table, and end.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one look as JSON, and end.")] = False,
 ) -> None:

@@ -120,7 +120,8 @@ def command(
     foreign = LogOptions(map_=map_, contract=contract or [], require=require or [], scope=scope)
     if str(trace).startswith("kafka:/"):
         _judge_topic(str(trace), foreign, witness_max, master, as_json)
-    if foreign.given or (trace.is_file() and not trace.name.endswith(MANIFEST_SUFFIX)):
+    is_log = trace.exists() and not trace.is_dir() and not trace.name.endswith(MANIFEST_SUFFIX)
+    if foreign.given or is_log:
         wanted = bool(spark) or master is not None or blocks is not None
         on_spark = SparkOptions(wanted=wanted, master=master, blocks=blocks, memory_bytes=memory_bytes)
         audit(trace, foreign, witness_max, on_spark, as_json)

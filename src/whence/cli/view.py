@@ -106,4 +106,6 @@ def _serve(folder: Path, run: str | None, port: int) -> None:
         try:
             server.serve_forever()
         except KeyboardInterrupt:
-            return
+            console.err.print(
+                f"the page is gone; {folder} is as it was, and can be shown again", markup=False
+            )

@@ -28,7 +28,6 @@ tick, which goes to the next moment for which a timer is set: `budget.ticks` say
 
 from __future__ import annotations
 
-import tomllib
 from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any
@@ -39,6 +38,7 @@ from msgspec import Meta, Struct, field
 from whence.core.message import NodeId
 from whence.errors import ScenarioError
 from whence.protocols.registry import lookup
+from whence.toml import read_toml
 
 NODES_MAX = 8
 MESSAGES_MAX = 16
@@ -112,9 +112,10 @@ class World(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 def load(path: Path) -> World:
     """Read a world from a TOML file."""
+    data = read_toml(path, "a world", ScenarioError)
     try:
-        return checked(msgspec.convert(tomllib.loads(path.read_text(encoding="utf-8")), World))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, msgspec.ValidationError) as error:
+        return checked(msgspec.convert(data, World))
+    except msgspec.ValidationError as error:
         raise ScenarioError(str(path), str(error), "docs/explore.md has the fields of a world") from error
 
 

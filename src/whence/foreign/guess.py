@@ -17,7 +17,7 @@ from whence.errors import ImportFormatError
 from whence.foreign.judge import judge
 from whence.foreign.mapping import LogMapping, look_up, mapping_of, names_in, text_of
 from whence.foreign.model import number
-from whence.foreign.read import format_of, read_log
+from whence.foreign.read import format_of, read_log, require_something
 from whence.foreign.report import Audit
 from whence.foreign.shiviz import read_text
 from whence.foreign.tables import table_rows
@@ -89,8 +89,7 @@ class Guess(msgspec.Struct, frozen=True, kw_only=True):
 def guess(path: Path | str) -> Guess:
     """Draft a mapping for a file."""
     path = Path(path)
-    if not path.is_file():
-        raise ImportFormatError(str(path), "there is no such file", "Give a file")
+    require_something(path)
     format_ = format_of(path)
     document: dict[str, Any] = {"log": {"format": format_}}
     if format_ in _TABLES:

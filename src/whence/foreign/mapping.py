@@ -24,6 +24,7 @@ import msgspec
 from whence import plugins
 from whence.errors import ConfigError
 from whence.foreign.model import INT64_MAX, PLAIN_NUMBER, Contract, EventKind, Log, Note, number
+from whence.toml import read_toml
 
 FORMATS = ("csv", "jsonl", "parquet", "lines", "shiviz", "otlp", "history", "mcap")
 PRESETS = ("plain", "shiviz", "kafka", "nats", "mqtt", "rosbag", "otlp", "history")
@@ -104,11 +105,8 @@ def load_mapping(path: Path | str) -> LogMapping:
     """A mapping from a file, or a preset from its name."""
     if not Path(path).exists() and str(path) in PRESETS:
         return mapping_of({"log": {"preset": str(path)}}, str(path))
-    try:
-        document = tomllib.loads(Path(path).read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(str(path), f"it is not TOML ({error})", "Correct it") from error
-    return mapping_of(document, str(path))
+    kind = f"a mapping, or a preset's name: {', '.join(PRESETS)}"
+    return mapping_of(read_toml(Path(path), kind, ConfigError), str(path))
 
 
 def mapping_of(document: Mapping[str, Any], name: str = "mapping") -> LogMapping:

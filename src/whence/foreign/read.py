@@ -46,8 +46,7 @@ def complete_mapping(path: Path, mapping: LogMapping | None) -> LogMapping:
         raise ImportFormatError(str(path), "there is no such file", "Check the path")
     if mapping is not None and mapping.format is not None:
         return _delimited(path, mapping)
-    if not path.is_file():
-        raise ImportFormatError(str(path), "it is a folder", "Give a mapping that states the format")
+    require_something(path)
     format_ = format_of(path)
     if mapping is not None:
         return _delimited(path, msgspec.structs.replace(mapping, format=format_))
@@ -56,6 +55,27 @@ def complete_mapping(path: Path, mapping: LogMapping | None) -> LogMapping:
         _require_plain(path, plain)
         return plain
     return mapping_of({"log": {"format": format_}})
+
+
+def require_something(path: Path) -> None:
+    """Refuse what cannot tell its format: anything but a file with something in it."""
+    if path.is_file() and path.stat().st_size:
+        return
+    if not path.exists():
+        reason, fix = "there is no such file", "Check the path"
+    elif path.is_dir():
+        reason, fix = (
+            "it is a folder",
+            "Give a file; folders need --spark, and a mapping that states the format",
+        )
+    elif path.is_file():
+        reason = "it is empty, so nothing tells its format"
+        fix = (
+            "Give a log with something in it; one still to be written needs a mapping that states the format"
+        )
+    else:
+        reason, fix = "it is no regular file", "Write what it gives to a file first"
+    raise ImportFormatError(str(path), reason, fix)
 
 
 def _delimited(path: Path, mapping: LogMapping) -> LogMapping:

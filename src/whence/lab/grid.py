@@ -17,7 +17,6 @@ Every combination is one scenario: 2 x 3 x 2 x 2 x 10 = 240 here.
 from __future__ import annotations
 
 import copy
-import tomllib
 from collections.abc import Iterator, Mapping
 from math import prod
 from pathlib import Path
@@ -25,6 +24,7 @@ from typing import Any, NamedTuple
 
 from whence.errors import ScenarioError, WhenceError
 from whence.sim.files import Scenario, from_dict
+from whence.toml import read_toml
 
 POINTS_MAX = 10_000_000  # more is a typing error
 
@@ -48,12 +48,7 @@ def load_grid(path: Path) -> list[GridPoint]:
 
 def read_grid(path: Path) -> dict[str, Any]:
     """What a grid file says; its points are not looked at."""
-    try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ScenarioError(str(path), error.strerror or str(error), "Give a grid file (TOML)") from error
-    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise ScenarioError(str(path), f"it is not valid TOML: {error}", "Fix that place") from error
+    return read_toml(path, "a grid", ScenarioError)
 
 
 def expand(data: Mapping[str, Any]) -> list[GridPoint]:

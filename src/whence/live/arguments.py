@@ -25,16 +25,21 @@ def lifetime_of(protocol: str, lifetime: object, params: Mapping[str, Any]) -> d
     """The group's lifetime as the cores call it."""
     if lifetime is None:
         return {}
-    if not registry.lookup(protocol).lifetimes:
-        others = [name for name in registry.names() if registry.lookup(name).lifetimes]
-        raise ParameterError(
-            f"lifetime {lifetime!r}",
-            f"messages of protocol {protocol!r} have no lifetimes",
-            f"Leave it out, or use a protocol with lifetimes: {', '.join(others)}",
-        )
+    require_lifetimes(protocol, f"lifetime {lifetime!r}")
     if "lifetime_us" in params:
         raise ParameterError("lifetime", "lifetime_us says the same", "Give one of the two")
     return {"lifetime_us": lifetime_us("lifetime", lifetime)}
+
+
+def require_lifetimes(protocol: str, what: str) -> None:
+    """Refuse `what`, where a message cannot become worthless."""
+    if not registry.lookup(protocol).lifetimes:
+        others = [name for name in registry.names() if registry.lookup(name).lifetimes]
+        raise ParameterError(
+            what,
+            f"messages of protocol {protocol!r} have no lifetimes",
+            f"Leave it out, or use a protocol with lifetimes: {', '.join(others)}",
+        )
 
 
 def choose_transport(wanted: object, protocol: str, faults: LinkFaults | None, members: int) -> str:
@@ -162,10 +167,15 @@ def demand_loopback(transport: str, group: str, addresses: Mapping[str, Address]
 
 def check_name(what: str, name: object) -> None:
     """Refuse what cannot be the name of a group or of a node."""
-    if not isinstance(name, str) or not 0 < len(name) <= _NAME_MAX:
+    if not isinstance(name, str) or not 0 < len(name) <= _NAME_MAX or not _is_text(name):
         raise ParameterError(
             f"{what} name", f"{name!r} is not a string of 1 to {_NAME_MAX} characters", "Choose a short name"
         )
+
+
+def _is_text(name: str) -> bool:
+    """Whether it can be sent: half of a pair of surrogates is no character."""
+    return not any("\ud800" <= letter <= "\udfff" for letter in name)
 
 
 def _is_duration(seconds: object) -> TypeGuard[float]:

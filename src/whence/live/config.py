@@ -13,6 +13,7 @@ from whence.live.linkfaults import LinkFaults
 from whence.protocols import registry
 from whence.protocols.log.core import Log
 from whence.session.limits import Limits
+from whence.toml import read_toml
 
 
 class NodeConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -70,13 +71,9 @@ def load_config(
 def _decoded(path: Path) -> NodeConfig:
     fix = f"Correct it; the fields are: {', '.join(NodeConfig.__struct_fields__)}"
     try:
-        config = msgspec.toml.decode(path.read_bytes(), type=NodeConfig)
-    except OSError as error:
-        raise ConfigError(str(path), error.strerror or str(error), "Give the path of a TOML file") from error
+        config = msgspec.convert(read_toml(path, "a node's configuration", ConfigError), NodeConfig)
     except msgspec.ValidationError as error:
         raise ConfigError(str(path), _plain(str(error)), fix) from None
-    except ValueError as error:  # not TOML, or not text
-        raise ConfigError(str(path), f"it is not TOML ({error})", "Correct the syntax") from None
     # Paths are relative to the file, wherever the command is called.
     named = {"keys": config.keys, "store": config.store}
     beside = {name: str(path.parent / value) for name, value in named.items() if value}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection
-from typing import Self, cast
+from typing import NoReturn, Self, cast
 
 import msgspec
 
@@ -127,6 +127,8 @@ class Group:
         if key is not None and (known := self._known(key)) is not None:
             return known
         within_us = None if deadline is None else lifetime_us("deadline", deadline)
+        if timeout is not None or copies or on_full is not WAIT:
+            self._check_options(timeout, on_full, copies)
         log, id_ = self._log, None
         if self._flow.room <= 0:
             if log is not None and not log.may_speak and _choice(on_full) == WAIT:
@@ -141,8 +143,6 @@ class Group:
             if copies:
                 await log.copied(id_.number, copies, _seconds(timeout))
             return id_
-        if copies:
-            self._need_log("copies")
         durable = self._durable
         if durable is None:
             return self._node.broadcast(payload, within_us)
@@ -407,12 +407,33 @@ class Group:
         else:
             self._node.retire(name)
 
+    def ask(self, *_: object, **__: object) -> NoReturn:
+        """Questions and replies are of groups with a codec (`TypedGroup`)."""
+        raise MisuseError(
+            "ask and reply",
+            "messages of this group are bytes, which carry no questions",
+            "Join with a codec, as in codec='json'",
+        )
+
+    reply = ask
+
     def cut(self) -> bytes:
         """What the readers here are done with: with the application's state at this moment, a snapshot.
 
         A newcomer that is given the state begins there, with `join(..., history=cut)`.
         """
         return self._need_log("cut").cut()
+
+    def _check_options(self, timeout_s: float | None, on_full: str, copies: object) -> None:
+        """Refuse bad options of a broadcast before anything is sent."""
+        _seconds(timeout_s)
+        _choice(on_full)
+        if isinstance(copies, bool) or not isinstance(copies, int) or copies < 0:
+            raise MisuseError(
+                "copies", f"{copies!r} is not a number of peers", "Leave it out, or ask for some"
+            )
+        if copies:
+            self._need_log("copies")
 
     def _need_log(self, what: str) -> LogMembership:
         if self._log is None:

@@ -12,7 +12,7 @@ from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any, NamedTuple, NoReturn, overload
+from typing import Any, NamedTuple, overload
 
 from whence.core import lives
 from whence.core.protocol import Protocol as Core
@@ -35,7 +35,7 @@ from whence.live.overlay import OpenMembership
 from whence.live.settings import SHUFFLE_S, NodeSettings, OverlaySettings
 from whence.live.store import Store
 from whence.live.tls import Keys
-from whence.live.typed import CodecLike, TypedJoining, Value, codec_of
+from whence.live.typed import CodecLike, TypedJoining, Unentered, Value, codec_of
 from whence.protocols import registry
 from whence.protocols.domains.domains import Domains
 from whence.protocols.log.core import Log
@@ -138,7 +138,13 @@ def join(
     "msgpack", a msgspec struct or a `Codec`, the same at every member (live/typed.py).
     """
     check_name("group", name)
+    check_name("node", node)
+    check_name("protocol", protocol)
     _refuse_typos(protocol, params)
+    if limits is not None and not isinstance(limits, Limits):
+        raise ParameterError("limits", f"{limits!r} is not whence.Limits", "Give whence.Limits(...)")
+    if trace is not None and not isinstance(trace, str | Path):
+        raise ParameterError("trace", f"{trace!r} is not a path", "Give the folder for this node's trace")
     asked = _Asked(
         name, node, protocol, params, limits or Limits(), listen, transport, faults, lifetime, keys, plaintext
     )
@@ -202,7 +208,6 @@ def _without_list(
     if contact is not None and not isinstance(contact, str):
         raise ParameterError("contact", f"{contact!r} is not one address", "Give host:port")
     group, node, protocol, params, limits, listen, *_ = asked
-    check_name("node", node)
     transport = choose_transport(asked.transport, protocol, asked.faults, 1)
     lifetime_of(protocol, asked.lifetime, params)
     asked.refuse(
@@ -287,6 +292,8 @@ def _remembering(
     known = {} if peers is None else _parse_addresses(peers)
     listens = known.pop(node, None) if listen is None else parse_address(listen, "listen")
     known.pop(node, None)
+    if contact is not None and not isinstance(contact, Sequence):
+        raise ParameterError("contact", f"{contact!r} is no address", "Give host:port, or a list of them")
     contacts = [contact] if isinstance(contact, str) else list(contact or ())
     dialled: list[tuple[str | None, Address]] = [*known.items()]
     dialled += [(None, parse_address(each, "contact")) for each in contacts]
@@ -338,30 +345,13 @@ def _parse_addresses(peers: Mapping[str, str]) -> dict[str, Address]:
     return addresses
 
 
-_ENTER = "Write `async with whence.join(...) as group:`, and use the group inside"
-
-
-class Joining:
+class Joining(Unentered):
     """The result of `join`: enter it to be a member, leave it to say good-bye."""
 
     def __init__(self, settings: NodeSettings, trace: Path | None) -> None:
         self._settings = settings
         self._trace = trace
         self._group: Group | None = None
-
-    # What people try first. There is nothing to have without an event loop, and a group is left in the end.
-
-    def __enter__(self) -> NoReturn:
-        raise MisuseError("join", "it is entered with a plain `with`", _ENTER)
-
-    def __exit__(self, *error: object) -> None:
-        """Never entered."""
-
-    def __await__(self) -> NoReturn:
-        raise MisuseError("join", "it is awaited, and nobody would leave the group", _ENTER)
-
-    def __aiter__(self) -> NoReturn:
-        raise MisuseError("join", "it is iterated over before the group is entered", _ENTER)
 
     async def __aenter__(self) -> Group:
         if self._group is not None:

@@ -448,6 +448,12 @@ class LogMembership:
 
     async def retire(self, name: NodeId) -> None:
         """Let all lives of `name` no longer count for what is stable."""
+        if self.host.log.stability is None:
+            raise MisuseError(
+                f"retire {name!r}",
+                "this group counts no members: it has no stability",
+                "Join with stability=True",
+            )
         self.host.command("retire", name)
         self._stepped()
         await self.written()

@@ -23,9 +23,8 @@ from whence.core.lives import BACK, CUT_OFF, News, Rejoined, RolledBack
 from whence.core.message import MessageId, NodeId, Packet
 from whence.core.protocol import Protocol as Core
 from whence.errors import GroupClosedError, InvariantError, MisuseError, WhenceError
-from whence.live.secure import SecureConnection
 from whence.live.settings import NodeSettings
-from whence.live.tcp import Connection, TcpTransport
+from whence.live.tcp import Connection, SecureConnection, TcpTransport
 from whence.live.udp import UdpOutlet, UdpTransport
 from whence.live.waiting import CoreTimers, Waiters
 from whence.protocols import registry

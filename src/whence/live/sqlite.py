@@ -20,6 +20,8 @@ def require_folder(path: Path) -> None:
         raise StoreError(
             f"store {path}", f"there is no folder {path.parent}", "Make the folder, or give another path"
         )
+    if path.is_dir():
+        raise StoreError(f"store {path}", "it is a folder", "Give the file for this node's store")
 
 
 class SqliteFile:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Coroutine, Iterator
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 from whence.errors import GroupClosedError, MisuseError
 from whence.live.join import join
@@ -95,6 +95,12 @@ class SyncJoining:
         self._joining = joining
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="whence", daemon=True)
+
+    def __getattr__(self, name: str) -> NoReturn:
+        if not name.startswith("_") and hasattr(SyncGroup, name):
+            fix = "Write `with whence.sync_join(...) as group:`, and use the group inside"
+            raise MisuseError("sync_join", f"{name!r} is asked for before the group is entered", fix)
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     def __enter__(self) -> SyncGroup:
         if self._thread.ident is not None:

@@ -19,7 +19,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from types import TracebackType
-from typing import Any, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
+from typing import Any, Generic, NamedTuple, NoReturn, Protocol, TypeAlias, TypeVar
 
 import msgspec
 
@@ -270,7 +270,34 @@ class _Joins(Protocol):
     ) -> None: ...
 
 
-class TypedJoining(Generic[Value]):
+_ENTER = "Write `async with whence.join(...) as group:`, and use the group inside"
+
+
+class Unentered:
+    """What people try first with the result of `join`, each with the reason why it cannot be.
+
+    There is nothing to have without an event loop, and a group is left in the end.
+    """
+
+    def __enter__(self) -> NoReturn:
+        raise MisuseError("join", "it is entered with a plain `with`", _ENTER)
+
+    def __exit__(self, *error: object) -> None:
+        """Never entered."""
+
+    def __await__(self) -> NoReturn:
+        raise MisuseError("join", "it is awaited, and nobody would leave the group", _ENTER)
+
+    def __aiter__(self) -> NoReturn:
+        raise MisuseError("join", "it is iterated over before the group is entered", _ENTER)
+
+    def __getattr__(self, name: str) -> NoReturn:
+        if not name.startswith("_") and (hasattr(Group, name) or hasattr(TypedGroup, name)):
+            raise MisuseError("join", f"{name!r} is asked for before the group is entered", _ENTER)
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
+
+class TypedJoining(Unentered, Generic[Value]):
     """The result of `join` with a codec: enter it to be a member."""
 
     def __init__(self, joining: _Joins, codec: Codec[Value]) -> None:

@@ -16,7 +16,6 @@ The figure of the daisy is not in our copy: it is read as a chain of domains, ne
 
 from __future__ import annotations
 
-import tomllib
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
@@ -26,6 +25,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from whence.core.message import NodeId
 from whence.errors import DomainGraphError
+from whence.toml import read_toml
 
 Groups: TypeAlias = tuple[tuple[NodeId, ...], ...]
 
@@ -181,12 +181,7 @@ def _made(groups: Groups, names: tuple[str, ...], allow_cycles: bool) -> DomainG
 
 def read_domains(path: Path) -> DomainGraph:
     """The domains of a system's description: `[[domains]]` tables with `name` and `servers`, in TOML."""
-    try:
-        data = tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise DomainGraphError(str(path), error.strerror or str(error), "Give a TOML file") from error
-    except ValueError as error:  # no TOML, or no UTF-8
-        raise DomainGraphError(str(path), f"it is not TOML ({error})", "Correct the syntax") from error
+    data = read_toml(path, "a description", DomainGraphError)
     try:
         return from_description(data)
     except DomainGraphError as error:

@@ -16,15 +16,21 @@ whole numbers, so that one seed gives one plan on every machine.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 from whence.core.message import NodeId
-from whence.core.rng import exp, purpose, stream, uniform
-from whence.errors import MisuseError
-from whence.overlay.domain_graph import Groups, bus, domain_graph, flat, root_size
-from whence.overlay.domain_tree import Cost, DomainTree, TrafficMatrix
+from whence.core.rng import below, exp, purpose, stream, uniform
+from whence.errors import MisuseError, missing_extra
+from whence.overlay.domain_graph import DomainGraph, Groups, bus, domain_graph, flat, root_size
 
-__all__ = ["Cost", "DomainPlan", "TrafficMatrix", "evaluate", "plan"]
+try:
+    import numpy as np
+    import numpy.typing as npt
+except ImportError as error:
+    raise missing_extra("planning domains", "numpy", "trace") from error
+
+Array = npt.NDArray[Any]
 
 ALPHA = 50  # a hop costs as much as the clock of a domain of 7 servers: flat at n = 40 is then 1650
 ROUTER_CAP = 0.5  # of all messages, at most, through one router
@@ -32,6 +38,259 @@ STEPS = 8_000  # of each start
 STARTS = 4
 
 _ANNEAL = purpose("plan domains")
+
+TOTAL_MAX = 1 << 50
+OVERLOAD = 20  # price of a message above the cap of a router, in hops ...
+HOP_MIN = 50  # ... that cost at least this, or a cap would count for nothing where hops are free
+_SWAP, _MOVE, _HANG, _SPLIT, _MERGE = range(5)
+
+
+class Cost(NamedTuple):
+    """The cost of an arrangement under some traffic."""
+
+    per_message: float  # hops x (alpha + s^2)
+    hops: float  # on average
+    largest_domain: int
+    router_load: float  # the largest share of all messages that one server forwards
+    busiest_router: NodeId | None
+
+
+class TrafficMatrix:
+    """How many messages each server sends to each other one; a message to oneself costs nothing."""
+
+    def __init__(self, counts: Mapping[tuple[NodeId, NodeId], int], servers: Sequence[NodeId] = ()) -> None:
+        names = {name for pair in counts for name in pair} | set(servers)
+        self.servers = tuple(sorted(names))
+        index = {name: at for at, name in enumerate(self.servers)}
+        self.between = np.zeros((len(names), len(names)), dtype=np.int64)  # symmetric: both directions
+        for (source, to), count in counts.items():
+            if source != to:
+                self.between[index[source], index[to]] += count
+                self.between[index[to], index[source]] += count
+        self.of_server = self.between.sum(axis=1)
+        self.total = int(self.of_server.sum()) // 2
+        # Sums of whole numbers below 2^53 are exact as floats, in any order, and float products are fast.
+        self.between_float = self.between.astype(np.float64)
+        if self.total > TOTAL_MAX:
+            raise MisuseError(
+                "traffic", f"more than {TOTAL_MAX} messages", "Divide all counts by the same number"
+            )
+        if len(self.servers) < 2 or self.total == 0:
+            raise MisuseError("traffic", "there are no messages between servers", "Record a run with some")
+
+
+class DomainTree:
+    """Servers 0 .. n-1 and domains 0 .. d-1, as a rooted tree: its cost under a traffic, and changes.
+
+    root        a domain without a parent
+    parent[d]   the server that domain d hangs on
+    home[v]     the domain in which server v was placed
+
+    All sums are of whole numbers, and exact.
+    """
+
+    def __init__(self, traffic: TrafficMatrix, alpha: int, parent: list[int], home: list[int]) -> None:
+        self.traffic = traffic
+        self.alpha = alpha
+        self.parent = parent  # of each domain: the server that it hangs on, -1 for the root
+        self.home = home  # of each server
+
+    @classmethod
+    def of(cls, graph: DomainGraph, traffic: TrafficMatrix, alpha: int) -> DomainTree:
+        """The tree of a domain graph, rooted at its first domain."""
+        index = {name: at for at, name in enumerate(traffic.servers)}
+        parent, home = [-1] * len(graph.groups), [-1] * len(index)
+        queue, seen = [0], {0}
+        while queue:
+            domain = queue.pop()
+            for server in graph.groups[domain]:
+                if index[server] != parent[domain]:
+                    home[index[server]] = domain
+                    for other in graph.domains_of[server]:
+                        if other not in seen:
+                            seen.add(other)
+                            parent[other] = index[server]
+                            queue.append(other)
+        return cls(traffic, alpha, parent, home)
+
+    def groups(self) -> Groups:
+        """As lists of names; the router that a domain hangs on comes first."""
+        servers = self.traffic.servers
+        found = []
+        for domain, above in enumerate(self.parent):
+            members = [servers[v] for v, place in enumerate(self.home) if place == domain]
+            found.append(tuple(([servers[above]] if above >= 0 else []) + members))
+        return tuple(found)
+
+    # Cost
+
+    def _crossing(self) -> tuple[Array, Array]:
+        """For each server, messages that cross the edge to its home; for each domain, to its parent."""
+        n = len(self.home)
+        below_server = np.zeros((n, n))  # row v: the servers in the subtree of v
+        below_domain = np.zeros((len(self.parent), n))
+        for domain in reversed(self._order()):
+            for v in self._members[domain]:
+                row = below_server[v]
+                row[v] = 1
+                for child in self._children[v]:
+                    row += below_domain[child]
+                below_domain[domain] += row
+        return self._cut(below_server), self._cut(below_domain)
+
+    def _cut(self, inside: Array) -> Array:
+        within = ((inside @ self.traffic.between_float) * inside).sum(axis=1)
+        cut: Array = (inside @ self.traffic.of_server - within).astype(np.int64)
+        return cut
+
+    def _order(self) -> list[int]:
+        """Domains from the root down; lists the members of domains and the domains below servers, too."""
+        self._members: list[list[int]] = [[] for _ in self.parent]
+        self._children: list[list[int]] = [[] for _ in self.home]
+        for v, domain in enumerate(self.home):
+            self._members[domain].append(v)
+        order = []
+        for domain, above in enumerate(self.parent):
+            if above >= 0:
+                self._children[above].append(domain)
+            else:
+                order.append(domain)
+        for domain in order:  # grows while it is walked
+            for v in self._members[domain]:
+                order += self._children[v]
+        return order
+
+    def _measure(self) -> tuple[Array, Array, Array]:
+        """Of each domain the size and twice the messages through it; of each server what it forwards."""
+        to_home, to_parent = self._crossing()
+        home, parent = np.array(self.home), np.array(self.parent)
+        hung = parent >= 0
+        sizes = np.bincount(home, minlength=len(parent)) + hung
+        twice = np.bincount(home, weights=to_home, minlength=len(parent)).astype(np.int64) + to_parent
+        at_server = to_home.copy()
+        np.add.at(at_server, parent[hung], to_parent[hung])
+        return sizes, twice, (at_server - self.traffic.of_server) // 2
+
+    def score(self, cap: int) -> int:
+        """Twice the cost of all messages, and a price for load above the cap: a whole number."""
+        sizes, twice, forwarded = self._measure()
+        over = int(np.maximum(forwarded - cap, 0).sum())
+        price = OVERLOAD * max(self.alpha, HOP_MIN)
+        return int((twice * (self.alpha + sizes * sizes)).sum()) + 2 * price * over
+
+    def cost(self) -> Cost:
+        """The cost in words."""
+        sizes, twice, forwarded = self._measure()
+        total = self.traffic.total
+        busiest = int(np.argmax(forwarded))
+        return Cost(
+            per_message=int((twice * (self.alpha + sizes * sizes)).sum()) / (2 * total),
+            hops=int(twice.sum()) / (2 * total),
+            largest_domain=int(sizes.max()),
+            router_load=int(forwarded[busiest]) / total,
+            busiest_router=self.traffic.servers[busiest] if forwarded[busiest] else None,
+        )
+
+    # Changes
+
+    def change(self, key: int) -> tuple[list[int], list[int]] | None:
+        """Make one drawn change; returns what to put back, or None if the draw was impossible."""
+        before = list(self.parent), list(self.home)
+        kind = (_SWAP, _SWAP, _MOVE, _MOVE, _HANG, _SPLIT, _MERGE)[below(key, 0, 7)]
+        v, w = below(key, 1, len(self.home)), below(key, 2, len(self.home))
+        domain = below(key, 3, len(self.parent))
+        if kind == _SWAP:
+            done = self._swap(v, w)
+        elif kind == _MOVE:
+            done = self._move(v, domain)
+        elif kind == _HANG:
+            done = self._hang(domain, v)
+        elif kind == _SPLIT:
+            done = self._split(domain, key)
+        else:
+            done = self._merge(domain)
+        if not done:
+            self.parent, self.home = before
+            return None
+        return before
+
+    def _swap(self, v: int, w: int) -> bool:
+        """Two servers change places, routers included."""
+        if v == w:
+            return False
+        self.home[v], self.home[w] = self.home[w], self.home[v]
+        self.parent = [w if above == v else v if above == w else above for above in self.parent]
+        return True
+
+    def _hangs_below(self, domain: int, server: int) -> bool:
+        """Whether a domain is in the subtree of a server."""
+        while self.parent[domain] >= 0:
+            if self.parent[domain] == server:
+                return True
+            domain = self.home[self.parent[domain]]
+        return False
+
+    def _size(self, domain: int) -> int:
+        return self.home.count(domain) + (self.parent[domain] >= 0)
+
+    def _move(self, v: int, domain: int) -> bool:
+        """A server goes to another domain, with all that hangs on it; a domain left with one is dropped."""
+        old = self.home[v]
+        if domain == old or self._hangs_below(domain, v):
+            return False
+        self.home[v] = domain
+        return self._size(old) >= 2 or self._dissolve(old)
+
+    def _dissolve(self, domain: int) -> bool:
+        """Drop a domain whose only server is the one that it hangs on; the root stays."""
+        if self.parent[domain] < 0:
+            return False
+        if self.home.count(domain):
+            return False
+        self._drop(domain)
+        return True
+
+    def _drop(self, domain: int) -> None:
+        """Forget an empty domain: the last one takes its number."""
+        last = len(self.parent) - 1
+        self.parent[domain] = self.parent[last]
+        self.parent.pop()
+        self.home = [domain if place == last else place for place in self.home]
+
+    def _hang(self, domain: int, v: int) -> bool:
+        """A domain hangs on another server."""
+        if self.parent[domain] < 0 or self.parent[domain] == v:
+            return False
+        at = self.home[v]
+        while at != domain and self.parent[at] >= 0:
+            at = self.home[self.parent[at]]
+        if at == domain:  # the server is below the domain
+            return False
+        self.parent[domain] = v
+        return True
+
+    def _split(self, domain: int, key: int) -> bool:
+        """Some servers of a domain form a new one, which hangs on another server of it."""
+        members = [v for v, place in enumerate(self.home) if place == domain]
+        if len(members) < 3:
+            return False
+        router = members[below(key, 4, len(members))]
+        movers = [v for at, v in enumerate(members) if v != router and below(key, 5 + at, 2)]
+        if not movers or len(movers) > len(members) - 2:
+            return False
+        self.parent.append(router)
+        for v in movers:
+            self.home[v] = len(self.parent) - 1
+        return True
+
+    def _merge(self, domain: int) -> bool:
+        """The servers of a domain go to the one above it."""
+        if self.parent[domain] < 0:
+            return False
+        above = self.home[self.parent[domain]]
+        self.home = [above if place == domain else place for place in self.home]
+        self._drop(domain)
+        return True
 
 
 def evaluate(traffic: TrafficMatrix, groups: Groups, alpha: int = ALPHA) -> Cost:

@@ -26,7 +26,7 @@ from whence.overlay.shape import rerouted
 from whence.servers.applied import Applied, write_applied
 from whence.servers.client import Client
 from whence.servers.processes import holder_of
-from whence.servers.system import System, read_as_applied, read_text
+from whence.servers.system import System, read_as_applied, read_description
 
 POLL_S = 0.05
 LEASE_S = 30.0  # so long senders wait if whoever changes the system dies before anything was changed
@@ -108,7 +108,7 @@ def apply(described: System, timeout_s: float, say: Callable[[str], None]) -> Sy
     running = {server for server in change.old.servers if holder_of(change.old.lock_of(server)) is not None}
     if change.drained:
         _drain(change, running, timeout_s)
-    description = read_text(change.new.path)
+    description = read_description(change.new.path)
     write_applied(change.new.folder, Applied(change.new.shape, description))
     for line in change.lines():
         say(line)

@@ -148,6 +148,8 @@ async def talking_at(
 def _listen(path: Path) -> socket.socket:
     """A socket that only its owner may open; one that no process serves any more is replaced."""
     path.parent.mkdir(parents=True, exist_ok=True)
+    if path.exists() and not path.is_socket():  # what is no socket is not ours to replace
+        raise PlatformError(f"socket {path}", "there is a file of that name", "Give another path")
     with socket.socket(socket.AF_UNIX) as probe:
         try:
             probe.connect(str(path))

@@ -27,7 +27,6 @@ Here is what the file itself can be asked for: words, names, domains. What only 
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -35,6 +34,7 @@ from typing import Annotated, Any
 
 import msgspec
 
+from whence import toml
 from whence.core.message import NodeId
 from whence.errors import ConfigError, DomainGraphError
 from whence.overlay.domain_graph import DomainGraph, from_description
@@ -157,12 +157,12 @@ def read_system(path: Path) -> System:
 
     If its domains or agents differ from those that were applied, those that were applied count.
     """
-    data = _toml(read_text(path), path)
+    data = toml.parsed(read_description(path), path, ConfigError)
     described = _system(data, path, None)
     applied = read_applied(described.folder)
     if applied is None:
         return described
-    before = _toml(applied.description, path_of(described.folder))
+    before = toml.parsed(applied.description, path_of(described.folder), ConfigError)
     if next_shape(applied.shape, described.graph) is applied.shape and (
         data.get("agents") == before.get("agents")
     ):
@@ -175,7 +175,7 @@ def read_system(path: Path) -> System:
 
 def read_described(path: Path) -> System:
     """The system that the file describes, whatever was applied of it: what `whence mom apply` takes over."""
-    data = _toml(read_text(path), path)
+    data = toml.parsed(read_description(path), path, ConfigError)
     described = _system(data, path, None)
     applied = read_applied(described.folder)
     if applied is None:
@@ -192,30 +192,22 @@ def read_as_applied(described: System) -> System:
             f"nothing was started in {described.folder} yet",
             f"Start it with `whence mom up {described.path}`",
         )
-    return _system(_toml(applied.description, path_of(described.folder)), described.path, applied.shape)
+    return _system(
+        toml.parsed(applied.description, path_of(described.folder), ConfigError),
+        described.path,
+        applied.shape,
+    )
 
 
 def remember(system: System) -> None:
     """The system starts: what it is described as counts as applied, if nothing was before."""
     if read_applied(system.folder) is None:
-        write_applied(system.folder, Applied(system.shape, read_text(system.path)))
+        write_applied(system.folder, Applied(system.shape, read_description(system.path)))
 
 
-def read_text(path: Path) -> str:
+def read_description(path: Path) -> str:
     """The text of a description."""
-    try:
-        return path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise ConfigError(str(path), error.strerror or str(error), "Give the path of a TOML file") from error
-    except ValueError as error:  # no UTF-8
-        raise ConfigError(str(path), f"it is not TOML ({error})", "Correct the syntax") from None
-
-
-def _toml(text: str, path: Path) -> dict[str, Any]:
-    try:
-        return tomllib.loads(text)
-    except ValueError as error:
-        raise ConfigError(str(path), f"it is not TOML ({error})", "Correct the syntax") from None
+    return toml.read_text(path, "a description", ConfigError)
 
 
 def _system(data: dict[str, Any], path: Path, shape: Shape | None) -> System:

@@ -56,6 +56,14 @@ class GateRules:
                 "other machines reach it, and there is no token",
                 "Give --token FILE",
             )
+        for origin in self.origins:
+            parts = urlsplit(origin)
+            if parts.scheme not in ("http", "https") or origin != f"{parts.scheme}://{parts.netloc}":
+                raise MisuseError(
+                    f"origin {origin!r}",
+                    "no page has it: an origin is a scheme, a host and at most a port",
+                    "Write it as browsers do, as in https://notes.example or http://localhost:8000",
+                )
         if self.static is not None and not self.static.is_dir():
             raise MisuseError(f"folder {self.static}", "it is not there", "Give the folder of a page")
 

@@ -23,6 +23,7 @@ from whence.sim import model
 from whence.sim.distributions import Delay, Distribution
 from whence.sim.model import Fault, Scenario, Topology, Workload
 from whence.sim.validation import kinds, validate
+from whence.toml import read_toml
 
 __all__ = ["Scenario", "change", "checked", "dumps", "from_dict", "load", "run_id", "to_dict"]
 
@@ -32,18 +33,7 @@ _UNKNOWN = re.compile(r"unknown field `(?P<name>[^`]*)`")
 
 def load(path: Path, changes: Iterable[str] = ()) -> Scenario:
     """Read a scenario file; `changes` are `key.path=value` assignments on top of it."""
-    try:
-        text = path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise ScenarioError(str(path), error.strerror or str(error), "Give a scenario file (TOML)") from error
-    except UnicodeDecodeError as error:
-        raise ScenarioError(
-            str(path), f"it is not UTF-8 text ({error.reason})", "Save it as UTF-8"
-        ) from error
-    try:
-        data = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise ScenarioError(str(path), f"it is not valid TOML: {error}", "Mend that line") from error
+    data = read_toml(path, "a scenario", ScenarioError)
     for assignment in changes:
         change(data, assignment)
     try:

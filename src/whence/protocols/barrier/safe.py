@@ -114,7 +114,8 @@ class SafeOrder(BarrierOrder):
     # rule 001 F2: a number that is delivered or held is a duplicate
     def refuse(self, packet: BarrierPacket, now_us: int) -> Reason | None:
         origin, number, _, barrier, _ = packet
-        self._familiar = packet if barrier and barrier == self._common else None
+        common = self._common
+        self._familiar = packet if barrier and (barrier is common or barrier == common) else None
         if self._familiar is None:
             is_right = well_formed(packet)
         else:

@@ -577,6 +577,8 @@ class Log(Protocol):
             self.exchange.flush(effects)  # what waits goes before anything that follows
         if self.timed is not None:
             self.delivery.log_all(self.timed.advance(now_us), now_us, effects)
+            if self.timed.told:
+                self.delivery.pass_over_due(self.timed, now_us, effects)
 
     def timer(self, key: str, now_us: int) -> Effects:
         effects: Effects = []

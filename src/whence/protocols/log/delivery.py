@@ -137,8 +137,7 @@ class Delivery:
         timed = cast(TimedOrder, self.timed)
         last = timed.dead_after(stream)
         if last > self._newest[stream]:
-            self.miss(stream, last, EXPIRED, effects)
-            self.log_all(timed.jump({stream: last}, now_us), now_us, effects)
+            self._pass_over(timed, stream, last, now_us, effects)
 
     def gone(self, stream: int, first: int, last: int, now_us: int, effects: Effects) -> bool:
         """A peer says that numbers have expired: they count as settled if nothing before them is missing.
@@ -150,6 +149,16 @@ class Delivery:
             return False
         if first > newest + 1:
             return True
-        self.miss(stream, last, EXPIRED, effects)
-        self.log_all(self.timed.jump({stream: last}, now_us), now_us, effects)
+        if self.timed.is_dead(stream, first, last, now_us):
+            self._pass_over(self.timed, stream, last, now_us, effects)
         return False
+
+    def pass_over_due(self, timed: TimedOrder, now_us: int, effects: Effects) -> None:
+        """What peers have said is dead, once it is so by this node's clock, too."""
+        for stream, first, last in timed.due(now_us):
+            if first <= self._newest[stream] + 1 <= last:
+                self._pass_over(timed, stream, last, now_us, effects)
+
+    def _pass_over(self, timed: TimedOrder, stream: int, last: int, now_us: int, effects: Effects) -> None:
+        self.miss(stream, last, EXPIRED, effects)
+        self.log_all(timed.jump({stream: last}, now_us), now_us, effects)

@@ -33,11 +33,14 @@ class TimedOrder:
         self, own: int, ledger: Ledger, lifetime_us: int | None, skew_us: int, dead_max: int
     ) -> None:
         self.own = own
+        self.skew_us = skew_us
         self.dead_max = dead_max
         self.order = SafeOrder(ledger.names[own], lifetime_us, skew_us)
         self.ledger = ledger
         self.arrived: dict[tuple[Stream, int], Item] = {}  # what is pending, as it is logged
         self.dead: dict[int, set[int]] = {}  # numbers that died before those before them were accounted for
+        # What peers have said is dead (stream, first, last): from when on that is so by this node's clock too
+        self.told: dict[tuple[int, int, int], int] = {}
 
     def make(self, payload: bytes, lifetime_us: int | None, mark: int, now_us: int) -> Item:
         """The next message of this life; the order has delivered it."""
@@ -121,6 +124,20 @@ class TimedOrder:
                 del self.dead[stream]
         return last
 
+    # rule 001 R10: dead by a clock that is ahead is not dead here: what was covered by it may still live
+    def is_dead(self, stream: int, first: int, last: int, now_us: int) -> bool:
+        """A peer says that numbers have expired: whether they have by every clock; if not, `due` has them."""
+        if self.skew_us and len(self.told) < self.dead_max:
+            self.told.setdefault((stream, first, last), now_us + self.skew_us)
+        return not self.skew_us
+
+    def due(self, now_us: int) -> list[tuple[int, int, int]]:
+        """What peers said is dead, and is so by now."""
+        due = [key for key, at_us in self.told.items() if at_us <= now_us]
+        for key in due:
+            del self.told[key]
+        return due
+
     def is_early(self, entry: Item, now_us: int) -> bool:
         """Whether a message could not be delivered now."""
         return not self.order.deliverable(self.packet_of(entry), now_us)
@@ -144,11 +161,12 @@ class TimedOrder:
 
     def entries(self) -> int:
         """Entries in memory."""
-        return self.order.entries() + sum(map(len, self.dead.values()))
+        return self.order.entries() + sum(map(len, self.dead.values())) + len(self.told)
 
     def next_us(self) -> int | None:
         """When `advance` has something to do."""
-        return self.order.next_us()
+        times = (self.order.next_us(), next(iter(self.told.values()), None))
+        return min((each for each in times if each is not None), default=None)
 
     def explain(self) -> list[Waiting]:
         """As in `Protocol`."""
@@ -175,12 +193,15 @@ class TimedOrder:
 
     def save(self) -> State:
         """Plain data."""
-        return {
+        state: State = {
             "order": self.order.save(),
             "cut": [list(pair) for pair in self.order.cut.items()],
             "arrived": [[*key, plain(entry)] for key, entry in self.arrived.items()],
             "dead": [[stream, sorted(numbers)] for stream, numbers in self.dead.items()],
         }
+        if self.told:
+            state["told"] = [[*key, at_us] for key, at_us in self.told.items()]
+        return state
 
     def restore(self, state: State) -> None:
         """Become what `save` described."""
@@ -189,3 +210,4 @@ class TimedOrder:
         for origin, number, saved in state["arrived"]:
             self.arrived[origin, number] = unplain(saved)  # type: ignore[assignment]
         self.dead = {stream: set(numbers) for stream, numbers in state["dead"]}
+        self.told = {(stream, first, last): at_us for stream, first, last, at_us in state.get("told", ())}

@@ -82,7 +82,7 @@ class Bucket:
         self._touched: dict[str | None, _KeyState] = {}  # since the last save, as they are in changes
         self._ended: list[int] = []
         self._kept_before = 0  # how many of the waiting rows are saved already
-        with _without_collector():
+        with without_collector():
             for each in saved:
                 self._load(_decoder.decode(each))
 
@@ -104,7 +104,7 @@ class Bucket:
     def step(self, rows: pa.Table | None, until_us: int) -> pa.Table:
         """Take rows, then note that time has come to `until_us`; returns all rows that end by it."""
         endings: list[Ending] = []
-        with _without_collector():
+        with without_collector():
             base, fresh = self._serial, self._own.empty_table()
             in_time: list[int] = []
             if rows is not None and rows.num_rows:
@@ -241,8 +241,11 @@ def _is_due(wake_us: int | None, until_us: int) -> bool:
 
 
 @contextmanager
-def _without_collector() -> Iterator[None]:
-    """Python's search for cycles, which orders have none of, would double the time of a step."""
+def without_collector() -> Iterator[None]:
+    """Python's search for cycles, which orders have none of, would double the time of a step.
+
+    It goes through all that is there when it comes back: whoever can lets go of a bucket before.
+    """
     was = gc.isenabled()
     gc.disable()
     try:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from datetime import timedelta
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypedDict, Unpack
 
 import numpy as np
 import pyarrow as pa
@@ -59,6 +59,20 @@ _UNIT_OF = {"sec": "s", "second": "s", "min": "m", "minute": "m", "hour": "h", "
 _UNIT_OF |= {"millisecond": "ms", "microsecond": "us"}
 
 
+class OrderOptions(TypedDict, total=False):
+    """What a caller says of a table, beside the lifetime of its rows (docs/stream.md, What goes in)."""
+
+    key: str | Sequence[str] | None  # None: one order for all rows
+    id: str | None
+    depends_on: str | None
+    event_time: str | None
+    clock: str | None
+    origin: str | None
+    policy: str
+    lifetime_max: str | timedelta | None
+    remember: str | timedelta | None
+
+
 class OrderColumns(NamedTuple):
     """A caller's description, checked: which columns mean what, and how long things last."""
 
@@ -84,22 +98,18 @@ class OrderColumns(NamedTuple):
 
 
 def describe(
-    table: DataFrame,
-    *,
-    key: str | Sequence[str] | None = None,
-    id: str | None = None,  # noqa: A002 - the name that a caller expects
-    depends_on: str | None = None,
-    lifetime: str | timedelta | None = None,
-    event_time: str | None = None,
-    clock: str | None = None,
-    origin: str | None = None,
-    policy: str = "emit",
-    lifetime_max: str | timedelta | None = None,
-    remember: str | timedelta | None = None,
+    table: DataFrame, *, lifetime: str | timedelta | None = None, **options: Unpack[OrderOptions]
 ) -> OrderColumns:
     """Check a description against a table; the first thing that is wrong is the error."""
+    for unknown in options.keys() - OrderOptions.__annotations__.keys():
+        raise MisuseError(
+            f"argument {unknown!r}", "the order has none of that name", "See docs/stream.md, What goes in"
+        )
+    policy, remember = options.get("policy", "emit"), options.get("remember")
     if policy not in POLICIES:
         raise MisuseError(f"policy {policy!r}", "there is none of that name", "Choose from: emit, drop")
+    key, id_, depends_on = options.get("key"), options.get("id"), options.get("depends_on")
+    clock, event_time = options.get("clock"), options.get("event_time")
     keys = (key,) if isinstance(key, str) else tuple(key or ())
     for name in keys:
         type_of(table, name, "key")
@@ -110,16 +120,18 @@ def describe(
                 "the table has it already, and the order adds it",
                 "Rename or drop it first",
             )
-    if (clock is None) == (id is None):
+    if (clock is None) == (id_ is None):
         raise MisuseError(
             "causal order",
             "rows are known by `id` or by a vector `clock`: give one of the two",
             'Give id="..." and depends_on="...", or clock="..." and origin="..."',
         )
     id_type, id_column, needs = (
-        _named(table, str(id), depends_on) if clock is None else _clocked(table, clock, origin)
+        _named(table, str(id_), depends_on)
+        if clock is None
+        else _clocked(table, clock, options.get("origin"))
     )
-    lifetime_us, horizon_us = _lifetime(table, lifetime, lifetime_max)
+    lifetime_us, horizon_us = _lifetime(table, lifetime, options.get("lifetime_max"))
     is_constant = lifetime is not None and (isinstance(lifetime, timedelta) or lifetime not in table.columns)
     return OrderColumns(
         key=keys,
@@ -128,7 +140,7 @@ def describe(
         remember_us=None if remember is None else duration_us("remember", remember),
         horizon_us=horizon_us,
         vector=clock is not None,
-        own=_own(table, keys, event_time, *((id, depends_on) if clock is None else (None, None))),
+        own=_own(table, keys, event_time, *((id_, depends_on) if clock is None else (None, None))),
         constant_us=duration_us("lifetime", lifetime) if is_constant and lifetime is not None else None,
         at=_time(table, event_time),
         id=id_column,
@@ -194,10 +206,23 @@ def helpers(order: OrderColumns) -> list[Column]:
 
 def keyed_helpers(table: DataFrame, order: OrderColumns) -> list[Column]:
     """The same, and the key of a row as one text."""
-    return [*helpers(order), *([] if KEY in order.own else [key_of(table, order).alias(KEY)])]
+    return [*helpers(order), *([] if KEY in order.own else [_key_of(table, order).alias(KEY)])]
 
 
-def key_of(table: DataFrame, order: OrderColumns) -> Column:
+def placed_rows(table: DataFrame, order: OrderColumns, parts: int, name: str) -> DataFrame:
+    """The rows with the columns of an order, and which of so many parts the key of each belongs to."""
+    place = F.pmod(F.xxhash64(_key_of(table, order)), F.lit(parts)).cast("int")
+    own = map(quoted_column, table.columns)
+    return table.select(*own, *keyed_helpers(table, order), place.alias(name))
+
+
+def nulls_of(rows: DataFrame, *but: str) -> list[Column]:
+    """Nothing in each column but these: for a time that comes without a row."""
+    fields = (field for field in rows.schema.fields if field.name not in but)
+    return [F.lit(None).cast(field.dataType).alias(field.name) for field in fields]
+
+
+def _key_of(table: DataFrame, order: OrderColumns) -> Column:
     """The key of a row as one text: a column of text as it is, anything else as JSON."""
     if not order.key:
         return F.lit("")
@@ -212,16 +237,13 @@ def key_of(table: DataFrame, order: OrderColumns) -> Column:
     return F.to_json(F.struct(*map(quoted_column, order.key)), exact)
 
 
-def ordered_schema(schema: StructType, order: OrderColumns) -> StructType:
-    """The table's columns, and what the order adds."""
+def ordered_schemas(schema: StructType, order: OrderColumns) -> tuple[StructType, pa.Schema]:
+    """The table's columns and what the order adds; and as Spark wants them back from a worker in any zone."""
     missing = StructField("missing", ArrayType(order.id_type))
-    return StructType([*schema.fields, *(missing if field.name == "missing" else field for field in ADDED)])
-
-
-def arrow_schema_of(schema: StructType) -> pa.Schema:
-    """What Spark wants back from a worker, in whatever zone its session is."""
+    added = (missing if field.name == "missing" else field for field in ADDED)
+    ordered = StructType([*schema.fields, *added])
     try:
-        return to_arrow_schema(schema, timezone="UTC")
+        return ordered, to_arrow_schema(ordered, timezone="UTC")
     except PySparkException as error:
         reason = str(error).split("] ")[-1].rstrip(".")
         raise SchemaError(

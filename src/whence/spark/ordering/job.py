@@ -29,12 +29,11 @@ from whence.errors import DataError, MisuseError, PlatformError
 from whence.order import OUTCOMES
 from whence.spark.adapters import ADAPTERS, read_adapted
 from whence.spark.ordering.columns import (
-    arrow_schema_of,
     describe,
     duration_us,
-    key_of,
-    keyed_helpers,
-    ordered_schema,
+    nulls_of,
+    ordered_schemas,
+    placed_rows,
     quoted_column,
     settings_of,
 )
@@ -206,7 +205,7 @@ class _Run:
         describe(stream, **self._columns)  # the first mistake is told before anything is written
         self._ticks = f"{job.checkpoint}/{TICKS_FOLDER}"
         if self.store.header() is None:
-            self._write_tick(None)  # Spark reads no folder that is not there
+            self._write_tick(None)
         known = self.store.begin(header, fresh=_is_fresh(job.checkpoint))
         self._partitions = known.partitions
         self._maker = hashlib.sha256(msgspec.json.encode(known)).hexdigest()[:16]
@@ -225,7 +224,13 @@ class _Run:
         self._write_tick(until_us)
 
     def _write_tick(self, until_us: int | None) -> None:
-        """By Spark, which knows the checkpoint's file system; its readers see a file whole or not at all."""
+        """Readers see a file whole or not at all. None: the folder alone, without which Spark reads nothing.
+
+        Where the state is in the checkpoint, we see that as well; else Spark alone does, and needs a job.
+        """
+        if self.job.state is None:
+            StateStore(self._ticks).put_tick(until_us)
+            return
         with spark_failures(f"checkpoint {self.job.checkpoint}", "Check the path and its permissions"):
             ticks = self.spark.range(1 if until_us is not None else 0).coalesce(1)
             ticks.select(F.lit(until_us).cast("bigint").alias("us")).write.mode("append").json(self._ticks)
@@ -241,8 +246,7 @@ class _Run:
     def _ordered(self, stream: DataFrame) -> DataFrame:
         """The rows in order: those of a key to one partition, a tick to all."""
         order = describe(stream, **self._columns)
-        schema = ordered_schema(stream.schema, order)
-        arrow_schema, count = arrow_schema_of(schema), self._partitions
+        (schema, arrow_schema), count = ordered_schemas(stream.schema, order), self._partitions
         task = {
             "root": self._root,
             "maker": self._maker,
@@ -261,13 +265,10 @@ class _Run:
 
             yield from order_partition(batches, task, arrow_schema)
 
-        key = key_of(stream, order)
-        place = F.pmod(F.xxhash64(key), F.lit(count)).cast("int")
-        rows = stream.select(*map(quoted_column, stream.columns), *keyed_helpers(stream, order))
-        rows = rows.withColumn(TICK, F.lit(None).cast("bigint")).withColumn(_PLACE, place)
-        ticks = self.spark.readStream.schema("us bigint").json(self._ticks)
+        rows = placed_rows(stream, order, count, _PLACE).withColumn(TICK, F.lit(None).cast("bigint"))
+        ticks = self.spark.readStream.schema("us bigint").json(self._ticks, pathGlobFilter="*.json")
         everywhere = F.explode(F.sequence(F.lit(0), F.lit(count - 1))).alias(_PLACE)
-        nothing = [F.lit(None).cast(field.dataType).alias(field.name) for field in rows.schema.fields[:-2]]
+        nothing = nulls_of(rows, _PLACE, TICK)
         both = rows.unionByName(ticks.select(*nothing, F.col("us").alias(TICK), everywhere))
         return both.repartitionById(count, F.col(_PLACE)).drop(_PLACE).mapInArrow(step, schema)
 

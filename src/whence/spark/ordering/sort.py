@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import timedelta
+from typing import Unpack
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
@@ -11,30 +12,19 @@ from pyspark.sql import DataFrame
 from whence.errors import MisuseError
 from whence.spark.ordering.columns import (
     GivenRows,
+    OrderOptions,
     OrderSettings,
-    arrow_schema_of,
     describe,
     helpers,
     moved,
-    ordered_schema,
+    ordered_schemas,
     quoted_column,
     settings_of,
 )
 
 
 def causal_sort(
-    table: DataFrame,
-    *,
-    key: str | Sequence[str] | None = None,
-    id: str | None = None,  # noqa: A002 - the name that a caller expects
-    depends_on: str | None = None,
-    lifetime: str | timedelta | None = None,
-    event_time: str | None = None,
-    clock: str | None = None,
-    origin: str | None = None,
-    policy: str = "emit",
-    lifetime_max: str | timedelta | None = None,
-    remember: str | timedelta | None = None,
+    table: DataFrame, *, lifetime: str | timedelta | None = None, **options: Unpack[OrderOptions]
 ) -> DataFrame:
     """Give every row its place in the causal order of its key: the columns of ADDED are added.
 
@@ -44,23 +34,10 @@ def causal_sort(
     """
     if table.isStreaming:
         raise MisuseError("causal_sort", "the table is a stream", "Use causal_order for streams")
-    order = describe(
-        table,
-        key=key,
-        id=id,
-        depends_on=depends_on,
-        lifetime=lifetime,
-        event_time=event_time,
-        clock=clock,
-        origin=origin,
-        policy=policy,
-        lifetime_max=lifetime_max,
-        remember=remember,
-    )
+    order = describe(table, lifetime=lifetime, **options)
     at_rest = lifetime is None
     settings = settings_of(order, at_rest=at_rest)
-    names, schema = table.columns, ordered_schema(table.schema, order)
-    arrow_schema = arrow_schema_of(schema)
+    names, (schema, arrow_schema) = table.columns, ordered_schemas(table.schema, order)
 
     def sort_group(rows: pa.Table) -> pa.Table:
         return sort_rows(rows, names, settings, at_rest, arrow_schema)

@@ -25,10 +25,10 @@ but what they import. `whence stream` keeps its buckets in another way, as `vers
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from datetime import timedelta
 from importlib import import_module
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 import pyarrow as pa
@@ -39,14 +39,13 @@ from pyspark.sql.types import BinaryType, LongType, StructField, StructType
 
 from whence.errors import MisuseError, missing_extra
 from whence.spark.ordering.columns import (
+    OrderOptions,
     OrderSettings,
-    arrow_schema_of,
     describe,
     duration_us,
-    key_of,
-    keyed_helpers,
-    ordered_schema,
-    quoted_column,
+    nulls_of,
+    ordered_schemas,
+    placed_rows,
     settings_of,
 )
 from whence.spark.shipping import by_value, find_shipped
@@ -125,18 +124,10 @@ def causal_order(
     stream: DataFrame,
     *,
     lifetime: str | timedelta,
-    key: str | Sequence[str] | None = None,
-    id: str | None = None,  # noqa: A002 - the name that a caller expects
-    depends_on: str | None = None,
-    event_time: str | None = None,
-    clock: str | None = None,
-    origin: str | None = None,
-    policy: str = "emit",
-    lifetime_max: str | timedelta | None = None,
-    remember: str | timedelta | None = None,
     delay: str | timedelta = "0s",
     flush: DataFrame | None = None,
     buckets: int = BUCKETS,
+    **options: Unpack[OrderOptions],
 ) -> DataFrame:
     """Put the rows of a stream into causal order, per key.
 
@@ -160,30 +151,12 @@ def causal_order(
         raise missing_extra("causal_order", "protobuf", "spark") from error
     if buckets < 1:
         raise MisuseError(f"buckets={buckets}", "there must be one", "Give at least 1")
-    order = describe(
-        stream,
-        key=key,
-        id=id,
-        depends_on=depends_on,
-        lifetime=lifetime,
-        event_time=event_time,
-        clock=clock,
-        origin=origin,
-        policy=policy,
-        lifetime_max=lifetime_max,
-        remember=remember,
-    )
+    order = describe(stream, lifetime=lifetime, **options)
     session = stream.sparkSession
     if "RocksDB" not in str(session.conf.get(_PROVIDER, "")):
         session.conf.set(_PROVIDER, ROCKSDB)  # transformWithState runs on no other
-    schema, settings = ordered_schema(stream.schema, order), settings_of(order)
-    arrow_schema, known_by = arrow_schema_of(schema), key_of(stream, order)
-    rows = stream.select(
-        *map(quoted_column, stream.columns),
-        *keyed_helpers(stream, order),
-        F.pmod(F.xxhash64(known_by), F.lit(buckets)).cast("int").alias(_BUCKET),
-        order.at.alias(_AT),
-    )
+    (schema, arrow_schema), settings = ordered_schemas(stream.schema, order), settings_of(order)
+    rows = placed_rows(stream, order, buckets, _BUCKET).withColumn(_AT, order.at)
     timed = _timed(rows, flush, f"{duration_us('delay', delay)} microseconds")
     said = (
         f"{buckets} buckets by {', '.join(order.key) or 'no key'}, {settings}, {stream.schema.simpleString()}"
@@ -237,13 +210,10 @@ def _timed(rows: DataFrame, flush: DataFrame | None, delay: str) -> DataFrame:
     if flush is not None:
         if not flush.isStreaming or len(flush.columns) != 1:
             raise MisuseError("flush", "it is not a stream of one column", "Give a stream of timestamps")
-        nothing = [
-            F.lit(None).cast(field.dataType).alias(field.name)
-            for field in marked.schema.fields
-            if field.name not in (_AT, _IS_ROW)
-        ]
         times = flush.select(
-            *nothing, F.col(flush.columns[0]).cast("timestamp").alias(_AT), F.lit(False).alias(_IS_ROW)
+            *nulls_of(marked, _AT, _IS_ROW),
+            F.col(flush.columns[0]).cast("timestamp").alias(_AT),
+            F.lit(False).alias(_IS_ROW),
         )
         marked = marked.unionByName(times)
     # The condition names the time: Spark would move any other filter to where the watermark does not see

@@ -18,6 +18,7 @@ Versions of as many batches are kept as Spark keeps of its state (`spark.sql.str
 from __future__ import annotations
 
 import re
+import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
@@ -28,7 +29,7 @@ from pyarrow import fs
 from pyspark import TaskContext
 
 from whence.errors import DataError, MisuseError, PlatformError
-from whence.spark.ordering.buckets import Bucket, StepCounts
+from whence.spark.ordering.buckets import Bucket, StepCounts, without_collector
 from whence.spark.ordering.columns import OrderSettings
 from whence.trace.dataset import open_place, put_whole
 
@@ -149,6 +150,15 @@ class StateStore:
         until_us = self.newest_us(batch, partitions) - delay_us
         due = any(size.waiting and size.wake_us is not None and size.wake_us < until_us for size in sizes)
         return until_us if due else None
+
+    def put_tick(self, until_us: int | None) -> None:
+        """Where the root is a folder of ticks: a file that carries a time; None: the folder alone."""
+        try:
+            self._fs.create_dir(self._base, recursive=True)
+        except (OSError, pa.ArrowException) as error:
+            raise self._failed("", "made", error) from error
+        if until_us is not None:
+            self._put(f"{uuid.uuid4().hex}.json", msgspec.json.encode({"us": until_us}))
 
     # What tasks do
 
@@ -275,7 +285,13 @@ def order_partition(
 
     `given` has the fields of an `OrderTask`: a closure must not name our classes before they are found.
     """
-    task = OrderTask(**given)
+    with without_collector():
+        ended = _order_rows(batches, OrderTask(**given), schema)
+    yield from ended.combine_chunks().to_batches(max_chunksize=10_000)
+
+
+def _order_rows(batches: Iterable[pa.RecordBatch], task: OrderTask, schema: pa.Schema) -> pa.Table:
+    """The rows that end; nothing else is left when it returns."""
     context: Any = TaskContext.get()
     partition, batch = int(context.partitionId()), int(context.getLocalProperty(BATCH_PROPERTY))
     store = StateStore(task.root)
@@ -295,4 +311,4 @@ def order_partition(
     if task.ids:
         ids = [f"{batch}.{partition}.{number}" for number in range(ended.num_rows)]
         ended = ended.append_column(task.ids, pa.array(ids, pa.string()))
-    yield from ended.combine_chunks().to_batches(max_chunksize=10_000)
+    return ended

@@ -13,8 +13,7 @@ from whence.protocols.prc.wire import message_packet, packet_sizes
 from whence.sim.distributions import Ramp
 from whence.sim.model import Overlay, Scenario, node_names
 from whence.sim.outcome import Outcome
-from whence.studies.prc.counting import OpeningWatch, StaticWatch
-from whence.studies.prc.routes import CASES
+from whence.studies.prc.counting import CASES, OpeningWatch, StaticWatch
 from whence.studies.results import Derived, Label, Results, Row
 from whence.trace.measures import Value
 from whence.trace.schema import Level

@@ -11,11 +11,12 @@ from typing import NamedTuple
 
 from whence.studies.base import Cell, Figure, Panel, Series, Table
 from whence.studies.cuts import X, drawable, points
-from whence.studies.results import Estimate, Results
-from whence.studies.vcube import beyond, words
+from whence.studies.results import Estimate, Label, Results, estimate, percent_change
+from whence.studies.vcube import words
 from whence.studies.vcube.claims import (
     AGGREGATION,
     BYTES,
+    CRASHES,
     FIVE,
     NODES_NODES,
     PLAIN,
@@ -27,12 +28,18 @@ from whence.studies.vcube.claims import (
     in_paper,
     printed_number,
 )
+from whence.studies.vcube.crashes import CASES
 from whence.studies.vcube.findings import R0, readings, residuals, table_sizes
 from whence.studies.vcube.measures import BUFFER_EDGES, LARGEST_MAX
 from whence.studies.vcube.measures import WINDOW_PARTS as PARTS
-from whence.studies.vcube.runs import DEPENDENCY_EDGES, Runs
+from whence.studies.vcube.runs import DEPENDENCY_EDGES, LARGE, MAIN, SEVERAL, Runs
 
 MESSAGES = {"1": "1", "2": "2", "3": "3", "4": "4", "5": "5", "more": "6 to 15"}  # Table 2
+BEYOND_MEASURES = ("reduction_percent", "aggregated_percent", "dependencies_max", "largest_max")
+BEYOND_COLUMNS = (
+    *("packets saved, %", "with several messages, %", "most dependencies", "largest packet, messages"),
+    *("delivery sooner with aggregation, %", "buffered at most"),
+)
 
 
 # The paper's tables, and tables for its figures
@@ -54,7 +61,9 @@ def tables(results: Results) -> list[Table]:
         *_noted([_figure_11(runs, profile) for profile in runs.main], words.FIGURE_11_NOTE),
         *readings(results),
         residuals(runs),
-        *beyond.tables(runs),
+        _large(runs),
+        _several(runs),
+        _crashes(runs),
         Table("reading", "How the paper is read", words.READING_COLUMNS, words.READING),
     ]
     return [table for table in made if table.rows]
@@ -332,6 +341,69 @@ def _figure_10(runs: Runs) -> list[Table]:
         rows += [(line.name, *row) for line, row in zip(lines, cells, strict=True)]
     title = f"Messages in a node's largest packet, {nodes} nodes"
     return [Table("figure-10", title, ("what", *_heads(runs, "")), tuple(rows))]
+
+
+# Tables beyond the paper: larger groups, several messages a node, crashes
+
+
+def _mean(runs: Runs, measure: str, nodes: int, mode: str, part: str) -> Estimate | None:
+    found = runs.of_part(measure, R0, nodes, mode, part)
+    return estimate(list(found.values())) if found else None
+
+
+def _cells(runs: Runs, nodes: int, part: str) -> tuple[Cell, ...]:
+    early, late = (runs.of_part("delivery_ut", R0, nodes, mode, part) for mode in (AGGREGATION, PLAIN))
+    seeds = [seed for seed in early if seed in late]
+    change = percent_change([late[seed] for seed in seeds], [early[seed] for seed in seeds])
+    sooner = None if change is None else Estimate(-change.mean, change.half, change.count)
+    means = (_mean(runs, measure, nodes, AGGREGATION, part) for measure in BEYOND_MEASURES)
+    return (*means, sooner, _mean(runs, "buffered_max", nodes, AGGREGATION, part))
+
+
+def _large(runs: Runs) -> Table:
+    rows: list[tuple[Cell, ...]] = []
+    for part in (MAIN, LARGE):
+        for nodes in runs.part_sizes(R0, part, AGGREGATION):
+            if part == LARGE or nodes >= 512:
+                count = len(runs.of_part("packets", R0, nodes, AGGREGATION, part))
+                rows.append((nodes, count, *_cells(runs, nodes, part)))
+    title = "Groups beyond the paper's, under R0"
+    shown = rows if runs.part_sizes(R0, LARGE, AGGREGATION) else []
+    return Table("large", title, ("nodes", "runs", *BEYOND_COLUMNS), tuple(shown), words.LARGE_NOTE)
+
+
+def _several(runs: Runs) -> Table:
+    rows: list[tuple[Cell, ...]] = []
+    for nodes in runs.part_sizes(R0, SEVERAL, AGGREGATION):
+        for part, name in ((MAIN, "one"), (SEVERAL, "four")):
+            rows.append((nodes, name, *_cells(runs, nodes, part)))
+    title = "Several messages a node, under R0"
+    return Table(
+        "several", title, ("nodes", "messages a node", *BEYOND_COLUMNS), tuple(rows), words.SEVERAL_NOTE
+    )
+
+
+def _crashes(runs: Runs) -> Table:
+    rows: list[tuple[Cell, ...]] = []
+    for nodes in runs.part_sizes(R0, CRASHES, "no crash"):
+        for case in CASES:
+            measures = (
+                *(
+                    "first_knows_ut",
+                    "all_know_ut",
+                    "latency_before_ut",
+                    "latency_during_ut",
+                    "latency_after_ut",
+                ),
+                *("data_packets_per_broadcast", "tests_per_node_and_second", "survivors_missed"),
+            )
+            rows.append((nodes, case, *(_mean(runs, measure, nodes, case, CRASHES) for measure in measures)))
+    columns: tuple[Label, ...] = (
+        *("nodes", "case", "first knows after, u.t.", "all know after, u.t."),
+        *("latency before, u.t.", "until all know", "after", "packets a broadcast", "tests", "missed"),
+    )
+    title = "Crashes: detection, latency, packets"
+    return Table("crashes", title, tuple(map(str, columns)), tuple(rows), words.CRASHES_NOTE)
 
 
 # The page's first table
