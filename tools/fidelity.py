@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "tests"))
 
-from support.recorded import NAMES, path_of, recorded  # noqa: E402 - of the tests, which are beside
+from golden.recorded import NAMES, path_of, recorded  # noqa: E402 - of the tests, which are beside
 from whence.studies import registry  # noqa: E402
 from whence.studies.claims import Evidence, Reading  # noqa: E402
 from whence.studies.verdicts import Judged, Verdict, tally  # noqa: E402

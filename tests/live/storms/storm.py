@@ -31,8 +31,8 @@ from live.storms.forked import Forked
 from live.storms.indoors import Indoors, begin, patched
 from live.storms.judge import Judge, rounds_heard, summary
 from live.storms.storm_member import Settings
+from live.storms.virtual import VirtualProcess, World
 from live.storms.weather import can_make_spaces, network_of
-from support.virtual import VirtualProcess, World
 
 Process: TypeAlias = Forked | VirtualProcess
 GOES_ON_S = 30.0
