@@ -6,6 +6,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 JOBS ?= 2
+# Processes that tests start read the bytecode that the first of them has written.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help setup run test test-slow bench peers docs jars python coverage house lint format lock clean
 

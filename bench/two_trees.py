@@ -1,6 +1,6 @@
 """Two checkouts side by side: the CPU of one live and some simulated loads, rounds alternating.
 
-    python bench/two_trees.py OLD NEW [--rounds N]
+    python bench/two_trees.py OLD NEW [--rounds N] [--only live|sim|woven|...]
 
 OLD and NEW are folders of checkouts, which may be of releases whose modules lie elsewhere: only
 `bench/bench_live.py` and `bench/bench_sim.py` of each are used, each with its own `src`. CPU can only be made
@@ -68,11 +68,12 @@ def main() -> None:
     parser.add_argument("old", type=Path)
     parser.add_argument("new", type=Path)
     parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--only", default="", help="the loads with this in their names")
     options = parser.parse_args()
     trees = [options.old.resolve(), options.new.resolve()]
     table = {}
     print(f"{'load':32}{'old us':>9}{'new us':>9}{'best':>8}{'median':>8}")
-    for name, code in LOADS.items():
+    for name, code in ((name, code) for name, code in LOADS.items() if options.only in name):
         pairs = [tuple(measured(tree, code) for tree in trees) for _ in range(options.rounds)]
         old, new = (min(values) for values in zip(*pairs, strict=True))
         median = statistics.median(after / before for before, after in pairs)

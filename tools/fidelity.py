@@ -5,8 +5,8 @@
     python tools/fidelity.py --write --paper out/study-*/results.json    # keep the counts of `paper`
 
 The counts of the scale `demo` come from the runs that tests/golden/record_demo.py recorded, judged anew.
-Those of the scale `paper` are kept with the command, the day, the commit and the exit code of the runs,
-judged when they were kept.
+Those of the scale `paper` are kept as the runs' own page has them, with the command, the day, the commit and
+the exit code.
 """
 
 from __future__ import annotations
@@ -23,10 +23,9 @@ from typing import Any, NamedTuple
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "tests"))
 
-from support.recorded import NAMES, path_of, recorded  # noqa: E402 - of the tests, which are beside
+from golden.recorded import NAMES, path_of, recorded  # noqa: E402 - of the tests, which are beside
 from whence.studies import registry  # noqa: E402
 from whence.studies.claims import Evidence, Reading  # noqa: E402
-from whence.studies.results import Results, Row  # noqa: E402
 from whence.studies.verdicts import Judged, Verdict, tally  # noqa: E402
 
 PAGE = ROOT / "docs" / "fidelity.md"
@@ -136,29 +135,32 @@ def _at_paper_scale() -> list[str]:
     return lines
 
 
+def _failed(one: dict[str, Any]) -> bool:
+    return one["demanded"] and one["verdict"] != Verdict.AGREES
+
+
 def keep(results: list[Path], note: str) -> None:
-    """Keep the counts of each result of the scale `paper`; `note`: what of it was not run."""
+    """Keep the counts of each result of the scale `paper`, as its page has them; `note`: what was not run."""
     kept = _kept()
     for path in results:
         document = json.loads(path.read_text(encoding="utf-8"))
         if document["scale"] != "paper":
             sys.exit(f"error: {path}: the scale is {document['scale']!r}\nfix: run it with --scale paper")
-        study = registry.lookup(document["study"])
-        rows = [
-            Row(run["run"], run["labels"], run["parameters"], run["measures"], run["verdict"])
-            for run in document["runs"]
-        ]
-        found = study.judge(Results(tuple(rows), study.repetition))
-        kept[study.name] = {
-            "claims": tally(found).text(),
-            "runs": len(rows),
+        expectations = document["expectations"]
+        kept[document["study"]] = {
+            "claims": document["claims"],
+            "runs": len(document["runs"]),
             "failed": len(document["failures"]),
             "note": note,
             "day": datetime.fromtimestamp(path.stat().st_mtime, UTC).strftime("%Y-%m-%d"),
             "commit": document["environment"]["commit"],
             "exit": int(not document["holds"]),
-            "broken": [f"{each.claim.text} ({each.claim.id})" for each in found if each.failed],
-            "came": _came(found),
+            "broken": [f"{one['name']} ({one['id']})" for one in expectations if _failed(one)],
+            "came": [
+                Came(one["evidence"], one["reading"] or "", one["verdict"], one["weak"])
+                for one in expectations
+                if one["reading"] or one["demanded"]
+            ],
         }
     lines = ",\n".join(f" {json.dumps(name)}: {json.dumps(kept[name], ensure_ascii=False)}" for name in kept)
     PAPER_SCALE.write_text(f"{{\n{lines}\n}}\n", encoding="utf-8")

@@ -11,8 +11,8 @@ from types import SimpleNamespace
 import msgspec
 import pytest
 
+from equivalence.vcube_runs import random_scenario, run_core
 from support.running import simulate_to
-from support.vcube_runs import random_scenario, run_core
 from whence.errors import TraceError
 from whence.kernels import __main__ as beforehand
 from whence.lab.run import path_of, run

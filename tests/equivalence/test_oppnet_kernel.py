@@ -2,24 +2,117 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 
 from support.hashing import HashingRecorder
-from support.oppnet_runs import by_cores, by_kernel, small_scenario
+from support.oppnet_runs import small_scenario
 from support.running import simulate
+from support.simulating import KeptRows
+from whence.core.protocol import Protocol
 from whence.errors import MisuseError
 from whence.kernels.oppnet import kernel as oppnet
 from whence.kernels.oppnet.kernel import OppnetDetail, run_plan, since_entry
 from whence.kernels.oppnet.state import OppnetSettings
 from whence.lab.run import run
 from whence.overlay.contacts import ContactPlan, make_plan
+from whence.protocols.barrier.oppnet import Oppnet
 from whence.sim.files import from_dict, to_dict
+from whence.sim.model import Scenario
 from whence.trace.memory import MemoryTrace
-from whence.trace.schema import Level, PromisesMade
+from whence.trace.schema import Kind, Level, PromisesMade
 from whence.verify.run import verify_table
+
+
+def by_cores(scenario: Scenario) -> dict[str, Any]:
+    """Each node's receives, deliveries and expiries in order, and the size of every barrier."""
+    barriers: dict[tuple[str, int], int] = {}
+
+    def make(me: str, members: Sequence[str]) -> Protocol:
+        core = Oppnet(me, members, **scenario.params)
+        broadcast = core.order.broadcast
+
+        def noted(*given: Any) -> Any:
+            packet = broadcast(*given)
+            barriers[me, packet.number] = len(packet.barrier)
+            return packet
+
+        core.order.broadcast = noted  # type: ignore[method-assign]  # only to look at what it makes
+        return core
+
+    rows = KeptRows()
+    result = simulate(scenario, rows, make=make, level=Level.ALL)
+    discarded = {row[:2] + row[3:6] for row in rows.of(Kind.DISCARD)}
+    late = _late(rows)
+    return {
+        "broadcasts": sorted((row[0], row[1], row[4]) for row in rows.of(Kind.BROADCAST)),
+        "receives": sorted(
+            (row[0], row[1], row[3], row[4])
+            for row in rows.of(Kind.RECEIVE)
+            if row[3] is not None and row[:2] + row[3:6] not in discarded and row[:2] + row[3:5] not in late
+        ),
+        "ends": _by_node(
+            (row[0], row[1], str(row[2]), row[3], row[4])
+            for row in rows.rows
+            if row[2] in (Kind.DELIVER, Kind.EXPIRE)
+        ),
+        "late": len(late),
+        "barriers": barriers,
+        "discards": sum(result.discards.values()),
+    }
+
+
+def _late(rows: KeptRows) -> set[Any]:
+    """(node, time, origin, number) of what ended on its arrival."""
+    arrivals = Counter(row[:2] + row[3:5] for row in rows.of(Kind.RECEIVE))
+    arrivals.subtract(row[:2] + row[3:5] for row in rows.of(Kind.DISCARD))
+    return {key for row in rows.of(Kind.EXPIRE) if arrivals[key := row[:2] + row[3:5]] > 0}
+
+
+def by_kernel(scenario: Scenario) -> dict[str, Any]:
+    rows = KeptRows()
+    outcome = oppnet.run(scenario, rows, Level.DELIVERIES).detail
+    names = outcome.names
+    own = outcome.is_own
+    received = zip(
+        outcome.node[~own].tolist(), outcome.received_us[~own].tolist(), outcome.message[~own], strict=True
+    )
+    return {
+        "broadcasts": sorted((row[0], row[1], row[4]) for row in rows.of(Kind.BROADCAST)),
+        "receives": sorted(
+            (names[node], time_us, names[outcome.origin[message]], int(outcome.number[message]))
+            for node, time_us, message in received
+        ),
+        "ends": _by_node(
+            (row[0], row[1], str(row[2]), row[3], row[4])
+            for row in rows.rows
+            if row[2] in (Kind.DELIVER, Kind.EXPIRE)
+        ),
+        "barriers": {
+            (names[origin], number): entries
+            for origin, number, entries in zip(
+                outcome.origin.tolist(),
+                outcome.number.tolist(),
+                outcome.barrier_entries.tolist(),
+                strict=True,
+            )
+        },
+        "late": len(outcome.late),
+        "discards": outcome.duplicates + outcome.too_late - len(outcome.late),
+    }
+
+
+def _by_node(rows: Any) -> dict[str, list[Any]]:
+    found: dict[str, list[Any]] = {}
+    for row in rows:
+        found.setdefault(row[0], []).append(row[1:])
+    return found
+
 
 ALWAYS, ALL = 100, 1_000
 ORDERED = PromisesMade(causal=True, fifo=True, no_duplicates=True, complete=False)

@@ -10,11 +10,11 @@ import numba
 import numpy as np
 import pytest
 
+from equivalence.vcube_runs import random_scenario, run_core, without_links
 from support.hashing import HashingRecorder
 from support.parts import parts
 from support.running import simulate
 from support.simulating import KeptRows
-from support.vcube_runs import random_scenario, run_core, without_links
 from whence.core import rng
 from whence.errors import MisuseError
 from whence.kernels import rng as kernel_rng

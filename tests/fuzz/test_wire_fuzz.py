@@ -12,8 +12,11 @@ from hypothesis import strategies as st
 from whence.core.message import Packet
 from whence.errors import PeerError
 from whence.protocols import registry
+from whence.protocols.barrier.wire import BarrierEntry, BarrierPacket
 from whence.session.wire import (
     HEADER,
+    REPEATED_KEPT,
+    REPEATED_MIN,
     VERSION,
     Answer,
     Challenge,
@@ -21,7 +24,9 @@ from whence.session.wire import (
     FrameType,
     Hello,
     Refusal,
+    _RepeatedDecoder,
     hello_frame,
+    packet_decoders,
 )
 
 HELLO = Hello(
@@ -97,3 +102,59 @@ def test_random_and_damaged_bytes_in_thousands(seed: int) -> None:
         kind = draw.choice([2, 2, 2, 3, draw.randrange(256)])
         data = HEADER.pack(len(body) + 1, kind) + body + draw.randbytes(draw.randrange(10))
         read_everything(draw.choice(TYPES), data, [draw.randrange(8) for _ in range(5)])
+
+
+# A field that many packets share is decoded once
+
+
+def barrier(draw: random.Random) -> tuple[BarrierEntry, ...]:
+    """One of a few, short and long."""
+    size = draw.choice([0, 1, REPEATED_MIN - 1, REPEATED_MIN, 40, 40, 2500 if draw.random() < 0.1 else 9])
+    return tuple(BarrierEntry(f"n{at:04}", at + 1, draw.choice([None, 7])) for at in range(size))
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_packets_that_share_a_field_are_read_as_if_each_were_alone(seed: int) -> None:
+    draw = random.Random(seed)
+    decode, decode_many = packet_decoders(BarrierPacket)
+    plain = msgspec.msgpack.Decoder(list[BarrierPacket]).decode
+    refused = 0
+    for _ in range(150):
+        some = [barrier(draw) for _ in range(2)]
+        packets = [
+            BarrierPacket("n1", at, None, draw.choice(some), draw.randbytes(4))
+            for at in range(draw.randrange(6))
+        ]
+        body = bytearray(msgspec.msgpack.encode(packets))
+        assert decode_many(bytes(body)) == packets
+        assert [decode(msgspec.msgpack.encode(packet)) for packet in packets] == packets
+        assert all(type(entry) is BarrierEntry for packet in packets for entry in packet.barrier)
+        for _ in range(draw.randrange(3)):
+            body[draw.randrange(len(body))] = draw.randrange(256)
+        data = bytes(body[: draw.randrange(len(body) + 1)]) if draw.random() < 0.3 else bytes(body)
+        try:
+            expected: object = plain(data)
+        except ValueError:
+            expected, refused = ValueError, refused + 1
+        try:
+            found: object = decode_many(data)
+        except ValueError:
+            found = ValueError
+        assert found == expected
+    assert 10 < refused < 140
+
+
+def test_what_is_remembered_of_a_shared_field_is_bounded() -> None:
+    decode_many = packet_decoders(BarrierPacket)[1]
+    decoder = decode_many.__self__  # type: ignore[attr-defined]
+    assert isinstance(decoder, _RepeatedDecoder)
+    for number in range(1, 40):
+        long = tuple(BarrierEntry(f"n{at:03}", number, None) for at in range(200))
+        first, second = decode_many(msgspec.msgpack.encode([BarrierPacket("a", number, None, long, b"")] * 2))
+        assert first[3] == second[3] == long
+        assert number == 1 or first[3] is second[3]
+        assert len(decoder._known) <= REPEATED_KEPT
+    huge = tuple(BarrierEntry(f"n{at:05}", 1, None) for at in range(5000))
+    (packet,) = decode_many(msgspec.msgpack.encode([BarrierPacket("a", 1, None, huge, b"")]))
+    assert packet[3] == huge
+    assert huge not in decoder._known.values()

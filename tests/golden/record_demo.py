@@ -9,7 +9,7 @@ from pathlib import Path
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from support.recorded import save
+from golden.recorded import save
 
 if __name__ == "__main__":
     for given in sys.argv[1:]:

@@ -10,8 +10,8 @@ import msgspec
 import pytest
 
 import whence
+from live.raw_peer import RawPeer
 from support.living import eventually, live_group, loopback, quick_limits, send_raw, take
-from support.raw_peer import RawPeer
 from whence.errors import HandshakeError, VersionError
 from whence.protocols.baselines.vector import VectorPacket
 from whence.session.wire import (

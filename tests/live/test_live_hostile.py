@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from live.raw_peer import RawPeer
 from support.living import Mesh, eventually, live_group, loopback, quick_limits, send_raw, take
-from support.raw_peer import RawPeer
 from whence.errors import FrameError, FrameTooLargeError, HandshakeError
 from whence.protocols.baselines.vector import VectorPacket
 from whence.session.wire import HEADER, data_frame

@@ -7,8 +7,8 @@ import asyncio
 import pytest
 
 import whence
+from live.raw_peer import RawPeer
 from support.living import Mesh, eventually, live_group, loopback, quick_limits, take
-from support.raw_peer import RawPeer
 from whence.session.wire import BYE_FRAME, Bye, ack_frame
 
 

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 import whence
+from live.raw_peer import RawPeer
 from support.keyring import client_context, keys_for
 from support.living import Proxy, eventually, free_ports, live_group, loopback, quick_limits, send_raw, take
-from support.raw_peer import RawPeer
 from whence.core.message import Packet
 from whence.errors import PeerError, ReplayError
 from whence.protocols.baselines.fifo import FifoPacket

@@ -19,9 +19,9 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 
 import whence
+from live.raw_peer import RawPeer
 from support.keyring import client_context, issue, keys_for
 from support.living import eventually, free_ports, live_group, loopback, quick_limits, take
-from support.raw_peer import RawPeer
 from whence.errors import CertificateError, HandshakeError, PeerError, WhenceError
 from whence.live import authority
 from whence.live.tls import key_files

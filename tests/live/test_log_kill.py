@@ -25,8 +25,8 @@ from typing import Any
 import pytest
 
 from live.log_member import LogSettings
+from live.namespaces import Namespaces, missing
 from support.living import free_ports
-from support.namespaces import Namespaces, missing
 from support.processes import launch
 from whence.verify.run import verify_trace
 

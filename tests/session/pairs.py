@@ -209,6 +209,9 @@ class End:
         self.events.append(f"{'welcomed' if welcomes else 'restarted'} {link.peer}")
         self.host.restart_link(link.peer, link.out.acknowledged, welcomes=welcomes)
 
+    def has_heard_of(self, peer: NodeId) -> bool:
+        return self.host.core.has_heard_of(peer)
+
     def link_cut_off(self, link: Link) -> None:
         self.events.append(f"cut off {link.peer}")
 

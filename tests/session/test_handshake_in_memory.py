@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from session.pairs import LIMITS, World, durable, listed, pair, refusals
+from session.pairs import LIMITS, End, Wire, World, durable, listed, pair, refusals
 from whence.session.admission import Listed
 from whence.session.handshake import Certified
 from whence.session.links import LinkState
@@ -248,6 +248,34 @@ def test_a_peer_that_has_lost_its_state_returns_at_a_cut() -> None:
     again.say(b"after")
     world.carry()
     assert b.got == [b"before", b"after"]
+
+
+@pytest.mark.parametrize(("lost", "other"), [("a", "c"), ("c", "a")])
+def test_who_returns_where_nobody_is_left_that_met_it_is_told_all_the_same(lost: str, other: str) -> None:
+    """All have begun anew while it was away, and know of its earlier life by the cuts of others."""
+    world, members = World(), ("a", "b", "c")
+
+    def connect(one: End, two: End) -> tuple[Wire, Wire]:
+        wires = world.connect(*sorted((one, two), key=lambda end: end.identity.node))
+        world.carry()
+        for end in (one, two):
+            end.flush()
+        world.carry()
+        return wires
+
+    first, witness, before = (listed(world, name, members) for name in (lost, "b", other))
+    wires = [connect(first, witness), connect(before, witness)]
+    first.say(b"of a life that nobody will have met")
+    world.carry()
+    for each in wires:
+        world.cut(each)
+    second = listed(world, other, members, session=78)
+    world.cut(connect(second, witness))
+    again = listed(world, lost, members, session=77)
+    connect(again, second)
+    connect(again, second)  # who dials learns it from the answer, and calls again
+    assert f"welcomed {lost}" in second.events
+    assert [event for event in again.events if "RolledBack(life='', had=0, seen=1)" in event]
 
 
 def test_a_restarted_acceptor_learns_from_the_diallers_memory() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from support.shop import EXPORTS, Plan, run_shop
+from simulation.shop import EXPORTS, Plan, run_shop
 from whence.foreign.judge import judge
 from whence.foreign.mapping import mapping_of
 from whence.foreign.read import read_log

@@ -37,7 +37,7 @@ query.start(out).awaitTermination()
 
 
 EARLY = [{"id": "answer", "after": ["question"], "at": 1}, {"id": "question", "at": 2}]
-LATER = [{"id": "later", "after": ["answer"], "at": 60}]
+LATER = [{"id": "later", "after": ["answer"], "at": 15}]  # while `answer` is remembered
 
 
 def run(folder: Path, *line: object, python: Path | str = sys.executable) -> subprocess.CompletedProcess[str]:
@@ -58,7 +58,7 @@ def run(folder: Path, *line: object, python: Path | str = sys.executable) -> sub
 
 
 def write_talk(folder: Path) -> None:
-    """An answer that comes before its question, and a later word that lets time pass."""
+    """An answer that comes before its question, and a later word."""
     write_batches(folder, EARLY, LATER)
 
 

@@ -20,6 +20,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from support.streaming import COLUMNS, LIFETIME, SCHEMA, command, job, run_command, write_files
+from whence.cli.main import KEPT
 from whence.errors import DataError, ExtraMissingError, MisuseError, SchemaError
 from whence.spark.ordering.buckets import Bucket
 from whence.spark.ordering.columns import (
@@ -261,8 +262,9 @@ def test_an_interrupted_command_goes_on(spark: SparkSession, tmp_path: Path) -> 
     process.send_signal(signal.SIGINT)
     said, errors = process.communicate(timeout=60)
     assert process.returncode == 130, errors
-    assert "the same command goes on from here" in errors
+    told = [line for line in errors.splitlines() if line.startswith(("interrupted", "stopped"))]
+    assert told == [f"interrupted: {KEPT['stream']}"]
     assert "Traceback" not in errors
-    assert said == ""
+    assert json.loads(said)["error"]["type"] == "Interrupted"
     assert run_command([*line[3:], "--master", spark.sparkContext.master]) == 0
     assert spark.read.parquet(str(tmp_path / "out")).count() == len(rows)

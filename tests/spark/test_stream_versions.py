@@ -142,20 +142,25 @@ def test_a_batch_without_rows_writes_its_state(spark: SparkSession, tmp_path: Pa
 
 
 @pytest.mark.spark
-def test_time_passes_without_rows(spark: SparkSession, tmp_path: Path) -> None:
-    """The last batch moves time beyond a deadline: a tick ends what waits, and the flush the rest."""
+@pytest.mark.parametrize("place", ["beside", "elsewhere"])
+def test_time_passes_without_rows(spark: SparkSession, tmp_path: Path, place: str) -> None:
+    """The last batch moves time beyond a deadline: a tick ends what waits, and the flush the rest.
+
+    Ticks are written by us where the state is beside the checkpoint, and by Spark where it is elsewhere.
+    """
+    state = {"state": str(tmp_path / "state") if place == "elsewhere" else None}
     write_batches(
         tmp_path / "in",
         [{"room": "slow", "id": "b", "after": ["a"], "at": 0}],
         [{"room": "fast", "id": "x", "after": ["y"], "at": 10}],
     )
-    first = run_job(spark, job(tmp_path / "in", tmp_path / "out", flush=False))
+    first = run_job(spark, job(tmp_path / "in", tmp_path / "out", flush=False, **state))
     found = {row.id: row.outcome for row in spark.read.parquet(str(tmp_path / "out")).collect()}
     assert found == {"b": "predecessor expired"}
     assert (first.rows_in, first.rows_out, first.state_rows) == (2, 1, 1)
     with pytest.raises(MisuseError, match="lifetime was 100 ms when it was begun, and is 1s now"):
-        run_job(spark, job(tmp_path / "in", tmp_path / "out", order=COLUMNS | {"lifetime": "1s"}))
-    last = run_job(spark, job(tmp_path / "in", tmp_path / "out"))
+        run_job(spark, job(tmp_path / "in", tmp_path / "out", **state, order=COLUMNS | {"lifetime": "1s"}))
+    last = run_job(spark, job(tmp_path / "in", tmp_path / "out", **state))
     assert (last.rows_in, last.rows_out, last.state_rows, last.state_keys) == (0, 1, 0, 0)
     with pytest.raises(MisuseError, match="it was flushed"):
-        run_job(spark, job(tmp_path / "in", tmp_path / "out", flush=False))
+        run_job(spark, job(tmp_path / "in", tmp_path / "out", flush=False, **state))

@@ -104,7 +104,7 @@ def test_a_description_is_read_and_written(tmp_path: Path) -> None:
     assert graph.groups == tuple(map(tuple, PAPER))
     assert graph.names == ("A", "B", 'C"', "D", "E\\")
     file.write_text("domains = [")
-    with pytest.raises(DomainGraphError, match="not TOML"):
+    with pytest.raises(DomainGraphError, match="not valid TOML"):
         read_domains(file)
     with pytest.raises(DomainGraphError, match="No such file"):
         read_domains(tmp_path / "absent.toml")

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from support.processes import find_python
-from support.terminals import perform
+from unit.terminals import perform
 
 ROOT = Path(__file__).parents[2]
 VERSIONS = ("3.11", "3.12", "3.13", "3.14")

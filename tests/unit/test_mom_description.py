@@ -25,8 +25,8 @@ from whence.servers.admin import LINES_KEPT, Tails
 from whence.servers.agents import counter, echo, forward, ignore, ping_pong
 from whence.servers.joining import joining, load_agents, load_system
 from whence.servers.letters import Letter, opened_letter, sealed
-from whence.servers.post import Post
 from whence.servers.processes import Lock, holder_of
+from whence.servers.server import Post
 from whence.servers.system import read_system
 from whence.session.handshake import canonical_parameters
 from whence.session.records import Output

@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import pytest
 
-from support.simulated_links import WIDE, SimulatedLinks, constant
+from unit.simulated_links import WIDE, SimulatedLinks, constant
 from whence.errors import InvariantError
 from whence.overlay import graphs
 from whence.sim import links, links_static

@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from support.simulated_links import SimulatedLinks, constant
+from unit.simulated_links import SimulatedLinks, constant
 from whence.sim.faults import NEVER_US, FaultyClock, Windows
 
 # Partitions and crashes

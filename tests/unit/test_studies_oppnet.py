@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from whence.overlay.contacts import make_plan
 from whence.report.plots import svg
 from whence.sim.faults import clocks_of, plan_faults
 from whence.sim.files import checked, run_id
-from whence.sim.model import Crash, Full, Skew
+from whence.sim.model import Contacts, Crash, Full, Skew
 from whence.studies import registry
 from whence.studies.base import check_grid
 from whence.studies.claims import Evidence
@@ -52,6 +53,19 @@ def test_the_grid(scale: str) -> None:
     assert checked(points[0].scenario) == points[0].scenario
     parts = {"main", "region", "first", "capacity", "skew", "advice"}
     assert {point.labels["part"] for point in points} == parts
+
+
+def test_a_recorded_run_of_another_seed_is_the_one_that_a_grid_would_have() -> None:
+    """tools/ours.py changes the seeds of a grid: another plan has other nodes, and another end."""
+    spec = importlib.util.spec_from_file_location("ours", Path(__file__).parents[2] / "tools" / "ours.py")
+    assert spec is not None
+    assert spec.loader is not None
+    tool = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(tool)
+    topology = Contacts(generator="walkers", options=dict(SCALES["tiny"].options[WALKERS]))
+    one, other = (scenario(topology, 5, "safe", seed, "measures") for seed in (1, 1001))
+    assert one.nodes != other.nodes
+    assert tool.reseeded(one, 1001) == other
 
 
 @pytest.mark.usefixtures("no_data")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from support.terminals import perform
+from unit.terminals import perform
 
 ROOT = Path(__file__).parents[2]
 SLOW = {"tutorial-sweep.md"}  # three Spark sessions

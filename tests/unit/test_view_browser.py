@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from support.browser import BROWSER, DRIVER, ENTER, ESCAPE, NO_BROWSER, Browser
-from support.scenes import large_scene, random_scene
+from unit.scenes import large_scene, random_scene
 from unit.test_view_scene import write_trace
 from whence.trace.schema import LATER_LIVES, Kind, Level, PromisesMade
 from whence.trace.writer import TraceWriter

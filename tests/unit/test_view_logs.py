@@ -18,7 +18,7 @@ from whence.foreign.graph import build, find_sends
 from whence.foreign.judge import judge
 from whence.foreign.model import Contract, EventKind, Log, LogBuilder
 from whence.foreign.read import read_log
-from whence.view.logs import LOG_KINDS, scene_of_log
+from whence.view.open import LOG_KINDS, scene_of_log
 from whence.view.scene import Scene, cone
 
 

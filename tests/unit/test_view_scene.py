@@ -16,8 +16,8 @@ import pytest
 from typer.testing import CliRunner
 
 from support.made_up_study import made_up_result
-from support.scenes import random_scene
 from support.traces import parse
+from unit.scenes import random_scene
 from whence.cli.main import app
 from whence.errors import MisuseError
 from whence.foreign.judge import judge

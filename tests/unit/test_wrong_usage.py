@@ -49,8 +49,6 @@ FILES: dict[str, str | bytes | None] = {  # None: a folder
     "empty.parquet": "",
     "bigport.toml": 'base_port = 70_000\n[[domains]]\nname = "one"\nservers = ["a", "b"]\n',
     "twice.toml": 'base_port = 7100\n[[domains]]\nname = "one"\nservers = ["a", "a"]\n',
-    "vector.toml": 'group = "g"\nnode = "a"\nprotocol = "vector"\n'
-    '[peers]\na = "127.0.0.1:7001"\nb = "127.0.0.1:7002"\n',
 }
 ALONE = "--group g --node a --listen 127.0.0.1:7001"
 
@@ -156,7 +154,6 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "emulate plan.csv --interval nan": ("--interval", "nan"),
     "top missing --every nan": ("--every", "nan"),
     "node --config dir.toml": ("dir.toml", "a node's configuration"),
-    "node --config vector.toml --deadline 1": ("--deadline 1", "vector", "barrier"),
     f"node {ALONE} --deadline -1": ("--deadline", "-1"),
     f"node {ALONE} --deadline nan": ("--deadline", "nan"),
     f"node {ALONE} --door notes.txt": ("notes.txt", "there is a file of that name"),
@@ -335,7 +332,7 @@ CALLS: dict[str, tuple[Callable[[Path], object], tuple[str, ...]]] = {
     "join: a trace that is no path": (lambda _: _join(trace=7), ("trace", "7")),
     "join: a store that is a folder": (
         lambda path: asyncio.run(_entered(_join(store=path))),
-        ("it is a folder", "Give the file"),
+        ("it is a folder", "should be a file"),
     ),
     "join: a port that is taken": (lambda _: _with_port_in_use(), ("port", "in use", "listen")),
     "join: a codec that there is not": (lambda _: _join(codec="jsn"), ("'jsn'", "'json'")),

@@ -96,7 +96,7 @@ def run(
 
     from msgspec import structs
 
-    from whence.live.arguments import lifetime_us, require_lifetimes
+    from whence.live.arguments import lifetime_us
     from whence.live.linkfaults import LinkFaults
 
     dialled = contact[0] if contact and len(contact) == 1 else contact or None
@@ -110,7 +110,6 @@ def run(
             settings, faults=structs.replace(settings.faults or LinkFaults(), loss=loss)
         )
     if deadline is not None:
-        require_lifetimes(settings.protocol, f"--deadline {deadline:g}")
         lifetime_us("--deadline", deadline)
     logging.basicConfig(level=logging.WARNING, format="whence: %(message)s", stream=sys.stderr)
     ends = until_eof or sys.stdin is None or sys.stdin.isatty()

@@ -14,6 +14,11 @@ NUMBER_MAX = 2**62  # of messages: what a trace's 64-bit column can hold, with r
 Packet: TypeAlias = tuple[Any, ...]
 
 
+# In the annotation of a packet's field: many packets have the same there, and it may be long. Who decodes it
+# need not do so again for each.
+REPEATED = "repeated"
+
+
 class Together(list[Packet]):
     """Packets that arrived together, whose bytes are at hand: a core that keeps many keeps those instead."""
 

@@ -188,6 +188,10 @@ class Protocol(ABC):
         """Whether a packet is no message: it takes no room in a queue, and its loss is not counted."""
         return self.message_of(packet) is None
 
+    def has_heard_of(self, peer: NodeId) -> bool:
+        """Whether the cut of another, at which this node began, told it of messages of `peer`."""
+        return False
+
     @abstractmethod
     def sizes(self, packet: Packet) -> Sizes:
         """What the packet costs on the wire."""

@@ -164,7 +164,7 @@ def _instance(resource: Mapping[str, str]) -> tuple[str, bool]:
 # From spans to events
 
 
-class _Names:
+class _SpanMessages:
     """Which message a span sends or takes."""
 
     def __init__(self, spans: Mapping[str, Span]) -> None:
@@ -222,7 +222,7 @@ def log_of_spans(found: list[Span], mapping: LogMapping) -> Log:
     spans: dict[str, Span] = {}
     for span in found:
         spans.setdefault(span.ref, span)
-    names = _Names(spans)
+    names = _SpanMessages(spans)
     processed = any(is_delivery(span) for span in spans.values())
     rows: list[tuple[Any, ...]] = []
     at: dict[str, int] = {}
@@ -248,7 +248,7 @@ def log_of_spans(found: list[Span], mapping: LogMapping) -> Log:
 
 
 def _events(
-    span: Span, spans: Mapping[str, Span], names: _Names, scope_by: tuple[str, ...], processed: bool
+    span: Span, spans: Mapping[str, Span], names: _SpanMessages, scope_by: tuple[str, ...], processed: bool
 ) -> Iterator[tuple[Any, ...]]:
     """The events of a span; the first one stands for the span itself."""
     kind, messages = EventKind.INTERNAL, list[str | None]()

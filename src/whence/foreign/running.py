@@ -68,7 +68,7 @@ class Ranks(msgspec.Struct):
         return self.highs[-1] if self.highs else None
 
 
-class Seen(msgspec.Struct):
+class BloomSet(msgspec.Struct):
     """A set of names in a fixed number of bits (Bloom 1970): it may hold more than was added, never less."""
 
     bits: bytearray = msgspec.field(default_factory=lambda: bytearray(_SEEN_BYTES))
@@ -128,11 +128,11 @@ class RunningAudit(msgspec.Struct):
     behind: dict[str, dict[str, int]] = {}  # scope -> what precedes something delivered there -> row of that
     past: dict[str, list[str]] = {}  # message -> what precedes it
     known: dict[str, list[str]] = {}  # context -> what it has sent and delivered, with their pasts
-    earlier: dict[str, Seen] = {}  # scope -> what it delivered beyond the horizon
+    earlier: dict[str, BloomSet] = {}  # scope -> what it delivered beyond the horizon
     followers: dict[str, list[str]] = {}  # message -> those that name it as a cause
     first: dict[str, int] = {}  # message -> row of its first mention
     senders: dict[str, str] = {}  # message -> the context that sent it first
-    sent: Seen = msgspec.field(default_factory=Seen)  # what was sent beyond the horizon
+    sent: BloomSet = msgspec.field(default_factory=BloomSet)  # what was sent beyond the horizon
     lives: dict[str, int] = {}  # process -> its restarts: each begins new sessions
     handed: bool = False  # there are deliveries, so that acknowledgements are none
     news: list[tuple[str, AuditFinding]] = []  # found in the rows that are being fed
@@ -234,7 +234,7 @@ class RunningAudit(msgspec.Struct):
             return
         scope = f"{row.scope}\0{row.ctx}\0{self.lives.get(row.proc, 0)}"
         if not in_order:  # it may have come first
-            self.earlier.setdefault(scope, Seen()).add(message)
+            self.earlier.setdefault(scope, BloomSet()).add(message)
             self.behind.get(scope, {}).pop(message, None)
             self._knows(row.ctx, message)
             return
@@ -304,7 +304,7 @@ class RunningAudit(msgspec.Struct):
             self.sent.add(message)
         for scope, delivered in self.delivered.items():
             for message in delivered.keys() & gone:
-                self.earlier.setdefault(scope, Seen()).add(message)
+                self.earlier.setdefault(scope, BloomSet()).add(message)
         for table in (self.delivered, self.behind):
             for scope, each in table.items():
                 table[scope] = {message: row for message, row in each.items() if message not in gone}

@@ -25,21 +25,16 @@ def lifetime_of(protocol: str, lifetime: object, params: Mapping[str, Any]) -> d
     """The group's lifetime as the cores call it."""
     if lifetime is None:
         return {}
-    require_lifetimes(protocol, f"lifetime {lifetime!r}")
-    if "lifetime_us" in params:
-        raise ParameterError("lifetime", "lifetime_us says the same", "Give one of the two")
-    return {"lifetime_us": lifetime_us("lifetime", lifetime)}
-
-
-def require_lifetimes(protocol: str, what: str) -> None:
-    """Refuse `what`, where a message cannot become worthless."""
     if not registry.lookup(protocol).lifetimes:
         others = [name for name in registry.names() if registry.lookup(name).lifetimes]
         raise ParameterError(
-            what,
+            f"lifetime {lifetime!r}",
             f"messages of protocol {protocol!r} have no lifetimes",
             f"Leave it out, or use a protocol with lifetimes: {', '.join(others)}",
         )
+    if "lifetime_us" in params:
+        raise ParameterError("lifetime", "lifetime_us says the same", "Give one of the two")
+    return {"lifetime_us": lifetime_us("lifetime", lifetime)}
 
 
 def choose_transport(wanted: object, protocol: str, faults: LinkFaults | None, members: int) -> str:

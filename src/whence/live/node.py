@@ -545,6 +545,10 @@ class Node:
         """The peer has said where it listens, and where others do."""
         self.membership.introduced(link, known)
 
+    def has_heard_of(self, peer: NodeId) -> bool:
+        """Whether others have told this node, when it came back, of an earlier life of a peer."""
+        return self.host.core.has_heard_of(peer)
+
     def acknowledged(self) -> None:
         """A peer has acknowledged packets."""
         if self._begins is None:

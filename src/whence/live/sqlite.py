@@ -21,7 +21,7 @@ def require_folder(path: Path) -> None:
             f"store {path}", f"there is no folder {path.parent}", "Make the folder, or give another path"
         )
     if path.is_dir():
-        raise StoreError(f"store {path}", "it is a folder", "Give the file for this node's store")
+        raise StoreError(f"store {path}", "it is a folder", "Check the path: it should be a file")
 
 
 class SqliteFile:

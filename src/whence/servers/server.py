@@ -9,23 +9,24 @@ import os
 import signal
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from typing import Any
 
 import msgspec
 
 from whence.core.message import Message, MessageId, NodeId
-from whence.errors import MisuseError, PlatformError
+from whence.errors import ConfigError, MisuseError, PlatformError
 from whence.live.durable import DurableMembership
 from whence.live.group import Group
 from whence.protocols.domains.domains import DomainPacket, Domains
 from whence.servers.admin import Admin, Tails
 from whence.servers.joining import joining, limits_of, load_agents
-from whence.servers.letters import opened_letter
-from whence.servers.post import Post
+from whence.servers.letters import Letter, opened_letter, sealed
 from whence.servers.processes import Lock
 from whence.servers.requests import ClockShown, DeadLetters, DeadShown, HeldShown, Queued, RouteShown, Status
 from whence.servers.system import System, read_system, remember
-from whence.session.records import Done
+from whence.session.durable import Agent
+from whence.session.records import Done, Output
 
 log = logging.getLogger("whence.servers")
 
@@ -33,6 +34,56 @@ AGAIN = 75  # the exit code of a server that stops in order to start anew
 LOG_FORMAT = "%(asctime)s %(message)s"
 HELD_SHOWN = 100
 _decode = msgspec.msgpack.Decoder(DomainPacket).decode
+
+
+class Post:
+    """Finds the agents of a server and those elsewhere. `react` is one agent to whoever runs it.
+
+    An agent has a name in the whole system, and lives at one server; the server's own has none. Nobody needs
+    to know where another lives: a name is looked up when something is sent to it.
+    """
+
+    def __init__(self, system: System, server: str, agents: Mapping[str, Agent]) -> None:
+        self.system = system  # as it was applied last: names may move
+        self.server = server
+        self.agents = agents
+
+    def who(self, message: Message) -> str:
+        """The name of the agent that a message is for."""
+        return opened_letter(message.payload).to
+
+    def attempts(self, name: str) -> int:
+        """How often an agent may fail at one message."""
+        table = self.system.agents.get(name) if name else self.system.servers[self.server]
+        return 1 if table is None else table.attempts
+
+    def outgoing(self, to: str, payload: bytes, sender: str = "") -> Output:
+        """A message to a server or an agent, as it leaves this server."""
+        server = self.system.server_of(to)
+        return Output(server, sealed(Letter(to if to != server else "", sender, payload)))
+
+    def react(self, state: bytes, message: Message) -> Any:
+        """Let the agent react that the message is for. A coroutine if the agent is one."""
+        letter = opened_letter(message.payload)
+        agent = self.agents.get(letter.to)
+        if agent is None:
+            what = f"agent {letter.to!r}" if letter.to else f"server {self.server!r}"
+            reason = "it does not live here" if letter.to else "it has no agent of its own"
+            raise ConfigError(what, reason, "Describe it, and apply; then try the dead letter again")
+        answer: Any = agent(state, Message(letter.sender or message.origin, message.number, letter.payload))
+        return (
+            self._later(answer, letter.to) if inspect.isawaitable(answer) else self._sent(answer, letter.to)
+        )
+
+    async def _later(self, answer: Awaitable[Any], sender: str) -> Any:
+        return self._sent(await answer, sender)
+
+    def _sent(self, answer: Any, sender: str) -> Any:
+        state, outputs = answer
+        return state, [
+            self.outgoing(to, payload, sender) if isinstance(payload, bytes) else Output(to, payload)
+            for to, payload in outputs
+        ]
 
 
 class Office:

@@ -58,6 +58,9 @@ class LinkOwner(Protocol):
     def link_met(self, link: Link) -> None:
         """The peer's session is known, and our HELLO has left."""
 
+    def has_heard_of(self, peer: NodeId) -> bool:
+        """Whether others have told this node, when it came back, of an earlier life of a peer."""
+
     def introduced(self, link: Link, known: Known) -> None:
         """The peer has said where it listens, and where others do."""
 
@@ -165,6 +168,11 @@ class Peering:
         `reply` sends our HELLO, which says whether the peer is another life than we knew. Raises the error
         with which the connection is refused: it ends this connection, and nothing else.
         """
+        if self._is_known_by_others(hello):
+            self._links[hello.node].forget_peer()  # it is told where this node is
+            if dialled is not None:  # our HELLO has said that we do not know it
+                channel.close()
+                return None
         verdict = self.admission.judge(hello, dialled, self.now_s(), parting=self.parting)
         try:
             if isinstance(verdict, Accept):
@@ -181,6 +189,17 @@ class Peering:
         reply(verdict.link, False)
         channel.close(BYE_FRAME)
         return None
+
+    def _is_known_by_others(self, hello: Hello) -> bool:
+        """Whether neither has met the other, and this node has heard of an earlier life of it all the same.
+
+        Then both are later lives, and nobody may be left who has met that one.
+        """
+        link = self._links.get(hello.node)
+        if link is None or link.peer_session or hello.returns:
+            return False
+        has_met = hello.peer_session not in (0, self.identity.session_to(link))
+        return not has_met and self.owner.has_heard_of(link.peer)
 
     def _call_again(self, verdict: Accept, channel: Channel) -> None:
         """Our HELLO has said where we wanted to go on, and we cannot: the next one begins anew."""

@@ -13,13 +13,13 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable
 from enum import IntEnum
-from functools import partial
-from typing import Annotated, TypeAlias, TypeVar
+from functools import cache, partial
+from typing import Annotated, Any, NamedTuple, TypeAlias, TypeVar, get_type_hints
 
 import msgspec
 from msgspec import Meta
 
-from whence.core.message import Packet, Together
+from whence.core.message import REPEATED, Packet, Together
 from whence.errors import FrameError, FrameTooLargeError, HandshakeError, PeerError, VersionError
 
 MAGIC = "whence"
@@ -31,6 +31,10 @@ _LENGTH_BYTES = 4
 _SHORT_ARRAY, _ARRAY, _LONG_ARRAY = struct.Struct(">B"), struct.Struct(">BH"), struct.Struct(">BI")
 _HEAD_BYTES = {0xDC: _ARRAY.size, 0xDD: _LONG_ARRAY.size}  # of an array that is not short
 BATCH_BYTES = 64 * 1024  # of a BATCH frame: so long a frame every member takes, whatever its payload limit
+REPEATED_MIN = 8  # items of a repeated field, from which on it is looked up
+REPEATED_KEPT = 8  # values of such a field that are remembered, of so many bytes at most
+REPEATED_MAX_BYTES = 16 * 1024
+_ONE = b"\x91"  # an array of one
 _TEXT_MAX = 1000
 EARLIER_MAX = 64  # lives that a HELLO names
 _TLS_OPENING = b"\x16\x03"  # no frame of ours announces that many bytes
@@ -274,6 +278,69 @@ def _body(count: int, encoded: list[bytes]) -> bytes:
     return _array_head(count) + b"".join(encoded)
 
 
+@cache
+def packet_decoders(
+    packet_type: type[Packet],
+) -> tuple[Callable[[bytes], Packet], Callable[[bytes], list[Packet]]]:
+    """What decodes one packet, and what decodes an array of them. All connections share it."""
+    hints = get_type_hints(packet_type, include_extras=True)
+    for at, hint in enumerate(hints.values()):
+        if REPEATED in getattr(hint, "__metadata__", ()):
+            decoder = _RepeatedDecoder(packet_type, hints, at)
+            return decoder.decode, decoder.decode_many
+    decode_many = msgspec.msgpack.Decoder(list[packet_type]).decode  # type: ignore[valid-type]
+    return msgspec.msgpack.Decoder(packet_type).decode, decode_many
+
+
+class _RepeatedDecoder:
+    """Decodes packets of which many have the same in one field: once for all that have the same bytes there.
+
+    Only where it is long, or finding out would cost more than decoding does.
+    """
+
+    def __init__(self, packet_type: type[Packet], hints: dict[str, Any], at: int) -> None:
+        self._type = packet_type
+        self._at = at  # the place of the field
+        fields = list(hints.items())
+        self._decode_field = msgspec.msgpack.Decoder(fields[at][1]).decode
+        fields[at] = (fields[at][0], msgspec.Raw)
+        rough: Any = NamedTuple(packet_type.__name__, fields)  # type: ignore[misc]  # not in the source
+        self._decode_rough = msgspec.msgpack.Decoder(list[rough]).decode
+        self._decode_all = msgspec.msgpack.Decoder(list[packet_type]).decode  # type: ignore[valid-type]
+        self._is_long = False  # in the newest packet
+        self._known: dict[bytes, Any] = {}
+
+    def decode(self, body: bytes) -> Packet:
+        """One packet."""
+        return self.decode_many(_ONE + body)[0]
+
+    def decode_many(self, body: bytes) -> list[Packet]:
+        """An array of packets."""
+        at, make = self._at, tuple.__new__
+        if self._is_long:
+            packets = []
+            for packet in self._decode_rough(body):
+                fields: list[Any] = list(packet)
+                fields[at] = self._field(bytes(fields[at]))
+                packets.append(make(self._type, fields))
+        else:
+            packets = self._decode_all(body)
+        if packets:
+            self._is_long = len(packets[-1][at]) >= REPEATED_MIN
+        return packets
+
+    def _field(self, encoded: bytes) -> Any:
+        known = self._known
+        if encoded not in known:
+            decoded = self._decode_field(encoded)
+            if len(encoded) > REPEATED_MAX_BYTES:
+                return decoded
+            if len(known) >= REPEATED_KEPT:
+                known.clear()
+            known[encoded] = decoded
+        return known[encoded]
+
+
 class FrameReader:
     """Cuts one connection's bytes into frames and decodes them.
 
@@ -292,8 +359,7 @@ class FrameReader:
     ) -> None:
         self.error: PeerError | None = None
         self.control: list[Control] = []  # filled by `feed`, emptied by the session that handles them
-        self._decode = msgspec.msgpack.Decoder(packet_type).decode
-        self._decode_many = msgspec.msgpack.Decoder(list[packet_type]).decode  # type: ignore[valid-type]
+        self._decode, self._decode_many = packet_decoders(packet_type)
         self._max_bytes = max_frame_bytes
         self._datagrams = datagrams
         self._packets: Callable[[], list[Packet]] = (

@@ -183,9 +183,10 @@ def _plan_contacts(plan: FaultPlan, scenario: Scenario) -> None:
     stays: list[list[tuple[int, int]]] = [[] for _ in range(scenario.nodes)]
     for node, start_us, stop_us in contacts.presence:
         stays[node].append((start_us, stop_us))
+    crashed = {outage.node for outage in plan.outages}
     for node, intervals in enumerate(stays):
         gone = _between(intervals, contacts.stop_us)
-        if gone and any(outage.node == node for outage in plan.outages):
+        if gone and node in crashed:
             raise scenario_error(
                 "faults", f"n{node} is crashed, and the contact plan takes it away", "Use one of the two"
             )

@@ -56,7 +56,7 @@ Fill = Callable[[int, int], tuple[Array, Array]]  # (node, first event) -> messa
 FOUND_ROOM = 1 << 16  # findings until they are collected
 
 
-class Found(NamedTuple):
+class BlockFindings(NamedTuple):
     """The findings of a pass over a block of columns, counted."""
 
     high: int  # the block ends here
@@ -93,7 +93,7 @@ class Pass:
         past_bytes: int,
         collect: Callable[[Array, Array], None],
         progress: Callable[[int], None],
-    ) -> Found:
+    ) -> BlockFindings:
         """Judge the columns from `low`, at most to `high`: as many as there is memory for."""
         self._begin(fill, untimely, progress)
         width, item = high - low, self._rank.itemsize
@@ -127,7 +127,7 @@ class Pass:
                 tables = (*(each[:, :narrow].copy() for each in tables[:3]), tables[3])
             elif not self._go_on(status):
                 causal, fifo = tables[2].sum(axis=1).tolist()
-                return Found(low + width, causal, fifo, capacity)
+                return BlockFindings(low + width, causal, fifo, capacity)
 
     def pasts(
         self, fill: Fill, pending: Array, untimely: set[int], chosen: Array, progress: Callable[[int], None]

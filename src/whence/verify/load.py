@@ -42,7 +42,7 @@ _KEPT = np.zeros(256, dtype=bool)
 _KEPT[list(VERIFIED_KINDS)] = True
 
 
-class Timing(NamedTuple):
+class EventTimes(NamedTuple):
     """When events happened, and how long messages are good."""
 
     time_us: Array
@@ -62,7 +62,7 @@ class RunEvents(NamedTuple):
     origin: Array  # index into names, -1 for none
     number: Array
     to: Array  # of a broadcast: the one node that it is for, -1 for every node; empty where all are so
-    timing: Timing | None = None  # loaded only where timeliness is judged
+    timing: EventTimes | None = None  # loaded only where timeliness is judged
 
     def node_of(self, event: Any) -> Any:
         """The node of an event, or of each of many."""
@@ -80,7 +80,7 @@ class PackedRow(NamedTuple):
     origin: Array
     number: Array
     to: Array | None  # None: no message of this row has a destination
-    timing: Timing | None
+    timing: EventTimes | None
 
     def seqs(self) -> Array:
         """The `seq` of each kept event."""
@@ -97,7 +97,7 @@ class _RowColumns(NamedTuple):
     number: Array
     peer: Array | None  # None: no event has one
     kept: Array | None  # None: all
-    timing: Timing | None
+    timing: EventTimes | None
 
     def part(self, here: Any) -> _RowColumns:
         """Some of the events."""
@@ -107,7 +107,7 @@ class _RowColumns(NamedTuple):
             number=self.number[here],
             peer=None if self.peer is None else self.peer[here],
             kept=None if self.kept is None else self.kept[here],
-            timing=self.timing and Timing(*(each[here] for each in self.timing)),
+            timing=self.timing and EventTimes(*(each[here] for each in self.timing)),
         )
 
     def row(self, node: int, first_seq: int, events: int, table: Array) -> PackedRow:
@@ -295,14 +295,14 @@ def columns_needed(timed: bool) -> tuple[str, ...]:
     return (*NEEDED_COLUMNS, *TIMING_COLUMNS) if timed else NEEDED_COLUMNS
 
 
-def _timing(rows: Stretches) -> Timing:
+def _timing(rows: Stretches) -> EventTimes:
     """The times of all events, and the lifetimes that the broadcasts among them state."""
     kind = rows.columns["kind"]
     broadcasts = np.flatnonzero(kind == Kind.BROADCAST)
     lifetime_us = np.full(len(kind), FOREVER, dtype=np.int64)
     stated: list[str | None] = rows.columns["detail"].take(integer_array(broadcasts)).to_pylist()
     lifetime_us[broadcasts] = [_lifetime_us(text) for text in stated]
-    return Timing(rows.columns["time_us"], lifetime_us)
+    return EventTimes(rows.columns["time_us"], lifetime_us)
 
 
 def _lifetime_us(text: str | None) -> int:
@@ -313,9 +313,9 @@ def _lifetime_us(text: str | None) -> int:
     return int(text)
 
 
-def _joined_timing(rows: list[PackedRow]) -> Timing:
+def _joined_timing(rows: list[PackedRow]) -> EventTimes:
     timings = [row.timing for row in rows if row.timing is not None]
-    return Timing(
+    return EventTimes(
         time_us=_joined([each.time_us for each in timings]),
         lifetime_us=_joined([each.lifetime_us for each in timings]),
     )

@@ -18,7 +18,7 @@ from whence.trace.columns import batch_problem
 from whence.trace.reader import StoredPart, Trace
 from whence.trace.schema import Kind
 from whence.verify.kernels import Array
-from whence.verify.load import Loader, PackedRow, RunEvents, Timing
+from whence.verify.load import EventTimes, Loader, PackedRow, RunEvents
 
 OPEN_FILES = 32
 
@@ -144,7 +144,7 @@ def build_index(groups: Groups, loader: Loader, progress: Callable[[int], None])
 def _picked(row: PackedRow, at: Array) -> PackedRow:
     return PackedRow(
         row.node, row.first_seq, row.events, row.seqs()[at], row.kind[at], row.origin[at], row.number[at],
-        None if row.to is None else row.to[at], row.timing and Timing(*(each[at] for each in row.timing)),
+        None if row.to is None else row.to[at], row.timing and EventTimes(*(each[at] for each in row.timing)),
     )  # fmt: skip
 
 

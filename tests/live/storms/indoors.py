@@ -1,4 +1,4 @@
-"""Storms in memory: the same faults, members and judge, in virtual time (support/virtual.py)."""
+"""Storms in memory: the same faults, members and judge, in virtual time (storms/virtual.py)."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from unittest.mock import patch
 
 from live.storms import storm_member
 from live.storms.storm_member import Settings
+from live.storms.virtual import VirtualProcess, World
 from live.storms.weather import PORT, Proxied, Spaces
-from support.virtual import VirtualProcess, World
 
 
 class Indoors:

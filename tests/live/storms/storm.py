@@ -31,8 +31,8 @@ from live.storms.forked import Forked
 from live.storms.indoors import Indoors, begin, patched
 from live.storms.judge import Judge, rounds_heard, summary
 from live.storms.storm_member import Settings
+from live.storms.virtual import VirtualProcess, World
 from live.storms.weather import can_make_spaces, network_of
-from support.virtual import VirtualProcess, World
 
 Process: TypeAlias = Forked | VirtualProcess
 GOES_ON_S = 30.0
@@ -181,6 +181,7 @@ class Member:
         self.process: Process | None = None
         self.log = storm.folder / f"{name}.log"
         self.has_copy = False
+        self.is_restarting = False  # a killed process may take a while to end
         self.started_s = 0.0
 
     @property
@@ -369,10 +370,11 @@ class Storm:
 
     async def _restart(self, step: Step) -> None:
         member = self.members[step.nodes]
-        if not member.is_alive:
+        if not member.is_alive or member.is_restarting:
             return  # it is away already
         if not self.durable and not any(each.is_open for each in self.members.values() if each is not member):
             return  # a group without stores of which nobody is left is another group
+        member.is_restarting = True
         await member.kill()
         how = "same"
         if step.verb == "lose":
@@ -389,6 +391,7 @@ class Storm:
         if step.verb in ("kill", "away", "lose", "old"):
             await asyncio.sleep(step.lasts_s)
         await member.start(how)
+        member.is_restarting = False
         if step.verb == "clone":
             await self._twin(member, step.lasts_s + 2.0)
         elif step.verb == "alone":

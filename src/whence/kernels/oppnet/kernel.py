@@ -292,8 +292,11 @@ def record(
     lifetime = None if lifetime_us is None else str(lifetime_us)
     sizes = payload_bytes or [0] * len(detail.origin)
     every = level >= Level.DELIVERIES
+    ends = _ends(detail)
+    if not every:  # nobody is told of the hundreds of deliveries that follow each broadcast
+        ends = ends[ends[:, 3] == Kind.BROADCAST]
     moved = 0
-    for node, message, time_us, kind in _ends(detail).tolist():
+    for node, message, time_us, kind in ends.tolist():
         while moved < len(moves) and moves[moved][0] <= time_us:
             recorder.event(names[moves[moved][2]], *moves[moved][:2])
             moved += 1

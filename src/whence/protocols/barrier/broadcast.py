@@ -199,6 +199,9 @@ class Barrier(Relaying):
             return super().command(verb, names, now_us)
         return self._with_timer(effects)
 
+    def has_heard_of(self, peer: NodeId) -> bool:
+        return isinstance(self.order, SafeOrder) and peer in self.order.hearsay
+
     def timer(self, key: str, now_us: int) -> Effects:
         effects: Effects = []
         self._wake_us = None

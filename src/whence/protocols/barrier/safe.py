@@ -76,6 +76,7 @@ class SafeOrder(BarrierOrder):
         self.before = 0  # the last own number before the present life
         # Of origins whose later life is here: the numbers between were given up; what comes of them is told.
         self.overtaken: dict[NodeId, tuple[int, int]] = {}
+        self.hearsay: set[NodeId] = set()  # of whom the cut at which this node began knew messages
         self.now_us = 0  # of the newest input: for `explain`, which is given no time
         self._seq = 0
         # Indexes of `pending`; what is outdated in them is skipped when it comes up.
@@ -113,7 +114,8 @@ class SafeOrder(BarrierOrder):
     # rule 001 F2: a number that is delivered or held is a duplicate
     def refuse(self, packet: BarrierPacket, now_us: int) -> Reason | None:
         origin, number, _, barrier, _ = packet
-        self._familiar = packet if barrier and barrier == self._common else None
+        common = self._common
+        self._familiar = packet if barrier and (barrier is common or barrier == common) else None
         if self._familiar is None:
             is_right = well_formed(packet)
         else:
@@ -386,6 +388,7 @@ class SafeOrder(BarrierOrder):
                 effects += self._hear_own(number)
                 continue
             if forced:
+                self.hearsay.add(source)
                 effects.append(Missed(source, known + 1, number, BEFORE))
             self.delivered[source] = (number, max(until_us, as_number(deadline_us)))
             self.cut[source] = number

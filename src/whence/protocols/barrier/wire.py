@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from hashlib import blake2b
-from typing import Any, NamedTuple, TypeAlias
+from typing import Annotated, Any, NamedTuple, TypeAlias
 
-from whence.core.message import NUMBER_MAX, MessageId, NodeId, Sizes
+from whence.core.message import NUMBER_MAX, REPEATED, MessageId, NodeId, Sizes
 from whence.core.sizes import FRAME_BYTES, array_header_bytes, binary_header_bytes, text_bytes, uint_bytes
 
 NEVER_US = 1 << 62
@@ -40,7 +40,7 @@ class BarrierPacket(NamedTuple):
     origin: NodeId
     number: int
     deadline_us: int | None
-    barrier: tuple[BarrierEntry, ...]  # ascending by (origin, number)
+    barrier: Annotated[tuple[BarrierEntry, ...], REPEATED]  # ascending by (origin, number)
     payload: bytes
 
 

@@ -310,10 +310,14 @@ class Flooding(Relaying):
             elif count > known:
                 first = known + 1
                 effects.append(Missed(self.members[member], first, count, BEFORE))
+                self.lives.hearsay.add(member)
                 self._skip_to(member, count, effects)
             else:
                 self._tell_overtaken(member, count, effects)
         self._begin_lives(effects)
+
+    def has_heard_of(self, peer: NodeId) -> bool:
+        return self.index.get(peer) in self.lives.hearsay
 
     def _tell_overtaken(self, origin: int, number: int, effects: Effects) -> None:
         """A member has said so much in a life that another one has overtaken here: it is not given here."""

@@ -74,6 +74,7 @@ class Lives:
         # Members whose later life is announced, and what must be accounted for before: (base, before).
         # There may be several: others have heard of a life, or of a copy of a store, that this node has not.
         self.marks: dict[int, list[tuple[int, int]]] = {}
+        self.hearsay: set[int] = set()  # members of which the cut at which this node began knew messages
         self.overtaken: dict[int, tuple[int, int]] = {}  # numbers between these come too late, if at all
 
     def hear_own(self, count: int, last: int) -> Effects:

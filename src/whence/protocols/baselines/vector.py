@@ -37,6 +37,8 @@ from whence.core.protocol import State
 from whence.core.sizes import FRAME_BYTES, array_header_bytes, binary_header_bytes, uint_bytes
 from whence.protocols.baselines.flooding import Flooding
 
+_REFUSED: Key = (-1, -1)  # the obstacle of a message that no correct sender makes
+
 
 class VectorPacket(NamedTuple):
     """Message `number` of the member at `origin`, to be delivered after its `number - 1` and `after`."""
@@ -105,17 +107,19 @@ class Vector(Flooding):
         self, peer: NodeId, only: int, packets: list[Packet], first: int, stop: int, now_us: int
     ) -> Effects:
         counts, changed, held, waiters = self.clock.counts, self.clock.changed, self.held, self.waiters
-        is_met, marks, wanted, kept = self.is_met, self.lives.marks, self._wanted_by, self.kept
+        find, marks, wanted, kept = self._obstacle_in, self.lives.marks, self._wanted_by, self.kept
         effects: Effects = []
         run: list[Unread] = []
         ascending = True  # from `first` on they are not kept yet
+        obstacle: Key | None
         rest = iter(packets if stop - first == len(packets) else packets[first:stop])
         for packet in rest:
             origin, number, after, payload = packet
+            obstacle = None
             if (
                 origin == only
                 and number == counts[origin] + 1
-                and (not after or is_met(after))
+                and (not after or (obstacle := find(after)) is None)
                 and not (held and (origin, number) in held)
                 and not (marks or wanted)
             ):
@@ -125,18 +129,15 @@ class Vector(Flooding):
                     self._release_into(run, (origin, number))
             elif (
                 origin == only
-                and 0 < number - counts[origin] <= WINDOW_MAX
+                and 0 < (ahead := number - counts[origin]) <= WINDOW_MAX
                 and not (marks or wanted)
                 and (key := (origin, number)) not in held
-                and (not after or self._refuse_delta(after) is None)
+                and (obstacle or (find(after) if after else None)) is not _REFUSED
             ):  # it waits: for one of another origin, or behind one that does (as `HoldBack.hold`)
-                obstacle = (origin, number - 1)
-                if number == counts[origin] + 1:
-                    obstacle = self._missing_in(after)  # type: ignore[assignment]
-                else:
-                    ascending = False
+                if ahead > 1:
+                    obstacle, ascending = (origin, number - 1), False
                 held[key] = (packet, now_us)  # type: ignore[assignment]
-                waiters.setdefault(obstacle, []).append(key)
+                waiters.setdefault(obstacle, []).append(key)  # type: ignore[arg-type]  # or it were delivered
             else:
                 if kept is not None:
                     at = stop - length_hint(rest)
@@ -163,6 +164,24 @@ class Vector(Flooding):
         except (IndexError, ValueError):  # there is no such member, or a member without a count
             return False
         return True
+
+    def _obstacle_in(self, after: Delta) -> Key | None:
+        """As `_missing_in` after `_refuse_delta`, in one pass; `_REFUSED` for what that refuses."""
+        counts = self.clock.counts
+        obstacle, previous = None, -1
+        pairs = iter(after)
+        try:
+            for member, count in zip(pairs, pairs, strict=True):
+                if not previous < member or count < 1:
+                    return _REFUSED
+                previous = member
+                if count > counts[member]:
+                    if member == self.my_index or is_too_far(count, counts[member]):
+                        return _REFUSED
+                    obstacle = obstacle or (member, count)
+        except (IndexError, ValueError):  # there is no such member, or a member without a count
+            return _REFUSED
+        return obstacle
 
     def _refuse(self, packet: Packet) -> Reason | None:
         origin, number, after, _ = packet

@@ -46,6 +46,7 @@ class Consumer:
         # Servers of which others have met a later life than this one, which something waits for: the server's
         # owner asks them.
         self.doubts: dict[int, int] = {}
+        self.hearsay: set[int] = set()  # servers of which the cut at which this one began knew messages
 
     def refuse(self, source: int, count: int, stamp: Stamp) -> Reason | None:
         """Why a message ends here; None for one that can be delivered, now or later."""
@@ -116,6 +117,7 @@ class Consumer:
         for entry, said in enumerate(known):
             if entry // size != me != entry % size:
                 clock.learn(entry, said, source)
+        self.hearsay |= {entry // size for entry, said in enumerate(known) if said}
         if sent > had:
             self.skip_to(source, sent, hand_on)
         else:

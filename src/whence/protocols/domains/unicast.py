@@ -135,6 +135,9 @@ class Unicast(Protocol):
         self._tell_and_ask(consumer, effects)
         return effects
 
+    def has_heard_of(self, peer: NodeId) -> bool:
+        return any(place in consumer.hearsay for consumer, place in self._shared_with(peer))
+
     def _hear_own(self, own: tuple[int, int] | None, effects: Effects) -> None:
         """Others have met a life of this server that it does not know; None: they have not."""
         if own is None:

@@ -205,7 +205,7 @@ class _Run:
         describe(stream, **self._columns)  # the first mistake is told before anything is written
         self._ticks = f"{job.checkpoint}/{TICKS_FOLDER}"
         if self.store.header() is None:
-            self._write_tick(None)  # Spark reads no folder that is not there
+            self._write_tick(None)
         known = self.store.begin(header, fresh=_is_fresh(job.checkpoint))
         self._partitions = known.partitions
         self._maker = hashlib.sha256(msgspec.json.encode(known)).hexdigest()[:16]
@@ -224,7 +224,13 @@ class _Run:
         self._write_tick(until_us)
 
     def _write_tick(self, until_us: int | None) -> None:
-        """By Spark, which knows the checkpoint's file system; its readers see a file whole or not at all."""
+        """Readers see a file whole or not at all. None: the folder alone, without which Spark reads nothing.
+
+        Where the state is in the checkpoint, we see that as well; else Spark alone does, and needs a job.
+        """
+        if self.job.state is None:
+            StateStore(self._ticks).put_tick(until_us)
+            return
         with spark_failures(f"checkpoint {self.job.checkpoint}", "Check the path and its permissions"):
             ticks = self.spark.range(1 if until_us is not None else 0).coalesce(1)
             ticks.select(F.lit(until_us).cast("bigint").alias("us")).write.mode("append").json(self._ticks)
@@ -260,7 +266,7 @@ class _Run:
             yield from order_partition(batches, task, arrow_schema)
 
         rows = placed_rows(stream, order, count, _PLACE).withColumn(TICK, F.lit(None).cast("bigint"))
-        ticks = self.spark.readStream.schema("us bigint").json(self._ticks)
+        ticks = self.spark.readStream.schema("us bigint").json(self._ticks, pathGlobFilter="*.json")
         everywhere = F.explode(F.sequence(F.lit(0), F.lit(count - 1))).alias(_PLACE)
         nothing = nulls_of(rows, _PLACE, TICK)
         both = rows.unionByName(ticks.select(*nothing, F.col("us").alias(TICK), everywhere))

@@ -18,6 +18,7 @@ Versions of as many batches are kept as Spark keeps of its state (`spark.sql.str
 from __future__ import annotations
 
 import re
+import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
@@ -149,6 +150,15 @@ class StateStore:
         until_us = self.newest_us(batch, partitions) - delay_us
         due = any(size.waiting and size.wake_us is not None and size.wake_us < until_us for size in sizes)
         return until_us if due else None
+
+    def put_tick(self, until_us: int | None) -> None:
+        """Where the root is a folder of ticks: a file that carries a time; None: the folder alone."""
+        try:
+            self._fs.create_dir(self._base, recursive=True)
+        except (OSError, pa.ArrowException) as error:
+            raise self._failed("", "made", error) from error
+        if until_us is not None:
+            self._put(f"{uuid.uuid4().hex}.json", msgspec.json.encode({"us": until_us}))
 
     # What tasks do
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from whence.studies.claims import EXACT, Claim, Evidence, Relation, Take, Tolerance, load
+from whence.studies.claims import EXACT, Claim, Evidence, Relation, Take, Tolerance, load, with_ours
 from whence.studies.domains.fit import WAY_BUS, WAY_FLAT, FittedKind
 from whence.studies.domains.measures import stamp_bytes
 
@@ -88,14 +88,21 @@ def _cyclic(organisation: str) -> Iterator[Claim]:
                 where=where, unit="findings", evidence=Evidence.INVARIANT, take=Take.SUM)
 
 
+# The planner looks for the least, and how long the prototype looked is written nowhere: its numbers are what
+# ours must reach, and a longer search that finds better domains contradicts nothing. What the cost of a plan
+# is worth on both sides: `004-planner-predicted`; the account of bytes: flat and bus.
+SEARCHED = "a search for the least, its length not recorded: at most"
+LEAST = "a limit on one side: better domains than the prototype found are no failure"
+
+
 def _cost(organisation: str, published: float, source: str, *, traffic: str = "uniform",
           tolerance: Tolerance = EXACT, relation: Relation = Relation.EQUAL, demanded: bool = True,
-          runs_min: int = 1) -> Claim:
+          runs_min: int = 1, excuse: str = "") -> Claim:
     return Claim(f"004-planner-{traffic}-{organisation}",
                  f"planner: cost of a message at 40 servers, {traffic}, {organisation}", published, source,
                  "measured_cost", where={"part": "plan", "workload": traffic, "organisation": organisation},
                  evidence=Evidence.PROTOTYPE, relation=relation, tolerance=tolerance, demanded=demanded,
-                 runs_min=runs_min)
+                 runs_min=runs_min, excuse=excuse)
 
 
 def _planner() -> Iterator[Claim]:
@@ -107,8 +114,9 @@ def _planner() -> Iterator[Claim]:
     yield _cost("flat", 1650, drawn)
     yield _cost("bus", 219, drawn, tolerance=Tolerance(absolute=2.0))
     # A scale for tests anneals for a moment only, for one seed; its plans prove nothing.
-    annealed = "specification: annealed 158, cap on router load not given (here 0.5)"
-    yield _cost("planned", 158, annealed, tolerance=Tolerance(relative=0.1), runs_min=2)
+    annealed = f"specification: annealed 158, cap on router load not given (here 0.5); {SEARCHED}"
+    yield _cost("planned", 158, annealed, tolerance=Tolerance(relative=0.1), relation=Relation.AT_MOST,
+                runs_min=2, excuse=LEAST)
     # Of 12 clusterings that were tried (planned cost 72 to 126) this one comes near the specification's
     # figure. Agreement with what was chosen for it proves nothing.
     chosen = (
@@ -154,22 +162,22 @@ WIRE = {
 }
 
 
-# The prototype's Updates saved 8 % in one domain; ours names an entry by three numbers, and costs 9 % more.
-FLAT_UPDATES = 1765
-
-
 def _wire(organisation: str, stamps: str) -> Iterator[Claim]:
     is_flat = (organisation, stamps) == ("flat", "updates")
     made = Claim(f"004-wire-{organisation}-{stamps}",
                  f"control bytes on the wire of a message, 40 servers, uniform, {organisation}, {stamps}",
-                 WIRE[organisation, stamps], "our prototype: other seeds, another annealing", "wire_bytes",
+                 WIRE[organisation, stamps], "our prototype, other seeds", "wire_bytes",
                  where={"part": "wire", "organisation": organisation, "stamps": stamps, "nodes": WIRE_NODES},
                  unit="bytes", evidence=Evidence.PROTOTYPE, tolerance=Tolerance(relative=0.05),
-                 demanded=not is_flat, runs_min=2 if organisation == "planned" else 1)
+                 demanded=not is_flat)
+    if organisation == "planned":
+        made = replace(made, source=f"{made.source}; {SEARCHED}", relation=Relation.AT_MOST, runs_min=2,
+                       excuse=LEAST)
     yield made
     if is_flat:
-        yield replace(made, id=f"{made.id}-ours", published=FLAT_UPDATES, source="our earlier runs",
-                      evidence=Evidence.REPEATED, demanded=True)
+        # The prototype's Updates saved 8 % in one domain; ours names an entry by three numbers: 9 % more.
+        yield replace(made, id=f"{made.id}-ours", published=None, source="our earlier runs",
+                      evidence=Evidence.REGRESSION, demanded=True)
 
 
 def _tree(measure: str, text: str, unit: str) -> Claim:
@@ -195,7 +203,7 @@ CLAIMS = (
     *(_crosses(largest) for largest in LIVE_LARGEST),
     _straight(WAY_FLAT, "flat: a + b n²"),
     _straight(WAY_BUS, "bus: a + b n"),
-    *(claim for kind in WIRE for claim in _wire(*kind)),
+    *with_ours(__package__, (claim for kind in WIRE for claim in _wire(*kind))),
     _tree("tree_servers_off", "servers off 1 + (s − 1)(k^(d+1) − 1)/(k − 1)", "servers"),
     _tree("tree_cost_off", "entries of a message off (2d + 1) s²", "entries"),
 )

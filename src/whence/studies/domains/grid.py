@@ -39,11 +39,6 @@ CYCLES: dict[str, tuple[int, list[list[str]]]] = {
 _CLUSTER = purpose("study domains, clusters")
 
 
-# How long domains are planned for the bytes on the wire, at every scale that is not for tests: a longer
-# search finds better domains, and the number that these bytes are compared with is of a search about as long.
-WIRE_PLAN_STEPS = 8_000
-
-
 class DomainsScale(NamedTuple):
     """How much is run."""
 
@@ -279,8 +274,7 @@ def _wire(scale: DomainsScale) -> list[Point]:
             for seed in range(1, scale.plan_seeds + 1):
                 domains: Any = organisation
                 if organisation == "planned":
-                    steps = min(scale.plan_steps, WIRE_PLAN_STEPS)
-                    domains = [list(group) for group in planned("uniform", steps)]
+                    domains = [list(group) for group in planned("uniform", scale.plan_steps)]
                 made = uniform_scenario(PLAN_NODES, domains, stamps, seed)
                 points.append(_point("wire", "uniform", organisation, stamps, PLAN_NODES, seed, made))
     for nodes in scale.uniform:

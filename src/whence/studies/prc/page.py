@@ -71,11 +71,17 @@ def _within(found: Estimate, digits: int = 1) -> str:
     return f"{found.mean:.{digits}f} ± {found.half:.{digits}f}"
 
 
+def _group(results: Results, nodes: int) -> str:
+    """A group whose hour was run, and whether it was run but once."""
+    words = f"{nodes:,} processes"
+    return f"{words} (one run)" if _of(results, "space_late", nodes).half is None else words
+
+
 def _hour(results: Results) -> list[str]:
     largest = _sizes(results)[-1]
     off = farthest(results.column("law_off_percent", part=HOUR, profile=TEXT), 0)
     space = ", ".join(
-        f"{_of(results, 'space_late', nodes).mean:,.0f} entries with {nodes:,} processes"
+        f"{_of(results, 'space_late', nodes).mean:,.0f} entries with {_group(results, nodes)}"
         for nodes in _sizes(results)
     )
     left = sum(results.column("left", part=HOUR))
@@ -84,7 +90,7 @@ def _hour(results: Results) -> list[str]:
         "In every minute with broadcasts, E is rate x delay x safe degree, "
         f"at most {abs(off or 0):.2f} % off.",
         f"At 2.5 s a process holds {space}; when the hour is over, {left:.0f} entries are left in all.",
-        f"With {largest:,} processes, control traffic falls from {early:.2f} to {late:.2f} messages per "
+        f"With {_group(results, largest)}, control traffic falls from {early:.2f} to {late:.2f} messages per "
         f"process and second as the delay grows to 2.5 s ({100 * (1 - late / early):.0f} % less), and is "
         "0 once nobody shuffles.",
     ]
@@ -122,10 +128,10 @@ def _profiles(results: Results) -> list[str]:
         for profile in (TEXT, AUTHORS)
     )
     return [
-        f"The authors' program, with {nodes:,} processes, opens {authors[0]:.4f} links per second and safe "
-        f"link where the paper's text gives {text[0]:.4f}, and holds {authors[1]:.1f} entries in buffers per "
-        f"safe link at 2.5 s where the text gives {text[1]:.1f}: it rounds its shuffles down and leaves out "
-        "links that handshakes need."
+        f"The authors' program, with {_group(results, nodes)}, opens {authors[0]:.4f} links per second and "
+        f"safe link where the paper's text gives {text[0]:.4f}, and holds {authors[1]:.1f} entries in "
+        f"buffers per safe link at 2.5 s where the text gives {text[1]:.1f}: it rounds its shuffles down and "
+        "leaves out links that handshakes need."
     ]
 
 

@@ -17,7 +17,7 @@ from whence.sim.files import to_dict
 from whence.studies import registry
 from whence.studies.results import Results, Row
 
-DATA = Path(__file__).parents[1] / "golden" / "data"
+DATA = Path(__file__).parent / "data"
 SCALE = "demo"
 NAMES = tuple(registry.names())
 
