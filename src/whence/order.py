@@ -420,7 +420,9 @@ class CausalOrder:
         state, memory = self._state, self._memory
         id_, at_us, lifetime_us, _, payload = row
         self._advance(at_us)
-        if state.epoch_us is None or self.is_idle:
+        if state.epoch_us is None:
+            state.epoch_us, state.position = at_us, 0
+        elif self.is_idle:
             state.epoch_us, state.position = at_us, 0
             memory.forget_all()
         state.arrivals += 1

@@ -51,9 +51,9 @@ MUTANTS = [
                 "    edges.chain(sends.channel[ranked], sends.rank[ranked], message_node[ranked], RANK)\n", ""),
     AuditMutant("clocks-ignored", "graph", "    edges.add(clocks.causes, clocks.effects, CLOCK)\n", ""),
     AuditMutant("circles-stay", "judge", "            free[circling] = False\n", ""),
-    AuditMutant("second-delivery-counts", "deliveries",
+    AuditMutant("second-delivery-counts", "judge",
                 "(np.diff(message) != 0) | (np.diff(column) != 0)", "np.diff(column) >= 0"),
-    AuditMutant("scopes-not-split", "deliveries",
+    AuditMutant("scopes-not-split", "judge",
                 "owner = np.where(placed, log.ctx[event], -1 - log.proc[event])", "owner = np.zeros(len(event), int)"),
     AuditMutant("no-new-life", "model", "        if before.any():\n", "        if False:\n"),
     AuditMutant("line-order-of-hosts", "mapping", "return None if clock is None else clock.get(ctx)", "return line"),
@@ -79,7 +79,7 @@ MUTANTS = [
     AuditMutant("bytes-by-their-looks", "mapping", "_text_of_bytes(value) if isinstance(value, bytes) else str(value)",
                 "str(value)"),
     AuditMutant("numbers-of-64-bits", "model", "    made = Decimal(found[1])\n", "    made = Decimal(float(found[1]))\n"),
-    AuditMutant("stale-reads-pass", "registers", "and newer != writer and", "and newer == writer and"),
+    AuditMutant("stale-reads-pass", "judge", "and newer != writer and", "and newer == writer and"),
 ]  # fmt: skip
 
 
