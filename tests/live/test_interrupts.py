@@ -57,11 +57,10 @@ def interrupted(process: subprocess.Popen[str]) -> str:
     """What a command says that is interrupted: one sentence."""
     process.send_signal(signal.SIGINT)
     _, errors = process.communicate(timeout=60)
-    # A shell says 130 to both: CPython ends by the signal itself if it came through an `exec` of some import.
+    # A shell says 130 to both. The second was seen once, after the sentence; why is not known.
     assert process.returncode in (EXIT_INTERRUPTED, -signal.SIGINT), errors
-    lines = [
-        line for line in errors.splitlines() if not line.startswith(("simulated ms", "making "))
-    ]  # progress
+    progress = ("simulated ms", "making ", "depth ")
+    lines = [line for line in errors.splitlines() if not line.startswith(progress)]
     assert len(lines) == 1, errors
     assert lines[0].startswith("interrupted: ")
     assert "Traceback" not in errors
@@ -176,7 +175,7 @@ def test_what_serves_says_what_is_kept(line: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "line",
     [
-        ["explore", SCENARIOS.parent / "worlds" / "barrier.toml"],
+        ["explore", SCENARIOS.parent / "worlds" / "oppnet.toml"],
         ["simulate", "ENDLESS", "--kernel", "never"],
         ["contacts", "walkers", "--seeds", "1000"],
     ],

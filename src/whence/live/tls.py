@@ -1,4 +1,4 @@
-"""Keys of a node, and who a certificate names. The connections themselves are `secure.py`'s.
+"""Keys of a node, and who a certificate names. The connections themselves are `tcp.py`'s.
 
 A folder of keys has `ca.pem` (the group's authority; several may stand one after the other while they are
 exchanged), `NODE.pem` and `NODE.key`. A certificate names its node as a URI, `whence://GROUP/NODE`, both

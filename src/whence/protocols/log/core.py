@@ -10,10 +10,10 @@ Assumptions   links are reliable and FIFO while they are up; a link that comes a
 Source        our own, on "Causal and Δ-causal broadcast in opportunistic networks" (001): its
               store-carry-forward and its barriers. Rules R1 to R27 are those of docs/log.md.
 
-    book.py, ledger.py        the log (R6), D and F          exchange.py, session.py   R11, R12, R15
+    book.py, ledger.py        the log (R6), D and F          exchange.py, session.py   R11, R12, R15; limits
     plain.py, timed.py        the order, barriers (R9)       repair.py                 R10, R13, R14
     retention.py, people.py   R21; R3, R26                   stability.py              R16 to R20
-    delivery.py, memory.py    R7; R2, R22                    chain.py, budget.py       R5; limits in time
+    delivery.py, memory.py    R7; R2, R22                    chain.py                  R5
 
 Groups without lifetimes take the fast path: the next number of its stream, every entry of its barrier
 settled, logged and delivered. With `lifetimes` the order is that of `SafeOrder`, over the same log.
