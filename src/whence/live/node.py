@@ -24,7 +24,7 @@ from whence.core.message import MessageId, NodeId, Packet
 from whence.core.protocol import Protocol as Core
 from whence.errors import GroupClosedError, InvariantError, MisuseError, WhenceError
 from whence.live.settings import NodeSettings
-from whence.live.tcp import Connection, SecureConnection, TcpTransport
+from whence.live.tcp import Connection, TcpTransport
 from whence.live.udp import UdpOutlet, UdpTransport
 from whence.live.waiting import CoreTimers, Waiters, WallClock
 from whence.protocols import registry
@@ -212,9 +212,7 @@ class Node:
     def _connection(self, link: Link | None) -> Connection:
         """A new connection, dialled for `link` or accepted, secured if the node has keys."""
         keys, receive = self.settings.keys, self.membership.receive
-        if keys is None:
-            return Connection(self._session, receive, self.wake, self.limits, link)
-        return SecureConnection(self._session, receive, self.wake, self.limits, link, keys)
+        return Connection(self._session, receive, self.wake, self.limits, link, keys)
 
     def _session(self, channel: Channel, link: Link | None) -> Session:
         keeps = isinstance(self.host, DurableServer) or self.host.core.keeps_packets
