@@ -8,7 +8,6 @@ from typing import Any
 from whence.mobility.published import SCENARIOS
 from whence.studies.base import Cell, Figure, Panel, Series, Table
 from whence.studies.cuts import points
-from whence.studies.oppnet import data as oppnet_data
 from whence.studies.oppnet.advice import SHARES_PERCENT
 from whence.studies.oppnet.claims import (
     BUSES,
@@ -24,7 +23,7 @@ from whence.studies.oppnet.claims import (
     minutes,
     paper,
 )
-from whence.studies.oppnet.data import DATA_SETS
+from whence.studies.oppnet.data import DATA_SETS, find, skipped
 from whence.studies.oppnet.measures import (
     LATENCY_EDGES_S,
     N777,
@@ -88,6 +87,7 @@ STAYS_CAPTION = (
     "When nodes come and go, in the order of entering: all buses of the day, the first 140 walkers. Each "
     "node has two points. The plans are ours, generated to Tables I and IV."
 )
+MODES_MEASURES = ("ratio_percent", "expiries", "latency_mean_s", "barrier_mean", "barrier_max")
 MODES_NOTE = (
     "The same plans, broadcasts and exchanges under both modes. Violations: messages out of causal order, "
     "counted by the verifier in the runs that keep their deliveries (the first seed). Barrier: entries in "
@@ -98,6 +98,9 @@ SKEW_NOTE = (
     "Safe mode is told the largest difference of two clocks (ε = twice that). Every run is judged by the "
     "verifier."
 )
+TRACES_MEASURES = (
+    "broadcasts", "receives", "ratio_percent", "expiries", "delay_mean_s", "latency_mean_s", "barrier_mean",
+)  # fmt: skip
 TRACES_NOTE = (
     "Every node broadcasts every 20 minutes, the exchange is that of the other runs. A contact that the "
     "trace has seen in one scan only has no length, and nothing can be sent in it. But for Cairns, all nodes "
@@ -271,16 +274,7 @@ def _modes_table(results: Results) -> Table:
     for plan in PLANS:
         for lifetime in lifetimes(results, plan):
             for mode in MODES:
-                cells: list[Cell] = [
-                    mean(results, measure, plan, lifetime, mode)
-                    for measure in (
-                        "ratio_percent",
-                        "expiries",
-                        "latency_mean_s",
-                        "barrier_mean",
-                        "barrier_max",
-                    )
-                ]
+                cells: list[Cell] = [mean(results, each, plan, lifetime, mode) for each in MODES_MEASURES]
                 found = violations(results, part="main", plan=plan, lifetime=lifetime, mode=mode)
                 rows.append((NAMES[plan], minutes(lifetime), mode, *cells, found))
     columns = (
@@ -319,21 +313,8 @@ def _traces_table(results: Results) -> Table:
     for plan in (name for name in DATA_SETS if name in results.values("plan")):
         for lifetime in lifetimes(results, plan, "trace"):
             for mode in MODES:
-                where: dict[str, Label] = {
-                    "part": "trace", "plan": plan, "lifetime": lifetime, "mode": mode,
-                }  # fmt: skip
-                cells = [
-                    results.estimate(measure, **where)
-                    for measure in (
-                        "broadcasts",
-                        "receives",
-                        "ratio_percent",
-                        "expiries",
-                        "delay_mean_s",
-                        "latency_mean_s",
-                        "barrier_mean",
-                    )
-                ]
+                where: dict[str, Label] = {"part": "trace", "plan": plan, "lifetime": lifetime, "mode": mode}
+                cells = [results.estimate(each, **where) for each in TRACES_MEASURES]
                 if cells[0] is not None:
                     rows.append((plan, minutes(lifetime), mode, *cells, violations(results, **where)))
     columns = (
@@ -648,7 +629,7 @@ def findings(results: Results) -> list[str]:
     told += [*_about_region(results), *_swapped(results), *_waits(results)]
     told += [*_modes(results), *_skew(results), *_churn(results), *_advice(results)]
     present = {str(row.labels["plan"]) for row in results.select(part="trace")}
-    return [*told, *_traces(results, present), *oppnet_data.skipped({*present, *oppnet_data.find()})]
+    return [*told, *_traces(results, present), *skipped({*present, *find()})]
 
 
 def _beside_paper(results: Results, plan: str) -> list[str]:
