@@ -116,7 +116,10 @@ class Log(Protocol):
         own = book.add_stream(origin)
         book.add_life(origin)
         self._set_up(book, life, own)
-        self._remember()
+        self.memory.recall(self.order)
+        self.people.note(self._names, [], quiet=True)
+        if self.stability is not None:
+            self.stability.open()
 
     def _set_up(self, book: Book, life: str, own: int) -> None:
         """The parts of a core, as far as the book alone decides."""
@@ -148,22 +151,15 @@ class Log(Protocol):
         self._skip = 0 if self.chain is None else LINK_BYTES  # of what messages carry before their payloads
         self.stability: Stability | None = None
         if options["stability"]:
-            self.stability = Stability(
-                self.own,
-                self.ledger,
-                self.exchange.intern,
-                options["ack_us"],
-                options["alone_us"],
-                self.order.stride,
-                self._skip,
-            )
+            timing = (options["ack_us"], options["alone_us"])
+            parts = (self.own, self.ledger, self.exchange.intern)
+            self.stability = Stability(*parts, *timing, self.order.stride, self._skip)
         self._tick_us: int | None = None
         self._cork_us: int | None = None
         self._times: dict[str, int | None] = {}  # of the timers WAKE and SLOT
         self._now_us = 0
         self.memory = Memory(book, self.stability, self.chain)
-        parts = (self.ledger, self.exchange, self.timed, self.stability, self.chain)
-        self.delivery = Delivery(own, *parts)
+        self.delivery = Delivery(own, self.ledger, self.exchange, self.timed, self.stability, self.chain)
         self._steps = 0
         self._is_plain = self.timed is None and self.stability is None and self.chain is None
         self._is_quick = self._is_plain and self.drawn is None  # the end of a step has little to look at
@@ -174,17 +170,6 @@ class Log(Protocol):
         # Looked up once, for the innermost loop.
         self._newest, self._names = self.ledger.newest, self.ledger.names
         self._append, self._changed = book.append, self.exchange.changed
-
-    def _remember(self) -> None:
-        """Take up what earlier lives knew."""
-        self.memory.recall(self.order)
-        self.people.note(self._names, [], quiet=True)
-        if self.stability is not None:
-            self.stability.open()
-
-    def _checkpoint(self) -> None:
-        """Write down what an opening needs besides the entries."""
-        self.memory.keep(self.order)
 
     # From above
 
@@ -617,7 +602,7 @@ class Log(Protocol):
             for payload in self.stability.due(peers, level, now_us):
                 self._speak(payload, None, CONTROL, now_us, effects)
             if self.stability.advance(effects):
-                self._checkpoint()  # what was called stable stays so
+                self.memory.keep(self.order)  # what was called stable stays so
         self._retain(now_us, effects)
 
     # rule 001 R21: cut a prefix, below the reader's cursor, and tell the sessions first
@@ -631,7 +616,7 @@ class Log(Protocol):
             if self.exchange.offers:
                 self.exchange.flush(effects)  # a peer without credit goes on from its cursor
             if point > self.memory.at:
-                self._checkpoint()  # an opening could not look at what is gone
+                self.memory.keep(self.order)  # an opening could not look at what is gone
             self.exchange.before_cut(point, effects)
             self.ledger.cut(point)
 
@@ -659,7 +644,7 @@ class Log(Protocol):
         if self.timed is not None:
             self._set_timer(WAKE, self.timed.next_us(), 0, effects)
         if self.memory.is_due:
-            self._checkpoint()
+            self.memory.keep(self.order)
         return effects
 
     def _set_timer(self, key: str, at_us: int | None, least_us: int, effects: Effects) -> None:
