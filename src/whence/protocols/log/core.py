@@ -38,10 +38,10 @@ from whence.core.effects import (
 from whence.core.group import NUMBER_MAX, check_payload, check_peer
 from whence.core.lives import Forked, check_life, check_name, life_of, split_stream, stream_of
 from whence.core.message import Message, MessageId, NodeId, Packet, Sizes, Waiting
-from whence.core.parameters import Parameters
+from whence.core.parameters import Parameters, anything, choice, flag, whole
 from whence.core.protocol import LEAVE, Protocol, State
 from whence.errors import MisuseError
-from whence.protocols.barrier.order import check_lifetime
+from whence.protocols.barrier.order import LIFETIME_MAX_US, check_lifetime
 from whence.protocols.log.book import Book, MemoryBook
 from whence.protocols.log.chain import LINK_BYTES, Chain
 from whence.protocols.log.delivery import Delivery
@@ -52,9 +52,9 @@ from whence.protocols.log.memory import Memory
 from whence.protocols.log.people import People
 from whence.protocols.log.plain import PlainOrder
 from whence.protocols.log.repair import Repair
+from whence.protocols.log.retention import PARAMETERS as RETENTION
 from whence.protocols.log.retention import Retention
 from whence.protocols.log.session import GREETING, SYNCED, PeerSession
-from whence.protocols.log.settings import PARAMETERS
 from whence.protocols.log.stability import Stability
 from whence.protocols.log.timed import TimedOrder
 from whence.protocols.log.wire import (
@@ -82,6 +82,36 @@ GO_ON = "go on"  # a long walk through the log
 CORK = "cork"  # own messages have waited `cork_us` for company
 _new = tuple.__new__
 STEPS = 16  # how often a step without lifetimes and members looks at what is kept
+
+# docs/log.md says what each is for.
+PARAMETERS = Parameters(
+    flag("lifetimes", default=False),
+    whole("lifetime_us", None, 1, LIFETIME_MAX_US, optional=True),
+    whole("skew_us", 0, 0, LIFETIME_MAX_US),
+    choice("history", "all", ("all", "new")),
+    *RETENTION,
+    flag("stability", default=False),
+    flag("chain", default=False),  # a hash chain through each life: forks show
+    flag("reads", default=False),  # the host says `done`; else what is delivered is read
+    choice("exchange", "log", ("log", "random")),
+    whole("gap_us", 125_000, 1, LIFETIME_MAX_US),
+    whole("setup_max_us", 10_000_000, 0, LIFETIME_MAX_US),
+    whole("seed", 1, 0, LIFETIME_MAX_US),
+    whole("window", 256, 1, 1 << 20),
+    whole("cork_us", 0, 0, LIFETIME_MAX_US),  # own messages wait this long for company; 0: they do not
+    whole("held_max", 10_000, 1, 1 << 30),
+    whole("streams_max", 200_000, 1, 1 << 30),
+    whole("streams_per_minute", 100_000, 1, 1 << 30),  # new ones that one peer may name
+    whole("lives_per_hour", 1_000, 1, 1 << 30),  # new ones in which one name may call
+    whole("wants_per_minute", 6_000, 1, 1 << 30),  # packets with which one peer may pull
+    whole("tick_us", 100_000, 1, LIFETIME_MAX_US),
+    whole("pull_us", 300_000, 1, LIFETIME_MAX_US),
+    whole("jump_us", 1_500_000, 1, LIFETIME_MAX_US),
+    whole("ack_us", 500_000, 1, LIFETIME_MAX_US),
+    whole("alone_us", 5_000_000, 1, LIFETIME_MAX_US),
+    whole("suspect_us", 10_000_000, 1, LIFETIME_MAX_US),
+    anything("life", None, "16 hexadecimal digits"),
+)
 
 
 class Log(Protocol):
