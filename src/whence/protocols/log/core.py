@@ -12,8 +12,8 @@ Source        our own, on "Causal and Δ-causal broadcast in opportunistic netwo
 
     book.py, ledger.py        the log (R6), D and F          exchange.py, session.py   R11, R12, R15; limits
     plain.py, timed.py        the order, barriers (R9)       repair.py                 R10, R13, R14
-    retention.py, people.py   R21; R3, R26                   stability.py              R16 to R20
-    delivery.py, memory.py    R7; R2, R22                    chain.py                  R5
+    retention.py, people.py   R2, R21, R22; R3, R26          stability.py              R16 to R20
+    delivery.py               R7                             chain.py                  R5
 
 Groups without lifetimes take the fast path: the next number of its stream, every entry of its barrier
 settled, logged and delivered. With `lifetimes` the order is that of `SafeOrder`, over the same log.
@@ -48,12 +48,11 @@ from whence.protocols.log.delivery import Delivery
 from whence.protocols.log.drawn import DrawnExchange
 from whence.protocols.log.exchange import Exchange
 from whence.protocols.log.ledger import Ledger
-from whence.protocols.log.memory import Memory
 from whence.protocols.log.people import People
 from whence.protocols.log.plain import PlainOrder
 from whence.protocols.log.repair import Repair
 from whence.protocols.log.retention import PARAMETERS as RETENTION
-from whence.protocols.log.retention import Retention
+from whence.protocols.log.retention import Memory, Retention
 from whence.protocols.log.session import GREETING, SYNCED, PeerSession
 from whence.protocols.log.stability import Stability
 from whence.protocols.log.timed import TimedOrder
