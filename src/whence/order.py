@@ -185,7 +185,7 @@ class IdMemory:
         if len(saved) > 1:
             self.state.placed = _placed_in(saved)
         self._placed_since: dict[str, int] = {}  # since it was made: what `changes` tells of `placed`
-        self._kept = self._known()  # what the last search for ids to forget has left
+        self._kept = 0  # what the last search for ids to forget has left
 
     @property
     def remember_us(self) -> int:

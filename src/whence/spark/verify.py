@@ -10,7 +10,7 @@ machine, for the many runs of a sweep on a cluster, and for pipelines that go on
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
@@ -172,7 +172,8 @@ def _judged(
     """The reports on runs that were not proved clean, each in so many blocks of columns."""
     parts = {run: _of_run(trace, run) for run in blocks}
     wide = [_VerifyJob(run, WHOLE) for run, count in blocks.items() if count > 1]
-    with _scratch(spark, trace) as scratch:
+    # Where nothing is cut, no folder that tasks may write to is needed.
+    with _scratch(spark, trace) if wide else nullcontext(trace.path) as scratch:
         folders = {job.run: scratch / str(number) for number, job in enumerate(wide)}
 
         def place(job: _VerifyJob) -> Cuttable:
