@@ -147,9 +147,11 @@ class Group:
         if durable is None:
             return self._node.broadcast(payload, within_us)
         if within_us is None and key is None:
-            id_ = await durable.broadcast(payload)
-            assert id_ is not None
-            return id_
+            saying = durable.broadcast(payload)
+            at = len(saying.payloads) - 1
+            while not saying.is_over:
+                await saying
+            return saying.outcome(at)
         return await durable.submit(payload, within_us, None, key)
 
     async def send(

@@ -13,13 +13,13 @@ from __future__ import annotations
 import asyncio
 import os
 import struct
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from contextvars import Context
 from hashlib import blake2b
-from itertools import zip_longest
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Self, TypeAlias
 
 from whence.core.message import MessageId
 from whence.errors import GroupClosedError, MisuseError, StoreError
@@ -265,12 +265,107 @@ PROBE_S = 0.5  # while the disk fails, this often a write is tried
 IDLE_S = 0.05  # what only says that messages were taken waits this long for company
 
 
+Outcomes: TypeAlias = list[MessageId | MisuseError]  # of what an input submits
+
+
 class LogEntry(NamedTuple):
-    """An input that waits: its record, who waits for it, how many bytes it came in."""
+    """An input that waits: its record, how many bytes it came in, who waits for it."""
 
     record: Record
-    waiters: list[asyncio.Future[MessageId | None]]
-    data_bytes: int
+    data_bytes: int = 0
+    waiter: asyncio.Future[MessageId | None] | None = None
+
+    @property
+    def inputs(self) -> int:
+        return 1
+
+    def happened(self, outcomes: Outcomes) -> None:
+        """It is on the disk, and carried out."""
+        if self.waiter is not None and not self.waiter.done():
+            self.waiter.set_result(next((id_ for id_ in outcomes if isinstance(id_, MessageId)), None))
+
+    def refuse(self, error: Exception) -> None:
+        """It has not happened, and will not."""
+        if self.waiter is not None and not self.waiter.done():
+            self.waiter.set_exception(_fresh(error))
+
+
+class Saying:
+    """What tasks broadcast between two commits: one record, for which all of them wait together.
+
+    A future as asyncio's tasks know them (`asyncio.isfuture`). One of asyncio's own for each broadcast costs
+    half as much again: a handle of the loop for each task, where these are woken in one. A task that awaits
+    it may be woken early, and looks at `is_over`.
+    """
+
+    __slots__ = (
+        "_asyncio_future_blocking", "_loop", "_outcomes", "_tasks",
+        "data_bytes", "is_over", "payloads", "record",
+    )  # fmt: skip
+
+    def __init__(self, now_us: int, loop: asyncio.AbstractEventLoop) -> None:
+        self.payloads: list[bytes] = []
+        self.record = Said(now_us, self.payloads)
+        self.data_bytes = 0
+        self.is_over = False  # it has happened, or will not
+        self._outcomes: Outcomes | Exception = []
+        self._loop = loop
+        self._tasks: list[tuple[Context, Callable[[object], object]]] = []
+        self._asyncio_future_blocking = False
+
+    @property
+    def inputs(self) -> int:
+        return len(self.payloads)
+
+    def happened(self, outcomes: Outcomes) -> None:
+        """All of it is on the disk, and carried out."""
+        self._end(outcomes)
+
+    def refuse(self, error: Exception) -> None:
+        """Nothing of it has happened, or will."""
+        self._end(error)
+
+    def _end(self, outcomes: Outcomes | Exception) -> None:
+        self._outcomes = outcomes
+        self.is_over = True
+        self._loop.call_soon(self._wake)
+
+    def outcome(self, at: int) -> MessageId:
+        """The id of the message with the `at`-th payload; or raise why there is none."""
+        if isinstance(self._outcomes, Exception):
+            raise _fresh(self._outcomes)
+        outcome = self._outcomes[at]
+        if isinstance(outcome, MisuseError):
+            raise outcome
+        return outcome
+
+    def _wake(self) -> None:
+        tasks, self._tasks = self._tasks, []
+        for at, (context, go_on) in enumerate(tasks):
+            try:
+                context.run(go_on, self)
+            except BaseException:  # the program ends: the others must go on to hear of it
+                self._tasks += tasks[at + 1 :]
+                self._loop.call_soon(self._wake)
+                raise
+
+    # For asyncio's tasks
+
+    def __await__(self) -> Generator[Self, None, None]:
+        self._asyncio_future_blocking = True
+        yield self
+
+    def add_done_callback(self, go_on: Callable[[object], object], *, context: Context) -> None:
+        """A task waits."""
+        self._tasks.append((context, go_on))
+
+    def result(self) -> None:
+        """What a task is given that wakes up."""
+
+    def cancel(self, msg: object = None) -> bool:
+        """A task is cancelled, and does not say which: it is told when it wakes up, so all do."""
+        self._loop.call_soon(self._wake)
+        return False
 
 
 class Batch(NamedTuple):
@@ -278,7 +373,7 @@ class Batch(NamedTuple):
 
     passed: int
     done: tuple[MessageId, ...]
-    entries: list[LogEntry]
+    entries: list[LogEntry | Saying]
 
     def records(self) -> Iterable[Record]:
         """As they are written."""
@@ -303,7 +398,7 @@ class CommitLog:
         store: Store,
         codec: RecordCodec,
         host: DurableServer,
-        apply: Callable[[Record, int], list[MessageId | MisuseError] | None],
+        apply: Callable[[Record, int], Outcomes | None],
         committed: Callable[[], bytes | None],
         refused: Callable[[StoreError], None],
         fail: Callable[[Exception], None],
@@ -317,8 +412,8 @@ class CommitLog:
         self._committed = committed
         self._refused = refused
         self._fail = fail
-        self._waiting: list[LogEntry] = []
-        self._saying: LogEntry | None = None  # the last of them, if more may be said with it
+        self._waiting: list[LogEntry | Saying] = []
+        self._saying: Saying | None = None  # the last of them, if more may be said with it
         self._done: list[MessageId] = []
         self._is_busy = False  # a batch is being written, or will be in this turn of the loop
         self._later: asyncio.TimerHandle | None = None  # of a batch that need not be written now
@@ -328,7 +423,7 @@ class CommitLog:
 
     def append(self, record: Record, data_bytes: int = 0) -> None:
         """An input that no task waits for."""
-        self._waiting.append(LogEntry(record, [], data_bytes))
+        self._waiting.append(LogEntry(record, data_bytes))
         self._saying = None
         self._start()
 
@@ -336,24 +431,21 @@ class CommitLog:
         """An input that a task waits for: done when it is on the disk and has happened."""
         self._check()
         waiter: asyncio.Future[MessageId | None] = asyncio.Future(loop=self._loop)
-        self._waiting.append(LogEntry(record, [waiter], 0))
+        self._waiting.append(LogEntry(record, 0, waiter))
         self._saying = None
         self._start()
         return waiter
 
-    def say(self, payload: bytes) -> asyncio.Future[MessageId | None]:
-        """A broadcast that a task waits for; those that follow each other share a record."""
-        if self.broken is not None:
-            self._check()
-        waiter: asyncio.Future[MessageId | None] = asyncio.Future(loop=self._loop)
+    def say(self, payload: bytes) -> Saying:
+        """A broadcast that a task waits for, the last so far of those that share a record."""
         saying = self._saying
         if saying is None:
-            saying = self._saying = LogEntry(Said(self._host.now_us(), []), [], 0)
+            self._check()
+            saying = self._saying = Saying(self._host.now_us(), self._loop)
             self._waiting.append(saying)
             self._start()
-        saying.record.payloads.append(payload)  # type: ignore[union-attr]  # it is a `Said`
-        saying.waiters.append(waiter)
-        return waiter
+        saying.payloads.append(payload)
+        return saying
 
     async def submit_all(self, records: Sequence[Record]) -> None:
         """Inputs that share a commit, if they can; returns when all are on the disk and have happened."""
@@ -466,38 +558,29 @@ class CommitLog:
 
     def _carry_out(self, batch: Batch) -> None:
         if batch.passed:
-            self._carry_out_one(LogEntry(Passed(batch.passed), [], 0))
-            self.records += 1
+            self._carry_out_one(LogEntry(Passed(batch.passed)))
         if batch.done:
             del self._done[: len(batch.done)]
-            self._carry_out_one(LogEntry(Done(batch.done), [], 0))
-            self.records += 1
+            self._carry_out_one(LogEntry(Done(batch.done)))
         for entry in batch.entries:
             self._carry_out_one(entry)
-            self.records += max(1, len(entry.waiters))
 
-    def _carry_out_one(self, entry: LogEntry) -> None:
-        record, waiters, data_bytes = entry
+    def _carry_out_one(self, entry: LogEntry | Saying) -> None:
+        self.records += entry.inputs
         try:
-            happened = self._apply(record, data_bytes)
+            outcomes = self._apply(entry.record, entry.data_bytes)
         except MisuseError as error:
             # The caller's mistake: the core has refused it, and will again in a replay.
-            _refuse_all(waiters, error)
+            entry.refuse(error)
             return
         except Exception as error:  # noqa: BLE001 - the node has failed, and must say so
             self._fail(error)
-            _refuse_all(waiters, error)
+            entry.refuse(error)
             return
-        if happened is None:
-            _refuse_all(waiters, self._too_late())
-            return
-        for waiter, id_ in zip_longest(waiters, happened):
-            if waiter is None or waiter.done():
-                continue
-            if isinstance(id_, MisuseError):
-                waiter.set_exception(id_)
-            else:
-                waiter.set_result(id_)
+        if outcomes is None:
+            entry.refuse(self._too_late())
+        else:
+            entry.happened(outcomes)
 
     def _too_late(self) -> GroupClosedError:
         return GroupClosedError(
@@ -510,7 +593,7 @@ class CommitLog:
         lost = [*batch.entries, *self._waiting]  # what came meanwhile may depend on what is refused
         self._waiting, self._saying = [], None
         for entry in lost:
-            _refuse_all(entry.waiters, error)
+            entry.refuse(error)
         if isinstance(error, StoreError):
             self._refused(error)
 
@@ -527,10 +610,8 @@ class CommitLog:
         self._thread.shutdown()
 
 
-def _refuse_all(waiters: list[asyncio.Future[MessageId | None]], error: Exception) -> None:
-    """Raise an error in each; one of the store is shared, and raising it twice mixes up its traceback."""
-    for waiter in waiters:
-        if isinstance(error, StoreError):
-            error = StoreError(error.what, error.reason, error.fix)
-        if not waiter.done():
-            waiter.set_exception(error)
+def _fresh(error: Exception) -> Exception:
+    """One of the store is shared by all that waited, and raising it twice mixes up its traceback."""
+    if isinstance(error, StoreError):
+        return StoreError(error.what, error.reason, error.fix)
+    return error
