@@ -212,8 +212,8 @@ class DurableMembership:
             self._finished.difference_update(record.ids)
         return [] if id_ is None else [id_]
 
-    def broadcast(self, payload: bytes) -> Saying:
-        """Broadcast, with what other tasks say until the next commit: the last of it so far."""
+    def broadcast(self, payload: bytes) -> tuple[Saying, int]:
+        """Broadcast, with what other tasks say until the next commit, and which of all that it is."""
         if type(payload) is not bytes:
             check_payload(payload)
         self.node.flow.room -= 1
@@ -242,7 +242,7 @@ class DurableMembership:
         if not self.host.core.understands(packets):
             self._peering.drop(link, "it names servers that this one does not know: `whence mom apply` here")
             return
-        self.log.append(self.host.arrival(link, packets), data_bytes)
+        self.log.arrived(self.host.arrival(link, packets), data_bytes)
 
     def timer(self, key: str) -> None:
         """A timer of the core has expired: it happens when that is on the disk."""

@@ -25,7 +25,7 @@ from whence.core.message import MessageId
 from whence.errors import GroupClosedError, MisuseError, StoreError
 from whence.live.sqlite import SqliteFile
 from whence.session.durable import DurableServer
-from whence.session.records import Done, Passed, Record, RecordCodec, Said
+from whence.session.records import Arrived, Done, Passed, Record, RecordCodec, Said
 
 FORMAT = 2
 _WITH_ROWS = 1  # the format of earlier releases: batches are rows
@@ -263,6 +263,10 @@ class Store(SqliteFile):
 
 PROBE_S = 0.5  # while the disk fails, this often a write is tried
 IDLE_S = 0.05  # what only says that messages were taken waits this long for company
+# In a dense stream packets wait for company, too, if no task waits: a sync costs as much as many packets.
+DENSE_INPUTS = 128  # packets and broadcasts of the last batch, in such a stream
+FEW_PACKETS = 1024  # fewer wait, at most so long:
+COMPANY_S = 0.004
 
 
 Outcomes: TypeAlias = list[MessageId | MisuseError]  # of what an input submits
@@ -294,20 +298,19 @@ class Saying:
     """What tasks broadcast between two commits: one record, for which all of them wait together.
 
     A future as asyncio's tasks know them (`asyncio.isfuture`). One of asyncio's own for each broadcast costs
-    half as much again: a handle of the loop for each task, where these are woken in one. A task that awaits
-    it may be woken early, and looks at `is_over`.
+    half as much again: a handle of the loop for each task, where these are woken in one.
     """
 
     __slots__ = (
-        "_asyncio_future_blocking", "_loop", "_outcomes", "_tasks",
-        "data_bytes", "is_over", "payloads", "record",
+        "_asyncio_future_blocking", "_is_over", "_loop", "_outcomes", "_tasks", "data_bytes", "payloads",
+        "record",
     )  # fmt: skip
 
     def __init__(self, now_us: int, loop: asyncio.AbstractEventLoop) -> None:
         self.payloads: list[bytes] = []
         self.record = Said(now_us, self.payloads)
         self.data_bytes = 0
-        self.is_over = False  # it has happened, or will not
+        self._is_over = False  # it has happened, or will not
         self._outcomes: Outcomes | Exception = []
         self._loop = loop
         self._tasks: list[tuple[Context, Callable[[object], object]]] = []
@@ -327,7 +330,7 @@ class Saying:
 
     def _end(self, outcomes: Outcomes | Exception) -> None:
         self._outcomes = outcomes
-        self.is_over = True
+        self._is_over = True
         self._loop.call_soon(self._wake)
 
     def outcome(self, at: int) -> MessageId:
@@ -352,8 +355,9 @@ class Saying:
     # For asyncio's tasks
 
     def __await__(self) -> Generator[Self, None, None]:
-        self._asyncio_future_blocking = True
-        yield self
+        while not self._is_over:  # another task may have been cancelled, which wakes all
+            self._asyncio_future_blocking = True
+            yield self
 
     def add_done_callback(self, go_on: Callable[[object], object], *, context: Context) -> None:
         """A task waits."""
@@ -414,6 +418,9 @@ class CommitLog:
         self._fail = fail
         self._waiting: list[LogEntry | Saying] = []
         self._saying: Saying | None = None  # the last of them, if more may be said with it
+        self._packets = 0  # that wait
+        self._is_urgent = False  # something waits that is not packets
+        self._is_dense = False  # the stream of packets
         self._done: list[MessageId] = []
         self._is_busy = False  # a batch is being written, or will be in this turn of the loop
         self._later: asyncio.TimerHandle | None = None  # of a batch that need not be written now
@@ -421,31 +428,48 @@ class CommitLog:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="whence-store")
         self._loop = asyncio.get_running_loop()
 
-    def append(self, record: Record, data_bytes: int = 0) -> None:
+    def append(self, record: Record) -> None:
         """An input that no task waits for."""
+        self._put(LogEntry(record))
+
+    def arrived(self, record: Arrived, data_bytes: int) -> None:
+        """Packets, which may wait for more."""
+        self._packets += len(record.packets)
         self._waiting.append(LogEntry(record, data_bytes))
         self._saying = None
+        if self._may_wait():
+            if not self._is_busy:
+                self._start_later(COMPANY_S)
+        else:
+            self._start()
+
+    def _may_wait(self) -> bool:
+        return self._is_dense and self._packets < FEW_PACKETS and not self._is_urgent and self._closed is None
+
+    def _put(self, entry: LogEntry | Saying) -> None:
+        self._waiting.append(entry)
+        self._saying = None
+        self._is_urgent = True
         self._start()
 
     def submit(self, record: Record) -> asyncio.Future[MessageId | None]:
         """An input that a task waits for: done when it is on the disk and has happened."""
         self._check()
         waiter: asyncio.Future[MessageId | None] = asyncio.Future(loop=self._loop)
-        self._waiting.append(LogEntry(record, 0, waiter))
-        self._saying = None
-        self._start()
+        self._put(LogEntry(record, 0, waiter))
         return waiter
 
-    def say(self, payload: bytes) -> Saying:
-        """A broadcast that a task waits for, the last so far of those that share a record."""
+    def say(self, payload: bytes) -> tuple[Saying, int]:
+        """A broadcast that a task waits for, with others that share a record; and which of them it is."""
         saying = self._saying
         if saying is None:
             self._check()
-            saying = self._saying = Saying(self._host.now_us(), self._loop)
-            self._waiting.append(saying)
-            self._start()
-        saying.payloads.append(payload)
-        return saying
+            saying = Saying(self._host.now_us(), self._loop)
+            self._put(saying)
+            self._saying = saying
+        payloads = saying.payloads
+        payloads.append(payload)
+        return saying, len(payloads) - 1
 
     async def submit_all(self, records: Sequence[Record]) -> None:
         """Inputs that share a commit, if they can; returns when all are on the disk and have happened."""
@@ -484,15 +508,20 @@ class CommitLog:
                 self._later = None
             self._loop.call_soon(self._cut)
 
-    def _start_later(self) -> None:
-        if self._later is None:
-            self._later = self._loop.call_later(IDLE_S, self._start)
+    def _start_later(self, delay_s: float = IDLE_S) -> None:
+        at_s = self._loop.time() + delay_s
+        if self._later is None or self._later.when() > at_s:
+            if self._later is not None:
+                self._later.cancel()
+            self._later = self._loop.call_at(at_s, self._start)
 
     def _cut(self) -> None:
         """Give all that waits to the thread. While the disk fails, that may be nothing: does it still?"""
         self._later = None
         batch = Batch(self._host.passed, tuple(self._done), self._waiting)
         self._waiting, self._saying = [], None
+        self._is_dense = self._packets + sum(entry.inputs for entry in batch.entries) >= DENSE_INPUTS
+        self._packets, self._is_urgent = 0, False
         self._thread.submit(self._write, batch)
 
     def _write(self, batch: Batch) -> None:
@@ -543,12 +572,16 @@ class CommitLog:
 
     def _go_on(self) -> None:
         """The tasks that were waiting go on first, so that what they say is in the next batch."""
-        if self._waiting or (self._closed is not None and (self._host.passed or self._done)):
+        if (self._waiting and not self._may_wait()) or (
+            self._closed is not None and (self._host.passed or self._done)
+        ):
             self._loop.call_soon(self._cut)
             return
         self._is_busy = False
         if self._closed is not None:
             self._close()
+        elif self._waiting:
+            self._start_later(COMPANY_S)
         elif self._host.passed or self._done:
             self._start_later()
 
