@@ -93,7 +93,7 @@ class Protocol(ABC):
         """Broadcast `payload` as message number `last` (after the call) of this node."""
 
     def broadcast_many(self, payloads: Sequence[bytes], now_us: int) -> Spoken | None:
-        """As `broadcast` for each, one after the other, of a core that can; None: nothing has happened."""
+        """As `broadcast` for each of some payloads, of a core that can; None: nothing has happened."""
         return None
 
     def broadcast_within(self, payload: bytes, lifetime_us: int, now_us: int) -> Effects:

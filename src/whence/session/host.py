@@ -181,8 +181,9 @@ class Host:
 
     def broadcast_many(self, payloads: list[bytes], now_us: int) -> list[MessageId | MisuseError]:
         """Broadcast one after the other; returns the id of each message, or why the core refuses it."""
-        recorded = self._rows.any or self.unheard is not None
-        spoken = None if recorded or not payloads else self.core.broadcast_many(payloads, now_us)
+        spoken = None
+        if not self._rows.any and self.unheard is None and {*map(type, payloads)} == {bytes}:
+            spoken = self.core.broadcast_many(payloads, now_us)
         if spoken is None:
             return [self._broadcast_or_not(payload, now_us) for payload in payloads]
         messages, to, packets = spoken
