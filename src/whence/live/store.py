@@ -268,7 +268,6 @@ DENSE_INPUTS = 128  # packets and broadcasts of the last batch, in such a stream
 FEW_PACKETS = 1024  # fewer wait, at most so long:
 COMPANY_S = 0.004
 
-
 Outcomes: TypeAlias = list[MessageId | MisuseError]  # of what an input submits
 
 
