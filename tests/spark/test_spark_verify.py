@@ -11,8 +11,8 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
+from spark.sparking import scenario
 from support.running import simulate_to
-from support.sparking import scenario
 from support.traces import random_run, random_timing, random_unicast_run
 from whence.errors import SchemaError, TraceError
 from whence.spark import tables
