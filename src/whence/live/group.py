@@ -145,11 +145,11 @@ class Group:
         durable = self._durable
         if durable is None:
             return self._node.broadcast(payload, within_us)
-        if within_us is None and key is None:
-            id_ = await durable.broadcast(payload)
-            assert id_ is not None
-            return id_
-        return await durable.submit(payload, within_us, None, key)
+        if within_us is not None or key is not None:
+            return await durable.submit(payload, within_us, None, key)
+        saying, at = durable.broadcast(payload)
+        await saying
+        return saying.outcome(at)
 
     async def send(
         self,
