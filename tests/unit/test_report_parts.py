@@ -29,7 +29,7 @@ from whence.studies.results import Estimate
         (123.456, "123.5"),
         (12.3456, "12.35"),
         (0.012345, "0.0123"),
-        (-1.5, "−1.50"),
+        (-1.5, "−1.5"),
     ],
 )
 def test_numbers(value: float | None, text: str) -> None:

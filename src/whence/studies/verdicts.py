@@ -304,8 +304,9 @@ def _regression(main: Judged, results: Results, name: str) -> Judged | None:
     first, last = ours.seeds
     seeds = {line.labels.get(results.repetition) for line in results.lines({**claim.where, **claim.at})}
     is_other = first <= last and not any(isinstance(seed, int) and first <= seed <= last for seed in seeds)
+    text = f"our number for “{claim.text}”" if claim.is_printed else claim.text
     made = Claim(
-        name, claim.text, ours.mean,
+        name, text, ours.mean,
         f"our earlier runs ({ours.runs}): the same within three standard errors", claim.measure,
         claim.where, claim.at, claim.unit, Evidence.REGRESSION if is_other else Evidence.REPEATED, claim.take,
         claim.over, claim.against, claim.than, claim.compared,

@@ -48,7 +48,9 @@ def _about_region(results: Results) -> list[str]:
         if table.rows:
             told.append(
                 f"{NAMES[plan][0].upper()}{NAMES[plan][1:]}: of {len(table.rows)} ways to exchange at a "
-                f"contact, {len(agree)} agree with the paper" + (f" ({', '.join(agree)})." if agree else ".")
+                f"contact, {len(agree)} agree with the paper"
+                + (f" ({', '.join(agree)})" if agree else "")
+                + ": one seed, so that it tells little."
             )
     return told
 
@@ -104,7 +106,7 @@ def _modes(results: Results) -> list[str]:
             told.append(
                 f"{NAMES[plan][0].upper()}{NAMES[plan][1:]}, lifetime {minutes(found[0])}: a message carries "
                 f"{theirs.mean:.1f} entries as printed and {ours.mean:.1f} in safe mode. With lifetimes, as "
-                f"printed up to {max(expired, default=0):,.0f} messages expire in a run, in safe mode "
+                f"printed at most {max(expired, default=0):,.0f} expire in a run, in safe mode "
                 f"{max(spared, default=0):,.0f}. The verifier found {printed} violations as printed and "
                 f"{safe} in safe mode, with right clocks."
             )
