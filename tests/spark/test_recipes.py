@@ -14,8 +14,8 @@ import pyarrow.parquet as pq
 import pyspark
 import pytest
 
-from support.standalone import python_without_whence
-from support.streaming import write_batches
+from spark.standalone import python_without_whence
+from spark.streaming import write_batches
 from whence.spark.java import find_java
 from whence.spark.shipping import package_zip
 
