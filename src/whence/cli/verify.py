@@ -198,7 +198,7 @@ def _judge_topic(
 
 
 def _marked(trace: Trace, report: RunReport) -> RunReport:
-    """The report on a run, marked if its writer was interrupted: what came after nobody knows."""
+    """The report on a run, marked if its writer was interrupted: what came after is unknown."""
     if not any(manifest.unfinished is True for manifest in trace.of_run(report.run)):
         return report
     console.err.print(

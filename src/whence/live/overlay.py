@@ -75,7 +75,7 @@ class OpenMembership:
     # Coming
 
     async def prepare(self) -> None:
-        """No connection is there yet; whoever had this name before may have used the first numbers."""
+        """No connection is there yet; another node of this name may have used the first numbers."""
         self._number_anew()
 
     def _number_anew(self) -> None:
@@ -161,7 +161,7 @@ class OpenMembership:
             self.overlay.say(peer, self._part.word(self._peering.now_s()))
 
     def told_oldest(self, peer: NodeId, said: Oldest) -> None:
-        """A neighbour tells of our part; whoever is none may be in another one."""
+        """A neighbour tells of our part; another node may be in another one."""
         now_s, part = self._peering.now_s(), self._part
         if not self.overlay.core.is_joined:
             return
@@ -230,7 +230,7 @@ class OpenMembership:
         return self.overlay.core.is_joined
 
     async def _ask_all(self) -> set[NodeId]:
-        """Call everybody that is known, until one takes us in; returns the names that answered."""
+        """Call every node that is known, until one takes us in; returns the names that answered."""
         addresses = dict(self._known)
         if self._asked.contact is not None:
             addresses.setdefault("", self._asked.contact)
@@ -296,7 +296,7 @@ class OpenMembership:
         self._say_part(link.peer)
 
     def _remember(self, link: Link) -> None:
-        """Keep where neighbours are found: whoever loses them all asks them."""
+        """Keep where neighbours are found: a node that loses them all asks them."""
         where = self.overlay.addresses.get(link.peer, link.address)
         if where != UNKNOWN:
             self._known.pop(link.peer, None)
@@ -350,7 +350,7 @@ class OpenMembership:
         """Names are for one life."""
 
     def retired(self, name: NodeId, life: int) -> None:
-        """Nobody is retired where nobody is listed."""
+        """No member is retired where none is listed."""
 
     def new_life(self) -> None:
         """Names are for one life."""

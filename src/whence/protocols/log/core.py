@@ -3,7 +3,7 @@
 Guarantee     every node delivers each message at most once, after everything that happened before its
               broadcast and is still alive, or after it has told that it passes over it. Nothing is passed
               over silently: what a node accounts for without delivering it is `Missed`, with first, last and
-              reason. Whatever any connected node keeps, everybody connected to it gets.
+              reason. Whatever any connected node keeps, every node connected to it gets.
 Assumptions   links are reliable and FIFO while they are up; a link that comes again is a new session. Every
               open of a node is a new life. With lifetimes clocks differ by `skew_us` at most. Peers follow
               the protocol, but for what can be refused (docs/log.md, limits).
@@ -124,7 +124,7 @@ class Log(Protocol):
     def __init__(
         self,
         me: NodeId,
-        members: Iterable[NodeId],  # not used: nobody knows the group
+        members: Iterable[NodeId],  # not used: no node knows the group
         *,
         book: Book | None = None,
         **given: Any,
@@ -170,7 +170,7 @@ class Log(Protocol):
         self.repair = Repair(self.exchange, options["pull_us"], options["jump_us"])
         self.retention = Retention(options, options["skew_us"])
         self.people = People(self.me, book.lives(), options["suspect_us"])
-        self.plain = PlainOrder(self.own, self.ledger)  # with lifetimes nobody asks it
+        self.plain = PlainOrder(self.own, self.ledger)  # with lifetimes it is not asked
         self.timed: TimedOrder | None = None
         if self.is_timed:
             limits = (options["lifetime_us"], options["skew_us"], options["held_max"])
