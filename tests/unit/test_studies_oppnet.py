@@ -394,7 +394,8 @@ def test_a_growing_registry_is_a_failure(results: Results) -> None:
     level = {f"watched_{each}": [40] * 60 for each in REGISTRIES}
     for kind, name in REGISTRIES.items():
         for sizes, is_failure in ((list(range(10, 70)), True), ([40] * 60, False)):
-            grown = Results((replace(row, counted={**row.counted, **level, f"watched_{kind}": sizes}),))
+            other = replace(row, counted={**row.counted, **level, f"watched_{kind}": sizes})
+            grown = Results((replace(other, measures={**row.measures, **STUDY.derive(other)}),))
             found = {
                 one.claim.text: one.failed for one in STUDY.judge(grown) if "Figure 11" in one.claim.text
             }
