@@ -129,7 +129,8 @@ class Victims:
         assert not any(event.startswith(ended) for event in self.carl.events), self.carl.events
         for name, seen in before.items():
             if name != taken:
-                assert self.seen(name) == seen and seen[0] is not None, (name, seen, self.seen(name))
+                assert self.seen(name) == seen, name
+                assert seen[0] is not None, name
         if taken is not None:
             self.let_in += 1
             self.again(self.others[taken])
@@ -311,7 +312,8 @@ async def _sockets(count: int, seed: str, keys: Path | None, others: Path) -> No
             assert (caller.let_in > 0) == (is_member or keys is None)
             assert caller.refused + caller.unheard > 0
         assert carl._node.links["bert"].channel is before is not None
-        assert not carl._node.failed and not bert._node.failed
+        assert not carl._node.failed
+        assert not bert._node.failed
         await bert.broadcast(b"still here")
         assert b"still here" in [message.payload for message in await take(carl, 1)]
         for group in (bert, carl):
