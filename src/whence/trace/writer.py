@@ -134,8 +134,9 @@ class TraceWriter:
     """One writer's share of a trace folder; a `Recorder`, and a context manager that closes it.
 
     `keep_parts` goes on with a trace that is there, after that many of its parts; the rest is dropped.
-    `loses`: if its process is killed, others may have what its last rows told of; so the manifest says that it
-    is unfinished, until it is closed. Without a folder the rows stay in memory, in `batches`, and the manifest lists no parts.
+    `loses`: if its process is killed, others may have what its last rows told of; so the manifest says that
+    it is unfinished, until it is closed. Without a folder the rows stay in memory, in `batches`, and the
+    manifest lists no parts.
     """
 
     def __init__(
