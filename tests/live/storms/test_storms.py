@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 import whence
-from live.storms.indoors import Indoors
+from live.storms.indoors import Indoors, patched
 from live.storms.judge import Judge
-from live.storms.storm import CASES, KINDS, names_of, one, schedule_of
+from live.storms.storm import CASES, KINDS, Step, Storm, names_of, one, schedule_of
 from live.storms.storm_member import Speaker
 from live.storms.virtual import World
 from live.storms.weather import Proxied, can_make_spaces
@@ -155,6 +155,17 @@ def test_a_storm_in_memory_that_found_a_fault(found: str, tmp_path: Path) -> Non
     verdict = one(name, 30.0 if found.endswith(SHORT) else 60.0, case or "all", tmp_path, indoors=True)
     assert not verdict["problems"], json.dumps(verdict, indent=1)
     assert verdict["sent"] > 100
+
+
+@pytest.mark.parametrize("seed", [0, 5])
+def test_who_only_begins_keeps_nobody_from_founding_the_group_again(seed: int, tmp_path: Path) -> None:
+    """After a blackout all were out and waited for the smallest name, which waited for them (prc/161146)."""
+    world = World(f"prc/volatile/{seed}")
+    storm = Storm(f"prc/volatile/{seed}", 16.0, "all", tmp_path, world)
+    storm.steps = [Step(5.0, "away", "a", 0.0, 3.0), Step(6.0, "blackout", "abcd", 0.0, 9.0)]
+    with patched(world):
+        world.run(storm.run())
+    assert not storm.judged()["problems"]
 
 
 @pytest.mark.parametrize("spaces", [False, True])
