@@ -14,8 +14,7 @@ from support.living import eventually, live_group, take
 from whence.core.effects import CancelTimer, Reason, Send, SetTimer
 from whence.core.message import NodeId, Packet
 from whence.errors import GroupClosedError, InvariantError, TraceError
-from whence.live.node import WallClock
-from whence.live.waiting import CoreTimers
+from whence.live.waiting import CoreTimers, WallClock
 from whence.protocols import registry
 from whence.protocols.baselines.fifo import Fifo, FifoPacket
 from whence.protocols.deadline.wire import SOLICITATION, DeadlineMessage, DeadlinePacket, broadcast_packet

@@ -13,7 +13,7 @@ import whence
 from live.test_lives import Room
 from support.living import eventually, in_a_loop, loopback, quick_limits, take
 from whence.errors import MisuseError
-from whence.live.node import WallClock
+from whence.live.waiting import WallClock
 
 
 @pytest.mark.parametrize("transport", ["tcp", "udp"])

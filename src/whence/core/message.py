@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple, TypeAlias
 
 NodeId: TypeAlias = str
@@ -20,13 +20,17 @@ REPEATED = "repeated"
 
 
 class Together(list[Packet]):
-    """Packets that arrived together, whose bytes are at hand: a core that keeps many keeps those instead."""
+    """Packets that arrived together, and their bytes: a core or a log that keeps many keeps those instead."""
 
-    __slots__ = ()
+    __slots__ = ("_decode", "encoded")
 
-    @abstractmethod
+    def __init__(self, decode: Callable[[int, list[bytes]], list[Packet]]) -> None:
+        self.encoded: list[bytes] = []  # each of one packet, or of several that follow each other
+        self._decode = decode  # makes that many packets of such bytes
+
     def again(self) -> tuple[Callable[[], list[Packet]], int]:
         """A way to have them again that does not hold them, and no fewer bytes than their payloads have."""
+        return partial(self._decode, len(self), self.encoded), sum(map(len, self.encoded))
 
 
 # What a core saves: dict with string keys, list, int, str, bytes, bool, None. Any codec can carry it.

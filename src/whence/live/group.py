@@ -19,9 +19,8 @@ from whence.errors import (
     PeerError,
     WhenceError,
 )
-from whence.live.agents import serve
 from whence.live.arguments import lifetime_us
-from whence.live.durable import DurableMembership
+from whence.live.durable import DurableMembership, serve
 from whence.live.log import LogMembership
 from whence.live.node import Membership, Node
 from whence.live.stats import LinkStats, Stats

@@ -137,28 +137,36 @@ def join(
     With `codec` the messages are values in place of bytes, with headers, questions and replies: "json",
     "msgpack", a msgspec struct or a `Codec`, the same at every member (live/typed.py).
     """
-    check_name("group", name)
-    check_name("node", node)
-    check_name("protocol", protocol)
-    _refuse_typos(protocol, params)
-    if limits is not None and not isinstance(limits, Limits):
-        raise ParameterError("limits", f"{limits!r} is not whence.Limits", "Give whence.Limits(...)")
+    limits = Limits() if limits is None else limits
+    asked = _Asked(name, node, protocol, params, limits, listen, transport, faults, lifetime, keys, plaintext)
+    of_log = {"discover": discover, "history": history, "keep": keep, "stability": stability}
+    asked.check()
+    settings = _settings(asked, peers, contact, store, shuffle_s, of_log)
+    joining = Joining(settings, _folder_of(trace))
+    return joining if codec is None else TypedJoining(joining, codec_of(codec))
+
+
+def _settings(
+    asked: _Asked,
+    peers: Mapping[str, str] | None,
+    contact: str | Sequence[str] | None,
+    store: str | Path | None,
+    shuffle_s: float | None,
+    of_log: Mapping[str, Any],
+) -> NodeSettings:
+    """What a node needs, of the kind of group that the protocol makes; what another kind has is refused."""
+    if asked.protocol == Log.name:
+        asked.refuse({"shuffle_s": shuffle_s}, "exchanges no links", "Leave it out")
+        return _remembering(asked, peers, contact, store, of_log)
+    if registry.lookup(asked.protocol).overlay:
+        return _without_list(asked, contact, shuffle_s, {"peers": peers, "store": store, **of_log})
+    return _with_list(asked, peers, store, {"contact": contact, "shuffle_s": shuffle_s, **of_log})
+
+
+def _folder_of(trace: object) -> Path | None:
     if trace is not None and not isinstance(trace, str | Path):
         raise ParameterError("trace", f"{trace!r} is not a path", "Give the folder for this node's trace")
-    asked = _Asked(
-        name, node, protocol, params, limits or Limits(), listen, transport, faults, lifetime, keys, plaintext
-    )
-    of_log = {"discover": discover, "history": history, "keep": keep, "stability": stability}
-    if protocol == Log.name:
-        asked.refuse({"shuffle_s": shuffle_s}, "exchanges no links", "Leave it out")
-        settings = _remembering(asked, peers, contact, store, of_log)
-    elif registry.lookup(protocol).overlay:
-        settings = _without_list(asked, contact, shuffle_s, {"peers": peers, "store": store, **of_log})
-    else:
-        others = {"contact": contact, "shuffle_s": shuffle_s, **of_log}
-        settings = _with_list(asked, peers, store, others)
-    joining = Joining(settings, None if trace is None else Path(trace))
-    return joining if codec is None else TypedJoining(joining, codec_of(codec))
+    return None if trace is None else Path(trace)
 
 
 def _refuse_typos(protocol: str, params: Mapping[str, object]) -> None:
@@ -190,6 +198,15 @@ class _Asked(NamedTuple):
     lifetime: float | None
     keys: str | Path | None
     plaintext: bool
+
+    def check(self) -> None:
+        """Refuse names, keywords and limits that no node has."""
+        check_name("group", self.group)
+        check_name("node", self.node)
+        check_name("protocol", self.protocol)
+        _refuse_typos(self.protocol, self.params)
+        if not isinstance(self.limits, Limits):
+            raise ParameterError("limits", f"{self.limits!r} is not whence.Limits", "Give whence.Limits(...)")
 
     def choose_keys(self, transport: str, addresses: Mapping[str, Address]) -> Keys | None:
         return choose_keys(self.keys, self.plaintext, transport, self.group, self.node, addresses)

@@ -24,9 +24,9 @@ from whence.core.message import MessageId, NodeId, Packet
 from whence.core.protocol import Protocol as Core
 from whence.errors import GroupClosedError, InvariantError, MisuseError, WhenceError
 from whence.live.settings import NodeSettings
-from whence.live.tcp import Connection, SecureConnection, TcpTransport
+from whence.live.tcp import Connection, TcpTransport
 from whence.live.udp import UdpOutlet, UdpTransport
-from whence.live.waiting import CoreTimers, Waiters
+from whence.live.waiting import CoreTimers, Waiters, WallClock
 from whence.protocols import registry
 from whence.session.admission import UNKNOWN, Admission, Listed
 from whence.session.clocks import ClockWatch
@@ -47,30 +47,6 @@ from whence.trace.schema import Recorder
 POLL_S = 0.1
 ALONE_S = 0.5  # so long a node without a store waits for somebody who knows whether it had an earlier life
 BEGIN_AFTER_S = 0.3  # so long a node that has come back listens to what its peers know of it
-_READINGS = 10
-
-
-def _reading(_: int) -> tuple[int, int]:
-    """How long it took to read both clocks, and by how much they differ, in nanoseconds."""
-    before_ns = time.monotonic_ns()
-    wall_ns = time.time_ns()
-    took_ns = time.monotonic_ns() - before_ns
-    return took_ns, wall_ns - before_ns - took_ns // 2
-
-
-class WallClock:
-    """Microseconds of wall-clock time, anchored once, so that they never go back."""
-
-    speed = 1.0
-
-    def __init__(self) -> None:
-        # Between two readings we may lose the processor, so the closest pair of several counts: the
-        # processes of one machine must agree to a few microseconds, or deadlines would mean nothing.
-        self._offset_ns = min(map(_reading, range(_READINGS)))[1]
-
-    def now_us(self) -> int:
-        """The time now."""
-        return (time.monotonic_ns() + self._offset_ns) // 1000
 
 
 class Membership(Protocol):
@@ -236,9 +212,7 @@ class Node:
     def _connection(self, link: Link | None) -> Connection:
         """A new connection, dialled for `link` or accepted, secured if the node has keys."""
         keys, receive = self.settings.keys, self.membership.receive
-        if keys is None:
-            return Connection(self._session, receive, self.wake, self.limits, link)
-        return SecureConnection(self._session, receive, self.wake, self.limits, link, keys)
+        return Connection(self._session, receive, self.wake, self.limits, link, keys)
 
     def _session(self, channel: Channel, link: Link | None) -> Session:
         keeps = isinstance(self.host, DurableServer) or self.host.core.keeps_packets

@@ -16,6 +16,7 @@ from whence.core.message import NodeId, Packet
 from whence.errors import CertificateError, FrameError, PeerError, PlatformError
 from whence.live.tls import Keys, certified, handshake_problem
 from whence.session.addresses import Address
+from whence.session.handshake import Certified
 from whence.session.journal import Journal
 from whence.session.limits import Limits
 from whence.session.links import Channel, Link
@@ -30,7 +31,12 @@ Receive: TypeAlias = Callable[[Link, list[Packet], int], None]
 
 
 class Connection(asyncio.Protocol):
-    """One connection, dialled for `link` or accepted: bytes in, bytes out. Its session decides."""
+    """One connection, dialled for `link` or accepted: bytes in, bytes out. Its session decides.
+
+    With `keys` it is TLS: the certificate says who is there, and HELLO must say the same. Both ends open a
+    plain connection first and turn it into TLS themselves. A server of asyncio's own would shut a bad
+    certificate out without a word to us, and a refusal must be counted, logged and bounded like any other.
+    """
 
     def __init__(
         self,
@@ -39,15 +45,21 @@ class Connection(asyncio.Protocol):
         wake: Callable[[], None],
         limits: Limits,
         link: Link | None,
+        keys: Keys | None,
     ) -> None:
         self._session = open_session(self, link)
         self._receive = receive
         self._wake = wake
         self._limits = limits
         self._is_dialled = link is not None
+        self._keys = keys
+        # What came with the last step of the TLS handshake, until it is over.
+        self._early = None if keys is None else bytearray()
+        self._securing: asyncio.Task[None] | None = None
         self._transport: asyncio.Transport | None = None
         self._deadline: asyncio.TimerHandle | None = None
         self._abort_timer: asyncio.TimerHandle | None = None
+        self._expiry: asyncio.TimerHandle | None = None
         self._loop = asyncio.get_running_loop()
         self.writable = False
         self.closed: asyncio.Future[None] = self._loop.create_future()
@@ -66,14 +78,17 @@ class Connection(asyncio.Protocol):
         session.begin(peername[0] if peername else None)
         assert session.deadline_s is not None
         self._deadline = self._loop.call_at(session.deadline_s, session.timer)
-        self._begin()
-
-    def _begin(self) -> None:
-        """The connection is there, and nothing has been said."""
-        self._session.opened()
+        if self._keys is None:
+            session.opened()
+        else:
+            self._securing = self._loop.create_task(self._secure(self._keys))
 
     def data_received(self, data: bytes) -> None:
         session = self._session
+        if self._early is not None:
+            if session.deadline_s is not None:  # bounded: `_secure` goes on in the next turn of the loop
+                self._early += data
+            return
         packets = session.feed(data)
         if packets:
             link = session.link
@@ -84,8 +99,12 @@ class Connection(asyncio.Protocol):
             session.obey()
 
     def connection_lost(self, exc: Exception | None) -> None:
+        if isinstance(exc, ssl.SSLError) and self._session.link is not None:
+            # Not what the peer wrote, or not now: TLS numbers and seals every record.
+            reason = f"a TLS record was damaged, forged or replayed on its way ({exc.reason})"
+            self._session.fail(FrameError("connection", reason, "Look at what lies between the two nodes"))
         self.writable = False
-        for timer in (self._deadline, self._abort_timer):
+        for timer in (self._deadline, self._abort_timer, self._expiry):
             if timer is not None:
                 timer.cancel()
         self._session.closed(self._cut_short())
@@ -99,97 +118,9 @@ class Connection(asyncio.Protocol):
         self.writable = True
         self._wake()
 
-    # From the link and the session
-
-    def write(self, data: bytes) -> None:
-        """Hand bytes to the transport, which sends as many as it can immediately."""
-        assert self._transport is not None
-        self._transport.write(data)
-
-    def close(self, last_words: bytes = b"") -> None:
-        """Close in order; what the transport holds is still sent, if the peer takes it soon."""
-        self.writable = False
-        self._session.ended()
-        transport = self._transport
-        if transport is None or transport.is_closing():
-            return
-        if last_words:
-            transport.write(last_words)
-        transport.close()
-        # A peer that does not read would keep the closed connection forever.
-        self._abort_timer = self._loop.call_later(self._limits.handshake_timeout_s, transport.abort)
-
-    def abort(self) -> None:
-        """Close immediately."""
-        self.writable = False
-        self._session.ended()
-        if self._transport is not None:
-            self._transport.abort()
-
-    def local_host(self) -> str | None:
-        """The address of this machine at which the peer sees us."""
-        name = None if self._transport is None else self._transport.get_extra_info("sockname")
-        return str(name[0]) if name else None
-
-    def _cut_short(self) -> PeerError:
-        """Why a connection that we dialled has ended before the other side said HELLO, as far as we know."""
-        return PeerError(
-            "connection",
-            "it closed the connection before it said HELLO",
-            "See its log; if it has keys, this node needs keys too",
-        )
-
-
-Connect: TypeAlias = Callable[[Link | None], Connection]
-
-
-class SecureConnection(Connection):
-    """As `Connection`, over TLS: the certificate says who is there, and HELLO must say the same.
-
-    Both ends open a plain connection first and turn it into TLS themselves. A server of asyncio's own would
-    shut a bad certificate out without a word to us, and a refusal must be counted, logged and bounded like
-    any other.
-    """
-
-    def __init__(
-        self,
-        open_session: OpenSession,
-        receive: Receive,
-        wake: Callable[[], None],
-        limits: Limits,
-        link: Link | None,
-        keys: Keys,
-    ) -> None:
-        super().__init__(open_session, receive, wake, limits, link)
-        self._keys = keys
-        self._early = bytearray()  # what came with the last step of the TLS handshake
-        self._securing: asyncio.Task[None] | None = None
-        self._expiry: asyncio.TimerHandle | None = None
-
-    # From asyncio
-
-    def data_received(self, data: bytes) -> None:
-        session = self._session
-        if session.peer is not None:
-            super().data_received(data)
-        elif session.deadline_s is not None:  # bounded: `_secure` goes on in the next turn of the loop
-            self._early += data
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        if self._expiry is not None:
-            self._expiry.cancel()
-        if isinstance(exc, ssl.SSLError) and self._session.link is not None:
-            # Not what the peer wrote, or not now: TLS numbers and seals every record.
-            reason = f"a TLS record was damaged, forged or replayed on its way ({exc.reason})"
-            self._session.fail(FrameError("connection", reason, "Look at what lies between the two nodes"))
-        super().connection_lost(exc)
-
     # TLS
 
-    def _begin(self) -> None:
-        self._securing = self._loop.create_task(self._secure())
-
-    async def _secure(self) -> None:
+    async def _secure(self, keys: Keys) -> None:
         assert self._transport is not None
         session, server_side = self._session, not self._is_dialled
         timeout_s = self._limits.handshake_timeout_s
@@ -199,7 +130,7 @@ class SecureConnection(Connection):
             secured = await self._loop.start_tls(
                 self._transport,
                 self,
-                self._keys.context(server_side=server_side),
+                keys.context(server_side=server_side),
                 server_side=server_side,
                 ssl_handshake_timeout=timeout_s,
                 ssl_shutdown_timeout=timeout_s,
@@ -224,35 +155,63 @@ class SecureConnection(Connection):
         session.opened(peer)
         if session.peer is None:  # it was refused
             return
-        self._await_expiry()
-        early, self._early = bytes(self._early), bytearray()
+        self._await_expiry(peer)
+        early, self._early = bytes(self._early or b""), None
         self.data_received(early)
 
-    def _await_expiry(self) -> None:
+    def _await_expiry(self, peer: Certified) -> None:
         """A connection does not outlive the certificate that let it in."""
-        peer = self._session.peer
-        assert peer is not None
         left_s = peer.until_s - time.time()
         if left_s > 0:
-            self._expiry = self._loop.call_later(min(left_s + 0.1, _LOOK_AGAIN_S), self._await_expiry)
+            self._expiry = self._loop.call_later(min(left_s + 0.1, _LOOK_AGAIN_S), self._await_expiry, peer)
             return
         self._session.fail(
             CertificateError("certificate", "its certificate has expired", "Make new ones with `whence keys`")
         )
 
-    # Ends
+    # From the link and the session
+
+    def write(self, data: bytes) -> None:
+        """Hand bytes to the transport, which sends as many as it can immediately."""
+        assert self._transport is not None
+        self._transport.write(data)
 
     def close(self, last_words: bytes = b"") -> None:
-        """As `Connection.close`; before TLS is there nothing can be said."""
-        if self._session.peer is None and not self._is_tls():
-            self.abort()
-        else:
-            super().close(last_words)
+        """Close in order; what the transport holds is still sent, if the peer takes it soon."""
+        transport = self._transport
+        if self._early is not None and (transport is None or transport.get_extra_info("ssl_object") is None):
+            self.abort()  # before TLS is there nothing can be said
+            return
+        self.writable = False
+        self._session.ended()
+        if transport is None or transport.is_closing():
+            return
+        if last_words:
+            transport.write(last_words)
+        transport.close()
+        # A peer that does not read would keep the closed connection forever.
+        self._abort_timer = self._loop.call_later(self._limits.handshake_timeout_s, transport.abort)
 
-    def _is_tls(self) -> bool:
-        return self._transport is not None and self._transport.get_extra_info("ssl_object") is not None
+    def abort(self) -> None:
+        """Close immediately."""
+        self.writable = False
+        self._session.ended()
+        if self._transport is not None:
+            self._transport.abort()
+
+    def local_host(self) -> str | None:
+        """The address of this machine at which the peer sees us."""
+        name = None if self._transport is None else self._transport.get_extra_info("sockname")
+        return str(name[0]) if name else None
 
     def _cut_short(self) -> PeerError:
+        """Why a connection that we dialled has ended before the other side said HELLO, as far as we know."""
+        if self._keys is None:
+            return PeerError(
+                "connection",
+                "it closed the connection before it said HELLO",
+                "See its log; if it has keys, this node needs keys too",
+            )
         if self._session.peer is None:
             return handshake_problem(None)
         # In TLS 1.3 a client learns only after its handshake that the server will not have it.
@@ -262,6 +221,9 @@ class SecureConnection(Connection):
             "perhaps it does not accept this node's certificate",
             "Give both keys of one authority that have not expired, and see the other's log",
         )
+
+
+Connect: TypeAlias = Callable[[Link | None], Connection]
 
 
 class TcpTransport:

@@ -1,9 +1,10 @@
-"""What waits in a node: the timers of its core, tasks that read, messages for which there is no room."""
+"""The clock of a node, and what waits: timers of its core, tasks that read, messages without room."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable
 from typing import Any
 from weakref import WeakSet
@@ -15,6 +16,30 @@ from whence.session.limits import Limits
 
 RELEASE_AFTER_S = 0.25
 WAIT, RAISE = "wait", "raise"  # what to do with a message for which there is no room
+_READINGS = 10
+
+
+def _reading(_: int) -> tuple[int, int]:
+    """How long it took to read both clocks, and by how much they differ, in nanoseconds."""
+    before_ns = time.monotonic_ns()
+    wall_ns = time.time_ns()
+    took_ns = time.monotonic_ns() - before_ns
+    return took_ns, wall_ns - before_ns - took_ns // 2
+
+
+class WallClock:
+    """Microseconds of wall-clock time, anchored once, so that they never go back."""
+
+    speed = 1.0
+
+    def __init__(self) -> None:
+        # Between two readings we may lose the processor, so the closest pair of several counts: the
+        # processes of one machine must agree to a few microseconds, or deadlines would mean nothing.
+        self._offset_ns = min(map(_reading, range(_READINGS)))[1]
+
+    def now_us(self) -> int:
+        """The time now."""
+        return (time.monotonic_ns() + self._offset_ns) // 1000
 
 
 class CoreTimers:

@@ -33,7 +33,7 @@ from itertools import chain
 from typing import Any, NamedTuple, TypeAlias
 
 from whence.core.lives import BACK, BEGIN, CUT_OFF, SHAPE
-from whence.core.message import Message, MessageId, NodeId, Packet
+from whence.core.message import Message, MessageId, NodeId, Packet, Together
 from whence.core.protocol import Protocol
 from whence.errors import InvariantError, MisuseError
 from whence.session.host import Host, HostOwner, Timers
@@ -58,7 +58,7 @@ from whence.session.records import (
     Submitted,
     Taken,
 )
-from whence.session.wire import HEADER, EncodedPackets, packets_frame
+from whence.session.wire import HEADER, packets_frame
 
 # (state, message) -> (new state, what it sends)
 Agent: TypeAlias = Callable[[bytes, Message], tuple[bytes, list[Output]]]
@@ -132,7 +132,7 @@ class DurableServer(Host):
 
     def arrival(self, link: Link, packets: Sequence[Packet]) -> Arrived:
         """Packets have arrived on the present connection of a link."""
-        kept = packets if isinstance(packets, EncodedPackets) else tuple(packets)
+        kept = packets if isinstance(packets, Together) else tuple(packets)
         record = Arrived(self.now_us(), link.peer, link.arrived + 1, kept)
         link.arrived += len(kept)
         return record

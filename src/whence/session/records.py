@@ -11,9 +11,9 @@ from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import msgspec
 
-from whence.core.message import MessageId, NodeId, Packet
+from whence.core.message import MessageId, NodeId, Packet, Together
 from whence.errors import DataError
-from whence.session.wire import EncodedPackets
+from whence.session.wire import packets_body
 
 T = TypeVar("T")
 
@@ -194,8 +194,9 @@ def _fields(record: Record) -> tuple[Any, ...]:
     """The number of its kind and its fields; packets whose bytes are there are not encoded again."""
     if isinstance(record, Arrived):
         now_us, peer, seq, packets = record
-        if isinstance(packets, EncodedPackets):
-            return _NUMBERS[Arrived], now_us, peer, seq, msgspec.Raw(packets.body())
+        if isinstance(packets, Together):
+            body = packets_body(len(packets), packets.encoded)
+            return _NUMBERS[Arrived], now_us, peer, seq, msgspec.Raw(body)
     return (_NUMBERS[type(record)], *record)
 
 

@@ -256,26 +256,15 @@ def _undecodable(kind: str, error: Exception) -> FrameError:
     )
 
 
-class EncodedPackets(Together):
-    """Packets with their bytes, for a log that keeps them as they came."""
-
-    __slots__ = ("_decode_many", "encoded")
-
-    def __init__(self, decode_many: Callable[[bytes], list[Packet]]) -> None:
-        self.encoded: list[bytes] = []  # of one packet or of several that follow each other
-        self._decode_many = decode_many
-
-    def body(self) -> bytes:
-        """All of them as one array."""
-        return _body(len(self), self.encoded)
-
-    def again(self) -> tuple[Callable[[], list[Packet]], int]:
-        decode_many, count, encoded = self._decode_many, len(self), self.encoded
-        return lambda: decode_many(_body(count, encoded)), sum(map(len, encoded))
-
-
-def _body(count: int, encoded: list[bytes]) -> bytes:
+def packets_body(count: int, encoded: list[bytes]) -> bytes:
+    """Packets whose bytes are known, as one array."""
     return _array_head(count) + b"".join(encoded)
+
+
+def _decode_again(
+    decode_many: Callable[[bytes], list[Packet]], count: int, encoded: list[bytes]
+) -> list[Packet]:
+    return decode_many(packets_body(count, encoded))
 
 
 @cache
@@ -362,9 +351,8 @@ class FrameReader:
         self._decode, self._decode_many = packet_decoders(packet_type)
         self._max_bytes = max_frame_bytes
         self._datagrams = datagrams
-        self._packets: Callable[[], list[Packet]] = (
-            partial(EncodedPackets, self._decode_many) if keeps_encoded else list
-        )
+        decode_again = partial(_decode_again, self._decode_many)
+        self._packets: Callable[[], list[Packet]] = partial(Together, decode_again) if keeps_encoded else list
         self._tail = bytearray()  # the beginning of a frame that is not complete
         self._need = HEADER.size  # bytes that the tail must reach before it is worth looking at
 
@@ -446,7 +434,7 @@ class FrameReader:
     def _cut(self, data: bytes, packets: list[Packet]) -> int:
         """Decode every complete frame of `data`; return where the first incomplete one begins."""
         at, last = 0, len(data) - HEADER.size
-        encoded = packets.encoded if isinstance(packets, EncodedPackets) else None
+        encoded = packets.encoded if isinstance(packets, Together) else None
         while at <= last:
             length, kind = HEADER.unpack_from(data, at)
             stop = at + _LENGTH_BYTES + length
