@@ -477,10 +477,11 @@ class Node:
                 "Leave it: what is for it is lost, and it may come back at any time",
             )
         if not isinstance(self.peering.admission, Listed) or not self.peering.admission.returns:
+            waits = isinstance(self.peering.admission, Listed) and not self.host.core.renews
             raise MisuseError(
                 f"retire under protocol {self.settings.protocol!r}",
-                "it finds out itself who is gone",
-                "Stop the process, and the others go on without it",
+                "it takes nobody back, and waits for all" if waits else "it finds out itself who is gone",
+                "Restart the group" if waits else "Stop the process, and the others go on without it",
             )
         self.roll.retire(name)
 
