@@ -196,11 +196,9 @@ class OpenMembership:
             self._peering.close(link, "this node comes back as another life")
         self.links.clear()
         self._calls.clear()
-        self.node.timers.close()
         settings = self.settings
         core = registry.make(settings.protocol, settings.node, [settings.node], settings.params)
-        self.node.goes_on_as_another(why)
-        self._host.replace_core(core)
+        self.node.goes_on_as_another(why, core)
         self._number_anew()
         self.overlay = self._new_overlay()
         self._part = self._new_part()
