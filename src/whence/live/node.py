@@ -528,8 +528,8 @@ class Node:
         """A peer has acknowledged packets."""
         if self._begins is None:
             self.host.unheard = None  # somebody has them: this is a first life, as far as that one knows
-        if self.waiters.broadcasts:
-            self.waiters.refresh()
+        if self.waiters.broadcasts or (self.rooms is not None and self.rooms.full):
+            self.waiters.refresh()  # a task here, or a server that was told, waits for room
         self._changed.set()
 
     def clock_told(self, link: Link, news: ClockNews) -> None:

@@ -70,6 +70,10 @@ class Part:
             self._own_count += 1
             self._count = self._own_count
             self._is_news = True
+        if now_s - self._told_s >= COUNT_S:
+            self._is_news = (
+                True  # for a neighbour that is new: it holds the oldest process for gone when we do
+            )
         return self._is_due(now_s)
 
     def hear(self, said: Oldest, now_s: float) -> bool:

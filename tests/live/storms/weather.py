@@ -8,16 +8,15 @@ is a route that leads nowhere.
 from __future__ import annotations
 
 import asyncio
-import itertools
 import os
 import shutil
 import subprocess
 from typing import Any, Protocol
+from uuid import uuid4
 
 from support.living import Mesh
 
 PORT = 7400
-_COUNT = itertools.count()
 
 
 class Network(Protocol):
@@ -106,7 +105,9 @@ class Spaces:
 
     def __init__(self, names: str) -> None:
         self._names = names
-        self._tag = f"wh{os.getpid()}x{next(_COUNT)}"
+        self._tag = f"wh{uuid4().hex[:8]}"  # no process's id: a storm that was killed leaves its spaces
+            f"wh{uuid4().hex[:8]}"  # a storm that was killed leaves its spaces, and processes' ids come again
+        )
 
     def _space(self, name: str) -> str:
         return f"{self._tag}-{name}"
