@@ -7,7 +7,8 @@
 3. `causal_order` on the same files, then `causal_sort` on the table at rest.
 4. The state over a long run, in which rooms come and go: keys, rows that wait, and bytes, read from the
    versions beside the checkpoint.
-5. Poison: rows made to make the core search. Twice the rows should cost twice the CPU.
+5. Poison: rows made to make the core search. A row must not take more instructions where there are more of
+   them; what more CPU it takes, tables of the same size without any order show too.
 6. Shapes: few keys with many rows, many with few. The CPU of `whence stream` against pass-through, and its
    rows against those of the operator of version 0.1 (`tests/golden/data/stream-shapes.json` has their hash:
    `--record` wrote it with that operator, before it was removed).
@@ -23,11 +24,14 @@ import json
 import os
 import random
 import shutil
+import sys
 import tempfile
 import time
 from collections.abc import Callable
 from hashlib import sha256
+from heapq import heappop, heappush
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import pyarrow as pa
@@ -266,22 +270,67 @@ def one_wide_row(count: int) -> None:
     order.end()
 
 
+def plain_tables(count: int) -> None:
+    """What memory alone costs `late_rows`: as many ids in as many dicts and one heap, and no order."""
+    rows: dict[int, list[Any]] = {}
+    places, waiters, awaited, gone = {}, {}, {}, {}
+    heap: list[tuple[int, int, Any]] = []
+    for at in range(count):
+        id_, need = f"waits{at}", f"never{at}"
+        rows[at] = [id_, {need: None}, {}]
+        places[id_], waiters[need], awaited[need] = at, {at}, 10**9
+        heappush(heap, (10**9, 0, at))
+        heappush(heap, (10**9, 1, need))
+    for at in range(count):
+        gone[f"late{at}"] = [at, {f"before{at}": at}]
+    while heap:
+        _, kind, what = heappop(heap)
+        if kind:
+            del waiters[what], awaited[what]
+        else:
+            del places[rows.pop(what)[0]]
+
+
 def _spent(work: Callable[[int], None], rows: int) -> float:
     began = time.process_time()
     work(rows)
     return time.process_time() - began
 
 
+def _instructions(work: Callable[[int], None], rows: int) -> int:
+    """How many of Python's instructions a load takes: a repeated walk shows, a slow memory does not."""
+    count = 0
+
+    def each(frame: FrameType, event: str, _: Any) -> Any:
+        nonlocal count
+        frame.f_trace_opcodes, frame.f_trace_lines = True, False
+        count += event == "opcode"
+        return each
+
+    sys.settrace(each)
+    try:
+        work(rows)
+    finally:
+        sys.settrace(None)
+    return count
+
+
 def poison(quick: bool) -> dict[str, Any]:
-    """CPU of each kind of poison, and of twice as much."""
+    """CPU and instructions for a row of each kind of poison, at 1, 2, 4 and 8 times the size."""
     found: dict[str, Any] = {}
-    for work, count in ((late_rows, 4_000), (origins_without_first, 2_000), (one_wide_row, 10_000)):
-        size = count // 10 if quick else count
+    loads = {late_rows: 4_000, plain_tables: 4_000, origins_without_first: 2_000, one_wide_row: 10_000}
+    for work, count in loads.items():
+        sizes = [times * (count // 10 if quick else count) for times in (1, 2, 4, 8)]
         # The best of five: a tenth of a second is little beside what else the machine does.
-        took = [min(_spent(work, rows) for _ in range(5)) for rows in (size, 2 * size)]
+        us = [min(_spent(work, rows) for _ in range(5)) / rows * 1e6 for rows in sizes]
+        steps = [_instructions(work, rows) / rows for rows in (sizes[0], sizes[-1])]
         name = work.__name__
-        print(f"{name:>24} {size:>7} rows {took[0]:.3f} s, {2 * size:>7} rows {took[1]:.3f} s")
-        found |= {f"{name}_twice_to_once": took[1] / took[0]}
+        print(
+            f"{name:>24}, {sizes[0]} rows and 2, 4, 8 times: " + ", ".join(f"{each:.1f}" for each in us),
+            end="",
+        )
+        print(f" us per row; instructions per row {steps[0]:.0f}, {steps[1]:.0f}", flush=True)
+        found |= {f"{name}_us": us, f"{name}_instructions_8_to_1": steps[1] / steps[0]}
     return found
 
 

@@ -37,9 +37,8 @@ So the endings are a function of the rows in order of time: where batches begin 
 as long as times do not run backwards from batch to batch. State is bounded by time: a row waits for its
 lifetime at most, and an id is forgotten `remember_us` after its row's end and deadline.
 
-Beside `core.holdback`, whose words these are (hold, release, missing, waiting), rows here are released by
-time as well. `protocols.barrier` in its `safe` mode has the same rules inside a protocol core; the two are
-held to the same deliveries by tests/equivalence/test_stream_barrier.py.
+The words are those of `core.holdback`, which knows no time. `protocols.barrier` in its `safe` mode has these
+rules in a protocol core; both are held to the same deliveries by tests/equivalence/test_stream_barrier.py.
 """
 
 from __future__ import annotations
@@ -79,7 +78,7 @@ DUPLICATE = "duplicate"
 OUTCOMES = (IN_ORDER, WAITED, PREDECESSOR_EXPIRED, LATE, DUPLICATE)
 
 _ROW, _NEED = 0, 1  # what a deadline is of; at equal times rows come first (rule 3)
-_FORGET_EVERY = 4096  # rows between two searches for ids to forget
+_FORGET_EVERY = 4096  # rows between two looks whether to search for ids to forget
 _FOREVER_US = 1 << 62
 
 
@@ -177,7 +176,7 @@ class IdMemory:
     Time decides, not what happens to be still in memory: results must not depend on when `forget` is called.
     """
 
-    __slots__ = ("_placed_since", "_remember_us", "state", "vector")
+    __slots__ = ("_kept", "_placed_since", "_remember_us", "state", "vector")
 
     def __init__(self, remember_us: int | None, vector: bool, saved: Sequence[bytes]) -> None:
         self._remember_us = remember_us
@@ -186,6 +185,7 @@ class IdMemory:
         if len(saved) > 1:
             self.state.placed = _placed_in(saved)
         self._placed_since: dict[str, int] = {}  # since it was made: what `changes` tells of `placed`
+        self._kept = 0  # what the last search for ids to forget has left
 
     @property
     def remember_us(self) -> int:
@@ -258,6 +258,9 @@ class IdMemory:
         earlier = waiting.before(id_)
         return {} if earlier is None else {earlier: deadline_us}
 
+    def _known(self) -> int:
+        return len(self.state.placed) + len(self.state.missed) + len(self.state.gone)
+
     def forget(self) -> None:
         """Free the memory of what is forgotten."""
         state, now_us = self.state, self.state.now_us
@@ -270,11 +273,18 @@ class IdMemory:
             state.jumped.intersection_update(state.missed)
         if state.gone:
             state.gone = {id_: gone for id_, gone in state.gone.items() if gone.forget_us >= now_us}
+        self._kept = self._known()
+
+    def forget_some(self) -> None:
+        """The same, once as much again is known as the last search left: what stays costs a row little."""
+        if self._known() > 2 * self._kept:
+            self.forget()
 
     def forget_all(self) -> None:
         """Free all memory, when nothing is known any more: what `forget` would find out id by id."""
         state = self.state
         state.placed, state.missed, state.gone, state.jumped, self._placed_since = {}, {}, {}, set(), {}
+        self._kept = 0
 
     def save(self) -> bytes:
         """Return the state as bytes, to be given to `saved` later."""
@@ -427,7 +437,7 @@ class CausalOrder:
             memory.forget_all()
         state.arrivals += 1
         if state.arrivals % _FORGET_EVERY == 0:
-            memory.forget()
+            memory.forget_some()
         state.horizon_us = max(state.horizon_us, lifetime_us)
         if id_ is not None and (id_ in self._place_of or memory.has_ended(id_)):
             self._out.append(self._ending(payload, DUPLICATE))

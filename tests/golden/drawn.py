@@ -273,6 +273,29 @@ def _point_to_point(protocol: str) -> Callable[[Random], Plain]:
     return made
 
 
+def _log(draw: Random) -> Plain:
+    """Groups that remember, over links that come and go: what is kept, and how long anything lives."""
+    params: Plain = {"window": draw.choice([2, 16, 256]), "cork_us": draw.choice([0, 0, 500])}
+    params |= {"tick_us": 2_000, "pull_us": 6_000, "jump_us": 30_000, "ack_us": 5_000, "alone_us": 10_000}
+    kind = draw.choice(["plain", "chained", "short", "mortal", "stable", "drawn"])
+    mortal = kind == "mortal"
+    params |= {
+        "plain": {},
+        "chained": {"chain": True},
+        "short": {"keep": "count", "keep_count": 8, "history": draw.choice(["all", "new"])},
+        "mortal": {"lifetimes": True, "skew_us": draw.choice([0, 20_000]), "keep": "lifetime"},
+        "stable": {"stability": True, "keep": draw.choice(["forever", "stable"])},
+        "drawn": {"exchange": "random", "gap_us": 300, "setup_max_us": 500, "seed": draw.randrange(2**40)},
+    }[kind]
+    plain = _basis(draw, "log", params) | {"link": _link(draw, ordered=True)}
+    plain["workloads"] = _workloads(draw, lifetimes=mortal)
+    plain["stop"] = {"duration_us": 2 * DURATION_US, "drain": False}
+    if draw.random() < 0.3:
+        plain = _over_contacts(draw, plain)
+        plain["link"]["fifo"] = True
+    return plain
+
+
 KINDS: dict[str, Callable[[Random], Plain]] = {
     "fifo": _flooded("fifo"),
     "reliable": _flooded("reliable"),
@@ -304,6 +327,11 @@ def scenarios() -> list[Plain]:
         for at in range(EACH)
         for kind, make in KINDS.items()
     ]
+
+
+def logs() -> list[Plain]:
+    """As many of protocol `log` as of every other kind."""
+    return [{"name": f"log-{at}", **_log(Random(f"golden log {at}"))} for at in range(EACH)]
 
 
 def overlays() -> list[Plain]:

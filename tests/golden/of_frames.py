@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from golden.talks import TALKS, Run
 from whence.core.message import Packet
 from whence.errors import FrameError, FrameTooLargeError, HandshakeError, PeerError, VersionError
+from whence.protocols.log import wire as log
 from whence.protocols.registry import lookup, names
 from whence.session.addresses import Address
 from whence.session.datagrams import Header, batches, digest_of
@@ -33,24 +34,35 @@ from whence.session.overlay_wire import (
 )
 from whence.session.wire import (
     BYE_FRAME,
+    HEADER,
     PING_FRAME,
     Ack,
     Answer,
     Bye,
     Challenge,
+    ClockNews,
     Hello,
+    Known,
+    MembersNews,
     Refusal,
+    RoomNews,
     ack_frame,
     answer_frame,
     challenge_frame,
+    clock_frame,
     data_frame,
     error_frame,
     hello_frame,
+    known_frame,
+    members_frame,
+    packets_frame,
+    room_frame,
 )
 
 LIVE = [name for name, talk in TALKS.items() if lookup(talk.protocol).live]
 MEMBERS = ("alice", "bob", "carol")
 SESSION, PEER_SESSION, NONCE = 0x0123456789ABCDEF, 0x0FEDCBA987654321, 0x1122334455667788
+TOGETHER = (2, 15, 16, 40)  # packets in one frame: the head of the array changes its length
 NUMBERS = (0, 1, 127, 128, 255, 256, 65_535, 65_536, 2**32, 2**63 - 1)
 
 WORDS: list[Word] = [
@@ -81,6 +93,24 @@ ERRORS = [kind("what", f"the reason of {kind.__name__}", "the fix") for kind in 
 def packets(name: str) -> list[Packet]:
     """What is sent in a talk, in order."""
     return Run(TALKS[name]).run().sent
+
+
+def log_packets() -> list[log.LogPacket]:
+    """One packet of each kind under protocol `log`: a talk alone does not come to all of them."""
+    items = ((0, 1, 0, (), b"hello", log.APP), (1, 300, 2**40, (0, 1, 0), b"", log.GONE))
+    return [
+        log.LogPacket(log.HELLO, ((0, "alice/0123456789abcdef"),), (log.VERSION, log.TIMED, 1, 2**63)),
+        log.LogPacket(log.TREE, (), (1, 0, 255), (), bytes(range(32))),
+        log.LogPacket(log.HAVE, (), (log.WHOLE, 0, 1, 1, 65_536)),
+        log.LogPacket(log.DATA, ((1, "ö/fedcba9876543210"),), (), items),
+        log.LogPacket(log.GOT, (), (256,)),
+        log.LogPacket(log.WANT, (), (0, 2, 1, 301)),
+        log.LogPacket(log.PRUNE, (), (0, 1)),
+        log.LogPacket(log.MAIN),
+        log.LogPacket(log.FLOOR, (), (log.ASK,)),
+        log.LogPacket(log.NEAR, (), (0, 1, 1, 0)),
+        log.LogPacket(log.BYE),
+    ]
 
 
 def identity(protocol: str, *, listed: bool = True) -> Identity:
@@ -119,7 +149,21 @@ def controls() -> dict[str, tuple[bytes, Any]]:
     found: dict[str, tuple[bytes, Any]] = {"PING": (PING_FRAME, None), "BYE": (BYE_FRAME, Bye())}
     for number in NUMBERS:
         found[f"ACK {number}"] = ack_frame(number), Ack(number)
+        clock = ClockNews(number, NUMBERS[-1] - number, 1)
+        found[f"CLOCK {number}"] = clock_frame(clock), clock
+    for members in (MembersNews({}, []), MembersNews({"bob": SESSION, "ö" * 40: 1}, ["carol"])):
+        found[f"MEMBERS {len(members.retired)}"] = members_frame(members), members
+    for room in (RoomNews([], []), RoomNews(["bob"], ["carol", "ö" * 40])):
+        found[f"ROOM {len(room.full)}"] = room_frame(room), room
+    for known in (Known("127.0.0.1:7001"), Known("", [("bob", "[::1]:7002"), ("ö" * 40, "example.org:1")])):
+        found[f"KNOWN {len(known.others)}"] = known_frame(known), known
     return found
+
+
+def batches_of_packets() -> list[bytes]:
+    """Packets of a talk that leave together, in one frame."""
+    encoded = [data_frame(packet)[HEADER.size :] for packet in packets("vector")]
+    return [packets_frame(b"".join(encoded[:count]), count) for count in TOGETHER]
 
 
 def header() -> Header:
@@ -136,9 +180,11 @@ def datagrams() -> list[bytes]:
 def _frames() -> dict[str, Any]:
     return {
         "packets": {name: [data_frame(packet).hex() for packet in packets(name)] for name in LIVE},
+        "log packets": [data_frame(packet).hex() for packet in log_packets()],
         "greetings": {name: frame.hex() for name, (frame, _) in greetings().items()},
         "controls": {name: frame.hex() for name, (frame, _) in controls().items()},
         "words": [data_frame(overlay_packet("alice", word)).hex() for word in WORDS],
+        "batches": [frame.hex() for frame in batches_of_packets()],
         "datagrams": [datagram.hex() for datagram in datagrams()],
     }
 

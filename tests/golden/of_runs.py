@@ -6,7 +6,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from golden.drawn import overlays, scenarios
+from golden.drawn import logs, overlays, scenarios
 from golden.files import load
 from support.hashing import HashingRecorder
 from support.running import simulate, simulate_to
@@ -119,16 +119,21 @@ def _again(name: str, drawn: list[Plain]) -> list[Plain]:
         return drawn
 
 
-GOLDENS = {
-    "examples": lambda: {path.stem: scenario_run(load_scenario(path)) for path in EXAMPLES},
-    "scenarios": lambda: [
+def _scenarios(name: str, drawn: list[Plain]) -> list[Plain]:
+    return [
         {
             "run": plain,
             "golden": scenario_run(from_dict(plain)),
             "replayed": replayed(from_dict(plain)),
         }
-        for plain in _again("scenarios", scenarios())
-    ],
+        for plain in _again(name, drawn)
+    ]
+
+
+GOLDENS = {
+    "examples": lambda: {path.stem: scenario_run(load_scenario(path)) for path in EXAMPLES},
+    "scenarios": lambda: _scenarios("scenarios", scenarios()),
+    "logs": lambda: _scenarios("logs", logs()),
     "overlays": lambda: [
         {"run": plain, "golden": overlay_run(plain)} for plain in _again("overlays", overlays())
     ],

@@ -7,15 +7,28 @@ from typing import Any
 import pytest
 
 from golden.files import load
-from golden.of_frames import LIVE, WORDS, controls, datagrams, greetings, header, packets
+from golden.of_frames import (
+    LIVE,
+    TOGETHER,
+    WORDS,
+    batches_of_packets,
+    controls,
+    datagrams,
+    greetings,
+    header,
+    log_packets,
+    packets,
+)
 from golden.talks import TALKS
 from whence.core.message import Packet
+from whence.protocols.log.wire import WORDS as LOG_KINDS
+from whence.protocols.log.wire import LogPacket
 from whence.protocols.prc.wire import NAMES
 from whence.protocols.registry import lookup, names
 from whence.protocols.vcube.control import ControlKind
 from whence.session.datagrams import HEADER_BYTES, unpack_header
 from whence.session.overlay_wire import overlay_packet, word_of
-from whence.session.wire import FrameReader, data_frame
+from whence.session.wire import FrameReader, FrameType, data_frame
 
 GOLDEN: dict[str, Any] = load("frames")
 MAX_BYTES = 1 << 20
@@ -50,6 +63,13 @@ def test_the_talks_use_every_kind_of_packet() -> None:
     assert kinds == {None, *ControlKind}
 
 
+def test_every_kind_of_a_logs_packets_is_the_same_bytes_and_means_the_same() -> None:
+    stored = GOLDEN["log packets"]
+    assert [packet.kind for packet in log_packets()] == list(range(len(LOG_KINDS)))
+    assert [data_frame(packet).hex() for packet in log_packets()] == stored
+    assert decoded(LogPacket, stored) == log_packets()
+
+
 def test_greetings_are_the_same_bytes_and_mean_the_same() -> None:
     made, stored = greetings(), GOLDEN["greetings"]
     assert {name: frame.hex() for name, (frame, _) in made.items()} == stored
@@ -65,6 +85,19 @@ def test_control_frames_are_the_same_bytes_and_mean_the_same() -> None:
         assert read.feed(bytes.fromhex(stored[name])) == []
         assert read.control == ([] if meaning is None else [meaning])
         assert read.error is None
+
+
+def test_packets_that_leave_together_are_the_same_bytes_and_mean_the_same() -> None:
+    stored = GOLDEN["batches"]
+    assert [frame.hex() for frame in batches_of_packets()] == stored
+    for count, frame in zip(TOGETHER, stored, strict=True):
+        assert decoded(TALKS["vector"].core("a").packet_type, [frame]) == packets("vector")[:count]
+
+
+def test_every_type_of_frame_is_among_them() -> None:
+    talks = [frame for frames in GOLDEN["packets"].values() for frame in frames]
+    named = [*GOLDEN["greetings"].values(), *GOLDEN["controls"].values()]
+    assert {bytes.fromhex(frame)[4] for frame in [*talks, *named, *GOLDEN["batches"]]} == set(FrameType)
 
 
 def test_words_about_links_are_the_same_bytes_and_mean_the_same() -> None:

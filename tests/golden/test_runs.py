@@ -14,6 +14,7 @@ from whence.sim.files import from_dict
 from whence.sim.files import load as load_scenario
 
 SCENARIOS: list[dict[str, Any]] = load("scenarios")
+LOGS: list[dict[str, Any]] = load("logs")
 OVERLAYS: list[dict[str, Any]] = load("overlays")
 FAST = 60  # three of each kind: they are kept one of each kind after the other
 REPLAYED = 20  # one of each kind
@@ -33,17 +34,15 @@ def replays(entry: dict[str, Any]) -> None:
 
 
 def test_the_goldens_cover_every_protocol() -> None:
-    runs = [*SCENARIOS, *OVERLAYS]
-    assert (len(SCENARIOS), len(OVERLAYS)) == (300, 41)
-    assert {entry["run"]["protocol"] for entry in SCENARIOS[:FAST]} == set(names()) - {
-        "log"
-    }  # among the examples
+    runs = [*SCENARIOS, *LOGS, *OVERLAYS]
+    assert (len(SCENARIOS), len(LOGS), len(OVERLAYS)) == (300, 15, 41)
+    assert {entry["run"]["protocol"] for entry in [*SCENARIOS[:FAST], *LOGS]} == set(names())
     assert len({entry["golden"]["hash"] for entry in runs}) == len(runs)
     departing = [entry for entry in OVERLAYS if entry["run"]["departures"]]
     assert len(departing) == 20
     faults = {fault["kind"] for entry in SCENARIOS[:FAST] for fault in entry["run"]["faults"]}
-    assert [name_of(entry) for entry in SCENARIOS if entry["replayed"][-1]] == []
-    assert all(entry["replayed"][0] == entry["golden"]["hash"] for entry in SCENARIOS)
+    assert [name_of(entry) for entry in [*SCENARIOS, *LOGS] if entry["replayed"][-1]] == []
+    assert all(entry["replayed"][0] == entry["golden"]["hash"] for entry in [*SCENARIOS, *LOGS])
     assert {"crash", "random_crashes", "partition", "random_partitions", "slow", "skew"} <= faults
 
 
@@ -58,7 +57,7 @@ def test_an_example_repeats(path: Path) -> None:
     assert as_stored(scenario_run(load_scenario(path))) == load("examples")[path.stem]
 
 
-@pytest.mark.parametrize("entry", SCENARIOS[:FAST], ids=name_of)
+@pytest.mark.parametrize("entry", [*SCENARIOS[:FAST], *LOGS], ids=name_of)
 def test_a_scenario_repeats(entry: dict[str, Any]) -> None:
     repeats(entry)
 
@@ -68,7 +67,7 @@ def test_a_run_over_an_overlay_repeats(entry: dict[str, Any]) -> None:
     assert as_stored(overlay_run(entry["run"])) == entry["golden"]
 
 
-@pytest.mark.parametrize("entry", SCENARIOS[:REPLAYED], ids=name_of)
+@pytest.mark.parametrize("entry", [*SCENARIOS[:REPLAYED], *LOGS], ids=name_of)
 def test_a_scenario_replays(entry: dict[str, Any]) -> None:
     replays(entry)
 

@@ -338,3 +338,14 @@ async def test_a_past_without_a_trace_cannot_be_traced(tmp_path: Path) -> None:
         await room.join("a", trace=tmp_path / "trace").__aenter__()
     async with room.join("a"):
         pass  # and the store is free again
+
+
+@in_a_loop
+async def test_packets_of_a_dense_stream_wait_for_company_and_not_for_ever(tmp_path: Path) -> None:
+    room = Room(tmp_path, "vector", relay=False)
+    async with room.all() as (a, b, _):
+        for _ in range(3):  # the batch after a large one waits for others
+            await asyncio.gather(*[a.broadcast(b"many") for _ in range(200)])
+            await finish(b, 200)
+            await a.broadcast(b"one")
+            assert [message.payload for message in await finish(b, 1)] == [b"one"]

@@ -339,7 +339,7 @@ def test_nodes_as_processes_with_keys(tmp_path: Path) -> None:
         assert alice.stdin is not None
         alice.stdin.write(b"for members only\n")
         await alice.stdin.drain()
-        assert re.fullmatch(r"alice:\d+ for members only", await line_of(bob))
+        assert re.fullmatch(r"alice:\d+(~\w+)? for members only", await line_of(bob))
         for process in (alice, bob):
             process.send_signal(signal.SIGTERM)
             _, errors = await end(process)

@@ -9,12 +9,37 @@ from typing import Any
 
 import pytest
 
-from support.domain_runs import domains_with_clock, judge, scenario, with_clock
+from support.domain_runs import judge, scenario
 from support.net import Net
 from whence.protocols.domains.clock import CLOCKS, FullClock, ListedClock, MatrixClock, ScannedClock, Stamp
+from whence.protocols.domains.domains import Domains
+from whence.protocols.domains.matrix import Matrix
 
 OURS = list(CLOCKS.values())
 SEEDS = range(6)
+
+
+def with_clock(clock: type[MatrixClock]) -> type[Matrix]:
+    """The matrix core on another clock."""
+
+    class Changed(Matrix):
+        def __init__(self, me: str, members: Any, **params: Any) -> None:
+            super().__init__(me, members, **params)
+            self.consumer.clock = clock(len(self.members), self.my_index)
+
+    return Changed
+
+
+def domains_with_clock(clock: type[MatrixClock]) -> type[Domains]:
+    """The domains core on another clock."""
+
+    class Changed(Domains):
+        def __init__(self, me: str, members: Any, **params: Any) -> None:
+            super().__init__(me, members, **params)
+            for consumer in self.consumers.values():
+                consumer.clock = clock(consumer.clock.size, consumer.clock.me)
+
+    return Changed
 
 
 class StateSetFirst(ScannedClock):

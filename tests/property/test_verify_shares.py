@@ -1,8 +1,9 @@
-"""The certificate by shares of the nodes: the same as by one walk, and never for a run with a finding."""
+"""One run by many tasks: its certificate by shares of the nodes, and blocks of it that was placed once."""
 
 from __future__ import annotations
 
 import random
+import shutil
 from collections import Counter
 from pathlib import Path
 
@@ -14,10 +15,12 @@ from whence.trace.reader import open_trace
 from whence.trace.schema import Level, PromisesMade
 from whence.trace.writer import TraceWriter
 from whence.verify import certificate
+from whence.verify.analysis import Block
 from whence.verify.certificate import Proof
 from whence.verify.kernels import plain
-from whence.verify.report import Counts
-from whence.verify.shares import Cut, agreed, count_share, follow_share
+from whence.verify.report import Counts, RunReport
+from whence.verify.run import merge_blocks, report_on
+from whence.verify.shares import Cut, agreed, count_share, follow_share, judge_block, place_run
 
 
 def written(folder: Path, events: list, members: list[str], rng: random.Random) -> None:
@@ -45,6 +48,18 @@ def by_shares(folder: Path, shares: int, scratch: Path) -> Proof | None:
         return None
     whole = [count for count in counts if count is not None]
     return proof if all(follow_share(plain(), whole, at, scratch) for at in range(shares)) else None
+
+
+def placed_once(folder: Path, promises: PromisesMade, witness_max: int | None, blocks: int) -> RunReport:
+    """The report on the run `r` of a trace from blocks, in the folder `placed` beside it."""
+    trace, placed = open_trace(folder, dense=False), folder.with_name("placed")
+    shutil.rmtree(placed, ignore_errors=True)
+    assert place_run(trace, "r", promises, placed, 1 << 40) == "placed"
+    reports = []
+    for at in range(blocks):
+        found = judge_block(placed, witness_max, promises.clock_slack_us, Block(at, blocks))
+        reports.append(report_on(found, "r", "", promises, witness_max))
+    return merge_blocks(reports, witness_max)
 
 
 def compare(tmp_path: Path, count: int, seed: int) -> Counter[str]:
@@ -79,3 +94,13 @@ def test_shares_prove_what_one_walk_proves(tmp_path: Path) -> None:
 @pytest.mark.timeout(1800)
 def test_shares_prove_what_one_walk_proves_in_3000_traces(tmp_path: Path) -> None:
     assert compare(tmp_path, 3_000, 2)["with findings"] > 500
+
+
+def test_what_cannot_be_placed_once_is_said(tmp_path: Path) -> None:
+    rng = random.Random(3)
+    rows = causal_run(rng)
+    written(tmp_path / "run", events_of(rows), list(rows), rng)
+    trace = open_trace(tmp_path / "run", dense=False)
+    assert place_run(trace, "r", PromisesMade(), tmp_path / "small", 1) == "in parts"
+    assert place_run(trace, "r", PromisesMade(), tmp_path / "twice", 1 << 40) == "placed"
+    assert place_run(trace, "r", PromisesMade(), tmp_path / "twice", 1 << 40) == "placed"  # its worker died

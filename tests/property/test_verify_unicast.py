@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from property.test_verify_oracle import assert_agrees, name
-from support.traces import Run, To, UnicastOracle, parse, random_unicast_run, record, verify
+from support.traces import Oracle, Run, To, parse, random_unicast_run, record, verify
 from whence.trace.schema import Kind, PromisesMade
 from whence.verify import analysis
 from whence.verify import kernels as kernel
@@ -18,6 +18,31 @@ from whence.verify.report import Finding
 from whence.verify.run import verify_table
 
 TRACES = 1_000
+
+
+class UnicastOracle(Oracle):
+    """A message with a destination ends there alone: elsewhere it is malformed and counts for nothing."""
+
+    def __init__(self, run: Run, members: list[str], to: To) -> None:
+        begun = {
+            (origin, number): (node, seq)
+            for node, rows in run.items()
+            for seq, (kind, origin, number) in reversed(list(enumerate(rows)))
+            if kind is Kind.BROADCAST and origin == node
+        }
+        self.to = {which: there for which, there in to.items() if which in begun}
+        wrong, cleaned = [], {}
+        for node, rows in run.items():
+            cleaned[node] = list(rows)
+            for seq, (kind, *which) in enumerate(rows):
+                if kind in (Kind.DELIVER, Kind.EXPIRE) and self.to.get(tuple(which), node) != node:
+                    wrong.append((node, tuple(which), seq))
+                    cleaned[node][seq] = (Kind.SEND, None, 0)
+        super().__init__(cleaned, members)
+        there = set(self.members)
+        strange = [(begun[m][0], m, begun[m][1]) for m, name in self.to.items() if name not in there]
+        self.malformed += wrong + strange
+        self.missing = [(node, m) for node, m in self.missing if self.to.get(m, node) == node]
 
 
 def assert_chain(finding: Finding, run: Run, to: To, oracle: UnicastOracle) -> None:

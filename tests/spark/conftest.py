@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from spark.sparking import scenario
 from support.running import simulate_to
-from support.sparking import scenario
 from whence.sim.files import run_id
 from whence.trace.schema import Level
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
+from spark.spans import shop
 from support.real_data import LOGS
-from support.spans import shop
 from whence.errors import ImportFormatError
 from whence.foreign.shiviz import parse_log
 from whence.spark.adapters import ORDERS, read_adapted

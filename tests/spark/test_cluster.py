@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from support import cluster_job
-from support.standalone import Cluster, kill, python_without_whence, run_on, standalone
+from spark import cluster_job
+from spark.standalone import Cluster, kill, python_without_whence, run_on, standalone
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
 

@@ -16,9 +16,9 @@ from typing import Any, NamedTuple
 import pytest
 from pyspark.sql import SparkSession
 
+from spark.sparking import scenario
+from spark.standalone import INTERPRETED, JAVA_OPTIONS, await_line, end, python_without_whence, start
 from support.running import simulate_to
-from support.sparking import scenario
-from support.standalone import INTERPRETED, JAVA_OPTIONS, await_line, end, python_without_whence, start
 from whence.spark.tables import SUMMARY
 
 # What a user types and calls. Run as a program, with URL FOLDER COMMANDS, this module prints what it got as
@@ -60,7 +60,7 @@ def whence(*arguments: object) -> tuple[int, Any]:
 
 def commands(names: Iterable[str], where: list[str], folder: Path) -> dict[str, Any]:
     """The commands named, over `folder/grid.toml` and the files in `folder/in`: what must be the same."""
-    from support.streaming import command
+    from spark.streaming import command
 
     runs = folder / "runs"
     stream = [word for word in command(folder / "in", folder / "ordered")[3:] if word != "--json"]
@@ -82,7 +82,7 @@ def _lasting(document: dict[str, Any]) -> dict[str, Any]:
 
 def functions(spark: SparkSession, folder: Path, *, whole: bool) -> dict[str, Any]:
     """What has no command: the order of a table at rest; verdicts as a table."""
-    from support.streaming import COLUMNS, SCHEMA, results
+    from spark.streaming import COLUMNS, SCHEMA, results
     from whence.spark.ordering.sort import causal_sort
     from whence.spark.tables import read_manifests, read_segments
     from whence.spark.verify import findings, verify
@@ -100,14 +100,14 @@ def functions(spark: SparkSession, folder: Path, *, whole: bool) -> dict[str, An
 
 def ordered(spark: SparkSession, folder: Path) -> list[list[str]]:
     """What a stream has put into `folder/ordered`."""
-    from support.streaming import results
+    from spark.streaming import results
 
     return [list(row) for row in results(spark.read.parquet(str(folder / "ordered")))]
 
 
 def prepare(folder: Path, *, seeds: int, duration_us: int, rows: int, files: int) -> None:
     """Write the inputs."""
-    from support.streaming import write_files
+    from spark.streaming import write_files
 
     folder.mkdir()
     (folder / "grid.toml").write_text(GRID.format(seeds=seeds, duration_us=duration_us))
@@ -116,7 +116,7 @@ def prepare(folder: Path, *, seeds: int, duration_us: int, rows: int, files: int
 
 def main() -> None:
     """What the program does."""
-    from support.cluster_job import places
+    from spark.cluster_job import places
     from whence.errors import MisuseError
     from whence.spark.metrics.summary import summary
     from whence.spark.session import get_session

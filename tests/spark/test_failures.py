@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from support.streaming import command, write_files
+from spark.streaming import command, write_files
 from whence.cli import main as cli
 from whence.errors import DataError, PlatformError
 from whence.spark import progress as failures

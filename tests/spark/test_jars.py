@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from spark.jars import jars
 from spark.test_s3 import GRID, address, endpoint  # noqa: F401 - a fixture
-from support.jars import jars
 from whence.lab.chunks import run_chunk
 from whence.trace.dataset import Dataset
 

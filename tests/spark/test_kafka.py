@@ -13,9 +13,9 @@ from typing import Any
 import pyspark
 import pytest
 
-from support.jars import jars
-from support.standalone import free_port
-from support.streaming import LIFETIME, SCHEMA, run_killed, write_files
+from spark.jars import jars
+from spark.standalone import free_port
+from spark.streaming import LIFETIME, SCHEMA, run_killed, write_files
 from support.systems import until
 from whence.order import OnceReader
 from whence.spark.java import find_java

@@ -14,8 +14,8 @@ import msgspec
 import pytest
 from pyspark.sql import SparkSession
 
+from spark.standalone import python_without_whence, standalone
 from support.real_data import DATA, INFOCOM, INTEL, LABORATORY, LOGS
-from support.standalone import python_without_whence, standalone
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -14,8 +14,8 @@ import pyarrow.parquet as pq
 import pyspark
 import pytest
 
-from support.standalone import python_without_whence
-from support.streaming import write_batches
+from spark.standalone import python_without_whence
+from spark.streaming import write_batches
 from whence.spark.java import find_java
 from whence.spark.shipping import package_zip
 
@@ -99,7 +99,9 @@ def test_a_declarative_pipeline(tmp_path: Path) -> None:
     spec = folder / "spark-pipeline.yml"
     spec.write_text(spec.read_text().replace("file:///tmp/ordered-messages", (tmp_path / "storage").as_uri()))
     write_batches(folder / "in", EARLY)
-    line = (HOME / "bin" / "spark-pipelines", "--remote", "local[1]", "run")
+    # A catalogue that lasts, as docs/stream.md says: the second run must know the table of the first.
+    lasting = ("--conf", "spark.sql.catalogImplementation=hive")
+    line = (HOME / "bin" / "spark-pipelines", "--remote", "local[1]", *lasting, "run")
     run(folder, *line)
     tables = folder / "spark-warehouse"
     assert placed(tables / "ordered") == ["question", "answer"]

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from support.standalone import free_port
+from spark.standalone import free_port
 from support.systems import until
 from whence.cli.sql import ask
 from whence.spark import datasets

@@ -256,7 +256,7 @@ def test_the_zip_runs_a_simulation_without_an_installation(tmp_path: Path) -> No
 import sys, importlib.metadata, whence
 from pathlib import Path
 sys.path.insert(0, sys.argv[2])
-from support.sparking import scenario
+from spark.sparking import scenario
 from support.running import simulate_to
 assert ".zip" in whence.__file__, whence.__file__
 manifest = simulate_to(scenario(nodes=2), Path(sys.argv[1]))

@@ -6,12 +6,13 @@ import random
 import shutil
 from pathlib import Path
 
+import msgspec
 import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
+from spark.sparking import scenario
 from support.running import simulate_to
-from support.sparking import scenario
 from support.traces import random_run, random_timing, random_unicast_run
 from whence.errors import SchemaError, TraceError
 from whence.spark import tables
@@ -19,6 +20,7 @@ from whence.spark.verify import findings, verify, verify_folder
 from whence.trace.reader import open_trace
 from whence.trace.schema import Kind, Level, PromisesMade
 from whence.trace.writer import TraceWriter
+from whence.verify.report import RunReport
 from whence.verify.run import verify_trace
 
 pytestmark = pytest.mark.spark
@@ -81,6 +83,30 @@ def _compare_random(spark: SparkSession, tmp_path: Path, count: int) -> None:
     assert {each.kind for report in expected for each in report.findings} >= {"causal", "late", "missing"}
     assert verify_folder(spark, opened, witness_max=None) == expected
     assert verify_folder(spark, opened, witness_max=None, blocks=3) == expected
+
+
+def test_lives_are_judged_once_by_every_path(spark: SparkSession, tmp_path: Path) -> None:
+    """c delivers what depends on a message that it neither has nor is told of: one finding."""
+    ours, theirs = "a/00000000000000aa", "b/00000000000000bb"
+    rows = [
+        ("a", Kind.BROADCAST, ours), ("a", Kind.DELIVER, ours), ("b", Kind.DELIVER, ours),
+        ("b", Kind.BROADCAST, theirs), ("b", Kind.DELIVER, theirs), ("c", Kind.DELIVER, theirs),
+    ]  # fmt: skip
+    with TraceWriter(
+        tmp_path / "run=r", run="r", writer="w", protocol="p", parameters={}, seed=None,
+        promises=PromisesMade(complete=False), nodes=["a", "b", "c"], level=Level.ALL,
+    ) as writer:  # fmt: skip
+        for node, kind, origin in rows:
+            writer.event(node, 0, kind, origin, 1, None)
+    expected = verify_trace(tmp_path)
+    assert expected[0].counts.causal == 1
+    assert verify_folder(spark, tmp_path) == expected
+    assert verify_folder(spark, tmp_path, blocks=3) == expected
+    segments, manifests = tables.read_segments(spark, tmp_path), tables.read_manifests(spark, tmp_path)
+    (row,) = verify(segments, manifests).collect()
+    assert msgspec.json.decode(row.report_json, type=RunReport) == expected[0]
+    (row,) = verify(segments, manifests, timed=False).collect()
+    assert "lives" in row.error
 
 
 def test_some_runs_of_a_folder(spark: SparkSession, folder: Path) -> None:

@@ -10,8 +10,8 @@ import pytest
 from pyspark.sql import SparkSession
 from test_cluster import cluster  # pytest has put this folder on the path
 
-from support.standalone import Cluster, python_without_whence
-from support.streaming import COLUMNS, SCHEMA, command, results, write_files
+from spark.standalone import Cluster, python_without_whence
+from spark.streaming import COLUMNS, SCHEMA, command, results, write_files
 from whence.spark.ordering.sort import causal_sort
 
 __all__ = ["cluster"]  # the fixture

@@ -19,7 +19,7 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from support.streaming import COLUMNS, LIFETIME, SCHEMA, command, job, run_command, write_files
+from spark.streaming import COLUMNS, LIFETIME, SCHEMA, command, job, run_command, write_files
 from whence.cli.main import KEPT
 from whence.errors import DataError, ExtraMissingError, MisuseError, SchemaError
 from whence.spark.ordering.buckets import Bucket

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from support.streaming import COLUMNS, SCHEMA, check_order, command, job, results, run_killed, write_files
+from spark.streaming import COLUMNS, SCHEMA, check_order, command, job, results, run_killed, write_files
 from whence.spark.ordering.job import run_job
 from whence.spark.ordering.sort import causal_sort
 

@@ -13,8 +13,8 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.datasource import DataSource, SimpleDataSourceStreamReader
 
-from support.spans import shop
-from support.streaming import (
+from spark.spans import shop
+from spark.streaming import (
     COLUMNS,
     LIFETIME,
     SCHEMA,

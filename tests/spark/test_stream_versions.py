@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 from test_stream_state import ENDED, settings_of, table
 
-from support.streaming import COLUMNS, job, write_batches
+from spark.streaming import COLUMNS, job, write_batches
 from whence.errors import DataError, MisuseError
 from whence.order import Arrival
 from whence.spark.ordering.buckets import Bucket

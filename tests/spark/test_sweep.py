@@ -12,8 +12,8 @@ import msgspec
 import pytest
 from pyspark.sql import SparkSession
 
+from spark.sparking import scenario
 from support.running import simulate_to
-from support.sparking import scenario
 from whence.errors import MisuseError, PlatformError
 from whence.lab import tasks as plan
 from whence.lab.attempts import ATTEMPTS_MAX, RunStatus, perform, simulated

@@ -13,8 +13,8 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
+from spark.sparking import scenario
 from support.running import simulate_to
-from support.sparking import scenario
 from whence.errors import SchemaError, TraceError
 from whence.spark import tables
 from whence.spark.metrics.summary import latencies, summary

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from spark.sparking import scenario
 from support.running import simulate_to
-from support.sparking import scenario
 from whence.cli.main import main
 from whence.spark import tables
 from whence.spark.metrics.wire import traffic_matrix

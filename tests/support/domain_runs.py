@@ -6,9 +6,6 @@ from typing import Any
 
 from support.running import simulate
 from whence.core.protocol import Protocol
-from whence.protocols.domains.clock import MatrixClock
-from whence.protocols.domains.domains import Domains
-from whence.protocols.domains.matrix import Matrix
 from whence.sim.files import from_dict
 from whence.sim.model import node_names
 from whence.trace.memory import MemoryTrace
@@ -46,26 +43,3 @@ def judge(described: dict[str, Any], make: type[Protocol] | None = None, *, chec
         factory = lambda me, members: make(me, members, **described["params"])  # noqa: E731 - one line, used once
     simulate(checked, trace, make=factory, check=check)
     return verify_table(trace.table("run"), EVERYTHING, node_names(checked.nodes))
-
-
-def with_clock(clock: type[MatrixClock]) -> type[Matrix]:
-    """The matrix core on another clock."""
-
-    class Changed(Matrix):
-        def __init__(self, me: str, members: Any, **params: Any) -> None:
-            super().__init__(me, members, **params)
-            self.consumer.clock = clock(len(self.members), self.my_index)
-
-    return Changed
-
-
-def domains_with_clock(clock: type[MatrixClock]) -> type[Domains]:
-    """The domains core on another clock."""
-
-    class Changed(Domains):
-        def __init__(self, me: str, members: Any, **params: Any) -> None:
-            super().__init__(me, members, **params)
-            for consumer in self.consumers.values():
-                consumer.clock = clock(consumer.clock.size, consumer.clock.me)
-
-    return Changed

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 from whence.order import Arrival, CausalOrder, Ending
@@ -62,39 +62,3 @@ def run(arrivals: Iterable[Arrival], policy: Any = "emit", **more: Any) -> list[
         endings += order.offer(row)
         order.check()
     return endings + order.end()
-
-
-def inversions(arrivals: Sequence[Arrival], policy: Any) -> list[tuple[str, str]]:
-    """Pairs (before, after) that stand the wrong way round, by a closure over the rows.
-
-    Only what had been said by the time the second of them was given out can be held against the order: a
-    link between the two that comes even later could not be known.
-    """
-    order = CausalOrder(policy, remember_us=10_000)
-    needs: dict[str | None, set[str]] = {}
-    placed: list[str] = []
-    wrong: list[tuple[str, str]] = []
-
-    def judge(endings: list[Ending]) -> None:
-        for ending in endings:
-            if ending.position is not None:
-                wrong.extend((ending.payload, each) for each in placed if ending.payload in past(needs, each))
-                placed.append(ending.payload)
-
-    for row in arrivals:
-        judge(order.advance(row.at_us))
-        needs.setdefault(row.id, set(row.needs))
-        judge(order.offer(row))
-    judge(order.end())
-    return wrong
-
-
-def past(needs: Mapping[str | None, set[str]], id_: str) -> set[str]:
-    """All that stands before a row."""
-    todo, found = list(needs[id_]), set()
-    while todo:
-        each = todo.pop()
-        if each not in found:
-            found.add(each)
-            todo += needs.get(each, ())
-    return found

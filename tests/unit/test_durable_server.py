@@ -468,6 +468,6 @@ def test_readers_of_every_kind_and_a_crash_agree_on_what_is_done(seed: int) -> N
             said, passed = [], []
         there.check()
         waiting = {message.id for message in there.undone()}
-        undone = {message.id for message in restarted(there, log).inbox}
+        undone = {message.id for message in restarted(there, log).undone()}
         assert undone == waiting | set(passed)
         assert len(undone) == len(waiting) + len(passed)

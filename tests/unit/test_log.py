@@ -10,7 +10,20 @@ import pytest
 
 from support.net import Net
 from whence.core.effects import CloseLink, Deliver, Discard, Effects, Logged, Missed, Reason, Send
-from whence.core.lives import Joined, Left, OtherLife, Retired, RolledBack, Suspected, life_of, stream_of
+from whence.core.lives import (
+    Forked,
+    Joined,
+    Left,
+    News,
+    OtherLife,
+    Rejoined,
+    Retired,
+    RolledBack,
+    Suspected,
+    in_words,
+    life_of,
+    stream_of,
+)
 from whence.core.message import MessageId
 from whence.core.protocol import LEAVE
 from whence.errors import MisuseError, ParameterError
@@ -796,3 +809,15 @@ def test_packets_that_arrive_together_are_taken_as_one_by_one(seed: int, shape: 
     assert one.book.save() == together.book.save()
     assert one.exchange.save() == together.exchange.save()
     together.check()
+
+
+@pytest.mark.parametrize(
+    "news",
+    [Joined("ann"), Left("ann"), Suspected("ann"), RolledBack("1f", 2, 7), OtherLife("1f"),
+     Retired("ann", "1f"), Forked("ann", "1f", 7), Rejoined("a blackout")],
+    ids=lambda news: type(news).__name__,
+)  # fmt: skip
+def test_news_is_a_sentence_that_has_all_its_parts(news: News) -> None:
+    said = in_words(news)
+    assert all(str(part) in said for part in news)
+    assert "(name=" not in said

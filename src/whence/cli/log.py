@@ -1,21 +1,18 @@
-"""`whence log`: foreign logs; and what `whence verify` does with one."""
+"""`whence log`: foreign logs before they are judged, and while they grow."""
 
 from __future__ import annotations
 
-import shlex
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import msgspec
 import typer
 
 from whence.cli import console
 from whence.cli.console import AsJson
-from whence.errors import MisuseError
+from whence.cli.verify import LogOptions, mapping_of_log, say, with_contract
 
 if TYPE_CHECKING:
-    from whence.foreign.mapping import LogMapping
     from whence.foreign.report import Audit
 
 MapFile = Annotated[str | None, typer.Option("--map", help="Its mapping: a file, or a preset's name.")]
@@ -121,7 +118,7 @@ def follow(
         found = _follow_on_spark(log, options, state, horizon, every, once, master)
     else:
         found = _follow_file(log, options, state, horizon, every, once, as_json)
-    _say(found, as_json, 3)
+    say(found, as_json, 3)
     raise typer.Exit(found.exit)
 
 
@@ -130,7 +127,7 @@ def _follow_file(
 ) -> Audit:
     from whence.foreign.follow import Follower
 
-    follower = Follower(log, _mapping(log, options), state=state, horizon=horizon)
+    follower = Follower(log, mapping_of_log(log, options), state=state, horizon=horizon)
     try:
         while True:
             for name, finding in follower.read():
@@ -157,7 +154,7 @@ def _follow_on_spark(
     from whence.foreign.mapping import load_mapping
 
     mapping = load_mapping(options.map_ or "plain")
-    mapping = _with_contract(mapping, options)
+    mapping = with_contract(mapping, options)
     with console.progress("starting Spark"):
         from whence.spark.audit.stream import audit_stream, read_stream, read_verdict
         from whence.spark.session import get_session
@@ -173,101 +170,3 @@ def _follow_on_spark(
         query.stop()
         _say_kept(kept, "")
     return read_verdict(kept, mapping)
-
-
-class LogOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """The options of `whence verify` for a foreign log."""
-
-    map_: str | None = None
-    contract: list[str] = []
-    require: list[str] = []
-    scope: str | None = None
-
-    @property
-    def given(self) -> bool:
-        """Whether any was given."""
-        return self != LogOptions()
-
-
-class SparkOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """Whether, where and with how much memory Spark judges a foreign log."""
-
-    wanted: bool
-    master: str | None = None
-    blocks: int | None = None
-    memory_bytes: int | None = None
-
-
-def audit(log: Path, options: LogOptions, witnesses: int, spark: SparkOptions, as_json: bool) -> None:
-    """Judge a foreign log; exit 0 ok, 1 broken, 3 unknown."""
-    from whence.foreign.judge import judge
-    from whence.foreign.read import read_log
-
-    mapping = _mapping(log, options)
-    if spark.wanted:
-        found = _by_spark(log, mapping, witnesses, spark)
-    else:
-        found = judge(read_log(log, mapping), str(log), findings_max=witnesses)
-    _say(found, as_json, witnesses)
-    if not as_json and found.verdict == "broken":
-        map_ = f" --map {shlex.quote(options.map_)}" if options.map_ is not None else ""
-        console.out.print(
-            f"see it: whence view {shlex.quote(str(log))}{map_} --around 1", markup=False, soft_wrap=True
-        )
-    raise typer.Exit(found.exit)
-
-
-def _say(found: Audit, as_json: bool, witnesses: int) -> None:
-    from whence.foreign.report import text_of
-
-    if as_json:
-        console.print_json(found)
-    else:
-        console.out.print(text_of(found, witnesses), markup=False, soft_wrap=True)
-
-
-def _mapping(log: Path, options: LogOptions) -> LogMapping:
-    """The mapping of a log, with what the command line states on top."""
-    from whence.foreign.mapping import load_mapping
-    from whence.foreign.read import complete_mapping
-
-    mapping = complete_mapping(log, None if options.map_ is None else load_mapping(options.map_))
-    mapping = _with_contract(mapping, options)
-    if options.scope is not None:
-        names = tuple(each.strip() for each in options.scope.split(","))
-        mapping = msgspec.structs.replace(
-            mapping, scope=names, event=mapping.event | {"session": list(names)}
-        )
-    return mapping
-
-
-def _by_spark(log: Path, mapping: LogMapping, witnesses: int, options: SparkOptions) -> Audit:
-    with console.progress("starting Spark"):
-        from whence.spark.audit.judge import MEMORY_BYTES, audit_log
-        from whence.spark.session import get_session
-
-        session = get_session("whence verify", master=options.master)
-    memory_bytes = options.memory_bytes or MEMORY_BYTES
-    with console.progress("judging"):
-        return audit_log(
-            session, log, mapping, findings_max=witnesses, blocks=options.blocks, memory_bytes=memory_bytes
-        )
-
-
-def _with_contract(mapping: LogMapping, options: LogOptions) -> LogMapping:
-    """The mapping, its contract with what the command line states on top."""
-    from whence.foreign.mapping import contract_of
-
-    table: dict[str, object] = {}
-    for each in options.contract:
-        key, equals, value = each.partition("=")
-        if not equals:
-            raise MisuseError(f"--contract {each}", "it is not KEY=VALUE", "Write it like order=causal")
-        several = key.strip() in {"complete", "members", "require"}
-        words = [word.strip() for word in value.split(",")]
-        table[key.strip()] = words if several else value.strip()
-    stated = contract_of(table, "--contract")
-    over = {name: getattr(stated, name) for name in stated.__struct_fields__ if getattr(stated, name)}
-    contract = msgspec.structs.replace(mapping.contract, **over)
-    contract = msgspec.structs.replace(contract, require=(*contract.require, *options.require))
-    return msgspec.structs.replace(mapping, contract=contract)

@@ -5,7 +5,7 @@ apply                   a changed description, while the system runs
 status, send, tail      what people ask a running system
 retire, verify          a server that is lost; the traces, judged while it runs
 gateway                 STOMP for programs in other languages
-dead                    messages at which agents failed for good
+dead                    messages at which agents failed permanently
 traffic, plan           from traces to proposed domains (cli/plan.py)
 """
 

@@ -94,26 +94,32 @@ def run(
     import logging
     import sys
 
-    from msgspec import structs
+    dialled = contact[0] if contact and len(contact) == 1 else contact or None
+    settings = load_config(config, node, group=group, listen=listen, contact=dialled)
+    settings = _overruled(settings, transport, keys, loss, deadline)
+    logging.basicConfig(level=logging.WARNING, format="whence: %(message)s", stream=sys.stderr)
+    ends = until_eof or sys.stdin is None or sys.stdin.isatty()
+    asyncio.run(_run(settings, trace, deadline, ends, as_json, door))
+
+
+def _overruled(
+    config: NodeConfig, transport: str | None, keys: Path | None, loss: float | None, deadline: float | None
+) -> NodeConfig:
+    """The configuration with what the command line says instead; a bad deadline is refused."""
+    from msgspec.structs import replace
 
     from whence.live.arguments import lifetime_us
     from whence.live.linkfaults import LinkFaults
 
-    dialled = contact[0] if contact and len(contact) == 1 else contact or None
-    settings = load_config(config, node, group=group, listen=listen, contact=dialled)
     if transport is not None:
-        settings = structs.replace(settings, transport=transport)
+        config = replace(config, transport=transport)
     if keys is not None:
-        settings = structs.replace(settings, keys=str(keys), plaintext=False)
+        config = replace(config, keys=str(keys), plaintext=False)
     if loss is not None:
-        settings = structs.replace(
-            settings, faults=structs.replace(settings.faults or LinkFaults(), loss=loss)
-        )
+        config = replace(config, faults=replace(config.faults or LinkFaults(), loss=loss))
     if deadline is not None:
         lifetime_us("--deadline", deadline)
-    logging.basicConfig(level=logging.WARNING, format="whence: %(message)s", stream=sys.stderr)
-    ends = until_eof or sys.stdin is None or sys.stdin.isatty()
-    asyncio.run(_run(settings, trace, deadline, ends, as_json, door))
+    return config
 
 
 @app.command()

@@ -8,18 +8,21 @@ import shlex
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, NamedTuple
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import msgspec
 import typer
 
 from whence.cli import console
 from whence.cli.console import AsJson, ProgressBar, SparkMaster
-from whence.cli.log import LogOptions, SparkOptions, audit
 from whence.errors import MisuseError
 from whence.trace.reader import Trace, open_trace
 from whence.trace.schema import MANIFEST_SUFFIX
 from whence.verify.report import KINDS, WITNESS_MAX, Finding, RunReport
+
+if TYPE_CHECKING:
+    from whence.foreign.mapping import LogMapping
+    from whence.foreign.report import Audit
 
 SPARK_EVENTS = 50_000_000  # several runs of more events together go to Spark, where there is one
 WIDE_NODES = 2_000  # so does a run of more nodes, split by columns
@@ -89,6 +92,29 @@ Scope = Annotated[
     str | None,
     typer.Option(help="Foreign log: columns or attributes within which deliveries are compared: A,B."),
 ]
+
+
+class LogOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """The options of `whence verify` for a foreign log."""
+
+    map_: str | None = None
+    contract: list[str] = []
+    require: list[str] = []
+    scope: str | None = None
+
+    @property
+    def given(self) -> bool:
+        """Whether any was given."""
+        return self != LogOptions()
+
+
+class SparkOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """Whether, where and with how much memory Spark judges a foreign log."""
+
+    wanted: bool
+    master: str | None = None
+    blocks: int | None = None
+    memory_bytes: int | None = None
 
 
 def command(
@@ -388,3 +414,82 @@ def _show_finding(report: RunReport, finding: Finding) -> None:
     when = [f" at {each} us" for each in times if each is not None] or [""] * len(finding.chain)
     lines += [f"      {step}{at_us}" for step, at_us in zip(finding.chain, when, strict=True)]
     console.out.print("\n".join(lines), markup=False, soft_wrap=True)
+
+
+# Foreign logs
+
+
+def audit(log: Path, options: LogOptions, witnesses: int, spark: SparkOptions, as_json: bool) -> None:
+    """Judge a foreign log; exit 0 ok, 1 broken, 3 unknown."""
+    from whence.foreign.judge import judge
+    from whence.foreign.read import read_log
+
+    mapping = mapping_of_log(log, options)
+    if spark.wanted:
+        found = _audit_by_spark(log, mapping, witnesses, spark)
+    else:
+        found = judge(read_log(log, mapping), str(log), findings_max=witnesses)
+    say(found, as_json, witnesses)
+    if not as_json and found.verdict == "broken":
+        map_ = f" --map {shlex.quote(options.map_)}" if options.map_ is not None else ""
+        console.out.print(
+            f"see it: whence view {shlex.quote(str(log))}{map_} --around 1", markup=False, soft_wrap=True
+        )
+    raise typer.Exit(found.exit)
+
+
+def say(found: Audit, as_json: bool, witnesses: int) -> None:
+    """Print a verdict on a foreign log."""
+    from whence.foreign.report import text_of
+
+    if as_json:
+        console.print_json(found)
+    else:
+        console.out.print(text_of(found, witnesses), markup=False, soft_wrap=True)
+
+
+def mapping_of_log(log: Path, options: LogOptions) -> LogMapping:
+    """The mapping of a log, with what the command line states on top."""
+    from whence.foreign.mapping import load_mapping
+    from whence.foreign.read import complete_mapping
+
+    mapping = complete_mapping(log, None if options.map_ is None else load_mapping(options.map_))
+    mapping = with_contract(mapping, options)
+    if options.scope is not None:
+        names = tuple(each.strip() for each in options.scope.split(","))
+        mapping = msgspec.structs.replace(
+            mapping, scope=names, event=mapping.event | {"session": list(names)}
+        )
+    return mapping
+
+
+def _audit_by_spark(log: Path, mapping: LogMapping, witnesses: int, options: SparkOptions) -> Audit:
+    with console.progress("starting Spark"):
+        from whence.spark.audit.judge import MEMORY_BYTES, audit_log
+        from whence.spark.session import get_session
+
+        session = get_session("whence verify", master=options.master)
+    memory_bytes = options.memory_bytes or MEMORY_BYTES
+    with console.progress("judging"):
+        return audit_log(
+            session, log, mapping, findings_max=witnesses, blocks=options.blocks, memory_bytes=memory_bytes
+        )
+
+
+def with_contract(mapping: LogMapping, options: LogOptions) -> LogMapping:
+    """The mapping, its contract with what the command line states on top."""
+    from whence.foreign.mapping import contract_of
+
+    table: dict[str, object] = {}
+    for each in options.contract:
+        key, equals, value = each.partition("=")
+        if not equals:
+            raise MisuseError(f"--contract {each}", "it is not KEY=VALUE", "Write it like order=causal")
+        several = key.strip() in {"complete", "members", "require"}
+        words = [word.strip() for word in value.split(",")]
+        table[key.strip()] = words if several else value.strip()
+    stated = contract_of(table, "--contract")
+    over = {name: getattr(stated, name) for name in stated.__struct_fields__ if getattr(stated, name)}
+    contract = msgspec.structs.replace(mapping.contract, **over)
+    contract = msgspec.structs.replace(contract, require=(*contract.require, *options.require))
+    return msgspec.structs.replace(mapping, contract=contract)

@@ -57,6 +57,14 @@ class Deliveries(NamedTuple):
     messages: list[Unread]
 
 
+class Spoken(NamedTuple):
+    """A `Deliver` and a `Send` of each of several messages: how `Protocol.broadcast_many` says so."""
+
+    messages: list[Unread]
+    to: tuple[NodeId, ...]
+    packets: list[Packet]  # of `to`, if there is anybody
+
+
 class Logged(NamedTuple):
     """A `Deliver` of each of these messages of a stream, with LSNs from `lsn` on: a run where a log is kept.
 

@@ -98,6 +98,23 @@ class Rejoined(NamedTuple):
 News: TypeAlias = Joined | Left | Suspected | RolledBack | OtherLife | Retired | Forked | Rejoined
 
 
+_WORDS: dict[type[News], str] = {
+    Joined: "{name} is a member",
+    Left: "{name} has left",
+    Suspected: "no link to {name}, and no news of it for some time",
+    RolledBack: "a peer has {seen} messages of life {life} and this store {had}: it is an old copy",
+    OtherLife: "life {life} of this name is not in this store: a clone, or a lost disk",
+    Retired: "{name} was retired: life {life} no longer counts for what is stable",
+    Forked: "two processes went on with life {life} of {name}: ids from {number} on name two messages",
+    Rejoined: "out of the group and in again, as another life ({why}): what was missed is not known",
+}
+
+
+def in_words(news: News) -> str:
+    """Return what the journal says of a piece of news."""
+    return _WORDS[type(news)].format(**news._asdict())
+
+
 def stream_of(name: NodeId, life: Life) -> Stream:
     """Return the stream of a life."""
     return f"{name}/{life}"

@@ -17,7 +17,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
-from whence.core.effects import Effects
+from whence.core.effects import Effects, Spoken
 from whence.core.message import MessageId, NodeId, Packet, Sizes, Waiting
 from whence.core.message import State as State  # noqa: PLC0414 - cores take it from here
 from whence.core.parameters import Parameters
@@ -91,6 +91,10 @@ class Protocol(ABC):
     @abstractmethod
     def broadcast(self, payload: bytes, now_us: int) -> Effects:
         """Broadcast `payload` as message number `last` (after the call) of this node."""
+
+    def broadcast_many(self, payloads: Sequence[bytes], now_us: int) -> Spoken | None:
+        """As `broadcast` for each of some payloads, of a core that can; None: nothing has happened."""
+        return None
 
     def broadcast_within(self, payload: bytes, lifetime_us: int, now_us: int) -> Effects:
         """As `broadcast`, of a message that is worthless `lifetime_us` from now."""

@@ -775,7 +775,7 @@ class Rules:
         return all(self.machine.status(local) == UP for local in state.locals)
 
     def _is_over(self, state: State) -> bool:
-        """Whether everybody has all copies that will ever come, and no handshake is under way."""
+        """Whether every node has all copies that will ever come, and no handshake is under way."""
         every = [self.machine.locals[local] for local in state.locals]
         return not any(each.status == DOWN or (each.status == UP and each.timers) for each in every)
 

@@ -76,7 +76,7 @@ class FaultBudget(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     cuts: Count = 0  # a link goes, with what is in flight on it, and comes back at any moment or never
     ticks: Count = 0  # time goes on to the next timer
     clock_steps: Count = 0  # the clock of one node jumps forward by `clock_step_us`
-    joins: Count = 0  # so many of the last nodes come at any moment or never
+    joins: Count = 0  # this many of the last nodes come at any moment or never
     leaves: Count = 0  # a node leaves; where the protocol knows no leaving, its links go and it stops
     retirements: Count = 0  # a node says that another does not count any more (command "retire")
 

@@ -57,7 +57,7 @@ _SYNONYMS = {
              "datetime", "receivedat"),
     "end": ("end", "endtime", "finish", "finished", "until"),
 }  # fmt: skip
-# What a broker counts, whoever sends.
+# What a broker counts, for all senders together.
 _OF_A_CHANNEL = {"sequencenumber", "offset", "streamseq", "lsn", "scn"}
 _KIND_WORDS = {
     "send": ("send", "sent", "broadcast", "publish", "produc", "commit", "emit", "outgoing", "outbound"),

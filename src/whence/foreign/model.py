@@ -172,7 +172,7 @@ class Log:
         """An event for a reader: who does what, and where that stands."""
         verb = ("does", "sends", "receives", "delivers", "crashes", "restarts", "acknowledges")
         who, where = self.ctxs[self.ctx[event]], f"line {self.line[event]}"
-        if self.spans:  # each is a context of its own, whose ids nobody reads
+        if self.spans:  # each is a context of its own, whose ids are not read
             who, where = self.procs[self.proc[event]], f"{self.text[event]}, span {who.rpartition(':')[2]}"
         elif self.line[event] < 0:
             where = f"event {event}"

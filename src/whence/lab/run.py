@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 import msgspec
 
@@ -31,9 +31,7 @@ from whence.sim.outcome import WRITER, Held, Outcome
 from whence.sim.promises import loses_nothing, promises_made
 from whence.trace.measures import Measured, Value, write_measures
 from whence.trace.schema import Level, Recorder
-
-if TYPE_CHECKING:
-    from whence.trace.writer import TraceWriter  # it needs pyarrow, and a run without a trace does not
+from whence.trace.writer import TraceWriter
 
 WORTHWHILE_SECONDS = 2.0  # of the cores: for less a kernel is not even loaded
 
@@ -233,8 +231,6 @@ def open_writer(
     scenario: Scenario, folder: Path | None, level: Level, *, overwrite: bool = False
 ) -> TraceWriter:
     """Return a writer for the trace of a run of `scenario`, to be closed with what the run promised."""
-    from whence.trace.writer import TraceWriter
-
     return TraceWriter(
         folder,
         run=run_id(scenario),

@@ -17,7 +17,7 @@ Earlier releases had a row with an index for each entry, which cost more than al
 does. Opening such a store makes blocks of them, once.
 
 One thread writes, another reads, each over a connection of its own: reading does not wait for a sync.
-So a message costs its bytes in a file and a share of a block, and an opening reads at most so many batches as
+So a message costs its bytes in a file and a share of a block, and an opening reads at most as many batches as
 are not folded, streams, lives and the state: it does not replay the log, and its time does not grow with it.
 """
 
@@ -115,7 +115,7 @@ class Found(NamedTuple):
 
 
 class BookFiles(SqliteFile):
-    """Batches and tables. Whoever opens them holds the lock beside them."""
+    """Batches and tables. The process that opens them holds the lock beside them."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path, _APPLICATION_ID, FORMAT, _TABLES, earlier=(_WITH_ROWS,))
@@ -136,7 +136,7 @@ class BookFiles(SqliteFile):
             raise
 
     def _own(self) -> None:
-        """Whoever opens the book holds a lock: SQLite's exclusive mode would keep our reader out as well."""
+        """Who opens the book holds a lock: SQLite's exclusive mode would keep our reader out as well."""
 
     def _make_blocks(self) -> None:
         """Entries that are rows become blocks, all or none."""

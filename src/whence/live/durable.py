@@ -29,7 +29,7 @@ from whence.errors import AgentError, GroupClosedError, MisuseError, StoreError,
 from whence.live.node import Node, draw_session
 from whence.live.settings import NodeSettings
 from whence.live.stats import StoreStats
-from whence.live.store import CommitLog, Store
+from whence.live.store import CommitLog, Outcomes, Saying, Store
 from whence.overlay.shape import Shape, cannot_follow, shape_of
 from whence.protocols import registry
 from whence.protocols.domains.domains import Domains
@@ -208,7 +208,7 @@ class DurableMembership:
 
     # Inputs
 
-    def _apply(self, record: Record, data_bytes: int) -> list[MessageId | MisuseError] | None:
+    def _apply(self, record: Record, data_bytes: int) -> Outcomes | None:
         """Carry out what is on the disk; returns the ids of what was submitted, None if the node failed."""
         if self.node.failed:
             return None
@@ -219,9 +219,10 @@ class DurableMembership:
             self._finished.difference_update(record.ids)
         return [] if id_ is None else [id_]
 
-    def broadcast(self, payload: bytes) -> asyncio.Future[MessageId | None]:
-        """Broadcast: done when the message is on the disk, with what other tasks say in this turn."""
-        check_payload(payload)
+    def broadcast(self, payload: bytes) -> tuple[Saying, int]:
+        """Broadcast, with what other tasks say until the next commit, and which of all that it is."""
+        if type(payload) is not bytes:
+            check_payload(payload)
         self.node.flow.room -= 1
         return self.log.say(payload)
 
@@ -248,7 +249,7 @@ class DurableMembership:
         if not self.host.core.understands(packets):
             self._peering.drop(link, "it names servers that this one does not know: `whence mom apply` here")
             return
-        self.log.append(self.host.arrival(link, packets), data_bytes)
+        self.log.arrived(self.host.arrival(link, packets), data_bytes)
 
     def timer(self, key: str) -> None:
         """A timer of the core has expired: it happens when that is on the disk."""

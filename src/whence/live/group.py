@@ -116,7 +116,7 @@ class Group:
         `key` says, at a durable node, which message this is: one that is tried again with a key among the
         newest 65,536 is not sent again, and the id of the first is returned.
 
-        In a group that remembers no peer is waited for, unless `copies` asks that so many have it; with
+        In a group that remembers no peer is waited for, unless `copies` asks that this many have it; with
         `timeout`, `NotCopiedError` says that fewer do. With `stability` a message waits in the outbox, with a
         store on the disk, until a member has admitted this node: it is sent then, also by a later life if
         this one ends; `NotAdmittedError` says that `timeout` was too short for that.
@@ -145,11 +145,11 @@ class Group:
         durable = self._durable
         if durable is None:
             return self._node.broadcast(payload, within_us)
-        if within_us is None and key is None:
-            id_ = await durable.broadcast(payload)
-            assert id_ is not None
-            return id_
-        return await durable.submit(payload, within_us, None, key)
+        if within_us is not None or key is not None:
+            return await durable.submit(payload, within_us, None, key)
+        saying, at = durable.broadcast(payload)
+        await saying
+        return saying.outcome(at)
 
     async def send(
         self,
@@ -163,7 +163,7 @@ class Group:
         """Send `payload` to the member `to` alone, under a point-to-point protocol; returns its id.
 
         As `broadcast`, but it waits for the link that the message takes and, where nodes route, for room at
-        `to`, and for nobody else. To a member that was retired nothing is sent: `MisuseError`.
+        `to`, and for no other. To a member that was retired nothing is sent: `MisuseError`.
         """
         if isinstance(payload, bytes) and len(payload) > self._max_payload_bytes:
             raise self._too_large(len(payload))
@@ -226,7 +226,7 @@ class Group:
 
     @property
     def dead_letters(self) -> list[DeadLetter]:
-        """Of a durable node: the messages at which its agent failed for good, oldest first."""
+        """Of a durable node: the messages at which its agent failed permanently, oldest first."""
         return list(self._need_store("dead_letters").host.dead.values())
 
     async def revive(self, id_: MessageId) -> None:
@@ -395,10 +395,10 @@ class Group:
             yield cut
 
     async def retire(self, name: str) -> None:
-        """Take a member out of the group, for all: nobody waits for it any more. Anyone may say so.
+        """Take a member out of the group, for all: no member waits for it any more. Anyone may say so.
 
         In a group with a list what is for the member is void; if it lives, it comes back as another life, and
-        so does whoever is started in its place. In a group that remembers it no longer counts for what is
+        so does a node that is started in its place. In a group that remembers it no longer counts for what is
         stable; what it says is still delivered, perhaps `late`.
         """
         if self._log is not None:
@@ -478,7 +478,7 @@ class Group:
         """Wait (a bounded time) until what was broadcast is acknowledged, say good-bye, and close."""
         if self._leaving is None:
             self._leaving = asyncio.get_running_loop().create_task(self._leave())
-        # Whoever else calls this waits for the same leaving, and may be cancelled without disturbing it.
+        # Another caller waits for the same leaving, and may be cancelled without disturbing it.
         await asyncio.shield(self._leaving)
 
     async def _leave(self) -> None:

@@ -170,7 +170,7 @@ def _folder_of(trace: object) -> Path | None:
 
 
 def _refuse_typos(protocol: str, params: Mapping[str, object]) -> None:
-    """A keyword that nobody knows is told apart from a bad value, and the nearest one is named."""
+    """A keyword that is unknown is told apart from a bad value, and the nearest one is named."""
     declared = registry.lookup(protocol).parameters
     known = [*declared, *(each for each in inspect.signature(join).parameters if each != "params")]
     for name in params:

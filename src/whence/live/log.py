@@ -17,7 +17,17 @@ from typing import Any, cast
 import msgspec
 
 from whence.core.group import check_payload
-from whence.core.lives import Forked, Joined, Left, OtherLife, Retired, RolledBack, Stream, Suspected
+from whence.core.lives import (
+    Forked,
+    Joined,
+    Left,
+    OtherLife,
+    Retired,
+    RolledBack,
+    Stream,
+    Suspected,
+    in_words,
+)
 from whence.core.message import MessageId, NodeId, Packet
 from whence.errors import (
     GroupClosedError,
@@ -338,7 +348,7 @@ class LogMembership:
         for news in self.host.news:
             peer = news.name if isinstance(news, Joined | Left | Suspected | Retired) else None
             level = logging.WARNING if isinstance(news, RolledBack | OtherLife | Forked) else logging.DEBUG
-            self.node.journal.note(type(news).__name__.lower(), peer, str(news), level)
+            self.node.journal.note(type(news).__name__.lower(), peer, in_words(news), level)
         self.host.news.clear()
         self.node.changed()
 

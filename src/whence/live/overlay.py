@@ -77,7 +77,7 @@ class OpenMembership:
     # Coming
 
     async def prepare(self) -> None:
-        """No connection is there yet; whoever had this name before may have used the first numbers."""
+        """No connection is there yet; another node of this name may have used the first numbers."""
         self._number_anew()
 
     def _number_anew(self) -> None:
@@ -163,7 +163,7 @@ class OpenMembership:
             self.overlay.say(peer, self._part.word(self._peering.now_s()))
 
     def told_oldest(self, peer: NodeId, said: Oldest) -> None:
-        """A neighbour tells of our part; whoever is none may be in another one."""
+        """A neighbour tells of our part; another node may be in another one."""
         now_s, part = self._peering.now_s(), self._part
         if not self.overlay.core.is_joined:
             return
@@ -295,7 +295,7 @@ class OpenMembership:
         self._say_part(link.peer)
 
     def _remember(self, link: Link) -> None:
-        """Keep where neighbours are found: whoever loses them all asks them."""
+        """Keep where neighbours are found: a node that loses them all asks them."""
         where = self.overlay.addresses.get(link.peer, link.address)
         if where != UNKNOWN:
             self._known.pop(link.peer, None)
@@ -349,7 +349,7 @@ class OpenMembership:
         """Names are for one life."""
 
     def retired(self, name: NodeId, life: int) -> None:
-        """Nobody is retired where nobody is listed."""
+        """No member is retired where none is listed."""
 
     def new_life(self) -> None:
         """Names are for one life."""

@@ -1,6 +1,6 @@
 """What the stores of nodes share: a SQLite file with one owner, transactions, and typed errors.
 
-Everything here blocks. Whoever writes does it from a separate thread, so that the event loop never waits for
+Everything here blocks. A writer does it from a separate thread, so that the event loop never waits for
 the disk and whatever arrives during a sync shares the next one.
 """
 

@@ -13,19 +13,19 @@ from __future__ import annotations
 import asyncio
 import os
 import struct
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from contextvars import Context
 from hashlib import blake2b
-from itertools import zip_longest
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Self, TypeAlias
 
 from whence.core.message import MessageId
 from whence.errors import GroupClosedError, MisuseError, StoreError
 from whence.live.sqlite import SqliteFile
 from whence.session.durable import DurableServer
-from whence.session.records import Done, Passed, Record, RecordCodec, Said
+from whence.session.records import Arrived, Done, Passed, Record, RecordCodec, Said
 
 FORMAT = 2
 _WITH_ROWS = 1  # the format of earlier releases: batches are rows
@@ -263,14 +263,112 @@ class Store(SqliteFile):
 
 PROBE_S = 0.5  # while the disk fails, this often a write is tried
 IDLE_S = 0.05  # what only says that messages were taken waits this long for company
+# In a dense stream packets wait for company, too, if no task waits: a sync costs as much as many packets.
+DENSE_INPUTS = 128  # packets and broadcasts of the last batch, in such a stream
+FEW_PACKETS = 1024  # fewer wait, at most so long:
+COMPANY_S = 0.004
+
+Outcomes: TypeAlias = list[MessageId | MisuseError]  # of what an input submits
 
 
 class LogEntry(NamedTuple):
-    """An input that waits: its record, who waits for it, how many bytes it came in."""
+    """An input that waits: its record, how many bytes it came in, who waits for it."""
 
     record: Record
-    waiters: list[asyncio.Future[MessageId | None]]
-    data_bytes: int
+    data_bytes: int = 0
+    waiter: asyncio.Future[MessageId | None] | None = None
+
+    @property
+    def inputs(self) -> int:
+        return 1
+
+    def happened(self, outcomes: Outcomes) -> None:
+        """It is on the disk, and carried out."""
+        if self.waiter is not None and not self.waiter.done():
+            self.waiter.set_result(next((id_ for id_ in outcomes if isinstance(id_, MessageId)), None))
+
+    def refuse(self, error: Exception) -> None:
+        """It has not happened, and will not."""
+        if self.waiter is not None and not self.waiter.done():
+            self.waiter.set_exception(_fresh(error))
+
+
+class Saying:
+    """What tasks broadcast between two commits: one record, for which all of them wait together.
+
+    A future as asyncio's tasks know them (`asyncio.isfuture`). One of asyncio's own for each broadcast costs
+    half as much again: a handle of the loop for each task, where these are woken in one.
+    """
+
+    __slots__ = (
+        "_asyncio_future_blocking", "_is_over", "_loop", "_outcomes", "_tasks", "data_bytes", "payloads",
+        "record",
+    )  # fmt: skip
+
+    def __init__(self, now_us: int, loop: asyncio.AbstractEventLoop) -> None:
+        self.payloads: list[bytes] = []
+        self.record = Said(now_us, self.payloads)
+        self.data_bytes = 0
+        self._is_over = False  # it has happened, or will not
+        self._outcomes: Outcomes | Exception = []
+        self._loop = loop
+        self._tasks: list[tuple[Context, Callable[[object], object]]] = []
+        self._asyncio_future_blocking = False
+
+    @property
+    def inputs(self) -> int:
+        return len(self.payloads)
+
+    def happened(self, outcomes: Outcomes) -> None:
+        """All of it is on the disk, and carried out."""
+        self._end(outcomes)
+
+    def refuse(self, error: Exception) -> None:
+        """Nothing of it has happened, or will."""
+        self._end(error)
+
+    def _end(self, outcomes: Outcomes | Exception) -> None:
+        self._outcomes = outcomes
+        self._is_over = True
+        self._loop.call_soon(self._wake)
+
+    def outcome(self, at: int) -> MessageId:
+        """The id of the message with the `at`-th payload; or raise why there is none."""
+        if isinstance(self._outcomes, Exception):
+            raise _fresh(self._outcomes)
+        outcome = self._outcomes[at]
+        if isinstance(outcome, MisuseError):
+            raise outcome
+        return outcome
+
+    def _wake(self) -> None:
+        tasks, self._tasks = self._tasks, []
+        for at, (context, go_on) in enumerate(tasks):
+            try:
+                context.run(go_on, self)
+            except BaseException:  # the program ends: the others must go on to hear of it
+                self._tasks += tasks[at + 1 :]
+                self._loop.call_soon(self._wake)
+                raise
+
+    # For asyncio's tasks
+
+    def __await__(self) -> Generator[Self, None, None]:
+        while not self._is_over:  # another task may have been cancelled, which wakes all
+            self._asyncio_future_blocking = True
+            yield self
+
+    def add_done_callback(self, go_on: Callable[[object], object], *, context: Context) -> None:
+        """A task waits."""
+        self._tasks.append((context, go_on))
+
+    def result(self) -> None:
+        """What a task is given that wakes up."""
+
+    def cancel(self, msg: object = None) -> bool:
+        """A task is cancelled, and does not say which: it is told when it wakes up, so all do."""
+        self._loop.call_soon(self._wake)
+        return False
 
 
 class Batch(NamedTuple):
@@ -278,7 +376,7 @@ class Batch(NamedTuple):
 
     passed: int
     done: tuple[MessageId, ...]
-    entries: list[LogEntry]
+    entries: list[LogEntry | Saying]
 
     def records(self) -> Iterable[Record]:
         """As they are written."""
@@ -303,7 +401,7 @@ class CommitLog:
         store: Store,
         codec: RecordCodec,
         host: DurableServer,
-        apply: Callable[[Record, int], list[MessageId | MisuseError] | None],
+        apply: Callable[[Record, int], Outcomes | None],
         committed: Callable[[], bytes | None],
         refused: Callable[[StoreError], None],
         fail: Callable[[Exception], None],
@@ -317,8 +415,11 @@ class CommitLog:
         self._committed = committed
         self._refused = refused
         self._fail = fail
-        self._waiting: list[LogEntry] = []
-        self._saying: LogEntry | None = None  # the last of them, if more may be said with it
+        self._waiting: list[LogEntry | Saying] = []
+        self._saying: Saying | None = None  # the last of them, if more may be said with it
+        self._packets = 0  # that wait
+        self._is_urgent = False  # something waits that is not packets
+        self._is_dense = False  # the stream of packets
         self._done: list[MessageId] = []
         self._is_busy = False  # a batch is being written, or will be in this turn of the loop
         self._later: asyncio.TimerHandle | None = None  # of a batch that need not be written now
@@ -326,34 +427,48 @@ class CommitLog:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="whence-store")
         self._loop = asyncio.get_running_loop()
 
-    def append(self, record: Record, data_bytes: int = 0) -> None:
+    def append(self, record: Record) -> None:
         """An input that no task waits for."""
-        self._waiting.append(LogEntry(record, [], data_bytes))
+        self._put(LogEntry(record))
+
+    def arrived(self, record: Arrived, data_bytes: int) -> None:
+        """Packets, which may wait for more."""
+        self._packets += len(record.packets)
+        self._waiting.append(LogEntry(record, data_bytes))
         self._saying = None
+        if self._may_wait():
+            if not self._is_busy:
+                self._start_later(COMPANY_S)
+        else:
+            self._start()
+
+    def _may_wait(self) -> bool:
+        return self._is_dense and self._packets < FEW_PACKETS and not self._is_urgent and self._closed is None
+
+    def _put(self, entry: LogEntry | Saying) -> None:
+        self._waiting.append(entry)
+        self._saying = None
+        self._is_urgent = True
         self._start()
 
     def submit(self, record: Record) -> asyncio.Future[MessageId | None]:
         """An input that a task waits for: done when it is on the disk and has happened."""
         self._check()
         waiter: asyncio.Future[MessageId | None] = asyncio.Future(loop=self._loop)
-        self._waiting.append(LogEntry(record, [waiter], 0))
-        self._saying = None
-        self._start()
+        self._put(LogEntry(record, 0, waiter))
         return waiter
 
-    def say(self, payload: bytes) -> asyncio.Future[MessageId | None]:
-        """A broadcast that a task waits for; those that follow each other share a record."""
-        if self.broken is not None:
-            self._check()
-        waiter: asyncio.Future[MessageId | None] = asyncio.Future(loop=self._loop)
+    def say(self, payload: bytes) -> tuple[Saying, int]:
+        """A broadcast that a task waits for, with others that share a record; and which of them it is."""
         saying = self._saying
         if saying is None:
-            saying = self._saying = LogEntry(Said(self._host.now_us(), []), [], 0)
-            self._waiting.append(saying)
-            self._start()
-        saying.record.payloads.append(payload)  # type: ignore[union-attr]  # it is a `Said`
-        saying.waiters.append(waiter)
-        return waiter
+            self._check()
+            saying = Saying(self._host.now_us(), self._loop)
+            self._put(saying)
+            self._saying = saying
+        payloads = saying.payloads
+        payloads.append(payload)
+        return saying, len(payloads) - 1
 
     async def submit_all(self, records: Sequence[Record]) -> None:
         """Inputs that share a commit, if they can; returns when all are on the disk and have happened."""
@@ -392,15 +507,20 @@ class CommitLog:
                 self._later = None
             self._loop.call_soon(self._cut)
 
-    def _start_later(self) -> None:
-        if self._later is None:
-            self._later = self._loop.call_later(IDLE_S, self._start)
+    def _start_later(self, delay_s: float = IDLE_S) -> None:
+        at_s = self._loop.time() + delay_s
+        if self._later is None or self._later.when() > at_s:
+            if self._later is not None:
+                self._later.cancel()
+            self._later = self._loop.call_at(at_s, self._start)
 
     def _cut(self) -> None:
         """Give all that waits to the thread. While the disk fails, that may be nothing: does it still?"""
         self._later = None
         batch = Batch(self._host.passed, tuple(self._done), self._waiting)
         self._waiting, self._saying = [], None
+        self._is_dense = self._packets + sum(entry.inputs for entry in batch.entries) >= DENSE_INPUTS
+        self._packets, self._is_urgent = 0, False
         self._thread.submit(self._write, batch)
 
     def _write(self, batch: Batch) -> None:
@@ -451,12 +571,16 @@ class CommitLog:
 
     def _go_on(self) -> None:
         """The tasks that were waiting go on first, so that what they say is in the next batch."""
-        if self._waiting or (self._closed is not None and (self._host.passed or self._done)):
+        if (self._waiting and not self._may_wait()) or (
+            self._closed is not None and (self._host.passed or self._done)
+        ):
             self._loop.call_soon(self._cut)
             return
         self._is_busy = False
         if self._closed is not None:
             self._close()
+        elif self._waiting:
+            self._start_later(COMPANY_S)
         elif self._host.passed or self._done:
             self._start_later()
 
@@ -466,38 +590,29 @@ class CommitLog:
 
     def _carry_out(self, batch: Batch) -> None:
         if batch.passed:
-            self._carry_out_one(LogEntry(Passed(batch.passed), [], 0))
-            self.records += 1
+            self._carry_out_one(LogEntry(Passed(batch.passed)))
         if batch.done:
             del self._done[: len(batch.done)]
-            self._carry_out_one(LogEntry(Done(batch.done), [], 0))
-            self.records += 1
+            self._carry_out_one(LogEntry(Done(batch.done)))
         for entry in batch.entries:
             self._carry_out_one(entry)
-            self.records += max(1, len(entry.waiters))
 
-    def _carry_out_one(self, entry: LogEntry) -> None:
-        record, waiters, data_bytes = entry
+    def _carry_out_one(self, entry: LogEntry | Saying) -> None:
+        self.records += entry.inputs
         try:
-            happened = self._apply(record, data_bytes)
+            outcomes = self._apply(entry.record, entry.data_bytes)
         except MisuseError as error:
             # The caller's mistake: the core has refused it, and will again in a replay.
-            _refuse_all(waiters, error)
+            entry.refuse(error)
             return
         except Exception as error:  # noqa: BLE001 - the node has failed, and must say so
             self._fail(error)
-            _refuse_all(waiters, error)
+            entry.refuse(error)
             return
-        if happened is None:
-            _refuse_all(waiters, self._too_late())
-            return
-        for waiter, id_ in zip_longest(waiters, happened):
-            if waiter is None or waiter.done():
-                continue
-            if isinstance(id_, MisuseError):
-                waiter.set_exception(id_)
-            else:
-                waiter.set_result(id_)
+        if outcomes is None:
+            entry.refuse(self._too_late())
+        else:
+            entry.happened(outcomes)
 
     def _too_late(self) -> GroupClosedError:
         return GroupClosedError(
@@ -510,7 +625,7 @@ class CommitLog:
         lost = [*batch.entries, *self._waiting]  # what came meanwhile may depend on what is refused
         self._waiting, self._saying = [], None
         for entry in lost:
-            _refuse_all(entry.waiters, error)
+            entry.refuse(error)
         if isinstance(error, StoreError):
             self._refused(error)
 
@@ -527,10 +642,8 @@ class CommitLog:
         self._thread.shutdown()
 
 
-def _refuse_all(waiters: list[asyncio.Future[MessageId | None]], error: Exception) -> None:
-    """Raise an error in each; one of the store is shared, and raising it twice mixes up its traceback."""
-    for waiter in waiters:
-        if isinstance(error, StoreError):
-            error = StoreError(error.what, error.reason, error.fix)
-        if not waiter.done():
-            waiter.set_exception(error)
+def _fresh(error: Exception) -> Exception:
+    """One of the store is shared by all that waited, and raising it twice mixes up its traceback."""
+    if isinstance(error, StoreError):
+        return StoreError(error.what, error.reason, error.fix)
+    return error

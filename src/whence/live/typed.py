@@ -165,7 +165,7 @@ class TypedGroup(Generic[Value]):
         """Send a question to one member and return its reply; `NoReplyError` when the time is over.
 
         Question and reply are messages like all others: the reply comes after all that its sender knew. While
-        this waits, other messages are kept for whoever reads the group.
+        this waits, other messages are kept for the readers of the group.
         """
         token = secrets.token_hex(8)
         reply: asyncio.Future[Received[Value]] = asyncio.get_running_loop().create_future()

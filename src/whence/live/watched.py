@@ -1,7 +1,7 @@
-"""A running node writes its trace out while somebody watches, and only then.
+"""A running node writes its trace out while it is watched, and only then.
 
-Whoever watches (`whence view --live`) touches the file `.watched` in the trace's folder, again and again. A
-node that finds it fresh flushes its trace. Each flush makes a part, so one that nobody watches makes none.
+A watcher (`whence view --live`) touches the file `.watched` in the trace's folder, again and again. A
+node that finds it fresh flushes its trace. Each flush makes a part, so one that is not watched makes none.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ class Flushes(Protocol):
 
 
 def touch(folder: Path) -> None:
-    """Say that somebody watches the trace in this folder."""
+    """Say that the trace is watched in this folder."""
     (folder / WATCHED).touch()
 
 
 def is_watched(folder: Path) -> bool:
-    """Whether somebody said so a moment ago."""
+    """Whether a watcher said so a moment ago."""
     try:
         return time.time() - (folder / WATCHED).stat().st_mtime < FRESH_S
     except OSError:

@@ -167,7 +167,7 @@ class Administered(Protocol):
         """Send a message; returns when it is durable."""
 
     def dead(self) -> DeadLetters:
-        """The messages at which agents failed for good."""
+        """The messages at which agents failed permanently."""
 
     async def revive(self, id_: MessageId) -> None:
         """Let an agent try a dead letter again."""

@@ -1,7 +1,7 @@
 """`whence mom apply`: takes a changed description over while the system runs.
 
 Only servers whose domains, agents or tables change start anew; the others learn of new names and ways, and
-run on. What could be overtaken or stranded is drained first: whoever sends to a server that goes, or that is
+run on. What could be overtaken or stranded is drained first: a sender to a server that goes, or that is
 reached over another way than before, waits until all that is under way has arrived (overlay/shape.py says why
 that is enough). If it does not arrive in time, nothing is changed.
 
@@ -29,7 +29,7 @@ from whence.servers.processes import holder_of
 from whence.servers.system import System, read_as_applied, read_description
 
 POLL_S = 0.05
-LEASE_S = 30.0  # so long senders wait if whoever changes the system dies before anything was changed
+LEASE_S = 30.0  # so long senders wait if the process that changes the system dies before anything was changed
 FIXED = ("name", "folder", "stamps", "durable")
 FOR_ALL = ("limits", "trace", "keys", "plaintext")
 

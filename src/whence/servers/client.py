@@ -90,7 +90,7 @@ class Client:
         return MessageId(accepted.origin, accepted.number)
 
     def dead(self) -> list[DeadShown]:
-        """The messages at which the server's agent failed for good, oldest first."""
+        """The messages at which the server's agent failed permanently, oldest first."""
         return self._ask(AskDead(), DeadLetters).letters
 
     def revive(self, id_: MessageId) -> None:
@@ -110,7 +110,7 @@ class Client:
         self._ask(AskFlush(), Done)
 
     def hold(self, names: Sequence[NodeId], seconds: float | None = None) -> None:
-        """Let whoever sends to `names` there wait, for a time or until told otherwise."""
+        """Let the senders to `names` there wait, for a time or until told otherwise."""
         self._ask(AskHold(list(names), seconds), Done)
 
     def queued(self, names: Sequence[NodeId], leaving: Sequence[NodeId]) -> list[str]:

@@ -34,6 +34,6 @@ def opened_letter(payload: bytes) -> Letter:
     if payload.startswith(_MARK):
         try:
             return msgspec.msgpack.decode(payload[len(_MARK) :], type=Letter)
-        except msgspec.DecodeError:  # nobody of ours sealed it
+        except msgspec.DecodeError:  # none of ours sealed it
             pass
     return Letter("", "", payload)

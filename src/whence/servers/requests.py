@@ -4,7 +4,7 @@
     {"request": "send", "to": "b", "payload": "aGVsbG8="}      payload in base64
     {"request": "tail"}                                         then lines come until the connection ends
     {"request": "took"}                                         to each of them, where there is no agent
-    {"request": "dead"}                                         messages at which the agent failed for good
+    {"request": "dead"}                                         messages at which the agent failed permanently
     {"request": "revive", "origin": "a", "number": 3}           try one of them again, after all that wait
     {"request": "drop", "origin": "a", "number": 3}             forget one
     {"request": "stop"}
@@ -56,7 +56,7 @@ class Took(_AdminRequest, frozen=True, tag="took"):
 
 
 class AskDead(_AdminRequest, frozen=True, tag="dead"):
-    """Which messages did the agent fail at for good?"""
+    """At which messages did the agent fail permanently?"""
 
 
 class AskRevive(_AdminRequest, frozen=True, tag="revive"):
@@ -84,7 +84,7 @@ class AskFlush(_AdminRequest, frozen=True, tag="flush"):
 
 
 class AskHold(_AdminRequest, frozen=True, tag="hold"):
-    """Let whoever sends to `names` wait, for so many seconds or (None) until told otherwise."""
+    """Let the senders to `names` wait, for that many seconds or (None) until told otherwise."""
 
     names: list[NodeId]
     seconds: float | None = None
@@ -174,7 +174,7 @@ class Told(_Answer, frozen=True, kw_only=True, tag="message"):
 
 
 class DeadShown(msgspec.Struct, frozen=True, kw_only=True):
-    """A message at which the agent failed for good."""
+    """A message at which the agent failed permanently."""
 
     origin: NodeId
     number: int
@@ -239,12 +239,12 @@ class Status(_Answer, frozen=True, kw_only=True, tag="status"):
     sent: int
     delivered: int
     reactions: int
-    dead: int  # messages at which the agent failed for good
+    dead: int  # messages at which the agent failed permanently
     control_entries: int
     clocks: list[ClockShown]
     routes: list[RouteShown]
     links: dict[NodeId, LinkStats]
-    full: list[NodeId]  # destinations that take no more, here or beyond: whoever sends to them waits
+    full: list[NodeId]  # destinations that take no more, here or beyond: a sender to them waits
     problems: dict[str, int]  # peers' faults by type, and discarded packets by reason
     store: StoreStats | None = None
 

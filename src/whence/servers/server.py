@@ -37,7 +37,7 @@ _decode = msgspec.msgpack.Decoder(DomainPacket).decode
 
 
 class Post:
-    """Finds the agents of a server and those elsewhere. `react` is one agent to whoever runs it.
+    """Finds the agents of a server and those elsewhere. `react` is one agent to its caller.
 
     An agent has a name in the whole system, and lives at one server; the server's own has none. Nobody needs
     to know where another lives: a name is looked up when something is sent to it.
@@ -117,7 +117,7 @@ class Office:
         await self._group.drop(id_)
 
     def dead(self) -> DeadLetters:
-        """The messages at which agents failed for good."""
+        """The messages at which agents failed permanently."""
         now_us = time.time_ns() // 1000
         durable = self._post.system.durable
         letters = [
@@ -153,7 +153,7 @@ class Office:
         self._group.flush_trace()
 
     def hold(self, names: list[str], seconds: float | None) -> None:
-        """Let whoever sends to `names` wait, for so many seconds or until told otherwise."""
+        """Let the senders to `names` wait, for that many seconds or until told otherwise."""
         if self._release is not None:
             self._release.cancel()
             self._release = None

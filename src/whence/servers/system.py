@@ -293,7 +293,7 @@ def _agents(top: _Top, graph: DomainGraph, path: Path) -> dict[str, AgentTable]:
 def _addresses(
     top: _Top, servers: Mapping[NodeId, ServerTable], shape: Shape, path: Path
 ) -> dict[NodeId, str]:
-    """A server without an address gets base_port and its seat: the same in every process, for ever."""
+    """A server without an address gets base_port and its seat: the same in every process, forever."""
     base_port = top.base_port
     seats = {server: seat for seat, server in enumerate(shape.seats)}
     if base_port is not None and not 0 < base_port <= 65_536 - len(seats):

@@ -40,7 +40,7 @@ class Shuffler(Protocol):
 class Acquaintance:
     """A node that may be dialled."""
 
-    name: NodeId | None  # None: whoever listens there
+    name: NodeId | None  # None: the node that listens there
     address: Address
     is_contact: bool  # it was configured: never forgotten
     due_s: float
@@ -104,7 +104,7 @@ class Acquaintances:
     def lost(self, name: NodeId, now_s: float, *, left: bool, dialled: bool) -> None:
         """The link to `name` has ended; one that said good-bye is forgotten, unless it is a contact.
 
-        Whoever `dialled` it dials again.
+        The one that `dialled` it dials again.
         """
         known = self._named.get(name)
         if known is None:

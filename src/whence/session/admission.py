@@ -68,10 +68,10 @@ class Admission(Protocol):
     lasting: bool  # links outlive their connections
     keeps: bool  # no peer is ever abandoned
     introduces: bool  # peers tell each other where others can be dialled
-    returns: bool  # whoever is gone may come back as another life
+    returns: bool  # a member that is gone may come back as another life
     calls: dict[NodeId, Link]  # connections being made to peers without a link yet, by their names
     retired: dict[NodeId, int]  # the newest life of each member that was retired
-    is_apart: bool  # this node is out of its group, and can take nobody in
+    is_apart: bool  # this node is out of its group, and can take no node in
 
     @property
     def strangers_max(self) -> int:

@@ -212,10 +212,11 @@ class DurableServer(Host):
         here = incoming.received + 1 - record.seq  # a connection that was cut brings some again
         if here < 0:
             raise self._broken(f"packets of {record.peer} are missing in its log")
-        packets = list(record.packets[here:])
+        packets = record.packets[here:] if here else record.packets
         if packets:
             incoming.take(len(packets), data_bytes)
-            self.receive(record.peer, packets, record.now_us)
+            # Those of a live link are a list, and not copied: each copy would touch all of them.
+            self.receive(record.peer, packets if isinstance(packets, list) else list(packets), record.now_us)
         incoming.told = min(incoming.told, record.seq - 1)  # that peer has not heard of them
 
     def _submit(self, record: Submitted) -> MessageId:
@@ -232,13 +233,7 @@ class DurableServer(Host):
     def say(self, record: Said) -> list[MessageId | MisuseError]:
         """Broadcast what is on the disk; returns the id of each message, or why the core refuses it."""
         self._last_us = max(self._last_us, record.now_us)
-        said: list[MessageId | MisuseError] = []
-        for payload in record.payloads:
-            try:
-                said.append(self.broadcast(payload, None, record.now_us)[0])
-            except MisuseError as error:
-                said.append(error)
-        return said
+        return self.broadcast_many(record.payloads, record.now_us)
 
     def _give(self, output: Output, lifetime_us: int | None, now_us: int) -> MessageId:
         if output.to is None:

@@ -34,6 +34,7 @@ from whence.core.lives import BEGIN, WELCOME, News
 from whence.core.message import Expired, Message, MessageId, NodeId, Packet
 from whence.core.protocol import LEAVE
 from whence.core.protocol import Protocol as Core
+from whence.errors import MisuseError
 from whence.session.links import Link
 from whence.session.wire import HEADER, encode_packet
 from whence.trace.rows import Rows
@@ -41,6 +42,7 @@ from whence.trace.schema import Kind, Recorder
 
 NO_LIMIT = 1 << 62
 _payload = itemgetter(2)  # of a message
+_make = tuple.__new__  # of a named tuple: half the cost of its own constructor
 
 
 class Timers(Protocol):
@@ -176,6 +178,28 @@ class Host:
             self._rows.effects(effects, now_us)
         self.broadcasts += 1
         return MessageId(core.me, core.last), self._carry_out(effects)
+
+    def broadcast_many(self, payloads: list[bytes], now_us: int) -> list[MessageId | MisuseError]:
+        """Broadcast one after the other; returns the id of each message, or why the core refuses it."""
+        spoken = None
+        if not self._rows.any and self.unheard is None and {*map(type, payloads)} == {bytes}:
+            spoken = self.core.broadcast_many(payloads, now_us)
+        if spoken is None:
+            return [self._broadcast_or_not(payload, now_us) for payload in payloads]
+        messages, to, packets = spoken
+        self.inbox += messages
+        self.unread_bytes += sum(map(len, payloads))
+        self.deliveries += len(messages)
+        self.broadcasts += len(messages)
+        if to:
+            self._send_many(to, packets)
+        return [_make(MessageId, (origin, number)) for origin, number, _ in messages]
+
+    def _broadcast_or_not(self, payload: bytes, now_us: int) -> MessageId | MisuseError:
+        try:
+            return self.broadcast(payload, None, now_us)[0]
+        except MisuseError as error:
+            return error
 
     def send(self, to: NodeId, payload: bytes, now_us: int | None = None) -> tuple[MessageId, int]:
         """Send to one node; returns the message's id and the bytes queued."""
@@ -416,6 +440,18 @@ class Host:
         for peer in effect.to:
             links[peer].out.pending.append(packet)
         return frame_bytes
+
+    def _send_many(self, to: tuple[NodeId, ...], packets: list[Packet]) -> None:
+        """As `_send` for each; all of them are messages."""
+        encoded = list(map(encode_packet, packets))
+        frame_bytes = HEADER.size + max(map(len, encoded))
+        if frame_bytes > self._max_frame_bytes:
+            for packet in packets:
+                self._send(Send(to, packet))
+            return
+        self.largest_frame_bytes = max(self.largest_frame_bytes, frame_bytes)
+        for peer in to:
+            self._links[peer].out.pending += encoded
 
     def _close_links(self, peers: tuple[NodeId, ...], frame_bytes: int) -> None:
         """A packet that no peer would accept (too long a buffer) ends its link, which is always safe."""

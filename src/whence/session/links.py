@@ -325,7 +325,7 @@ class Link:
         return packets
 
     def forget_peer(self) -> None:
-        """Whoever comes under the peer's name is another life."""
+        """The next node of the peer's name is another life."""
         self.peer_session = FORGOTTEN
 
     def flush(self, max_packets: int, *, may_ack: bool, ack_now: bool) -> int:

@@ -1,4 +1,4 @@
-"""Which part of a group a node is in, where nobody knows all the others, and who of it was lost.
+"""Which part of a group a node is in, where no node knows all the others, and who of it was lost.
 
 The oldest process of a part counts, and what it counts goes over all links in use: so every process of the
 part knows it, and whom the counting no longer reaches soon knows another one. A process whose link was lost
@@ -42,7 +42,7 @@ class Part:
         self._count = self._own_count = 0
         self._over: dict[Process, int] = {}  # held for gone -> the last count
         self._heard_s = now_s
-        self._since_s = now_s + patience_s  # whoever was let in is not the oldest, and will hear who is
+        self._since_s = now_s + patience_s  # a node that was let in is not the oldest, and will hear who is
         self._told_s = 0.0
         self._is_news = False
 
@@ -70,10 +70,8 @@ class Part:
             self._own_count += 1
             self._count = self._own_count
             self._is_news = True
-        if now_s - self._told_s >= COUNT_S:
-            self._is_news = (
-                True  # for a neighbour that is new: it holds the oldest process for gone when we do
-            )
+        if now_s - self._told_s >= COUNT_S:  # a new neighbour must hold the oldest for gone when we do
+            self._is_news = True
         return self._is_due(now_s)
 
     def hear(self, said: Oldest, now_s: float) -> bool:

@@ -193,7 +193,7 @@ class Peering:
     def _is_known_by_others(self, hello: Hello) -> bool:
         """Whether neither has met the other, and this node has heard of an earlier life of it all the same.
 
-        Then both are later lives, and nobody may be left who has met that one.
+        Then both are later lives, and no node may be left that has met that one.
         """
         link = self._links.get(hello.node)
         if link is None or link.peer_session or hello.returns:

@@ -1,6 +1,6 @@
-"""Who counts: members that were retired, for all, and those that nobody reaches.
+"""Who counts: members that were retired, for all, and those that no member reaches.
 
-A member that is retired is waited for no more. Anyone may retire another; it is told to everybody, over every
+A member that is retired is waited for no more. Anyone may retire another; all are told, over every
 connection and at each new one, and remembered by stores. What is retired is a life: a process under that name
 that shows another one is taken back, and told where it begins. A process that hears that its own life was
 retired goes on as another one.
@@ -8,7 +8,7 @@ retired goes on as another one.
 With `retire_after_s` a member is retired by itself: once for the group, not pair by pair. Every member tells
 the others whom it has not reached for that long; the one with the smallest name decides when all that it is
 connected to say so, and they are more than half of those that count (of two halves, the one with the smallest
-name). So a cut between two members retires nobody, and of a group that is split at most one part retires the
+name). So a cut between two members retires none, and of a group that is split at most one part retires the
 other.
 """
 

@@ -6,7 +6,7 @@ destinations are full here or beyond, they tell theirs, and a sender waits for t
 routing never stops. The word of it leaves before the acknowledgements of what made the queue full, so a
 router takes no more than each neighbour may have unacknowledged.
 
-A destination that was retired is `gone`: nobody waits for it, it is refused.
+A destination that was retired is `gone`: no node waits for it, it is refused.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ PositiveMicros = Annotated[int, Meta(ge=1, le=TIME_MAX_US)]
 Draw: TypeAlias = Callable[[int, int], int]  # (key of a stream, index) -> microseconds
 
 _REDRAW = purpose("redraw of a negative")
-_REDRAWS_MAX = 64  # each is negative with chance 1/2 at the most
+_REDRAWS_MAX = 64  # each is negative with chance 1/2 at most
 
 
 class Tagged(Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind"):

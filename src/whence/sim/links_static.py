@@ -301,7 +301,7 @@ def _timeless(key: int, index: int) -> int:
 
 
 def path_loss(spec: Link, hops: int) -> float:
-    """The chance that a packet is lost on a link that spans so many hops."""
+    """The chance that a packet is lost on a link that spans that many hops."""
     kept = 1.0 - spec.loss
     for _ in range(hops):  # not `**`: the C library's pow need not have the same bits everywhere
         kept *= 1.0 - spec.hop_loss

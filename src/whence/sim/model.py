@@ -36,7 +36,7 @@ class _Section(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Full(Tagged, frozen=True, kw_only=True, tag="full"):
-    """Everybody is linked to everybody."""
+    """Every node is linked to every other."""
 
 
 class Ring(Tagged, frozen=True, kw_only=True, tag="ring"):
@@ -83,7 +83,7 @@ class Overlay(Tagged, frozen=True, kw_only=True, tag="overlay"):
     """
 
     joins_us: PositiveMicros  # the others join one after the other, evenly, in this time
-    join_batch: Count = 1  # so many ask at the same time
+    join_batch: Count = 1  # this many ask at the same time
     shuffle_every_us: PositiveMicros  # from a node's join on
     shuffle_stop_us: Micros  # no shuffle at or after this
     sampling: Literal["spray", "authors"] = "spray"  # as the paper's text has it, or its authors' program
@@ -153,7 +153,7 @@ class Periodic(Tagged, frozen=True, kw_only=True, tag="periodic"):
 
 
 class Poisson(Tagged, frozen=True, kw_only=True, tag="poisson"):
-    """Each sender broadcasts at random, with `interval_us` between two broadcasts in the mean."""
+    """Each sender broadcasts at random, with `interval_us` between two broadcasts on average."""
 
     interval_us: PositiveMicros
     senders: Nodes = "all"
@@ -198,11 +198,11 @@ class Burst(Tagged, frozen=True, kw_only=True, tag="burst"):
 
 
 class Replies(Tagged, frozen=True, kw_only=True, tag="replies"):
-    """Who delivers a message of another node answers it with a broadcast: this creates causality."""
+    """A node that delivers a message of another replies with a broadcast: this creates causality."""
 
     probability: Probability
     delay: Distribution = Constant(value_us=0)
-    depth: Annotated[int, Meta(ge=1, le=1_000)] = 1  # a reply to a reply to ... at the most
+    depth: Annotated[int, Meta(ge=1, le=1_000)] = 1  # a reply to a reply to ... at most
     senders: Nodes = "all"
     payload_bytes: PayloadBytes = 64
     lifetime: Distribution | None = None
@@ -229,7 +229,7 @@ Workload: TypeAlias = Sending | Anyone
 
 
 class Partition(Tagged, frozen=True, kw_only=True, tag="partition"):
-    """From `start_us` to `stop_us` (None: for ever) no packet passes between two groups.
+    """From `start_us` to `stop_us` (None: forever) no packet passes between two groups.
 
     Without `groups` the nodes are split at random into `parts`. Nodes that no group names form one
     more group together.

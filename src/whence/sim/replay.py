@@ -209,7 +209,7 @@ class _Replay:
             node.at = self._replay_input(node, row, packet, end)
 
     def _assume_a_copy(self) -> None:
-        """Nobody can go on: let the first who waits for a packet that was sent before take it once more.
+        """No node can go on: let the first that waits for a packet that was sent before take it once more.
 
         A protocol may send the same words twice, and the network may copy the first. Then the second
         receive is not the second send, which perhaps waits for what follows that very receive.

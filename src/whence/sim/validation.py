@@ -312,7 +312,7 @@ def _check_workloads(scenario: Scenario) -> None:
 
 
 def _check_destinations(scenario: Scenario, workload: Sending, at: int, senders: list[int]) -> None:
-    """`to` names nodes, and leaves every sender somebody to send to."""
+    """`to` names nodes, and leaves every sender another node to send to."""
     where = f"workloads[{at}].to"
     if not registry.lookup(scenario.protocol).point_to_point:
         if workload.to is not None:

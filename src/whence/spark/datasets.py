@@ -25,11 +25,10 @@ from whence.spark.progress import Tasks, watched
 from whence.spark.tables import FINDINGS, SEGMENTS, SUMMARY, table_of
 from whence.trace.columns import FLAT_SCHEMA, packed_of
 from whence.trace.dataset import Commit, Dataset, File, runs_in
-from whence.trace.reader import events_in
 from whence.trace.schema import Level, PromisesMade
 from whence.verify.kernels import compiled
 from whence.verify.report import WITNESS_MAX, RunReport
-from whence.verify.run import has_lives, promised, verify_batches, with_lives
+from whence.verify.run import promised, verify_batches
 
 ATTEMPTS_MAX = 3  # a chunk that ended its worker that often ends the sweep
 
@@ -108,7 +107,9 @@ def _verify_commit(
         row: dict[str, Any] = {"run": about["run"], "ok": False, "error": None}
         promises = promised(msgspec.json.decode(about["promises_json"], type=PromisesMade), complete, causal)
         try:
-            report = _report(about, batches, promises, witness_max)
+            report = verify_batches(
+                batches, promises, about["nodes"], witness_max, run=about["run"], protocol=about["protocol"]
+            )
         except TraceError as error:
             row["error"] = f"{error.what}: {error.reason}"
         else:
@@ -126,21 +127,6 @@ def _verify_commit(
     broken = sum(not row["ok"] for row in verdicts)
     about = {"runs": len(verdicts), "failed": broken, "events": events}
     return dataset.commit(kind + swept.task, files, swept.digest, about)
-
-
-def _report(
-    about: dict[str, Any], batches: list[pa.RecordBatch], promises: PromisesMade, witness_max: int | None
-) -> RunReport:
-    run, nodes = about["run"], about["nodes"]
-    report = verify_batches(batches, promises, nodes, witness_max, run=run, protocol=about["protocol"])
-    names: set[str] = set()
-    for batch in batches:
-        origin: Any = batch.column("origin")
-        names.update(origin.dictionary.to_pylist())
-    if not has_lives(names, nodes):
-        return report
-    events = (event for batch in batches for event in events_in(packed_of(run, batch)))
-    return with_lives(report, events, witness_max)
 
 
 VERDICT_ROWS = table_of(

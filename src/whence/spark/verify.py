@@ -1,7 +1,7 @@
 """The verifier on Spark: each run, or block of a run's columns, is judged in one task by the very function
 that judges a trace in process, so the reports are equal. A large run is first shared out by its nodes
-(`verify/shares.py`): most are clean, and that is proved by many tasks sooner than by one. Knows no protocol:
-import-linter keeps it so.
+(`verify/shares.py`): most are clean, and that is proved by many tasks sooner than by one. What is not proved
+is placed by one task for all blocks. Knows no protocol: import-linter keeps it so.
 
 On one machine the in-process verifier needs less CPU (docs/spark.md). This is for traces that do not fit one
 machine, for the many runs of a sweep on a cluster, and for pipelines that go on with the verdicts as a table.
@@ -9,7 +9,8 @@ machine, for the many runs of a sweep on a cluster, and for pipelines that go on
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
@@ -35,7 +36,7 @@ from whence.spark.tables import (
 )
 from whence.trace.reader import Trace, TraceSource, open_trace
 from whence.trace.schema import PromisesMade
-from whence.verify.analysis import PAST_BYTES, Block
+from whence.verify.analysis import PAST_BYTES, WHOLE, Block
 from whence.verify.certificate import Proof
 from whence.verify.kernels import COMPILED_EVENTS, choose_kernels
 from whence.verify.load import columns_needed
@@ -45,11 +46,21 @@ from whence.verify.run import (
     default_memory_bytes,
     merge_blocks,
     promised,
+    report_on,
     require_verifiable,
     verify_table,
     verify_trace,
 )
-from whence.verify.shares import Cut, Share, agreed, count_share, follow_share
+from whence.verify.shares import (
+    Cut,
+    Cuttable,
+    Share,
+    agreed,
+    count_share,
+    follow_share,
+    judge_block,
+    place_run,
+)
 
 BLOCK_NODES = 2_000  # a run of more nodes is split by columns: the vectors are most of its work
 EVENTS_PER_SECOND = 5_000_000  # about, to give tasks their share
@@ -60,11 +71,11 @@ WORKERS_FIX = "Check that the workers have the Python and the packages of this m
 
 # What a task says of a share of the work.
 DONE = table_of("number bigint, result binary")
-# What a task says of a job: the report of a block, or an error's kind, subject, reason and fix.
-JUDGED = StructType(
+# What a task says of a job: its result, or an error's kind, subject, reason and fix.
+PERFORMED = StructType(
     [
         StructField("number", LongType()),
-        StructField("report_json", StringType()),
+        StructField("result_json", StringType()),
         StructField("error", ArrayType(StringType())),
     ]
 )
@@ -82,7 +93,8 @@ def verify(
     """VERDICTS: one row for each run that has a manifest or rows.
 
     `witness_max`, `complete` and `causal` are those of `whence.verify.run.verify_trace`. `timed=False`
-    leaves the events' times behind, where no run promises to be timely: fewer bytes are shuffled.
+    leaves the events' times behind, where no run promises to be timely or has lives: fewer bytes are
+    shuffled.
     """
     require(segments, SEGMENTS, "segments")
     require(manifests, MANIFESTS, "manifests")
@@ -111,7 +123,8 @@ def verify_folder(
 
     `runs` limits it to those named: a sweep's folder may hold runs of other grids too. A run is one task, or
     `blocks` tasks: by default as many as there are cores for a very large or very wide run, else one. They
-    share out its nodes to prove that it is clean; where that fails they judge a block of its columns each.
+    share out its nodes to prove that it is clean; where that fails one places it, and they judge a block of
+    its columns each.
     Tasks read the Parquet files themselves, from storage that driver and workers share, which costs half of
     what rows through the JVM cost. `memory_bytes` is what one task may use. `progress` receives Spark's
     tasks, of which a small run has only a part.
@@ -121,37 +134,83 @@ def verify_folder(
     for run in wanted:
         require_verifiable(trace, run)
     cores = cores_of(spark)
-    parts = {run: _of_run(trace, run) for run in wanted}
+    asked = _Asked(witness_max, complete, causal)
     clean: dict[str, RunReport] = {}
     for run in wanted:
         shares = min(blocks or shares_for(trace, run, cores), len(trace.nodes(run)))
-        promises = promised(trace.promises(run), complete, causal)
+        promises = asked.promises(trace, run)
         if shares > 1 and not promises.timely:
-            proof = _proved_by_shares(spark, parts[run], run, shares, memory_bytes, progress)
+            proof = _proved_by_shares(spark, _of_run(trace, run), run, shares, memory_bytes, progress)
             if proof is not None:
                 clean[run] = clean_report(proof, run, trace.of_run(run)[0].protocol, promises)
-    jobs = [
-        _VerifyJob(run, Block(index, count))
-        for run in wanted
-        if run not in clean
-        for count in [blocks or blocks_for(trace, run, cores)]
-        for index in range(count)
-    ]
-    if not jobs:
-        return [clean[run] for run in wanted]
-    memory_bytes = memory_bytes or default_memory_bytes() // min(cores, max(1, len(jobs)))
+    left = {run: blocks or blocks_for(trace, run, cores) for run in wanted if run not in clean}
+    memory_bytes = memory_bytes or default_memory_bytes() // min(cores, max(1, sum(left.values())))
+    judged = _judged(spark, trace, left, asked, memory_bytes, progress)
+    return [clean[run] if run in clean else judged[run] for run in wanted]
 
-    def judge(job: _VerifyJob) -> RunReport:
-        (report,) = verify_trace(
-            parts[job.run], run=job.run, witness_max=witness_max, complete=complete, causal=causal,
-            memory_bytes=memory_bytes, block=job.block,
-        )  # fmt: skip
-        return report
 
-    reports: dict[str, list[RunReport]] = {run: [report] for run, report in clean.items()}
-    for report in _judged(spark, trace, jobs, cores, judge, progress):
-        reports.setdefault(report.run, []).append(report)
-    return [merge_blocks(reports[run], witness_max) for run in wanted]
+class _Asked(NamedTuple):
+    """What a report is to demand and to spell out."""
+
+    witness_max: int | None
+    complete: bool | None
+    causal: bool | None
+
+    def promises(self, trace: Trace, run: str) -> PromisesMade:
+        """The promises of a run, or what is demanded in their place."""
+        return promised(trace.promises(run), self.complete, self.causal)
+
+
+def _judged(
+    spark: SparkSession,
+    trace: Trace,
+    blocks: Mapping[str, int],
+    asked: _Asked,
+    memory_bytes: int,
+    progress: Tasks | None,
+) -> dict[str, RunReport]:
+    """The reports on runs that were not proved clean, each in so many blocks of columns."""
+    parts = {run: _of_run(trace, run) for run in blocks}
+    wide = [_VerifyJob(run, WHOLE) for run, count in blocks.items() if count > 1]
+    # Where nothing is cut, no folder that tasks may write to is needed.
+    with _scratch(spark, trace) if wide else nullcontext(trace.path) as scratch:
+        folders = {job.run: scratch / str(number) for number, job in enumerate(wide)}
+
+        def place(job: _VerifyJob) -> Cuttable:
+            part, folder = parts[job.run], folders[job.run]
+            return place_run(part, job.run, asked.promises(part, job.run), folder, memory_bytes)
+
+        placed = _performed(spark, trace, wide, place, Cuttable, progress)
+        cut = {job.run: how for job, how in zip(wide, placed, strict=True)}
+
+        def judge(job: _VerifyJob) -> RunReport:
+            part = parts[job.run]
+            if cut.get(job.run) == "placed":
+                promises = asked.promises(part, job.run)
+                found = judge_block(folders[job.run], asked.witness_max, promises.clock_slack_us, job.block)
+                return report_on(
+                    found, job.run, part.of_run(job.run)[0].protocol, promises, asked.witness_max
+                )
+            (report,) = verify_trace(
+                part, run=job.run, memory_bytes=memory_bytes, block=job.block, **asked._asdict()
+            )
+            return report
+
+        counts = {run: 1 if cut.get(run) == "not" else count for run, count in blocks.items()}
+        jobs = [_VerifyJob(run, Block(at, count)) for run, count in counts.items() for at in range(count)]
+        reports: dict[str, list[RunReport]] = {}
+        for report in _performed(spark, trace, jobs, judge, RunReport, progress):
+            reports.setdefault(report.run, []).append(report)
+    return {run: merge_blocks(found, asked.witness_max) for run, found in reports.items()}
+
+
+@contextmanager
+def _scratch(spark: SparkSession, trace: Trace) -> Iterator[Path]:
+    """A folder that all tasks see, for as long as they work."""
+    local = not is_remote(spark) and is_local(str(spark.sparkContext.master))
+    beside = trace.path.parent if trace.path.is_file() else trace.path
+    with TemporaryDirectory(prefix=".whence-verify-", dir=None if local else beside.resolve()) as folder:
+        yield Path(folder)
 
 
 def shares_for(trace: Trace, run: str, cores: int) -> int:
@@ -166,10 +225,7 @@ def _proved_by_shares(
     events = sum(manifest.events for manifest in trace.of_run(run))
     allowed = memory_bytes or default_memory_bytes() // min(shares, cores_of(spark))
     cut = Cut.of(trace.nodes(run), shares)
-    local = not is_remote(spark) and is_local(str(spark.sparkContext.master))
-    beside = trace.path.parent if trace.path.is_file() else trace.path
-    with TemporaryDirectory(prefix=".whence-verify-", dir=None if local else beside) as folder:
-        scratch = Path(folder)
+    with _scratch(spark, trace) as scratch:
 
         def count(share: int) -> bytes:
             kernels = choose_kernels(COMPILED_EVENTS)
@@ -246,39 +302,41 @@ def _shared(seconds: list[float], target: float) -> list[list[int]]:
     return tasks
 
 
-def _judged(
+def _performed(
     spark: SparkSession,
     trace: Trace,
     jobs: list[_VerifyJob],
-    cores: int,
-    judge: Callable[[_VerifyJob], RunReport],
+    work: Callable[[_VerifyJob], Any],
+    kind: Any,
     progress: Tasks | None,
-) -> list[RunReport]:
-    """Run the jobs, those of about a second each together in one task; reports in the order of the jobs."""
+) -> list[Any]:
+    """What `work` makes of each job, in their order; small ones share a task."""
+    if not jobs:
+        return []
     seconds = [0.01 + sum(each.events for each in trace.of_run(job.run)) / EVENTS_PER_SECOND for job in jobs]
-    tasks = _shared(seconds, min(TASK_SECONDS_MAX, sum(seconds) / (4 * cores)))
+    tasks = _shared(seconds, min(TASK_SECONDS_MAX, sum(seconds) / (4 * cores_of(spark))))
 
     def perform(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             numbers: list[Any] = batch.column(0).to_pylist()
             for task in numbers:
                 for number in tasks[task]:
-                    row: dict[str, Any] = {"number": number, "report_json": None, "error": None}
+                    row: dict[str, Any] = {"number": number, "result_json": None, "error": None}
                     try:
-                        row["report_json"] = msgspec.json.encode(judge(jobs[number])).decode()
+                        row["result_json"] = msgspec.json.encode(work(jobs[number])).decode()
                     except (TraceError, PlatformError) as error:
                         row["error"] = [type(error).__name__, error.what, error.reason, error.fix]
-                    yield pa.RecordBatch.from_pylist([row], schema=to_arrow_schema(JUDGED))
+                    yield pa.RecordBatch.from_pylist([row], schema=to_arrow_schema(PERFORMED))
 
     # range: partition i holds exactly the number i. mapInArrow: Spark Connect has it too.
     partitions = spark.range(0, len(tasks), 1, numPartitions=len(tasks))
     with spark_failures(f"verifying {trace.path}", WORKERS_FIX), watched(spark, progress):
-        rows = sorted(partitions.mapInArrow(perform, JUDGED).collect(), key=lambda row: int(row.number))
+        rows = sorted(partitions.mapInArrow(perform, PERFORMED).collect(), key=lambda row: int(row.number))
     for row in rows:
         if row.error is not None:
-            kind = PlatformError if row.error[0] == PlatformError.__name__ else TraceError
-            raise kind(f"run {jobs[row.number].run!r} in {trace.path}: {row.error[1]}", *row.error[2:])
-    return [msgspec.json.decode(row.report_json, type=RunReport) for row in rows]
+            error = PlatformError if row.error[0] == PlatformError.__name__ else TraceError
+            raise error(f"run {jobs[row.number].run!r} in {trace.path}: {row.error[1]}", *row.error[2:])
+    return [msgspec.json.decode(row.result_json, type=kind) for row in rows]
 
 
 def findings(verdicts: DataFrame) -> DataFrame:

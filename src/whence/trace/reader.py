@@ -147,12 +147,13 @@ class Trace:
 
 
 def events_in(batch: pa.RecordBatch) -> Iterator[Event]:
-    """The flat view of packed rows."""
+    """The flat view of packed rows; columns of bytes that were left out count nothing."""
     for row in batch.to_pylist():
+        nothing = [0] * row["events"]
         names: list[str | None] = [*row["names"], None]  # index -1 is the last: none
         columns = (
             row["time_us"], row["kind"], row["origin"], row["number"], row["peer"],
-            row["total_bytes"], row["control_bytes"], row["detail"],
+            row.get("total_bytes", nothing), row.get("control_bytes", nothing), row["detail"],
         )  # fmt: skip
         for seq, values in enumerate(zip(*columns, strict=True), row["first_seq"]):
             time_us, kind, origin, number, peer, total_bytes, control_bytes, detail = values

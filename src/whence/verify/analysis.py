@@ -73,6 +73,30 @@ class Block(NamedTuple):
 WHOLE = Block(0, 1)
 
 
+class Prepared(NamedTuple):
+    """A run with its events placed: what does not depend on the columns that are judged."""
+
+    events: RunEvents
+    placed: PlacedEvents
+    runs: Array  # see `_schedule`
+    wanted: Array
+    survives: Array
+    created: Array
+    repeat: Array
+    again: Array
+    ended: Array
+
+
+def prepare(events: RunEvents) -> Prepared:
+    """Place the events of a run, and put them into an order in which they can be judged."""
+    kernels = choose_kernels(len(events.kind))
+    placed = place(events)
+    wanted, survives = _wanted(events, placed)
+    marked = _mark_repeats(kernels, events, placed, wanted)
+    runs = _schedule(kernels, events.offsets, placed)
+    return Prepared(events, placed, runs, wanted, survives, *marked)
+
+
 def analyse(
     events: RunEvents, witness_max: int | None, clock_slack_us: int = 0, block: Block = WHOLE
 ) -> Analysis:
@@ -80,11 +104,15 @@ def analyse(
 
     Causal order is judged for the columns of `block` alone; columns are independent of each other.
     """
+    return judge(prepare(events), witness_max, clock_slack_us, block)
+
+
+def judge(
+    prepared: Prepared, witness_max: int | None, clock_slack_us: int = 0, block: Block = WHOLE
+) -> Analysis:
+    """Verify one run that has been prepared, as `analyse` does."""
+    events, placed, runs, wanted, survives, created, repeat, again, ended = prepared
     kernels = choose_kernels(len(events.kind))
-    placed = place(events)
-    wanted, survives = _wanted(events, placed)
-    created, repeat, again, ended = _mark_repeats(kernels, events, placed, wanted)
-    runs = _schedule(kernels, events.offsets, placed)
     access = MemoryAccess(events, placed)
     search = Search(access)
     bounds = block.bounds(placed.messages.columns)

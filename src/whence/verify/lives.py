@@ -60,8 +60,11 @@ def fold(
 
 
 def judge_lives(events: Iterable[Event], slack_us: int = 0) -> list[Finding]:
-    """What is wrong with numbers, prefixes and stable cuts; nothing where origins are no streams."""
-    return _Judge(events, slack_us).run()
+    """What is wrong with numbers, prefixes and stable cuts; nothing where origins are no streams.
+
+    Events come in any order, and findings by node and `seq`.
+    """
+    return sorted(_Judge(events, slack_us).run(), key=lambda finding: (finding.node, finding.seq))
 
 
 class _Mind:
@@ -87,6 +90,8 @@ class _Judge:
             mind = self.minds.setdefault(event.node, _Mind())
             if event.kind in wanted and event.origin is not None:
                 mind.rows.append(event)
+        for mind in self.minds.values():
+            mind.rows.sort(key=lambda event: event.seq)
         self.nodes = frozenset(self.minds)
 
     def run(self) -> list[Finding]:

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from whence.errors import TraceError
-from whence.trace.columns import is_flat, numbers_of
+from whence.trace.columns import is_flat, numbers_of, packed_of
 from whence.trace.memory import MemoryTrace
-from whence.trace.reader import Event, Trace, open_trace, opened_part
+from whence.trace.reader import Event, Trace, events_in, open_trace, opened_part
 from whence.trace.schema import Level, PromisesMade
 from whence.verify.analysis import WHOLE, Analysis, Block, analyse, findings, missing_by_node
 from whence.verify.bounded import Bounded, MemoryBudget
@@ -49,7 +49,7 @@ def verify_trace(
     `complete` overrides the promise that every survivor delivers every message, `causal` that of order. A
     run that would take more than `memory_bytes` (by default half of the machine's memory) is judged in parts,
     with the same report; `notice` receives a line about it. `block` judges the order of some columns (see
-    `merge_blocks`).
+    `merge_blocks`) of a run without lives that is not proved clean.
     """
     opened = trace if isinstance(trace, Trace) else open_trace(trace, dense=False)  # below, all is followed
     memory_bytes = default_memory_bytes() if memory_bytes is None else memory_bytes
@@ -61,12 +61,13 @@ def verify_trace(
         require_verifiable(opened, each)
         promises = promised(manifest.promises, complete, causal)
         needed = needed_bytes(opened, each, promises)
-        proof = None if promises.timely else _certified(opened, each, memory_bytes, progress)
+        tried = promises.timely or block != WHOLE
+        proof = None if tried else _certified(opened, each, memory_bytes, progress)
         if proof is not None:
             reports.append(clean_report(proof, each, manifest.protocol, promises))
             continue
-        if needed <= memory_bytes or has_lives(_names_in(opened, each), opened.nodes(each)):
-            events = _load(opened, each, promises, progress)
+        if needed <= memory_bytes or has_lives(names_in(opened, each), opened.nodes(each)):
+            events = load_events(opened, each, promises, progress)
             names = events.names
             analysis = analyse(events, witness_max, promises.clock_slack_us, block)
             report = report_on(analysis, each, manifest.protocol, promises, witness_max)
@@ -119,7 +120,7 @@ def has_lives(names: Iterable[str], nodes: Iterable[str]) -> bool:
     return any(node_of_stream(name, members) is not None for name in set(names) - members)
 
 
-def _names_in(trace: Trace, run: str) -> set[str]:
+def names_in(trace: Trace, run: str) -> set[str]:
     """Every name that the rows of a run use."""
     names: set[str] = set()
     for path in trace.part_files(run):
@@ -176,7 +177,10 @@ def needed_bytes(trace: Trace, run: str, promises: PromisesMade) -> int:
     return events * (TIMED_EVENT_BYTES if promises.timely else EVENT_BYTES)
 
 
-def _load(trace: Trace, run: str, promises: PromisesMade, progress: Progress | None) -> RunEvents:
+def load_events(
+    trace: Trace, run: str, promises: PromisesMade, progress: Progress | None = None
+) -> RunEvents:
+    """The events of a run that matter, from its files."""
     loader = Loader(trace.nodes(run), timed=promises.timely)
     for batch in trace.stored(run, timed=promises.timely):
         rows = loader.decode(batch, checked=True)
@@ -272,7 +276,20 @@ def verify_batches(
     found = loader.finish()
     analysis = analyse(found, witness_max, promises.clock_slack_us)
     named = run if run is not None else found.run or ""
-    return report_on(analysis, named, protocol, promises, witness_max)
+    report = report_on(analysis, named, protocol, promises, witness_max)
+    members = [name for name, is_node in zip(found.names, found.is_node.tolist(), strict=True) if is_node]
+    if not has_lives(found.names, members):
+        return report
+    if any("time_us" not in batch.schema.names for batch in batches):
+        raise TraceError(
+            f"run {named!r}", "it has lives, and its rows have no times", "Leave `timed` as it is"
+        )
+    return with_lives(report, _events_of(batches, named), witness_max)
+
+
+def _events_of(batches: Iterable[pa.RecordBatch], run: str) -> Iterator[Event]:
+    for batch in batches:
+        yield from events_in(packed_of(run, batch) if is_flat(batch.schema) else batch)
 
 
 def verify_events(
@@ -284,15 +301,11 @@ def verify_events(
     protocol: str = "",
 ) -> RunReport:
     """Verify events of the flat view; each node's events must come in order of `seq`."""
-    nodes = list(nodes)
     memory = MemoryTrace()
     listed = list(events)
     memory.extend(listed)
     run = listed[0].run if listed else ""
-    report = verify_table(memory.table(run), promises, nodes, witness_max, run=run, protocol=protocol)
-    if has_lives({event.origin or "" for event in listed}, {*nodes, *(event.node for event in listed)}):
-        return with_lives(report, listed, witness_max)
-    return report
+    return verify_table(memory.table(run), promises, nodes, witness_max, run=run, protocol=protocol)
 
 
 def promised(promises: PromisesMade, complete: bool | None, causal: bool | None) -> PromisesMade:

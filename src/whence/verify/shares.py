@@ -1,9 +1,13 @@
-"""The certificate of one run by many tasks: nodes are shared out, and what they broadcast is exchanged.
+"""One run by many tasks: its nodes are shared out for the certificate, its columns where that proves nothing.
 
-Phase 1: each share reads the row groups that hold its nodes, follows them (`Certifier`), and leaves in a
-scratch folder what it counted. Phase 2: each share reads the vectors of all, and looks whether its nodes
-delivered every message after its past. In between, `agreed` compares what the shares counted. The scratch
-folder must be storage that all tasks see; its files are plain arrays.
+The certificate. Phase 1: each share reads the row groups that hold its nodes, follows them (`Certifier`), and
+leaves in a scratch folder what it counted. Phase 2: each share reads the vectors of all, and looks whether
+its nodes delivered every message after its past. In between, `agreed` compares what the shares counted.
+
+Columns. One task places the run (`place_run`) and leaves it in the scratch folder; each of the others judges
+a block of its columns (`judge_block`), and has of the files in memory what it looks at.
+
+The scratch folder must be storage that all tasks see; its files are plain arrays.
 """
 
 from __future__ import annotations
@@ -11,18 +15,30 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 import numpy as np
 import pyarrow as pa
 
 from whence.trace.reader import Trace, opened_part
+from whence.trace.schema import PromisesMade
+from whence.verify.analysis import Analysis, Block, Prepared, judge, prepare
 from whence.verify.certificate import Certifier, Counted, Pasts, Proof, is_ordered, pasts_of
 from whence.verify.kernels import Array, Kernels
+from whence.verify.load import EventTimes, RunEvents
+from whence.verify.messages import Messages, PlacedEvents
+from whence.verify.run import has_lives, load_events, names_in, needed_bytes
 
 SHARED = ("speaker", "row", "block", "joined", "vectors")  # what every share may need
 OWN = ("log", "stretch_node", "stretch_end")
+
+# How a run can be cut into blocks: it has been placed, each must look at the files itself, or not at all.
+Cuttable = Literal["placed", "in parts", "not"]
+NESTED: dict[str, Any] = {
+    "events": RunEvents, "timing": EventTimes, "placed": PlacedEvents, "messages": Messages,
+}  # fmt: skip
+PLAIN = "plain.json"
 
 
 class Share(msgspec.Struct, frozen=True, kw_only=True):
@@ -162,3 +178,46 @@ def _shifted(indices: list[Array], sizes: list[int]) -> list[Array]:
 def _load(scratch: Path, share: int, name: str) -> Array:
     found: Array = np.load(scratch / f"{share}.{name}.npy", allow_pickle=False)
     return found
+
+
+def place_run(trace: Trace, run: str, promises: PromisesMade, folder: Path, memory_bytes: int) -> Cuttable:
+    """Load and place a run once, and leave it in a new folder for the tasks that judge its blocks."""
+    if has_lives(names_in(trace, run), trace.nodes(run)):
+        return "not"  # lives are judged row by row
+    if needed_bytes(trace, run, promises) > memory_bytes:
+        return "in parts"
+    folder.mkdir(exist_ok=True)  # a task may be done again
+    plain = _put(prepare(load_events(trace, run, promises)), folder, "")
+    (folder / PLAIN).write_bytes(msgspec.json.encode(plain))
+    return "placed"
+
+
+def judge_block(folder: Path, witness_max: int | None, clock_slack_us: int, block: Block) -> Analysis:
+    """Judge some columns of a run that has been placed."""
+    plain = msgspec.json.decode((folder / PLAIN).read_bytes())
+    return judge(_got(Prepared, plain, folder, ""), witness_max, clock_slack_us, block)
+
+
+def _put(found: Any, folder: Path, prefix: str) -> dict[str, Any]:
+    """Write the arrays of a named tuple, a file each; returns the rest."""
+    plain: dict[str, Any] = {}
+    for name, value in found._asdict().items():
+        if isinstance(value, np.ndarray):
+            np.save(folder / f"{prefix}{name}.npy", value, allow_pickle=False)
+        else:
+            plain[name] = value if name not in NESTED or value is None else _put(value, folder, f"{name}.")
+    return plain
+
+
+def _got(kind: Any, plain: dict[str, Any], folder: Path, prefix: str) -> Any:
+    """A named tuple that `_put` wrote; pages of its arrays are read when they are looked at."""
+    fields: dict[str, Any] = {}
+    for name in kind._fields:
+        if name not in plain:
+            mapped = np.load(folder / f"{prefix}{name}.npy", mmap_mode="c", allow_pickle=False)
+            fields[name] = np.asarray(mapped)
+        elif name in NESTED and plain[name] is not None:
+            fields[name] = _got(NESTED[name], plain[name], folder, f"{name}.")
+        else:
+            fields[name] = [tuple(each) for each in plain[name]] if name == "malformed" else plain[name]
+    return kind(**fields)

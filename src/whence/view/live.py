@@ -1,6 +1,6 @@
 """The page of a run that is still going on, served on this machine's loopback.
 
-The page asks once a second whether there is more; each time the nodes are told that somebody watches, so
+The page asks once a second whether there is more; each time the nodes are told that a page watches, so
 that they write out what they have (`whence.live.watched`). Parts of nodes come at different moments: a
 message may be seen delivered before its broadcast. So `created` and `malformed` are not judged while a run
 goes on; everything else that is found is certain.

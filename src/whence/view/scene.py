@@ -50,7 +50,7 @@ class ShownFinding(msgspec.Struct, frozen=True, kw_only=True):
     detail: str
     broken: bool  # something that was demanded is broken
     steps: list[ShownStep]
-    chain: int = 0  # so many of the first steps are a chain, each the cause of the next
+    chain: int = 0  # this many of the first steps are a chain, each the cause of the next
     wrong: int = -1  # the event that is wrong
     message: str = ""  # for `why`: what is missing, and at which process
     at: str = ""

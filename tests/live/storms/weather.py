@@ -106,8 +106,6 @@ class Spaces:
     def __init__(self, names: str) -> None:
         self._names = names
         self._tag = f"wh{uuid4().hex[:8]}"  # no process's id: a storm that was killed leaves its spaces
-            f"wh{uuid4().hex[:8]}"  # a storm that was killed leaves its spaces, and processes' ids come again
-        )
 
     def _space(self, name: str) -> str:
         return f"{self._tag}-{name}"

@@ -58,7 +58,7 @@ from whence.protocols.baselines.flooding import FLOOD, Relaying
 
 WAKE = "wake"  # the one timer
 SKEW = whole("skew_us", 0, 0, LIFETIME_MAX_US)  # the printed codes make no allowance for clocks
-FORCED = b"cut"  # the payload of a start that is meant for whoever has a past, too: it came back
+FORCED = b"cut"  # the payload of a start that is meant for nodes that have a past, too: it came back
 LATE = whole("late_us", LATE_US, 0, LIFETIME_MAX_US)  # as printed nothing is said of what comes late
 
 

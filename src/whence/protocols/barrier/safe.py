@@ -248,7 +248,7 @@ class SafeOrder(BarrierOrder):
             if number > self.cut.get(source, 0):
                 continue  # delivered here, and covered since; or dead, and dead before the message
             _, latest_us = self.delivered.get(source, (0, 0))
-            until_us = min(as_number(entry_deadline_us), latest_us)  # it is later only if somebody lies
+            until_us = min(as_number(entry_deadline_us), latest_us)  # it is later only if a node lies
             if until_us <= deadline_us or any(
                 each >= number and each_us >= until_us for each, each_us in self.past.get(source, {}).items()
             ):

@@ -14,11 +14,11 @@ Source        Hadzilacos and Toueg, "Fault-tolerant broadcasts and related probl
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from operator import length_hint
 from typing import Any, ClassVar, NamedTuple, cast
 
-from whence.core.effects import Deliver, Discard, Effects, Reason, Send, close_run
+from whence.core.effects import Deliver, Discard, Effects, Reason, Send, Spoken, close_run
 from whence.core.group import Gaps, check_payload, refuse_id
 from whence.core.message import Message, MessageId, NodeId, Packet, Sizes, Unread, Waiting
 from whence.core.protocol import State
@@ -54,6 +54,12 @@ class Fifo(Flooding):
         if self.neighbours:
             effects.append(Send(self.neighbours, FifoPacket(self.my_index, self.last, payload)))
         return effects
+
+    def broadcast_many(self, payloads: Sequence[bytes], now_us: int) -> Spoken | None:
+        me, mine, first = self.me, self.my_index, self.last + 1
+        self.last = self.delivered[mine] = self.last + len(payloads)
+        messages = [(me, number, payload) for number, payload in enumerate(payloads, first)]
+        return Spoken(messages, self.neighbours, [(mine, number, payload) for _, number, payload in messages])
 
     def receive(self, peer: NodeId, packet: Packet, now_us: int) -> Effects:
         """The common case, the next message of its origin, goes straight through."""

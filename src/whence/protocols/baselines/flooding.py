@@ -3,7 +3,7 @@
     relay = True     a node passes the first copy of a message on to every neighbour but the one that it came
                      from, so that a message reaches every node over any connected graph of links, even if its
                      origin crashes after the first send
-    relay = "need"   only the origin sends, and whoever has a message keeps it until all neighbours have it:
+    relay = "need"   only the origin sends, and a node with a message keeps it until all neighbours have it:
                      it is passed on when its origin is gone, and to a neighbour that has lost its link to
                      the origin. The survivors agree as with flooding, where every two nodes are linked
     relay = False    only the origin sends: right where every node is linked to every other and origins do not
@@ -30,7 +30,7 @@ from whence.protocols.baselines.lives import KeptForNeed, Lives, Word, read_word
 
 FLOOD = flag("relay", default=True)
 NEED = "need"
-TOLD_EVERY = 4096  # so many first copies are kept before neighbours are told what is here
+TOLD_EVERY = 4096  # this many first copies are kept before neighbours are told what is here
 RELAY = Parameter(
     "relay",
     True,
@@ -260,7 +260,7 @@ class Flooding(Relaying):
         return effects
 
     def _begin_life(self, base: int, effects: Effects) -> None:
-        """This node's numbers go on after `base`: whoever has all of its earlier lives follows it there."""
+        """This node's numbers go on after `base`: a node with all of its earlier lives follows it there."""
         lives = self.lives
         # A life that has said nothing leaves nothing to wait for: those who did not hear of it never will.
         lives.before = self.last if is_base(lives.seen) else max(self.last, lives.seen)

@@ -263,7 +263,7 @@ def _packets(entry: Entry) -> list[Packet]:
 
 
 def _drop_oldest(kept: list[Entry], count: int) -> None:
-    """Forget so many messages."""
+    """Forget that many messages."""
     while count > 0:
         entry = kept.pop(0)
         if isinstance(entry, Span) and count < len_of(entry):

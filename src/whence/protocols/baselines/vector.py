@@ -24,12 +24,12 @@ previous packet on a link; copies may overtake, take other paths or be lost and 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from operator import length_hint
 from typing import Any, ClassVar, NamedTuple, cast
 
 from whence.core.clocks import Delta, DeltaClock
-from whence.core.effects import Deliver, Deliveries, Discard, Effects, Reason, Send
+from whence.core.effects import Deliver, Deliveries, Discard, Effects, Reason, Send, Spoken
 from whence.core.group import WINDOW_MAX, Gaps, check_payload, is_too_far, refuse_id
 from whence.core.holdback import HoldBack, Key
 from whence.core.message import Message, MessageId, NodeId, Packet, Sizes, Unread, Waiting
@@ -76,6 +76,16 @@ class Vector(Flooding):
             packet = VectorPacket(self.my_index, self.last, after, payload)
             effects.append(Send(self.neighbours, packet))
         return effects
+
+    def broadcast_many(self, payloads: Sequence[bytes], now_us: int) -> Spoken | None:
+        """Only the first names what was delivered meanwhile: nothing is between the others."""
+        me, mine, clock, first = self.me, self.my_index, self.clock, self.last + 1
+        after = clock.take_delta() if clock.changed else ()
+        self.last = clock.counts[mine] = self.last + len(payloads)
+        messages = [(me, number, payload) for number, payload in enumerate(payloads, first)]
+        packets: list[Packet] = [(mine, number, (), payload) for _, number, payload in messages]
+        packets[0] = (mine, first, after, payloads[0])
+        return Spoken(messages, self.neighbours, packets)
 
     def receive(self, peer: NodeId, packet: Packet, now_us: int) -> Effects:
         """The common case, the next message of its origin with nothing missing, goes straight through."""

@@ -1,4 +1,4 @@
-"""Figure 8 of paper 002 as it is printed, for the record of its flaws. Nobody should use it.
+"""Figure 8 of paper 002 as it is printed, for the record of its flaws. Do not use it.
 
 It loses messages that it need not lose, and ODCA delivers messages twice, out of order and late:
 tests/paper/test_002_flaws.py and `whence study deadline` show each flaw. What the figure leaves open is read

@@ -125,7 +125,7 @@ class Consumer:
         return ((had + 1, sent) if sent > had else None), lost_own
 
     def hear_own(self, source: int, claims: Iterable[tuple[int, int]]) -> tuple[int, int] | None:
-        """Others know so many messages of this server to each: returns first and last of what it does not.
+        """Others know this many messages of this server to each: returns first and last of what it does not.
 
         Where that is most. Another life of it that has begun, and sent nothing there, has left nothing there.
         """

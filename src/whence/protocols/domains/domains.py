@@ -187,7 +187,7 @@ class Domains(Unicast):
     def _forward(self, origin: int, to: int, number: int, payload: bytes, effects: Effects) -> None:
         """Stamp a message for its next hop and give it to the link: one step."""
         domain, hop = self.routes[self.members[to]]
-        if self.places[domain][hop] in self.consumers[domain].clock.gone:  # retired: nobody waits for it
+        if self.places[domain][hop] in self.consumers[domain].clock.gone:  # retired: no node waits for it
             effects.append(Discard(id_of(self.members, origin, number), hop, Reason.GONE))
             return
         count, stamp = self.consumers[domain].clock.next_stamp(self.places[domain][hop])

@@ -57,7 +57,7 @@ class Unicast(Protocol):
         return [Send((peer,), packet) for packet in self.unsent.pop(peer, [])]
 
     def link_down(self, peer: NodeId, now_us: int) -> Effects:
-        """The peer is out of the group: what it sent and nobody has is not waited for."""
+        """The peer is out of the group: what it sent and no node has is not waited for."""
         self.neighbours.discard(peer)
         effects: Effects = []
         for consumer, place in self._shared_with(peer):
@@ -163,7 +163,7 @@ class Unicast(Protocol):
         """What counts as delivered here and never was is told; a life of which only others know is asked for.
 
         Who has begun it will say so, or has. A server that has not is told by this that a copy of its store
-        went further, and begins anew: those who met the copy may be gone, and nobody else could tell it.
+        went further, and begins anew: those who met the copy may be gone, and no other could tell it.
         """
         skipped, consumer.skipped = consumer.skipped, []
         for place, first, last in skipped:

@@ -5,7 +5,7 @@ An entry is a plain tuple, because one is made for every delivery:
     message   (stream, number, until, after, payload, mark)   as it travels (`wire.py`)
     gap       (stream, first, last, reason)                   numbers that will not be delivered here
 
-Streams are indices that the book gives out and keeps for ever. `D[stream]` is the newest number accounted
+Streams are indices that the book gives out and keeps forever. `D[stream]` is the newest number accounted
 for, `F[stream]` the newest that was cut off. Entries that one step appends become durable together, before
 the effects of the step are carried out: that is the host's work (`commit` of a book on disk), as is reading
 back what was not done when a book is opened. `tests/live/test_sqlite_book.py` holds the book on disk against
@@ -66,7 +66,7 @@ class Book(Protocol):
         """One entry more; D of its stream becomes its last number. Returns its LSN."""
 
     def append_run(self, entries: list[Item], payload_bytes: int) -> int:
-        """Messages of one stream, one after the other, with so many bytes; returns the LSN of the first."""
+        """Messages of one stream, one after the other, of that many bytes; returns the LSN of the first."""
 
     def read(self, lsn: int, limit: int) -> list[Entry]:
         """Up to `limit` consecutive entries from `lsn` on, which is not below `first`."""

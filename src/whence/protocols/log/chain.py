@@ -3,7 +3,7 @@
 With `chain` every message carries in front of its payload the hash of the message before it in its stream, 32
 bytes. Two processes that go on with one life say two things under one number; a node that has one of them and
 gets the other, or what follows the other, has the proof. It is told once (`Forked`), and nothing stops: which
-of the two is right nobody can say, and each node keeps what came first.
+of the two is right cannot be said, and each node keeps what came first.
 
 What was passed over leaves nothing to compare with: the chain begins again behind a gap.
 """

@@ -3,7 +3,7 @@
 Guarantee     every node delivers each message at most once, after everything that happened before its
               broadcast and is still alive, or after it has told that it passes over it. Nothing is passed
               over silently: what a node accounts for without delivering it is `Missed`, with first, last and
-              reason. Whatever any connected node keeps, everybody connected to it gets.
+              reason. Whatever any connected node keeps, every node connected to it gets.
 Assumptions   links are reliable and FIFO while they are up; a link that comes again is a new session. Every
               open of a node is a new life. With lifetimes clocks differ by `skew_us` at most. Peers follow
               the protocol, but for what can be refused (docs/log.md, limits).
@@ -12,8 +12,8 @@ Source        our own, on "Causal and Δ-causal broadcast in opportunistic netwo
 
     book.py, ledger.py        the log (R6), D and F          exchange.py, session.py   R11, R12, R15; limits
     plain.py, timed.py        the order, barriers (R9)       repair.py                 R10, R13, R14
-    retention.py, people.py   R21; R3, R26                   stability.py              R16 to R20
-    delivery.py, memory.py    R7; R2, R22                    chain.py                  R5
+    retention.py, people.py   R2, R21, R22; R3, R26          stability.py              R16 to R20
+    delivery.py               R7                             chain.py                  R5
 
 Groups without lifetimes take the fast path: the next number of its stream, every entry of its barrier
 settled, logged and delivered. With `lifetimes` the order is that of `SafeOrder`, over the same log.
@@ -38,23 +38,22 @@ from whence.core.effects import (
 from whence.core.group import NUMBER_MAX, check_payload, check_peer
 from whence.core.lives import Forked, check_life, check_name, life_of, split_stream, stream_of
 from whence.core.message import Message, MessageId, NodeId, Packet, Sizes, Waiting
-from whence.core.parameters import Parameters
+from whence.core.parameters import Parameters, anything, choice, flag, whole
 from whence.core.protocol import LEAVE, Protocol, State
 from whence.errors import MisuseError
-from whence.protocols.barrier.order import check_lifetime
+from whence.protocols.barrier.order import LIFETIME_MAX_US, check_lifetime
 from whence.protocols.log.book import Book, MemoryBook
 from whence.protocols.log.chain import LINK_BYTES, Chain
 from whence.protocols.log.delivery import Delivery
 from whence.protocols.log.drawn import DrawnExchange
 from whence.protocols.log.exchange import Exchange
 from whence.protocols.log.ledger import Ledger
-from whence.protocols.log.memory import Memory
 from whence.protocols.log.people import People
 from whence.protocols.log.plain import PlainOrder
 from whence.protocols.log.repair import Repair
-from whence.protocols.log.retention import Retention
+from whence.protocols.log.retention import PARAMETERS as RETENTION
+from whence.protocols.log.retention import Memory, Retention
 from whence.protocols.log.session import GREETING, SYNCED, PeerSession
-from whence.protocols.log.settings import PARAMETERS
 from whence.protocols.log.stability import Stability
 from whence.protocols.log.timed import TimedOrder
 from whence.protocols.log.wire import (
@@ -83,6 +82,36 @@ CORK = "cork"  # own messages have waited `cork_us` for company
 _new = tuple.__new__
 STEPS = 16  # how often a step without lifetimes and members looks at what is kept
 
+# docs/log.md says what each is for.
+PARAMETERS = Parameters(
+    flag("lifetimes", default=False),
+    whole("lifetime_us", None, 1, LIFETIME_MAX_US, optional=True),
+    whole("skew_us", 0, 0, LIFETIME_MAX_US),
+    choice("history", "all", ("all", "new")),
+    *RETENTION,
+    flag("stability", default=False),
+    flag("chain", default=False),  # a hash chain through each life: forks show
+    flag("reads", default=False),  # the host says `done`; else what is delivered is read
+    choice("exchange", "log", ("log", "random")),
+    whole("gap_us", 125_000, 1, LIFETIME_MAX_US),
+    whole("setup_max_us", 10_000_000, 0, LIFETIME_MAX_US),
+    whole("seed", 1, 0, LIFETIME_MAX_US),
+    whole("window", 256, 1, 1 << 20),
+    whole("cork_us", 0, 0, LIFETIME_MAX_US),  # own messages wait this long for company; 0: they do not
+    whole("held_max", 10_000, 1, 1 << 30),
+    whole("streams_max", 200_000, 1, 1 << 30),
+    whole("streams_per_minute", 100_000, 1, 1 << 30),  # new ones that one peer may name
+    whole("lives_per_hour", 1_000, 1, 1 << 30),  # new ones in which one name may call
+    whole("wants_per_minute", 6_000, 1, 1 << 30),  # packets with which one peer may pull
+    whole("tick_us", 100_000, 1, LIFETIME_MAX_US),
+    whole("pull_us", 300_000, 1, LIFETIME_MAX_US),
+    whole("jump_us", 1_500_000, 1, LIFETIME_MAX_US),
+    whole("ack_us", 500_000, 1, LIFETIME_MAX_US),
+    whole("alone_us", 5_000_000, 1, LIFETIME_MAX_US),
+    whole("suspect_us", 10_000_000, 1, LIFETIME_MAX_US),
+    anything("life", None, "16 hexadecimal digits"),
+)
+
 
 class Log(Protocol):
     """One node's log, and its sessions."""
@@ -95,7 +124,7 @@ class Log(Protocol):
     def __init__(
         self,
         me: NodeId,
-        members: Iterable[NodeId],  # not used: nobody knows the group
+        members: Iterable[NodeId],  # not used: no node knows the group
         *,
         book: Book | None = None,
         **given: Any,
@@ -116,7 +145,10 @@ class Log(Protocol):
         own = book.add_stream(origin)
         book.add_life(origin)
         self._set_up(book, life, own)
-        self._remember()
+        self.memory.recall(self.order)
+        self.people.note(self._names, [], quiet=True)
+        if self.stability is not None:
+            self.stability.open()
 
     def _set_up(self, book: Book, life: str, own: int) -> None:
         """The parts of a core, as far as the book alone decides."""
@@ -138,7 +170,7 @@ class Log(Protocol):
         self.repair = Repair(self.exchange, options["pull_us"], options["jump_us"])
         self.retention = Retention(options, options["skew_us"])
         self.people = People(self.me, book.lives(), options["suspect_us"])
-        self.plain = PlainOrder(self.own, self.ledger)  # with lifetimes nobody asks it
+        self.plain = PlainOrder(self.own, self.ledger)  # with lifetimes it is not asked
         self.timed: TimedOrder | None = None
         if self.is_timed:
             limits = (options["lifetime_us"], options["skew_us"], options["held_max"])
@@ -148,22 +180,15 @@ class Log(Protocol):
         self._skip = 0 if self.chain is None else LINK_BYTES  # of what messages carry before their payloads
         self.stability: Stability | None = None
         if options["stability"]:
-            self.stability = Stability(
-                self.own,
-                self.ledger,
-                self.exchange.intern,
-                options["ack_us"],
-                options["alone_us"],
-                self.order.stride,
-                self._skip,
-            )
+            timing = (options["ack_us"], options["alone_us"])
+            parts = (self.own, self.ledger, self.exchange.intern)
+            self.stability = Stability(*parts, *timing, self.order.stride, self._skip)
         self._tick_us: int | None = None
         self._cork_us: int | None = None
         self._times: dict[str, int | None] = {}  # of the timers WAKE and SLOT
         self._now_us = 0
         self.memory = Memory(book, self.stability, self.chain)
-        parts = (self.ledger, self.exchange, self.timed, self.stability, self.chain)
-        self.delivery = Delivery(own, *parts)
+        self.delivery = Delivery(own, self.ledger, self.exchange, self.timed, self.stability, self.chain)
         self._steps = 0
         self._is_plain = self.timed is None and self.stability is None and self.chain is None
         self._is_quick = self._is_plain and self.drawn is None  # the end of a step has little to look at
@@ -174,17 +199,6 @@ class Log(Protocol):
         # Looked up once, for the innermost loop.
         self._newest, self._names = self.ledger.newest, self.ledger.names
         self._append, self._changed = book.append, self.exchange.changed
-
-    def _remember(self) -> None:
-        """Take up what earlier lives knew."""
-        self.memory.recall(self.order)
-        self.people.note(self._names, [], quiet=True)
-        if self.stability is not None:
-            self.stability.open()
-
-    def _checkpoint(self) -> None:
-        """Write down what an opening needs besides the entries."""
-        self.memory.keep(self.order)
 
     # From above
 
@@ -617,7 +631,7 @@ class Log(Protocol):
             for payload in self.stability.due(peers, level, now_us):
                 self._speak(payload, None, CONTROL, now_us, effects)
             if self.stability.advance(effects):
-                self._checkpoint()  # what was called stable stays so
+                self.memory.keep(self.order)  # what was called stable stays so
         self._retain(now_us, effects)
 
     # rule 001 R21: cut a prefix, below the reader's cursor, and tell the sessions first
@@ -631,7 +645,7 @@ class Log(Protocol):
             if self.exchange.offers:
                 self.exchange.flush(effects)  # a peer without credit goes on from its cursor
             if point > self.memory.at:
-                self._checkpoint()  # an opening could not look at what is gone
+                self.memory.keep(self.order)  # an opening could not look at what is gone
             self.exchange.before_cut(point, effects)
             self.ledger.cut(point)
 
@@ -659,7 +673,7 @@ class Log(Protocol):
         if self.timed is not None:
             self._set_timer(WAKE, self.timed.next_us(), 0, effects)
         if self.memory.is_due:
-            self._checkpoint()
+            self.memory.keep(self.order)
         return effects
 
     def _set_timer(self, key: str, at_us: int | None, least_us: int, effects: Effects) -> None:

@@ -127,7 +127,7 @@ class Delivery:
             if len(outcome) == 2:
                 timed.died(stream, number)
             else:
-                if number > self._newest[stream] + 1:  # what lies between is dead, or nobody would skip it
+                if number > self._newest[stream] + 1:  # what lies between is dead, or no peer would skip it
                     self.miss(stream, number - 1, EXPIRED, effects)
                 self.log(outcome, now_us, effects)
             self.account_dead(stream, now_us, effects)

@@ -56,7 +56,7 @@ from whence.protocols.log.wire import (
 
 BATCH_ITEMS = 64
 BATCH_BYTES = 48_000  # of one DATA packet, about
-ITEM_NUMBERS = 7  # of an item besides its barrier, lengths included; each takes at most so many bytes:
+ITEM_NUMBERS = 7  # of an item besides its barrier, lengths included; each takes at most this many bytes:
 NUMBER_BYTES_MAX = 9
 SCAN_MAX = 4_096  # entries of the log that one step looks at for one peer
 EXPIRED = "expired"
@@ -323,7 +323,7 @@ class Exchange:
         if floors:
             self.tell(session, FLOOR, floors, effects, first=(PART,))
         if self.drawn is not None:
-            return  # everything goes to everybody who may lack it
+            return  # everything goes to every peer that may lack it
         others = [each for each in self.of.values() if each is not session and each.stage == SYNCED]
         near = [(each.stream, 1) for each in others]
         if near:

@@ -29,7 +29,7 @@ class Behind:
         self.target = target  # some peer has that much
         self.had = had  # D when progress was last seen
         self.since_us = now_us  # when that was, or when it was last asked for
-        self.stuck_us = now_us  # since when nobody can supply it
+        self.stuck_us = now_us  # since when no peer can supply it
         self.asked = ""  # the peer that was asked last
 
 
@@ -161,7 +161,7 @@ class Repair:
             return 1
         if not sessions:
             if all(each.have[stream] <= have for each in self.exchange.of.values()):
-                del self.behind[stream]  # nobody who is here has it; who comes with it says so
+                del self.behind[stream]  # no peer that is here has it; one that comes with it says so
             return 0
         if now_us - known.stuck_us >= self.jump_us and not any(each.asked_floor for each in sessions):
             self.exchange.ask_floor(sessions[0], effects)
@@ -193,7 +193,7 @@ class Repair:
         return dict(pairs)
 
     def must_jump(self, cut: dict[int, int]) -> bool:
-        """Whether a floor passes something that nobody who is connected can supply."""
+        """Whether a floor passes something that no connected peer can supply."""
         newest = self.exchange.ledger.newest
         for stream, floor in cut.items():
             if floor > newest[stream] and not any(

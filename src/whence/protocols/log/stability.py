@@ -1,4 +1,4 @@
-"""Causal stability: which messages everybody has, among members that come, go and lose their disks (R16-R20).
+"""Causal stability: which messages all have, among members that come, go and lose their disks (R16-R20).
 
     V_q       what q is known to have delivered: the causal past of its newest message that was delivered
               here, computed from barriers alone
@@ -58,7 +58,7 @@ class Stability:
         self.alone_us = alone_us
         self.admitted: set[int] = set()  # streams
         self.retired: set[int] = set()
-        self.retirements: dict[int, int] = {}  # stream -> its newest message that retires somebody
+        self.retirements: dict[int, int] = {}  # stream -> its newest message that retires a member
         self.knows: dict[int, list[int]] = {}  # V_q by stream q
         self.pasts: dict[tuple[int, int], list[int]] = {}  # (stream, number) -> its past, itself included
         self.sent: dict[str, tuple[int, int]] = {}  # tag of an outbox of this name -> the message it became
@@ -266,7 +266,7 @@ class Stability:
         vectors = [self.knows[each] for each in sorted(members)]
         for stream, number in self.retirements.items():
             if any(_at(vector, stream) < number for vector in vectors):
-                return None  # somebody may still wait for, or carry, what a retired one has said
+                return None  # a member may still wait for, or carry, what a retired one has said
         newest = self.ledger.newest
         for stream in self.retired:
             if any(_at(vector, stream) > newest[stream] for vector in vectors):

@@ -6,7 +6,7 @@ in a session names it (`names`). An item of DATA is a plain tuple, as it stands 
 
     (stream, number, until, after, payload, mark)
 
-`until` is 0 for a message that is good for ever, else its deadline; `after` has flat pairs (stream, number),
+`until` is 0 for a message that is good forever, else its deadline; `after` has flat pairs (stream, number),
 or triples (stream, number, until) in a group with lifetimes; `mark` is APP or CONTROL. An item with mark
 GONE is no message: numbers `number` to `until` of the stream have expired.
 

@@ -73,7 +73,7 @@ class Overlaid(LinkMemory):
 
     def command(self, verb: str, names: tuple[NodeId, ...], now_us: int) -> Effects:
         """The same as words, which a trace can keep: `open` names the whole route."""
-        if verb == BEGIN and len(names) == 1:  # whoever had this name before may have used the first numbers
+        if verb == BEGIN and len(names) == 1:  # another node of this name may have used the first numbers
             self.last = int(names[0])
             return []
         if verb == "found" and not names:

@@ -170,7 +170,7 @@ class VCubeMembers(VCube):
     # Lives of founders
 
     def command(self, verb: str, names: tuple[NodeId, ...], now_us: int) -> Effects:
-        """This founder met nobody who could say that it was not there before: it may not number from 1."""
+        """This founder met no node that could say that it was not there before: it may not number from 1."""
         if verb != BEGIN or len(names) != 1 or self.phase is not Phase.IN or self.last:
             return super().command(verb, names, now_us)
         self.life = int(names[0]) >> LIFE_BITS
@@ -387,7 +387,7 @@ class VCubeMembers(VCube):
 
     # rule 000 ours 5: what follows a lost message is an orphan
     def _cap(self, member: int, cap: int, effects: Effects) -> None:
-        """Nobody will ever have a number of `member` beyond `cap`: what follows it is an orphan.
+        """No node will ever have a number of `member` beyond `cap`: what follows it is an orphan.
 
         An orphan's origin delivered what is lost, so it is gone itself, and its later messages are
         orphans too. If it were not gone, it would be this node that the group has left behind.
@@ -482,7 +482,7 @@ class VCubeMembers(VCube):
             self._send_control(contact, Control(ControlKind.JOIN, (), (), (), (), (), (), ()), effects)
 
     def _is_first_outside(self, now_us: int) -> bool:
-        """Whether all are out, and this is the first of them: whoever is in, or dead, does not knock."""
+        """Whether all are out, and this is the first of them: a node that is in, or dead, does not knock."""
         window_us = self.test_timeout_us + 2 * len(self.members) * self.test_interval_us
         others = [member for member, at_us in self.outside.items() if now_us - at_us <= window_us]
         return self.my_index == 0 and 0 < len(others) == len(self.members) - 1
@@ -581,7 +581,7 @@ class VCubeMembers(VCube):
         elif self.phase is not Phase.OUT and self.index[peer] in self.awaiting:
             self._ask(self.index[peer], effects)  # its test was due before there was a link
         elif self.phase is not Phase.OUT and not self.roster.is_present(self.index[peer]):
-            # It may be in another part of the group; neither tests the other, so nobody else would say so.
+            # It may be in another part of the group; neither tests the other, so no other would say so.
             self._tell(self.index[peer], ControlKind.NEWS, effects)
         return effects
 

@@ -19,7 +19,7 @@ from whence.sim.model import Contacts, Link, Periodic, Record, Scenario, Skew, S
 from whence.studies.base import Point, Study, compile_kernel
 from whence.studies.claims import load
 from whence.studies.oppnet import data as oppnet_data
-from whence.studies.oppnet import findings, measures, page
+from whence.studies.oppnet import measures, page
 from whence.studies.oppnet.claims import BUSES, CLAIMS, MODES, WALKERS
 from whence.studies.results import Label
 
@@ -348,5 +348,5 @@ STUDY = Study(
     tables=page.tables,
     figures=page.figures,
     headline=page.headline,
-    findings=findings.findings,
+    findings=page.findings,
 )

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 def pipeline(spark: SparkSession, out: Path, seeds: int = 3) -> dict[str, Any]:
     """Sweep, verify and measure; everything that must not depend on where it ran."""
-    from support.sparking import scenario
+    from spark.sparking import scenario
     from whence.spark.metrics.summary import summary
     from whence.spark.sweep import sweep
     from whence.spark.tables import flatten, read_segments
@@ -63,7 +63,7 @@ def places(spark: SparkSession) -> list[list[str]]:
 
 def main() -> None:
     """See the module."""
-    from support.standalone import INTERPRETED, JAVA_OPTIONS
+    from spark.standalone import INTERPRETED, JAVA_OPTIONS
     from whence.spark.session import get_session
 
     master, out, seeds = sys.argv[1:]

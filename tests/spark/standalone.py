@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import pyspark
 
-from support import cluster_job
+from spark import cluster_job
 from whence.spark.java import find_java
 
 START_SECONDS_MAX = 60
