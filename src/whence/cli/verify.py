@@ -198,7 +198,7 @@ def _judge_topic(
 
 
 def _marked(trace: Trace, report: RunReport, options: VerifyOptions) -> RunReport:
-    """The report on a run, marked if a writer was interrupted or has not ended: the rest nobody knows."""
+    """The report on a run, marked if a writer was interrupted or has not ended: the rest is unknown."""
     from whence.verify.run import verify_trace, without_lost
 
     open_ended = [each.writer for each in trace.of_run(report.run) if each.unfinished is True]

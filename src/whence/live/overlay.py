@@ -235,7 +235,7 @@ class OpenMembership:
         return self.overlay.core.is_joined
 
     async def _ask_all(self) -> dict[NodeId, bool]:
-        """Call everybody that is known, until one takes us in; of each that answered, whether it is out."""
+        """Call every node that is known, until one takes us in; of each that answered, whether it is out."""
         addresses = dict(self._known)
         if self._asked.contact is not None:
             addresses.setdefault("", self._asked.contact)
