@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import whence
-from support.living import eventually, in_a_loop, live_group, loopback, quick_limits, take
-from whence.errors import MisuseError, NoRoomError, WhenceError
+from support.living import in_a_loop, live_group, loopback, quick_limits, take
+from whence.errors import MisuseError, WhenceError
 from whence.verify.run import verify_trace
 
 CHAIN = [["a", "b", "c"], ["c", "d", "e"]]
@@ -85,24 +84,3 @@ async def test_a_member_without_a_link_is_refused() -> None:
             whence.join("room", node="b", domains=other, **options),
         ):
             await a.wait_connected(1)
-
-
-@in_a_loop
-async def test_a_router_says_when_there_is_room_again_although_nobody_waits_there() -> None:
-    """Where nothing else was written, the last acknowledgement went unseen: senders waited for ever (M3)."""
-    limits = quick_limits(queue_messages=8)
-    options: dict[str, Any] = {"peers": loopback("ace"), "protocol": "domains", "limits": limits}
-    options["domains"] = [["a", "c"], ["c", "e"]]
-    async with whence.join("room", node="a", **options) as a, whence.join("room", node="c", **options) as c:
-        sent = 0
-        with suppress(NoRoomError):
-            while True:
-                await a.send("e", b"%d" % sent, timeout=1.0)
-                sent += 1
-        await eventually(lambda: c.full == ["e"])
-        async with whence.join("room", node="e", **options) as e:
-            found = [message.payload for message in await take(e, sent)]
-            assert found == [b"%d" % each for each in range(sent)]
-            await eventually(lambda: not c.full, 5.0)
-            await a.send("e", b"more", timeout=5.0)
-            assert [message.payload for message in await take(e, 1)] == [b"more"]
