@@ -2,10 +2,12 @@
 
     python tools/ours.py deadline --scale demo --seeds 10 --where part=main,map,printed
     python tools/ours.py vcube --scale paper --seeds 10 --where profile=R0 part=main
+    python tools/ours.py oppnet --where part=main plan=buses lifetime=120,60,40,10 --without I max min
 
 Runs the points of a scale in this process, with seeds from 1001 on, which no scale has: a regression is never
 judged by the runs that it was recorded with. Kept is every mean over five runs or more that a claim of the
-paper or a regression is judged by (whence.studies.verdicts).
+paper or a regression is judged by (whence.studies.verdicts), but for claims whose id has a word that is given
+`--without`: a run's greatest and least have tails, and their deviation over ten runs says little of the next.
 """
 
 from __future__ import annotations
@@ -69,10 +71,11 @@ def reseeded(scenario: Scenario, seed: int) -> Scenario:
     return msgspec.structs.replace(made, nodes=nodes, stop=stop)
 
 
-def kept(study: Study, results: Results) -> dict[str, Ours]:
-    """What the runs say of every claim, whatever was recorded before."""
+def kept(study: Study, results: Results, without: Iterable[str] = ()) -> dict[str, Ours]:
+    """What the runs say of every claim, whatever was recorded before, but for those with such a word."""
     whole = replace(results, derived=tuple(study.derived(results)))
-    return recordable(judge((replace(claim, ours=None) for claim in study.claims), whole))
+    found = recordable(judge((replace(claim, ours=None) for claim in study.claims), whole))
+    return {name: one for name, one in found.items() if not set(without) & set(name.split("-"))}
 
 
 def text(found: dict[str, Ours], seeds: int, command: str) -> str:
@@ -95,6 +98,7 @@ def main(given: Iterable[str] | None = None) -> int:
     parser.add_argument(
         "--where", nargs="*", default=[], metavar="LABEL=VALUE[,VALUE]", help="only these points"
     )
+    parser.add_argument("--without", nargs="*", default=[], metavar="WORD", help="no claim with it in its id")
     asked = parser.parse_args(given)
     wanted = {name: set(values.split(",")) for name, values in (each.split("=") for each in asked.where)}
     study = registry.lookup(asked.study)
@@ -106,7 +110,8 @@ def main(given: Iterable[str] | None = None) -> int:
     path = STUDIES / study.name / OURS_FILE
     command = f"{asked.study} --scale {asked.scale} --seeds {asked.seeds}"
     command += f" --where {' '.join(asked.where)}" if asked.where else ""
-    path.write_text(text(kept(study, results), asked.seeds, command), encoding="utf-8")
+    command += f" --without {' '.join(asked.without)}" if asked.without else ""
+    path.write_text(text(kept(study, results, asked.without), asked.seeds, command), encoding="utf-8")
     print(f"{path}: written")
     return 0
 

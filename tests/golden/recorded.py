@@ -1,6 +1,7 @@
 """The runs of every study at its scale `demo`, as they were recorded: to judge them, and to spoil them.
 
     python tests/golden/record_demo.py out/study-*/results.json        # records them anew
+    python tests/golden/record_demo.py --add deadline                  # runs what the grid has got since
 
 A file has the labels, the measures and whether the verifier was content; parameters follow from the grid.
 """
@@ -9,12 +10,15 @@ from __future__ import annotations
 
 import gzip
 import json
+from collections.abc import Iterable
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from whence.sim.files import to_dict
 from whence.studies import registry
+from whence.studies.base import Point
+from whence.studies.oppnet.data import DATA_SETS
 from whence.studies.results import Results, Row
 
 DATA = Path(__file__).parent / "data"
@@ -30,21 +34,43 @@ def path_of(name: str) -> Path:
 def save(document: dict[str, Any]) -> Path:
     """Keep the runs of a `results.json`."""
     assert document["scale"] == SCALE, "the scale that is recorded is `demo`"
-    runs = [
-        {
-            "labels": run["labels"],
-            "measures": {
-                name: value if value is None or value == int(value) else float(f"{value:.9g}")
-                for name, value in run["measures"].items()
-            },
-            "ok": run["verdict"].get("ok"),
-        }
-        for run in document["runs"]
-    ]
-    path = path_of(document["study"])
+    runs = [_kept(run["labels"], run["measures"], run["verdict"]) for run in document["runs"]]
+    return _write(document["study"], runs)
+
+
+def _write(name: str, runs: list[dict[str, Any]]) -> Path:
+    path = path_of(name)
     with gzip.GzipFile(path, "wb", mtime=0) as file:
         file.write(json.dumps(runs).encode())
     return path
+
+
+def _kept(labels: Any, measures: Any, verdict: Any) -> dict[str, Any]:
+    return {
+        "labels": dict(labels),
+        "measures": {
+            name: value if value is None or value == int(value) else float(f"{value:.9g}")
+            for name, value in measures.items()
+        },
+        "ok": verdict.get("ok"),
+    }
+
+
+def missing(name: str) -> list[Point]:
+    """The points of the grid of today that were not recorded, but for those of real traces."""
+    seen = {_place(row.labels) for row in recorded(name).rows}
+    points = registry.lookup(name).grid(SCALE)
+    return [
+        point
+        for point in points
+        if _place(point.labels) not in seen and point.labels.get("plan") not in DATA_SETS
+    ]
+
+
+def add(name: str, rows: Iterable[Row]) -> Path:
+    """Keep these runs of a study besides those that are kept already."""
+    runs = json.loads(gzip.decompress(path_of(name).read_bytes()))
+    return _write(name, [*runs, *(_kept(row.labels, row.measures, row.verdict) for row in rows)])
 
 
 @lru_cache(maxsize=8)

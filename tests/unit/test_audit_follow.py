@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,7 @@ from whence.foreign.mapping import LogMapping, mapping_of, order_of
 from whence.foreign.read import complete_mapping, read_log
 from whence.foreign.running import STREAMED
 
+PIECES = 200  # more than all logs have but one
 LIST = "json-array"  # refused as well: its rows are not lines
 SEVERAL_LINES = "texts-with-line-breaks"  # refused: a followed row is one line
 CASES = [
@@ -32,11 +34,17 @@ CASES = [
 
 
 def grown(case: CorpusCase, folder: Path, size: int) -> Follower:
-    """The verdict on a file to which a few bytes at a time are added, each time by another process."""
+    """The verdict on a file to which a few bytes at a time are added, each time by another process.
+
+    A log of more pieces than `PIECES` grows by larger ones from then on.
+    """
     mapping = complete_mapping(case.log, case.mapping)
     data, target, state = case.log.read_bytes(), folder / case.log.name, folder / "state"
-    for end in range(size, len(data) + size, size):
-        target.write_bytes(data[:end]) if end == size else append(target, data[end - size : end])
+    few = min(len(data), PIECES * size)
+    ends = [*range(size, few, size), *range(few, len(data), 37 * size), len(data)]
+    target.write_bytes(b"")
+    for begin, end in pairwise([0, *ends]):
+        append(target, data[begin:end])
         follower = Follower(target, mapping, state=state)
         list(follower.read())
     return follower

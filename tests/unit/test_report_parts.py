@@ -29,7 +29,7 @@ from whence.studies.results import Estimate
         (123.456, "123.5"),
         (12.3456, "12.35"),
         (0.012345, "0.0123"),
-        (-1.5, "−1.50"),
+        (-1.5, "−1.5"),
     ],
 )
 def test_numbers(value: float | None, text: str) -> None:
@@ -45,8 +45,8 @@ def test_numbers(value: float | None, text: str) -> None:
         (12345.6, 1234.5, ("12,346", "1,234")),
         (0.012345, 0.00123, ("0.0123", "0.0012")),
         (0.22, 0.0999, ("0.22", "0.10")),
-        (61.8, 0, ("61.80", "")),
-        (61.8, None, ("61.80", "")),
+        (61.8, 0, ("61.8", "")),
+        (61.8, None, ("61.8", "")),
     ],
 )
 def test_a_mean_has_no_more_digits_than_its_interval(
@@ -56,7 +56,7 @@ def test_a_mean_has_no_more_digits_than_its_interval(
 
 
 def test_cells_seconds_plurals() -> None:
-    assert [fmt.cell(value) for value in (True, False, "x", 1.5, None)] == ["yes", "no", "x", "1.50", "–"]
+    assert [fmt.cell(value) for value in (True, False, "x", 1.5, None)] == ["yes", "no", "x", "1.5", "–"]
     assert [fmt.seconds(value) for value in (1.26, 65, 3725)] == ["1.3 s", "1 min 05 s", "1 h 02 min"]
     assert (fmt.plural(1, "run"), fmt.plural(1200, "run")) == ("1 run", "1,200 runs")
 

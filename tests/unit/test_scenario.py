@@ -87,7 +87,7 @@ def test_strings_survive_toml(tmp_path: Path) -> None:
 def test_examples_are_commented_and_run(path: Path) -> None:
     assert path.read_text().startswith("# ")
     shorter = {
-        "bus-day": ["stop.duration_us=3_600_000_000"],
+        "bus-day": ["stop.duration_us=1_200_000_000"],
         "heavy-tail": ["stop.duration_us=200_000"],
         "prc-hour": ["nodes=12", "stop.duration_us=125_000_000"],
     }

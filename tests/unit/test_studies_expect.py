@@ -353,6 +353,9 @@ def test_a_regression_is_demanded_where_it_would_notice_half_and_twice() -> None
     for seeds, evidence in (((6, 30), Evidence.REGRESSION), ((5, 30), Evidence.REPEATED)):
         of_seeds = replace(claim, ours=Ours(10.5, 1.5, 25, seeds))
         assert judge([of_seeds], MANY)[1].claim.evidence is evidence
+    more = Results(tuple(row(8, "new", seed, time=10 if seed < 6 else 99) for seed in range(1, 31)))
+    fresh = judge([replace(claim, ours=Ours(10.5, 1.5, 25, (6, 30)))], more)[1]  # by the others alone
+    assert (fresh.claim.evidence, fresh.measured, fresh.failed) == (Evidence.REGRESSION, 10, False)
     for factor in (0.5, 2):
         other = Results(tuple(row(8, "new", seed, time=10 * factor + seed / 10) for seed in range(1, 6)))
         assert judge([claim], other)[1].failed

@@ -11,13 +11,14 @@ that about depends on its form; the first of these that changes its number count
     shift     the measure of one of its runs, plus and minus 1: a number that is zero
     number    the derived number itself, times 0.5 and 2
 
-A demand with an `excuse` (a claim that something exists, a bound that the paper prints, a limit on one side)
-must notice at least one of its changes. A promise must notice one run that breaks it.
+A demand with an `excuse` has one side: a limit from above is put to times 2 and 10 alone, one from below to
+times 0.5, that something exists to times 0, and must notice these. A promise must notice one run that breaks
+it.
 """
 
 from __future__ import annotations
 
-import subprocess
+import runpy
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -27,14 +28,20 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from golden.recorded import NAMES, path_of, recorded
+from golden.recorded import NAMES, missing, path_of, recorded
 from whence.studies import registry
 from whence.studies.base import Study
-from whence.studies.claims import PROMISES_KEPT, Claim
+from whence.studies.claims import PROMISES_KEPT, Claim, Relation
 from whence.studies.results import Derived, Results, Row
 from whence.studies.verdicts import Judged, judge
 
 RECORDED = [name for name in NAMES if path_of(name).exists()]
+
+
+def _parts(name: str) -> list[str]:
+    """The kinds of runs of a study."""
+    return sorted({str(row.labels["part"]) for row in recorded(name).rows})
+
 
 FACTORS = (0.5, 2.0, 10.0)
 Change = Callable[[Row | Derived, float], float]
@@ -50,7 +57,7 @@ class Fate(NamedTuple):
 
     @property
     def is_dead(self) -> bool:
-        return not (any(self.noticed) if self.excuse else self.noticed and all(self.noticed))
+        return not self.noticed or not all(self.noticed)
 
 
 def fates(study: Study, results: Results) -> list[Fate]:
@@ -99,16 +106,26 @@ def _kinds(
         return
     measures = claim.measure.split(" + ")
     if any(isinstance(line, Derived) for line in own):
-        yield "number", [_spoiled(whole, measures, own, _times(factor)) for factor in (0.5, 2.0)]
+        factors = _against(one, (0.5, 2.0), 0.5)
+        yield "number", [_spoiled(whole, measures, own, _times(factor)) for factor in factors]
         if one.measured == 0:
             yield "shift", [_spoiled(whole, measures, own, _plus(by)) for by in (-1.0, 1.0)]
         return
-    factors = (0.0, *FACTORS) if one.claim.excuse else FACTORS  # what exists is noticed when it is gone
+    factors = _against(one, FACTORS, 0.0)  # what exists is noticed when it is gone
     yield "whole", [_spoiled(whole, measures, None, _times(factor)) for factor in factors]
-    yield "arm", [_spoiled(whole, measures, own, _times(factor)) for factor in FACTORS]
+    yield "arm", [_spoiled(whole, measures, own, _times(factor)) for factor in factors]
     yield "tilt", [_spoiled(whole, measures, None, _tilt(power)) for power in (-0.5, 0.5)]
     there = [line for line in own if any(line.measures.get(name) is not None for name in measures)]
     yield "shift", [_spoiled(whole, measures[:1], there[:1], _plus(by)) for by in (-1.0, 1.0)]
+
+
+def _against(one: Judged, factors: tuple[float, ...], least: float) -> tuple[float, ...]:
+    """The factors that a demand must notice: those of its wrong side, if it has an excuse for the other."""
+    if not one.claim.excuse:
+        return factors
+    if one.claim.relation is Relation.AT_MOST:
+        return tuple(factor for factor in factors if factor > 1)
+    return (least,)
 
 
 def _times(factor: float) -> Change:
@@ -166,17 +183,38 @@ def test_every_demand_notices_a_spoiled_measure(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", RECORDED)
+def test_what_was_recorded_is_the_grid_of_today(name: str) -> None:
+    assert [dict(point.labels) for point in missing(name)] == []
+
+
+@pytest.mark.parametrize("name", RECORDED)
 def test_what_was_recorded_holds(name: str) -> None:
     study = registry.lookup(name)
     assert [one.claim.id for one in study.judge(recorded(name)) if one.failed] == []
 
 
-def test_the_page_of_fidelity_is_current() -> None:
-    done = subprocess.run(
-        [sys.executable, "tools/fidelity.py"],
-        cwd=Path(__file__).parents[2],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
+# The others have a test of their own, of runs with all that was counted in them.
+@pytest.mark.parametrize(
+    ("name", "part"), [(name, part) for name in ("vcube", "domains") for part in _parts(name)]
+)
+def test_a_page_without_runs_of_a_kind_is_made_all_the_same(name: str, part: str) -> None:
+    study = registry.lookup(name)
+    results = recorded(name)
+    left = replace(results, rows=tuple(row for row in results.rows if row.labels["part"] != part))
+    assert study.judge(left)
+    assert study.findings(left)
+    assert study.tables(left)
+    assert study.headline is not None
+    assert study.headline(left)
+    assert study.figures(left) or part == "main"  # all figures of vcube are of that part
+
+
+def test_the_page_of_fidelity_is_current(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The command, in this process: it judges the runs that are loaded here."""
+    tool = Path(__file__).parents[2] / "tools" / "fidelity.py"
+    monkeypatch.setattr(sys, "argv", [str(tool)])
+    with pytest.raises(SystemExit) as ended:
+        runpy.run_path(str(tool), run_name="__main__")
+    assert ended.value.code == 0, capsys.readouterr().out

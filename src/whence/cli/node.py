@@ -94,12 +94,16 @@ def run(
     import logging
     import sys
 
-    dialled = contact[0] if contact and len(contact) == 1 else contact or None
-    settings = load_config(config, node, group=group, listen=listen, contact=dialled)
+    settings = load_config(config, node, group=group, listen=listen, contact=_dialled(contact))
     settings = _overruled(settings, transport, keys, loss, deadline)
     logging.basicConfig(level=logging.WARNING, format="whence: %(message)s", stream=sys.stderr)
     ends = until_eof or sys.stdin is None or sys.stdin.isatty()
     asyncio.run(_run(settings, trace, deadline, ends, as_json, door))
+
+
+def _dialled(contact: list[str] | None) -> str | list[str] | None:
+    """One address, several, or none: what `contact` of a configuration may be."""
+    return contact[0] if contact and len(contact) == 1 else contact or None
 
 
 def _overruled(

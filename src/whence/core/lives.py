@@ -33,7 +33,6 @@ BEFORE, OVER = "before joining", "of a life that is over"
 Life: TypeAlias = str  # 16 hexadecimal digits
 Stream: TypeAlias = str  # "name/life"
 
-LIFE_DIGITS = 16
 NAME_MAX = 255  # characters of a node's name, as in live groups
 _LIFE = re.compile(r"[0-9a-f]{16}")
 _STREAM = re.compile(r"[^/]{1,255}/[0-9a-f]{16}", re.DOTALL)

@@ -9,7 +9,10 @@ MINUS = "−"
 
 
 def number(value: float | None) -> str:
-    """About four digits that mean something, thousands separated; `–` for what does not exist."""
+    """About four digits that mean something, thousands separated; `–` for what does not exist.
+
+    No zeros are added at the end: a paper that prints 12.2 is not said to print 12.20.
+    """
     if value is None or isnan(value):
         return MISSING
     if not isfinite(value):
@@ -19,7 +22,9 @@ def number(value: float | None) -> str:
         return _signed(f"{int(value):,}")
     if size < 1:
         return _signed(f"{value:.3g}")
-    return _signed(f"{value:,.{0 if size >= 1000 else 1 if size >= 100 else 2}f}")
+    if size >= 1000:
+        return _signed(f"{value:,.0f}")
+    return _signed(f"{value:.{1 if size >= 100 else 2}f}".rstrip("0").rstrip("."))
 
 
 def _signed(text: str) -> str:

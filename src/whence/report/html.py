@@ -8,21 +8,24 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from math import isclose, log10
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from whence.errors import writing
 from whence.report import plots, spacetime
-from whence.report.format import MISSING, cell, number, plural, seconds, with_interval
+from whence.report.format import MINUS, MISSING, cell, number, plural, seconds, with_interval
 from whence.report.views import Views
 from whence.studies.base import Figure, StudyResult, Table
-from whence.studies.claims import Evidence
+from whence.studies.claims import Claim, Evidence
 from whence.studies.results import Estimate, Row
 from whence.studies.verdicts import Judged, Verdict
 from whence.verify.report import KINDS
 
 if TYPE_CHECKING:
     from jinja2 import Environment
+
+DECIMALS_MAX = 6
 
 # What many scenarios share, and where they differ: so that a page can hold all of them and be read.
 
@@ -102,7 +105,6 @@ def environment() -> Environment:
     made.filters.update(cell=cell, number=number, seconds=seconds)
     made.filters["interval"] = lambda value: with_interval(value.mean, value.half)
     made.tests["estimate"] = lambda value: isinstance(value, Estimate)
-    made.tests["numeric"] = _numeric
     made.tests["of_numbers"] = _of_numbers
     made.tests["of_words"] = _of_words
     return made
@@ -135,10 +137,6 @@ def render(
             witness_svg=spacetime.svg(result.witness) if result.witness else "",
         )
     )
-
-
-def _numeric(value: object) -> bool:
-    return isinstance(value, int | float | Estimate) and not isinstance(value, bool)
 
 
 def _of_numbers(at: int, table: Table) -> bool:
@@ -203,6 +201,15 @@ def _number(relation: str, value: float | None, unit: str) -> str:
     return f"{relation} {number(value)} {unit}".rstrip() if value is not None else MISSING
 
 
+def _as_printed(claim: Claim) -> str:
+    """The paper's number with the digits that it prints, where half of the last one is known."""
+    digit = 2 * claim.rounding
+    decimals = -round(log10(digit)) if digit else 0
+    is_known = digit and 0 < decimals <= DECIMALS_MAX and isclose(digit, 10.0**-decimals)
+    text = f"{claim.published:,.{decimals}f}".replace("-", MINUS) if is_known else number(claim.published)
+    return f"{claim.relation.value} {text} {claim.unit}".rstrip()
+
+
 def _measured(one: Judged) -> str:
     """The number with the interval that the verdict took; a single run has none, and says so."""
     if one.measured is None:
@@ -219,7 +226,7 @@ def _printed(one: Judged) -> dict[str, Any]:
     said = "; ".join(part for part in (one.reason, claim.open, fitted) if part)
     return {
         "name": claim.text,
-        "printed": _number(claim.relation.value, claim.published, claim.unit),
+        "printed": MISSING if claim.published is None else _as_printed(claim),
         "measured": _measured(one),
         "runs": (number(one.runs) if one.runs != 1 else "1, no interval") if one.runs else MISSING,
         "reading": claim.reading.value if claim.measure else MISSING,

@@ -177,7 +177,7 @@ class Host:
             self._rows.broadcast(None, len(payload), now_us)
             self._rows.effects(effects, now_us)
         self.broadcasts += 1
-        return MessageId(core.me, core.last), self._carry_out(effects)
+        return _make(MessageId, (core.me, core.last)), self._carry_out(effects)
 
     def broadcast_many(self, payloads: list[bytes], now_us: int) -> list[MessageId | MisuseError]:
         """Broadcast one after the other; returns the id of each message, or why the core refuses it."""

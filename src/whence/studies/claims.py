@@ -125,7 +125,7 @@ class Tolerance:
         if self.factor:
             parts.append(f"factor {self.factor:g}")
         if self.absolute or self.between:
-            parts.append(f"± {self.allowed(0):g}")
+            parts.append(f"± {self.allowed(0):.3g}")
         if self.relative:
             parts.append(f"± {self.relative * 100:g} %")
         return " or ".join(parts) or "exact"

@@ -89,7 +89,7 @@ CLAIMS = (
           "without repair only what arrives in time can be delivered", "of_direct", where={"part": "bounds"},
           unit="ratio", evidence=Evidence.INVARIANT, take=Take.MAX, relation=Relation.AT_MOST, excuse=BOUND),
     _kept("main", "runs of the corrected algorithms with a trace"),
-    _kept("trouble", "runs under crashes, wrong clocks, duplicates and small buffers"),
+    _kept("trouble", "runs under crashes, clocks that are wrong or drift, duplicates and small buffers"),
     Claim("002-findings", "what the verifier found in runs of the corrected algorithms", 0, "nothing",
           FINDINGS, where={"part": ("main", "trouble")}, unit="findings", evidence=Evidence.INVARIANT,
           take=Take.SUM),

@@ -10,7 +10,7 @@ says how the paper is read.
     main        Figure 9, each improvement by itself at some sizes
     map         the rise of ODCA over TDCA in every network of the map
     large       groups of 200 to 1,000; the group's rate stays what it is with 100 members
-    trouble     crashes, clocks that are off, duplicates, small buffers: the cores, judged by the verifier
+    trouble     crashes, clocks that are off or drift, duplicates, small buffers: cores, and the verifier
     optimum     small runs of which the best possible is computed
     printed     Figure 8 as it stands
 """
@@ -112,6 +112,8 @@ TROUBLES: Mapping[str, Mapping[str, Any]] = {
     "none": {},
     "crashes": {"faults": [Crash(nodes=TROUBLE_NODES // 4, at_us=_MIDDLE_US)]},
     "clocks": {"faults": [Skew(nodes="all", offset_us=CLOCKS_US, drawn=True)]},
+    # Too fast or too slow, so that they are as far off when the run ends.
+    "drift": {"faults": [Skew(nodes="all", drift_ppm=CLOCKS_US * 1_000_000 // TROUBLE_US, drawn=True)]},
     "duplicates": {"duplicate": 0.2},
     "small buffers": {"buffer_bytes": SMALL_BUFFER_BYTES},
 }

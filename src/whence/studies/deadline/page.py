@@ -20,7 +20,7 @@ READING_TEXT = {
 }
 FIGURE_9_CAPTION = (
     "Delivered ratio: deliveries in causal order and before the deadline, over all pairs of a message and "
-    f"another member. The paper prints no values but the rise of ODCA over TDCA, {PRINTED_RISE}. The left "
+    f"another member. The paper prints no values but the rise of ODCA over TDCA, {PRINTED_RISE}. The fitted "
     "reading was found by search because it gives that rise: no evidence that the paper was so simulated. "
     "Messages of the first 200 ms and the last 300 ms of a run do not count: at first nothing precedes a "
     "message, and at the end a loss is not noticed for want of a later one."
@@ -49,7 +49,8 @@ CONTOUR_NOTE = (
 )
 TROUBLE_NOTE = (
     "The fitted reading, cores, every run judged by the verifier. Crashes: a quarter of the members stop for "
-    "good in the middle; what they miss counts. Clocks: each is off by up to 10 ms, either way. Duplicates: "
+    "good in the middle; what they miss counts. Clocks: each is off by up to 10 ms, either way. Drift: "
+    "each is too fast or too slow, and up to 10 ms off when the run ends. Duplicates: "
     "20 % of packets come twice. Small buffers: 500 KB instead of 128 MB. Peak: the fullest buffer of a "
     "member when it sent something."
 )
@@ -435,8 +436,8 @@ def _about_trouble(results: Results) -> list[str]:
     kept = sum(row.ok for row in rows)
     peak = max(row.measures.get("peak_megabytes") or 0 for row in rows)
     return [
-        f"Under crashes, clocks that are off by up to 10 ms, duplicates and small buffers, {kept} of "
-        f"{len(rows)} runs keep every promise; a buffer holds {peak:.1f} MB at the most."
+        "Under crashes, clocks that are off or drift by up to 10 ms, duplicates and small buffers, "
+        f"{kept} of {len(rows)} runs keep every promise; a buffer holds {peak:.1f} MB at the most."
     ]
 
 
@@ -465,9 +466,9 @@ def _about_printed(results: Results) -> list[str]:
     asked, answered = (int(results.total(what, **strict)) for what in ("solicitations", "replies"))
     loose: dict[str, Label] = {"part": "printed", "variant": "ODCA as printed, but flaw 2"}
     kinds = {"causal": "out of order", "duplicate": "twice", "late": "late"}
-    wrong = ", ".join(f"{int(results.total(kind, **loose))} {text}" for kind, text in kinds.items())
+    wrong = ", ".join(f"{int(results.total(kind, **loose)):,} {text}" for kind, text in kinds.items())
     return [
-        f"Figure 8 as printed answers {answered} of {asked} solicitations. If it answers, it delivers "
+        f"Figure 8 as printed answers {answered:,} of {asked:,} solicitations. If it answers, it delivers "
         f"{wrong}."
     ]
 

@@ -462,7 +462,7 @@ def _one_to_all(results: Results) -> Figure:
     caption = (
         "One server sends a message to each other one and waits for all answers; the time is divided by the "
         "number of messages. Here servers work at the same time, on as many processors as there are, so that "
-        "processor time (of all servers) is more than wall time."
+        "processor time (of all servers) may be more than wall time."
     )
     panels = (
         _growth_panel(results, "without domains (figure 9)", FLAT._replace(workload="broadcast"), 2),

@@ -71,6 +71,8 @@ def derive(row: Row) -> dict[str, float | None]:
         sizes = counted.get(f"watched_{registry}")
         if sizes:
             found[f"largest_{registry}"] = max(sizes)
+            if len(sizes) >= WATCHED_MIN:
+                found[f"growth_{registry}"] = _growth(sizes)
     return found
 
 
@@ -186,15 +188,14 @@ def derived(results: Results) -> Iterator[Derived]:
     yield from _region(results)
     for lifetime in lifetimes(results, WALKERS):
         for mode in MODES:
-            rows = [row for row in main_rows(results, WALKERS, lifetime, mode) if row.counted]
             for registry in REGISTRIES:
-                sizes = rows[0].counted.get(f"watched_{registry}") if rows else None
-                if sizes and len(sizes) >= WATCHED_MIN:
+                growth = mean(results, f"growth_{registry}", WALKERS, lifetime, mode)
+                if growth is not None:
                     labels: dict[str, Label] = {
                         "part": "registries", "plan": WALKERS, "lifetime": lifetime, "mode": mode,
                         "registry": registry,
                     }  # fmt: skip
-                    yield Derived(labels, {f"growth_{registry}": _growth(sizes)})
+                    yield Derived(labels, {f"growth_{registry}": growth.mean})
 
 
 def region_factor(
