@@ -5,7 +5,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
-JOBS ?= 2
+JOBS ?= 3
 # Processes that tests start read the bytecode that the first of them has written.
 unexport PYTHONDONTWRITEBYTECODE
 

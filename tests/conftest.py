@@ -6,12 +6,14 @@ import os
 import signal
 import sys
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from support.tiny_study import TinyStudies
 
 # pytest-xdist tells its workers that they are 80 columns wide; our tables take a pipe's width.
 os.environ.pop("COLUMNS", None)
@@ -33,6 +35,20 @@ SPARK_CONF = {
     "spark.driver.memory": "1g",
     "spark.driver.extraJavaOptions": QUICK_JAVA,
 }
+SPARK_TESTS = "tests/spark/"
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Files to workers as they are free, and all of Spark's to one: a JVM is slow until it is warm."""
+    from xdist.scheduler import LoadFileScheduling
+
+    class OneSpark(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            file = super()._split_scope(nodeid)
+            return SPARK_TESTS if file.startswith(SPARK_TESTS) else file
+
+    return OneSpark(config, log) if config.getoption("dist") == "loadfile" else None
 
 
 @pytest.fixture(scope="session")
@@ -43,3 +59,16 @@ def spark() -> Iterator[SparkSession]:
     session = get_session("whence tests", conf=SPARK_CONF)
     yield session
     session.stop()
+
+
+@pytest.fixture(scope="session")
+def tiny_studies(tmp_path_factory: pytest.TempPathFactory) -> TinyStudies:
+    """Studies at their smallest scale, which several files judge and every worker may need."""
+    from support.tiny_study import TinyStudies
+
+    place = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        place = place.parent  # that of all workers
+    shared = place / "tiny-studies"
+    shared.mkdir(exist_ok=True)
+    return TinyStudies(shared)

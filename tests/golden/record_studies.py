@@ -18,11 +18,9 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import replace
 from html.parser import HTMLParser
 from itertools import islice
@@ -35,7 +33,7 @@ import msgspec
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from support.tiny_study import carried_out
+from support.tiny_study import TinyStudies, without
 from whence.report.html import render
 from whence.studies.base import StudyResult
 from whence.studies.registry import lookup
@@ -66,11 +64,11 @@ Golden = dict[str, list[Any]]
 # The code under test
 
 
-def counted_study(name: str, folder: Path) -> StudyResult:
-    """One of `COUNTED`, run and judged in this process, one point after the other."""
+def counted_study(name: str, studies: TinyStudies) -> StudyResult:
+    """One of `COUNTED`, judged in this process."""
     study = lookup(name)
-    with _without("WHENCE_DATA"):  # real traces of contacts, which not every machine has
-        results = carried_out(study, study.grid(SCALE), folder)
+    results, folder = studies.carried_out(study)
+    with without("WHENCE_DATA"):  # real traces of contacts, which not every machine has
         found = pick(results.rows)
         told = tell(*found, folder / str(results.rows.index(found[0]))) if found else None
         return StudyResult(
@@ -191,16 +189,6 @@ class _Text(HTMLParser):
         return [line for line in found if line]
 
 
-@contextmanager
-def _without(variable: str) -> Iterator[None]:
-    kept = os.environ.pop(variable, None)
-    try:
-        yield
-    finally:
-        if kept is not None:
-            os.environ[variable] = kept
-
-
 # Files
 
 
@@ -250,7 +238,7 @@ def _changes(old: Any, new: Any, at: str) -> Iterator[str]:
 
 def _made(name: str) -> Golden:
     with tempfile.TemporaryDirectory(prefix="whence-golden-") as folder:
-        return golden(counted_study(name, Path(folder)))
+        return golden(counted_study(name, TinyStudies(Path(folder))))
 
 
 def main() -> int:

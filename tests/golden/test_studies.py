@@ -16,11 +16,12 @@ from golden.record_studies import (
     golden,
     load,
 )
+from support.tiny_study import TinyStudies
 
 
 @pytest.fixture(scope="module", params=COUNTED)
-def study(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Golden]:
-    return request.param, golden(counted_study(request.param, tmp_path_factory.mktemp(request.param)))
+def study(request: pytest.FixtureRequest, tiny_studies: TinyStudies) -> tuple[str, Golden]:
+    return request.param, golden(counted_study(request.param, tiny_studies))
 
 
 @pytest.mark.parametrize("part", PARTS)

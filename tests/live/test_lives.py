@@ -9,10 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
 from live.lives_member import Process, Settings, started
 from support.living import in_a_loop, loopback
 from support.processes import until
+from whence.cli.main import app
+from whence.verify.run import verify_trace
 
 BROADCASTING = ["vector", "fifo", "barrier"]
 POINT_TO_POINT = ["matrix", "domains"]
@@ -252,3 +255,26 @@ async def test_w3_a_group_retires_a_dead_member_once_and_not_pair_by_pair(tmp_pa
     await room.start("b")
     await room.exchange("back")
     await room.end()
+
+
+# What a killed process takes along
+
+
+@pytest.mark.parametrize("protocol", ["vector", pytest.param("log", marks=pytest.mark.slow)])
+@in_a_loop
+async def test_a_guest_that_is_killed_leaves_an_unfinished_trace(protocol: str, tmp_path: Path) -> None:
+    trace = tmp_path / "trace"
+    room = Room(tmp_path, protocol, durable=False, trace=str(trace))
+    await room.start()
+    await room.exchange("first")
+    await room.kill("a")  # with all its rows, which nobody has written yet
+    await room.say("b", "second")
+    await room.gets("c", "second")
+    await room.end()
+    [report] = verify_trace(trace)
+    assert (report.ok, report.counts.created) == (False, 2)  # as far as rows tell
+    result = CliRunner().invoke(app, ["verify", str(trace), "--json"])
+    assert result.exit_code == 3, result.stdout
+    [judged] = json.loads(result.stdout)
+    assert (judged["ok"], judged["unfinished"], judged["counts"]["created"]) == (True, True, 0)
+    assert "a did not end its trace: 2 deliveries" in result.stderr

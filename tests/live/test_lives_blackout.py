@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
+import whence
 from live.lives_member import Process, Settings
 from live.test_lives import Room
-from support.living import free_ports, in_a_loop
+from support.living import free_ports, in_a_loop, quick_limits, take
 from support.processes import until
 
 QUICK = {"heartbeat_s": 0.2, "silence_s": 1.0, "connect_timeout_s": 1.0, "handshake_timeout_s": 2.0}
@@ -108,3 +109,28 @@ async def test_w6_a_listed_group_outlives_a_blackout(protocol: str, tmp_path: Pa
     if protocol == "vcube":
         assert await _rejoined(room.members) > 0
     await room.end()
+
+
+@pytest.mark.parametrize("protocol", ["prc", "vcube"])
+@in_a_loop
+async def test_what_is_said_by_a_node_that_is_out_waits_until_it_is_in(protocol: str) -> None:
+    """It raised that the node had not joined, until the next turn in which something was written."""
+    ports, limits = free_ports(2), quick_limits(**QUICK)
+    addresses = [f"127.0.0.1:{port}" for port in ports]
+    options: list[dict[str, Any]] = [
+        {"listen": addresses[0]},
+        {"listen": addresses[1], "contact": addresses[0]},
+    ]
+    if protocol == "vcube":
+        options = [{"peers": dict(zip("ab", addresses, strict=True)), "test_interval_us": 200_000}] * 2
+    async with (
+        whence.join("room", node="a", protocol=protocol, limits=limits, **options[0]) as a,
+        whence.join("room", node="b", protocol=protocol, limits=limits, **options[1]) as b,
+    ):
+        await a.broadcast(b"before")
+        assert [message.payload for message in await take(b, 1)] == [b"before"]
+        b._node.membership.come_back("it was out")
+        await b.broadcast(b"after", timeout=20)
+        payloads: list[bytes] = []
+        while b"after" not in payloads:
+            payloads += [message.payload for message in await take(a, 1)]

@@ -11,7 +11,7 @@ import pytest
 
 import whence
 from live.test_lives import Room
-from support.living import eventually, in_a_loop, loopback, quick_limits, take
+from support.living import eventually, in_a_loop, live_group, loopback, quick_limits, take
 from whence.errors import MisuseError
 from whence.live.waiting import WallClock
 
@@ -85,3 +85,20 @@ async def test_w8_a_clock_that_is_off_is_told_with_its_fix(transport: str) -> No
         await asyncio.sleep(0)
         await a.broadcast(b"alone")
         assert (await take(a, 1))[0].payload == b"alone"
+
+
+@pytest.mark.parametrize(
+    ("protocol", "options", "why"),
+    [
+        ("oppnet", {}, "takes nobody back, and waits for all"),
+        ("vcube", {"detect": False}, "takes nobody back, and waits for all"),
+        ("vcube", {}, "finds out itself who is gone"),
+    ],
+)
+@in_a_loop
+async def test_where_nobody_can_be_retired_the_call_says_why(
+    protocol: str, options: dict[str, Any], why: str
+) -> None:
+    async with live_group("a", "b", protocol=protocol, **options) as [a, _]:
+        with pytest.raises(MisuseError, match=why):
+            await a.retire("b")

@@ -66,22 +66,26 @@ def quick_limits(**changes: Any) -> whence.Limits:
 
 @asynccontextmanager
 async def live_group(
-    *names: str, peers: dict[str, str] | None = None, connected: bool = True, **options: Any
+    *names: str,
+    peers: dict[str, str] | None = None,
+    connected: bool = True,
+    group: str = "room",
+    **options: Any,
 ) -> AsyncIterator[list[whence.Group]]:
     """Several members in this process, on one event loop."""
     peers = peers or loopback(names)
     options = {"limits": quick_limits(), "protocol": "vector", **options}
     async with AsyncExitStack() as stack:
         groups = [
-            await stack.enter_async_context(whence.join("room", node=name, peers=peers, **options))
+            await stack.enter_async_context(whence.join(group, node=name, peers=peers, **options))
             for name in names
         ]
         if connected:
-            for group in groups:
-                await group.wait_connected(30)
+            for each in groups:
+                await each.wait_connected(30)
         yield groups
         # Side by side, because each waits for the others to take what it sent.
-        await asyncio.gather(*(group.leave() for group in groups))
+        await asyncio.gather(*(each.leave() for each in groups))
 
 
 async def take(group: whence.Group, count: int, timeout_s: float = 20.0) -> list[Message]:

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import fcntl
+import os
+import pickle
+import shutil
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from whence.report.plots import svg
 from whence.sim.files import run_id
-from whence.studies.base import Point, Study
+from whence.studies.base import Figure, Point, Study
 from whence.studies.results import Results, Row
 from whence.studies.run import _row
 from whence.trace.measures import read_measures
@@ -32,6 +38,46 @@ def carried_out(study: Study, points: Iterable[Point], folder: Path) -> Results:
         assert counted is not None
         rows.append(_row(study, run_id(point.scenario), point, {}, verdict, counted.measures))
     return Results(tuple(rows))
+
+
+class TinyStudies:
+    """Studies at the scale `tiny`, each carried out once for all processes of the tests."""
+
+    def __init__(self, shared: Path) -> None:
+        self._shared = shared
+
+    def carried_out(self, study: Study) -> tuple[Results, Path]:
+        """The results of a study, without real traces of contacts, and the folder of its runs."""
+        folder, kept = self._shared / study.name, self._shared / f"{study.name}.pickle"
+        with kept.with_suffix(".lock").open("w") as lock, without("WHENCE_DATA"):
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not kept.exists():
+                shutil.rmtree(folder, ignore_errors=True)  # of a test that was given up
+                kept.write_bytes(pickle.dumps(carried_out(study, study.grid("tiny"), folder)))
+            results: Results = pickle.loads(kept.read_bytes())
+        return results, folder
+
+
+@contextmanager
+def without(variable: str) -> Iterator[None]:
+    """This environment, but for one variable."""
+    kept = os.environ.pop(variable, None)
+    try:
+        yield
+    finally:
+        if kept is not None:
+            os.environ[variable] = kept
+
+
+_drawn: dict[bytes, str] = {}
+
+
+def drawn(figure: Figure) -> str:
+    """The figure as the page has it; of those that are equal one is drawn."""
+    key = msgspec.json.encode(figure)
+    if key not in _drawn:
+        _drawn[key] = svg(figure)
+    return _drawn[key]
 
 
 def failed(study: Study, results: Results) -> set[str]:

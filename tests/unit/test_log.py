@@ -622,6 +622,30 @@ def test_what_died_out_of_turn_is_kept_up_to_a_limit() -> None:
     core.check()
 
 
+def test_what_peers_say_is_dead_comes_again_where_too_much_was_told_at_once() -> None:
+    """It counts `skew_us` later (R10), and so long no more than `held_max` of it is kept."""
+    net = group("abcde", lifetimes=True, skew_us=SECOND_US, held_max=1)
+    for name in "acde":
+        net.cut("b", name)
+    for name in "cde":
+        net.cut("a", name)
+        net.broadcast(name, 100_000)
+    net.flying.clear()
+    net.pass_time(net.now_us + 5 * SECOND_US)
+    for name in "cde":
+        net.link("a", name)
+    later(net, 10.0)  # a passes over all three
+    net.link("a", "b")
+    counts = []
+    for _ in range(5):
+        later(net, 1.3)
+        counts.append(len(net.missed["b"]))
+    assert counts == [1, 2, 3, 3, 3]
+    assert {(each.stream, each.first, each.last, each.reason) for each in net.missed["b"]} == {
+        (net.cores[name].origin, 1, 1, "expired") for name in "cde"
+    }
+
+
 def test_pasts_of_messages_are_bounded_by_the_numbers_in_them(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stability, "NUMBERS_MAX", 5_000)
     core = Log("b", [], stability=True)

@@ -12,9 +12,8 @@ import msgspec
 import pytest
 
 from support.running import simulate
-from support.tiny_study import carried_out, changed, failed
+from support.tiny_study import TinyStudies, changed, drawn, failed
 from whence.protocols import registry as protocols
-from whence.report.plots import svg
 from whence.sim.files import checked, run_id
 from whence.sim.model import Poisson
 from whence.studies import registry
@@ -167,9 +166,9 @@ def test_arrivals_are_those_of_the_simulated_run(reading: str) -> None:
 
 
 @pytest.fixture(scope="module")
-def results(tmp_path_factory: pytest.TempPathFactory) -> Results:
+def results(tiny_studies: TinyStudies) -> Results:
     """The smallest scale, without Spark."""
-    return carried_out(STUDY, STUDY.grid("tiny"), tmp_path_factory.mktemp("runs"))
+    return tiny_studies.carried_out(STUDY)[0]
 
 
 def renamed(results: Results, sizes: dict[int, int]) -> Results:
@@ -278,7 +277,7 @@ def test_a_page_without_runs_of_a_kind_is_made_all_the_same(results: Results, pa
     assert STUDY.judge(left)
     assert STUDY.findings(left)
     assert STUDY.tables(left)
-    assert all(svg(figure) for figure in STUDY.figures(left))
+    assert all(drawn(figure) for figure in STUDY.figures(left))
 
 
 def test_a_run_without_a_trace_keeps_its_broadcasts(tmp_path: Path) -> None:

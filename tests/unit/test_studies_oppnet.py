@@ -11,13 +11,12 @@ import msgspec
 import numpy as np
 import pytest
 
-from support.tiny_study import carried_out, changed, failed
+from support.tiny_study import TinyStudies, changed, drawn, failed
 from whence.kernels.oppnet.kernel import run, run_plan, settings_of, since_entry
 from whence.kernels.oppnet.state import OppnetSettings
 from whence.mobility.buses import BusCity
 from whence.mobility.walkers import WalkerCity
 from whence.overlay.contacts import make_plan
-from whence.report.plots import svg
 from whence.sim.faults import clocks_of, plan_faults
 from whence.sim.files import checked, run_id
 from whence.sim.model import Contacts, Crash, Full, Skew
@@ -244,12 +243,9 @@ def test_traces_are_found_by_an_environment_variable(monkeypatch: pytest.MonkeyP
 
 
 @pytest.fixture(scope="module")
-def results(tmp_path_factory: pytest.TempPathFactory) -> Results:
+def results(tiny_studies: TinyStudies) -> Results:
     """The smallest scale, without Spark and without real traces."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.delenv(oppnet_data.VARIABLE, raising=False)
-        points = STUDY.grid("tiny")
-    return carried_out(STUDY, points, tmp_path_factory.mktemp("runs"))
+    return tiny_studies.carried_out(STUDY)[0]
 
 
 @pytest.mark.usefixtures("no_data")
@@ -276,7 +272,7 @@ def test_the_smallest_scale_holds(results: Results) -> None:
         "churn",
         "churn-all",
     } <= set(figures)
-    assert all(svg(figure) for figure in figures.values())
+    assert all(drawn(figure) for figure in figures.values())
     assert any("WHENCE_DATA is not set" in sentence for sentence in STUDY.findings(results))
 
 
@@ -386,7 +382,7 @@ def test_a_page_without_runs_of_a_kind_is_made_all_the_same(results: Results, pa
     assert STUDY.judge(left)
     assert STUDY.findings(left)
     assert STUDY.tables(left)
-    assert all(svg(figure) for figure in STUDY.figures(left))
+    assert all(drawn(figure) for figure in STUDY.figures(left))
 
 
 def test_a_growing_registry_is_a_failure(results: Results) -> None:

@@ -9,10 +9,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from support.tiny_study import carried_out
+from support.tiny_study import TinyStudies, drawn
 from whence.kernels.prc import kernel
 from whence.overlay.spray import Spray
-from whence.report.plots import svg
 from whence.sim.engine import Engine
 from whence.sim.files import checked, run_id
 from whence.sim.links_overlay import join_us
@@ -132,9 +131,9 @@ def test_a_power_law_is_found() -> None:
 
 
 @pytest.fixture(scope="module")
-def results(tmp_path_factory: pytest.TempPathFactory) -> Results:
+def results(tiny_studies: TinyStudies) -> Results:
     """The tiny scale, run here."""
-    return carried_out(STUDY, STUDY.grid("tiny"), tmp_path_factory.mktemp("prc"))
+    return tiny_studies.carried_out(STUDY)[0]
 
 
 def test_all_that_is_demanded_holds(results: Results) -> None:
@@ -158,7 +157,7 @@ def test_the_page_has_its_parts(results: Results) -> None:
     names = {figure.name for figure in STUDY.figures(results)}
     assert {"figure-5a", "figure-5b", "law", "growth", "memory", "frontier"} <= names
     for figure in STUDY.figures(results):
-        assert svg(figure).startswith("<svg")
+        assert drawn(figure).startswith("<svg")
     assert STUDY.headline(results).rows[0][:2] == ("text", 24)
     assert len(STUDY.findings(results)) >= 8
 
@@ -311,4 +310,4 @@ def test_a_page_without_runs_of_a_kind_is_made_all_the_same(results: Results, pa
     assert STUDY.judge(left)
     assert STUDY.findings(left)
     assert STUDY.tables(left)
-    assert all(svg(figure) for figure in STUDY.figures(left))
+    assert all(drawn(figure) for figure in STUDY.figures(left))

@@ -6,12 +6,14 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from support.traces import Run, parse
 from whence.cli.main import main
-from whence.trace.schema import Level, PromisesMade
+from whence.errors import TraceError
+from whence.trace.schema import Kind, Level, PromisesMade
 from whence.trace.writer import TraceWriter
 
 GOOD = parse(a="b:a1 d:a1 d:b1", b="d:a1 b:b1 d:b1")
@@ -19,14 +21,20 @@ BAD = parse(a="b:a1 d:a1 d:b1", b="d:a1 b:b1 d:b1", c="d:b1 d:a1")
 SHORT = parse(a="b:a1 d:a1", b="s:a1")
 
 
+def writer_of(folder: Path, events: Run, name: str = "w", **options: Any) -> TraceWriter:
+    """A writer that has recorded a run, and has not ended."""
+    about: dict[str, Any] = {"run": "r", "level": Level.ALL, "nodes": list(events), **options}
+    writer = TraceWriter(
+        folder, writer=name, protocol="p", parameters={}, promises=PromisesMade(), seed=None, **about
+    )
+    for node, rows in events.items():
+        for time_us, (kind, origin, number) in enumerate(rows):
+            writer.event(node, time_us, kind, origin, number)
+    return writer
+
+
 def write(folder: Path, run: Run, name: str = "r", level: Level = Level.ALL) -> Path:
-    with TraceWriter(
-        folder, run=name, writer="w", protocol="p", parameters={}, promises=PromisesMade(), seed=None,
-        nodes=list(run), level=level,
-    ) as writer:  # fmt: skip
-        for node, rows in run.items():
-            for time_us, (kind, origin, number) in enumerate(rows):
-                writer.event(node, time_us, kind, origin, number)
+    writer_of(folder, run, run=name, level=level).close()
     return folder
 
 
@@ -61,6 +69,38 @@ def test_an_unreadable_trace_exits_2_in_two_lines(tmp_path: Path, capsys: pytest
     assert captured.err.startswith("error: ")
     assert "\nfix: " in captured.err
     assert "Traceback" not in captured.err
+
+
+@pytest.mark.parametrize("witnesses", [1, 10])
+def test_what_a_killed_writer_took_along_is_not_judged(
+    witnesses: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    killed = writer_of(tmp_path, parse(a="b:a1 d:a1"), "a", loses=True)
+    killed.flush()
+    killed.event("a", 5, Kind.BROADCAST, "a", 2)
+    others = parse(b="d:a1 d:a2 b:b1 x:a3", c="d:a1 d:a2 d:b1")
+    writer_of(tmp_path, others, "bc").close()
+    limit = ("--witnesses", witnesses)
+    assert whence("verify", tmp_path, *limit) == 3
+    told = capsys.readouterr()
+    assert "unfinished: 1 of 1 run(s) keep what is demanded" in told.out
+    assert "a did not end its trace: 3 deliveries or expiries" in told.err
+    # Of a writer that has ended there is nothing to be lost, even if it is named after many that are excused.
+    writer_of(tmp_path, parse(d="d:a1 d:a2 d:b1 d:b2"), "d").close()
+    assert whence("verify", tmp_path, *limit) == 1
+    told = capsys.readouterr()
+    assert "created: node d, message b:2" in told.out
+    assert "message a:2" not in told.out
+    killed.close()
+    capsys.readouterr()
+    writer_of(tmp_path, {}, "d", overwrite=True).close()
+    assert whence("verify", tmp_path, *limit) == 1, "it has ended now, and never said a:3"
+
+
+def test_a_guest_does_not_write_over_what_another_left(tmp_path: Path) -> None:
+    writer_of(tmp_path, GOOD, loses=True).flush()
+    with pytest.raises(TraceError, match="is already there"):
+        writer_of(tmp_path, GOOD, loses=True)
 
 
 def test_json_is_one_document(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

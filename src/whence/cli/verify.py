@@ -164,7 +164,7 @@ def command(
         reports = _by_spark(opened, run, master, blocks, options)
     else:
         reports = _in_process(opened, run, options)
-    reports = [_marked(opened, report) for report in reports]
+    reports = [_marked(opened, report, options) for report in reports]
     _say_speed(sum(report.events for report in reports), time.perf_counter() - began)
     if as_json:
         console.print_json(reports)
@@ -197,14 +197,24 @@ def _judge_topic(
         audit(log, chosen, witnesses, SparkOptions(wanted=False), as_json)
 
 
-def _marked(trace: Trace, report: RunReport) -> RunReport:
-    """The report on a run, marked if its writer was interrupted: what came after is unknown."""
-    if not any(manifest.unfinished is True for manifest in trace.of_run(report.run)):
+def _marked(trace: Trace, report: RunReport, options: VerifyOptions) -> RunReport:
+    """The report on a run, marked if a writer was interrupted or has not ended: the rest is unknown."""
+    from whence.verify.run import verify_trace, without_lost
+
+    open_ended = [each.writer for each in trace.of_run(report.run) if each.unfinished is True]
+    if not open_ended:
         return report
-    console.err.print(
-        f"note: run {report.run} is unfinished: it was interrupted, and is judged as far as it went",
-        markup=False,
-    )
+    notes = ["it was interrupted, or still runs, and is judged as far as it went"]
+    if report.counts.created or report.counts.malformed:
+        [whole] = verify_trace(trace, run=report.run, **options._replace(witness_max=None)._asdict())
+        before = report.counts.created + report.counts.malformed
+        report = without_lost(whole, open_ended, options.witness_max)
+        unknown = before - report.counts.created - report.counts.malformed
+        if unknown:
+            words = f"{unknown} deliveries or expiries of what it said after its last row are not judged"
+            notes.append(f"{', '.join(open_ended)} did not end its trace: {words}")
+    for note in notes:
+        console.err.print(f"note: run {report.run} is unfinished: {note}", markup=False)
     return msgspec.structs.replace(report, unfinished=True)
 
 
@@ -266,7 +276,7 @@ def _say_speed(events: int, seconds: float) -> None:
 class VerifyOptions(NamedTuple):
     """The options that every way of judging takes."""
 
-    witness_max: int
+    witness_max: int | None
     complete: bool | None
     causal: bool | None
     memory_bytes: int | None

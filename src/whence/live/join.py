@@ -525,6 +525,7 @@ def _open_trace(node: Node, folder: Path) -> TraceWriter:
             nodes=settings.addresses or [settings.node],
             level=Level.ALL,
             keep_parts=parts,
+            loses=settings.store is None,
         )
     except ModuleNotFoundError as error:
         raise missing_extra("trace", error.name or "pyarrow", "trace") from error

@@ -477,10 +477,11 @@ class Node:
                 "Leave it: what is for it is lost, and it may come back at any time",
             )
         if not isinstance(self.peering.admission, Listed) or not self.peering.admission.returns:
+            waits = isinstance(self.peering.admission, Listed) and not self.host.core.renews
             raise MisuseError(
                 f"retire under protocol {self.settings.protocol!r}",
-                "it finds out itself who is gone",
-                "Stop the process, and the others go on without it",
+                "it takes nobody back, and waits for all" if waits else "it finds out itself who is gone",
+                "Restart the group" if waits else "Stop the process, and the others go on without it",
             )
         self.roll.retire(name)
 
@@ -527,8 +528,8 @@ class Node:
         """A peer has acknowledged packets."""
         if self._begins is None:
             self.host.unheard = None  # somebody has them: this is a first life, as far as that one knows
-        if self.waiters.broadcasts:
-            self.waiters.refresh()
+        if self.waiters.broadcasts or (self.rooms is not None and self.rooms.full):
+            self.waiters.refresh()  # a task here, or a server that was told, waits for room
         self._changed.set()
 
     def clock_told(self, link: Link, news: ClockNews) -> None:
@@ -557,6 +558,7 @@ class Node:
         if reason is not Reason.LEFT and not self.leaving:
             self.journal.note("out", None, f"this node is out of the group ({reason.value})", logging.WARNING)
             self._loop.call_soon(self.try_step, self.membership.come_back, reason.value)
+        self.waiters.refresh()  # nothing more is said in this life
         self.changed()
 
     def rejoined(self, why: str) -> None:
@@ -571,10 +573,13 @@ class Node:
         self.splits += 1
         self.journal.note("split", peer, detail, logging.WARNING)
 
-    def goes_on_as_another(self, why: str) -> None:
-        """Another life begins here: what the application is given from now on is of that."""
+    def goes_on_as_another(self, why: str, core: Core) -> None:
+        """Another life begins here: the application is given what is of that, and waits with what it says."""
+        self.timers.close()
         self.host.tell(Rejoined(why))
+        self.host.replace_core(core)
         self.waiters.wake_readers()
+        self.waiters.refresh()  # there is no room before it is in again
 
     def close_link(self, peer: NodeId, why: str) -> None:
         """In the middle of a step of the core: the connection ends now, the consequences come after."""
@@ -715,9 +720,7 @@ class ListedMembership:
         """Knock as a joiner does, over links that begin anew."""
         node, settings = self.node, self.node.settings
         params = {**settings.params, "joins": True}
-        node.timers.close()
-        node.goes_on_as_another(why)
-        self._host.replace_core(registry.make(settings.protocol, settings.node, self.members, params))
+        node.goes_on_as_another(why, registry.make(settings.protocol, settings.node, self.members, params))
         for link in self._links.values():
             if link.channel is not None:
                 self._peering.drop(link, "this node comes back as another life")

@@ -11,6 +11,7 @@ import asyncio
 import logging
 import random
 from collections.abc import Coroutine
+from contextlib import suppress
 from typing import Any, cast
 
 from whence.core.group import base_of_life
@@ -32,7 +33,8 @@ from whence.session.wire import Known
 
 KNOWN_MAX = 256  # neighbours whose addresses are kept
 ROUND_S = 1.0  # between two rounds of asking to be taken in again
-FOUND_AFTER_ROUNDS = 2  # in which only larger names answered, and nobody took us in
+FOUND_AFTER_ROUNDS = 2  # in which nobody took us in, and of those who are out as well none has a smaller name
+WAIT_ROUNDS = 8  # for one with a smaller name, which may know nobody who answers it
 
 
 class OpenMembership:
@@ -194,11 +196,9 @@ class OpenMembership:
             self._peering.close(link, "this node comes back as another life")
         self.links.clear()
         self._calls.clear()
-        self.node.timers.close()
         settings = self.settings
         core = registry.make(settings.protocol, settings.node, [settings.node], settings.params)
-        self.node.goes_on_as_another(why)
-        self._host.replace_core(core)
+        self.node.goes_on_as_another(why, core)
         self._number_anew()
         self.overlay = self._new_overlay()
         self._part = self._new_part()
@@ -207,16 +207,21 @@ class OpenMembership:
         self.node.spawn(self._join_again(why))
 
     async def _join_again(self, why: str) -> None:
-        """Ask those that were neighbours, and the contact; if all are out, the smallest name founds it."""
-        rounds = 0  # in a row, in which only larger names answered
+        """Ask those that were neighbours, and the contact; if all are out, the smallest name founds it.
+
+        A process that only begins does not: it waits to be taken in itself. If two found it after all, theirs
+        are parts that will meet.
+        """
+        rounds = waited = 0
         while not self._is_in() and not self.node.failed:
             answered = await self._ask_all()
-            is_first = bool(answered) and all(self.settings.node < name for name in answered if name)
-            rounds = rounds + 1 if is_first else 0
+            is_first = all(self.settings.node < name for name, is_out in answered.items() if name and is_out)
+            rounds = rounds + 1 if answered and is_first else 0
+            waited += bool(answered)
             if self._is_in():
                 self._part = self._new_part()
                 break
-            if rounds >= FOUND_AFTER_ROUNDS:
+            if rounds >= FOUND_AFTER_ROUNDS or waited >= WAIT_ROUNDS:
                 self._found()
             else:
                 await asyncio.sleep(ROUND_S * random.uniform(0.5, 1.0))
@@ -229,12 +234,12 @@ class OpenMembership:
     def _is_in(self) -> bool:
         return self.overlay.core.is_joined
 
-    async def _ask_all(self) -> set[NodeId]:
-        """Call every node that is known, until one takes us in; returns the names that answered."""
+    async def _ask_all(self) -> dict[NodeId, bool]:
+        """Call every node that is known, until one takes us in; of each that answered, whether it is out."""
         addresses = dict(self._known)
         if self._asked.contact is not None:
             addresses.setdefault("", self._asked.contact)
-        answered: set[NodeId] = set()
+        answered: dict[NodeId, bool] = {}
         asked = random.sample(list(addresses.items()), len(addresses))
         if self._first is not None:
             asked.insert(0, self._first)
@@ -242,18 +247,12 @@ class OpenMembership:
         for name, address in asked:
             link = self._contact = Link(self.settings.node, address, dials=True)
             deadline_s = self._peering.now_s() + min(2.0, self.node.limits.connect_timeout_s)
-            if await self._is_answered(link, deadline_s):
-                answered.add(name)
+            with suppress(OSError):  # TimeoutError is one
+                await self._ask(link, deadline_s)
+                answered[name] = isinstance(link.last_error, RefusedForNowError)
             if self._is_in():
                 break
         return answered
-
-    async def _is_answered(self, link: Link, deadline_s: float) -> bool:
-        try:
-            await self._ask(link, deadline_s)
-        except OSError:  # TimeoutError is one
-            return False
-        return True
 
     def slept(self, seconds: float) -> None:
         """Others hold a process for dead that is silent for so long: what it still has is another group."""

@@ -213,10 +213,10 @@ class Open:
         if dialled.peer == self.identity.node:  # whichever node listens there: it takes us in
             if hello.to != self.identity.node:
                 raise HandshakeError(f"node {hello.node!r}", "it answers somebody else", "Check the contact")
-        elif hello.node != dialled.peer or self.calls.get(dialled.peer) is not dialled:
-            raise HandshakeError(
-                f"node {hello.node!r}", "it is not, or not any more, the process that was dialled", "Wait"
-            )
+        elif hello.node != dialled.peer:
+            raise HandshakeError(f"node {hello.node!r}", "it is not the process that was dialled", "Wait")
+        elif self.calls.get(dialled.peer) is not dialled:  # it has called us meanwhile
+            raise RefusedForNowError(f"node {hello.node!r}", "it is not waited for any more", "Wait")
         return Accept(dialled, ends=self._in_the_way(hello.node, dials=True))
 
     def _in_the_way(self, peer: NodeId, *, dials: bool) -> Link | None:

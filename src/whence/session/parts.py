@@ -70,6 +70,8 @@ class Part:
             self._own_count += 1
             self._count = self._own_count
             self._is_news = True
+        if now_s - self._told_s >= COUNT_S:  # a new neighbour must hold the oldest for gone when we do
+            self._is_news = True
         return self._is_due(now_s)
 
     def hear(self, said: Oldest, now_s: float) -> bool:

@@ -166,4 +166,4 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     events: int
     trace_hash: str  # sha256 over the events themselves, independent of Parquet (docs/trace-format.md)
     parts: list[Part]
-    unfinished: bool | msgspec.UnsetType = msgspec.UNSET  # true: whoever wrote it was interrupted
+    unfinished: bool | msgspec.UnsetType = msgspec.UNSET  # true: its writer was interrupted, or has not ended

@@ -134,7 +134,9 @@ class TraceWriter:
     """One writer's share of a trace folder; a `Recorder`, and a context manager that closes it.
 
     `keep_parts` goes on with a trace that is there, after that many of its parts; the rest is dropped.
-    Without a folder the rows stay in memory, in `batches`, and the manifest lists no parts.
+    `loses`: if its process is killed, others may have what its last rows told of; so the manifest says that
+    it is unfinished, until it is closed. Without a folder the rows stay in memory, in `batches`, and the
+    manifest lists no parts.
     """
 
     def __init__(
@@ -151,6 +153,7 @@ class TraceWriter:
         level: Level,
         overwrite: bool = False,
         keep_parts: int | None = None,
+        loses: bool = False,
     ) -> None:
         from whence.trace import columns
 
@@ -177,7 +180,9 @@ class TraceWriter:
             events=0,
             trace_hash=hashlib.sha256().hexdigest(),
             parts=[],
+            unfinished=loses or msgspec.UNSET,
         )
+        self._loses = loses
         self._buffers: dict[str, list[Any]] = {}  # node -> FIELDS values per event
         self._next: dict[str, tuple[int, int]] = {}  # node -> next segment number, next seq
         self._room = BUFFERED_EVENTS
@@ -247,6 +252,8 @@ class TraceWriter:
             self.flush()
             if promises is not None:
                 self._manifest = msgspec.structs.replace(self._manifest, promises=promises)
+            if self._loses:
+                self._manifest = msgspec.structs.replace(self._manifest, unfinished=msgspec.UNSET)
             self._write_manifest()  # a run without events has one too
             self._closed = True
             self._buffers.clear()  # so that a late `event` does not find its buffer
@@ -276,7 +283,8 @@ class TraceWriter:
             kept = {part.file for part in past.manifest.parts}
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            if keep_parts is None and not overwrite and old.exists() and not _is_unfinished(old):
+            is_new = keep_parts is None and not overwrite
+            if is_new and old.exists() and (self._loses or not _is_unfinished(old)):
                 raise TraceError(
                     str(old),
                     "a trace of this writer is already there",

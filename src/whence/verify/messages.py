@@ -17,6 +17,8 @@ from whence.trace.schema import LATER_LIVES, Kind
 from whence.verify.kernels import BROADCAST, Array
 from whence.verify.load import CHUNK, UNREADABLE, RunEvents, places_of
 
+NEVER_BROADCAST = "it expires a message that was never broadcast"
+
 
 class Messages(NamedTuple):
     """All messages of a run, ordered by (origin, rank)."""
@@ -187,7 +189,7 @@ def _look_closer(
     at = at[~nameless]
     found = index.search(events.origin[at], events.number[at])
     expired = at[(found < 0) & ~delivers[at]]
-    malformed += [(int(event), "it expires a message that was never broadcast") for event in expired]
+    malformed += [(int(event), NEVER_BROADCAST) for event in expired]
     ends[expired] = False
     created = (found < 0) & delivers[at]
     ids = np.stack([events.origin[at[created]].astype(np.int64), events.number[at[created]]])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,6 +20,7 @@ from whence.verify.certificate import LOG_BYTES, Certifier, Proof
 from whence.verify.kernels import COMPILED_EVENTS, choose_kernels, compiled
 from whence.verify.lives import judge_lives, node_of_stream
 from whence.verify.load import Loader, RunEvents
+from whence.verify.messages import NEVER_BROADCAST
 from whence.verify.report import KINDS, WITNESS_MAX, Counts, Finding, Progress, RunReport, demanded_kinds
 from whence.verify.segments import TraceGroups
 
@@ -143,6 +144,26 @@ def with_lives(report: RunReport, events: Iterable[Event], witness_max: int | No
     )
     ok = not any(getattr(counts, kind) for kind in demanded_kinds(report.promises))
     return msgspec.structs.replace(report, ok=ok, counts=counts, findings=found)
+
+
+def without_lost(report: RunReport, lost: Collection[str], witness_max: int | None) -> RunReport:
+    """The report without what rows that were lost may explain: ends of messages of the nodes `lost`.
+
+    `report` must spell out all its findings; of those that stay `witness_max` of each kind do.
+    """
+
+    def is_explained(finding: Finding) -> bool:
+        is_unknown = finding.kind == "created" or finding.detail == NEVER_BROADCAST
+        return is_unknown and finding.message.rpartition(":")[0] in lost
+
+    stay = [finding for finding in report.findings if not is_explained(finding)]
+    of_kind = {kind: [finding for finding in stay if finding.kind == kind] for kind in KINDS}
+    counts = msgspec.structs.replace(
+        report.counts, created=len(of_kind["created"]), malformed=len(of_kind["malformed"])
+    )
+    ok = not any(getattr(counts, kind) for kind in demanded_kinds(report.promises))
+    findings = [finding for kind in KINDS for finding in of_kind[kind][:witness_max]]
+    return msgspec.structs.replace(report, ok=ok, counts=counts, findings=findings)
 
 
 def default_memory_bytes() -> int:

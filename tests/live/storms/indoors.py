@@ -49,10 +49,11 @@ class Indoors:
             pair.holds = {True, False}
         else:
             ways = {True, False} if fault == "black hole" else {amount < 0.5}
+            # Until all is healed: a way that opened earlier would give a connection without what it lost.
             if self._spaces:
-                pair.holds = ways
+                pair.holds |= ways
             else:
-                pair.swallows = ways
+                pair.swallows |= ways
 
     async def heal(self, one: str, other: str) -> None:
         self._world.heal(self._world.pairs[frozenset((one, other))])

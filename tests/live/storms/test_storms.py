@@ -11,10 +11,13 @@ from typing import Any
 import pytest
 
 import whence
+from live.storms.indoors import Indoors, patched
 from live.storms.judge import Judge
-from live.storms.storm import CASES, KINDS, names_of, one, schedule_of
+from live.storms.storm import CASES, KINDS, Step, Storm, names_of, one, schedule_of
 from live.storms.storm_member import Speaker
-from live.storms.weather import can_make_spaces
+from live.storms.virtual import World
+from live.storms.weather import Proxied, can_make_spaces
+from support.living import in_a_loop
 
 SEEDS = int(os.environ.get("WHENCE_STORMS", "17"))  # storms of random faults: one of each kind
 INDOORS = int(os.environ.get("WHENCE_STORMS_INDOORS", "170"))  # in memory, of a minute each: about a second
@@ -152,6 +155,32 @@ def test_a_storm_in_memory_that_found_a_fault(found: str, tmp_path: Path) -> Non
     verdict = one(name, 30.0 if found.endswith(SHORT) else 60.0, case or "all", tmp_path, indoors=True)
     assert not verdict["problems"], json.dumps(verdict, indent=1)
     assert verdict["sent"] > 100
+
+
+@pytest.mark.parametrize("seed", [0, 5])
+def test_who_only_begins_keeps_nobody_from_founding_the_group_again(seed: int, tmp_path: Path) -> None:
+    """After a blackout all were out and waited for the smallest name, which waited for them (prc/161146)."""
+    world = World(f"prc/volatile/{seed}")
+    storm = Storm(f"prc/volatile/{seed}", 16.0, "all", tmp_path, world)
+    storm.steps = [Step(5.0, "away", "a", 0.0, 3.0), Step(6.0, "blackout", "abcd", 0.0, 9.0)]
+    with patched(world):
+        world.run(storm.run())
+    assert not storm.judged()["problems"]
+
+
+@pytest.mark.parametrize("spaces", [False, True])
+@in_a_loop
+async def test_a_fault_opens_no_way_that_another_has_closed(spaces: bool) -> None:
+    """A connection that had lost something went on without it, which no TCP does (vector/volatile/161058)."""
+    world, proxied = World("x"), Proxied("ab")
+    indoors = Indoors(world, "ab", spaces=spaces)
+    for network in (indoors, proxied):
+        await network.hurt("a", "b", "black hole", 0.0)
+        await network.hurt("b", "a", "half-open", 0.9)
+    [pair], [proxy] = world.pairs.values(), proxied.mesh.proxies.values()
+    assert (pair.holds if spaces else pair.swallows) == proxy.swallows == {True, False}
+    await indoors.heal("a", "b")
+    assert pair.holds == pair.swallows == set()
 
 
 def _takes_is_done(patch: pytest.MonkeyPatch) -> None:

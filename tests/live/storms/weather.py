@@ -8,16 +8,15 @@ is a route that leads nowhere.
 from __future__ import annotations
 
 import asyncio
-import itertools
 import os
 import shutil
 import subprocess
 from typing import Any, Protocol
+from uuid import uuid4
 
 from support.living import Mesh
 
 PORT = 7400
-_COUNT = itertools.count()
 
 
 class Network(Protocol):
@@ -50,32 +49,31 @@ class Proxied:
     faults = ("cut", "delay", "truncate", "black hole", "half-open", "refuse", "hold")
 
     def __init__(self, names: str) -> None:
-        self._mesh = Mesh(names)
+        self.mesh = Mesh(names)
 
     async def start(self) -> None:
-        await self._mesh.__aenter__()
+        await self.mesh.__aenter__()
 
     async def stop(self) -> None:
-        await self._mesh.__aexit__()
+        await self.mesh.__aexit__()
 
     def peers_of(self, name: str) -> dict[str, str]:
-        return self._mesh.peers_of(name)
+        return self.mesh.peers_of(name)
 
     def space(self, name: str) -> str | None:
         return None
 
     async def hurt(self, one: str, other: str, fault: str, amount: float) -> None:
-        proxy = self._mesh.proxies[min(one, other), max(one, other)]
+        proxy = self.mesh.proxies[min(one, other), max(one, other)]
         if fault == "cut":
             proxy.cut(reset=amount < 0.5)
         elif fault == "delay":
             proxy.delay_s = amount
         elif fault == "truncate":
             proxy.truncates = True
-        elif fault == "black hole":
-            proxy.swallows = {True, False}
-        elif fault == "half-open":
-            proxy.swallows = {amount < 0.5}
+        elif fault in ("black hole", "half-open"):
+            # Until all is healed: a way that opened earlier would give a connection without what it lost.
+            proxy.swallows |= {True, False} if fault == "black hole" else {amount < 0.5}
         elif fault == "refuse":
             proxy.open = False
             proxy.cut()
@@ -83,7 +81,7 @@ class Proxied:
             proxy.held.clear()
 
     async def heal(self, one: str, other: str) -> None:
-        self._mesh.proxies[min(one, other), max(one, other)].heal()
+        self.mesh.proxies[min(one, other), max(one, other)].heal()
 
 
 def can_make_spaces() -> bool:
@@ -107,7 +105,7 @@ class Spaces:
 
     def __init__(self, names: str) -> None:
         self._names = names
-        self._tag = f"wh{os.getpid()}x{next(_COUNT)}"
+        self._tag = f"wh{uuid4().hex[:8]}"  # no process's id: a storm that was killed leaves its spaces
 
     def _space(self, name: str) -> str:
         return f"{self._tag}-{name}"
