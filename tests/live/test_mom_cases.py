@@ -1,7 +1,7 @@
 """Cases M1 to M5 of the specification of lives, through `whence mom`, on real processes.
 
-M6 is in tests/unit/test_planner.py. The
-first seed of M3 runs always (and docs/mom.md changes a system), twenty of each when asked for; a seed draws
+M6 is in tests/unit/test_planner.py. One
+seed of M3 runs always (and docs/mom.md changes a system), twenty of each when asked for; a seed draws
 which servers are stopped, how, how much is sent and by whom. A checker knows only what was acknowledged and
 what the tails were given.
 """
@@ -27,7 +27,7 @@ from whence.servers.system import System
 
 CASE_SEEDS = int(os.environ.get("WHENCE_CASE_SEEDS", "20"))
 SLOW_SEEDS = [pytest.param(seed, marks=pytest.mark.slow) for seed in range(CASE_SEEDS)]
-SEEDS = [0, *SLOW_SEEDS[1:]]
+SEEDS = [SLOW_SEEDS[0], 1, *SLOW_SEEDS[2:]]  # with 1 the sender must hear that a router has room again
 SMALL = "queue_messages = 64\n"
 HEALED_S = 30.0  # after the end of a fault, all that live exchange messages
 
