@@ -145,10 +145,7 @@ class Log(Protocol):
         own = book.add_stream(origin)
         book.add_life(origin)
         self._set_up(book, life, own)
-        self.memory.recall(self.order)
-        self.people.note(self._names, [], quiet=True)
-        if self.stability is not None:
-            self.stability.open()
+        self._remember()
 
     def _set_up(self, book: Book, life: str, own: int) -> None:
         """The parts of a core, as far as the book alone decides."""
@@ -180,15 +177,22 @@ class Log(Protocol):
         self._skip = 0 if self.chain is None else LINK_BYTES  # of what messages carry before their payloads
         self.stability: Stability | None = None
         if options["stability"]:
-            timing = (options["ack_us"], options["alone_us"])
-            parts = (self.own, self.ledger, self.exchange.intern)
-            self.stability = Stability(*parts, *timing, self.order.stride, self._skip)
+            self.stability = Stability(
+                self.own,
+                self.ledger,
+                self.exchange.intern,
+                options["ack_us"],
+                options["alone_us"],
+                self.order.stride,
+                self._skip,
+            )
         self._tick_us: int | None = None
         self._cork_us: int | None = None
         self._times: dict[str, int | None] = {}  # of the timers WAKE and SLOT
         self._now_us = 0
         self.memory = Memory(book, self.stability, self.chain)
-        self.delivery = Delivery(own, self.ledger, self.exchange, self.timed, self.stability, self.chain)
+        parts = (self.ledger, self.exchange, self.timed, self.stability, self.chain)
+        self.delivery = Delivery(own, *parts)
         self._steps = 0
         self._is_plain = self.timed is None and self.stability is None and self.chain is None
         self._is_quick = self._is_plain and self.drawn is None  # the end of a step has little to look at
@@ -199,6 +203,17 @@ class Log(Protocol):
         # Looked up once, for the innermost loop.
         self._newest, self._names = self.ledger.newest, self.ledger.names
         self._append, self._changed = book.append, self.exchange.changed
+
+    def _remember(self) -> None:
+        """Take up what earlier lives knew."""
+        self.memory.recall(self.order)
+        self.people.note(self._names, [], quiet=True)
+        if self.stability is not None:
+            self.stability.open()
+
+    def _checkpoint(self) -> None:
+        """Write down what an opening needs besides the entries."""
+        self.memory.keep(self.order)
 
     # From above
 
@@ -631,7 +646,7 @@ class Log(Protocol):
             for payload in self.stability.due(peers, level, now_us):
                 self._speak(payload, None, CONTROL, now_us, effects)
             if self.stability.advance(effects):
-                self.memory.keep(self.order)  # what was called stable stays so
+                self._checkpoint()  # what was called stable stays so
         self._retain(now_us, effects)
 
     # rule 001 R21: cut a prefix, below the reader's cursor, and tell the sessions first
@@ -645,7 +660,7 @@ class Log(Protocol):
             if self.exchange.offers:
                 self.exchange.flush(effects)  # a peer without credit goes on from its cursor
             if point > self.memory.at:
-                self.memory.keep(self.order)  # an opening could not look at what is gone
+                self._checkpoint()  # an opening could not look at what is gone
             self.exchange.before_cut(point, effects)
             self.ledger.cut(point)
 
@@ -673,7 +688,7 @@ class Log(Protocol):
         if self.timed is not None:
             self._set_timer(WAKE, self.timed.next_us(), 0, effects)
         if self.memory.is_due:
-            self.memory.keep(self.order)
+            self._checkpoint()
         return effects
 
     def _set_timer(self, key: str, at_us: int | None, least_us: int, effects: Effects) -> None:
