@@ -48,8 +48,8 @@ function reader(bytes) {
 
 const show = (value) => JSON.stringify(value, (_, each) => (typeof each === "bigint" ? `${each}n` : each));
 
-// JSON.parse would round large integers: take every whole number from the text, as a BigInt.
-const quoted = (text) => text.replace(/([\[,:]\s*)(-?\d+)(?=\s*[,\]}])/g, '$1"int $2"');
+// JSON.parse would round large integers: take every whole number from the text (strings are left alone), as a BigInt.
+const quoted = (text) => text.replace(/"(?:[^"\\]|\\.)*"|-?\d+(?=\s*[,\]}])/g, (found) => (found[0] === '"' ? found : `"int ${found}"`));
 const whole = (value) =>
   typeof value === "string" && /^int -?\d+$/.test(value) ? BigInt(value.slice(4))
     : Array.isArray(value) ? value.map(whole)

@@ -24,7 +24,7 @@ from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
-from whence.live import blocks, book, join, log, node, overlay, sqlite, store, tcp
+from whence.live import blocks, book, join, log, node, overlay, sqlite, store, tcp, waiting
 
 EPOCH_S = 1_800_000_000.0
 LATENCY_S = (0.0002, 0.002)
@@ -371,7 +371,8 @@ class World:
                 stack.enter_context(patch.object(module, "random", draws))
             for module in (store, book):
                 stack.enter_context(patch.object(module, "ThreadPoolExecutor", VirtualThread))
-            stack.enter_context(patch.object(node, "time", self.clock()))
+            for module in (node, waiting):  # the journal of a node, and its clock
+                stack.enter_context(patch.object(module, "time", self.clock()))
             for module in (sqlite, blocks):
                 stack.enter_context(patch.object(module, "sqlite3", disk))
             stack.enter_context(patch.object(book, "fcntl", lock))
